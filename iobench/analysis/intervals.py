@@ -34,8 +34,6 @@ FEWEST_EPOCHS: Final = 4
 """From so many epochs on each may be a block, however short: they are repetitions by themselves."""
 LEAST_ROUNDS: Final = 6
 """Below that a median has no interval of 95 %."""
-LEAST_REPEATS: Final = 4
-"""Below that how far they spread is hardly known, by a factor of 5 or so."""
 STUDENT: Final = (
     12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281,
     2.2010, 2.1788, 2.1604, 2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860,
@@ -164,17 +162,6 @@ def trimmed_mean(values: Sequence[float], drop: int) -> Interval:
     return Interval(mean, max(low, 0.0) if min(values) >= 0 else low, mean + half)
 
 
-def trimmed_ratio(a: Sequence[float], b: Sequence[float], drops: tuple[int, int]) -> Interval:
-    """Return the ratio of the `trimmed_mean` of ``b`` to that of ``a``, as `block_ratio` does."""
-    (mean_a, var_a, n_a), (mean_b, var_b, n_b) = map(_trimmed, (a, b), drops)
-    if mean_a is None or mean_b is None or mean_a <= 0 or mean_b <= 0:
-        return Interval(None)
-    if min(n_a, n_b) < FEWEST_BLOCKS:
-        return Interval(mean_b / mean_a)
-    var_a, var_b = var_a / mean_a**2, var_b / mean_b**2
-    return _around(mean_b / mean_a, var_a + var_b, _degrees_of_freedom(var_a, n_a, var_b, n_b))
-
-
 def _trimmed(values: Sequence[float], drop: int) -> tuple[float | None, float, int]:
     """Return a trimmed mean, its variance and how many values are in it."""
     drop = dropped(len(values), drop)
@@ -190,24 +177,6 @@ def _trimmed(values: Sequence[float], drop: int) -> tuple[float | None, float, i
     middle = fsum(winsorized) / len(winsorized)
     squares = fsum((each - middle) ** 2 for each in winsorized)
     return mean, squares / (n_kept * (n_kept - 1)), n_kept
-
-
-def relative_spread(values: Sequence[float]) -> Interval:
-    """Return the standard deviation of repeats over their mean, by chi-square.
-
-    Its quantiles are those of Wilson and Hilferty (PNAS 17, 1931), which are rather too far apart
-    for few values, and unknown below `LEAST_REPEATS`. Of one value, or without a mean above 0, the
-    spread itself is.
-    """
-    n = len(values)
-    mean = sum(values) / max(n, 1)
-    if n < 2 or mean <= 0:
-        return Interval(None)
-    found = float(np.std(values, ddof=1)) / mean
-    if n < LEAST_REPEATS:
-        return Interval(found)
-    middle, half = 1 - 2 / (9 * (n - 1)), 1.96 * sqrt(2 / (9 * (n - 1)))
-    return Interval(found, *(found / sqrt((middle + sign * half) ** 3) for sign in (1, -1)))
 
 
 def difference(a: Blocks, b: Blocks) -> Interval:

@@ -19,7 +19,6 @@ COMMANDS: Final[dict[str, dict[str, Any]]] = {
     "check": {},
     "compare": {},
     "suite": {},
-    "history": {},
     # What it does not know are options of the profile that it makes first.
     "advise": {"ignore_unknown_options": True},
     "simulate": {},

@@ -73,12 +73,11 @@ def compare(
     if quarterly:
         from iobench.subjects.quarterly.figures import SkippedRun, make_quarterly
         from iobench.subjects.quarterly.section import quarterly_document
-        from iobench.suites.history_folder import read_history
+        from iobench.suites.suite_folder import read_suites
 
-        kept = [read_history(each, needed=False) for each in runs if each.is_dir()]
-        skipped = (SkippedRun(of.file, of.why) for each in kept for of in each.skipped)
-        table = make_quarterly(runs, (of for each in kept for of in each.suites), skipped)
-        document = quarterly_document(table)
+        suites, unread = read_suites(each for each in runs if each.is_dir())
+        skipped = (SkippedRun(each.file, each.why) for each in unread)
+        document = quarterly_document(make_quarterly(runs, suites, skipped))
     else:
         from iobench.subjects.compare.figures import compare_runs
         from iobench.subjects.compare.section import comparison_document

@@ -66,12 +66,6 @@ def suite(
             help="Change the recipe: repeats=3, format=source,zarr, tiny=true; repeatable.",
         ),
     ] = None,
-    history: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help=("Append the results to this folder once all runs are done.")
-        ),
-    ] = None,
     again: Annotated[bool, typer.Option("--again", help="Measure failed cells again.")] = False,
     dry_run: Annotated[
         bool,
@@ -110,8 +104,6 @@ def suite(
     if dry_run:
         _print_cells(folder, is_new=out is None, json=json)
         return
-    if history is not None:
-        _check_history(history, folder.path)
     if again:
         folder.forget_failed()
     run_suite(folder, TerminalScreen())
@@ -120,39 +112,8 @@ def suite(
     print_document(document, told_as)
     if html is not None:
         write_document(document, html)
-    if history is not None:
-        _append(folder, history, table.n_open)
     if table.n_failed or table.n_open:
         raise typer.Exit(1 if table.n_failed else INTERRUPTED)
-
-
-def _check_history(history: Path, out: Path) -> None:
-    """Raise OptionError before anything runs where results could not be appended."""
-    from iobench.errors import OptionError
-
-    if history.exists() and not history.is_dir():
-        raise OptionError(f"--history {history}: is no folder; name a new one, or one of suites")
-    if history.resolve().is_relative_to(out.resolve()):
-        raise OptionError(
-            f"--history {history}: is inside --out {out}, so its results would be there twice; "
-            "name a folder elsewhere"
-        )
-
-
-def _append(folder: SuiteFolder, history: Path, n_open: int) -> None:
-    from iobench.cli.screen import TerminalScreen
-    from iobench.files.claims import claim
-    from iobench.suites.history_folder import append_to_history
-
-    screen = TerminalScreen()
-    if n_open:
-        screen.note(f"not yet appended to {history}: some runs are not done")
-        return
-    with claim(folder.path):  # processes that share it are done at once
-        append_to_history(folder.path, history)
-    screen.note(
-        f"appended to {history}; show each figure over time with: iobench history {history}"
-    )
 
 
 def _check_cell(cell: Cell) -> None:

@@ -220,49 +220,6 @@ class HeatMap:
 
 
 @frozen
-class ChartPoint:
-    """A figure at its place: what the place is called, the figure, and its interval if it has one.
-
-    ``words`` is what there is to say of it.
-    """
-
-    place: str
-    figure: Quantity
-    low: float | None = None
-    high: float | None = None
-    words: str = ""
-
-
-@frozen
-class ChartMark:
-    """A point of a chart to look at, by its number from 0: how it is meant, and what is there."""
-
-    at: int
-    style: Style
-    words: str
-
-
-@frozen
-class SmallChart:
-    """A figure from place to place, all points of one sort of quantity."""
-
-    name: str
-    points: tuple[ChartPoint, ...]
-    marks: tuple[ChartMark, ...] = ()
-
-
-@frozen
-class SmallCharts:
-    """Charts side by side, each on a scale of its own; only pages that draw show them.
-
-    Whatever they say is in a table or a sentence as well.
-    """
-
-    title: str
-    charts: tuple[SmallChart, ...]
-
-
-@frozen
 class Lines:
     """Lines that stand as they are, spaces included."""
 
@@ -294,7 +251,7 @@ class Drawing:
     data: Callable[[], Any]
 
 
-Block = Sentence | Table | Bars | KeyFigures | HeatMap | SmallCharts | Lines | Command | Drawing
+Block = Sentence | Table | Bars | KeyFigures | HeatMap | Lines | Command | Drawing
 
 
 @frozen
@@ -317,7 +274,7 @@ class Section:
     @property
     def is_only_drawn(self) -> bool:
         """Whether there is nothing for pages that do not draw."""
-        return all(isinstance(block, Drawing | Bars | SmallCharts) for block in self.blocks)
+        return all(isinstance(block, Drawing | Bars) for block in self.blocks)
 
 
 @frozen

@@ -1,4 +1,4 @@
-"""How cells and figures of suites are said: in a suite's own table, and in their history."""
+"""What tables call the cells of suites, and the units of their figures."""
 
 from __future__ import annotations
 

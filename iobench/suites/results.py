@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,11 +18,9 @@ from iobench.errors import ProfileError
 from iobench.files.atomic import write_atomically
 from iobench.frozen import frozen
 from iobench.json_files import read_fields, read_json
-from iobench.subjects.history.suite_facts import SkippedFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
 
 RESULT_SUFFIX: Final = ".result.json"
 RESULT_KIND: Final = "iobench suite result"
@@ -97,9 +96,44 @@ class Result:
         return tuple(sorted(self.cell.items()))
 
     @property
+    def started_ns(self) -> int:
+        """When its process started, since 1970; 0 where that cannot be read."""
+        try:
+            moment = datetime.fromisoformat(self.started)
+            moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+            return int(moment.timestamp()) * 10**9
+        except (ValueError, OverflowError):
+            return 0
+
+    @property
     def document(self) -> dict[str, Any]:
         """What its file says."""
         return {"kind": RESULT_KIND, "version": RESULT_VERSION, **asdict(self)}
+
+
+@frozen
+class SkippedFile:
+    """A file, or folder of them, that is in no figure, and why."""
+
+    file: str
+    why: str
+
+
+@frozen
+class SuiteResults:
+    """The results of one suite.
+
+    Parameters
+    ----------
+    name : str
+        Its folder.
+    drop : int
+        Lowest and highest repeats that its recipe leaves out of each mean.
+    """
+
+    name: str
+    results: tuple[Result, ...]
+    drop: int = 0
 
 
 def write_result(path: Path, result: Result) -> Path:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import random
+from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
 
@@ -26,6 +27,8 @@ from iobench.suites.recipe import SuiteRecipe
 from iobench.suites.results import (
     MEASURED,
     RESULT_SUFFIX,
+    SkippedFile,
+    SuiteResults,
     find_results,
     read_result,
     read_results,
@@ -36,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from iobench.subjects.history.suite_facts import SkippedFile
     from iobench.suites.recipe import Cell
     from iobench.suites.results import Result
 
@@ -207,3 +209,41 @@ def read_folder_recipe(folder: Path) -> SuiteRecipe:
         raise ProfileError(f"{error}; use the iobench that wrote it") from error
     except ValueError as error:
         raise ProfileError(f"{file}: is damaged ({error}); name a new folder") from error
+
+
+def read_suites(
+    folders: Iterable[Path],
+) -> tuple[tuple[SuiteResults, ...], tuple[SkippedFile, ...]]:
+    """Return the suites in folders, however deep, and the files that cannot be read.
+
+    A suite is the folder that holds its recipe; where there is none, the folder of its cells.
+    """
+    suites: list[SuiteResults] = []
+    skipped: list[SkippedFile] = []
+    for top in folders:
+        results: dict[Path, list[Result]] = defaultdict(list)
+        for file in find_results(top):
+            place = file.relative_to(top)
+            if any(part.startswith(".") for part in place.parts):
+                continue
+            try:
+                results[_suite_of(file.parent, top)].append(read_result(file))
+            except ProfileError as error:
+                why = str(error).removeprefix(f"{file}: ")
+                skipped.append(SkippedFile(place.as_posix(), why))
+        for folder, found in results.items():
+            name = folder.relative_to(top).as_posix() if folder != top else top.resolve().name
+            drop = 0
+            try:
+                drop = read_folder_recipe(folder).drop if (folder / RECIPE_FILE).exists() else 0
+            except ProfileError as error:
+                skipped.append(SkippedFile(f"{name}/{RECIPE_FILE}", str(error)))
+            suites.append(SuiteResults(name, tuple(found), drop))
+    return tuple(suites), tuple(skipped)
+
+
+def _suite_of(cell: Path, top: Path) -> Path:
+    above = [cell, *cell.parents]
+    within = above[: above.index(top) + 1]
+    of_recipe = (each for each in within if (each / RECIPE_FILE).exists())
+    return next(of_recipe, cell if cell == top else cell.parent)

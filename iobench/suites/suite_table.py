@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from iobench.report.document import Cell as TableCell
-    from iobench.subjects.history.suite_facts import SkippedFile
     from iobench.suites.recipe import SuiteRecipe
-    from iobench.suites.results import Result
+    from iobench.suites.results import Result, SkippedFile
     from iobench.suites.suite_folder import SuiteFolder
 
 OPEN: Final = "open"

@@ -156,14 +156,14 @@ def test_suites_of_which_result_files_are_left_stand_beside_runs(
 ) -> None:
     published = {"published_step_s": 0.12581, "published_wait_s": 0.10881}
     figures = {"wait_s": 0.02, "forward_s": 0.01, **published}
-    old = suite(tmp_path / "history" / "old", figures=figures, step_s=0.5)
-    new = suite(tmp_path / "history" / "new", figures=figures, day=90)
+    old = suite(tmp_path / "suites" / "old", figures=figures, step_s=0.5)
+    new = suite(tmp_path / "suites" / "new", figures=figures, day=90)
     run = made(tmp_path / "run", dataset="ens10", format="source", day=30_000)
     (old / "000-source" / "round-0.result.json").write_text("{")
     found = document(capsys, tmp_path)
     measured = [row for row in found["rows"] if row["published"] is None]
     assert {(row["format"], row["run"]) for row in measured} == {
-        ("source", str(run)), ("zarr", "history/new"),
+        ("source", str(run)), ("zarr", "suites/new"),
     }  # fmt: skip
     rows = {row["key"]: row for row in measured if row["format"] == "zarr"}
     assert list(rows) == ["batch", "forward", "I/O"]
@@ -177,10 +177,10 @@ def test_suites_of_which_result_files_are_left_stand_beside_runs(
     told = [row for row in found["rows"] if row["published"] == "as published"]
     assert [(row["key"], row["mean_s"]) for row in told] == [("batch", 0.12581), ("I/O", 0.10881)]
     assert [each["run"] for each in found["skipped"]] == [
-        "history/old/000-source/round-0.result.json"
+        "suites/old/000-source/round-0.result.json"
     ]
     text = " ".join(text_of(capsys, tmp_path).split())
-    assert "native zarr: history/new, 2025-04-05 00:41 UTC; means over 5 runs of a suite" in text
+    assert "native zarr: suites/new, 2025-04-05 00:41 UTC; means over 5 runs of a suite" in text
 
 
 def test_other_options_of_a_suite_stand_for_no_cell_of_their_own(
@@ -195,6 +195,25 @@ def test_other_options_of_a_suite_stand_for_no_cell_of_their_own(
     found = document(capsys, tmp_path / "s")
     assert {row["run"] for row in found["rows"]} == {"s, workers 0"}
     assert [each["run"] for each in found["skipped"]] == ["s, zarr workers 2"]
+
+
+def test_what_a_recipe_drops_is_in_no_mean(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = {"suite": {"name": "s", "repeats": 5, "drop": 1}, "fixed": {"dataset": ["ens10"]}}
+    recipe["vary"] = {"format": [["zarr"]]}
+    for name, text in (("whole", json.dumps(recipe)), ("torn", "{")):
+        suite(tmp_path / name / "cells", formats=("zarr",), day=3)
+        (tmp_path / name / "recipe.json").write_text(text)
+    steps = sorted(
+        json.loads(file.read_text())["figures"]["step_s"]
+        for file in (tmp_path / "whole").rglob("*.result.json")
+    )
+    for name, kept in (("whole", steps[1:-1]), ("torn", steps)):
+        found = document(capsys, tmp_path / name)
+        (row,) = found["rows"]
+        assert (row["run"], row["mean_s"]) == (name, pytest.approx(statistics.mean(kept)))
+    assert [each["run"] for each in found["skipped"]] == ["torn/recipe.json"]
 
 
 def test_where_there_is_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,7 +91,6 @@ ASKED = {
         "suite quick --dry-run --json --set dataset=URL",
         "suite quick --out URL --dry-run",
     ),
-    "history": ("history URL",),
 }
 SLOW = (
     "profile maelstrom-yr --tiny --batches 2 --format URL",

@@ -314,7 +314,7 @@ def test_a_lossy_store_shows_its_price(
         ("repeats = 3", "repeats = 1\ndrop = 0"), ('energy = "off"', 'energy = "auto"'),
         ('"60s"', '"5min"'),
     )  # fmt: skip
-    told = shown(capsys, recipe, "--out", tmp_path / "out", "--history", tmp_path / "history")
+    told = shown(capsys, recipe, "--out", tmp_path / "out")
     rows = {row["cell"]["format"]: row["figures"] for row in told["cells"]}
     runs = read_results(tmp_path / "out")
     losses = {each.cell["format"]: each.figures["final_loss"] for each in runs}
@@ -331,8 +331,6 @@ def test_a_lossy_store_shows_its_price(
     assert training["n_batches"] == 12
     assert training["n_final"] == 10
     assert training["final_loss"] == read_result(path).figures["final_loss"]
-    assert main(["history", str(tmp_path / "history"), "--json"]) == 0
-    assert "final_loss" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -341,8 +339,6 @@ def test_a_lossy_store_shows_its_price(
         (["--set", "vary.format=zarr:codec=zstd"], "'codec=zstd' is no option; there are codec="),
         (["--set", "vary.format=zarr:inner-chunk=x"], "inner-chunk"),
         (["--set", "vary.format=tfrecord:encoding=x"], "there is encoding=float|bytes"),
-        (["--history", "out/history"], "is inside --out out, so its results would be there twice"),
-        (["--history", "tiny.toml"], "--history tiny.toml: is no folder"),
     ],
 )
 def test_what_would_fail_after_hours_is_said_before_anything_runs(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.errors import ProfileError
-from iobench.frozen import frozen
 from iobench.report import units
 from iobench.report.document import Drawing, Quantity, Sentence
 from iobench.report.renderers.quantities import said, signed, spelled
@@ -23,15 +22,10 @@ if TYPE_CHECKING:
         Document,
         HeatMap,
         Section,
-        SmallChart,
         Table,
     )
     from iobench.report.timeline.page_payload import TimelinePayload
 
-CHART_WIDTH, CHART_HEIGHT, CHART_EDGE = 240, 90, 8
-"""Of a small chart, in its own units, and what of it is left free around the points."""
-CHART_LEAST: Final = 0.1
-"""Of a figure: what its scale spans at least, so that what hardly differs does not look as if."""
 WIDTH: Final = 1000
 """Of a bar, in its own units; the page stretches it."""
 LEAST: Final = 1.0
@@ -54,7 +48,6 @@ class HtmlRenderer:
         environment = shell.make_environment()
         environment.filters |= {
             "bar": _drawn_bar,
-            "chart": _drawn_chart,
             "heat_paths": _heat_paths,
             "kind": lambda block: type(block).__name__,
             "legend": _legend,
@@ -155,72 +148,6 @@ def _drawn_bar(bar: Bar, bars: Sequence[Bar]) -> list[tuple[str, float, float, s
             drawn.append((part.kind, round(x, 2), round(min(width, WIDTH), 2), part.what))
             x += width
     return drawn
-
-
-@frozen
-class _DrawnChart:
-    """A small chart as SVG has it.
-
-    Parameters
-    ----------
-    line, intervals : str
-        Paths.
-    top, bottom : str
-        What the ends of its scale are.
-    first, last : str
-        What its outer places are called.
-    """
-
-    line: str
-    intervals: str
-    points: list[tuple[float, float, str, str]]
-    marks: list[tuple[float, str, str]]
-    top: str
-    bottom: str
-    first: str
-    last: str
-
-
-def _drawn_chart(chart: SmallChart) -> _DrawnChart:
-    """Return where everything of a chart is; intervals far beyond all figures are cut off."""
-    values = [point.figure.value or 0.0 for point in chart.points]
-    low, high = min(values), max(values)
-    least = max(abs(low), abs(high)) * CHART_LEAST or 1.0
-    reach = max(high - low, least)
-    ends = [end for point in chart.points for end in (point.low, point.high) if end is not None]
-    low = max(min([low, *ends]), low - reach)
-    high = min(max([high, *ends]), high + reach)
-    if high - low < least:
-        low, high = (low + high - least) / 2, (low + high + least) / 2
-
-    def y(value: float) -> float:
-        inside = (min(max(value, low), high) - low) / (high - low)
-        return round(CHART_HEIGHT - CHART_EDGE - inside * (CHART_HEIGHT - 2 * CHART_EDGE), 1)
-
-    step = (CHART_WIDTH - 2 * CHART_EDGE) / max(len(values) - 1, 1)
-    xs = [round(CHART_EDGE + at * step, 1) for at in range(len(values))]
-    styles = {mark.at: mark.style or "mark" for mark in chart.marks}
-    said_of = {mark.at: mark.words for mark in chart.marks}
-    kind = type(chart.points[0].figure)
-    return _DrawnChart(
-        line="M" + "L".join(f"{x} {y(value)}" for x, value in zip(xs, values, strict=True)),
-        intervals="".join(
-            f"M{x} {y(point.low)}V{y(point.high)}"
-            for x, point in zip(xs, chart.points, strict=True)
-            if point.low is not None and point.high is not None
-        ),
-        points=[
-            (x, y(value), styles.get(at, ""), ". ".join(filter(None, (
-                f"{point.place}: {said(point.figure)}{point.words}", said_of.get(at, ""),
-            ))))
-            for at, (x, value, point) in enumerate(zip(xs, values, chart.points, strict=True))
-        ],
-        marks=[(xs[mark.at], mark.style or "mark", mark.words) for mark in chart.marks],
-        top=said(kind(high)),
-        bottom=said(kind(low)),
-        first=chart.points[0].place,
-        last=chart.points[-1].place,
-    )  # fmt: skip
 
 
 def _legend(block: Block) -> list[tuple[str, str]]:

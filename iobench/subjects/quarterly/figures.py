@@ -23,14 +23,12 @@ from iobench.profiles.folders import made_ns
 from iobench.profiles.run_facts import PUBLISHED_FIGURES, RunFacts
 from iobench.recording.run_directory import RunDirectory
 from iobench.report.suite_words import said_cell
-from iobench.subjects.history.suite_facts import moment_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from iobench.analysis.exposure_figures import StepStatistics
-    from iobench.subjects.history.suite_facts import SuiteResults
-    from iobench.suites.results import Result
+    from iobench.suites.results import Result, SuiteResults
 
 
 KEYS: Final = ("epoch", "batch", "forward", "backward", "I/O")
@@ -250,7 +248,7 @@ def _of_suite(
             yielded[cell] = name
             yield QuarterlyRun(
                 run=name,
-                made_ns=max(map(_started_ns, of)),
+                made_ns=max(each.started_ns for each in of),
                 application=application,
                 framework=framework,
                 format=layout,
@@ -270,11 +268,6 @@ def _mean(values: Sequence[float | None], drop: int) -> float | None:
     """Return the mean that the suite's own table has; None where no run tells it."""
     known = [each for each in values if each is not None]
     return trimmed_mean(known, drop).value
-
-
-def _started_ns(result: Result) -> int:
-    moment = moment_of(result)
-    return 0 if moment is None else int(moment.timestamp()) * 10**9
 
 
 def _place(run: QuarterlyRun) -> tuple[str, bool, str, bool, str]:
