@@ -52,13 +52,11 @@ class LoaderFacts:
     operators : list of dict
         What a pipeline of the framework's own tells of its operations, summed over the last round:
         ``operation, kind, busy_ns, elements, nbytes, parallelism``; empty where it tells nothing.
-    pipeline : dict
-        How its operations hang together where their threads were traced, empty else: ``first`` and
-        ``last`` batch that was traced from its start on, threads of the ``pool``, ``groups`` as
-        `operation_pipeline.PipelineGroup`, ``each_ns`` of a batch for stages whose work has none.
     gradients : bool or None
         False where every pass over it began with gradients switched off, as validations do; None
         where nobody looked.
+    unreplayed : str
+        Why its batches are not replayed, in words; ``""`` where they can be.
     """
 
     number: int
@@ -73,8 +71,8 @@ class LoaderFacts:
     worker_pids: list[int] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
     operators: list[dict[str, Any]] = field(default_factory=list)
-    pipeline: dict[str, Any] = field(default_factory=dict)
     gradients: bool | None = None
+    unreplayed: str = ""
 
     @property
     def kept(self) -> tuple[str | int | None, ...]:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 import tensorflow as tf
 
 from iobench.tensorflow.operation_kinds import operation_name, waits_for_threads
-from iobench.tensorflow.traced_pipeline import DatasetFunctions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -15,10 +14,14 @@ if TYPE_CHECKING:
     from iobench.recording.facts import LoaderFacts
     from iobench.recording.kinds import Kind
     from iobench.recording.session import Recording
+    from iobench.tensorflow.traced_labels import FunctionNames
 
 MARK: Final = "_iobench_mark"
 DEPTH: Final = 100
 LAMBDA: Final = "<lambda>"
+UNREPLAYED: Final = (
+    "tf.data pipelines are not replayed: record the script as changed too, and compare both runs"
+)
 
 
 class DatasetMark:
@@ -53,8 +56,8 @@ def _chain_of(dataset: Any) -> Iterator[Any]:
         dataset = inputs[0]
 
 
-def functions_of(dataset: Any) -> DatasetFunctions:
-    """Return what a dataset tells of itself for a trace of it; nothing where it does not fit."""
+def functions_of(dataset: Any) -> FunctionNames:
+    """Return the names of the user's functions in a dataset; nothing where it does not fit."""
     chain = [*_chain_of(dataset)]
     names = {}
     for number, each in enumerate(reversed(chain)):
@@ -66,10 +69,7 @@ def functions_of(dataset: Any) -> DatasetFunctions:
             name = f"lambda:{code.co_firstlineno}" if code is not None else ""
         if name and isinstance(name, str):
             names[operation_name(type(each).__name__.strip("_")), number] = name
-    options = getattr(dataset, "options", None)
-    threading = getattr(options() if callable(options) else None, "threading", None)
-    size = getattr(threading, "private_threadpool_size", None)
-    return DatasetFunctions(names, size if isinstance(size, int) and size > 0 else 0)
+    return names
 
 
 def is_marked(dataset: Any) -> bool:
@@ -101,6 +101,7 @@ def note_dataset(recording: Recording, dataset: Any, mark: DatasetMark | None) -
         threads=int(any(waits_for_threads(operation) for operation in shown)),
         prefetch=_prefetch(chain, operations),
         batch_size=_batch_size(chain),
+        unreplayed=UNREPLAYED,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import shutil
 import tempfile
 import threading
@@ -14,7 +13,7 @@ import tensorflow as tf
 
 from iobench.tensorflow.host_trace import read_trace
 from iobench.tensorflow.step_parts import find_parts
-from iobench.tensorflow.traced_pipeline import DatasetFunctions, labels_of, pipeline_of
+from iobench.tensorflow.traced_labels import labels_of
 from iobench.tensorflow.traced_work import LoaderWait, find_work
 
 if TYPE_CHECKING:
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
     from iobench.recording.recorder import Recorder
     from iobench.tensorflow.host_trace import TracedThread
     from iobench.tensorflow.step_parts import LoopStep, StepScopes
+    from iobench.tensorflow.traced_labels import FunctionNames
 
 ANCHOR: Final = "iobench.anchor"
 PROFILER: Final = "tensorflow.python.profiler.profiler_v2"
 LOCK: Final = "_profiler_lock"
-UNTOLD: Final = DatasetFunctions({}, 0)
 LEVEL: Final = 2
 """Of the host tracer: each iterator and kernel; 1 has no iterators."""
 
@@ -53,8 +52,6 @@ class HostTracer:
         Steps of which `write` told the parts.
     why_whole : str
         Why it told those of none; ``""`` where it did, or was given no steps.
-    pipeline : dict or None
-        As `LoaderFacts.pipeline` has it, of what `write` wrote.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -62,12 +59,10 @@ class HostTracer:
         self.uncertainty_ns = -1
         self.n_parted = 0
         self.why_whole = ""
-        self.pipeline: dict[str, Any] | None = None
         self._clock = clock
         self._folder: Path | None = None
         self._bounds: list[tuple[int, int]] = []
         self._running = False
-        self._cpu_ns = 0
         self._ending = threading.Lock()
         self._place: _GivesWay | None = None
 
@@ -94,7 +89,6 @@ class HostTracer:
             self._give_up(f"the host tracer did not start: {_in_short(error)}")
             return
         self._running = True
-        self._cpu_ns = -_process_cpu_ns()
         self._place.take()
         self._anchor()
 
@@ -104,7 +98,6 @@ class HostTracer:
             if not self._running:
                 return
             self._running = False
-            self._cpu_ns += _process_cpu_ns()
             if self._place is not None:
                 self._place.give_back()
             self._anchor()
@@ -123,7 +116,7 @@ class HostTracer:
         in_loop: bool = True,
         steps: Sequence[LoopStep] = (),
         scopes: StepScopes | None = None,
-        functions: DatasetFunctions = UNTOLD,
+        functions: FunctionNames | None = None,
     ) -> set[int]:
         """Write the work that was traced as spans, and forget the trace; return whose it was.
 
@@ -141,8 +134,8 @@ class HostTracer:
             The loop's computing, on the recording's clock, in order.
         scopes : StepScopes, optional
             Of the model that computed.
-        functions : DatasetFunctions
-            What the dataset tells of itself.
+        functions : mapping, optional
+            The user's functions, as the dataset names them.
 
         Returns
         -------
@@ -166,10 +159,7 @@ class HostTracer:
         lanes: dict[int, Lane] = {}
         seen: set[int] = set()
         works = find_work(threads, on_trace, kinds)
-        labels = labels_of(works, threads, functions)
-        self.pipeline = pipeline_of(
-            threads, works, [each.batch for each in on_trace], functions, self._cpu_ns
-        )
+        labels = labels_of(works, threads, functions or {})
         for work in works:
             label = recorder.string(labels[work.iterator, work.in_function, work.operation])
             times = work.start_ns + offset_ns, work.end_ns + offset_ns
@@ -279,12 +269,6 @@ class _GivesWay:
         traceback: TracebackType | None,
     ) -> Any:
         return self._lock.__exit__(kind, error, traceback)
-
-
-def _process_cpu_ns() -> int:
-    """Return what this process has computed, on all of its threads."""
-    times = os.times()
-    return round((times.user + times.system) * 1e9)
 
 
 def _in_short(error: Exception) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from iobench.tensorflow.datasets_told import DatasetMark
     from iobench.tensorflow.graph_waits import GraphWait
     from iobench.tensorflow.step_parts import LoopStep, StepScopes
-    from iobench.tensorflow.traced_pipeline import DatasetFunctions
+    from iobench.tensorflow.traced_labels import FunctionNames
 
 THREADS: Final = "threads"
 OPAQUE: Final = "tf.data"
@@ -57,7 +57,7 @@ class _Passes:
 
     __slots__ = ("functions", "n")
 
-    def __init__(self, functions: DatasetFunctions) -> None:
+    def __init__(self, functions: FunctionNames) -> None:
         self.n = 0
         self.functions = functions
 
@@ -225,7 +225,6 @@ class IteratorWatch:
             scopes=self._scopes,
             functions=self._passes.functions,
         )
-        self.facts.pipeline = tracer.pipeline or {}
         for asked_ns, delivered_ns, number in self._in_window:
             if number not in seen:
                 self._write_opaque(asked_ns, delivered_ns, number)

@@ -112,8 +112,6 @@ def find_batch_work(
     layout = _Layout(asked, spans, pieces, of, profile.strings)
     if rule is LoaderRule.STREAM:
         return layout.streaming(lanes, profile, batches_ahead)
-    if rule is LoaderRule.PIPELINE:
-        return layout.flowing()
     return layout.whole(lanes, rule)
 
 

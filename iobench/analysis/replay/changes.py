@@ -171,11 +171,6 @@ def _with_workers(run: RecordedRun, workers: int | None, prefetch: int | None) -
     workers = run.workers if workers is None else workers
     if workers < 0 or (prefetch is not None and prefetch < 1):
         raise OptionError(f"workers {workers}, prefetch {prefetch}: expected 0 or more, 1 or more")
-    if run.pipeline is not None and run.rule is LoaderRule.PIPELINE:
-        if workers != run.workers:
-            raise OptionError(f"{run.name}: a pipeline has no workers, expected none to be changed")
-        ahead = prefetch or run.prefetch
-        return replace(run, prefetch=ahead, pipeline=run.pipeline.with_prefetch(ahead))
     if run.stream is not None:
         if workers != run.workers:
             raise OptionError(f"{run.name}: a stream has no workers, expected none to be changed")

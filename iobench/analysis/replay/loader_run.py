@@ -13,7 +13,6 @@ from iobench.recording.kinds import copies_batches
 
 if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Window
-    from iobench.analysis.replay.operation_pipeline import OperationPipeline
     from iobench.analysis.replay.simulator import StreamShape
 
 Integers = NDArray[np.int64]
@@ -30,8 +29,6 @@ class LoaderRule(Enum):
     """N threads or processes take the next batch while a buffer is free."""
     STREAM = "stream"
     """One thread for each stage, with bounded queues between them."""
-    PIPELINE = "pipeline"
-    """Operations with threads of their own, whose functions share a pool (tf.data)."""
     OPAQUE = "opaque"
     """Nobody saw who made the batches: it cannot be replayed."""
 
@@ -95,8 +92,6 @@ class RecordedRun:
         Whether later batches of the loader were left out.
     stream : StreamShape, optional
         Of `LoaderRule.STREAM`.
-    pipeline : OperationPipeline, optional
-        Of `LoaderRule.PIPELINE`.
     loop_stages : tuple of str
         What the loop itself does as it picks batches up: drawing indices, unpickling.
     loop_ns : ndarray of int64, shape (n_batches, n_loop_stages), optional
@@ -137,7 +132,6 @@ class RecordedRun:
     lead_ns: Integers | None = None
     is_part: bool = False
     stream: StreamShape | None = None
-    pipeline: OperationPipeline | None = None
     loop_stages: tuple[str, ...] = ()
     loop_ns: Integers | None = None
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 Integers = NDArray[np.int64]
 HALVINGS: Final = 10
-FLOWING: Final = (LoaderRule.STREAM, LoaderRule.PIPELINE)
-"""Rules of which each stage has threads of its own: they are replayed as if nothing were short."""
 AGREES_FRACTION: Final = 0.002
 """Durations this near to the measured ones need no search."""
 
@@ -59,7 +57,7 @@ def replay(
     OptionError
         If the change cannot be made to this run.
     """
-    if machine is not None and run.rule not in FLOWING and can_replay(run):
+    if machine is not None and run.rule is not LoaderRule.STREAM and can_replay(run):
         return demands_of(run, machine).replay(change or Change())
     run = run if change is None else changed(run, change)
     return simulated(run).replayed(run)
@@ -88,7 +86,8 @@ def slowdown_at_rate(run: RecordedRun, nbytes_per_s: float) -> float | None:
     Of the batches that are judged; at least as long as their bytes take. 1 where the loop hides
     it; None where the run, or at such a rate, cannot be replayed.
     """
-    if not can_replay(run) or run.rule in FLOWING or not len(run) or (run.read_nbytes < 0).any():
+    known = len(run) and (run.read_nbytes >= 0).all()
+    if not can_replay(run) or run.rule is LoaderRule.STREAM or not known:
         return None
     slower = changed(run, Change(read_nbytes_per_s=nbytes_per_s))
     # What was added waits for storage, also where nobody knows what of a read computes.
@@ -126,15 +125,14 @@ class Demands:
     def replay(self, change: Change, machine: Machine | None = None) -> Replayed:
         """Return what comes of the run with a change, on its machine or another one.
 
-        A stream, or pipeline, whose stages have threads of their own, is replayed as if nothing
-        were short.
+        A stream, whose stages have threads of their own, is replayed as if nothing were short.
 
         Raises
         ------
         OptionError
             If the change cannot be made to this run.
         """
-        if self.run.rule in FLOWING:
+        if self.run.rule is LoaderRule.STREAM:
             return replay(self.run, change)
         run = changed(self.run, change)
         return simulated(run, machine or self.machine).replayed(run)
@@ -193,7 +191,7 @@ def demands_of(run: RecordedRun, machine: Machine) -> Demands:
     to its CPU time, as much as makes the contended run take as long over its batches as measured.
     What is not explained by that, and was read, is put down to storage the same way.
     """
-    if not len(run) or run.rule in (LoaderRule.SERIAL, *FLOWING):
+    if not len(run) or run.rule in (LoaderRule.SERIAL, LoaderRule.STREAM):
         return Demands(run, machine, 1.0, 1.0)
     beside = 0 if run.beside_ns is None else int(run.beside_ns.sum())
     measured = float(run.work_ns.sum() + run.gap_ns.sum() - beside)

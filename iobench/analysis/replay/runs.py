@@ -26,11 +26,6 @@ from iobench.analysis.replay.batch_work import (
     find_loop_work,
 )
 from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
-from iobench.analysis.replay.operation_pipeline import (
-    OperationPipeline,
-    PipelineFunction,
-    PipelineGroup,
-)
 from iobench.analysis.stage_table import find_lanes
 from iobench.frozen import frozen
 
@@ -73,10 +68,7 @@ def recorded_runs(run: RankRun, *, max_batches: int | None = None) -> tuple[Reco
     numbers = by_importance(deliveries, roles)
     if not numbers:
         return ()
-    frames = {
-        number: _frame(deliveries, number, max_batches, loop.loaders.get(number))
-        for number in numbers
-    }
+    frames = {number: _frame(deliveries, number, max_batches) for number in numbers}
     end_ns = max(each.end_ns for each in frames.values())
     parts = _Parts(profile, loop, deliveries, seen.loader, end_ns)
     return tuple(
@@ -129,30 +121,16 @@ class _Frame:
     weight: NDArray[np.float64] | None
 
 
-def _frame(
-    deliveries: Deliveries,
-    loader: int,
-    max_batches: int | None,
-    settings: LoaderFacts | None = None,
-) -> _Frame:
+def _frame(deliveries: Deliveries, loader: int, max_batches: int | None) -> _Frame:
     """Return the rounds of a loader that brought a batch; each is replayed by itself.
 
-    Of the last of ``max_batches`` what follows it belongs to it, to the next question. Of a
-    pipeline whose threads were traced for a while it is those batches.
+    Of the last of ``max_batches`` what follows it belongs to it, to the next question.
     """
     of_loader = deliveries.loader == loader
     with_batch = deliveries.batch >= 0
     brought = np.flatnonzero(of_loader & with_batch)
     is_part, weight, left_out = False, None, np.zeros(len(deliveries), dtype=bool)
-    traced = _traced(deliveries, brought, settings)
-    if traced is not None:
-        is_part = True
-        left_out = of_loader & with_batch
-        left_out[traced] = False
-        of_loader = np.zeros_like(left_out)
-        of_loader[traced] = True
-        of_loader |= left_out & np.isin(deliveries.round, deliveries.round[traced])
-    elif max_batches is not None and len(brought) > max_batches:
+    if max_batches is not None and len(brought) > max_batches:
         is_part = True
         repeated = of_loader & with_batch & deliveries.repeated
         if repeated.any():
@@ -206,18 +184,6 @@ def _frame(
         repeated=np.isin(rounds, deliveries.round[deliveries.repeated]),
         weight=weight,
     )
-
-
-def _traced(
-    deliveries: Deliveries, brought: Integers, settings: LoaderFacts | None
-) -> Integers | None:
-    """Return the waits for batches whose making was traced from start to end; None for none."""
-    pipeline = settings.pipeline if settings is not None else {}
-    if not pipeline:
-        return None
-    number = deliveries.batch[brought]
-    found = brought[(number >= pipeline["first"]) & (number <= pipeline["last"])]
-    return found if len(found) else None
 
 
 def part_of_epochs(
@@ -274,18 +240,15 @@ class _Parts:
         if settings.workers:
             settings = replace(settings, worker_pids=self._worker_pids(frame))
         rule = self._rule(settings, frame)
-        times = self._spread(
-            settings,
-            find_batch_work(
-                self.lanes,
-                self.profile,
-                self.deliveries,
-                frame.rows,
-                frame.round,
-                frame.start_ns,
-                rule=rule,
-                batches_ahead=max(settings.prefetch, 1),
-            ),
+        times = find_batch_work(
+            self.lanes,
+            self.profile,
+            self.deliveries,
+            frame.rows,
+            frame.round,
+            frame.start_ns,
+            rule=rule,
+            batches_ahead=max(settings.prefetch, 1),
         )
         reason = self._reason(rule, settings, times)
         name = self.profile.path.name
@@ -293,21 +256,6 @@ class _Parts:
             of = f" ({settings.name})" if settings.name else ""
             name = f"{name}, loader {loader}{of}"
         return self._recorded(name, rule, reason, settings, frame, times)
-
-    def _spread(self, settings: LoaderFacts, times: BatchWork) -> BatchWork:
-        """Return the work of batches with what has no number: each gets as much of it."""
-        for stage, each_ns in settings.pipeline.get("each_ns", {}).items():
-            if stage not in times.stages:
-                nothing = np.zeros((len(times.seen), 1), dtype=np.int64)
-                times = replace(
-                    times,
-                    stages=(*times.stages, stage),
-                    work_ns=np.hstack((times.work_ns, nothing)),
-                    beside_ns=np.hstack((times.beside_ns, nothing)),
-                    cpu_ns=np.hstack((times.cpu_ns, nothing - 1)),
-                )
-            times.work_ns[:, times.stages.index(stage)] = each_ns
-        return times
 
     def _worker_pids(self, frame: _Frame) -> list[int]:
         """Return whose workers made these batches: of one loader, or of it made again each time."""
@@ -317,8 +265,6 @@ class _Parts:
 
     def _rule(self, settings: LoaderFacts, frame: _Frame) -> LoaderRule:
         """Return by what rule a loader worked, by who it says made its batches."""
-        if settings.pipeline:
-            return LoaderRule.PIPELINE
         makers = {self.deliveries.made_by[row] for row in frame.rows.tolist()}
         framework = settings.framework or (self.profile.about.framework or "")
         if settings.workers and not makers & {IN_THREADS, SERIAL}:
@@ -331,6 +277,8 @@ class _Parts:
 
     def _reason(self, rule: LoaderRule, settings: LoaderFacts, times: BatchWork) -> str:
         """Return why a run cannot be replayed, ``""`` if it can."""
+        if settings.unreplayed:
+            return settings.unreplayed
         if rule is LoaderRule.OPAQUE:
             return "the loader does not report which workers make its batches"
         n_unseen = int((~times.seen).sum())
@@ -367,8 +315,6 @@ class _Parts:
             prefetch = times.ahead or max(settings.prefetch, workers)
         if rule is LoaderRule.SERIAL:
             workers = prefetch = 0
-        if rule is LoaderRule.PIPELINE:
-            workers = settings.threads
         return RecordedRun(
             name=name,
             rule=LoaderRule.OPAQUE if reason else rule,
@@ -403,7 +349,6 @@ class _Parts:
             anew=len(np.unique(self.numbers[rows])) > 1,
             weight=frame.weight,
             stream=times.stream,
-            pipeline=_shape_of(settings),
             loop_stages=loop_work.stages,
             loop_ns=loop_work.work_ns,
         )
@@ -413,30 +358,6 @@ class _Parts:
         counted = np.full(len(self.deliveries) + 1, -1, dtype=np.int64)
         counted[self.looked_at] = self.looked_nbytes
         return np.where(times.read_nbytes >= 0, times.read_nbytes, counted[rows])
-
-
-def _shape_of(settings: LoaderFacts) -> OperationPipeline | None:
-    """Return how the operations of a pipeline hang together, as its process told."""
-    if not settings.pipeline:
-        return None
-    groups = tuple(
-        PipelineGroup(
-            operation=each["operation"],
-            function=each["function"],
-            inside=tuple(
-                PipelineFunction(inner["function"], inner["units"], tuple(inner["stages"]))
-                for inner in each["inside"]
-            ),
-            threads=each["threads"],
-            ahead=each["ahead"],
-            units=each["units"],
-            feeds=each["feeds"],
-            stages=tuple(tuple(stages) for stages in each["stages"]),
-        )
-        for each in settings.pipeline["groups"]
-    )
-    told = settings.pipeline
-    return OperationPipeline(groups, told["pool"], told["cpu_ns"], told["in_python"])
 
 
 def _pick_up(

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
-from iobench.analysis.replay.operation_pipeline import pipeline_times
 from iobench.analysis.replay.simulator import (
     CPU,
     PAUSE,
@@ -28,8 +27,6 @@ from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, copies_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from iobench.analysis.replay.operation_pipeline import OperationPipeline
 
 Integers = NDArray[np.int64]
 READING: Final = frozenset(kind.spelled for kind in READING_KINDS | MIXED_KINDS)
@@ -135,8 +132,6 @@ def simulated(run: RecordedRun, machine: Machine | None = None) -> RunTimes:
     """
     if not can_replay(run):
         raise ProfileError(f"{run.name}: it cannot be replayed: {run.reason or run.rule.value}")
-    if run.pipeline is not None and run.rule is LoaderRule.PIPELINE:
-        return _piped(run, run.pipeline)
     how, n = _dispatch(run), len(run)
     if how.is_linked and machine is None:
         machine = Machine()  # the link alone is short
@@ -163,41 +158,6 @@ def simulated(run: RecordedRun, machine: Machine | None = None) -> RunTimes:
         found.asked[rows] = np.append(first, until[:-1])
         found.wall += until[-1]
     return found
-
-
-def _piped(run: RecordedRun, shape: OperationPipeline) -> RunTimes:
-    """Return when everything is in a pipeline, whose batches are of one pass in a row."""
-    n = len(run)
-    asked, delivered, ends, making = (np.zeros(n, dtype=np.float64) for _ in range(4))
-    found = RunTimes(asked, delivered, ends, making)
-    opening, lead = (_or_zeros(each, run.startup_ns) for each in (run.opening_ns, run.lead_ns))
-    found.closing = int(opening.sum() + run.shutdown_ns.sum())
-    found.wall = int(run.shutdown_ns.sum())
-    for number, first in enumerate((opening + lead).tolist()):
-        rows = np.flatnonzero(run.round == number)
-        spent = [
-            [_of_stages(run, stages, rows) for stages in group.stages] for group in shape.groups
-        ]
-        taken = pipeline_times(
-            shape,
-            spent,
-            run.pickup_ns[rows].tolist(),
-            run.compute_ns[rows].tolist(),
-            start_ns=int(run.startup_ns[number]),
-            first_ns=first,
-        )
-        delivered = np.array(taken, dtype=np.float64)
-        until = delivered + run.compute_ns[rows]
-        found.delivered[rows], found.until[rows] = delivered, until
-        found.asked[rows] = np.append(first, until[:-1])[: len(rows)]
-        found.wall += float(until[-1]) if len(rows) else first
-    return found
-
-
-def _of_stages(run: RecordedRun, stages: tuple[str, ...], rows: Integers) -> list[int]:
-    chosen = np.array([name in stages for name in run.stages], dtype=bool)
-    spent: list[int] = run.work_ns[rows][:, chosen].sum(axis=1).tolist()
-    return spent
 
 
 def on_cpu_ns(run: RecordedRun) -> Integers:

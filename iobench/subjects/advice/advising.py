@@ -10,7 +10,6 @@ import numpy as np
 
 from iobench.analysis.break_even import BreakEven, predict_full_conversion
 from iobench.analysis.diagnosis import HIDDEN_FRACTION
-from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.replay.simulated_run import can_replay
 from iobench.recording.kinds import MIXED_KINDS, WORKER_KINDS, Kind
 from iobench.subjects.advice.candidates import (
@@ -100,16 +99,14 @@ def advise(
     ]
     priced = [each for each in every if not _too_late(each, circumstances)]
     late = [late for each in every if (late := _too_late(each, circumstances))]
-    # Of a pipeline each call was replayed: what nobody could replay comes after that.
-    after = baseline.run.rule is LoaderRule.PIPELINE
     # Who waits for files to open waits for as many of them with any loader, but for one of a store.
     stages = baseline.window.stages
     opens = bool(stages) and stages[0].kind == Kind.OPEN
 
-    def rank(each: AdvisedChange) -> tuple[bool, bool, float]:
+    def rank(each: AdvisedChange) -> tuple[bool, float]:
         bound = each.gain.evidence is Evidence.BOUND
         opens_as_many = opens and bound and not OF_STORE & {*each.candidate.levers}
-        return after and bound, opens_as_many, -each.gain.expected
+        return opens_as_many, -each.gain.expected
 
     priced.sort(key=rank)
     advice = Advice(
@@ -174,9 +171,6 @@ def _cost(found: Found, ways: Sequence[LoadingWay], circumstances: Circumstances
         nbytes = found.batches_more * batch_nbytes
         unknown = found.batches_more and not batch_nbytes
         return Cost(memory_nbytes=None if unknown else nbytes, starts=found.starts)
-    if Lever.CACHE in levers:
-        sizes = circumstances.n_samples_all or 0, circumstances.sample_nbytes or 0
-        return Cost(memory_nbytes=sizes[0] * sizes[1] or None)
     if Lever.STAGE in levers:
         size = staged_nbytes(baseline, circumstances)
         rate = _staging_rate(baseline)

@@ -31,7 +31,6 @@ from iobench.subjects.advice.levers import (
     Reason,
     RuledOut,
 )
-from iobench.subjects.advice.pipeline_candidates import pipeline_changes
 
 if TYPE_CHECKING:
     from iobench.subjects.advice.figures import Circumstances
@@ -124,11 +123,6 @@ def measured_candidates(ways: Sequence[LoadingWay]) -> Iterator[Found | RuledOut
 def replayed_candidates(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
     """Yield what the loader's own settings would gain, by replay."""
     run, torch = predictor.baseline.run, predictor.baseline.framework == "torch"
-    if run.rule is LoaderRule.PIPELINE:
-        yield from (Found(*each) for each in pipeline_changes(predictor))
-        yield from _kept_in_memory(predictor)
-        yield from _prefetch(predictor)
-        return
     yield from _workers(predictor, torch=torch)
     yield from _prefetch(predictor)
     if run.rule is LoaderRule.POOL and torch:
@@ -140,19 +134,6 @@ def replayed_candidates(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
             yield RuledOut(candidate, Reason.IN_USE)
     if run.restarts and run.recurs and torch:
         yield _kept_workers(predictor)
-
-
-def _kept_in_memory(predictor: GainPredictor) -> Iterator[Found]:
-    """Yield keeping what a pipeline's functions made in the first epoch, where it has another."""
-    run, shape = predictor.run, predictor.run.pipeline
-    names: list[str] = []
-    for group in shape.groups if shape is not None else ():
-        names += [each.function for each in group.inside if each.function]
-        names += [group.function] if group.function else []
-    if names and predictor.baseline.recurring is not None:
-        change = factors(run, dict.fromkeys(MAKING, 0.0))
-        candidate = Candidate((Lever.CACHE,), {"cached": "all", "of": f"the map of {names[-1]}"})
-        yield Found(candidate, predictor.bound(change))
 
 
 def _kept_workers(predictor: GainPredictor) -> Found:
@@ -239,8 +220,6 @@ def most_workers(run: RecordedRun, cpus: int) -> int:
 def _prefetch(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
     run, circumstances = predictor.baseline.run, predictor.circumstances
     name = "prefetch_factor" if circumstances.facts.is_script else "prefetch"
-    if run.rule is LoaderRule.PIPELINE:
-        name = "buffer_size"
     if run.rule is LoaderRule.SERIAL:
         yield RuledOut(Candidate((Lever.PREFETCH,), {name: 2}), Reason.NO_WORKERS)
         return

@@ -226,17 +226,6 @@ def _of_tasks(settings: Mapping[str, str | int], command: str | None) -> Iterato
 def _of_loader(settings: Mapping[str, str | int]) -> Iterator[str]:
     """Yield the line that makes torch's loader so, and where it has to stand."""
     given = [f"{name}={value}" for name, value in settings.items() if name in SCRIPT_SETTINGS]
-    if "num_parallel_calls" in settings:
-        yield f"num_parallel_calls={settings['num_parallel_calls']}  # in {settings['of']}"
-    if "private_threadpool_size" in settings:
-        size = settings["private_threadpool_size"]
-        yield "options = tf.data.Options()"
-        yield f"options.threading.private_threadpool_size = {size}"
-        yield "dataset = dataset.with_options(options)"
-    if "buffer_size" in settings:
-        yield f"dataset.prefetch({settings['buffer_size']})"
-    if "cached" in settings:
-        yield f"dataset.cache()  # after {settings['of']}, before what is random"
     if given:
         where = "  # made once, before the first epoch" if "made" in settings else ""
         yield f"DataLoader(..., {', '.join(given)}){where}"

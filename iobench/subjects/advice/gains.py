@@ -127,13 +127,6 @@ class GainPredictor:
         machine = self._machine and replace(self._machine, read_nbytes_per_s=None)
         return GainPredictor(self.ways, replace(self.circumstances, machine=machine))
 
-    @property
-    def batch_ns(self) -> float:
-        """What a batch takes now, by replay, on average."""
-        if False not in self._before:
-            self._before[False] = self._times(self.run, Change(), False)
-        return float(np.mean(self._before[False]))
-
     def bound(self, change: Change, *, instead: RecordedRun | None = None) -> Gain:
         """Return what a change cannot gain more than, also where what it leaves is faster.
 

@@ -21,12 +21,6 @@ class Lever(Enum):
     """The fast loader: threads that fill batches ahead, without copies between processes."""
     WORKERS = "workers"
     PREFETCH = "prefetch"
-    CALLS = "parallel calls"
-    """Calls at once of a function of tf.data."""
-    POOL = "function threads"
-    """Threads that functions of tf.data share."""
-    CACHE = "cache"
-    """What a pipeline made in its first epoch, kept."""
     OUT_OF_ORDER = "out of order"
     """Batches are handed over as they are ready."""
     KEEP_WORKERS = "keep workers"
@@ -113,19 +107,12 @@ class Candidate:
                     yield f"{number} worker{'s' * (number != 1)}"
                 case Lever.PREFETCH:
                     ahead = settings.get("prefetch", settings.get("prefetch_factor"))
-                    ahead = settings.get("buffer_size", ahead)
                     yield f"a prefetch of {ahead} batches"
                 case Lever.TASKS if SCHEDULER in settings:
                     yield "dask tasks run in the calling thread"
                 case Lever.TASKS:
                     number = settings[THREADS]
                     yield f"{number} thread{'s' * (number != 1)} of dask in each process"
-                case Lever.CALLS:
-                    yield f"num_parallel_calls={settings['num_parallel_calls']} in {settings['of']}"
-                case Lever.POOL:
-                    yield f"private_threadpool_size={settings['private_threadpool_size']}"
-                case Lever.CACHE:
-                    yield f"cache() after {settings['of']}"
                 case Lever.KEEP_WORKERS if "made" in settings:
                     yield "one loader for all epochs, with its workers kept"
                 case Lever.STAGE:

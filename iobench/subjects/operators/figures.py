@@ -88,7 +88,7 @@ def operators_of(run: RankRun) -> Operators:
     """Return the opaque wait of a training process by the operations of its loaders.
 
     Of several loaders that tell of them each gets the opaque wait in proportion to all that was
-    waited for it; of those whose threads were traced nothing is estimated.
+    waited for it.
     """
     exposure = run.exposure
     opaque_ns = sum(row.exposed_ns for row in exposure.whole.stages if row.kind == Kind.OPAQUE)
@@ -96,9 +96,7 @@ def operators_of(run: RankRun) -> Operators:
     # The part of a loader that tells nothing stays unsplit: it is not another one's.
     of_all = max(1, sum(waits_ns.values()))
     rows = []
-    told = (each for process in run.facts for each in process.loaders if each.operators)
-    # Of a pipeline that was traced a replay tells more, and what its functions' pool holds up.
-    for loader in (each for each in told if not each.pipeline):
+    for loader in (each for process in run.facts for each in process.loaders if each.operators):
         own_ns = opaque_ns * waits_ns.get(loader.number, 0) // of_all
         shares = split_by_operators(own_ns, loader.operators) if own_ns else ()
         rows += [LoaderOperator(loader.number, loader.name, share) for share in shares]

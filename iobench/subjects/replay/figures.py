@@ -10,7 +10,6 @@ import numpy as np
 
 from iobench.analysis.intervals import block_ratio, blocks_of, paired_ratio
 from iobench.analysis.replay.changes import Change
-from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import reported_loaders
 from iobench.analysis.replay.simulated_run import can_replay
@@ -113,8 +112,6 @@ class Payoffs:
         The fewest stages that gain nearly all of that; None where one by itself does.
     is_part : bool
         Whether later batches of the loader were left out.
-    is_traced : bool
-        Whether they are those of a pipeline whose threads were traced meanwhile.
     n_loaders : int
         Loaders that brought batches; one of them is replayed.
     loader : str
@@ -133,7 +130,6 @@ class Payoffs:
     joint_ns: int | None = None
     together: Payoff | None = None
     is_part: bool = False
-    is_traced: bool = field(default=False, metadata=HIDDEN)
     n_loaders: int = field(default=1, metadata=HIDDEN)
     loader: str = field(default="", metadata=HIDDEN)
     waited_for: str | None = field(default=None, metadata=HIDDEN)
@@ -277,7 +273,6 @@ def payoffs(run: RecordedRun, factor: float = 0.8) -> Payoffs:
         n_batches=len(run),
         factor=factor,
         is_part=run.is_part,
-        is_traced=run.rule is LoaderRule.PIPELINE,
     )
     if not is_told(found.error_fraction):
         return found

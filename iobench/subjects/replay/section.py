@@ -74,9 +74,7 @@ def _extent(found: Payoffs) -> str:
     text = ""
     if found.n_loaders > 1:
         text += f", only of {found.loader}, one of {units.count(found.n_loaders)} loaders"
-    if found.is_traced:
-        text += f", over {units.count(found.n_batches)} batches that were traced"
-    elif found.is_part:
+    if found.is_part:
         text += f", over the first {units.count(found.n_batches)} batches"
     return text
 

@@ -169,12 +169,6 @@ def rank_demand(
 def _check(run: RecordedRun, nbytes_per_sample: float | None) -> None:
     if run.rule not in (LoaderRule.SERIAL, LoaderRule.POOL, LoaderRule.THREADS):
         reason = run.reason or "the making of its batches was not seen"
-        if run.rule is LoaderRule.PIPELINE:
-            raise ProfileError(
-                f"{run.name}: cannot be simulated on more ranks: the operations of a tf.data "
-                "pipeline were seen on this rank's threads, but not what they share with other "
-                "ranks; iobench advise predicts what changes to this pipeline would gain"
-            )
         raise ProfileError(
             f"{run.name}: cannot be simulated on more ranks ({reason}); expected a loader that "
             "iobench sees inside, such as those of iobench profile --framework native or torch, "
