@@ -56,8 +56,7 @@ sys.dont_write_bytecode = False
 
 # A child that a test forks must not collect what TensorFlow, torch and gRPC left in the process of
 # all the tests before: their destructors crash where their threads are gone.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=gc.freeze)
+os.register_at_fork(after_in_child=gc.freeze)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -222,7 +222,6 @@ class StoreTests:
         for step, sample in enumerate(found):
             assert_same_bits(sample, expected[step % len(store)])
 
-    @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
     @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
     @pytest.mark.timeout(60)
     def test_forked_child_reads_the_same(self, store: Store) -> None:

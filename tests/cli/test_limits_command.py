@@ -14,8 +14,6 @@ from iobench.recording.run_directory import RunDirectory
 from iobench.storage import limit_probe
 from iobench.storage.file_systems import file_system_of
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system has no preadv")
-
 KIB = 1 << 10
 FEW = ("--threads", "1", "--duration", "2", "--bytes", "16MiB")
 

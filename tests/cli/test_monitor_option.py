@@ -21,8 +21,6 @@ from iobench.launch.running import ScriptRun, run_script
 from iobench.profiles.machine_samples import read_machines
 from iobench.profiling.config import RunConfig
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc of Linux")
-
 MODULE = """
 import time
 import numpy as np

@@ -464,7 +464,6 @@ def test_a_disk_that_fills_up_leaves_nothing_under_the_name(
     assert not there_before or target.read_text() == "before"
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
 @pytest.mark.parametrize("output", outputs())
 def test_a_device_that_is_full_is_one_line(tmp_path: Path, say: Say, output: str) -> None:
     need(output)

@@ -206,8 +206,7 @@ def test_versions_of_what_was_imported_and_threads(
     assert run["versions"] == {"numpy": numpy.__version__}
     settings = run["thread_settings"]
     assert (settings["OMP_NUM_THREADS"], settings["OPENBLAS_NUM_THREADS"]) == ("2", "3")
-    if sys.platform == "linux":
-        assert settings["affinity"]
+    assert settings["affinity"]
     assert "Zq7Wv9hidden" not in "".join(
         path.read_text(errors="replace") for path in found.run.rglob("*.json")
     )

@@ -18,7 +18,6 @@ from iobench.errors import OptionError
 from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.storage.darshan_runtime import find_runtime
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="the runtime is preloaded")
 TELLS = """
 import json, os
 names = ("LD_PRELOAD", "DARSHAN_LOGFILE", "DARSHAN_JOBID", "IOBENCH_DARSHAN_JOB")
@@ -64,7 +63,6 @@ def around(tmp_path: Path) -> dict[str, str]:
     return kept | {"PYTHONPATH": str(folder)}
 
 
-@linux
 def test_a_command_is_traced_where_the_runtime_works(
     tmp_path: Path, script, launch, around
 ) -> None:
@@ -88,7 +86,6 @@ def test_a_command_is_traced_where_the_runtime_works(
     assert any("DARSHAN_LOGFILE is not passed on" in line for line in done.said)
 
 
-@linux
 def test_without_a_runtime_that_works_the_command_runs_all_the_same(
     tmp_path: Path, script, launch, around
 ) -> None:
@@ -130,7 +127,6 @@ def test_logs_that_are_not_there_are_refused_before_anything_starts(tmp_path, la
     assert not (tmp_path / "run").exists()
 
 
-@linux
 @pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("method", ["fork", "spawn"])

@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import select
 import signal
-import sys
 from itertools import islice
 from pathlib import Path
 
@@ -412,7 +411,6 @@ def ends_while_waiting(run, gate, method, number):
 
 
 @pytest.mark.quick_cases(1)
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of a parent's end")
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_workers_in_a_system_call_end_when_the_consumer_is_killed(run, tmp_path, method):
     assert ends_while_waiting(run, tmp_path / "gate", method, signal.SIGKILL) == -signal.SIGKILL

@@ -164,7 +164,6 @@ def test_less_of_the_target_where_memory_is_short(baseline, monkeypatch):
 
 
 @pytest.mark.usefixtures("as_if_full_size")
-@pytest.mark.skipif(read_process_io() is None, reason="no /proc/self/io on this system")
 def test_the_whole_target_is_read_for_each_sample(baseline):
     _, _, made = baseline()
     dataset, where = made.pipeline.dataset, made.pipeline.index.where

@@ -148,7 +148,6 @@ def test_half_written_normalisation_is_computed_again(copied):
     assert "normalisation" in sampled(copied)[1].setup
 
 
-@pytest.mark.skipif(read_process_io() is None, reason="no /proc/self/io on this system")
 def test_read_touches_only_the_samples_bytes(tiny):
     where = tiny.index.where[1]
     tiny.dataset.read(where)  # opens the files

@@ -193,7 +193,6 @@ def test_part_of_the_year():
     assert [year_part(day) for day in days.tolist()] == pytest.approx([0, 1, 182 / 365])
 
 
-@pytest.mark.skipif(read_process_io() is None, reason="no /proc/self/io on this system")
 def test_features_read_a_few_bytes_of_each_file(stand_ins):
     dataset, index = sampled(stand_ins, PowerFeatures())
     where = index.where[5]

@@ -1,5 +1,4 @@
 import os
-import sys
 
 import pytest
 
@@ -27,7 +26,6 @@ def test_looking_at_the_io_is_unknown_where_nothing_counts_it(monkeypatch):
     assert unit_costs(FakeClock())["io_ns"] is None
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/io is Linux's")
 def test_bytes_read_are_counted(tmp_path):
     (tmp_path / "file").write_bytes(bytes(1 << 16))
     before = read_process_io()
@@ -47,7 +45,6 @@ def test_no_count_is_unknown(monkeypatch):
     assert read_process_io() is None
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/io is Linux's")
 def test_a_reader_survives_that_its_descriptor_is_closed(tmp_path):
     (tmp_path / "other").write_bytes(b"another file under the same number\n" * 20)
     read = ProcessIoReader()
@@ -64,7 +61,6 @@ def test_a_reader_survives_that_its_descriptor_is_closed(tmp_path):
     assert read() >= first
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/io is Linux's")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_fork_reads_counts_of_its_own(tmp_path):
     (tmp_path / "file").write_bytes(bytes(1 << 24))

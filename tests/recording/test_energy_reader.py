@@ -254,7 +254,6 @@ def _close(reader):
     reader.close()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 @pytest.mark.usefixtures("package")
 def test_a_fork_ends_nothing(tmp_path):

@@ -13,9 +13,6 @@ from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_reader import read_span_file
 from iobench.recording.this_process import cpu_model, peak_memory_nbytes
 
-pytestmark = pytest.mark.skipif(
-    not Path("/proc/self/status").exists(), reason="this system has no /proc"
-)
 SLACK = 4 << 20
 """The kernel adds up what each CPU counts, and only now and then."""
 

@@ -15,7 +15,6 @@ from iobench.recording.stages import stage
 
 pytestmark = [
     pytest.mark.timeout(60),
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system"),
     # Forking with threads alive is what these tests are about.
     pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning"),
 ]

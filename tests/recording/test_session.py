@@ -362,7 +362,6 @@ def _fork_and_leave(path):
     assert session is None, "a fork of the training process is not the training process"
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_a_fork_leaves_the_recording_of_its_parent_alone(tmp_path):
     with iobench.record(tmp_path / "run") as session:
         process = multiprocessing.get_context("fork").Process(
@@ -411,7 +410,6 @@ def _train(clock, n_batches, name):
     assert loop_recording() is current_recording() is session
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_a_fork_that_asks_loaders_is_a_training_process_of_its_own(tmp_path):
     clock = FakeClock(1000)
     with recording(tmp_path / "run", clock=clock) as session:
@@ -435,7 +433,6 @@ def test_a_fork_that_asks_loaders_is_a_training_process_of_its_own(tmp_path):
     assert [(each.pid, each.n_waits) for each in exposure.other_loops] == [(os.getpid(), 3)]
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_a_fork_that_ends_at_once_leaves_what_it_recorded(tmp_path):
     clock = FakeClock(1000)
     with recording(tmp_path / "run", clock=clock, steps=range(1, 3)):

@@ -1,4 +1,3 @@
-import os
 import signal
 import subprocess
 import sys
@@ -39,7 +38,6 @@ broken line
         ("/mnt/fuse", "fuse.sshfs"),
     ],
 )
-@pytest.mark.skipif(os.name != "posix", reason="mount points of Linux")
 def test_the_deepest_and_last_mount_tells_the_type(path, expected):
     assert file_system_type(Path(path), MOUNTS) == expected
 
@@ -156,7 +154,6 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_a_run_that_died_is_gathered_later(run):
     ended = subprocess.run([sys.executable, "-c", DIES, str(run.path)], check=False)
     assert ended.returncode == -signal.SIGKILL

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from pathlib import Path
 
 import pytest
@@ -106,7 +105,6 @@ def test_a_url_lies_on_none():
     assert not counts_device_reads([])
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux")
 def test_what_is_not_there_yet_lies_where_its_folder_does(tmp_path):
     (tmp_path / "data").write_bytes(b"x")
     here = file_system_of(tmp_path)
@@ -118,7 +116,6 @@ def test_what_is_not_there_yet_lies_where_its_folder_does(tmp_path):
     assert counts_device_reads([tmp_path / "data", tmp_path]) == here.counts_device_reads
 
 
-@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="has no memory file system")
 def test_memory_is_told_from_disks():
     shm = file_system_of(Path("/dev/shm"))
     assert (shm.name, shm.reach, shm.counts_device_reads) == ("tmpfs", "memory", False)

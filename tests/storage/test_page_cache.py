@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 
 import pytest
 
@@ -11,8 +10,6 @@ from iobench.errors import OptionError, StorageError
 from iobench.storage import page_cache
 from iobench.storage.file_systems import Mount, known_by
 from iobench.storage.page_cache import Residency, evict, residency, warm_up
-
-linux = pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux page cache")
 
 
 @pytest.fixture
@@ -22,13 +19,11 @@ def file(tmp_path):
     return path
 
 
-@linux
 def test_a_file_just_read_is_resident(file):
     warm_up([file])
     assert residency([file]).fraction == 1.0
 
 
-@linux
 def test_eviction_leaves_no_more_than_was_there(file):
     before = residency([file]).fraction
     evict([file])
@@ -37,7 +32,6 @@ def test_eviction_leaves_no_more_than_was_there(file):
     assert file.read_bytes() == bytes(1 << 20)
 
 
-@linux
 def test_a_folder_stands_for_the_files_below_it(file, tmp_path):
     below = tmp_path / "store" / "v" / "0"
     below.mkdir(parents=True)
@@ -55,7 +49,6 @@ def test_of_nothing_nothing_is_known(tmp_path):
     assert residency([tmp_path / "empty"]).fraction is None
 
 
-@linux
 def test_the_share_counts_by_size_and_says_how_it_is_known(file, tmp_path):
     (tmp_path / "small").write_bytes(bytes(1 << 18))
     warm_up([tmp_path / "small", file])

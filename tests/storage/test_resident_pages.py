@@ -22,8 +22,6 @@ from iobench.storage.page_cache import (
     warm_up,
 )
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux page cache")
-
 MEANS = (_by_cachestat, _by_mincore, _by_trying)
 NBYTES = 40 * mmap.PAGESIZE - 7
 
@@ -133,7 +131,6 @@ def test_what_only_trying_tells_is_tried_on_few_pages(tmp_path):
         assert found == [Pages(n, n, "preadv2") for n in (1, 1, 6, 64)]
 
 
-@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="has no memory file system")
 def test_files_in_memory_are_all_there():
     path = Path(f"/dev/shm/iobench-test-{os.getpid()}")
     try:

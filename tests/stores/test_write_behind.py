@@ -14,10 +14,6 @@ from iobench.files.atomic import BEHIND_NBYTES, STEP_NBYTES, AtomicFile, WriteBe
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(os, "posix_fadvise"), reason="this system takes no advice about files"
-)
-
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:

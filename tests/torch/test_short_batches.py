@@ -270,7 +270,6 @@ def test_a_pass_goes_on_after_a_sample_that_failed(tmp_path: Path) -> None:
     assert (whole.n_batches, whole.n_samples) == (100, 3_210 - 32)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_fork_in_the_middle_of_a_pass_goes_on_and_takes_nothing_away(tmp_path: Path) -> None:
     clock = CountingClock()
     loader = DataLoader(Tiny(clock, 3_200), batch_size=32)

@@ -6,7 +6,6 @@ import itertools
 import multiprocessing
 import os
 import signal
-import sys
 from collections import Counter
 
 import numpy as np
@@ -347,7 +346,6 @@ def test_full_shared_memory_is_one_line(run, consumer, monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of a parent's end")
 def test_workers_in_a_system_call_end_when_the_consumer_is_killed(run, tmp_path):
     gate = tmp_path / "gate"
     os.mkfifo(gate)

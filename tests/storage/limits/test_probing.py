@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +27,6 @@ from iobench.storage.probe_reads import (
     latency_figures,
 )
 from iobench.testing import FakeClock
-
-pytestmark = pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system has no preadv")
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -105,7 +102,6 @@ def test_what_is_read_is_neither_changed_nor_marked_as_read(data):
     ]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux page cache")
 def test_what_the_cache_served_is_called_the_cache(data):
     warm_up([data])
     found = probe_limits(
@@ -125,7 +121,6 @@ def test_what_the_cache_served_is_called_the_cache(data):
     assert StorageLimits.from_dict(found.to_dict()) == found
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux page cache")
 def test_cold_files_are_served_by_what_holds_them(tmp_path):
     (tmp_path / "cold").write_bytes(os.urandom(8 * MIB))
     evict([tmp_path])
@@ -140,7 +135,6 @@ def test_cold_files_are_served_by_what_holds_them(tmp_path):
     assert {each.served_by for each in _arms(found, "again")} == {"page cache"}
 
 
-@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="has no memory file system")
 def test_files_in_memory_are_called_memory():
     path = Path(f"/dev/shm/iobench-test-limits-{os.getpid()}")
     try:

@@ -15,7 +15,6 @@ from iobench.storage.darshan_gathering import gather_logs
 from iobench.storage.darshan_setup import follow, reopen
 from iobench.testing import FakeClock
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, or preloading")
 GONE = 2**22 + 1
 """No process of Linux has a number above 2**22."""
 
@@ -87,7 +86,6 @@ def followed(tmp_path: Path) -> Iterator[Path]:
     follow(())
 
 
-@linux
 def test_a_file_is_opened_again_at_the_same_place(followed: Path) -> None:
     (followed / "data").write_bytes(b"0123456789")
     number = os.open(followed / "data", os.O_RDONLY)
@@ -103,7 +101,6 @@ def test_a_file_is_opened_again_at_the_same_place(followed: Path) -> None:
         os.close(shared)
 
 
-@linux
 def test_what_is_written_or_gone_or_elsewhere_is_left_alone(followed: Path, tmp_path: Path) -> None:
     (followed / "gone").write_bytes(b"old")
     gone = os.open(followed / "gone", os.O_RDONLY)
@@ -119,7 +116,6 @@ def test_what_is_written_or_gone_or_elsewhere_is_left_alone(followed: Path, tmp_
             os.close(number)
 
 
-@linux
 def test_a_fork_opens_what_it_inherits_and_nothing_after_the_end(followed: Path) -> None:
     code = """
 import os, sys
@@ -146,7 +142,6 @@ print(in_fork())
     assert done.stdout.split() == ["0", "5"]
 
 
-@linux
 def test_a_process_started_again_is_traced_from_where_it_says(tmp_path: Path) -> None:
     library = made_runtime(tmp_path, LEAVES_LOGS)
     code = """

@@ -18,8 +18,6 @@ from runtimes_in_c import (
 
 from iobench.storage.darshan_runtime import DarshanRuntime, ProbedRuntime, probe, ready_runtime
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the runtime is preloaded")
-
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
