@@ -11,6 +11,7 @@ import json
 import os
 import random
 import re
+import resource
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -429,7 +430,6 @@ def test_names_are_text_in_a_table(tmp_path: Path) -> None:
 @contextlib.contextmanager
 def no_file_above(nbytes: int) -> Iterator[None]:
     """Let no file of this process grow above a size: a disk that is full, for anybody's tests."""
-    resource = pytest.importorskip("resource", reason="limits of files are of POSIX")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     # Python leaves half a file where it can write no more: here, and in what is started meanwhile.
     with pytest.MonkeyPatch.context() as patch:

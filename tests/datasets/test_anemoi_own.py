@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from iobench.datasets.anemoi_store import anemoi_dataset
 from iobench.datasets.contract import make_sample
 from iobench.datasets.user_files import user_files
+from iobench.samples import Window
+from iobench.windows import place_windows
 
 anemoi = pytest.importorskip("anemoi.datasets", reason="anemoi-datasets is not installed")
 
@@ -100,11 +102,8 @@ def test_statistics_normalise_as_open_datasets(path):
 @given(centre=st.integers(0, 19), before=st.integers(0, 3), after=st.integers(1, 4))
 def test_windows_are_open_datasets_slices(path, centre, before, after):
     """A window lies where anemoi gives the slice; where it raises, ours has a gap."""
-    window_of = pytest.importorskip("iobench.samples").Window
-    from iobench.windows import place_windows
-
     dataset, index = opened(path)
-    window = window_of(tuple(range(-before, 1)), tuple(range(1, after + 1)))
+    window = Window(tuple(range(-before, 1)), tuple(range(1, after + 1)))
     placed = place_windows(index.positions, window)
     items = {
         index.where[found]: row for found, row in zip(placed.centres, placed.items, strict=True)

@@ -1,3 +1,4 @@
+import psutil
 import pytest
 
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock, now_ns, process_start_ns, wait_until_ns
@@ -41,7 +42,6 @@ def test_a_fake_clock_moves_by_what_it_is_told():
 
 
 def test_a_process_began_when_the_system_says():
-    psutil = pytest.importorskip("psutil", reason="tells when processes started")
     started_ns = process_start_ns()
     assert started_ns is not None
     age_s = (now_ns() - started_ns) / 1e9

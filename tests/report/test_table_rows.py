@@ -27,8 +27,6 @@ RENDERERS = {
 @pytest.mark.parametrize("name", RENDERERS)
 @pytest.mark.parametrize("n_rows", [1, 2, 7, 20])
 def test_every_row_is_shown_once_and_in_order(name: str, n_rows: int) -> None:
-    if name == "html":
-        pytest.importorskip("jinja2", reason="pages are made with Jinja2")
     renderer: Callable[..., TerminalRenderer] = RENDERERS[name]
     columns = (Column("stage"), Column("busy", unit_group="time"))
     rows = tuple((f"stage-{row:02}", Duration(1_000_000 * (row + 1))) for row in range(n_rows))

@@ -73,7 +73,6 @@ def test_a_row_holds_over_the_stand_in_and_is_marked_so(
 ) -> None:
     if name == "profile":
         pytest.importorskip("eccodes", reason="the stand-in of ENS-10 is GRIB")
-        pytest.importorskip("iobench_maelstrom", reason="ENS-10 is a plugin's")
     asked = rows.Asked(tmp_path, 60.0, fake=True)
     try:
         for _turn in range(3):  # a thread that is held up between two readings is no device
