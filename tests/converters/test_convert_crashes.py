@@ -184,6 +184,8 @@ def test_a_signal_leaves_whole_shards_and_nothing_else(tmp_path, fmt, number, to
 @pytest.mark.parametrize("part", ["shard-00002", "shard-00002.json", "plan", "iobench.json"])
 def test_a_disk_that_refuses_leaves_a_resumable_store(tmp_path, fmt, code, part, monkeypatch):
     path, writing = tmp_path / "store", AtomicFile.write
+    if part == "shard-00002" and fmt.name == "zarr":
+        part = "/c.2."
 
     def refuse(self, data):
         is_journal = self.path.name.startswith("shard-") and self.path.suffix == ".json"
@@ -192,8 +194,6 @@ def test_a_disk_that_refuses_leaves_a_resumable_store(tmp_path, fmt, code, part,
         writing(self, data)
 
     monkeypatch.setattr(AtomicFile, "write", refuse)
-    if part == "shard-00002" and fmt.name == "zarr":
-        pytest.skip("its files are called otherwise")
     with pytest.raises(StorageError) as caught:
         run(path, fmt)
     assert caught.value.exit_code == 75

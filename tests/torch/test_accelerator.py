@@ -264,12 +264,11 @@ def test_memory_is_registered_once_where_the_driver_can(api: Api, kind: str) -> 
     pages.close()  # which nothing looks at any more
 
 
+@pytest.mark.parametrize("kind", ["cuda"])  # SYCL registers no memory
 @pytest.mark.parametrize(
     ("code", "told"), [(2, "error 2: out of memory"), (999, "error 999: unknown error")]
 )
 def test_a_refused_registration_is_one_line(api: Api, kind: str, code: int, told: str) -> None:
-    if kind == "xpu":
-        pytest.skip("SYCL registers no memory")
     api.runtime.code = code
     with pytest.raises(DeviceError, match=rf"cuda:0: cannot pin .* 4096 bytes \({told}\): take s"):
         TorchAccelerator(torch.device("cuda", 0)).pin(mmap.mmap(-1, 4096))
@@ -311,11 +310,10 @@ def test_facts_tell_what_is_known_alone(
         assert "mig" not in facts
 
 
+@pytest.mark.parametrize("kind", ["cuda"])
 def test_amds_devices_are_torchs_cuda(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, api: Api, kind: str
 ) -> None:
-    if kind == "xpu":
-        pytest.skip("of AMD")
     monkeypatch.setattr(torch.version, "hip", "6.2")
     monkeypatch.setattr(device_module, "AMD_DRIVER", tmp_path / "none")
     facts = TorchAccelerator(torch.device("cuda", 0)).facts()
