@@ -110,7 +110,6 @@ MEASURING = {
 }  # fmt: skip
 SAME_IDEA = {
     "contract": "what a room asks of those who write for it",
-    "device_moves": "what a script moves to its devices, in the rooms whose devices are alike",
     "figures": "what a subject has found, in the folder of each subject",
     "hooks": "what follows a library, or starts to, in the room of each",
     "instrument": "a pipeline of a framework made to record, in the room of each",

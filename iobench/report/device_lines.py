@@ -58,11 +58,6 @@ def why_no_copies(report: RunReport) -> str:
             "none by Tensor.to, cuda or copy_; tensors created on a device and copies within "
             "compiled code are not seen"
         )
-    if facts.is_script and "tensorflow" in watched:
-        return (
-            "none by tf.identity, convert_to_tensor or constant; copies within TensorFlow "
-            "operations, such as those of tf.data and Keras, are not seen"
-        )
     why = "the training loop's own" if facts.is_script else facts.no_device or "no accelerator"
     if facts.device is not None:
         why = f"no array of these batches can be copied to {facts.device.name}"

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
-from iobench.tensorflow import device_moves
 from iobench.tensorflow.compiled_loops import DISTRIBUTED, WHOLE_PASS, expect_end, write_waits
 from iobench.tensorflow.datasets_told import batch_nbytes, is_marked
 from iobench.tensorflow.graph_waits import GRAPH_WAITS
@@ -39,14 +38,12 @@ def install() -> None:
     _sees_all = True
     see_marked()
     install_keras()
-    device_moves.install()
 
 
 def uninstall() -> None:
     """Put everything back as it was. Idempotent."""
     global _sees_all
     _sees_all = False
-    device_moves.uninstall()
     with _lock:
         while _originals:
             (owner, name), (original, ours) = _originals.popitem()

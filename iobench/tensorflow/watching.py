@@ -10,7 +10,6 @@ import tensorflow as tf
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
-from iobench.tensorflow import device_moves
 from iobench.tensorflow.datasets_told import functions_of, mark_of, note_dataset
 from iobench.tensorflow.graph_waits import iterator_key
 from iobench.tensorflow.host_tracer import HostTracer
@@ -111,9 +110,7 @@ class IteratorWatch:
         if self.log.delivered_ns == before_ns:
             return  # outside the recording window, or another loader's work
         self.batch = number
-        if device_moves.in_use:
-            device_moves.deliver(data, number, self.log.epoch)
-        if not self._n and (place := device_moves.place_of(data)):
+        if not self._n and (place := _place_of(data)):
             self._unseen(PLACED.format(place))
         self._note(self.log.asked_ns, self.log.delivered_ns, number)
         self._move_window()
@@ -285,10 +282,18 @@ def watch(dataset: Any, *, only_marked: bool) -> IteratorWatch | None:
     if known is None or known[0] is not recording:
         known = recording, note_dataset(recording, dataset, mark), _Passes(functions_of(dataset))
         setattr(holder, FACTS, known)
-        device_moves.watch(recording)
     _, facts, passes = known
     _latest = IteratorWatch(recording, facts, passes, mark)
     return _latest
+
+
+def _place_of(batch: Any) -> str:
+    """Return the device on which a batch is, as ``GPU:0``; ``""`` where that is the host."""
+    for leaf in tf.nest.flatten(batch, expand_composites=True):
+        place = str(getattr(leaf, "backing_device", "")).rpartition("device:")[2]
+        if place not in ("", "CPU:0"):
+            return place
+    return ""
 
 
 def last_asked() -> IteratorWatch | None:

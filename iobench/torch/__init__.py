@@ -5,8 +5,6 @@ Importing this package imports torch.
 
 from __future__ import annotations
 
-from typing import Any
-
 from iobench.errors import MissingExtraError
 from iobench.lazy_face import lazy_face
 
@@ -22,11 +20,4 @@ except ModuleNotFoundError as error:
 del _torch
 
 # On first use: under iobench run every process of torch imports this package for its hooks.
-_get, __dir__ = lazy_face(__name__, __file__)
-
-
-def __getattr__(name: str) -> Any:
-    value = _get(name)
-    if name == "LightningCallback":  # of either package, whichever is imported by then
-        del globals()[name]
-    return value
+__getattr__, __dir__ = lazy_face(__name__, __file__)

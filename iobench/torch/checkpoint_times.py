@@ -1,13 +1,11 @@
-"""Time that goes into checkpoints: ``torch.save``, and what libraries wrap around it."""
+"""Time that goes into checkpoints: that of ``torch.save``."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
-import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,33 +13,10 @@ from iobench.recording.activation import active_recorder
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-_saving: Final = threading.local()
 _original: Callable[..., Any] | None = None
 _installed: Callable[..., Any] | None = None
-
-
-@contextlib.contextmanager
-def checkpoint_span(path: Any = None) -> Iterator[None]:
-    """Time the writing of a checkpoint; inside another one, that one is enough.
-
-    Parameters
-    ----------
-    path : path-like, optional
-        Where the checkpoint is going to be, so that its size can be told.
-    """
-    recorder = active_recorder()
-    if recorder is None or getattr(_saving, "inside", False):
-        yield
-        return
-    _saving.inside = True
-    try:
-        with recorder.full_span(Kind.CHECKPOINT) as span:
-            yield
-            span.nbytes = _nbytes(path)
-    finally:
-        _saving.inside = False
 
 
 def _nbytes(path: Any) -> int:
@@ -79,10 +54,12 @@ def uninstall() -> None:
 def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def save(*args: Any, **kwargs: Any) -> Any:
-        if active_recorder() is None:
+        recorder = active_recorder()
+        if recorder is None:
             return original(*args, **kwargs)
-        path = args[1] if len(args) > 1 else kwargs.get("f")
-        with checkpoint_span(path):
-            return original(*args, **kwargs)
+        with recorder.full_span(Kind.CHECKPOINT) as span:
+            saved = original(*args, **kwargs)
+            span.nbytes = _nbytes(args[1] if len(args) > 1 else kwargs.get("f"))
+        return saved
 
     return save

@@ -12,7 +12,6 @@ all modules would be called for each layer.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import sys
@@ -67,7 +66,9 @@ class Watch:
         self._timer = timer
         self._handles: list[Any] = []
         watched = [model is not None, True, bool(optimizers)]
-        self._release = claim(*(part for part, here in zip(PARTS, watched, strict=True) if here))
+        self._claimed = [part for part, here in zip(PARTS, watched, strict=True) if here]
+        for part in self._claimed:
+            _claims[part] += 1
         if model is not None:
             self._handles += [
                 model.register_forward_pre_hook(self._before_forward),
@@ -85,7 +86,8 @@ class Watch:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        self._release()
+        while self._claimed:
+            _claims[self._claimed.pop()] -= 1
         _leave(self._timer)
 
     def __enter__(self) -> Self:
@@ -120,19 +122,6 @@ _claims: Final[dict[str, int]] = dict.fromkeys(PARTS, 0)
 _original: Callable[..., None] | None = None
 _installed: Callable[..., None] | None = None
 _inside = False
-
-
-def claim(*parts: str) -> Callable[[], None]:
-    """Leave parts of a step to whoever calls this; return what ends that, idempotent."""
-
-    def count(by: int) -> None:
-        for part in parts:
-            _claims[part] += by
-
-    count(1)
-    ending = contextlib.ExitStack()
-    ending.callback(count, -1)
-    return ending.close
 
 
 def _listen(timer: _Listener) -> None:
