@@ -124,7 +124,7 @@ def _summary(advice: Advice) -> Iterator[str]:
     found = advice.payoffs
     if found is None or not found.joint_ns or advice.outcome is AdviceOutcome.NOTHING_TO_GAIN:
         return
-    told = [*found.stages[:MOST_STAGES], *([found.together] if found.together else [])]
+    told = found.stages[:MOST_STAGES]
     parts = [f"{each.title} {units.fraction(max(0.0, each.saved_fraction))}" for each in told]
     yield (
         f"If one stage took {units.fraction(1 - (found.factor or 0.0))} less time, the run would "
@@ -172,8 +172,7 @@ def outcome_sentence(advice: Advice) -> str:
         case AdviceOutcome.NO_SINGLE_STAGE:
             return (
                 "No single faster stage will help: different stages hold up the loop at different "
-                "times, so only several faster stages together gain "
-                f"time{_together(advice)}{extent}."
+                f"times, so only several faster stages together gain time{extent}."
             )
         case AdviceOutcome.NOTHING_FOUND:
             return (
@@ -194,13 +193,8 @@ def _advice_sentence(advice: Advice, extent: str) -> str:
     if not is_told(advice.error_fraction):
         text += f" Changes that were not measured are left out: {_untrusted(advice)}."
     elif advice.payoffs is not None and advice.payoffs.no_single_stage_helps:
-        text += f" No single faster stage will help; only several together do{_together(advice)}."
+        text += " No single faster stage will help; only several together do."
     return text
-
-
-def _together(advice: Advice) -> str:
-    together = None if advice.payoffs is None else advice.payoffs.together
-    return "" if together is None else f": {together.title}"
 
 
 def _untrusted(advice: Advice) -> str:

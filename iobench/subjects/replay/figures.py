@@ -1,9 +1,8 @@
-"""What faster stages would gain by replay: alone, together, and the fewest that gain as much."""
+"""What faster stages would gain by replay: each stage alone, and all of them."""
 
 from __future__ import annotations
 
 from dataclasses import field, replace
-from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -18,8 +17,6 @@ from iobench.json_keys import HIDDEN, figure, key
 from iobench.recording.kinds import stage_title
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from numpy.typing import NDArray
 
     from iobench.analysis.exposure_figures import Window
@@ -30,8 +27,6 @@ WORTH_FRACTION: Final = 0.01
 """Less than this share of the time is nothing to gain."""
 MAX_STAGES: Final = 8
 REST: Final = "others"
-ENOUGH: Final = 0.9
-"""Of what all stages gain together: more is not worth another stage."""
 IN_LOOP_FRACTION: Final = 0.05
 """From this share of the wait on, a stage of the loop itself is one that may be made faster."""
 FACTOR: Final = 0.5
@@ -45,19 +40,14 @@ do what no span tells: the goal of ``tests/benchmarks/held_out.py`` for its medi
 ``tests/benchmarks/replaying.py`` prints what nine in ten predictions stay below."""
 
 
-def _listed(names: Iterable[str]) -> str:
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last
-
-
 @frozen
 class Payoff:
-    """What some stages would gain if they took `Payoffs.factor` times as long.
+    """What a stage would gain if it took `Payoffs.factor` times as long.
 
     Parameters
     ----------
-    stages : tuple of str
-        Those that are faster, together.
+    stage : str
+        As reports spell it, ``"read"``.
     saved_ns : int
         Of the replayed time.
     saved_fraction : float
@@ -67,21 +57,16 @@ class Payoff:
         batches for one.
     """
 
-    stages: tuple[str, ...]
+    stage: str
     saved_ns: int
     saved_fraction: float
     low: float | None = field(default=None, metadata=key("low_fraction"))
     high: float | None = field(default=None, metadata=key("high_fraction"))
 
-    @figure
-    def stage(self) -> str:
-        """Their names, ``"read"`` or ``"read and decode"``."""
-        return _listed(self.stages)
-
     @property
     def title(self) -> str:
-        """The same as reports call the stages."""
-        return _listed(map(stage_title, self.stages))
+        """What reports call the stage."""
+        return stage_title(self.stage)
 
 
 @frozen
@@ -108,8 +93,8 @@ class Payoffs:
         Each by itself, the largest first; none where the replay misses the run by more than 10 %.
     joint_ns : int or None
         Saved if all stages were faster; None as they are.
-    together : Payoff or None
-        The fewest stages that gain nearly all of that; None where one by itself does.
+    joint_low, joint_high : float or None
+        Share of the time that another run may save so, as of a `Payoff`.
     is_part : bool
         Whether later batches of the loader were left out.
     n_loaders : int
@@ -128,7 +113,8 @@ class Payoffs:
     factor: float | None = None
     stages: tuple[Payoff, ...] = ()
     joint_ns: int | None = None
-    together: Payoff | None = None
+    joint_low: float | None = field(default=None, metadata=key("joint_low_fraction"))
+    joint_high: float | None = field(default=None, metadata=key("joint_high_fraction"))
     is_part: bool = False
     n_loaders: int = field(default=1, metadata=HIDDEN)
     loader: str = field(default="", metadata=HIDDEN)
@@ -243,9 +229,7 @@ def faster_stages(run: RankRun) -> Payoffs | None:
 def payoffs(run: RecordedRun, factor: float = 0.8) -> Payoffs:
     """Return what a run would save if stages took ``factor`` times as long, by replay.
 
-    Stages are tried alone, then in pairs; where no pair gains `ENOUGH` of what all do, the best
-    one is added to, stage by stage. Of more than `MAX_STAGES` stages the shortest are taken
-    together as ``"others"``.
+    Of more than `MAX_STAGES` stages the shortest are taken together as ``"others"``.
 
     Parameters
     ----------
@@ -277,31 +261,23 @@ def payoffs(run: RecordedRun, factor: float = 0.8) -> Payoffs:
     if not is_told(found.error_fraction):
         return found
 
-    def of(chosen: Iterable[str]) -> Payoff:
-        stages = tuple(sorted(chosen, key=asked.index))
+    def of(*stages: str) -> tuple[int, float | None, float | None]:
         change = Change(stage_factors=dict.fromkeys(stages, factor))
         after = replay(run, change).judged_ns.astype(np.float64)
-        gain, saved_ns = predicted(before, after, epochs=run.judged_epochs), before - after
-        saved = round(saved_ns.sum())
-        return Payoff(stages, saved, _share(saved, found.wall_ns), gain.low, gain.high)
+        gain = predicted(before, after, epochs=run.judged_epochs)
+        return round((before - after).sum()), gain.low, gain.high
 
-    alone = sorted((of([stage]) for stage in asked), key=_largest_first)
-    joint_ns = of(asked).saved_ns if asked else 0
-    together = None
-    if joint_ns > 0 and alone[0].saved_ns < ENOUGH * joint_ns:
-        together = min((of(pair) for pair in combinations(asked, 2)), key=_largest_first)
-        while together.saved_ns < ENOUGH * joint_ns:
-            left = [stage for stage in asked if stage not in together.stages]
-            together = min((of((*together.stages, each)) for each in left), key=_largest_first)
-    return replace(found, stages=tuple(alone), joint_ns=joint_ns, together=together)
+    alone = []
+    for stage in asked:
+        saved_ns, low, high = of(stage)
+        alone.append(Payoff(stage, saved_ns, _share(saved_ns, found.wall_ns), low, high))
+    alone.sort(key=lambda each: (-each.saved_ns, each.stage))
+    joint_ns, low, high = of(*asked) if asked else (0, None, None)
+    return replace(found, stages=tuple(alone), joint_ns=joint_ns, joint_low=low, joint_high=high)
 
 
 def _share(saved_ns: int, wall_ns: int) -> float:
     return saved_ns / wall_ns if wall_ns else 0.0
-
-
-def _largest_first(payoff: Payoff) -> tuple[int, tuple[str, ...]]:
-    return -payoff.saved_ns, payoff.stages
 
 
 def _stages_in_loop(run: RecordedRun) -> tuple[str, ...]:

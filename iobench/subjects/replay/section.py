@@ -13,6 +13,9 @@ from iobench.subjects.replay.figures import faster_stages
 if TYPE_CHECKING:
     from iobench.subjects.replay.figures import Payoff, Payoffs
 
+NEARLY_ALL: Final = 0.9
+"""Of what all stages gain: where one gains as much, the others are not worth a word."""
+
 
 def replay_section(found: Payoffs) -> Section:
     """Return what faster stages would gain, beside the error of the replay that says so."""
@@ -35,21 +38,21 @@ def replay_sentence(found: Payoffs) -> str:
 
 
 def _gain(found: Payoffs) -> str:
-    of, together = f" of the {PARTS[found.window]}", found.together
+    of = f" of the {PARTS[found.window]}"
+    joint = units.fraction(max(0.0, found.joint_fraction or 0.0))
     if not found.stages or found.nothing_helps:
-        share = units.fraction(max(0.0, found.joint_fraction or 0.0))
-        return f"Nothing to gain from faster stages: halving all of them would save {share}{of}"
-    best = found.stages[0]
-    if together is not None and found.no_single_stage_helps:
+        return f"Nothing to gain from faster stages: halving all of them would save {joint}{of}"
+    best, all_of_them = found.stages[0], f"{joint}{_miss(found.joint_low, found.joint_high)}"
+    if found.no_single_stage_helps:
         return (
             f"No single stage will help: the best one alone would save {_saved(best)}{of}; halving "
-            f"{together.title} together would save {_saved(together)}{_miss(together)}"
+            f"all of them would save {all_of_them}"
         )
-    text = f"Halving {best.title} would save {_saved(best)}{of}{_miss(best)}"
-    if together is not None:
-        text += f"; halving {together.title} together {_saved(together)}{_miss(together)}"
+    text = f"Halving {best.title} would save {_saved(best)}{of}{_miss(best.low, best.high)}"
+    if best.saved_ns < NEARLY_ALL * (found.joint_ns or 0):
+        text += f"; halving all stages {all_of_them}"
     other = next((each for each in found.stages if each.stage == found.waited_for), None)
-    if other is not None and other.stage not in (together or best).stages:
+    if other is not None and other is not best:
         text += (
             f", though most of the wait falls on {other.title}: halving that would save "
             f"{_saved(other)}"
@@ -61,12 +64,12 @@ def _saved(each: Payoff) -> str:
     return units.fraction(max(0.0, each.saved_fraction))
 
 
-def _miss(each: Payoff) -> str:
-    """Return between what it lies in another run, whose batches vary as this one's do."""
-    if each.low is None or each.high is None:
+def _miss(low: float | None, high: float | None) -> str:
+    """Return between what a saving lies in another run, whose batches vary as this one's do."""
+    if low is None or high is None:
         return " (too few batches for an interval)"
-    low, high = (units.fraction(max(0.0, value)) for value in (each.low, each.high))
-    return f" ({low} to {high} in another run)"
+    least, most = (units.fraction(max(0.0, value)) for value in (low, high))
+    return f" ({least} to {most} in another run)"
 
 
 def _extent(found: Payoffs) -> str:
