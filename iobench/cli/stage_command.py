@@ -39,20 +39,11 @@ def stage(
             help=("Copy to below this folder, e.g. $TMPDIR; copies there are shared."),
         ),
     ] = None,
-    part: Annotated[
-        str | None,
-        typer.Option(
-            metavar="K/N|node",
-            help=(
-                "A part, K/N: every N-th shard or file; node: as given by SLURM, torchrun or MPI."
-            ),
-        ),
-    ] = None,
     threads: Annotated[
         int | None, typer.Option(help="Files copied at a time. [default: one per CPU, 4 to 16]")
     ] = None,
     remove: Annotated[
-        bool, typer.Option("--remove", help="Remove copies that no process uses any more.")
+        bool, typer.Option("--remove", help="Remove the named copies, and nothing else.")
     ] = False,
     data_dir: DataDir = None,
     files: FilesGlob = None,
@@ -62,16 +53,13 @@ def stage(
     """Copy a store or files once to a node's own disk: verified and resumable."""
     from iobench.cli.screen import TerminalScreen, say
     from iobench.errors import OptionError
-    from iobench.staging.listing import part_of
     from iobench.staging.stage import stage as stage_there
     from iobench.staging.staged_copy import remove_staged
     from iobench.stores.places import remember_place
 
     if remove:
-        if to is not None or part is not None or threads is not None:
-            raise OptionError(
-                "--remove: removes the named copies; leave --to, --part and --threads out"
-            )
+        if to is not None or threads is not None:
+            raise OptionError("--remove: removes the named copies; leave --to and --threads out")
         for path in sources:
             remove_staged(path)
             say(f"removed {path}")
@@ -80,17 +68,14 @@ def stage(
         raise OptionError("stage: name the folder to copy to (--to), such as --to $TMPDIR")
     if threads is not None and threads < 1:
         raise OptionError(f"--threads {threads}: expected 1 or more")
-    chosen = None if part is None else part_of(part)
     screen = TerminalScreen()
     targets = _files_of(sources, data_dir, files, split_options(option or []), screen)
     with screen.progress("staging", in_bytes=True) as move:
-        copy = stage_there(
-            targets, to, part=chosen, threads=threads, progress=move, notice=screen.note
-        )
+        copy = stage_there(targets, to, threads=threads, progress=move, notice=screen.note)
     remember_place(copy.path.parent)  # for 'iobench cache'
     title, told = _told(copy)
-    facts = {"kind": "staging", "path": str(copy.path), "was_there": copy.was_there}
-    facts |= copy.to_dict() | {"n_files": len(copy.files), "shuffling": copy.shuffling}
+    facts = {"path": str(copy.path), "was_there": copy.was_there}
+    facts |= copy.to_dict() | {"n_files": len(copy.files)}
     print_answer(title, *told, figures=facts, json=json)
 
 
@@ -124,12 +109,11 @@ def _files_of(
 
 def _told(copy: StagedCopy) -> tuple[str, list[Block]]:
     """Return what was done, and how to use it."""
-    from iobench.report.document import Bytes, Command, Duration, Sentence, properties
+    from iobench.report.document import Bytes, Command, Duration, properties
     from iobench.report.units import byte_rate, count, nanoseconds
     from iobench.storage.file_systems import file_system_of
 
     on = file_system_of(copy.path)
-    part = f"part {copy.part} of " if copy.part else ""
     where = {"memory": ", in memory", "network": ", over a network: this is not a local disk"}
     files = "1 file" if len(copy.files) == 1 else f"{count(len(copy.files))} files"
     rows: list[tuple[Cell, ...]] = [
@@ -143,11 +127,9 @@ def _told(copy: StagedCopy) -> tuple[str, list[Block]]:
         rows.append(("time", Duration(nanoseconds(copy.seconds), taken)))
         rows.append(("verified", _VERIFIED[copy.kind]))
     told: list[Block] = [properties(rows)]
-    if copy.shuffling:
-        told.append(Sentence(f"{copy.shuffling[0].upper()}{copy.shuffling[1:]}."))
     path = shlex.quote(str(copy.path))
     if copy.kind == "store":
         told.append(Command(f"iobench verify {path}", "Check it"))
         told.append(Command(f"iobench profile {path}", "Measure loading it"))
     told.append(Command(f"iobench stage {path} --remove", "Remove it"))
-    return f"{part}{copy.source} staged in {copy.path}", told
+    return f"{copy.source} staged in {copy.path}", told

@@ -361,14 +361,11 @@ class StagedFacts:
     ----------
     source : str
         What was copied.
-    part : str
-        ``"2/4"`` of a part, ``""`` of all.
     copied_nbytes, seconds : int, float
         What staging copied, and how long that took.
     """
 
     source: str = ""
-    part: str = ""
     copied_nbytes: int = 0
     seconds: float = 0.0
 

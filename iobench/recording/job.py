@@ -41,43 +41,6 @@ class JobRank:
     token: str = ""
 
 
-@frozen
-class JobHost:
-    """The machine of a job that this process is on.
-
-    Parameters
-    ----------
-    number, count : int
-        Which node, from 0, of how many.
-    local_rank, local_size : int
-        Which training process of those on it.
-    """
-
-    number: int = 0
-    count: int = 1
-    local_rank: int = 0
-    local_size: int = 1
-
-
-def find_host(environment: Mapping[str, str] = os.environ) -> JobHost | None:
-    """Return which node of its job this process is on; None where nothing tells.
-
-    Of torchrun, of SLURM, of MPI by how many of its processes are on each node: the same on all,
-    and neighbouring ranks on one.
-    """
-    rank = find_job(environment)
-    size = _number(environment, "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
-    number = _number(environment, "GROUP_RANK", "SLURM_NODEID")
-    count = _number(environment, "GROUP_WORLD_SIZE", "SLURM_STEP_NUM_NODES", "SLURM_NNODES")
-    if size and rank.launcher != "srun" and "GROUP_RANK" not in environment:
-        number, count = rank.rank // size, -(-rank.world_size // size)
-    if number is None or not count:
-        return JobHost() if rank.world_size == 1 else None
-    if rank.world_size % count or number >= count:
-        return None
-    return JobHost(number, count, rank.local_rank, rank.world_size // count)
-
-
 def find_job(environment: Mapping[str, str] = os.environ) -> JobRank:
     """Return what the environment says of this process: torchrun, then MPI, tf.distribute, SLURM.
 

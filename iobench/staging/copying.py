@@ -96,7 +96,6 @@ def copy_files(
     *,
     threads: int,
     moved: Callable[[int], None],
-    arrived: Callable[[str], None],
 ) -> tuple[list[StagedFile], int]:
     """Copy files into a folder, where they appear whole; return them, and the bytes copied.
 
@@ -109,8 +108,6 @@ def copy_files(
         How many stretches are copied at a time.
     moved : callable
         Is told, one at a time, how many bytes more are there.
-    arrived : callable
-        Is told which file is there, whole and as it has to be.
 
     Raises
     ------
@@ -119,7 +116,7 @@ def copy_files(
     MissingFileError, StorageError
         If a source cannot be read, or the file system refuses.
     """
-    return _Copier(folder, files, threads, moved, arrived).run()
+    return _Copier(folder, files, threads, moved).run()
 
 
 class _Copier:
@@ -129,10 +126,9 @@ class _Copier:
         files: Sequence[ListedFile],
         threads: int,
         moved: Callable[[int], None],
-        arrived: Callable[[str], None],
     ) -> None:
         self._folder, self._files = folder, files
-        self._threads, self._moved, self._arrived = threads, moved, arrived
+        self._threads, self._moved = threads, moved
         self._lock = threading.Lock()
         self._known = _journal(folder / JOURNAL_NAME)
         self._done: dict[str, StagedFile] = {}
@@ -151,7 +147,7 @@ class _Copier:
                 self._folder / JOURNAL_NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644
             )
         n_threads = min(self._threads, len(self._left))
-        # Daemons: a script that ends while it stages beside does not wait for all of it.
+        # Daemons: a script that ends while a thread of it stages does not wait for all of it.
         every = [
             threading.Thread(target=self._work, name=f"iobench-stage-{number}", daemon=True)
             for number in range(n_threads)
@@ -242,7 +238,6 @@ class _Copier:
         staged = StagedFile(wanted.name, wanted.nbytes, wanted.version, value, modified)
         with self._lock:
             self._done[wanted.name] = staged
-        self._arrived(wanted.name)
 
 
 def _pieces(

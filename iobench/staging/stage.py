@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iobench.cpus import available_cpus
-from iobench.errors import IobenchError, StorageError, StoreClaimedError
+from iobench.errors import StorageError, StoreClaimedError
 from iobench.files.atomic import FULL, TEMPORARY_SUFFIX, is_read_only, storage_errors
-from iobench.files.claims import CLAIM_NAME, claim
-from iobench.files.crc32c import crc32c_of_file
+from iobench.files.claims import claim
 from iobench.files.memory import available_memory_nbytes
 from iobench.files.scratch import free_files, free_nbytes
 from iobench.files.urls import URL, as_path, is_url
@@ -38,19 +37,15 @@ from iobench.staging.staged_copy import (
 from iobench.storage.file_systems import file_system_of
 from iobench.stores.manifest import MANIFEST_NAME
 from iobench.stores.places import (
-    MARK_NAME,
-    STAGED_NAME,
-    hold_item,
     make_item,
     mark_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from iobench.staging.copying import ListedFile
-    from iobench.staging.listing import Listing, Part
-    from iobench.stores.places import Hold
+    from iobench.staging.listing import Listing
 
 LEAST_THREADS: Final = 4
 MOST_THREADS: Final = 16
@@ -63,7 +58,6 @@ def stage(
     source: Path | str | Sequence[Path | str],
     to: Path | str,
     *,
-    part: Part | None = None,
     threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     notice: Callable[[str], None] | None = None,
@@ -80,9 +74,6 @@ def stage(
         A finished store, files or folders, here or behind URLs.
     to : path
         A folder of this machine, which is made if need be.
-    part : (int, int), optional
-        Which part, from 1, of how many: every n-th shard of a store, which are a store of their
-        own; every n-th file of others.
     threads : int, optional
         How many files, or stretches of large ones, are copied at a time.
     progress : callable, optional
@@ -97,36 +88,12 @@ def stage(
     FileFormatError, StoreError, MissingFileError
         If the source changes meanwhile, is damaged, unfinished or not there.
     """
-    copy, held = stage_held(
-        source, to, part=part, threads=threads, progress=progress, notice=notice
-    )
-    held.release()
-    return copy
-
-
-def stage_held(
-    source: Path | str | Sequence[Path | str],
-    to: Path | str,
-    *,
-    part: Part | None = None,
-    threads: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    notice: Callable[[str], None] | None = None,
-    arrived: Callable[[str, Path], None] | None = None,
-    wait_s: float | None = None,
-) -> tuple[StagedCopy, Hold]:
-    """Return a copy as `stage` does, and what keeps it from being removed until it is released.
-
-    ``arrived`` is told of each file, by its name in the source, as soon as it is whole and verified
-    in the copy; then what is there stays if the disk fills. ``wait_s`` is how long another process
-    that copies is waited for (StoreClaimedError); by default for as long as it lives.
-    """
     with recorded_stage("stage_in") as span:
         span.nbytes = 0
         place = as_path(to)
         if isinstance(place, URL):
             raise StorageError(f"{place}: is an address; stage to a folder of this machine")
-        listing = list_source(source, part)
+        listing = list_source(source)
         folder = place.absolute() / listing.name
         given = [source] if isinstance(source, str | Path) else source
         where = folder.resolve()
@@ -135,45 +102,32 @@ def stage_held(
         with storage_errors(folder):
             was_there = folder.exists()
         say = notice or (lambda text: None)
-        staging = _Staging(listing, folder, threads, progress, say, arrived)
-        held = None
+        staging = _Staging(listing, folder, threads, progress, say)
         try:
             if was_there and is_read_only(folder):
-                copy, held = staging.run(writes=False), hold_item(folder)
-            while held is None:
+                copy = staging.run(writes=False)
+            else:
                 make_item(folder, kind="staged", title=listing.source)
                 if mark_of(folder)[0] not in ("staged", "unknown"):
                     raise StorageError(
                         f"{folder} is no staged copy; stage to another folder (--to)"
                     )
-                # Who used it last may remove it, as long as it is not claimed: then once more.
-                with _gone_again(folder), claim(folder, wait_s=wait_s, notice=notice) as claimed:
+                with claim(folder, notice=notice) as claimed:
                     copy = staging.run()
                     claimed.check()
-                    held = hold_item(folder)
         except StorageError as error:
-            is_over = error.errno in FULL and arrived is None
-            if is_over or (isinstance(error, NoRoomError) and not was_there):
+            is_full = error.errno in FULL
+            if is_full or (isinstance(error, NoRoomError) and not was_there):
                 with suppress(StorageError, StoreClaimedError):
                     remove_staged(folder)
-            if not is_over:
+            if not is_full:
                 raise
             raise StorageError(
                 f"{folder}: the disk is full, though there was room when staging began; what was "
                 "copied is removed; free some space, or stage to another folder (--to)"
             ) from error
         span.nbytes = 0 if copy.was_there else copy.copied_nbytes
-    return copy, held
-
-
-@contextmanager
-def _gone_again(folder: Path) -> Iterator[None]:
-    """Let it pass that a folder was removed by somebody else."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        if isinstance(error, IobenchError) or (folder / MARK_NAME).exists():
-            raise
+    return copy
 
 
 class NoRoomError(StorageError):
@@ -190,9 +144,8 @@ class _Staging:
         threads: int | None,
         progress: Callable[[int, int], None] | None,
         say: Callable[[str], None],
-        arrived: Callable[[str, Path], None] | None,
     ) -> None:
-        self._tell, self._telling = arrived, threading.Lock()
+        self._telling = threading.Lock()
         self._listing, self._folder, self._say = listing, folder, say
         self._threads = threads or min(MOST_THREADS, max(LEAST_THREADS, available_cpus()))
         self._progress = progress
@@ -205,8 +158,6 @@ class _Staging:
         before = staged_copy(folder)
         self._check_same(before)
         sound = self._sound(before)
-        for name in sound:
-            self._arrived(name)
         missing = [file for file in listing.files if file.name not in sound]
         job = find_job().token
         is_whole = before is not None and all(file.name in sound for file in before.files)
@@ -224,12 +175,9 @@ class _Staging:
         copy = StagedCopy(
             listing.source,
             listing.kind,
-            listing.part,
             "copying",
             tuple(StagedFile(file.name, file.nbytes, file.version) for file in listing.files),
             listing.nbytes,
-            n_samples=listing.n_samples,
-            of_n_samples=listing.of_n_samples,
             path=folder,
         )
         last = [file for file in listing.files if file.name == MANIFEST_NAME]
@@ -242,11 +190,8 @@ class _Staging:
         self._sweep(before, missing)
         write_copy(copy)
         made = self._copied(missing) + self._copied(last)
-        if listing.finish is not None:
-            listing.finish(folder)
         found = sound | {file.name: file for file in made}
         files = tuple(found[file.name] for file in listing.files)
-        files += self._written_beside(files)
         (folder / JOURNAL_NAME).unlink(missing_ok=True)
         copy = replace(
             copy,
@@ -262,29 +207,22 @@ class _Staging:
         return copy
 
     def _check_same(self, before: StagedCopy | None) -> None:
-        """Refuse to put something else into a folder, or to change it under who reads it."""
+        """Refuse to put something else into a folder; say if the source has changed since."""
         listing, folder = self._listing, self._folder
         if before is None:
             return
-        if (before.source, before.part) != (listing.source, listing.part):
-            part = f"part {before.part} of " if before.part else ""
+        if before.source != listing.source:
             raise StorageError(
-                f"{folder} holds a copy of {part}{before.source}; stage to another folder (--to), "
+                f"{folder} holds a copy of {before.source}; stage to another folder (--to), "
                 "or remove that one first (--remove)"
             )
         wanted = {(file.name, file.nbytes, file.version) for file in listing.files}
-        is_whole = before.state == "complete"
-        changed = [file.name for file in before.files if _id(file) not in wanted and file.version]
-        if not (changed and is_whole):
-            return
-        told = f"{listing.source} has changed since it was staged ({changed[0]})"
-        alone = hold_item(folder, alone=True)
-        if alone is None:
-            raise StoreClaimedError(
-                f"{told}, and another process uses the copy in {folder}; stage to another folder"
+        changed = [file.name for file in before.files if _id(file) not in wanted]
+        if changed and before.state == "complete":
+            self._say(
+                f"{listing.source} has changed since it was staged ({changed[0]}): what is new is "
+                "copied again"
             )
-        alone.release()
-        self._say(f"{told}: what is new is copied again")
 
     def _sound(self, before: StagedCopy | None) -> dict[str, StagedFile]:
         """Return what is there already and is as it was staged, by name."""
@@ -294,10 +232,12 @@ class _Staging:
         known = journalled(self._folder, self._listing.files)
         there = []
         for file in before.files:
+            if (asked := wanted.get(_id(file))) is None:
+                continue
             value = file.crc32c
-            if (asked := wanted.get(_id(file))) is not None and value < 0:
+            if value < 0:
                 value = known.get(file.name, -1) if asked.crc32c is None else asked.crc32c
-            if (asked is not None or not file.version) and value >= 0:
+            if value >= 0:
                 path = self._folder / file.name
                 if path.is_file():
                     there.append(replace(file, crc32c=value))
@@ -330,8 +270,8 @@ class _Staging:
         if nbytes + SPARE_NBYTES > free:
             raise NoRoomError(
                 f"{folder}: {nbytes} bytes are to be copied to stage {self._listing.source}, "
-                f"{free} are free on this {on.name}, of which {SPARE_NBYTES} are left; stage a "
-                "part (--part 1/4), or to another disk"
+                f"{free} are free on this {on.name}, of which {SPARE_NBYTES} are left; stage "
+                "to another disk"
             )
         n_files, room = len(missing) + 8, free_files(folder)
         if room is not None and n_files > room:
@@ -361,28 +301,9 @@ class _Staging:
             files,
             threads=self._threads,
             moved=self._move,
-            arrived=self._arrived,
         )
         self._n_copied += nbytes
         return made
-
-    def _written_beside(self, files: Sequence[StagedFile]) -> tuple[StagedFile, ...]:
-        """Return what makes the shards of a part a store."""
-        if self._listing.finish is None:
-            return ()
-        known = {file.name for file in files} | {MARK_NAME, STAGED_NAME, JOURNAL_NAME}
-        found = []
-        for path in sorted(self._folder.rglob("*")):
-            name = path.relative_to(self._folder).as_posix()
-            if name not in known and not name.startswith(CLAIM_NAME) and path.is_file():
-                status = path.stat()
-                value = crc32c_of_file(path)
-                found.append(StagedFile(name, status.st_size, "", value, str(status.st_mtime_ns)))
-        return tuple(found)
-
-    def _arrived(self, name: str) -> None:
-        if self._tell is not None:
-            self._tell(name, self._folder / name)
 
     def _move(self, nbytes: int) -> None:
         with self._telling:

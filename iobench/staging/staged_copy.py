@@ -54,8 +54,6 @@ class StagedCopy:
     source : str
         What was copied, without secrets.
     kind : {"store", "files"}
-    part : str
-        ``"2/4"`` of a part, ``""`` of all.
     state : {"copying", "complete"}
     nbytes : int
         Of all files.
@@ -64,8 +62,6 @@ class StagedCopy:
     copied_nbytes, seconds : int, float
         What staging copied, and how long that took with all it waited for: of an interrupted one
         the last go, which kept what was there.
-    n_samples, of_n_samples : int or None
-        Samples of a store in it, and in the whole store.
     job : str
         Who compared its bytes last: the processes of one job need not do so again.
     path : Path
@@ -76,15 +72,12 @@ class StagedCopy:
 
     source: str
     kind: str
-    part: str
     state: str
     files: tuple[StagedFile, ...]
     nbytes: int
     digest: str = ""
     copied_nbytes: int = 0
     seconds: float = 0.0
-    n_samples: int | None = None
-    of_n_samples: int | None = None
     job: str = ""
     path: Path = Path()
     was_there: bool = False
@@ -98,18 +91,6 @@ class StagedCopy:
         """Return what it says, JSON-ready, but for its files."""
         values = {**asdict(replace(self, files=())), "bytes_per_s": self.bytes_per_s}
         return {name: values[name] for name in values if name not in NOT_KEPT | {"files"}}
-
-    @property
-    def shuffling(self) -> str:
-        """What shuffling within a part gives, beside one of all samples; ``""`` of no part."""
-        if not self.part or self.n_samples is None or not self.of_n_samples:
-            return ""
-        share = (self.n_samples - 1) / max(1, self.of_n_samples - 1)
-        return (
-            f"shuffled within this node's {self.n_samples} of {self.of_n_samples} samples: over "
-            f"many epochs a sample meets {share:.0%} of the others in a batch of its rank, in a "
-            "shuffle of all data 100 %; a step of all nodes takes its samples evenly from all parts"
-        )
 
 
 def digest_of(files: Iterable[StagedFile]) -> str:

@@ -10,7 +10,7 @@ import errno
 import os
 import shutil
 import tempfile
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -215,7 +215,7 @@ def remove_item(item: Item) -> None:
         If the folder has no mark, is a link or another user's, or the file system refuses; or if
         a copy's folder holds what nobody staged, which is left.
     StoreClaimedError
-        If a process is writing it, or holds it (`hold_item`).
+        If a process is writing it.
     """
     mark = item.path / MARK_NAME
     if item.path.is_symlink() or not mark.is_file():
@@ -226,7 +226,7 @@ def remove_item(item: Item) -> None:
     holder = find_writer(item.path)
     if holder is not None:
         raise StoreClaimedError(f"{item.path} is being written by {holder}; end that first")
-    with _nobody_holding(item), storage_errors(item.path), suppress(FileNotFoundError):
+    with storage_errors(item.path), suppress(FileNotFoundError):
         # The mark goes last: what is left after an interruption is still known as ours.
         if item.kind == "staged":
             _remove_listed(item.path)
@@ -265,68 +265,6 @@ def _remove_listed(folder: Path) -> None:
         raise StorageError(
             f"{folder}: what was staged is removed; {left[-1]} is left, which iobench did not stage"
         )
-
-
-class Hold:
-    """Keeps an item from being removed for as long as it is not released, and the process lives.
-
-    A lock of the kernel, so that nothing is left of a process that was killed; children that are
-    forked hold it, too.
-    """
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def __enter__(self) -> Hold:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-    def release(self) -> None:
-        """Let go; idempotent."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
-
-
-def hold_item(path: Path, *, alone: bool = False) -> Hold | None:
-    """Hold an item beside others who do, or ``alone``; None where it has gone, or others hold it.
-
-    Where the file system keeps no locks, as some over a network, it is held beside others in name
-    only, and by nobody alone.
-    """
-    import fcntl
-
-    mark = path / MARK_NAME
-    with storage_errors(mark):
-        try:
-            descriptor = os.open(mark, os.O_RDONLY)
-        except FileNotFoundError:
-            return None
-        try:
-            fcntl.flock(descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-            if os.fstat(descriptor).st_nlink:
-                return Hold(descriptor)
-        except BlockingIOError:
-            pass  # others hold it, or who removes it does
-        except OSError:  # no locks here: nobody can tell whether others hold it
-            if not alone:
-                return Hold(descriptor)
-    os.close(descriptor)
-    return None
-
-
-@contextmanager
-def _nobody_holding(item: Item) -> Iterator[None]:
-    if item.kind != "staged":  # nothing else is held
-        yield
-        return
-    held = hold_item(item.path, alone=True)
-    if held is None and item.path.exists():
-        raise StoreClaimedError(f"{item.path} is in use by another process; end that first")
-    with held or nullcontext():
-        yield
 
 
 def _candidates(

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from iobench.recording.job import JobHost, JobRank, find_host, find_job
+from iobench.recording.job import JobRank, find_job
 
 
 def test_a_single_process_is_rank_0_of_1():
@@ -73,29 +73,3 @@ def test_ranks_of_a_job_share_a_token_and_other_jobs_have_another():
 def test_a_token_that_was_told_counts():
     environment = {"RANK": "1", "WORLD_SIZE": "2", "IOBENCH_RUN_TOKEN": "of-this-launch"}
     assert find_job(environment).token == "of-this-launch"
-
-
-@pytest.mark.parametrize(
-    ("told", "found"),
-    [
-        ({}, JobHost()),
-        (
-            {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
-            | {"GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2"},
-            JobHost(1, 2, 1, 4),
-        ),
-        (
-            {"SLURM_PROCID": "6", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8"}
-            | {"SLURM_LOCALID": "2", "SLURM_NODEID": "1", "SLURM_STEP_NUM_NODES": "2"},
-            JobHost(1, 2, 2, 4),
-        ),
-        (
-            {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "6"}
-            | {"OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"},
-            JobHost(1, 3, 0, 2),
-        ),
-        ({"RANK": "1", "WORLD_SIZE": "4"}, None),  # nothing tells how many a node has
-    ],
-)
-def test_the_environment_tells_which_node_a_process_is_on(told, found):
-    assert find_host(told) == found

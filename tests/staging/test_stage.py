@@ -11,7 +11,6 @@ import sys
 import textwrap
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import iobench
@@ -19,15 +18,13 @@ from iobench.errors import (
     FileFormatError,
     IobenchError,
     MissingFileError,
-    OptionError,
     StorageError,
-    StoreClaimedError,
     StoreError,
 )
 from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec, Variable
-from iobench.staging.stage import stage, stage_held
+from iobench.staging.stage import stage
 from iobench.staging.staged_copy import remove_staged, staged_copy
 from iobench.stores.finished_store import open_store
 from iobench.stores.places import MARK_NAME, make_item, mark_of
@@ -56,7 +53,7 @@ def test_a_staged_store_is_a_store_of_the_same_bytes(tmp_path, fmt):
     done = []
     copy = stage(source.path, tmp_path / "node", progress=lambda *told: done.append(told))
     assert copy.path == tmp_path / "node" / "store"
-    assert (copy.state, copy.kind, copy.part, copy.was_there) == ("complete", "store", "", False)
+    assert (copy.state, copy.kind, copy.was_there) == ("complete", "store", False)
     assert copy.copied_nbytes == copy.nbytes == done[-1][0] == done[-1][1]
     assert copy.seconds > 0
     assert staged_copy(copy.path) == copy
@@ -66,28 +63,6 @@ def test_a_staged_store_is_a_store_of_the_same_bytes(tmp_path, fmt):
     assert verify_store(opened) == opened.manifest.nbytes + sum(
         file.nbytes for file in opened.manifest.metadata
     )
-
-
-@pytest.mark.parametrize("fmt", FORMATS, ids=["numpy", "tfrecord", "zarr"])
-def test_parts_are_stores_whose_samples_are_all_samples_once(tmp_path, fmt):
-    source = make(tmp_path / "store", fmt, n_samples=11)
-    seen = []
-    for number in (1, 2, 3):
-        copy = stage(source.path, tmp_path / f"node{number}", part=(number, 3))
-        part = open_store(copy.path)
-        verify_store(part)
-        assert copy.part == f"{number}/3"
-        assert (copy.n_samples, copy.of_n_samples) == (len(part), 11)
-        share = (len(part) - 1) / 10
-        assert f"{share:.0%} of the others" in copy.shuffling
-        numbers = list(part.manifest.samples)
-        for at, sample in enumerate(numbers):
-            np.testing.assert_array_equal(part[at]["T"], source[sample]["T"])
-        seen += numbers
-        assert stage(source.path, tmp_path / f"node{number}", part=(number, 3)).was_there
-    assert sorted(seen) == list(range(11))
-    with pytest.raises(OptionError, match="6 shards cannot be dealt to 7 nodes"):
-        stage(source.path, tmp_path / "node7", part=(1, 7))
 
 
 KILLED = """
@@ -189,27 +164,11 @@ def test_files_that_changed_since_they_were_staged_are_copied_again(tmp_path):
     assert (first.path.name, first.kind) == ("data", "files")
     files[1].write_bytes(os.urandom(1001))
     told = []
-    with stage_held(files[0].parent, tmp_path / "other")[1]:  # of another source and copy
-        again = stage(files, tmp_path / "node", notice=told.append)
+    again = stage(files, tmp_path / "node", notice=told.append)
     assert len(told) == 1
     assert "has changed since it was staged (1.bin)" in told[0]
     assert again.copied_nbytes == 1001
     assert (again.path / "1.bin").read_bytes() == files[1].read_bytes()
-
-
-def test_a_copy_of_a_source_that_changed_stays_while_another_uses_it(tmp_path):
-    file = tmp_path / "data" / "a.bin"
-    file.parent.mkdir()
-    file.write_bytes(b"before")
-    copy, held = stage_held(file.parent, tmp_path / "node")
-    with held:
-        file.write_bytes(b"after that")
-        with pytest.raises(StoreClaimedError, match="another process uses the copy"):
-            stage(file.parent, tmp_path / "node")
-        assert (copy.path / "a.bin").read_bytes() == b"before"
-        with pytest.raises(StoreClaimedError, match="is in use"):
-            remove_staged(copy.path)
-    assert stage(file.parent, tmp_path / "node").copied_nbytes == len(b"after that")
 
 
 def test_a_source_that_changes_while_it_is_staged_is_told(tmp_path, short_stretches):
@@ -313,26 +272,6 @@ def test_a_copy_that_goes_while_it_is_read_is_told_in_a_line(tmp_path):
     loader.close()
 
 
-def test_a_copy_that_its_last_user_removes_meanwhile_is_made_again(tmp_path, monkeypatch):
-    from iobench.staging import stage as staging
-
-    source = make(tmp_path / "store")
-    stage(source.path, tmp_path / "node")
-    real, removed = staging.claim, []
-
-    def claim(folder, **how):
-        if not removed:
-            remove_staged(folder)
-            removed.append(folder)
-        return real(folder, **how)
-
-    monkeypatch.setattr(staging, "claim", claim)
-    copy = stage(source.path, tmp_path / "node")
-    assert removed
-    assert not copy.was_there
-    verify_store(open_store(copy.path))
-
-
 def test_a_dataset_is_staged_by_its_name(tmp_path, iobench_here):
     assert iobench_here("synthesize", "maelstrom-ens10", "ens", "--tiny").returncode == 0
     ran = iobench_here("stage", "maelstrom-ens10", "--data-dir", "ens", "--to", "node", "--json")
@@ -386,21 +325,14 @@ def test_a_recording_has_the_copy_as_stage_in_with_its_bytes(tmp_path, iobench):
 
 def test_the_command_stages_and_removes(tmp_path, iobench_here):
     source = make(tmp_path / "store")
-    staged = iobench_here("stage", source.path, "--to", "node", "--part", "2/2", "--json")
+    staged = iobench_here("stage", source.path, "--to", "node", "--json")
     assert staged.returncode == 0, staged.stderr
     told = json.loads(staged.stdout)
-    assert (told["path"], told["part"], told["n_samples"]) == (
-        str(tmp_path / "node/store"), "2/2", 4,
-    )  # fmt: skip
+    assert (told["path"], told["kind"]) == (str(tmp_path / "node/store"), "store")
+    assert told["copied_nbytes"] == told["nbytes"] >= source.manifest.nbytes
     assert iobench_here("verify", "node/store").returncode == 0
-    again = iobench_here("stage", source.path, "--to", "node", "--part", "2/2")
+    again = iobench_here("stage", source.path, "--to", "node")
     assert "nothing was copied" in again.stdout
-    assert "Shuffled within this node's 4 of 10 samples" in again.stdout
-    for wrong in ("3/2", "0/2", "x"):
-        assert (
-            "expected node, or K/N"
-            in iobench_here("stage", source.path, "--to", "node", "--part", wrong).stderr
-        )
     assert iobench_here("stage", "node/store", "--remove").returncode == 0
     assert not (tmp_path / "node/store").exists()
 

@@ -47,8 +47,6 @@ class Staging:
     copy_of : str or None
         What was staged before the run, which only reads the copy: then all of these times lie
         outside of it. None where it was staged in the run.
-    part : str
-        ``"2/4"`` where the copy is a part, ``""`` of all, or where that is not known.
     epoch_ns : int or None
         T_epoch: the median of whole epochs that began after all was copied; of ``iobench profile``
         all samples at the time of one. None without.
@@ -67,7 +65,6 @@ class Staging:
     hidden_ns: int
     nbytes: int | None
     copy_of: str | None = None
-    part: str = ""
     epoch_ns: int | None = None
     n_epochs: int = field(default=0, metadata=key("epochs_measured"))
     n_all_epochs: int = field(default=0, metadata=key("epochs"))
@@ -129,7 +126,7 @@ def staging_of(run: RankRun) -> Staging | None:
 
 def _with_epochs(run: RankRun, found: Staging, last_ns: int) -> Staging:
     """Return what staging took beside the epochs that began after it had ended."""
-    copy, waits = run.about.staged_copy, run.deliveries
+    waits = run.deliveries
     after = _epochs(run, last_ns)
     rate = found.bytes_per_s
     runs = [each for each in run.once(reported_loaders) if not each.evaluates] if rate else []
@@ -137,7 +134,6 @@ def _with_epochs(run: RankRun, found: Staging, last_ns: int) -> Staging:
     return replace(
         found,
         epoch_ns=round(statistics.median(after)) if after else _of_samples(run, last_ns),
-        part="" if copy is None else copy.part,
         n_epochs=len(after),
         n_all_epochs=len(waits.complete_epochs),
         slowdown=slowdown_at_rate(trained, rate) if trained is not None and rate else None,

@@ -23,10 +23,9 @@ def staging_section(found: Staging) -> Section:
 
 def _lines(found: Staging) -> Iterator[str]:
     took = units.duration(found.staged_ns)
-    part = f"part {found.part} of " if found.part else ""
     if found.copy_of is not None:
         yield (
-            f"The run reads a copy of {part}{found.copy_of} that was staged before it, in time not "
+            f"The run reads a copy of {found.copy_of} that was staged before it, in time not "
             f"included here: {took}, {units.nbytes(found.nbytes)}, "
             f"{units.byte_rate(found.bytes_per_s)}."
         )
@@ -47,8 +46,6 @@ def _lines(found: Staging) -> Iterator[str]:
         )
     else:
         yield "All of that is exposed: no training loop was computing at the time."
-    if part:
-        yield f"The copy is {part}the store, so epochs cover only these samples."
     yield from _epoch(found)
 
 
