@@ -71,8 +71,6 @@ class MlflowRuns:
         Of the server, or `ENVIRONMENT`.
     notes : TrackingNotes
         Of the run directory.
-    join : str, optional
-        MLflow's run to be joined; by default ``MLFLOW_RUN_ID``, if that is set.
 
     Raises
     ------
@@ -84,14 +82,7 @@ class MlflowRuns:
 
     title = "MLflow"
 
-    def __init__(
-        self,
-        run: Path,
-        uri: str,
-        notes: TrackingNotes,
-        *,
-        join: str | None = None,
-    ) -> None:
+    def __init__(self, run: Path, uri: str, notes: TrackingNotes) -> None:
         self.run, self.asked = run, uri
         self.server = server_of(uri)
         try:
@@ -102,7 +93,7 @@ class MlflowRuns:
                 "--mlflow needs MLflow, which is not installed: pip install 'iobench[track]'"
             ) from error
         self.notes = notes
-        self._join = join or os.environ.get(_JOINED) or None
+        self._join = os.environ.get(_JOINED) or None
         self._top: str | None = None
         self._end_ms = 0
         with self._told():
@@ -171,7 +162,7 @@ class MlflowRuns:
         found = self._client.get_experiment_by_name(name)
         return str(self._client.create_experiment(name) if found is None else found.experiment_id)
 
-    def tell(self, run: str, contents: RunContents, *, final: bool = True) -> None:
+    def tell(self, run: str, contents: RunContents) -> None:
         """Tell what is not there yet, as of `Tracker`."""
         from mlflow.entities import Metric, Param, RunTag
 
@@ -188,7 +179,7 @@ class MlflowRuns:
             if EPOCH_MARK in there.metrics:
                 marks = client.get_metric_history(run, EPOCH_MARK)
                 told = {each.step: each.value for each in sorted(marks, key=lambda m: m.timestamp)}
-            due = [e for e in contents.due(final=final) if told.get(e.epoch) != e.mark]
+            due = [e for e in contents.epochs if told.get(e.epoch) != e.mark]
             for epoch in due:
                 # Its mark comes last: with it, all of the epoch is there.
                 names = sorted(epoch.metrics, key=lambda name: (name == EPOCH_MARK, name))
@@ -196,10 +187,9 @@ class MlflowRuns:
                     run,
                     [Metric(n, epoch.metrics[n], epoch.time_ms, epoch.epoch) for n in names],
                 )
-            if final:
-                totals = contents.totals.items()
-                changed = [(k, v) for k, v in totals if there.metrics.get(k) != v]
-                self._metrics(run, [Metric(k, v, contents.end_ms, 0) for k, v in changed])
+            totals = contents.totals.items()
+            changed = [(k, v) for k, v in totals if there.metrics.get(k) != v]
+            self._metrics(run, [Metric(k, v, contents.end_ms, 0) for k, v in changed])
 
     def _metrics(self, run_id: str, metrics: Sequence[Any]) -> None:
         for part in _parts(metrics, METRICS_AT_ONCE):

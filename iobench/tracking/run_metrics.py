@@ -37,8 +37,6 @@ class EpochMetrics:
     ----------
     epoch : int
         The step they are told at.
-    complete : bool
-        Whether all its batches were measured.
     time_ms : int
         When it ended, since 1970.
     metrics : dict
@@ -46,7 +44,6 @@ class EpochMetrics:
     """
 
     epoch: int
-    complete: bool
     time_ms: int
     metrics: dict[str, float]
 
@@ -83,14 +80,6 @@ class RunContents:
     start_ms: int
     end_ms: int
 
-    def due(self, *, final: bool) -> tuple[EpochMetrics, ...]:
-        """Return the epochs that are over: all of a run that is over, else all before the last.
-
-        The last one of a run that goes on is over if all its batches are there.
-        """
-        last = self.epochs[-1:]
-        return tuple(each for each in self.epochs if final or each.complete or (each,) != last)
-
 
 def run_contents(measured: RankRun, *, name: str = "") -> RunContents:
     """Return what is told of one training process.
@@ -121,7 +110,6 @@ def run_contents(measured: RankRun, *, name: str = "") -> RunContents:
         epochs=tuple(
             EpochMetrics(
                 each.epoch,
-                each.complete,
                 _ms(each.end_ns + to_wall_ns),
                 _epoch_metrics(each, names),
             )

@@ -37,17 +37,8 @@ class Tracker(Protocol):
             Whether it is one of several, which are kept together.
         """
 
-    def tell(self, run: Any, contents: RunContents, *, final: bool = True) -> None:
-        """Tell what is not there yet of a training process.
-
-        Parameters
-        ----------
-        run : object
-            From `begin`.
-        final : bool
-            Whether the run is over: then its whole figures are told as well, and an epoch that
-            was cut off; else the epochs that are over.
-        """
+    def tell(self, run: Any, contents: RunContents) -> None:
+        """Log what the server does not have yet of a training process; ``run`` is from `begin`."""
 
     def add_files(self, run: Any, files: Sequence[Path]) -> None:
         """Keep files with a run, of several with them all; those of the same name are replaced."""

@@ -24,16 +24,11 @@ class TrackingNotes:
     ----------
     run : Path
         The run directory.
-    rank : int
-        Whose notes are written; those of all are read.
     """
 
-    def __init__(self, run: Path, *, rank: int = 0) -> None:
-        self.path = run / ("tracking.json" if rank == 0 else f"tracking-rank-{rank}.json")
+    def __init__(self, run: Path) -> None:
+        self.path = run / "tracking.json"
         self._own = _read(self.path)
-        self._others = [
-            _read(path) for path in sorted(run.glob("tracking*.json")) if path != self.path
-        ]
 
     def find(self, server: str, name: str) -> dict[str, Any] | None:
         """Return what is known of a part of the run at a server; None of nothing.
@@ -45,12 +40,8 @@ class TrackingNotes:
         name : str
             Of the part, as `RunContents.name`.
         """
-        key = mask_urls(server)
-        for notes in (self._own, *self._others):
-            found = notes.get(key, {}).get(name)
-            if isinstance(found, dict):
-                return found
-        return None
+        found = self._own.get(mask_urls(server), {}).get(name)
+        return found if isinstance(found, dict) else None
 
     def keep(self, server: str, name: str, **known: Any) -> None:
         """Write down what a part of the run is called there; only for now in an archive.

@@ -19,7 +19,7 @@ from iobench.tracking.legal_names import PREFIX
 from iobench.tracking.trackers import retry_command, short_reason, with_defaults
 
 if TYPE_CHECKING:
-    from iobench.tracking.run_metrics import EpochMetrics, RunContents
+    from iobench.tracking.run_metrics import RunContents
     from iobench.tracking.tracking_notes import TrackingNotes
 
 EPOCH: Final = f"{PREFIX}epoch"
@@ -110,18 +110,23 @@ class WandbRuns:
             settings=settings,
         )
 
-    def tell(self, run: Any, contents: RunContents, *, final: bool = True) -> None:
+    def tell(self, run: Any, contents: RunContents) -> None:
         """Log what a run was not told yet, as of `Tracker`."""
         known = self.notes.find(self.server, contents.name) or {}
         told: dict[str, float] = dict(known.get("epochs") or {})
-        due = [e for e in contents.due(final=final) if told.get(str(e.epoch)) != e.mark]
+        due = [e for e in contents.epochs if told.get(str(e.epoch)) != e.mark]
         with self._told():
             run.config.update(contents.parameters, allow_val_change=True)
             run.define_metric(f"{PREFIX}*", step_metric=EPOCH)
             for epoch in due:
-                log_epoch(run, epoch)
-            if final:
-                run.summary.update({**contents.totals, **contents.tags})
+                run.log(
+                    {
+                        **epoch.metrics,
+                        EPOCH: epoch.epoch,
+                        "_timestamp": epoch.time_ms / MS_PER_S,
+                    }
+                )
+            run.summary.update({**contents.totals, **contents.tags})
         told |= {str(each.epoch): each.mark for each in due}
         self.notes.keep(self.server, contents.name, run_id=run.id, epochs=told)
 
@@ -173,16 +178,3 @@ class WandbRuns:
                 f"{retry_command(self.run, wandb=self.asked)} "
                 "(WANDB_MODE=offline needs no server)"
             ) from None
-
-
-def log_epoch(run: Any, epoch: EpochMetrics, *, joined: bool = False) -> None:
-    """Log an epoch's metrics to a run of Weights & Biases.
-
-    In a run that is not our own they go into the row that its owner logs next: a row more would
-    move its steps.
-    """
-    metrics: dict[str, float] = {**epoch.metrics, EPOCH: epoch.epoch}
-    if joined:
-        run.log(metrics, commit=False)
-    else:
-        run.log({**metrics, "_timestamp": epoch.time_ms / MS_PER_S})

@@ -69,7 +69,7 @@ def test_every_epoch_has_its_mark_and_the_five_figures(tmp_path):
     contents = run_contents(Run(open_profile(make_run(tmp_path / "run"))).of_rank())
     assert [each.epoch for each in contents.epochs] == [0, 1]
     for each in contents.epochs:
-        assert each.complete
+        assert each.metrics[f"{PREFIX}epoch/complete"] == 1.0
         assert each.metrics[EPOCH_MARK] > 0
         for name in ("batch_s", "exposed_io_s", "forward_s", "backward_s", "read/exposed_s"):
             for figure in ("min", "mean", "median", "max", "stdev"):
@@ -78,16 +78,11 @@ def test_every_epoch_has_its_mark_and_the_five_figures(tmp_path):
     assert abs(waited - contents.totals[f"{PREFIX}run/wait_s"]) < 1e-12
 
 
-def test_an_epoch_that_goes_on_is_not_due_yet(tmp_path):
+def test_an_epoch_that_was_cut_off_is_told_as_well(tmp_path):
     run = make_run(tmp_path / "run", ended=False, n_samples=None)
     contents = run_contents(Run(open_profile(run)).of_rank())
-    assert [each.epoch for each in contents.due(final=False)] == [0]
-    assert [each.epoch for each in contents.due(final=True)] == [0, 1]
-
-
-def test_the_last_epoch_of_a_run_that_goes_on_is_due_once_all_its_batches_are_there(tmp_path):
-    contents = run_contents(Run(open_profile(make_run(tmp_path / "run"))).of_rank())
-    assert [each.epoch for each in contents.due(final=False)] == [0, 1]
+    complete = [each.metrics[f"{PREFIX}epoch/complete"] for each in contents.epochs]
+    assert complete == [1.0, 0.0]
 
 
 def test_parts_of_a_run_have_names(tmp_path):

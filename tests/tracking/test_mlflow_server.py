@@ -29,7 +29,6 @@ from training import Training  # noqa: E402
 import iobench  # noqa: E402
 from iobench.cli import main  # noqa: E402
 from iobench.errors import TrackingError  # noqa: E402
-from iobench.tracking.live_tracking import live  # noqa: E402
 from iobench.tracking.run_logging import log_run  # noqa: E402
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.long]
@@ -274,39 +273,6 @@ def test_a_run_that_was_deleted_there_is_told_anew(uri, tmp_path, monkeypatch):
     log_run(run, mlflow=uri)
     _, (second,) = runs_of(uri)
     assert second.info.run_id != first.info.run_id
-
-
-def test_a_training_tells_the_run_that_is_active(uri, tmp_path, monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", "")  # what set_experiment sets is taken away again
-    name = os.environ.pop("MLFLOW_EXPERIMENT_NAME")
-    mlflow.set_tracking_uri(uri)
-    mlflow.set_experiment(name)
-    try:
-        with mlflow.start_run(run_name="mine") as mine:
-            mlflow.log_param("lr", 0.1)
-            with (
-                iobench.record(tmp_path / "run") as recording,
-                live(recording, mlflow=True) as told,
-            ):
-                training = Training(recording)
-                for _ in range(3):
-                    training.epoch(4)
-                    told.end_epoch()
-            mlflow.log_metric("loss", 1.0)
-    finally:
-        mlflow.set_tracking_uri(None)
-    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", name)
-    client, (found,) = runs_of(uri)
-    assert found.info.run_id == mine.info.run_id
-    assert found.info.run_id in told.told[0]
-    assert {"lr", "iobench/framework"} <= set(found.data.params)
-    assert [step for step, _ in history(client, found, "iobench/read/exposed_s/mean")] == [0, 1, 2]
-    assert found.data.metrics["iobench/epoch/batches"] == 4
-    assert found.data.metrics["iobench/run/batches"] == 12
-    assert found.data.metrics["loss"] == 1.0
-    assert found.info.status == "FINISHED"
-    assert artifacts(client, found) == {"iobench/iobench.html", "iobench/iobench-trace.json.gz"}
 
 
 def test_an_epoch_that_has_grown_is_told_again(uri, tmp_path, monkeypatch):

@@ -28,8 +28,6 @@ LAUNCHERS = {
     "accelerate.commands.launch", "horovodrun", "composer", "iobench", "torchx",
 }  # fmt: skip
 HELPERS = ("resource_tracker", "semaphore_tracker")
-OURS = "iobench.tracking.live_process"
-"""A process of ours beside a script's, which is none of the script's."""
 SPAWNED = ("multiprocessing.spawn", "multiprocessing.forkserver", "popen_loky_posix")
 
 # After which import what is done: a function of iobench.launch.hooks, or of this module.
@@ -234,8 +232,6 @@ def _heard(what: str, arguments: tuple[Any, ...]) -> None:
             return  # Popen's own way to start it, or exec looking through $PATH
         elif what == "os.exec":
             _last = words
-    if OURS in words:
-        return
     note("started", tuple(_without_secrets(words)))
 
 
