@@ -58,6 +58,10 @@ def why_no_copies(report: RunReport) -> str:
             "none by Tensor.to, cuda or copy_; tensors created on a device and copies within "
             "compiled code are not seen"
         )
+    if facts.is_script and any(
+        each.framework == "tensorflow" for told in report.told for each in told.loaders
+    ):
+        return "not measured: those of TensorFlow's operations, tf.data and Keras are not seen"
     why = "the training loop's own" if facts.is_script else facts.no_device or "no accelerator"
     if facts.device is not None:
         why = f"no array of these batches can be copied to {facts.device.name}"
