@@ -39,16 +39,10 @@ def advise(
         ),
     ] = 0,
     rounds: Annotated[int, typer.Option(help="--try: rounds; fewer than 6 give no interval.")] = 6,
-    ranks: Annotated[
-        int | None,
-        typer.Option(help="Training processes for the bill. [default: those of the run]"),
-    ] = None,
     epochs: Annotated[
         int | None,
         typer.Option(
-            help=(
-                "Passes over all samples, for the bill and staging. [default: the script's, else 1]"
-            )
+            help="Epochs of the training, in which staging has to pay. [default: the script's]"
         ),
     ] = None,
     json: Json = False,
@@ -72,7 +66,6 @@ def advise(
     for option, value, least in (
         ("--try", try_, 0),
         ("--rounds", rounds, 1),
-        ("--ranks", 1 if ranks is None else ranks, 1),
         ("--epochs", 1 if epochs is None else epochs, 1),
     ):
         if value < least:
@@ -84,7 +77,7 @@ def advise(
         config = _profile_for_advice(words)
         run = profile(config, screen)
         screen.note(f"kept in {run}; show this advice again with: iobench advise {run}")
-    advice = _advice(run, ranks=ranks, epochs=epochs)
+    advice = _advice(run, epochs=epochs)
     if not json:
         print_document(advice_document(advice, str(run)))
     tried: Sequence[TriedChange] = ()
@@ -154,7 +147,7 @@ def _config_of(words: Sequence[str]) -> RunConfig:
     return profile_config(words)
 
 
-def _advice(run: Path, *, ranks: int | None, epochs: int | None) -> Advice:
+def _advice(run: Path, *, epochs: int | None) -> Advice:
     from iobench.analysis.replay.runs import recorded_runs
     from iobench.analysis.run import open_runs
     from iobench.errors import ProfileError
@@ -162,7 +155,7 @@ def _advice(run: Path, *, ranks: int | None, epochs: int | None) -> Advice:
     from iobench.subjects.advice.measured import measured_rank
 
     measured = (measured_rank(each, recorded_runs(each)) for one in open_runs(run) for each in one)
-    advice = advice_of(measured, ranks=ranks, epochs=epochs)
+    advice = advice_of(measured, epochs=epochs)
     if advice is None:
         raise ProfileError(
             f"{run}: no loader delivered a batch; expected a run with a training loop. iobench "

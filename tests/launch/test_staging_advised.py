@@ -55,9 +55,9 @@ def filled(folder: Path, n_files: int, nbytes: int) -> Path:
     return folder
 
 
-def advice_on(run: Path, **bill: Any):
+def advice_on(run: Path, **options: Any):
     rank = Run.open(run).of_rank()
-    found = advice_of([measured_rank(rank, recorded_runs(rank))], **bill)
+    found = advice_of([measured_rank(rank, recorded_runs(rank))], **options)
     assert found is not None
     return found
 

@@ -27,7 +27,6 @@ from iobench.subjects.advice.figures import (
     AdviceOutcome,
     AdvisedChange,
     Cost,
-    DeviceBill,
     Evidence,
 )
 from iobench.subjects.advice.gains import GainPredictor, beginning_of
@@ -41,37 +40,26 @@ if TYPE_CHECKING:
 
 PAYOFF_BATCHES: Final = 500
 OF_STORE: Final = {Lever.FORMAT, Lever.OFFLINE, Lever.MEMORY, Lever.CHUNKS, Lever.CODEC}
-HOUR_NS: Final = 3600e9
 FUSED: Final = frozenset(kind.spelled for kind in MIXED_KINDS)
 
 
-def advice_of(
-    measured: Iterable[MeasuredRank], *, ranks: int | None = None, epochs: int | None = None
-) -> Advice | None:
-    """Return the advice on a run, for so many ranks and epochs; None without a batch."""
+def advice_of(measured: Iterable[MeasuredRank], *, epochs: int | None = None) -> Advice | None:
+    """Return the advice on a run, for so many epochs; None without a batch."""
     ways, circumstances = ways_of(measured)
     if not ways:
         return None
     if epochs is not None:
         circumstances = replace(circumstances, epochs=epochs)
-    return advise(ways, circumstances, ranks=ranks, epochs=epochs or 1)
+    return advise(ways, circumstances)
 
 
-def advise(
-    ways: Sequence[LoadingWay],
-    circumstances: Circumstances,
-    *,
-    ranks: int | None = None,
-    epochs: int = 1,
-) -> Advice:
+def advise(ways: Sequence[LoadingWay], circumstances: Circumstances) -> Advice:
     """Return what would help, ranked by what it gains.
 
     Parameters
     ----------
     ways : sequence of LoadingWay
         Ways of loading the same samples, run in turns; all others are compared with the first.
-    ranks, epochs : int
-        Of the training whose bill is made; by default of as many ranks as the run has.
 
     Raises
     ------
@@ -119,7 +107,6 @@ def advise(
         to_measure=tuple(each for each in priced if not each.gain.is_proven),
         ruled_out=(*(each for each in judged if isinstance(each, RuledOut)), *late),
         epoch_s=epoch_s,
-        bill=bill_of(baseline, circumstances, ranks or circumstances.ranks, epochs),
     )
     return replace(advice, outcome=_outcome(advice, trusted=trusted))
 
@@ -241,29 +228,3 @@ def _making_s(baseline: LoadingWay, circumstances: Circumstances) -> float | Non
         return None
     busy_ns = sum(row.busy_ns for row in window.stages if row.kind in WORKER_KINDS)
     return busy_ns / window.n_samples * samples / circumstances.cpus / 1e9
-
-
-def bill_of(
-    baseline: LoadingWay, circumstances: Circumstances, ranks: int, epochs: int
-) -> DeviceBill | None:
-    """Return what waiting costs a training; None where an epoch is not known.
-
-    Ranks share the samples of an epoch, and each has its starts.
-    """
-    sample_ns, samples = baseline.sample_ns, circumstances.n_samples_all
-    if sample_ns is None or not samples:
-        return None
-    idle = circumstances.idle_fraction
-    # The devices' idle time, and the wait of whole epochs or of a whole run have starts in them.
-    apart = idle is None and baseline.window is baseline.steady
-    startups = baseline.run.startup_ns if apart else ()
-    starts_ns = ranks * epochs * (sum(startups) / len(startups) if len(startups) else 0.0)
-    all_ns = sample_ns * samples * epochs
-    idle_ns = all_ns * ((baseline.wait_fraction or 0.0) if idle is None else idle)
-    return DeviceBill(
-        ranks=ranks,
-        epochs=epochs,
-        idle_hours=(idle_ns + starts_ns) / HOUR_NS,
-        all_hours=(all_ns + starts_ns) / HOUR_NS,
-        on_device=idle is not None,
-    )

@@ -160,16 +160,12 @@ class Circumstances:
         What the workers and the loop share in a replay; None for all that they could use.
     loop_fraction : float or None
         Share of its process's time that a script's training loop is.
-    idle_fraction : float or None
-        Share of the time in which the devices had nothing to do for lack of input.
     folder : str or None
         What has all files in it that were read; None where that is not known.
     epoch_nbytes : int or None
         Read in an epoch of a script, over all its processes.
     epochs : int or None
         Of the training, as somebody said; else of a script, as it had.
-    ranks : int
-        Training processes of the run.
     n_loaders : int
         Of the rank that waits longest.
     n_folded : int
@@ -190,11 +186,9 @@ class Circumstances:
     own_order: bool = False
     machine: Machine | None = None
     loop_fraction: float | None = None
-    idle_fraction: float | None = None
     folder: str | None = None
     epoch_nbytes: int | None = None
     epochs: int | None = None
-    ranks: int = 1
     n_loaders: int = 1
     n_folded: int = 0
     tasks: Tasks | None = None
@@ -294,29 +288,6 @@ class AdvisedChange:
     saved_s: float | None
     break_even: BreakEven | None = None
     commands: tuple[str, ...] = ()
-
-
-@frozen
-class DeviceBill:
-    """What waiting for data costs a whole training.
-
-    All ranks share the samples of an epoch, and each is taken to wait as the measured one does:
-    that storage serves so many is for a simulation to say.
-
-    Parameters
-    ----------
-    idle_hours, all_hours : float
-        Hours of devices that had nothing to do for lack of data, and of devices in all.
-    on_device : bool
-        Whether the devices' own idle time was measured; else it is the wait of the training
-        loop, in part of which a device may still have had work.
-    """
-
-    ranks: int
-    epochs: int
-    idle_hours: float = field(metadata=key("idle_device_hours"))
-    all_hours: float = field(metadata=key("device_hours"))
-    on_device: bool
 
 
 @frozen(kw_only=True)
@@ -433,4 +404,3 @@ class Advice:
     to_measure: tuple[AdvisedChange, ...] = ()
     ruled_out: tuple[RuledOut, ...] = ()
     epoch_s: float | None = field(default=None, metadata=HIDDEN)
-    bill: DeviceBill | None = None

@@ -146,7 +146,6 @@ def _circumstances(
     here = {process.host for process in profile.processes}
     ranks_here = sum(told.role == "consumer" and told.host in here for told in profile.facts)
     device = found.once(device_sums)
-    idle_ns = None if device is None or not whole.wall_ns else device.exposed_ns
     n_samples_all = (None if store is None else store.n_samples_all) or facts.n_samples_all
     if not n_samples_all and facts.is_script:
         n_samples_all = _samples_of_epoch(found, run)
@@ -164,11 +163,9 @@ def _circumstances(
         own_order=facts.own_order,
         machine=machine_of(profile),
         loop_fraction=exposure.loop_fraction,
-        idle_fraction=None if idle_ns is None else min(1.0, idle_ns / whole.wall_ns),
         folder=_folder(found),
         epoch_nbytes=_epoch_nbytes(found),
         epochs=len(found.deliveries.complete_epochs) or None if facts.is_script else None,
-        ranks=max(1, len(profile.ranks)),
         n_loaders=n_loaders,
         n_folded=exposure.n_folded,
         tasks=found.once(tasks_of),

@@ -102,8 +102,6 @@ def advice_document(advice: Advice, run: str) -> Document:
     if advice.ruled_out:
         told = sentences(f"{each.candidate.title}: {each.sentence}" for each in advice.ruled_out)
         found.append(Section("ruled-out", "Not proposed", told))
-    if advice.bill is not None:
-        found.append(Section("bill", "The bill", sentences([_bill_sentence(advice)])))
     what = advice.circumstances.facts.dataset or "a script"
     title = f"Advice on {what}"
     return Document(title, tuple(found), figures=lambda: to_plain(AdviceDocument(advice, run)))
@@ -275,24 +273,6 @@ def _pays(break_even: BreakEven, *, bound: bool) -> str:
     if break_even.staging_to_epoch is not None and not bound:
         text += f" (T_staging / T_epoch {units.ratio(break_even.staging_to_epoch)})"
     return text
-
-
-def _bill_sentence(advice: Advice) -> str:
-    """Return what waiting costs a whole training."""
-    bill = advice.bill
-    if bill is None:
-        return ""
-    by = (
-        "the devices' idle time"
-        if bill.on_device
-        else "the wait of the training loop, because no device was timed"
-    )
-    return (
-        f"On {units.count(bill.ranks)} rank{'s' * (bill.ranks > 1)} and {units.count(bill.epochs)} "
-        f"epoch{'s' * (bill.epochs > 1)}, waiting costs {units.number(bill.idle_hours)} of "
-        f"{units.number(bill.all_hours)} device-hours (by {by}; every rank is assumed to wait as "
-        "this one does)."
-    )
 
 
 def trial_section(tried: Sequence[TriedChange], why_not: str = "") -> Section:

@@ -88,8 +88,8 @@ def way(durations: list[tuple[float, float, float]], **more: Any) -> MeasuredRan
 OF_SKETCHES = {"workers", "step", "cpu", "prefetch", "handover_ns", "in_order"}
 
 
-def advised(*ways: MeasuredRank, **bill: Any) -> Advice:
-    advice = advice_of(ways, **bill)
+def advised(*ways: MeasuredRank) -> Advice:
+    advice = advice_of(ways)
     assert advice is not None
     return advice
 
@@ -144,7 +144,7 @@ def test_more_workers_gain_what_the_recurrence_says() -> None:
 
 def test_a_format_that_was_measured_beside_is_priced_and_ranked_first() -> None:
     store = way(STORED, **store_of(1000, 5.0))
-    advice = advised(way(SLOW), store, ranks=2, epochs=3)
+    advice = advised(way(SLOW), store)
     best = advice.changes[0]
     assert best.candidate.levers == (Lever.FORMAT,)
     assert best.candidate.settings == {"format": "tfrecord"}
@@ -158,8 +158,6 @@ def test_a_format_that_was_measured_beside_is_priced_and_ranked_first() -> None:
     assert best.break_even is not None
     assert best.break_even.epochs == pytest.approx(50.0 / best.saved_s)
     assert best.break_even.staging_to_epoch == pytest.approx(50.0 / 5.0, rel=0.01)
-    assert advice.bill is not None
-    assert 0 < advice.bill.idle_hours < advice.bill.all_hours
     gains = [each.gain.expected for each in advice.changes]
     assert gains == sorted(gains, reverse=True)
     # Of a store that was there already nobody knows more than what making its samples takes.
@@ -168,38 +166,6 @@ def test_a_format_that_was_measured_beside_is_priced_and_ranked_first() -> None:
     assert best.break_even is not None
     assert best.break_even.at_least
     assert best.cost.convert_s == pytest.approx(0.1 / BATCH * 1000 / 2, rel=0.05)
-
-
-def test_the_bill_counts_each_sample_once_and_each_start_on_every_rank() -> None:
-    sketch = sketch_of(SLOW)
-    for span in sketch.spans:  # workers start for a second
-        later = 0 if span["kind"] == Kind.WAIT and span.get("batch") == 0 else 1000 * MS
-        span["start_ns"] += 0 if span["kind"] == Kind.OTHER else later
-        span["end_ns"] += 1000 * MS
-    source = measured(sketch, **KNOWN)
-    one, many = (advised(source, ranks=ranks, epochs=10).bill for ranks in (1, 8))
-    assert one is not None
-    assert many is not None
-    # Ranks share the samples: only their starts are there as often as they are.
-    assert many.all_hours - one.all_hours == pytest.approx(7 * 10 / 3600)
-    assert many.idle_hours - one.idle_hours == pytest.approx(7 * 10 / 3600)
-    assert one.all_hours == pytest.approx(10 * (1000 * 12.5e-3 + 1) / 3600)
-    assert not one.on_device
-    # Where devices told their idle time, that is what counts, and it has the starts in it.
-    for batch in range(60):
-        end = (1000 + 50 * (batch + 1)) * MS
-        sketch.add(CONSUMER, Kind.FORWARD, end, end + 10 * MS, batch=batch, **ON_DEVICE)
-    sketch.add(CONSUMER, Kind.OTHER, 0, 3, label="anchor", **ON_DEVICE)
-    profile = sketch.profile()
-    told = tuple(replace(each, threads=("MainThread", "cuda:0")) for each in profile.processes)
-    advice = advised(measured(replace(profile, processes=told), **KNOWN), ranks=8, epochs=10)
-    timed, idle = advice.bill, advice.circumstances.idle_fraction
-    assert timed is not None
-    assert timed.on_device
-    assert idle is not None
-    assert 0 < idle < 1
-    assert timed.all_hours == pytest.approx(10 * 1000 * 12.5e-3 / 3600)
-    assert timed.idle_hours == pytest.approx(idle * timed.all_hours)
 
 
 def test_what_rests_on_a_replay_that_is_wrong_is_withheld_and_what_was_measured_is_not() -> None:
@@ -350,7 +316,6 @@ def test_without_sizes_and_an_epoch_the_advice_stands_and_its_price_is_unknown()
     assert (change.saved_s, change.cost.convert_s, change.cost.disk_nbytes) == (None, None, None)
     assert change.break_even is not None
     assert change.break_even.epochs is None
-    assert advice.bill is None
     assert reasons(advice)[Lever.PAGE_CACHE] is Reason.SIZE_UNKNOWN
 
 

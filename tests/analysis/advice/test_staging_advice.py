@@ -59,8 +59,8 @@ def run_of(reads_ms, *, workers=2, step_ms=5.0, rest_ms=4.0, cpu=0.02, nbytes=8 
     return Run(replace(profile, path=Path("run"), config=told)).of_rank()
 
 
-def advised(run, **bill: Any):
-    advice = advice_of([measured_rank(run, recorded_runs(run))], **bill)
+def advised(run, **options: Any):
+    advice = advice_of([measured_rank(run, recorded_runs(run))], **options)
     assert advice is not None
     return advice
 
