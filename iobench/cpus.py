@@ -19,7 +19,7 @@ MEMBERSHIP = Path("/proc/self/cgroup")
 
 def available_cpus() -> int:
     """Return the number of CPUs this process may keep busy, at least 1."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    allowed = len(os.sched_getaffinity(0))
     quota = _cgroup_quota(CGROUP_ROOT, MEMBERSHIP)
     return allowed if quota is None else max(1, min(allowed, math.ceil(quota)))
 

@@ -43,8 +43,8 @@ def open_regular(path: str | Path, flags: int = 0) -> int:
         If it cannot be opened, or is no regular file: a pipe, a device, a socket.
     """
     # Without O_NONBLOCK a pipe is opened once somebody writes to it. It means nothing to files.
-    flags |= os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-    descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0))
+    flags |= os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags)
     try:
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(mode):

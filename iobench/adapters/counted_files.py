@@ -129,7 +129,7 @@ def adapt_descriptors(patches: Patches, module: Any) -> None:
 def _opens_to_read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     path = args[0] if args else kwargs["path"]
     flags = args[1] if len(args) > 1 else kwargs["flags"]
-    if flags & (os.O_WRONLY | os.O_RDWR | getattr(os, "O_DIRECTORY", 0)):
+    if flags & (os.O_WRONLY | os.O_RDWR | os.O_DIRECTORY):
         return False
     return not _text(path).startswith(NO_DATA)
 

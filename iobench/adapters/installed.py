@@ -114,5 +114,4 @@ def _after_fork_in_child() -> None:
     _lock = threading.RLock()  # another thread may have held it
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+os.register_at_fork(after_in_child=_after_fork_in_child)

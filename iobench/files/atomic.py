@@ -59,7 +59,7 @@ def storage_errors(path: Path, *, resumable: bool = False) -> Iterator[None]:
 
 def _full(path: Path) -> str:
     """Return what a file system that is full lacks, bytes or files it could make, and a remedy."""
-    with suppress(OSError, AttributeError):  # Windows has no statvfs, an address no folders
+    with suppress(OSError, AttributeError):  # an address has no folders
         folder = next(each for each in (path, *path.absolute().parents) if each.is_dir())
         room = os.statvfs(folder)
         if room.f_files and not room.f_favail and room.f_bavail:
@@ -81,7 +81,7 @@ def is_read_only(folder: Path) -> bool:
     """Tell whether nothing can be written to a folder, by its permissions or its file system."""
     if is_closed(folder):
         return True
-    with suppress(OSError, AttributeError):  # Windows has no statvfs
+    with suppress(OSError):
         return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
     return False
 
@@ -224,7 +224,7 @@ class WriteBehind:
     def wrote(self, nbytes: int) -> None:
         """Take note of so many more bytes at the end."""
         self._end += nbytes
-        if self._end - self._told < STEP_NBYTES or not hasattr(os, "posix_fadvise"):
+        if self._end - self._told < STEP_NBYTES:
             return
         # Linux begins to write pages that it is told are not needed, and drops those it has
         # written; the first call is for the new ones, the second one for the old ones.

@@ -215,9 +215,8 @@ _lent = _LentMemory()
 def _mapped(length: int) -> mmap.mmap:
     # Python's default are shared pages, which Linux makes no large ones of.
     pages = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel without them: small pages do
-            pages.madvise(mmap.MADV_HUGEPAGE)
+    with suppress(OSError):  # a kernel without large pages: small ones do
+        pages.madvise(mmap.MADV_HUGEPAGE)
     return pages
 
 

@@ -192,10 +192,9 @@ class OpenFile:
 
     def announce(self, offset: int, nbytes: int) -> None:
         """Tell the kernel what will be read next, where there is a way to."""
-        if hasattr(os, "posix_fadvise"):
-            # Advice only: where a file system refuses it, reading says what is wrong.
-            with suppress(OSError):
-                os.posix_fadvise(self.descriptor, offset, nbytes, os.POSIX_FADV_WILLNEED)
+        # Advice only: where a file system refuses it, reading says what is wrong.
+        with suppress(OSError):
+            os.posix_fadvise(self.descriptor, offset, nbytes, os.POSIX_FADV_WILLNEED)
 
 
 def refused(path: str, error: OSError) -> StorageError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import mmap
 import os
+import resource
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,11 +28,6 @@ from iobench.files.open_file import (
     not_opened,
     refused,
 )
-
-try:
-    import resource
-except ImportError:  # not on Windows, which has no such limit on what os.open gives
-    resource = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from iobench.files.ranges import FileRange
@@ -52,8 +48,6 @@ same place one after the other have nothing in common."""
 
 def descriptor_limit() -> int:
     """Return how many descriptors the table may hold: a share of ``ulimit -n``, as it is now."""
-    if resource is None:
-        return MAX_DESCRIPTORS
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return MAX_DESCRIPTORS
@@ -279,12 +273,11 @@ def _mapping(file: OpenFile) -> mmap.mmap:
 
 
 open_files: Final = OpenFiles()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=open_files.before_fork,
-        after_in_parent=open_files.after_fork,
-        after_in_child=open_files.after_fork,
-    )
+os.register_at_fork(
+    before=open_files.before_fork,
+    after_in_parent=open_files.after_fork,
+    after_in_child=open_files.after_fork,
+)
 
 
 class FileIdentities:

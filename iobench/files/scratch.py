@@ -43,7 +43,7 @@ def free_files(folder: Path) -> int | None:
 
     Like bytes these are those of the file system, and of a user's quota where it counts that in.
     """
-    if not is_local(folder) or not hasattr(os, "statvfs"):
+    if not is_local(folder):
         return None
     with storage_errors(folder):
         told = os.statvfs(folder)

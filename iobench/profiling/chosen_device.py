@@ -124,6 +124,4 @@ def _found(asked: str) -> ChosenDevice:
 
 def _may_have_one() -> bool:
     """Tell whether a driver shows a device to this process, by files alone."""
-    if not sys.platform.startswith("linux"):
-        return True  # which has no such files
     return any(any(DEVICE_FOLDER.glob(pattern)) for pattern in DEVICE_FILES)

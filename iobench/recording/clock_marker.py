@@ -22,7 +22,7 @@ N_READS: Final = 4
 """The first one is slow, since the tracer makes room for a new file then."""
 # Taken before anybody puts a timer in their place: these reads are no part of the loading.
 _open: Final = os.open
-_pread: Final = getattr(os, "pread", None)
+_pread: Final = os.pread
 
 
 def mark_clock(folder: Path, clock: Clock) -> None:
@@ -30,7 +30,7 @@ def mark_clock(folder: Path, clock: Clock) -> None:
 
     Without them, as where the folder cannot be written, the clock is found by where calls fit.
     """
-    if "libdarshan" not in os.environ.get("LD_PRELOAD", "") or _pread is None:
+    if "libdarshan" not in os.environ.get("LD_PRELOAD", ""):
         return
     with contextlib.suppress(OSError):
         marker = _open(folder / MARKER_NAME, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -100,7 +100,7 @@ def process_start_ns() -> int | None:
         age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - ticks * 10**9 // os.sysconf(
             "SC_CLK_TCK"
         )
-    except (OSError, ValueError, IndexError, AttributeError):
+    except (OSError, ValueError, IndexError):
         return None
     return SYSTEM_CLOCK.now_ns() - age_ns
 

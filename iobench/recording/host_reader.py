@@ -113,9 +113,6 @@ class HostReader:
 @contextlib.contextmanager
 def _no_signals() -> Iterator[None]:
     """Let threads begun here be sent no signal: who waits for signals shall get all of them."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         yield
@@ -130,7 +127,7 @@ def claimed_files(runs: Sequence[Path], folder: str, ending: str) -> Iterator[tu
     """
     # Containers of several machines may share a name.
     host, boot = (PLACES.sub("_", each) for each in (host_name(), boot_id()))
-    how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+    how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
     for run in runs:
         path = run / folder / f"{host}-{boot[:8]}.{ending}"
         if path.exists():

@@ -103,7 +103,7 @@ class MachineReader:
             pid=os.getpid(),
             period_ns=period_ns,
             cpus=counters.cpus,
-            ticks_per_s=os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100,
+            ticks_per_s=os.sysconf("SC_CLK_TCK"),
             quota_cpus=counters.quota_cpus,
             memory_nbytes=counters.memory_nbytes,
             memory_limit_nbytes=counters.memory_limit_nbytes,

@@ -519,5 +519,4 @@ _KINDS_BY_NAME: Final = {kind.spelled: kind for kind in Kind}
 _LOADING: Final = frozenset(kind.spelled for kind in WORKER_KINDS)
 
 atexit.register(close_recorders)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -34,15 +34,13 @@ def reserve(descriptor: int, start: int, nbytes: int) -> None:
 
     A sparse mapping on a full disk is SIGBUS at the first write: the training would be killed.
     """
-    allocate = getattr(os, "posix_fallocate", None)
-    if allocate is not None:
-        try:
-            allocate(descriptor, start, nbytes)
-        except OSError as error:
-            if error.errno not in CANNOT_RESERVE:
-                raise
-        else:
-            return
+    try:
+        os.posix_fallocate(descriptor, start, nbytes)
+    except OSError as error:
+        if error.errno not in CANNOT_RESERVE:
+            raise
+    else:
+        return
     os.lseek(descriptor, start, os.SEEK_SET)
     zeros = memoryview(bytes(nbytes))
     while zeros:
@@ -114,7 +112,7 @@ class SpanWriter:
         self._strings: tuple[mmap.mmap, int, int] | None = None
         # Weak: a step no thread writes to any more is unmapped, and gives its descriptor back.
         self._maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
         self._descriptor = _open(path, flags, 0o644)
         try:
             reserve(self._descriptor, 0, layout.HEADER_NBYTES)

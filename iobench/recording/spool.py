@@ -164,7 +164,7 @@ def _has_ended(path: Path) -> bool:
     try:
         os.kill(identity.pid, 0)
     except ProcessLookupError:
-        return os.name == "posix"
+        return True
     except OSError:
         return False
     return False

@@ -85,11 +85,10 @@ def machine() -> dict[str, Any]:
 def thread_settings(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the variables that say how many threads libraries use, and ``affinity``.
 
-    That is the CPUs that this process may run on, as ``"0-3,8"``, where the system tells.
+    That is the CPUs that this process may run on, as ``"0-3,8"``.
     """
     found = {name: environ[name] for name in THREAD_VARIABLES if name in environ}
-    if sys.platform == "linux":
-        found["affinity"] = _ranges(os.sched_getaffinity(0))
+    found["affinity"] = _ranges(os.sched_getaffinity(0))
     return found
 
 
@@ -160,10 +159,6 @@ def peak_memory_nbytes() -> int | None:
                 return int(line.split()[1]) << 10
     except (OSError, ValueError, IndexError):
         return None
-    if sys.platform == "darwin":
-        import resource
-
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return None
 
 

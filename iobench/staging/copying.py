@@ -216,7 +216,7 @@ class _Copier:
             try:
                 if os.fstat(descriptor).st_size != nbytes:
                     os.ftruncate(descriptor, nbytes)
-                if nbytes and hasattr(os, "posix_fallocate"):
+                if nbytes:
                     os.posix_fallocate(descriptor, 0, nbytes)
             except OSError:
                 os.close(descriptor)

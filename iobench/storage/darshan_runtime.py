@@ -263,11 +263,10 @@ print(json.dumps({
     "packages": packages,
     "attachable": hasattr(ctypes.CDLL(None), "darshan_core_initialize"),
 }), flush=True)
-if hasattr(os, "fork"):
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    os.waitpid(child, 0)
+child = os.fork()
+if child == 0:
+    os._exit(0)
+os.waitpid(child, 0)
 """
 
 
@@ -355,8 +354,6 @@ def probe(
 
 def ready_runtime(environment: Mapping[str, str], python: str) -> ProbedRuntime | str:
     """Return the runtime of an environment, tried with a Python; in words why there is none."""
-    if sys.platform != "linux":
-        return f"its runtime is preloaded, which {sys.platform} cannot; expected Linux"
     if "DARSHAN_DISABLE" in environment:
         return "$DARSHAN_DISABLE is set"
     runtime = find_runtime(environment)

@@ -11,7 +11,6 @@ import ctypes
 import os
 import platform
 import re
-import sys
 import threading
 from contextlib import suppress
 from dataclasses import replace
@@ -352,8 +351,6 @@ def statfs_magic(path: Path) -> int:
 
 @cache
 def _statfs() -> ctypes._NamedFuncPointer | None:
-    if sys.platform != "linux":
-        return None
     try:
         statfs = ctypes.CDLL(None, use_errno=True).statfs
     except (OSError, AttributeError):

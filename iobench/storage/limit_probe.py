@@ -379,7 +379,7 @@ class _Running:
         with ExitStack() as stack:
             past = self._opened_past(stack)
             through = stack.enter_context(ProbedFiles(self.files)).fds
-            if self.is_gentle and hasattr(os, "posix_fadvise"):  # nothing beside a range is read
+            if self.is_gentle:  # nothing beside a range is read
                 for fd in through:
                     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
             self._arm(DIRECT, steps[0])  # told of even where no time is left for any
@@ -399,11 +399,8 @@ class _Running:
 
     def _opened_past(self, stack: ExitStack) -> list[int] | str:
         """Return the files open for direct reads, or why that cannot be."""
-        flag = getattr(os, "O_DIRECT", 0)
-        if not flag:
-            return "this system has no O_DIRECT"
         try:
-            return stack.enter_context(ProbedFiles(self.files, flag)).fds
+            return stack.enter_context(ProbedFiles(self.files, os.O_DIRECT)).fds
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
@@ -412,7 +409,7 @@ class _Running:
     def _through_gently(self, step: _Step, fds: list[int]) -> None:
         """Read ranges through the page cache of which it holds nothing, else those it holds."""
         found = None
-        if self.file_system.in_page_cache and hasattr(os, "posix_fadvise"):
+        if self.file_system.in_page_cache:
             found = [
                 pages_of(fds[file], offset, nbytes, tries=False)
                 for file, offset, nbytes in step.requests.tolist()

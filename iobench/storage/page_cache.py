@@ -21,7 +21,6 @@ import ctypes
 import mmap
 import os
 import random
-import sys
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -45,12 +44,10 @@ def evict(files: Sequence[Path]) -> None:
     Raises
     ------
     OptionError
-        If this system has no ``posix_fadvise``, or a file is not on it.
+        If a file is not on this system.
     StorageError
         If a file cannot be opened.
     """
-    if not hasattr(os, "posix_fadvise"):
-        raise OptionError("--cache cold: this system cannot drop cached pages; take as-is or warm")
     _refuse_remote(files, "cold")
     for file in _whole(files):
         fd = _open(file)
@@ -216,8 +213,6 @@ def pages_of(
     tries : bool
         Whether pages may be tried, which loads those that are cold.
     """
-    if sys.platform != "linux":
-        return None
     size = os.fstat(fd).st_size
     end = size if nbytes is None else min(size, offset + nbytes)
     first = offset // mmap.PAGESIZE * mmap.PAGESIZE
@@ -291,7 +286,7 @@ def _may_ask_mincore(fd: int) -> bool:
 
 
 def _by_trying(fd: int, offset: int, nbytes: int) -> Pages | None:
-    if not hasattr(os, "preadv") or not hasattr(os, "RWF_NOWAIT"):
+    if not hasattr(os, "RWF_NOWAIT"):
         return None
     # Opened once more, to be told that reads are random: else a page that was refused is loaded
     # with those after it, and these are found in the cache.

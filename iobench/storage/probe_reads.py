@@ -285,9 +285,9 @@ class ProbedFiles:
 
 def open_quietly(path: os.PathLike[str], flags: int = 0) -> int:
     """Open for reading, without leaving a time of access where that is ours to choose."""
-    flags |= os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
+    flags |= os.O_RDONLY | os.O_CLOEXEC
     try:
-        return os.open(path, flags | getattr(os, "O_NOATIME", 0))
+        return os.open(path, flags | os.O_NOATIME)
     except PermissionError:  # a file of somebody else
         return os.open(path, flags)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import shutil
 import tempfile
 from contextlib import suppress
@@ -29,11 +30,6 @@ from iobench.files.urls import as_path
 from iobench.frozen import frozen
 from iobench.json_files import read_json
 from iobench.stores.manifest import checked_json
-
-try:
-    import pwd
-except ImportError:  # not on Windows
-    pwd = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -410,8 +406,8 @@ def _item(path: Path) -> Item:
                 if file.name != MARK_NAME:  # which lists like this one read
                     read_ns = max(read_ns, status.st_atime_ns)
     keeps_reads = False
-    with suppress(OSError, AttributeError):  # not on Windows
-        keeps_reads = not os.statvfs(path).f_flag & getattr(os, "ST_NOATIME", 0)
+    with suppress(OSError):
+        keeps_reads = not os.statvfs(path).f_flag & os.ST_NOATIME
     used_ns = max(read_ns, changed_ns) if keeps_reads else None
     owner, is_mine = "", True
     with suppress(OSError):
@@ -421,8 +417,6 @@ def _item(path: Path) -> Item:
 
 def _owner(path: Path) -> tuple[str, bool]:
     """Return whose a file is, and whether that is who asks."""
-    if pwd is None:
-        return "", True
     uid = path.stat().st_uid
     try:
         name = pwd.getpwuid(uid).pw_name

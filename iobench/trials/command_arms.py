@@ -141,7 +141,7 @@ def run_command(
     return CommandCost(
         wall_ns=end_ns - start_ns,
         cpu_ns=round((usage.ru_utime + usage.ru_stime) * 1e9),
-        peak_nbytes=usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+        peak_nbytes=usage.ru_maxrss * 1024,
     )
 
 

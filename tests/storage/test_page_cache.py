@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
-from iobench.errors import OptionError, StorageError
+from iobench.errors import StorageError
 from iobench.storage import page_cache
 from iobench.storage.file_systems import Mount, known_by
 from iobench.storage.page_cache import Residency, evict, residency, warm_up
@@ -74,9 +72,3 @@ def test_where_nothing_tells_it_is_unknown(monkeypatch, file):
 def test_a_missing_file_is_named(tmp_path, function):
     with pytest.raises(StorageError, match="gone"):
         function([tmp_path / "gone"])
-
-
-def test_a_system_that_cannot_evict_says_so(monkeypatch, file):
-    monkeypatch.delattr(os, "posix_fadvise", raising=False)
-    with pytest.raises(OptionError, match="--cache cold"):
-        evict([file])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -138,11 +137,6 @@ def test_files_in_memory_are_all_there():
         assert residency([path]).fraction == 1.0
     finally:
         path.unlink()
-
-
-def test_other_systems_do_not_tell(monkeypatch, fd):
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert pages_of(fd) is None
 
 
 def test_trying_again_does_not_find_what_trying_loaded(tmp_path):

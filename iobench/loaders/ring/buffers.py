@@ -60,9 +60,8 @@ class BatchMemory:
                 f"no memory for a batch of {nbytes} bytes: {error.strerror}; take a smaller "
                 "batch_size or depth"
             ) from error
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            with suppress(OSError):  # a kernel without them: small pages do
-                self.pages.madvise(mmap.MADV_HUGEPAGE)
+        with suppress(OSError):  # a kernel without large pages: small ones do
+            self.pages.madvise(mmap.MADV_HUGEPAGE)
 
 
 class BatchLayout:

@@ -66,7 +66,7 @@ def ask_for_ranges(
     files: FileSet,
 ) -> None:
     """Have the system read ranges of files, by their numbers, and do not wait for it."""
-    if not hasattr(os, "posix_fadvise") or not file.size:
+    if not file.size:
         return
     # As `join_ranges`, but of the thousands of a batch while the loop may wait.
     order = np.lexsort((start, file))

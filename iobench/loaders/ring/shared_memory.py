@@ -54,10 +54,7 @@ class SharedFile:
             if offset == self._nbytes:
                 if size > free:
                     raise OSError(f"{free} bytes are free")
-                if hasattr(os, "posix_fallocate"):
-                    os.posix_fallocate(self._descriptor, offset, size)
-                else:
-                    os.ftruncate(self._descriptor, offset + size)
+                os.posix_fallocate(self._descriptor, offset, size)
             pages = mmap.mmap(self._descriptor, size, offset=offset)
         except OSError as error:
             raise StorageError(

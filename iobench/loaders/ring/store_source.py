@@ -98,10 +98,10 @@ class StoreSource:
         layout = store.fields() if isinstance(store, ExtentStore) else None
         self._layout = layout
         self.fields = None if layout is None or layout.varints else layout
-        if direct is True and (self._files is None or not hasattr(os, "O_DIRECT")):
+        if direct is True and (self._files is None):
             raise OptionError(f"direct=True: {store.path} cannot be read around the page cache")
         self._wanted_direct = direct
-        can_direct = self._files is not None and hasattr(os, "O_DIRECT")
+        can_direct = self._files is not None
         self.direct: bool | Literal["auto"] = direct if can_direct else False
         self.direct_choice = DirectChoice(True, {}) if direct is True else None
         self.in_flight = IN_FLIGHT
