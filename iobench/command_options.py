@@ -90,8 +90,8 @@ OF_PROFILE: Final = OF_SOURCE | {
         ),
         CommandOption(
             "--pipeline",
-            "What loads the original files: own (iobench), upstream (the application's code, or a "
-            "plain xarray loop for your own files) or climetlab (the real plugin). Several, "
+            "What loads the original files: own (iobench), upstream (a plain loop of xarray, or of "
+            "tf.data for TFRecords) or climetlab (the real plugin). Several, "
             "separated by commas, take turns. auto: own,upstream for your NetCDF files and Zarr "
             "stores, else own.",
         ),

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.datasets.baseline import pipelines_of
 from iobench.datasets.contract import Synthesizer
 from iobench.datasets.locate import FileLocator
-from iobench.datasets.own_pipelines import pipelines_of
 from iobench.datasets.patterns import FilePattern
 from iobench.datasets.published_files import PublishedFiles
 from iobench.datasets.splits import why_no_windows

@@ -176,7 +176,7 @@ def open_samples(request: ConvertRequest, screen: Screen) -> tuple[Source, Datas
     if isinstance(dataset, UserFiles):
         for line in filter(None, (_times_there_twice(index), *dataset.mixed_units())):
             screen.note(line)
-    if isinstance(dataset, ObjectDataset) and dataset.stream is not None:
+    if isinstance(dataset, ObjectDataset) and dataset.passes is not None:
         raise OptionError(
             f"{dataset.name}: hands out samples in its own order and cannot be asked for one by "
             "its number, so a conversion could not continue where it stopped; give a dataset with "

@@ -22,6 +22,10 @@ from iobench.chunks.packing import Packing as Packing
 from iobench.chunks.packing import unpack as unpack
 from iobench.chunks.single_codec import inflated_file as inflated_file
 from iobench.cpus import available_cpus as available_cpus
+from iobench.datasets.baseline import Baseline as Baseline
+from iobench.datasets.baseline import MapStyle as MapStyle
+from iobench.datasets.baseline import SamplePasses as SamplePasses
+from iobench.datasets.baseline import UpstreamBaseline as UpstreamBaseline
 from iobench.datasets.catalogue import Inspection as Inspection
 from iobench.datasets.catalogue import catalogued as catalogued
 from iobench.datasets.catalogue_files import make_index_folder as make_index_folder
@@ -54,12 +58,10 @@ from iobench.datasets.inspected_netcdf import whole_variable as whole_variable
 from iobench.datasets.locate import in_mirror as in_mirror
 from iobench.datasets.locate import listed_files as listed_files
 from iobench.datasets.locate import own_files as own_files
-from iobench.datasets.own_pipelines import Baseline as Baseline
-from iobench.datasets.own_pipelines import MapStyle as MapStyle
-from iobench.datasets.own_pipelines import Stream as Stream
-from iobench.datasets.own_pipelines import StreamStage as StreamStage
-from iobench.datasets.own_pipelines import UpstreamBaseline as UpstreamBaseline
 from iobench.datasets.patterns import DatedFile as DatedFile
+from iobench.datasets.plain_loop import VariablePart as VariablePart
+from iobench.datasets.plain_loop import make_plain_loop as make_plain_loop
+from iobench.datasets.plain_loop import open_plainly as open_plainly
 from iobench.datasets.positions import cf_times as cf_times
 from iobench.datasets.positions import time_positions as time_positions
 from iobench.datasets.published_files import PublishedFiles as PublishedFiles

@@ -1,22 +1,21 @@
-"""Users' own files as most training scripts read them: a plain loop over an xarray dataset."""
+"""Samples as most training scripts read them: a plain loop over xarray datasets."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from iobench.chunks.zarr_arrays.store import check_for_library
-from iobench.errors import FileFormatError, MissingExtraError
+from iobench.datasets.baseline import Baseline, MapStyle
+from iobench.errors import FileFormatError, IobenchError, MissingExtraError, MissingFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from iobench.datasets.contract import Arrays, Locator, PublishedStep, Raw, SampleIndex, Where
     from iobench.samples import Sample, SampleSpec
 
@@ -25,20 +24,33 @@ PLAIN_LOOP: Final = (
     "without dask, in the training loop. That is how scripts commonly read such files; yours may "
     "do otherwise: iobench run -- python train.py measures it."
 )
-
-
 NOT_READ: Final = (OSError, ValueError, RuntimeError, KeyError, IndexError, ImportError)
 """What xarray and the libraries below it raise of files they cannot read."""
+MOST_OPEN: Final = 64
 
 
-def require_xarray() -> None:
-    """Raise MissingExtraError where xarray is not installed."""
-    try:
-        import xarray  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError(
-            "--pipeline upstream: a plain loop needs xarray: pip install 'iobench[netcdf]'"
-        ) from error
+class VariablePart(NamedTuple):
+    """What a sample takes of one variable of an xarray dataset.
+
+    Parameters
+    ----------
+    source : str
+        Which dataset: the path of a file.
+    variable : str
+        Its name there.
+    positions : mapping of str to int or slice
+        By dimension; those that the variable lacks do not count.
+    labels : mapping of str to object
+        By dimension: a value of its coordinate.
+    name : str
+        Of the array; by default the variable's.
+    """
+
+    source: str
+    variable: str
+    positions: Mapping[str, int | slice]
+    labels: Mapping[str, Any] = {}
+    name: str = ""
 
 
 class XarrayLoop:
@@ -46,85 +58,159 @@ class XarrayLoop:
 
     Parameters
     ----------
-    paths : sequence of Path
-        In the order that the samples of an index count them by.
-    dim : str
-        The sample dimension, or several with commas.
-    spec : SampleSpec
-        Of our own reader: the same variables, with the same dtypes.
+    select : callable
+        ``select(where)`` returns what a sample of the index takes; picklable, as the others.
+    preprocess : callable
+        ``preprocess(arrays, where)`` makes the sample of the arrays by name.
+    open_source : callable, optional
+        Returns the dataset of a source; called once in each process.
     """
 
+    name = "xarray loop"
     title = ""
     published: PublishedStep | None = None
     fused: tuple[str, ...] = ("read", "decode")
 
-    def __init__(self, paths: Sequence[Path], dim: str, spec: SampleSpec) -> None:
-        self.name = "xarray loop"
-        self._paths = tuple(map(str, paths))
-        self._dims = dim.split(",")
-        self._variables = tuple((each.name, each.dtype, each.shape) for each in spec)
+    def __init__(
+        self,
+        select: Callable[[Where], Sequence[VariablePart]],
+        preprocess: Callable[[Arrays, Where], Sample],
+        open_source: Callable[[str], Any] | None = None,
+    ) -> None:
+        self._select, self._preprocess = select, preprocess
+        self._open_source = open_source or open_plainly
+        self._opened: dict[str, Any] = {}
+        self._pid = os.getpid()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": {}}
 
     def files(self, locator: Locator) -> list[Path]:
-        """Nothing is looked for: the files were found by our own reader."""
-        raise TypeError("the samples were found by another dataset")
+        """Refuse: our own reader finds the files."""
+        raise TypeError("the files were found by another dataset")
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Nothing is looked for: the samples were found by our own reader."""
+        """Refuse: our own reader finds the samples."""
         raise TypeError("the samples were found by another dataset")
 
     def read(self, where: Where) -> Any:
-        """Return the arrays of a sample."""
-        number, *indexes = where
-        path = self._paths[number]
-        opened = _opened(os.getpid(), path)
+        """Return the arrays of a sample by name.
+
+        Raises
+        ------
+        FileFormatError
+            If xarray cannot read one.
+        """
         found = {}
-        for name, dtype, _ in self._variables:
+        for each in self._select(where):
             try:
-                variable = opened[name]
-                at = dict(zip(self._dims, indexes, strict=True))
-                one = variable.isel(at, missing_dims="ignore")
-                found[name] = np.asarray(one.values).astype(dtype, copy=False)
+                one = self._dataset(each.source)[each.variable]
+                one = one.isel(each.positions, missing_dims="ignore")
+                if each.labels:
+                    one = one.sel(each.labels)
+                # In this thread alone: threads of dask do not survive a fork.
+                values = one.variable.load(scheduler="synchronous").values
+            except IobenchError:
+                raise
             except NOT_READ as error:
-                raise _not_read(path, f"{name}: {error}") from error
+                raise _not_read(each.source, f"{each.variable}: {error}") from error
+            found[each.name or each.variable] = np.asarray(values)
         return found
 
-    def check(self, where: Where) -> None:
-        """Raise FileFormatError if xarray makes something else of a sample than our reader."""
-        try:
-            sample = self.read(where)
-        finally:
-            _opened.cache_clear()  # what it decoded goes, too; the run opens the files itself
-        for name, _, shape in self._variables:
-            if sample[name].shape != shape:
-                found = " x ".join(map(str, sample[name].shape))
-                raise _not_read(self._paths[where[0]], f"{name}: it makes {found} of a sample")
-
     def decode(self, raw: Raw, where: Where) -> Arrays:
-        """Nothing is left to decode: xarray reads and decodes at once."""
+        """Refuse: xarray reads and decodes at once."""
         raise TypeError("read and decode are one step")
 
     def preprocess(self, arrays: Arrays, where: Where) -> Sample:
-        """Return the arrays as they are."""
-        return arrays
+        """Return the sample."""
+        return self._preprocess(arrays, where)
+
+    def close(self) -> None:
+        """Close all that this process has opened; it is opened again when it is needed."""
+        while self._opened:
+            _, opened = self._opened.popitem()
+            opened.close()
+
+    def _dataset(self, source: str) -> Any:
+        if self._pid != os.getpid():  # handles of HDF5 do not survive a fork
+            self._opened, self._pid = {}, os.getpid()
+        if source not in self._opened:
+            if len(self._opened) >= MOST_OPEN:
+                self._opened.pop(next(iter(self._opened))).close()
+            self._opened[source] = self._open_source(source)
+        return self._opened[source]
 
 
-@lru_cache(maxsize=64)
-def _opened(pid: int, path: str) -> Any:
-    """Open a file, once per process: handles of HDF5 do not survive a fork."""
+def make_plain_loop(
+    spec: SampleSpec,
+    index: SampleIndex,
+    select: Callable[[Where], Sequence[VariablePart]],
+    preprocess: Callable[[Arrays, Where], Sample],
+    open_source: Callable[[str], Any] | None = None,
+) -> Baseline:
+    """Return a plain loop that makes the samples of an index, in the training loop's thread.
+
+    The first sample is made at once. Parameters as of `XarrayLoop`; ``spec`` is our reader's.
+
+    Raises
+    ------
+    MissingExtraError
+        If xarray is not installed.
+    FileFormatError
+        If xarray cannot read the first sample, or makes something else of it than our reader.
+    """
+    if find_spec("xarray") is None:
+        raise MissingExtraError(
+            "--pipeline upstream: a plain loop needs xarray: pip install 'iobench[netcdf]'"
+        )
+    loop, where = XarrayLoop(select, preprocess, open_source), index.where[0]
+    try:
+        sample = loop.preprocess(loop.read(where), where)
+    finally:
+        loop.close()
+    for each in spec:
+        if sample[each.name].shape != each.shape:
+            found = " x ".join(map(str, sample[each.name].shape))
+            raise _not_read(select(where)[0].source, f"{each.name}: it makes {found} of a sample")
+    return Baseline(MapStyle(loop, index), PLAIN_LOOP)
+
+
+def open_plainly(path: str, **options: Any) -> Any:
+    """Return a file or Zarr store as ``xarray.open_dataset`` opens it.
+
+    Raises
+    ------
+    MissingFileError, MissingExtraError, FileFormatError
+        If it is gone, or cannot be opened.
+    """
     import xarray
 
-    options = {}
     if Path(path).is_dir():
         if find_spec("zarr") is None:
             raise _not_read(path, "it needs the zarr package: pip install 'iobench[zarr]'")
         check_for_library(Path(path))
-        options = {"engine": "zarr"}
+        options["engine"] = "zarr"
     try:
+        if _is_grib(path):
+            if find_spec("cfgrib") is None:
+                raise _not_read(path, "it needs the cfgrib package: pip install 'iobench[grib]'")
+            options = {"engine": "cfgrib", "backend_kwargs": {"indexpath": "", "squeeze": False}}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of metadata: it says nothing about the numbers
             return xarray.open_dataset(path, decode_times=False, **options)
+    except IobenchError:
+        raise
+    except FileNotFoundError as error:
+        raise MissingFileError(f"{path}: is gone since it was indexed; fetch it again") from error
     except NOT_READ as error:
         raise _not_read(path, str(error)) from error
+
+
+def _is_grib(path: str) -> bool:
+    if Path(path).is_dir():
+        return False
+    with Path(path).open("rb") as file:
+        return file.read(4) == b"GRIB"
 
 
 def _not_read(path: str, why: str) -> FileFormatError:

@@ -35,6 +35,7 @@ from iobench.datasets.file_coordinates import netcdf_meteorology
 from iobench.datasets.grouped_samples import GroupedSamples
 from iobench.datasets.inspected_netcdf import inspect_files
 from iobench.datasets.normalisation import Normalisation, normalisation_of
+from iobench.datasets.plain_loop import VariablePart, make_plain_loop
 from iobench.datasets.published_files import PublishedFiles, StandIn
 from iobench.datasets.recipe_data import Axis, Field, FileKey, Hyperslab, Items, Split, Stack
 from iobench.datasets.recipe_items import items_along
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
     from iobench.chunks.boxes import Box
     from iobench.chunks.chunk_manifest import StoredVariable
+    from iobench.datasets.baseline import Baseline
     from iobench.datasets.contract import Arrays, Locator, Raw
     from iobench.datasets.setup_processes import Advance
     from iobench.samples import Sample
@@ -413,6 +415,24 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
                 values = np.asarray(values[_indexes(each, variable)])
             found[each.name or each.variable] = values
         return found
+
+    def upstream(
+        self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
+    ) -> Baseline:
+        """Return a plain xarray loop: the same parts of variables, and our `preprocess`."""
+        return make_plain_loop(index.spec, index, self._parts_of, self.preprocess)
+
+    def _parts_of(self, where: Any) -> list[VariablePart]:
+        """Return what xarray has to read of a sample, as `hyperslabs` says it."""
+        return [
+            VariablePart(
+                str(self._file(where[0] if each.file is None else each.file).path),
+                each.variable,
+                each.ranges,
+                name=each.name,
+            )
+            for each in self.hyperslabs(where)
+        ]
 
     def _in_groups(self, where: Sequence[Any]) -> list[tuple[int, int]]:
         """Return file and index of each sample, of which more may follow."""

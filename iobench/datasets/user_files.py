@@ -9,6 +9,7 @@ import hashlib
 import shlex
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,8 +20,7 @@ from iobench.datasets.chunked_samples import ChunkedSamples, NetcdfSamples, Zarr
 from iobench.datasets.contract import as_decoded
 from iobench.datasets.grib_samples import GribSamples
 from iobench.datasets.grouped_samples import GroupedSamples
-from iobench.datasets.own_pipelines import Baseline, MapStyle
-from iobench.datasets.plain_loop import PLAIN_LOOP, XarrayLoop, require_xarray
+from iobench.datasets.plain_loop import VariablePart, make_plain_loop
 from iobench.datasets.selection import Selection
 from iobench.errors import FileFormatError, MissingFileError, OptionError, StorageError
 from iobench.files.source_files import open_source_file
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from iobench.chunks.chunked_fields import SharedChunks
     from iobench.chunks.grouped import SampleGroups
+    from iobench.datasets.baseline import Baseline
     from iobench.datasets.contract import (
         Arrays,
         Locator,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     )
     from iobench.datasets.setup_processes import Advance
     from iobench.files.source_files import SourceBytes
+    from iobench.samples import Sample, SampleSpec
 
 STORE_MARK = "iobench.json"
 """What the manifest of a store is called."""
@@ -164,35 +166,24 @@ class UserFiles(GroupedSamples):
         )
 
     def upstream(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
+        self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
     ) -> Baseline:
-        """Return how most scripts load such files: a plain loop over an xarray dataset.
+        """Return a plain loop over an xarray dataset.
 
         Raises
         ------
         OptionError
-            If the files are GRIB, or lie behind URLs.
-        MissingExtraError
-            If xarray is not installed.
-        FileFormatError
-            If xarray makes something else of the first sample.
+            If the files are GRIB.
         """
-        source = self._source
-        if isinstance(source, GribSamples):
+        if isinstance(self._source, GribSamples):
             raise OptionError(
                 f"--pipeline upstream: {self.name} is GRIB, and the plain loop is one over NetCDF "
                 "or Zarr; leave it out"
             )
-        if any(isinstance(path, URL) for path in source.paths):
-            raise OptionError(
-                f"--pipeline upstream: the plain loop reads files of this machine, and {self.name} "
-                "lies behind a URL; leave it out"
-            )
-        require_xarray()
-        loop = XarrayLoop(source.paths, source.sample_dim, index.spec)
-        loop.check(index.where[0])
-        running = MapStyle(loop, index, framework="workers", workers=0, prefetch=0)
-        return Baseline(running, batch_size or 1, PLAIN_LOOP)
+        source = self._source
+        taken = tuple(map(str, source.paths)), tuple(source.sample_dim.split(",")), index.spec.names
+        select = partial(_parts_of, *taken)
+        return make_plain_loop(index.spec, index, select, partial(_with_dtypes, index.spec))
 
     @property
     def _groups(self) -> SampleGroups | None:
@@ -202,6 +193,19 @@ class UserFiles(GroupedSamples):
         return self._sample_nbytes * len(where)
 
     preprocess = as_decoded
+
+
+def _parts_of(
+    paths: Sequence[str], dims: Sequence[str], names: Sequence[str], where: Where
+) -> list[VariablePart]:
+    number, *indexes = where
+    at = dict(zip(dims, indexes, strict=True))
+    return [VariablePart(paths[number], name, at) for name in names]
+
+
+def _with_dtypes(spec: SampleSpec, arrays: Arrays, where: Where) -> Sample:
+    """Return the arrays with the dtypes of our own reader."""
+    return {each.name: arrays[each.name].astype(each.dtype, copy=False) for each in spec}
 
 
 def user_files(

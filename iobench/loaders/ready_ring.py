@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import IobenchError, WorkerError
 from iobench.loaders.contract import IN_THREADS, Batch, PlannedBatch
 from iobench.loaders.measured_loader import MeasuredLoader
 from iobench.loaders.planned_ring import HELD_BY_LOOP
-from iobench.loaders.stream_log import NOTHING, REASON_LIMIT
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -17,6 +16,9 @@ if TYPE_CHECKING:
 
     from iobench.loaders.ring.loader import RingLoader
     from iobench.recording.recorder import Recorder
+
+NOTHING: Final = object()
+REASON_LIMIT: Final = 500
 
 
 class ReadyRing(MeasuredLoader):

@@ -1,10 +1,10 @@
-"""How the application loads today, beside which iobench's own reader is measured."""
+"""What is measured beside iobench's own reader: a plain loop, or the real plugin."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iobench.datasets.own_pipelines import PluginBaseline, UpstreamBaseline, pipelines_of
+from iobench.datasets.baseline import PluginBaseline, UpstreamBaseline, pipelines_of
 from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import FileFormatError, MissingExtraError, OptionError
 from iobench.files.urls import URL
@@ -14,7 +14,7 @@ from iobench.registry import SOURCE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from iobench.datasets.own_pipelines import Baseline
+    from iobench.datasets.baseline import Baseline
     from iobench.profiling.config import RunConfig
     from iobench.sources.opening import Source
     from iobench.sources.request import Screen
@@ -40,17 +40,14 @@ def open_baselines(
             continue
         watch = stopwatch()
         try:
-            with screen.progress(f"preparing {name}") as move:
-                source.locator.progress = move
+            with screen.progress(f"preparing {name}"):
                 baseline = _open(name, source, batch_size)
         except (FileFormatError, MissingExtraError) as error:
             if not auto:
                 raise
             screen.note(f"iobench's own reader is measured alone: {error}")
             continue
-        setup_s = dict(baseline.setup_s)
-        setup_s["opening"] = max(watch() - sum(setup_s.values()), 0.0)
-        found[name] = (baseline, setup_s)
+        found[name] = (baseline, {"opening": watch()})
     return found
 
 
@@ -76,9 +73,9 @@ def _open(name: str, source: Source, batch_size: int | None) -> Baseline:
             f"and {behind_url} lies behind a URL; leave it out, or copy the files here"
         )
     if name == "upstream" and isinstance(dataset, UpstreamBaseline):
-        return dataset.upstream(files, index, source.locator, batch_size=batch_size)
+        return dataset.upstream(files, index, batch_size=batch_size)
     if name == "climetlab" and isinstance(dataset, PluginBaseline):
-        return dataset.through_plugin(files, index, source.locator, batch_size=batch_size)
+        return dataset.through_plugin(files, index)
     raise OptionError(
         f"--pipeline {name}: {dataset.name} has no such pipeline; it has "
         f"{' and '.join(pipelines_of(dataset))}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from iobench.cpus import available_cpus
-from iobench.datasets.own_pipelines import PIPELINES
+from iobench.datasets.baseline import PIPELINES
 from iobench.errors import OptionError
 from iobench.loaders.compute import UNET, parse_compute
 from iobench.loaders.stage_timer import Detail

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.cpus import available_cpus
+from iobench.datasets.baseline import SamplePasses
 from iobench.datasets.objects.source import ObjectDataset
-from iobench.datasets.own_pipelines import Stream
 from iobench.datasets.setup_processes import stopwatch
 from iobench.datasets.split_by import chosen_splits
 from iobench.datasets.splits import select_splits
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.datasets.baseline import Baseline
     from iobench.datasets.contract import Dataset
-    from iobench.datasets.objects.streams import ReadyBatches
-    from iobench.datasets.own_pipelines import Baseline
+    from iobench.datasets.objects.iterables import ReadyBatches
     from iobench.loaders.ring.contract import BatchSource
     from iobench.profiling.config import RunConfig
     from iobench.profiling.format_choice import FormatChoice
@@ -67,7 +67,7 @@ class Prepared:
         that is not our own.
     format, pipeline : str
         As in ``--format`` and ``--pipeline``.
-    work : Pipeline or Stream
+    work : Pipeline or SamplePasses
         What a loader runs.
     n_samples : int
         Samples of one epoch.
@@ -76,9 +76,9 @@ class Prepared:
     store : mapping or None
         Of a store what ``run.json`` says.
     framework : str
-        As in ``--framework``; ``stream`` for a `Stream`, but for a DataLoader of the user's own.
+        As in ``--framework``; ``stream`` of `SamplePasses`, unless they are a user's DataLoader.
     workers, prefetch : int
-        Of the loader; of a stream 0 and the batches it keeps ready.
+        Of the loader; 0 of `SamplePasses`.
     described_by : str
         Where a baseline is described; empty for our own.
     setup_s : mapping of str to float
@@ -109,7 +109,7 @@ class Prepared:
     label: str
     format: str
     pipeline: str
-    work: Pipeline | Stream
+    work: Pipeline | SamplePasses
     n_samples: int
     files: list[Path]
     store: dict[str, Any] | None
@@ -160,8 +160,8 @@ def prepare(
 ) -> list[Prepared]:
     """Return what is to be measured, over the same samples; probes are converted first."""
     source = profiled.source
-    if source is not None and _stream_of(source.dataset) is not None:
-        _refuse_for_streams(config)
+    if source is not None and _passes_of(source.dataset) is not None:
+        _refuse_for_passes(config)
         return [_of_source(config, source, WantedSamples([]), [], screen)]
     splits = chosen_splits(config.split, config.splits_by)
     if source is not None and splits:
@@ -235,7 +235,7 @@ def _with_evaluation(one: Prepared, profiled: ProfiledSamples, config: RunConfig
     return replace(one, n_samples=len(taken), taken=taken, evaluated=evaluated)
 
 
-def _refuse_for_streams(config: RunConfig) -> None:
+def _refuse_for_passes(config: RunConfig) -> None:
     """Raise OptionError for what takes samples by their number."""
     given = {
         "--format": config.formats != (SOURCE,),
@@ -272,7 +272,7 @@ def _refuse_splits(
 def _has_same_samples(baseline: Baseline, source: Source) -> bool:
     """Tell whether a baseline's samples have the numbers of our own."""
     running = baseline.pipeline
-    return not isinstance(running, Stream) and len(running.index) == len(source.index)
+    return not isinstance(running, SamplePasses) and len(running.index) == len(source.index)
 
 
 def _of_source(
@@ -282,7 +282,7 @@ def _of_source(
     chosen: Sequence[int],
     screen: Screen,
 ) -> Prepared:
-    running = _stream_of(source.dataset)
+    running = _passes_of(source.dataset)
     if running is not None:
         ready = source.dataset.ready if isinstance(source.dataset, ObjectDataset) else None
         return Prepared(
@@ -296,7 +296,7 @@ def _of_source(
             framework="stream" if ready is None else "native" if ready.is_ours else "torch",
             workers=0 if ready is None else ready.workers,
             threads=0 if ready is None else ready.threads,
-            prefetch=running.ahead if ready is None else ready.prefetch,
+            prefetch=0 if ready is None else ready.prefetch,
             ready=ready,
         )
     work = wanted.over(dataset_pipeline(source.dataset, source.index, chosen), chosen)
@@ -334,9 +334,9 @@ def _why_processes(name: str, gil_share: float | None) -> str:
     )
 
 
-def _stream_of(dataset: Dataset) -> Stream | None:
+def _passes_of(dataset: Dataset) -> SamplePasses | None:
     """Return what to run of an object that cannot be asked for a sample by its number."""
-    return dataset.stream if isinstance(dataset, ObjectDataset) else None
+    return dataset.passes if isinstance(dataset, ObjectDataset) else None
 
 
 def _of_baseline(
@@ -347,20 +347,19 @@ def _of_baseline(
     baseline: Baseline,
     setup_s: Mapping[str, float],
 ) -> Prepared:
-    files = list(baseline.files) or source.files
     running = baseline.pipeline
-    if isinstance(running, Stream):
+    if isinstance(running, SamplePasses):
         return Prepared(
             label=name,
             format=SOURCE,
             pipeline=name,
             work=running,
             n_samples=running.n_samples_all,
-            files=files,
+            files=source.files,
             store=None,
             framework="stream",
             workers=0,
-            prefetch=running.ahead,
+            prefetch=0,
             described_by=baseline.source,
             setup_s=setup_s,
         )
@@ -373,7 +372,7 @@ def _of_baseline(
         pipeline=name,
         work=work,
         n_samples=len(work),
-        files=files,
+        files=source.files,
         store=None,
         framework=running.framework,
         workers=workers,

@@ -22,22 +22,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
+from iobench.datasets.baseline import SamplePasses
 from iobench.datasets.contract import PlannedDataset
 from iobench.datasets.objects.values import named_arrays
-from iobench.datasets.own_pipelines import Stream
 from iobench.datasets.split_by import chosen_splits
 from iobench.errors import OptionError
 from iobench.files.urls import is_url
 from iobench.loaders.batch_plan import BatchPlan, plan_batches, plan_epochs
 from iobench.loaders.compute import UNET, Compute, parse_compute
 from iobench.loaders.device_copies import DeviceCopies
+from iobench.loaders.iterable_loader import IterableLoader
 from iobench.loaders.measure import MeasuredPipeline, RunProgress, measure
 from iobench.loaders.pipeline import Pipeline
 from iobench.loaders.planned_ring import PlannedRing
 from iobench.loaders.ready_ring import ReadyRing
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.stage_timer import Detail
-from iobench.loaders.stream import StreamLoader
 from iobench.masking import mask_options, mask_words
 from iobench.profiling.ahead import with_read_ahead
 from iobench.profiling.baselines import open_baselines
@@ -75,8 +75,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from iobench.datasets.baseline import Baseline
     from iobench.datasets.contract import Progress
-    from iobench.datasets.own_pipelines import Baseline
     from iobench.loaders.compute import TrainingStep
     from iobench.loaders.contract import PlannedBatch
     from iobench.loaders.measured_loader import MeasuredLoader
@@ -131,7 +131,7 @@ def _profile(
     baselines: Mapping[str, tuple[Baseline, dict[str, float]]] = {}
     if source is not None:
         baselines = open_baselines(config, source, screen, batch_size=asked)
-    batch_size = asked or next((each.batch_size for each, _ in baselines.values()), 1)
+    batch_size = asked or 1
     prepared = _prepare(config, profiled, given, baselines, batch_size, screen)
     compute = _compute(config, profiled, batch_size, [one.work.spec for one in prepared])
     costs = unit_costs()
@@ -445,15 +445,8 @@ def _make_loader(
             detail=detail,
             unit_costs=costs,
         )
-    if isinstance(one.work, Stream):
-        return _stream_loader(one.work)(
-            one.work,
-            batch_size,
-            recorder=recorder,
-            seed=config.seed,
-            detail=detail,
-            unit_costs=costs,
-        )
+    if isinstance(one.work, SamplePasses):
+        return _iterable_loader(one.work)(one.work, batch_size, recorder=recorder)
     if one.framework == "torch":
         from iobench.torch.device import torch_pins
         from iobench.torch.torch_loader import TorchLoader
@@ -485,12 +478,12 @@ def _make_loader(
     )
 
 
-def _stream_loader(stream: Stream) -> type[StreamLoader]:
-    if stream.framework == "tensorflow":
-        from iobench.tensorflow.stream_loader import TFStreamLoader
+def _iterable_loader(passes: SamplePasses) -> type[IterableLoader]:
+    if passes.framework == "tensorflow":
+        from iobench.tensorflow.pipeline_loader import TFPipelineLoader
 
-        return TFStreamLoader
-    return StreamLoader
+        return TFPipelineLoader
+    return IterableLoader
 
 
 def _ring(framework: str) -> type[PlannedRing]:
@@ -544,7 +537,7 @@ def _document(
         "spelled": one.spelled,
         "sources": mask_words([str(target) for target in config.targets]),
         "chunks": _chunks(config, profiled, one),
-        "own_order": one.pipeline == "own" and isinstance(one.work, Stream),
+        "own_order": one.pipeline == "own" and isinstance(one.work, SamplePasses),
         "described_by": one.described_by,
         "framework": one.framework,
         "label": None if one.label in (one.format, one.pipeline) else one.label,

@@ -337,11 +337,11 @@ def extent_text(share: float | None, *, in_script: bool) -> str:
 
 
 def today_sentence(reports: Sequence[RunReport]) -> str:
-    """Return how the application's own loading compares; empty where it was not measured.
+    """Return how ``--pipeline upstream`` compares; empty where it was not measured.
 
-    Over whole runs, for what an application loads before its first step is its own cost, too; and
-    in steady state, for the shorter the run, the more of it that is. Where compute hides all
-    loading, the rates of samples are those of compute.
+    Over whole runs, for what is loaded before the first step is a cost, too; and in steady state,
+    for the shorter the run, the more of it that is. Where compute hides all loading, the rates of
+    samples are those of compute.
     """
     today = next((each for each in reports if each.facts.pipeline == "upstream"), None)
     others = [each for each in reports if each.facts.pipeline == "own"]
@@ -350,7 +350,7 @@ def today_sentence(reports: Sequence[RunReport]) -> str:
     whole = {f"as {each.facts.label}": each.exposure.whole for each in others}
     share, told = _compared(today.exposure.whole, whole)
     of_files = today.facts.source_kind is not None
-    who = "a plain xarray loop" if of_files else "the application's own loading code"
+    who = "a plain xarray loop" if of_files else "upstream"
     text = (
         f"Over the whole run {who} waits {share} of its time for data; with iobench the same "
         f"training {told}."
@@ -360,7 +360,7 @@ def today_sentence(reports: Sequence[RunReport]) -> str:
     if today.exposure.steady is None or not known:
         return text
     share, told = _compared(today.exposure.steady, known)
-    who = "the loop" if of_files else "its own"
+    who = "the loop" if of_files else "upstream"
     return f"{text} In steady state {who} waits {share}; {told}."
 
 

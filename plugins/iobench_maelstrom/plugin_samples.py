@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.datasets import Baseline, Downloads, MapStyle, PluginDownload, open_through_plugin
 from iobench.errors import FileFormatError, IobenchError, MissingExtraError, OptionError
-from iobench_maelstrom.hdf5_lock import LIBRARY
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,7 +95,6 @@ def plugin_baseline(
     cut: Callable[[Opened, Where], Any],
     *,
     needs: Sequence[str],
-    batch_size: int,
     source: str,
     install: str = INSTALL,
     workers: int = 2,
@@ -119,7 +117,7 @@ def plugin_baseline(
         ``keep`` and ``finish``.
     needs : sequence of str
         Packages besides CliMetLab.
-    batch_size, source, workers
+    source, workers
         See `Baseline` and `MapStyle`.
     install : str
         What installs all of it.
@@ -139,7 +137,7 @@ def plugin_baseline(
     samples = PluginSamples(own, requests, cut, keep, finish or own.preprocess)
     if is_sample:
         samples.fused = ("read", "decode", "preprocess")
-    return Baseline(MapStyle(samples, index, workers=workers), batch_size, source)
+    return Baseline(MapStyle(samples, index, "torch", workers, prefetch=2), source)
 
 
 class PluginSamples:
@@ -189,8 +187,7 @@ class PluginSamples:
         FileFormatError
             If the plugin cannot open the files, or made others than they should be.
         """
-        with LIBRARY:  # where there are no workers, another pipeline's threads read beside this one
-            return self._cut(self.opened, where)
+        return self._cut(self.opened, where)
 
     def decode(self, raw: Raw, where: Where) -> Arrays:
         """Refuse: ``read`` decodes."""

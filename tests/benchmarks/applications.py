@@ -1,13 +1,12 @@
-"""The five MAELSTROM applications: their own loading, the real plugin's, iobench's.
+"""The five MAELSTROM applications: a plain loop, the real plugin's loading, iobench's.
 
     python tests/benchmarks/applications.py --store-dir DIR [--only ens10,yr] [--repeats 3]
 
 For each application one stand-in of at least 200 MB and one command, `iobench profile NAME
 --pipeline own,upstream,climetlab`, in which the pipelines take turns: once without a compute
 stage, for the samples a second each can load, and once with the published step, for what of the
-loading stays exposed (one run). Batch sizes are upstream's. The page cache is left as it is, warm
-after the first turn, so nothing here is a disk's speed. Steady state where a run has one; whole
-runs where the application loads everything before its first step. Medians over the repeats, least
+loading stays exposed (one run). The page cache is left as it is, warm after the first turn, so
+nothing here is a disk's speed. Steady state where a run has one. Medians over the repeats, least
 and most in brackets.
 """
 
@@ -34,21 +33,20 @@ class Application:
     batches: int
     options: tuple[str, ...] = ()
     pipelines: tuple[str, ...] = ("own", "upstream", "climetlab")
-    whole: bool = False
 
     def part(self, run: dict[str, Any]) -> dict[str, Any]:
         """Return the part of a run that is compared."""
-        return run if self.whole or run["steady"] is None else run["steady"]
+        return run if run["steady"] is None else run["steady"]
 
 
 # Few batches where a sample of upstream's or the plugin's takes a tenth of a second or more.
 APPLICATIONS = (
     Application("yr", "maelstrom-yr", 30),
     Application("radiation", "maelstrom-radiation", 1),
-    Application("radiation-tf", "maelstrom-radiation-tf", 40),
+    Application("radiation-tf", "maelstrom-radiation-tf", 40, pipelines=("own", "upstream")),
     Application("ens10", "maelstrom-ens10", 16),
     Application("downscaling", "maelstrom-downscaling-tier2", 12),
-    Application("power", "maelstrom-power", 2, ("--batch-size", "8"), whole=True),
+    Application("power", "maelstrom-power", 2, ("--batch-size", "8")),
 )
 COLUMNS = ("pipeline", "samples/s", "to upstream", "read/used", "exposed, published step")
 
@@ -86,8 +84,7 @@ def measure(application: Application, arguments: argparse.Namespace) -> None:
                 read.setdefault(run["pipeline"], []).append(part["read_per_byte"])
     for run in runs(application, arguments, compute="published", batches=application.batches):
         exposed.setdefault(run["pipeline"], []).append(100 * application.part(run)["wait_fraction"])
-    which = "whole runs" if application.whole else "steady state where there is one"
-    print(f"\n{application.dataset}, {application.batches} batches a turn, {which}")
+    print(f"\n{application.dataset}, {application.batches} batches a turn")
     rows = [COLUMNS]
     for name in application.pipelines:
         pairs = zip(rates[name], rates["upstream"], strict=True)

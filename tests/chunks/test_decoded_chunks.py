@@ -385,7 +385,7 @@ def test_a_profile_runs_a_plain_loop_beside_our_reader(
     # What a library decodes inside itself is not counted, and not guessed.
     assert [run["decoded"] is None for run in runs] == [False, True]
     samples = opened(path)
-    loop = samples.dataset.upstream([], samples.index, None, batch_size=None).pipeline.dataset
+    loop = samples.dataset.upstream([], samples.index, batch_size=None).pipeline.dataset
     for number in (0, 7, 23):
         found = loop.read(samples.index.where[number])
         for name in ("a", "bb"):

@@ -23,7 +23,7 @@ from iobench.chunks.chunk_reading import read_stored_box
 from iobench.chunks.zarr_arrays.chunks import missing_keys
 from iobench.chunks.zarr_arrays.store import inspect_zarr
 from iobench.datasets.contract import make_sample
-from iobench.datasets.plain_loop import XarrayLoop
+from iobench.datasets.plain_loop import VariablePart, XarrayLoop
 from iobench.datasets.user_files import user_files
 from iobench.errors import (
     FileFormatError,
@@ -301,7 +301,7 @@ def test_zarr_opens_nothing_that_was_not_looked_at(tmp_path, flagged, beside):
 def test_a_store_that_xarray_opens_is_looked_at_whole(tmp_path, flagged, where):
     """It makes the codecs of all arrays, and loads coordinates, whatever is asked for."""
     path = version_2(tmp_path / "s")
-    loop = XarrayLoop([path], "y", opened(path).spec)
+    loop = XarrayLoop(lambda _: [VariablePart(str(path), "v", {"y": 0})], lambda arrays, _: arrays)
     bad = RAW_2 | {"compressor": flagged}
     if where == "objects":
         bad = RAW_2 | {"dtype": "|O", "filters": [{"id": "json2"}]}

@@ -71,7 +71,7 @@ def test_a_dataset_without_files_is_told_from_a_tiny_stand_in_that_is_removed(to
     assert [option["name"] for option in answer["options"]] == ["date", "dtype"]
     assert answer["normalisation"]["formula"] == "(x - mean) / (std + 0.1)"
     assert answer["published"] is None
-    assert answer["pipelines"] == ["own", "climetlab"]
+    assert answer["pipelines"] == ["own", "upstream", "climetlab"]
     assert answer["windows"] == {"position_units": "seconds", "n_rows": 1}
     assert answer["terms_of_use"].endswith("ENS10_LICENCE.txt")
     assert list(tmp_path.iterdir()) == []

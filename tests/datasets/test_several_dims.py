@@ -17,7 +17,6 @@ from iobench.chunks.decode_counts import take_decode_counts
 from iobench.chunks.decoded_chunks import forget_decoded
 from iobench.datasets.contract import make_sample
 from iobench.datasets.objects.source import object_dataset
-from iobench.datasets.plain_loop import XarrayLoop
 from iobench.datasets.rows import SampleGrid, SampleRows
 from iobench.datasets.split_by import SplitBy, split_index
 from iobench.datasets.splits import place_index_windows
@@ -400,9 +399,9 @@ def test_what_only_the_library_reads_is_the_same(tmp_path, open_user_files, cont
 def test_a_plain_loop_loads_the_same_samples(tmp_path, open_user_files):
     hypercube().to_netcdf(tmp_path / "cube.nc")
     made = open_user_files(tmp_path / "cube.nc", sample_dim="number,time")
-    loop = XarrayLoop([tmp_path / "cube.nc"], "number,time", made.index.spec)
+    loop = made.dataset.upstream([], made.index, batch_size=None).pipeline.dataset
     for number, where in enumerate(made.index.where):
-        for name, values in loop.read(where).items():
+        for name, values in make_sample(loop, where).items():
             np.testing.assert_array_equal(values, made.sample(number)[name], strict=True)
 
 

@@ -8,10 +8,10 @@ import shutil
 import numpy as np
 import pytest
 
+from iobench.datasets.baseline import PluginBaseline
 from iobench.datasets.contract import make_sample
 from iobench.datasets.grib_index import index_grib
 from iobench.datasets.locate import FileLocator
-from iobench.datasets.own_pipelines import PluginBaseline
 from iobench.datasets.patterns import FilePattern
 from iobench.errors import FileFormatError, MissingExtraError, MissingFileError
 from iobench_maelstrom import plugin_samples
@@ -27,7 +27,7 @@ def baselined(root, cache_dir, **options):
     locator = FileLocator(stand_in=root, cache_dir=cache_dir)
     files = dataset.files(locator)
     index = dataset.samples(files, locator)
-    return dataset, index, dataset.through_plugin(files, index, locator, batch_size=None)
+    return dataset, index, dataset.through_plugin(files, index)
 
 
 def assert_equal_samples(dataset, index, pipeline, numbers):
@@ -92,7 +92,7 @@ def test_a_date_in_several_files_is_refused(tiny, tmp_path):
     locator = FileLocator(cache_dir=tmp_path / "cache", data_dir=folder, pattern=pattern)
     files = dataset.files(locator)
     with pytest.raises(MissingFileError, match=r"all years of 0101 from https.*0101, here they"):
-        dataset.through_plugin(files, dataset.samples(files, locator), locator, batch_size=None)
+        dataset.through_plugin(files, dataset.samples(files, locator))
 
 
 def test_other_members_than_the_indexs_are_an_error(tiny, tmp_path, monkeypatch):

@@ -8,9 +8,9 @@ import shutil
 import numpy as np
 import pytest
 
+from iobench.datasets.baseline import PluginBaseline
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
-from iobench.datasets.own_pipelines import PluginBaseline
 from iobench.errors import MissingFileError
 from iobench_maelstrom.ens10.ens5mini import Ens5mini
 
@@ -34,7 +34,7 @@ def test_its_samples_are_ours(locator):
     assert isinstance(dataset, PluginBaseline)
     files = dataset.files(locator)
     index = dataset.samples(files, locator)
-    made = dataset.through_plugin(files, index, locator, batch_size=None)
+    made = dataset.through_plugin(files, index)
     pipeline = made.pipeline
     assert (pipeline.framework, pipeline.workers, made.batch_size) == ("torch", 2, 1)
     assert pipeline.index.spec == index.spec
@@ -65,4 +65,4 @@ def test_a_month_in_several_files_is_refused(root, tmp_path, locator):
     files = dataset.files(own)
     index = dataset.samples(files, own)
     with pytest.raises(MissingFileError, match=r"of 01 from https.*ens5mini.01.nc, here they"):
-        dataset.through_plugin(files, index, own, batch_size=None)
+        dataset.through_plugin(files, index)

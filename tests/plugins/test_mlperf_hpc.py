@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-import sys
 import time
 from pathlib import Path
 
@@ -16,9 +15,8 @@ import pytest
 from iobench.chunks import single_codec
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
-from iobench.datasets.own_pipelines import MapStyle, Stream, stream_samples
 from iobench.datasets.standins import ensure_stand_in
-from iobench.errors import FileFormatError, MissingExtraError, MissingFileError, OptionError
+from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.loaders.compute import parse_compute
 from iobench.recording.digests import read_digests
 from iobench.testing import DatasetTests
@@ -263,49 +261,6 @@ def test_unknown_layouts_are_refused_with_those_known():
         CosmoFlow(layout="tfrecords")
 
 
-# ---- how the references load
-
-
-def test_the_reference_loader_of_deepcam_gives_our_samples(opened, stand_in_at):
-    dataset, files, index = opened("deepcam")
-    baseline = dataset.upstream(files, index, stand_in_at("deepcam"), batch_size=None)
-    loading = baseline.pipeline
-    assert isinstance(loading, MapStyle)
-    assert (baseline.batch_size, loading.workers) == (2, 2)
-    for where in index.where:
-        ours, theirs = make_sample(dataset, where), make_sample(loading.dataset, where)
-        for name, array in ours.items():
-            np.testing.assert_array_equal(array, theirs[name], strict=True)
-
-
-@pytest.mark.parametrize("layout", ["tfrecord", "tfrecord-gzip"])
-def test_the_reference_pipeline_of_cosmoflow_gives_our_samples(opened, stand_in_at, layout):
-    pytest.importorskip("tensorflow", reason="upstream's pipeline is TensorFlow's")
-    dataset, files, index = opened(layout)
-    baseline = dataset.upstream(files, index, stand_in_at(layout), batch_size=None)
-    stream = baseline.pipeline
-    assert isinstance(stream, Stream)
-    assert (baseline.batch_size, stream.n_samples_all) == (4, 12)  # of 14, the rest dropped
-    by_parameters = {}
-    for where in index.where:
-        sample = make_sample(dataset, where)
-        by_parameters[sample["y"].tobytes()] = sample["x"]
-    seen = []
-    for sample in stream_samples(stream):
-        ours = by_parameters[sample["y"].tobytes()]
-        np.testing.assert_array_max_ulp(ours, sample["x"], 1)
-        seen.append(sample["y"].tobytes())
-    assert len(set(seen)) == 12
-    again = [sample["y"].tobytes() for sample in stream_samples(stream, 1)]
-    assert again != seen
-
-
-def test_the_reference_reads_no_hdf5(opened, stand_in_at):
-    dataset, files, index = opened("hdf5")
-    with pytest.raises(OptionError, match="the reference reads TFRecords"):
-        dataset.upstream(files, index, stand_in_at("hdf5"), batch_size=None)
-
-
 # ---- what inflating takes
 
 
@@ -419,50 +374,6 @@ def test_an_evaluation_that_cannot_be_is_one_line(iobench_here, store_dir, argum
     assert done.returncode == 1
     assert said in done.stderr.splitlines()[-1]
     assert not Path("run").exists()  # so that it can be asked for again
-
-
-# ---- how NVIDIA's results load (DALI; .ci/run has a step with it installed)
-
-
-def nvidia(kind, stand_in_at):
-    pytest.importorskip("nvidia.dali", reason="NVIDIA's loading needs DALI, 500 MB")
-    options = {} if kind == "deepcam" else {"layout": kind}
-    dataset = KINDS[kind](**options, reference="nvidia")
-    files = dataset.files(stand_in_at(kind))
-    index = dataset.samples(files, stand_in_at(kind))
-    return dataset, index, dataset.upstream(files, index, stand_in_at(kind), batch_size=4)
-
-
-@pytest.mark.parametrize("kind", ["deepcam", "tfrecord", "tfrecord-gzip"])
-def test_dali_reads_our_samples_in_nvidias_pipelines(stand_in_at, kind):
-    dataset, index, baseline = nvidia(kind, stand_in_at)
-    target, values = index.spec.names[1], index.spec.names[0]
-    ours = {}
-    for where in index.where:
-        sample = make_sample(dataset, where)
-        ours[sample[target].tobytes()] = sample
-    n_whole = len(index) // 4 * 4
-    for epoch in (0, 1):
-        seen = set()
-        for sample in stream_samples(baseline.pipeline, epoch):
-            mine = ours[sample[target].tobytes()]  # targets are equal bit for bit
-            # DALI divides where we multiply; its logarithms are its own.
-            np.testing.assert_allclose(sample[values], mine[values], rtol=1e-5, atol=1e-6)
-            assert sample[values].dtype == mine[values].dtype
-            seen.add(sample[target].tobytes())
-        assert len(seen) == n_whole
-    kept = {file: file.stat().st_mtime_ns for file in baseline.files}
-    again = nvidia(kind, stand_in_at)[2]
-    assert {file: file.stat().st_mtime_ns for file in again.files} == kept
-
-
-def test_without_dali_it_says_what_installs_it(stand_in_at, monkeypatch):
-    monkeypatch.setitem(sys.modules, "nvidia.dali.fn", None)
-    dataset = DeepCam(reference="nvidia")
-    files = dataset.files(stand_in_at("deepcam"))
-    index = dataset.samples(files, stand_in_at("deepcam"))
-    with pytest.raises(MissingExtraError, match=r"pip install 'iobench\[dali\]'"):
-        dataset.upstream(files, index, stand_in_at("deepcam"), batch_size=None)
 
 
 def test_published_epochs_are_five_figures_in_order():

@@ -195,21 +195,20 @@ def test_days_are_chosen_of_era5_too(tmp_path):
         sampled(clustering(date="2019-01-02,2019-01-07"), data_dir=tmp_path, cache_dir=tmp_path)
 
 
-def test_the_applications_memory_holds_the_same_of_several_files(tmp_path):
+def test_a_plain_loop_reads_the_same_of_several_files(tmp_path):
     for number, first in enumerate(("2019-01-01", "2019-01-07")):
         write_era5(tmp_path / f"era5_pl_{number}.nc", first)
     dataset = clustering(date="2019-01-02,2019-01-09")
     locator = FileLocator(pattern=FilePattern(str(tmp_path / "*.nc")), cache_dir=tmp_path)
     files = dataset.files(locator)
     index = dataset.samples(files, locator)
-    stream = dataset.upstream(files, index, locator, batch_size=None).pipeline
-    [stage] = stream.stages
-    for number in stream.items(0):
+    loop = dataset.upstream(files, index, batch_size=None).pipeline.dataset
+    for where in index.where:
         np.testing.assert_array_equal(
-            stage.run(number)["fields"], make_sample(dataset, index.where[number])["fields"]
+            make_sample(loop, where)["fields"], make_sample(dataset, where)["fields"]
         )
     with pytest.raises(OptionError, match=r"the plugin does not know .*era5_pl_0.nc"):
-        dataset.through_plugin(files, index, locator, batch_size=None)
+        dataset.through_plugin(files, index)
 
 
 def test_nothing_at_hand_names_both_sources(tmp_path):

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from iobench.datasets.download import Downloads, PluginDownload
 from iobench.datasets.objects.indexed import IndexedObject
-from iobench.datasets.objects.labelled import LabelledObject, as_dataset
-from iobench.datasets.objects.streams import (
+from iobench.datasets.objects.iterables import (
+    IterableObject,
     ReadyBatches,
-    StreamedObject,
     is_data_loader,
     is_iterable_only,
 )
+from iobench.datasets.objects.labelled import LabelledObject, as_dataset
 from iobench.datasets.objects.targets import CLIMETLAB, HeldObject, NamedObject
 from iobench.datasets.objects.through_climetlab import ClimetlabObject
 from iobench.datasets.selection import Selection
@@ -27,6 +27,7 @@ from iobench.errors import OptionError, SampleError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from iobench.datasets.baseline import SamplePasses
     from iobench.datasets.contract import (
         Arrays,
         Locator,
@@ -36,23 +37,22 @@ if TYPE_CHECKING:
         Where,
     )
     from iobench.datasets.objects.targets import Opener
-    from iobench.datasets.own_pipelines import Stream
     from iobench.samples import Sample
 
-Part = IndexedObject | LabelledObject | StreamedObject
+Part = IndexedObject | LabelledObject | IterableObject
 
 
 class ObjectDataset:
     """A Python object as a dataset; made by `object_dataset`.
 
-    ``title``, ``fused``, ``stream``, ``ready`` and ``batch_size`` are known once ``files`` and
+    ``title``, ``fused``, ``passes``, ``ready`` and ``batch_size`` are known once ``files`` and
     ``samples`` have run.
 
     Attributes
     ----------
-    stream : Stream or None
-        What to run where the object cannot be asked for a sample by its number: an iterable
-        dataset or a DataLoader. The index then has no samples, only what one is.
+    passes : SamplePasses or None
+        What to iterate over where no sample can be had by its number: an iterable dataset or a
+        DataLoader. The index then has no samples, only what one is.
     batch_size : int or None
         Of a DataLoader, whose batches are handed on as they are.
     ready : ReadyBatches or None
@@ -65,7 +65,7 @@ class ObjectDataset:
         self.name = opener.name
         self.title = ""
         self.fused: tuple[str, ...] = ()
-        self.stream: Stream | None = None
+        self.passes: SamplePasses | None = None
         self.batch_size: int | None = None
         self.ready: ReadyBatches | None = None
         self._opener = opener
@@ -99,8 +99,8 @@ class ObjectDataset:
         part = self._opened
         watch = stopwatch()
         index, first = part.samples()
-        if isinstance(part, StreamedObject):
-            self.stream, self.batch_size, self.ready = part.stream, part.batch_size, part.ready
+        if isinstance(part, IterableObject):
+            self.passes, self.batch_size, self.ready = part.passes, part.batch_size, part.ready
         facts = {
             "kind": part.kind,
             **self._opener.facts,
@@ -205,13 +205,13 @@ def _part_of(opener: Opener, selection: Selection) -> Part:
         )
     if not isinstance(value, str | bytes | Mapping):
         if is_data_loader(value):
-            return StreamedObject(opener, value)
+            return IterableObject(opener, value)
         has_length, by_number = hasattr(value, "__len__"), hasattr(value, "__getitem__")
         in_steps = all(callable(getattr(value, step, None)) for step in ("read", "decode"))
         if has_length and (by_number or in_steps) and not is_iterable_only(value):
             return IndexedObject(opener, value)
         if hasattr(value, "__iter__"):
-            return StreamedObject(opener, value)
+            return IterableObject(opener, value)
     raise OptionError(
         f"{opener.name}: is of type {type(value).__name__}; expected a dataset with __len__ and "
         "__getitem__, one with __iter__, an xarray.Dataset or a torch DataLoader"

@@ -34,7 +34,6 @@ from iobench.datasets import (
 from iobench.errors import OptionError
 from iobench_maelstrom.downscaling.stand_in import field_values
 from iobench_maelstrom.downscaling.through_plugin import downscaling_through_plugin
-from iobench_maelstrom.downscaling.upstream import upstream_baseline
 from iobench_maelstrom.plugin_samples import plugin_downloads
 
 if TYPE_CHECKING:
@@ -161,15 +160,7 @@ class Downscaling(Recipe):
         """The name of the stacks that samples are of."""
         return "unet"
 
-    def upstream(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
-    ) -> Baseline:
-        """Return how the training code of downscaling_benchmark streams these files."""
-        return upstream_baseline(self, index, batch_size)
-
-    def through_plugin(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
-    ) -> Baseline:
+    def through_plugin(self, files: Sequence[Path], index: SampleIndex) -> Baseline:
         """Return how these samples are made from what the real plugin gives."""
         return downscaling_through_plugin(self, files, index)
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from iobench.datasets import Arrays, SampleIndex
     from iobench_maelstrom.downscaling.dataset import Downscaling
 
-BATCH_SIZE = 32
 SOURCE = (
     "climetlab-maelstrom-downscaling, to_xarray(), which opens the months with dask; each sample "
     "is taken from it by isel, loaded in the worker's own thread. Two loader workers are assumed."
@@ -49,7 +48,6 @@ def downscaling_through_plugin(
         {"months": PluginRequest(dataset.name, arguments, by_url)},
         _cut,
         needs=["climetlab_maelstrom_downscaling"],
-        batch_size=BATCH_SIZE,
         source=SOURCE,
         keep=functools.partial(_with_places, names, spans),
     )

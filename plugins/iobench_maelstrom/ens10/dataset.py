@@ -8,7 +8,8 @@ level, and ERA5's geopotential or temperature there.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +31,11 @@ from iobench.datasets import (
     Raw,
     SampleIndex,
     StandIn,
+    VariablePart,
     decode_message,
     describe_grid,
     index_grib,
+    make_plain_loop,
     own_files,
     read_extents,
 )
@@ -64,9 +67,8 @@ from iobench_maelstrom.ens10.stand_in import (
     target_files,
     write_forecasts,
 )
-from iobench_maelstrom.ens10.target import open_target
+from iobench_maelstrom.ens10.target import Target, open_target
 from iobench_maelstrom.ens10.through_plugin import download_each, ens10_through_plugin
-from iobench_maelstrom.ens10.upstream import grid_loader
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -171,7 +173,7 @@ class Ens10(PublishedFiles):
         self.title = f"ENS-10 ensemble forecasts, {fields} at step 48 h (MAELSTROM A4)"
         self.published = PUBLISHED_PL if level else PUBLISHED
         self._layout: Layout | None = None
-        self._target_dtype = ""
+        self._target: Target | None = None
         self._statistics: PointStatistics | None = None
         self._memory = RecycledMemory()
 
@@ -263,7 +265,7 @@ class Ens10(PublishedFiles):
                 )
             for ranges, start in zip(where, starts, strict=True):
                 ranges.append(target.range_of(start))
-            self._target_dtype = target.dtype
+            self._target = target
             units = self.task.target_units
             variables.append(Variable(self.task.target, shape, "<f4", grid, units, role="target"))
         is_test = [int(start[:4]) >= FIRST_TEST_YEAR for start in starts]
@@ -336,7 +338,8 @@ class Ens10(PublishedFiles):
 
     def target_array(self, raw: Any) -> NDArray[np.float32]:
         """Return the target's field out of its bytes."""
-        values = np.frombuffer(raw, dtype=self._target_dtype)
+        assert self._target is not None
+        values = np.frombuffer(raw, dtype=self._target.dtype)
         return values.reshape(self.layout.shape).astype(np.float32)
 
     def preprocess(self, arrays: Arrays, where: Sequence[FileRange[str]]) -> Sample:
@@ -354,14 +357,47 @@ class Ens10(PublishedFiles):
         return sample
 
     def upstream(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
+        self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
     ) -> Baseline:
-        """Return the grid loader of the U-Net's training code (`UpstreamBaseline`)."""
-        return grid_loader(self, index, locator, batch_size)
+        """Return a plain xarray loop: the forecasts by cfgrib, the target as NetCDF."""
+        starts = _days(self.layout.starts).astype(np.int64).tolist()
+        by_message = {ranges[0]: start for ranges, start in zip(index.where, starts, strict=True)}
+        select = functools.partial(self._parts_of, by_message)
+        return make_plain_loop(index.spec, index, select, self.preprocess)
 
-    def through_plugin(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
-    ) -> Baseline:
+    def _parts_of(
+        self, starts: Mapping[FileRange[str], int], where: Sequence[FileRange[str]]
+    ) -> list[VariablePart]:
+        """Return what xarray has to read of a sample.
+
+        Raises
+        ------
+        FileFormatError
+            If the members of a variable are in several files.
+        """
+        layout, level = self.layout, self.task.level
+        labels = {"time": starts[where[0]], "step": LEAD_HOURS}
+        if level:
+            labels["isobaricInhPa"] = level
+        found = []
+        for number, each in enumerate(self.task.fields):
+            ranges = where[number * layout.n_members : (number + 1) * layout.n_members]
+            paths = {place[0] for place in ranges}
+            if len(paths) > 1:
+                raise FileFormatError(
+                    f"{self.name}, --pipeline upstream: members of {each.name} are in several "
+                    f"files, {' and '.join(sorted(paths))}; use --pipeline own"
+                )
+            found.append(
+                VariablePart(paths.pop(), each.short_name, {"surface": 0}, labels, each.name)
+            )
+        if self._target is not None:
+            time = {"time": self._target.number_of(where[-1])}
+            variable = self.task.target_variable
+            found.append(VariablePart(where[-1][0], variable, time, name="target"))
+        return found
+
+    def through_plugin(self, files: Sequence[Path], index: SampleIndex) -> Baseline:
         """Return the samples made from the real plugin's arrays (`PluginBaseline`)."""
         return ens10_through_plugin(self, index)
 

@@ -206,13 +206,8 @@ class Ens5mini(Recipe):
             "sample": "as ENS-10's U-Net reads; no training code of ens5mini is published",
         }
 
-    def through_plugin(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
-    ) -> Baseline:
-        """Return the samples made from the real plugin's arrays (`PluginBaseline`).
-
-        There is no ``upstream``: no training code of ens5mini is published.
-        """
+    def through_plugin(self, files: Sequence[Path], index: SampleIndex) -> Baseline:
+        """Return the samples made from the real plugin's arrays (`PluginBaseline`)."""
         return ens5mini_through_plugin(self, index)
 
     def downloads(self) -> Downloads:

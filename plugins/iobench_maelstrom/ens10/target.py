@@ -59,6 +59,10 @@ class Target:
         nbytes = self.shape[0] * self.shape[1] * np.dtype(self.dtype).itemsize
         return FileRange(range_file(self.path), self.offset + int(found[0]) * nbytes, nbytes)
 
+    def number_of(self, place: FileRange[str]) -> int:
+        """Return which time a field is of, by where it is."""
+        return (place.offset - self.offset) // place.nbytes
+
 
 def valid_time(start: str) -> np.datetime64:
     """Return when the forecast of a start date (``YYYYMMDD``, 0 UTC) is valid."""

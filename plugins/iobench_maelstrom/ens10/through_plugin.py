@@ -88,7 +88,6 @@ def _baseline(
         },
         cut,
         needs=["climetlab_maelstrom_ens10"],
-        batch_size=1,
         source=source,
     )
 

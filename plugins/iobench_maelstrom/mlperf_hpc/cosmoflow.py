@@ -21,7 +21,6 @@ import numpy as np
 from iobench.datasets import (
     Advance,
     Arrays,
-    Baseline,
     FileKey,
     Inspection,
     Locator,
@@ -38,14 +37,7 @@ from iobench.datasets import (
 from iobench.errors import FileFormatError, StoreError
 from iobench.samples import Sample, SampleSpec, Variable
 from iobench.stores import FeatureKind, parse_example
-from iobench_maelstrom.mlperf_hpc.dali_pipelines import universe_examples
-from iobench_maelstrom.mlperf_hpc.split_folders import (
-    REFERENCE,
-    SplitFolders,
-    Where,
-    h5py_library,
-)
-from iobench_maelstrom.mlperf_hpc.upstream import universe_batches
+from iobench_maelstrom.mlperf_hpc.split_folders import SplitFolders, Where, h5py_library
 from iobench_maelstrom.tfrecords import checked_frame, framed
 
 if TYPE_CHECKING:
@@ -81,7 +73,7 @@ class CosmoFlow(SplitFolders):
 
     name = "cosmoflow"
     title = "Parameters of universes from their matter: regression, TFRecord or HDF5 (MLPerf HPC)"
-    options = (Option("layout", "Which files.", "tfrecord-gzip", tuple(LAYOUTS)), REFERENCE)
+    options = (Option("layout", "Which files.", "tfrecord-gzip", tuple(LAYOUTS)),)
     n_published = {"train": 524_288, "validation": 65_536, "test": 65_536}  # noqa: RUF012
     """Of MLPerf HPC v1.0 on; how large ``test`` is, is not published: as large as validation."""
     tiny_files, ordinary_files = (8, 4, 2), (64, 16, 8)
@@ -172,7 +164,7 @@ class CosmoFlow(SplitFolders):
             counts, parameters = found["x"], found["y"].astype(np.float32, copy=False)
         else:
             path = self.paths[where[0]]
-            counts, parameters = _features(self.inflated(raw, where), path)
+            counts, parameters = _features(_inflated(raw[0], self._side, path), path)
             if counts.size != self._side**3 * REDSHIFTS:
                 raise FileFormatError(
                     f"{self.paths[where[0]]}: x has {counts.size} numbers, expected {self._shape}; "
@@ -185,21 +177,9 @@ class CosmoFlow(SplitFolders):
             )
         return {"x": counts.reshape(self._shape), "y": parameters}
 
-    def inflated(self, raw: Raw, where: Where) -> memoryview:
-        """Return a TFRecord file as it is without compression."""
-        return _inflated(raw[0], self._side, self.paths[where[0]])
-
     def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return the logarithm of one more than the counts, and the parameters."""
         return {"x": _logarithms()[arrays["x"].view(np.uint16)], "y": arrays["y"]}
-
-    def upstream(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
-    ) -> Baseline:
-        """Return the reference's ``tf.data`` pipeline, or `universe_examples`."""
-        if self.chosen["reference"] == "nvidia":
-            return universe_examples(self, files, index, locator, batch_size)
-        return universe_batches(self, files, index, batch_size)
 
     # ---- the stand-in
 

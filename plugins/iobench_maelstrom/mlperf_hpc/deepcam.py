@@ -12,14 +12,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 
 from iobench.datasets import (
     Advance,
     Arrays,
-    Baseline,
     FileKey,
     Locator,
     PublishedStep,
@@ -32,12 +31,7 @@ from iobench.datasets import (
 )
 from iobench.errors import FileFormatError, MissingFileError
 from iobench.samples import Sample, SampleSpec, Variable
-from iobench_maelstrom.mlperf_hpc.dali_pipelines import cam_arrays
-from iobench_maelstrom.mlperf_hpc.split_folders import REFERENCE, SplitFolders, Where, h5py_library
-from iobench_maelstrom.mlperf_hpc.upstream import cam_loader
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from iobench_maelstrom.mlperf_hpc.split_folders import SplitFolders, Where, h5py_library
 
 GROUP: Final = "climate"
 DATA, LABELS, RELAXED_LABELS = "data", "labels_0", "labels_1"
@@ -66,20 +60,16 @@ class DeepCam(SplitFolders):
     extremes are those of ``stats.h5``. ``label`` is 0, 1 (tropical cyclone) or 2 (atmospheric
     river), int64. Both are bit for bit what ``CamDataset`` returns.
 
-    Attributes
-    ----------
-    extremes : tuple of array
-        Of each channel its minimum, and the distance from there to its maximum.
     """
 
     name = "deepcam"
     title = "Extreme weather in CAM5: segmentation, HDF5 (MLPerf HPC)"
     url = "https://portal.nersc.gov/project/dasrepo/deepcam/climate-data/All-Hist"
     suffix = ".h5"
+    group = GROUP
     left_out: ClassVar = {
         "time": "in names of files alone, whose parts of a day no source explains"
     }
-    options = (REFERENCE,)
     n_published = {"train": 121_266, "validation": 15_158, "test": 15_159}  # noqa: RUF012
     """Logs of results (``train_samples``, ``eval_samples``); the rest by ``split_data.py``."""
     tiny_files, ordinary_files = (6, 3, 2), (16, 4, 2)
@@ -113,7 +103,6 @@ class DeepCam(SplitFolders):
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
         self._shift = self._scale = np.empty(0, dtype=np.float32)
-        self.extremes: tuple[NDArray[Any], NDArray[Any]] = (self._shift, self._scale)
 
     def files(self, locator: Locator) -> list[Path]:
         """Return the samples' files and, behind them, ``stats.h5``."""
@@ -135,7 +124,7 @@ class DeepCam(SplitFolders):
             If a file is damaged or of another schema than the first, or ``stats.h5`` does not fit.
         """
         *paths, stats = files
-        self.open(paths, locator, (DATA, LABELS), GROUP)
+        self.open(paths, locator, (DATA, LABELS))
         shape = self.opened[0].variables[DATA].shape
         labels = self.opened[0].variables[LABELS]
         if len(shape) != 3 or shape[2] != len(CHANNELS) or labels.shape != shape[:2]:
@@ -177,7 +166,6 @@ class DeepCam(SplitFolders):
             )
         scale = 1.0 / (high - low)  # in the dtype of the file, as upstream
         self._shift, self._scale = low.astype(np.float32), scale.astype(np.float32)
-        self.extremes = self._shift, (high - low).astype(np.float32)
 
     def read(self, where: Where) -> Raw:
         """Return what is stored of data and labels."""
@@ -198,14 +186,6 @@ class DeepCam(SplitFolders):
             np.subtract(stored[row : row + ROWS_AT_ONCE].transpose(2, 0, 1), shift, out=part)
             np.multiply(part, scale, out=part)
         return {"data": data, "label": arrays[LABELS].astype(np.int64)}
-
-    def upstream(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
-    ) -> Baseline:
-        """Return the reference's ``CamDataset`` behind torch's ``DataLoader``, or `cam_arrays`."""
-        if self.chosen["reference"] == "nvidia":
-            return cam_arrays(self, index, locator, batch_size)
-        return cam_loader(self, index, self._shift, self._scale, batch_size)
 
     # ---- the stand-in
 

@@ -5,46 +5,44 @@ Which files there are is published nowhere but in the folders themselves: those 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from iobench.coordinates import Meteorology
 from iobench.datasets import (
+    Arrays,
+    Baseline,
     ChunkedFields,
     Computed,
     FileKey,
     Key,
     Locator,
     NetcdfFile,
-    Option,
     PublishedFiles,
     Raw,
     SampleIndex,
     StandIn,
+    VariablePart,
     inspect_files,
     listed_files,
+    make_plain_loop,
     only_variables,
+    open_plainly,
     range_file,
     read_boxes,
     where_slab,
 )
-from iobench.errors import FileFormatError, MissingExtraError, MissingFileError
+from iobench.errors import FileFormatError, MissingExtraError, MissingFileError, OptionError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.samples import SampleSpec
+    from iobench.samples import Sample, SampleSpec
 
 SPLITS: Final = ("train", "validation", "test")
 """Folders, as both reference implementations name them."""
-
-REFERENCE: Final = Option(
-    "reference",
-    "Whose loading --pipeline upstream runs: mlcommons' own, or NVIDIA's with DALI (results v2.0).",
-    "mlcommons",
-    ("mlcommons", "nvidia"),
-)
 
 Where = tuple[int, int]
 """The file's number, and the place of its only sample."""
@@ -57,6 +55,8 @@ class SplitFolders(PublishedFiles, ChunkedFields):
     ----------
     suffix : str
         How the names of the samples' files end.
+    group : str
+        Of the variables in HDF5 files.
     n_published : mapping of str to int
         Files of each split.
     tiny_files, ordinary_files : tuple of int
@@ -72,6 +72,7 @@ class SplitFolders(PublishedFiles, ChunkedFields):
     """
 
     suffix: str
+    group: ClassVar[str] = ""
     left_out: ClassVar[Mapping[str, str]] = {}
     n_published: Mapping[str, int]
     tiny_files: tuple[int, int, int]
@@ -123,11 +124,38 @@ class SplitFolders(PublishedFiles, ChunkedFields):
             meteorology=Meteorology(("sample",), left_out=self.left_out),
         )
 
+    def preprocess(self, arrays: Arrays, where: Where) -> Sample:
+        """Return the sample of what was decoded."""
+        raise NotImplementedError
+
     # ---- files that are HDF5
 
-    def open(
-        self, files: Sequence[Path], locator: Locator, names: Sequence[str], group: str = ""
-    ) -> None:
+    def upstream(
+        self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
+    ) -> Baseline:
+        """Return a plain xarray loop, through h5netcdf; of HDF5 files alone.
+
+        Raises
+        ------
+        OptionError
+            If the files are no HDF5.
+        """
+        if not self.opened:
+            raise OptionError(
+                f"--pipeline upstream: the plain loop reads HDF5, {self.name} has {self.suffix} "
+                "files; iobench run -- python train.py measures a script that reads them"
+            )
+        group = self.group or None
+        open_source = functools.partial(
+            open_plainly, engine="h5netcdf", group=group, phony_dims="access"
+        )
+        return make_plain_loop(index.spec, index, self._parts_of, self.preprocess, open_source)
+
+    def _parts_of(self, where: Where) -> list[VariablePart]:
+        file = self.opened[where[0]]
+        return [VariablePart(str(file.path), name, {}) for name in file.variables]
+
+    def open(self, files: Sequence[Path], locator: Locator, names: Sequence[str]) -> None:
         """Find out where the variables of HDF5 files lie, which are as those of the first file.
 
         Raises
@@ -136,7 +164,7 @@ class SplitFolders(PublishedFiles, ChunkedFields):
             If one lacks a variable, has it in another shape, or is damaged.
         """
         found = inspect_files(
-            files, cache_dir=locator.cache_dir, progress=locator.progress, group=group
+            files, cache_dir=locator.cache_dir, progress=locator.progress, group=self.group
         )
         shapes = {name: each.shape for name, each in found[0].variables.items()}
         for file in found:

@@ -26,7 +26,6 @@ from iobench_maelstrom.power.schema import (
     HOURS_PER_RUN,
     PRESSURE,
 )
-from iobench_maelstrom.power.upstream import clustering_baseline
 from iobench_maelstrom.power.weather import PressureLevels
 
 if TYPE_CHECKING:
@@ -181,15 +180,7 @@ class ClusteringFields(PressureLevels):
             "crop_fraction": 1.0 if crop == "none" else CROP_FRACTION,
         }
 
-    def upstream(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
-    ) -> Baseline:
-        """Return how deep clustering loads: all of it into memory, before the first batch."""
-        return clustering_baseline(self, files, index, batch_size)
-
-    def through_plugin(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
-    ) -> Baseline:
+    def through_plugin(self, files: Sequence[Path], index: SampleIndex) -> Baseline:
         """Return how the crops are taken out of what the real plugin opens.
 
         Raises
@@ -202,7 +193,7 @@ class ClusteringFields(PressureLevels):
                 f"--pipeline climetlab: the plugin does not know {files[0]}; give --data-dir with "
                 "the forecasts alone, or another pipeline"
             )
-        return super().through_plugin(files, index, locator, batch_size=batch_size)
+        return super().through_plugin(files, index)
 
     def take(self, opened: Opened, where: Where) -> Arrays:
         """Return the crop of each channel."""

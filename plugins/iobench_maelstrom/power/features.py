@@ -54,21 +54,15 @@ from iobench_maelstrom.power.schema import (
     SURFACE,
 )
 from iobench_maelstrom.power.stand_in import FIRST_DAYS
-from iobench_maelstrom.power.upstream import forecast_baseline
 from iobench_maelstrom.power.weather import ModelLevels, SurfaceLevels
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from iobench.coordinates import Meteorology
     from iobench.datasets import (
         Arrays,
-        Baseline,
         Locator,
         NetcdfFile,
         PlannedFile,
-        Raw,
-        SampleIndex,
         StandIn,
     )
     from iobench.samples import Sample
@@ -175,21 +169,12 @@ class PowerFeatures(PowerRecipe):
             Hyperslab("production", {"time": slice(start, stop)}, file=-1, of_all=True),
         ]
 
-    def read(self, where: Where) -> Any:
-        """Return the few bytes of the point and the hour; the numbers themselves where fused."""
-        raw = super().read(where)
-        return {"time": np.asarray(where[4]), **raw} if self.fused else raw
-
-    def decode(self, raw: Raw, where: Where) -> dict[str, NDArray[Any]]:
-        """Return the numbers, and ``time`` in s."""
-        return {**super().decode(raw, where), "time": np.asarray(where[4])}
-
     def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return ``features``, in the order of `FEATURES`, and the hour's mean ``production``."""
         t, q, u, v, sp = (float(arrays[name].reshape(())) for name in ("t", "q", "u", "v", "sp"))
         a, b = self.pressure
         density = air_density(a + b * sp, t, q)
-        day, second = divmod(int(arrays["time"]), 86400)
+        day, second = divmod(where[4], 86400)
         features = [density, np.hypot(u, v), wind_direction(u, v), second / 86400, year_part(day)]
         produced = arrays["production"].astype(np.float64)
         mean = max(0.0, float(np.nanmean(produced)))
@@ -212,12 +197,6 @@ class PowerFeatures(PowerRecipe):
             "production": "mean of the hour's ten-minute values, negatives 0",
         }
 
-    def upstream(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
-    ) -> Baseline:
-        """Return how the forecast application loads: all of it, before the first batch."""
-        return forecast_baseline(files, self.model_level, index, batch_size)
-
     def calls(self, days: Sequence[str]) -> list[Call]:
         """Return the calls: of each day four forecasts, and two files."""
         return [
@@ -228,7 +207,7 @@ class PowerFeatures(PowerRecipe):
 
     def take(self, opened: Opened, where: Where) -> Arrays:
         """Return the point's weather in an hour and its production."""
-        run, step, start, stop, seconds = where
+        run, step, start, stop, _ = where
         time = time_of(run, step)
         model = opened("weather-model-level")[list(MODEL.required)]
         produced = opened("power-production")[["production"]]
@@ -236,7 +215,6 @@ class PowerFeatures(PowerRecipe):
             **values_of(model.isel(time=time, level=self.level, **self.point)),
             **values_of(opened("weather-surface-level")[["sp"]].isel(time=time, **self.point)),
             **values_of(produced.isel(time=slice(start, stop))),
-            "time": np.asarray(seconds),
         }
 
     def planned_files(self, plan: StandIn) -> list[PlannedFile]:

@@ -26,7 +26,6 @@ from iobench.errors import FileFormatError, OptionError
 from iobench_maelstrom.plugin_samples import Opened, plugin_baseline
 from iobench_maelstrom.power.schema import (
     ALL_DAYS,
-    BATCH_SIZE,
     CITATION,
     HOURS_PER_RUN,
     PRODUCTION_URL,
@@ -37,7 +36,6 @@ from iobench_maelstrom.power.schema import (
     run_url,
 )
 from iobench_maelstrom.power.stand_in import STAND_IN_VERSION
-from iobench_maelstrom.xarray_files import loading_threads
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -139,9 +137,7 @@ class PowerRecipe(Recipe):
         """Return what our ``decode`` would of a sample, taken out of what the plugin opens."""
         raise NotImplementedError
 
-    def through_plugin(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
-    ) -> Baseline:
+    def through_plugin(self, files: Sequence[Path], index: SampleIndex) -> Baseline:
         """Return how the samples are taken out of what the real plugin opens."""
         rest, requests = iter(files), {}
         for name, arguments, urls in self.calls(index.provenance["options"].get("date", ())):
@@ -155,7 +151,6 @@ class PowerRecipe(Recipe):
             functools.partial(_in_threads, self.take),
             needs=PLUGIN_NEEDS,
             install=INSTALL,
-            batch_size=BATCH_SIZE,
             source=PLUGIN_SOURCE,
         )
 
@@ -277,5 +272,7 @@ def values_of(data: Any) -> Arrays:
 
 
 def _in_threads(take: Callable[[Opened, Where], Arrays], opened: Opened, where: Where) -> Arrays:
-    with loading_threads():
+    import dask
+
+    with dask.config.set(scheduler="synchronous"):
         return take(opened, where)

@@ -31,6 +31,7 @@ from iobench.datasets import (
     SamplePlaces,
     StandIn,
     inspect_files,
+    make_plain_loop,
     netcdf_meteorology,
 )
 from iobench.errors import OptionError
@@ -58,7 +59,6 @@ from iobench_maelstrom.radiation.published import (
 from iobench_maelstrom.radiation.schema import FLUXES, INPUTS, LENGTHS, POSITIONS
 from iobench_maelstrom.radiation.stand_in import pair_file_nbytes, write_pair_file
 from iobench_maelstrom.radiation.through_plugin import columns_through_plugin
-from iobench_maelstrom.radiation.upstream import column_stream
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -306,22 +306,12 @@ class Radiation(ChunkedFields, RadiationFiles):
         return sorted(range(len(self.file_numbers)), key=urls.__getitem__)
 
     def upstream(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
+        self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
     ) -> Baseline:
-        """Return how the application loads these files; see `column_stream`."""
-        half = len(files) // 2
-        paired = [(files[n], files[half + n]) for n in self.in_upstream_order()]
-        return column_stream(
-            paired,
-            spec=index.spec,
-            raw_inputs=self.raw_inputs,
-            outputs=self.outputs,
-            batch_size=batch_size,
-        )
+        """Return a plain xarray loop over both files of each pair."""
+        return make_plain_loop(index.spec, index, self._prepared().parts_of, self.preprocess)
 
-    def through_plugin(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
-    ) -> Baseline:
+    def through_plugin(self, files: Sequence[Path], index: SampleIndex) -> Baseline:
         """Return how the real plugin makes these samples; see `columns_through_plugin`."""
         like = copy.copy(self)  # travels to workers: without what is open
         like._opened = None

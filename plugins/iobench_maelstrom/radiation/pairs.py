@@ -21,6 +21,7 @@ from iobench.datasets import (
     Packing,
     Raw,
     StoredVariable,
+    VariablePart,
     box_ranges,
     range_file,
     read_boxes,
@@ -166,6 +167,15 @@ class Pairs:
                 found[part.decoded] = read_through_library(file, stored, dim=COLUMN, index=column)
             return found
         return read_boxes(chunks, [_box(opened, part, column) for part in self._parts], where)
+
+    def parts_of(self, where: tuple[int, int]) -> list[VariablePart]:
+        """Return what xarray has to read of a column."""
+        pair, column = where
+        paths, at = self._paths[pair], {COLUMN: column}
+        return [
+            VariablePart(paths[part.in_outputs], part.name, at, name=part.decoded)
+            for part in self._parts
+        ]
 
     def decode(self, raw: Raw) -> Arrays:
         """Return the arrays of a column's bytes, float32, without the column dimension."""

@@ -58,10 +58,7 @@ from iobench_maelstrom.radiation.stand_in import (
     write_examples,
     write_norms,
 )
-from iobench_maelstrom.radiation.tf_pipelines import (
-    example_batches,
-    example_batches_through_plugin,
-)
+from iobench_maelstrom.radiation.tf_pipeline import tf_batches
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -98,7 +95,7 @@ SOLAR_CHANNELS = [1, -1]
 
 
 class RadiationTf(RadiationFiles):
-    """Columns of the radiation TFRecords, with both baselines; options as upstream's.
+    """Columns of the radiation TFRecords, beside a ``tf.data`` pipeline; options as upstream's.
 
     Where the files are (upstream's ``path``) and their order (``shuffle_files``) are the locator's
     and the loader's.
@@ -282,16 +279,10 @@ class RadiationTf(RadiationFiles):
         return SampleSpec(tuple(variables))
 
     def upstream(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
+        self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
     ) -> Baseline:
-        """Return the application's ``tf.data`` pipeline; see `example_batches`."""
-        return example_batches(self, files[: len(self.file_numbers)], index, batch_size)
-
-    def through_plugin(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
-    ) -> Baseline:
-        """Return the real plugin's ``tf.data`` pipeline; see `example_batches_through_plugin`."""
-        return example_batches_through_plugin(self, files, index, batch_size)
+        """Return a plain ``tf.data`` pipeline; see `tf_batches`."""
+        return tf_batches(self, files[: len(self.file_numbers)], index, batch_size or 1)
 
     def stand_in_keys(self, keys: Sequence[FileKey]) -> list[FileKey]:
         """Return the TFRecord files, and all norms."""

@@ -12,7 +12,6 @@ from iobench.datasets import Arrays, Baseline, PluginRequest, SampleIndex
 from iobench.errors import OptionError
 from iobench_maelstrom.plugin_samples import Opened, plugin_baseline
 from iobench_maelstrom.radiation.published import INSTALL, Starts
-from iobench_maelstrom.radiation.upstream import UPSTREAM_BATCH_SIZE
 
 if TYPE_CHECKING:
     from iobench_maelstrom.radiation.dataset import Radiation
@@ -65,7 +64,6 @@ def columns_through_plugin(
         functools.partial(_cut, own.name, index.spec.names, first),
         needs=[PLUGIN],
         install=INSTALL,
-        batch_size=UPSTREAM_BATCH_SIZE,
         source=SOURCE,
         keep=_with_threads,
         is_sample=True,

@@ -59,7 +59,6 @@ from iobench_maelstrom.yr.schema import (
 )
 from iobench_maelstrom.yr.stand_in import YrPlan, write_file
 from iobench_maelstrom.yr.through_plugin import yr_through_plugin
-from iobench_maelstrom.yr.upstream import upstream_baseline
 
 if TYPE_CHECKING:
     from iobench.datasets import Advance, NetcdfFile, StandIn
@@ -360,15 +359,7 @@ class Yr(Recipe):
 
     # ---- other ways to load it
 
-    def upstream(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
-    ) -> Baseline:
-        """Return how the training code of metno/maelstrom-train loads these files."""
-        return upstream_baseline(self, index.spec, batch_size)
-
-    def through_plugin(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
-    ) -> Baseline:
+    def through_plugin(self, files: Sequence[Path], index: SampleIndex) -> Baseline:
         """Return how these samples are made from what the real plugin gives."""
         return yr_through_plugin(self, files, index)
 

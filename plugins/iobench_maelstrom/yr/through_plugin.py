@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from iobench_maelstrom.yr.dataset import Yr
     from iobench_maelstrom.yr.patches import Patch
 
-BATCH_SIZE = 32
 SOURCE = (
     "climetlab-maelstrom-yr, to_xarray(), patches cut from it by isel, in one worker. The plugin "
     "reads all files into memory before the first sample; more workers would each hold a copy."
@@ -45,7 +44,6 @@ def yr_through_plugin(dataset: Yr, files: Sequence[Path], index: SampleIndex) ->
         {dataset.name: request},
         functools.partial(_cut, dataset),
         needs=["climetlab_maelstrom_yr"],
-        batch_size=BATCH_SIZE,
         source=SOURCE if len(files) > 1 else SOURCE_OF_ONE,
         workers=1,
         keep=functools.partial(_with_places, dates),

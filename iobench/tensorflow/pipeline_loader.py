@@ -1,4 +1,4 @@
-"""A stream of batches that tf.data makes, under ``iobench profile``, with its threads seen."""
+"""Batches that tf.data makes, under ``iobench profile``, with its threads observed."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.loaders.contract import IN_THREADS
-from iobench.loaders.stream import StreamLoader
+from iobench.loaders.iterable_loader import IterableLoader
 from iobench.recording.kinds import Kind
 from iobench.tensorflow.traced_rounds import TracedRounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from iobench.datasets.own_pipelines import Stream
+    from iobench.datasets.baseline import SamplePasses
     from iobench.loaders.contract import Batch, PlannedBatch
     from iobench.recording.recorder import Recorder
 
@@ -21,38 +21,35 @@ PIPELINE: Final = "pipeline"
 """Its building: a new one each pass, by the training loop's own thread."""
 
 
-class TFStreamLoader(StreamLoader):
+class TFPipelineLoader(IterableLoader):
     """Asks a pipeline of tf.data for its batches, and tells its operations apart.
 
     The first batch of all is not traced: it fills shuffle buffers, with more calls than a trace
-    should hold. Parameters as of `StreamLoader`; the stream has no stages of its own.
+    should hold. Parameters as of `IterableLoader`.
     """
 
-    def __init__(
-        self, stream: Stream, batch_size: int, *, recorder: Recorder, **options: Any
-    ) -> None:
+    is_one_stage = False  # the trace tells operations apart, or is opaque
+
+    def __init__(self, passes: SamplePasses, batch_size: int, *, recorder: Recorder) -> None:
         # On a lane of its own: as the threads' work it is what a batch came from.
         building = recorder.foreign_lane(PIPELINE)
 
         def items(epoch: int) -> Iterable[Any]:
             begun_ns = recorder.clock.now_ns()
-            found = stream.items(epoch)
+            found = passes.items(epoch)
             recorder.emit_on(
-                building, Kind.OPEN, begun_ns, recorder.clock.now_ns(), batch=self._next,
+                building, Kind.OPEN, begun_ns, recorder.clock.now_ns(), batch=self._batch,
                 epoch=epoch, label=recorder.string(PIPELINE),
             )  # fmt: skip
             return found
 
-        super().__init__(
-            replace(stream, items=items, makes=""),  # not in one: by whom, or as opaque
-            batch_size,
-            recorder=recorder,
-            **options,
-        )
+        super().__init__(replace(passes, items=items), batch_size, recorder=recorder)
         self._traced = TracedRounds(recorder, batch_size)
+        self._batch = -1
         self._is_first = True
 
     def _take(self, planned: PlannedBatch) -> Batch:
+        self._batch = planned.batch
         with self._traced.batch(planned):
             found = super()._take(planned)
         if self._is_first:

@@ -1,4 +1,4 @@
-"""Iterable datasets and ready DataLoaders as a `Stream`: what comes out, by whatever made it."""
+"""Iterable datasets and ready DataLoaders: what comes out, by whatever made it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from iobench.datasets.baseline import SamplePasses
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.objects.targets import in_one_line
 from iobench.datasets.objects.values import NamedArrays, named_arrays, spec_of
-from iobench.datasets.own_pipelines import Stream
 from iobench.errors import OptionError, SampleError
 from iobench.files.atomic import is_local
 from iobench.frozen import frozen
@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
     from iobench.datasets.objects.targets import Opener
 
-FUSED = "read+decode+preprocess"
-COLLATED = f"{FUSED}+collate"
 NOTHING: Final = object()
-OPAQUE = "opaque"
-"""Work in processes we cannot look into: all that is seen is the waiting for them."""
 
 
 class BatchLoader(Protocol):
@@ -81,10 +77,10 @@ class ReadyBatches:
         return int(self.loader.prefetch_factor or 1) if self.workers else 0
 
 
-class StreamedObject:
+class IterableObject:
     """Something that is gone through from its beginning: an iterable, or torch's ``DataLoader``.
 
-    Its ``stream`` runs in the training loop's own thread, as the user's own loop would run it; an
+    Its ``passes`` run in the training loop's own thread, as the user's own loop would run it; an
     object that says no length is gone through again and again as one pass without end, and has a
     ``n_samples_all`` of 0. A loader's batches are handed on as they are: ``ready`` is how to ask
     it for them, by who can look into it.
@@ -102,7 +98,7 @@ class StreamedObject:
         self._batched = has_sampler or self._ring is not None
         self.files: tuple[Path, ...] = () if self._ring is None else _files_of(self._ring)
         self.batch_size: int | None = None
-        self.stream: Stream | None = None
+        self.passes: SamplePasses | None = None
         self.ready: ReadyBatches | None = None
 
     @property
@@ -126,7 +122,7 @@ class StreamedObject:
         return f"a ready DataLoader {workers}"
 
     def samples(self) -> tuple[SampleIndex, NamedArrays]:
-        """Return an index without samples, whose spec is the first one's, and that; set `stream`.
+        """Return an index without samples, whose spec is the first one's, and that; set `passes`.
 
         Raises
         ------
@@ -158,15 +154,12 @@ class StreamedObject:
         elif self._ring is self._value and self._ring is not None:
             self.ready = ReadyBatches(self._ring, self._pass)
         length = self._n_samples()
-        self.stream = Stream(
-            spec=spec,
-            items=self._pass if length else self._passes_without_end,
-            stages=(),
-            n_samples=_leading if self._batched else _one,
-            n_samples_all=length,
-            makes=self._makes,
-            batched=self._batched,
-            ahead=0,
+        self.passes = SamplePasses(
+            spec,
+            self._pass if length else self._passes_without_end,
+            length,
+            self._batched,
+            in_processes=bool(self._is_loader and self._value.num_workers),
         )
         return SampleIndex(spec, range(0)), arrays
 
@@ -185,12 +178,6 @@ class StreamedObject:
     @property
     def _goes_once(self) -> bool:
         return hasattr(self._value, "__next__")
-
-    @property
-    def _makes(self) -> str:
-        if self._is_loader and self._value.num_workers:
-            return OPAQUE
-        return COLLATED if self._batched else FUSED
 
     def _pass(
         self, epoch: int, begin: Callable[[Any], Iterator[Any]] = iter
@@ -285,11 +272,3 @@ def _length(value: Any) -> int:
         return len(value)
     except (TypeError, NotImplementedError):
         return 0
-
-
-def _one(_: Any) -> int:
-    return 1
-
-
-def _leading(arrays: NamedArrays) -> int:
-    return len(next(iter(arrays.values()))) if arrays else 0

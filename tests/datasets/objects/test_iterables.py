@@ -1,4 +1,4 @@
-"""Iterable datasets and DataLoaders, run as streams."""
+"""Iterable datasets and DataLoaders, gone through pass after pass."""
 
 import itertools
 
@@ -10,27 +10,25 @@ from iobench.errors import IobenchError, OptionError, SampleError
 
 
 def passes(dataset, n_epochs):
-    return [list(dataset.stream.items(epoch)) for epoch in range(n_epochs)]
+    return [list(dataset.passes.items(epoch)) for epoch in range(n_epochs)]
 
 
 def test_a_generator_is_called_anew_for_each_pass(own_module, opened):
     dataset, index = opened("mydata:generated", options={"n": "3"})
     assert len(index) == 0
     assert index.spec.names == ("v",)
-    stream = dataset.stream
-    assert stream.makes == "read+decode+preprocess"
-    assert (stream.n_samples_all, stream.batched, stream.stages, stream.ahead) == (0, False, (), 0)
-    values = [float(item["v"]) for item in itertools.islice(stream.items(0), 7)]
+    made = dataset.passes
+    assert (made.n_samples_all, made.batched, made.in_processes) == (0, False, False)
+    values = [float(item["v"]) for item in itertools.islice(made.items(0), 7)]
     assert values == [0, 1, 2, 0, 1, 2, 0]
     assert dataset.title == "an iterable dataset, its steps cannot be separated"
 
 
 def test_an_iterable_of_known_length_has_passes(own_module, opened):
     dataset, _ = opened("mydata:Counted", options={"n": "4"})
-    assert dataset.stream.n_samples_all == 4
+    assert dataset.passes.n_samples_all == 4
     for items in passes(dataset, 2):
         assert [item["0"].tolist() for item in items] == [[i, i] for i in range(4)]
-    assert all(dataset.stream.n_samples(item) == 1 for item in items)
 
 
 def test_an_iterator_handed_over_is_refused(opened):
@@ -49,33 +47,13 @@ def test_what_is_used_up_after_a_pass_is_an_error(opened):
 
     dataset, _ = opened(Once())
     with pytest.raises(SampleError, match="pass 1 has no samples"):
-        list(dataset.stream.items(0))
+        list(dataset.passes.items(0))
 
 
 def test_samples_cannot_be_asked_for_by_number(own_module, opened):
     dataset, _ = opened("mydata:Numbers")
     with pytest.raises(OptionError, match="no sample can be had by its number"):
         dataset.read(0)
-
-
-def test_it_runs_as_a_stream(own_module, opened, tmp_path):
-    stream_loader = pytest.importorskip("iobench.loaders.stream", reason="not there yet")
-    from iobench.loaders.contract import PlannedBatch
-    from iobench.loaders.stage_timer import Detail
-    from iobench.recording.costs import unit_costs
-    from iobench.recording.run_directory import RunDirectory
-
-    dataset, _ = opened("mydata:Numbers", options={"n": "3"})
-    run = RunDirectory.create(tmp_path / "run", {})
-    recorder = run.recorder(role="consumer")
-    loader = stream_loader.StreamLoader(
-        dataset.stream, 2, recorder=recorder, detail=Detail.AUTO, unit_costs=unit_costs()
-    )
-    with loader:
-        plan = [PlannedBatch(number, 0, ()) for number in range(4)]
-        values = [batch.arrays["0"][:, 0].tolist() for batch in loader.batches(plan)]
-    recorder.close()
-    assert values == [[0, 1], [2, 0], [1, 2], [0, 1]]
 
 
 torch_data = pytest.importorskip("torch.utils.data", reason="torch is not installed")
@@ -97,23 +75,22 @@ def numbered(n):
 )
 def test_a_data_loader_hands_on_its_own_batches(opened, options, n_samples, sizes):
     dataset, index = opened(torch_data.DataLoader(numbered(10), **options))
-    stream = dataset.stream
-    assert stream.batched
-    assert stream.makes == "read+decode+preprocess+collate"
-    assert stream.n_samples_all == n_samples
+    made = dataset.passes
+    assert made.batched
+    assert made.n_samples_all == n_samples
     assert dataset.batch_size == (options.get("batch_size") or 3)
     assert index.spec["0"].shape == (2,)
-    batches = list(itertools.islice(stream.items(0), len(sizes)))
-    assert [stream.n_samples(batch) for batch in batches] == sizes
+    batches = list(itertools.islice(made.items(0), len(sizes)))
+    assert not made.in_processes
     assert all(batch["0"].shape == (size, 2) for batch, size in zip(batches, sizes, strict=True))
 
 
 def test_a_data_loader_without_batches_hands_on_samples(opened):
     dataset, _ = opened(torch_data.DataLoader(numbered(3), batch_size=None))
-    assert not dataset.stream.batched
+    assert not dataset.passes.batched
     assert dataset.batch_size is None
-    assert dataset.stream.n_samples_all == 3
-    assert [int(item["1"]) for item in dataset.stream.items(0)] == [0, 1, 2]
+    assert dataset.passes.n_samples_all == 3
+    assert [int(item["1"]) for item in dataset.passes.items(0)] == [0, 1, 2]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -130,7 +107,7 @@ def test_a_data_loader_can_be_asked_by_who_looks_into_it(opened):
     batches = dataset.ready.passes(0, lambda each: begun.append(each) or iter(each))
     assert [batch["1"].tolist() for batch in batches] == [[0, 1, 2], [3, 4, 5]]
     assert begun == [loader]
-    assert dataset.stream.makes == "opaque"  # by who does not
+    assert dataset.passes.in_processes  # for who does not
 
 
 def test_an_iterable_dataset_of_torch_with_a_length(opened):
@@ -142,11 +119,11 @@ def test_an_iterable_dataset_of_torch_with_a_length(opened):
             yield from ({"x": torch.zeros(3)}, {"x": torch.ones(3)})
 
     dataset, _ = opened(Rows())
-    assert dataset.stream.n_samples_all == 2
-    assert [item["x"].tolist() for item in dataset.stream.items(0)] == [[0] * 3, [1] * 3]
+    assert dataset.passes.n_samples_all == 2
+    assert [item["x"].tolist() for item in dataset.passes.items(0)] == [[0] * 3, [1] * 3]
     # In a loader each worker may go through all of it, whatever it says.
     dataset, _ = opened(torch_data.DataLoader(Rows(), batch_size=2))
-    assert dataset.stream.n_samples_all == 0
+    assert dataset.passes.n_samples_all == 0
 
 
 def test_a_sampler_is_told_the_epoch(opened):
@@ -185,8 +162,8 @@ def test_tf_data(opened):
     tensorflow = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
     dataset, index = opened(tensorflow.data.Dataset.range(3).map(lambda n: {"n": n}))
     assert index.spec["n"].dtype == "<i8"
-    assert [int(item["n"]) for item in dataset.stream.items(0)] == [0, 1, 2]
+    assert [int(item["n"]) for item in dataset.passes.items(0)] == [0, 1, 2]
     endless = object_dataset(tensorflow.data.Dataset.range(2).repeat())
     assert endless.files(None) == []
     endless.samples([], None)
-    assert endless.stream.n_samples_all == 0
+    assert endless.passes.n_samples_all == 0

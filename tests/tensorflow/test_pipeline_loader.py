@@ -1,4 +1,4 @@
-"""A stream of tf.data's batches under a profile: the same batches, and its operations apart."""
+"""tf.data's batches under a profile: the same batches, and its operations apart."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytest.importorskip("tensorflow", reason="its pipelines are what is loaded")
 import tensorflow as tf
 
 from iobench.analysis.run import exposure
-from iobench.datasets.own_pipelines import Stream
+from iobench.datasets.baseline import SamplePasses
 from iobench.errors import WorkerError
 from iobench.loaders.batch_plan import BatchPlan, plan_batches
 from iobench.loaders.compute import Compute
@@ -24,7 +24,7 @@ from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.samples import SampleSpec, Variable
-from iobench.tensorflow.stream_loader import TFStreamLoader
+from iobench.tensorflow.pipeline_loader import TFPipelineLoader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,24 +36,14 @@ SPEC = SampleSpec((Variable("x", (3,), "<f4", ("x",)),))
 COSTS = {"light_ns": 300, "full_ns": 900}
 
 
-def stream(error: bool = False) -> Stream:
+def passes(error: bool = False) -> SamplePasses:
     def items(epoch: int) -> Iterator[Any]:
         if error and epoch:
             raise ValueError("no second pass")
         data = tf.data.Dataset.range(N).map(lambda n: tf.fill((3,), tf.cast(n + epoch, tf.float32)))
         return ({"x": batch} for batch in data.batch(SIZE).prefetch(2).as_numpy_iterator())
 
-    return Stream(
-        spec=SPEC,
-        items=items,
-        stages=(),
-        n_samples=lambda batch: len(batch["x"]),
-        n_samples_all=N,
-        makes="read+decode",
-        batched=True,
-        ahead=0,
-        framework="tensorflow",
-    )
+    return SamplePasses(SPEC, items, N, batched=True, framework="tensorflow")
 
 
 def test_its_operations_are_told_apart_and_its_waits_explained(tmp_path: Path) -> None:
@@ -61,7 +51,7 @@ def test_its_operations_are_told_apart_and_its_waits_explained(tmp_path: Path) -
     directory = RunDirectory.create(tmp_path / "run", config)
     with (
         directory.recorder(role="consumer") as recorder,
-        TFStreamLoader(stream(), SIZE, recorder=recorder, unit_costs=COSTS) as loader,
+        TFPipelineLoader(passes(), SIZE, recorder=recorder) as loader,
     ):
         plan = BatchPlan(plan_batches(N, SIZE), limit=60)
         compute = Compute(forward_ns=0, backward_ns=0, source="none")
@@ -90,10 +80,10 @@ def test_its_operations_are_told_apart_and_its_waits_explained(tmp_path: Path) -
     assert building.exposed_ns > 0
 
 
-def test_batches_are_those_of_the_stream(tmp_path: Path) -> None:
+def test_batches_are_those_of_the_pipeline(tmp_path: Path) -> None:
     with (
         RunDirectory.create(tmp_path / "run", {}).recorder(role="consumer") as recorder,
-        TFStreamLoader(stream(), SIZE, recorder=recorder, unit_costs=COSTS) as loader,
+        TFPipelineLoader(passes(), SIZE, recorder=recorder) as loader,
     ):
         plan = plan_batches(N, SIZE)
         found = [*loader.batches(itertools.islice(plan, 7))]
@@ -108,7 +98,7 @@ def test_batches_are_those_of_the_stream(tmp_path: Path) -> None:
 def test_what_its_making_raises_is_told(tmp_path: Path) -> None:
     with (
         RunDirectory.create(tmp_path / "run", {}).recorder(role="consumer") as recorder,
-        TFStreamLoader(stream(error=True), SIZE, recorder=recorder, unit_costs=COSTS) as loader,
+        TFPipelineLoader(passes(error=True), SIZE, recorder=recorder) as loader,
         pytest.raises(WorkerError, match="no second pass"),
     ):
         list(loader.batches(itertools.islice(plan_batches(N, SIZE), 11)))
@@ -119,8 +109,8 @@ def test_loops_that_take_turns_are_each_seen(tmp_path: Path) -> None:
     with (
         runs[0].recorder(role="consumer") as first,
         runs[1].recorder(role="consumer") as second,
-        TFStreamLoader(stream(), SIZE, recorder=first, unit_costs=COSTS) as one,
-        TFStreamLoader(stream(), SIZE, recorder=second, unit_costs=COSTS) as other,
+        TFPipelineLoader(passes(), SIZE, recorder=first) as one,
+        TFPipelineLoader(passes(), SIZE, recorder=second) as other,
     ):
         plans = [plan_batches(N, SIZE) for _ in runs]
         for _ in range(3):

@@ -1,0 +1,122 @@
+"""What can only be iterated over: batches in its order, each one stage of the loop's own thread."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from iobench.datasets.baseline import SamplePasses
+from iobench.errors import IobenchError, OptionError, SampleError, WorkerError
+from iobench.loaders.batch_plan import plan_batches
+from iobench.loaders.iterable_loader import IterableLoader
+from iobench.profiles.reading import open_profile
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
+from iobench.samples import SampleSpec, Variable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+SPEC = SampleSpec((Variable("x", (2,), "<f4", ("x",)),))
+
+
+def sample(number: float) -> dict[str, Any]:
+    return {"x": np.full(2, number, dtype=np.float32)}
+
+
+def batch(*numbers: float) -> dict[str, Any]:
+    return {"x": np.stack([sample(number)["x"] for number in numbers])}
+
+
+def loaded(
+    tmp_path: Path, n_batches: int, items: Callable[[int], Iterable[Any]], *how: Any, **more: Any
+) -> list[list[float]]:
+    """Return the first numbers of the samples of each batch of two."""
+    directory = RunDirectory.create(tmp_path / "run", {})
+    passes = SamplePasses(SPEC, items, *how, **more)
+    with (
+        directory.recorder(role="consumer") as recorder,
+        IterableLoader(passes, 2, recorder=recorder) as loader,
+    ):
+        plan = itertools.islice(plan_batches(5, 2), n_batches)
+        return [each.arrays["x"][:, 0].tolist() for each in loader.batches(plan)]
+
+
+def test_samples_are_stacked_across_passes(tmp_path: Path) -> None:
+    def items(epoch: int) -> Iterable[Any]:
+        return (sample(10 * epoch + number) for number in range(3))
+
+    assert loaded(tmp_path, 4, items, 3) == [[0, 1], [2, 10], [11, 12], [20, 21]]
+    profile = open_profile(tmp_path / "run")
+    spans = profile.spans[profile.spans["kind"] == Kind.FUSED]
+    assert spans["batch"].tolist() == [0, 1, 2, 3]
+    assert spans["epoch"].tolist() == [0, 1, 1, 2]
+    assert spans["nbytes"].tolist() == [16] * 4
+    assert {profile.strings[each] for each in spans["label"]} == {"read+decode+preprocess+collate"}
+
+
+def test_batches_are_handed_on_as_they_are(tmp_path: Path) -> None:
+    def items(epoch: int) -> Iterable[Any]:
+        return [batch(0, 1), batch(epoch)]
+
+    made = loaded(tmp_path, 5, items, 3, batched=True, in_processes=True)
+    assert made == [[0, 1], [0], [0, 1], [1], [0, 1]]
+    assert (open_profile(tmp_path / "run").spans["kind"] == Kind.OPAQUE).sum() == 5
+
+
+def _raises(epoch: int) -> Iterable[Any]:
+    yield sample(0)
+    raise KeyError("no such field\nand more")
+
+
+def _has_ended(epoch: int) -> Iterable[Any]:
+    raise SampleError("its own words")
+
+
+@pytest.mark.parametrize(
+    ("items", "how", "error", "message"),
+    [
+        (_raises, (3,), WorkerError, r"batch 0, pass 0: KeyError: 'no such field"),
+        (_has_ended, (3,), SampleError, "^its own words$"),
+        (lambda _: [sample(0)], (3,), WorkerError, r"pass 0 has 1 samples, expected 3"),
+        (lambda _: [], (0,), WorkerError, r"pass 0 has 0 samples, expected more"),
+        (lambda _: [{"x": np.zeros(3)}] * 3, (3,), SampleError, r"batch 0: .*'x'"),
+        (lambda _: [batch(1, 2, 3)], (3, True), SampleError, "expected arrays of 1 to 2 samples"),
+    ],
+)
+def test_what_is_wrong_is_named(
+    tmp_path: Path,
+    items: Callable[[int], Iterable[Any]],
+    how: Any,
+    error: type[IobenchError],
+    message: str,
+) -> None:
+    with pytest.raises(error, match=message):
+        loaded(tmp_path, 2, items, *how)
+
+
+def test_a_pass_that_is_left_is_closed(tmp_path: Path) -> None:
+    closed = []
+
+    def items(epoch: int) -> Iterable[Any]:
+        try:
+            while True:
+                yield sample(epoch)
+        finally:
+            closed.append(epoch)
+
+    assert loaded(tmp_path, 2, items) == [[0, 0], [0, 0]]
+    assert closed == [0]
+
+
+def test_a_batch_size_below_one_is_refused(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path / "run", {})
+    with (
+        directory.recorder(role="consumer") as recorder,
+        pytest.raises(OptionError, match="--batch-size 0: expected 1 or more"),
+    ):
+        IterableLoader(SamplePasses(SPEC, lambda _: []), 0, recorder=recorder)

@@ -1,0 +1,222 @@
+"""``--pipeline upstream``: plain loops of xarray and tf.data make the samples of our readers."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pickle
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from iobench.datasets.baseline import MapStyle, SamplePasses, UpstreamBaseline, pipelines_of
+from iobench.datasets.contract import make_sample
+from iobench.datasets.locate import FileLocator
+from iobench.errors import FileFormatError, MissingExtraError, MissingFileError, OptionError
+from iobench.registry import dataset_names, find_dataset
+from iobench_maelstrom.ens10.dataset import Ens10
+from iobench_maelstrom.radiation.tf_dataset import RadiationTf
+from iobench_maelstrom.radiation.tf_pipeline import import_tensorflow
+from iobench_maelstrom.yr.dataset import Yr
+
+pytest.importorskip("xarray", reason="plain loops read with xarray")
+
+# Each with the library that reads it.
+SAMPLES = [
+    ("maelstrom-yr", {"size": "5GB"}, "netCDF4"),
+    ("maelstrom-yr", {"patch": "100", "x_range": "30,250", "y_range": "11,420"}, "netCDF4"),
+    ("maelstrom-yr", {"predict_diff": "true", "probabilistic_target": "true"}, "netCDF4"),
+    ("maelstrom-radiation", {}, "netCDF4"),
+    ("maelstrom-radiation", {"raw_inputs": "true", "all_outputs": "true"}, "netCDF4"),
+    ("maelstrom-ens10", {}, "cfgrib"),
+    ("maelstrom-ens10", {"target": "none"}, "cfgrib"),
+    ("maelstrom-ens10", {"dtype": "pl", "target": "z500"}, "cfgrib"),
+    ("maelstrom-ens5mini", {}, "netCDF4"),
+    ("maelstrom-downscaling-tier1", {}, "netCDF4"),
+    ("maelstrom-downscaling-tier2", {"variant": "published"}, "netCDF4"),
+    ("maelstrom-power", {}, "netCDF4"),
+    ("maelstrom-power-production", {}, "netCDF4"),
+    ("maelstrom-constants-a-b", {}, "netCDF4"),
+    ("maelstrom-weather-model-level", {}, "netCDF4"),
+    ("maelstrom-weather-pressure-level", {"sample": "clustering"}, "netCDF4"),
+    ("maelstrom-weather-surface-level", {}, "netCDF4"),
+    ("deepcam", {}, "h5netcdf"),
+    ("cosmoflow", {"layout": "hdf5-gzip"}, "h5netcdf"),
+]
+N_COMPARED = 8
+
+
+@pytest.fixture(scope="module")
+def prepared(tiny_root, tmp_path_factory):
+    """Return a function that gives a dataset's files and index, of its tiny stand-in."""
+    cache = tmp_path_factory.mktemp("plain-loops")
+
+    def opened(name, **options):
+        dataset = find_dataset(name, **options)
+        locator = FileLocator(stand_in=tiny_root(dataset), cache_dir=cache / name)
+        files = dataset.files(locator)
+        return dataset, files, dataset.samples(files, locator)
+
+    return opened
+
+
+def some(index):
+    """Return which samples are compared: all of a few, else those of every part of the index."""
+    return sorted({*np.linspace(0, len(index) - 1, N_COMPARED).astype(int).tolist()})
+
+
+def assert_equal(ours, theirs, index):
+    assert set(theirs) == set(ours)
+    for name, array in ours.items():
+        # Our spec says in which byte order; stacking makes it the machine's.
+        assert theirs[name].dtype.newbyteorder("=") == array.dtype.newbyteorder("="), name
+        np.testing.assert_array_equal(theirs[name], array, err_msg=name)
+
+
+def test_every_name_has_a_plain_loop():
+    assert {name for name, _, _ in SAMPLES} | {
+        "maelstrom-radiation-tf", "maelstrom-downscaling"
+    } == set(dataset_names())  # fmt: skip
+    for name in dataset_names():
+        assert "upstream" in pipelines_of(find_dataset(name))
+
+
+@pytest.mark.quick_cases(8)
+@pytest.mark.parametrize(("name", "options", "library"), SAMPLES, ids=lambda each: str(each))
+def test_samples_are_those_of_our_reader(prepared, name, options, library):
+    pytest.importorskip(library, reason=f"the plain loop reads {name} with {library}")
+    dataset, files, index = prepared(name, **options)
+    assert isinstance(dataset, UpstreamBaseline)
+    running = dataset.upstream(files, index, batch_size=None).pipeline
+    assert isinstance(running, MapStyle)
+    assert (running.workers, running.dataset.fused) == (0, ("read", "decode"))
+    loop = pickle.loads(pickle.dumps(running.dataset))  # as in a worker
+    for number in some(index):
+        where = index.where[number]
+        assert_equal(make_sample(dataset, where), make_sample(loop, where), index)
+    loop.close()
+
+
+def test_real_files_are_read_alike(tmp_path):
+    pytest.importorskip("netCDF4", reason="the plain loop reads NetCDF")
+    real = Path(__file__).parents[1] / "data" / "maelstrom-yr"
+    dataset, locator = Yr(size="5GB"), FileLocator(data_dir=real, cache_dir=tmp_path)
+    files = dataset.files(locator)
+    index = dataset.samples(files, locator)
+    loop = dataset.upstream(files, index, batch_size=None).pipeline.dataset
+    for where in index.where:
+        assert_equal(make_sample(dataset, where), make_sample(loop, where), index)
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "message"),
+    [
+        (lambda path: path.write_bytes(b"nothing"), FileFormatError, "plain xarray loop cannot"),
+        (Path.unlink, MissingFileError, "is gone since it was indexed"),
+    ],
+)
+def test_a_file_that_xarray_cannot_open_is_named(prepared, tmp_path, damage, error, message):
+    _, files, _ = prepared("maelstrom-yr", size="5GB")
+    copy = Path(shutil.copy(files[0], tmp_path))
+    dataset, locator = Yr(size="5GB"), FileLocator(data_dir=tmp_path, cache_dir=tmp_path)
+    index = dataset.samples([copy], locator)
+    damage(copy)
+    with pytest.raises(error, match=rf"{copy.name}: .*{message}"):
+        dataset.upstream([copy], index, batch_size=None)
+
+
+def test_a_variable_spread_over_files_is_refused(prepared):
+    pytest.importorskip("cfgrib", reason="the plain loop reads GRIB with cfgrib")
+    dataset, files, index = prepared("maelstrom-ens10", target="none")
+    assert isinstance(dataset, Ens10)
+    first, *others = index.where[0]
+    mixed = [[first, *(each._replace(file="other") for each in others)], *index.where[1:]]
+    with pytest.raises(FileFormatError, match=r"members of .* are in several files"):
+        dataset.upstream(files, dataclasses.replace(index, where=mixed), batch_size=None)
+
+
+def test_what_no_plain_loop_reads_is_refused(prepared, monkeypatch):
+    dataset, files, index = prepared("cosmoflow")
+    with pytest.raises(OptionError, match=r"plain loop reads HDF5, cosmoflow has \.tfrecord"):
+        dataset.upstream(files, index, batch_size=None)
+    dataset, files, index = prepared("maelstrom-yr", size="5GB")
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    with pytest.raises(MissingExtraError, match=r"needs xarray: pip install 'iobench\[netcdf\]'"):
+        dataset.upstream(files, index, batch_size=None)
+
+
+# ---- tf.data
+
+
+@pytest.mark.timeout(110)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"hr_units": "K s-1", "netflux": "true", "input_fields": "hl_inputs,pressure_hl"},
+        {"minimal_outputs": "true", "topnetflux": "true", "output_fields": "sw,hr_sw"},
+        {"minimal_outputs": "true"},
+        {"norm": "true", "nonormsolar": "true"},
+        {"timestep": "0,2019013100"},
+    ],
+    ids=str,
+)
+def test_tf_data_makes_the_samples_of_our_reader(prepared, options):
+    pytest.importorskip("tensorflow", reason="the pipeline is TensorFlow's")
+    dataset, files, index = prepared("maelstrom-radiation-tf", **options)
+    passes = dataset.upstream(files, index, batch_size=100).pipeline
+    assert isinstance(passes, SamplePasses)
+    assert (passes.framework, passes.batched) == ("tensorflow", True)  # its threads can be seen
+    number = 0
+    for batch in passes.items(0):
+        for row in range(len(batch[index.spec.names[0]])):
+            theirs = {name: array[row] for name, array in batch.items()}
+            assert_equal(make_sample(dataset, index.where[number]), theirs, index)
+            number += 1
+    assert number == passes.n_samples_all == len(index)
+
+
+def test_damage_in_records_is_named(prepared, tmp_path):
+    pytest.importorskip("tensorflow", reason="the pipeline is TensorFlow's")
+    folder = tmp_path / "run [1] *"  # which is no pattern
+    folder.mkdir()
+    copy = Path(shutil.copy(prepared("maelstrom-radiation-tf")[1][0], folder))
+    there = FileLocator(data_dir=folder, cache_dir=tmp_path / "cache")
+    dataset = RadiationTf()
+    files = dataset.files(there)
+    index = dataset.samples(files, there)
+    content = bytearray(copy.read_bytes())
+    content[30_000] ^= 1
+    copy.write_bytes(content)
+    message = r"triplecloud0\.0\.tfrecord: TensorFlow cannot read the examples: corrupted record at"
+    with pytest.raises(FileFormatError, match=message + r" \d+; fetch the files again$"):
+        list(dataset.upstream(files, index, batch_size=64).pipeline.items(0))
+
+
+def test_missing_tensorflow_is_named_with_what_installs_it(prepared, monkeypatch):
+    dataset, files, index = prepared("maelstrom-radiation-tf")
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'iobench\[tensorflow\]'"):
+        dataset.upstream(files, index, batch_size=None)
+
+
+def test_tensorflow_is_kept_quiet_and_from_gpus(monkeypatch, capfd):
+    hidden = []
+
+    def set_visible_devices(devices, kind):
+        hidden.append((devices, kind, os.environ["TF_CPP_MIN_LOG_LEVEL"]))
+        os.write(2, b"chatter")
+        raise RuntimeError("TensorFlow has run already")
+
+    stub = SimpleNamespace(config=SimpleNamespace(set_visible_devices=set_visible_devices))
+    monkeypatch.setitem(sys.modules, "tensorflow", stub)
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    assert import_tensorflow("a test") is stub
+    os.write(2, b"heard")
+    assert hidden == [([], "GPU", "3")]
+    assert "TF_CPP_MIN_LOG_LEVEL" not in os.environ
+    assert capfd.readouterr().err == "heard"
