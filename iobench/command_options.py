@@ -189,8 +189,6 @@ NOT_OF_STORES: Final = (
 """What says how samples are made: of no meaning where all there is are finished stores."""
 OF_VALUES: Final = {
     "dtype": re.compile(r".+=[A-Za-z][A-Za-z0-9]*"),
-    "keep-bits": re.compile(r".+=\d+"),
-    "max-error": re.compile(r".+=[^=]+"),
     "range": re.compile(r".+=[^=]+:[^=]+"),
 }
 """Options of `iobench convert` for how values are stored; what else may follow one, after a comma.

@@ -23,53 +23,52 @@ Role = Literal["input", "target"]
 Sample = Mapping[str, NDArray[Any]]
 MAX_PACKED_NBYTES = 4
 """Of a whole number that float64 holds."""
+SCALED: Final = "scaled"
+"""The kind of packing that manifests name."""
 
 
 @frozen
 class Packed:
-    """How the numbers a store holds of a variable become its values.
+    """How the whole numbers that a store holds of a variable become its values.
+
+    A value is ``number * scale + offset``, computed in float64 (the attributes ``scale_factor``
+    and ``add_offset`` of the CF conventions, section 8.1).
 
     Parameters
     ----------
-    kind : {"bfloat16", "scaled"}
-        ``"bfloat16"``: uint16 numbers are the upper halves of float32 bit patterns.
-        ``"scaled"``: a value is ``number * scale + offset``, computed in float64 (the attributes
-        ``scale_factor`` and ``add_offset`` of the CF conventions, section 8.1).
     dtype : str
         NumPy dtype string of the values, e.g. ``"<f4"``.
     scale, offset : float
-        Of ``"scaled"``.
+        Finite; the scale is not 0.
     """
 
-    kind: Literal["bfloat16", "scaled"]
     dtype: str = "<f4"
     scale: float = 1.0
     offset: float = 0.0
 
     def __post_init__(self) -> None:
-        is_usable = math.isfinite(self.scale) and self.scale != 0 and math.isfinite(self.offset)
-        if self.kind not in ("bfloat16", "scaled") or not is_usable:
-            raise SampleError(f"packed as {self.kind!r}, scale {self.scale}: no such packing")
+        if not (math.isfinite(self.scale) and self.scale != 0 and math.isfinite(self.offset)):
+            raise SampleError(f"no such packing: scale {self.scale}, offset {self.offset}")
         if np.dtype(self.dtype).kind != "f":
             raise SampleError(f"packed values of {self.dtype}, expected a floating-point dtype")
         object.__setattr__(self, "dtype", np.dtype(self.dtype).newbyteorder("<").str)
 
     def fits(self, dtype: np.dtype[Any]) -> bool:
         """Return whether numbers of this dtype may be packed so."""
-        if self.kind == "bfloat16":
-            return dtype.newbyteorder("<").str == "<u2" and self.dtype == "<f4"
         return dtype.kind in "iu" and dtype.itemsize <= MAX_PACKED_NBYTES
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-ready values."""
         return {
-            "kind": self.kind, "dtype": self.dtype, "scale": self.scale, "offset": self.offset
+            "kind": SCALED, "dtype": self.dtype, "scale": self.scale, "offset": self.offset
         }  # fmt: skip
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Packed:
-        """Return what `to_dict` described."""
-        return cls(values["kind"], values["dtype"], float(values["scale"]), float(values["offset"]))
+        """Return what `to_dict` described; raise SampleError where it cannot be one."""
+        if values["kind"] != SCALED:
+            raise SampleError(f"no such packing: {values['kind']!r}")
+        return cls(values["dtype"], float(values["scale"]), float(values["offset"]))
 
 
 @frozen
@@ -129,8 +128,8 @@ class Variable:
             raise SampleError(f"variable {self.name!r}: dtype {self.dtype} is not a number")
         if self.packed is not None and not self.packed.fits(dtype):
             raise SampleError(
-                f"variable {self.name!r}: numbers of {self.dtype} are not packed as "
-                f"{self.packed.kind!r}"
+                f"variable {self.name!r}: packed numbers of {self.dtype}, expected whole numbers "
+                f"of at most {MAX_PACKED_NBYTES} bytes"
             )
         # One spelling per dtype, so that equal specs compare equal.
         object.__setattr__(self, "dtype", dtype.newbyteorder("<").str)

@@ -73,9 +73,13 @@ class Conversion:
     def with_ranges(self, tally: Tally, notice: Notice) -> Conversion:
         """Return it with all ranges known: after a pass over the samples, if it needs one."""
         encoding, spec = self.request.encoding, self.plan.spec
-        if encoding is None or not encoding.unknown_ranges(spec):
+        unknown = () if encoding is None else encoding.unknown_ranges(spec)
+        if encoding is None or not unknown:
             return self
-        notice("int16 without a range: all samples are read once to find it")
+        notice(
+            f"the range of {', '.join(unknown)} for int16 is not given: all samples are read once "
+            "to find it; --range VAR=LOW:HIGH spares that"
+        )
         maker = self.with_encoding(None).maker(tally, takes_moments=False)
         made = maker.batches(self.plan.samples)
 

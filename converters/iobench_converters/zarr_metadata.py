@@ -187,10 +187,8 @@ def _attributes(array: ArrayLayout) -> dict[str, Any]:
 
 
 def _packing(variable: Variable) -> dict[str, Any]:
-    """Return how stored numbers become values: as CF says it, where CF has a way to."""
+    """Return how stored numbers become values, as CF says it."""
     packed = variable.packed
     if packed is None:
         return {}
-    if packed.kind == "scaled":
-        return {"scale_factor": packed.scale, "add_offset": packed.offset}
-    return {"packed": packed.kind}
+    return {"scale_factor": packed.scale, "add_offset": packed.offset}

@@ -58,6 +58,12 @@ def _planned(request: ConvertRequest, planned: ConversionForecast) -> Iterator[t
     yield "samples", f"{count(planned.n_samples)} in {shards}"
     amplified = f"{ratio(planned.read_amplification)} bytes read per byte needed"
     yield "read", Bytes(planned.in_nbytes, f"{{}}, {amplified}, {_counted(planned.passes, 'pass')}")
+    if planned.unknown_ranges:
+        yield (
+            "range",
+            f"of {', '.join(planned.unknown_ranges)}: found by reading all samples once before the "
+            "first is written; --range VAR=LOW:HIGH spares that",
+        )
     free = planned.free_nbytes
     room = f"free space {UNKNOWN}" if free is None else f"{nbytes(free)} free"
     if not planned.files_fit:

@@ -46,9 +46,7 @@ def convert(
     stage: Annotated[
         str,
         typer.Option(
-            help=(
-                "What is stored: decoded (the arrays of the source) or preprocessed (samples)."
-            )
+            help=("What is stored: decoded (the arrays of the source) or preprocessed (samples).")
         ),
     ] = "preprocessed",
     dry_run: Annotated[
@@ -72,22 +70,16 @@ def convert(
     ] = None,
     dtype: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Lossy: float16, bfloat16 or int16; VAR=DTYPE for one variable; repeatable."
-        ),
-    ] = None,
-    keep_bits: Annotated[
-        list[str] | None,
-        typer.Option(help="Lossy: bits of the mantissa to keep, N or VAR=N; repeatable."),
-    ] = None,
-    max_error: Annotated[
-        list[str] | None,
-        typer.Option(help="Largest error allowed for VAR, VAR=VALUE; repeatable."),
+        typer.Option(help="Lossy: float16 or int16; VAR=DTYPE for one variable; repeatable."),
     ] = None,
     range_: Annotated[
         list[str] | None,
         typer.Option(
-            "--range", help=("Range that int16 covers, VAR=LOW:HIGH. [default: that of the data]")
+            "--range",
+            help=(
+                "Range that int16 covers, VAR=LOW:HIGH; repeatable. [default: that of the data, "
+                "found by reading all samples first]"
+            ),
         ),
     ] = None,
     encoding: Annotated[
@@ -171,8 +163,6 @@ def convert(
         variables=split_names(variables or ""),
         target_variables=split_names(target_variables or ""),
         dtype=tuple(dtype or ()),
-        keep_bits=tuple(keep_bits or ()),
-        max_error=tuple(max_error or ()),
         ranges=tuple(range_ or ()),
         format_options={
             **{name: value for name, value in named.items() if value is not None},

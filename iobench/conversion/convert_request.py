@@ -40,7 +40,7 @@ class ConvertRequest(SourceRequest):
         Refused: a store holds each item once.
     format_options : mapping of str to str
         Options of the format.
-    dtype, keep_bits, max_error, ranges : tuple of str
+    dtype, ranges : tuple of str
         How values are stored with fewer bits, as `iobench.stores.Encoding.parse` takes them.
     memory_nbytes : int or None
         What a conversion may hold of the data at once; None for what decodes each chunk once, as
@@ -65,8 +65,6 @@ class ConvertRequest(SourceRequest):
     window: str | None = None
     format_options: Mapping[str, str] = field(default_factory=dict)
     dtype: tuple[str, ...] = ()
-    keep_bits: tuple[str, ...] = ()
-    max_error: tuple[str, ...] = ()
     ranges: tuple[str, ...] = ()
     memory_nbytes: int | None = None
     workers: int | None = None

@@ -69,9 +69,9 @@ class KnownSource:
         is written while the next one is made; None where samples are made one by one.
     spilled_nbytes : int
         Bytes of samples that are put aside at the most, since memory does not hold them.
-    n_looks : int
-        Times all samples have to be made: 1, and once more where values have to be looked at
-        before the first can be written.
+    unknown_ranges : tuple of str
+        Variables whose range for int16 is found by making all samples once before the first can
+        be written.
     """
 
     n_samples: int
@@ -81,7 +81,12 @@ class KnownSource:
     needed_nbytes: int | None = None
     group_nbytes: int | None = None
     spilled_nbytes: int = 0
-    n_looks: int = 1
+    unknown_ranges: tuple[str, ...] = ()
+
+    @property
+    def n_looks(self) -> int:
+        """Times that all samples have to be made."""
+        return 2 if self.unknown_ranges else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +197,8 @@ class ConversionForecast:
         Seconds an epoch gets shorter, below 0 where it gets longer; None without a step time.
     payback_epochs : float or None
         Epochs after which the conversion has paid for itself; None where unknown or never.
+    unknown_ranges : tuple of str
+        Variables whose range for int16 a first pass over all samples finds.
     probe_n_samples : int
         Samples of the probe.
     lossy : mapping
@@ -218,6 +225,7 @@ class ConversionForecast:
     load_store_s: float
     saved_s: float | None
     payback_epochs: float | None
+    unknown_ranges: tuple[str, ...]
     probe_n_samples: int
     lossy: Mapping[str, Any]
 
@@ -308,6 +316,7 @@ def plan(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> Conv
         load_store_s=load_store_s,
         saved_s=saved_s,
         payback_epochs=full.payback_epochs,
+        unknown_ranges=source.unknown_ranges,
         probe_n_samples=probe.n_samples,
         lossy=probe.lossy,
     )
@@ -400,7 +409,7 @@ def known_source(
         needed_nbytes=needed,
         group_nbytes=group,
         spilled_nbytes=spilled,
-        n_looks=2 if ranges else 1,
+        unknown_ranges=ranges,
     )
 
 

@@ -137,12 +137,7 @@ def prepare(request: ConvertRequest, screen: Screen) -> PreparedConversion:
         but indexes and stand-ins.
     """
     check_target(request.out)
-    encoding = Encoding.parse(
-        dtype=request.dtype,
-        keep_bits=request.keep_bits,
-        max_error=request.max_error,
-        ranges=request.ranges,
-    )
+    encoding = Encoding.parse(dtype=request.dtype, ranges=request.ranges)
     fmt = find_format(request.to)
     source, dataset, index = open_samples(request, screen)
     samples: Sequence[int] = range(len(index))

@@ -71,12 +71,7 @@ class FormatChoice:
     @property
     def encoding(self) -> Encoding | None:
         """What is stored with fewer bits; None without loss."""
-        return Encoding.parse(
-            dtype=self._values("dtype"),
-            keep_bits=self._values("keep-bits"),
-            max_error=self._values("max-error"),
-            ranges=self._values("range"),
-        )
+        return Encoding.parse(dtype=self._values("dtype"), ranges=self._values("range"))
 
     @property
     def format_options(self) -> dict[str, str]:

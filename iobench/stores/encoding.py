@@ -1,4 +1,4 @@
-"""Fewer bits on purpose: ``--dtype``, ``--keep-bits``, ``--max-error``, and what they cost.
+"""Fewer bits on purpose: ``--dtype``, ``--range``, and what they cost.
 
 An `Encoding` is what was asked for. With the spec of a dataset it gives the spec of what is stored
 and an `Encoder`, which turns sample after sample into that and measures the errors. Nothing lossy
@@ -17,8 +17,7 @@ import numpy as np
 from iobench.errors import OptionError
 from iobench.frozen import frozen
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.encoding_steps import DTYPES, EncodingStep, finite_range
-from iobench.stores.rounding import MANTISSA_BITS
+from iobench.stores.encoding_steps import DTYPES, FLOATS, EncodingStep, finite_range
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,18 +59,12 @@ class Encoding:
     Parameters
     ----------
     dtypes : mapping of str to str
-        ``"float16"``, ``"bfloat16"`` or ``"int16"``.
-    keep_bits : mapping of str to int
-        Bits of the mantissa that stay; the others are rounded to 0, which compresses well.
-    max_errors : mapping of str to float
-        Largest absolute error allowed, in units of the variable.
+        ``"float16"`` or ``"int16"``.
     ranges : mapping of str to (float, float)
         Lowest and highest value of variables stored as int16.
     """
 
     dtypes: Mapping[str, str] = field(default_factory=dict)
-    keep_bits: Mapping[str, int] = field(default_factory=dict)
-    max_errors: Mapping[str, float] = field(default_factory=dict)
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @classmethod
@@ -79,8 +72,6 @@ class Encoding:
         cls,
         *,
         dtype: str | Sequence[str] | None = None,
-        keep_bits: str | int | Sequence[str] | None = None,
-        max_error: str | Sequence[str] | None = None,
         ranges: str | Sequence[str] | None = None,
     ) -> Encoding | None:
         """Return what these options ask for, None where they ask for nothing.
@@ -89,10 +80,6 @@ class Encoding:
         ----------
         dtype : str or sequence of str, optional
             ``"float16"``, or ``"VAR=float16"`` for one variable, which goes before.
-        keep_bits : str, int or sequence of str, optional
-            ``"7"`` or ``"VAR=7"``.
-        max_error : str or sequence of str, optional
-            ``"VAR=0.1"``.
         ranges : str or sequence of str, optional
             ``"VAR=LOW:HIGH"`` for int16. Where it is not given, one pass over all samples has to
             find it (`learn`).
@@ -104,24 +91,22 @@ class Encoding:
         """
         found = cls(
             dtypes=dict(_pairs("--dtype", dtype, _dtype_name)),
-            keep_bits=dict(_pairs("--keep-bits", keep_bits, _whole)),
-            max_errors=dict(_pairs("--max-error", max_error, _limit, needs_name=True)),
             ranges=dict(_pairs("--range", ranges, _value_range, needs_name=True)),
         )
-        if found.dtypes or found.keep_bits:
+        if found.dtypes:
             return found
-        if found.max_errors or found.ranges:
-            given = "--max-error" if found.max_errors else "--range"
-            raise OptionError(f"{given}: nothing is lossy without --dtype or --keep-bits")
+        if found.ranges:
+            raise OptionError("--range needs --dtype int16: without it nothing is lossy")
         return None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-ready values, for the plan and the manifest."""
+        """Return it as JSON-ready values, for the digest of the plan."""
         return {
             "dtype": dict(self.dtypes),
-            "keep_bits": dict(self.keep_bits),
-            "max_error": dict(self.max_errors),
             "range": {name: list(pair) for name, pair in self.ranges.items()},
+            # Of options that are gone: with them the digest of a store made before is the same.
+            "keep_bits": {},
+            "max_error": {},
         }
 
     def unknown_ranges(self, spec: SampleSpec) -> tuple[str, ...]:
@@ -191,42 +176,26 @@ class Encoding:
         steps = []
         for variable in spec:
             dtype = self.dtypes.get(variable.name, self.dtypes.get(ALL))
-            keep_bits = self.keep_bits.get(variable.name, self.keep_bits.get(ALL))
-            if (dtype is None and keep_bits is None) or variable.dtype not in MANTISSA_BITS:
-                continue
-            allowed = self.max_errors.get(variable.name)
-            limits = self.ranges.get(variable.name)
-            steps.append(EncodingStep(variable, dtype, keep_bits, allowed, limits))
+            if dtype is not None and variable.dtype in FLOATS:
+                steps.append(EncodingStep(variable, dtype, self.ranges.get(variable.name)))
         if not steps:
-            raise OptionError(
-                f"--dtype and --keep-bits: none of {', '.join(spec.names)} is floating-point"
-            )
-        encoded = {step.name for step in steps}
+            raise OptionError(f"--dtype: none of {', '.join(spec.names)} is floating-point")
         packed = {step.name for step in steps if step.dtype == "int16"}
-        for name in sorted({*self.max_errors} - encoded):
-            raise OptionError(
-                f"--max-error {name}=...: {name} is stored without loss; leave it out"
-            )
         for name in sorted({*self.ranges} - packed):
             raise OptionError(f"--range {name}=...: it is not stored as int16; leave it out")
         return steps
 
     def _check_names(self, spec: SampleSpec) -> None:
-        given = {
-            "--dtype": self.dtypes, "--keep-bits": self.keep_bits,
-            "--max-error": self.max_errors, "--range": self.ranges,
-        }  # fmt: skip
-        for option, values in given.items():
-            for name in values:
+        for option, names in (("--dtype", self.dtypes), ("--range", self.ranges)):
+            for name in names:
                 if name != ALL and name not in spec.names:
                     raise OptionError(
                         f"{option} {name}=...: no such variable; there is {', '.join(spec.names)}"
                     )
-        for name in (*self.dtypes, *self.keep_bits):
-            if name != ALL and spec[name].dtype not in MANTISSA_BITS:
+        for name in self.dtypes:
+            if name != ALL and spec[name].dtype not in FLOATS:
                 raise OptionError(
-                    f"{name} is {spec[name].dtype}: --dtype and --keep-bits are for "
-                    "floating-point variables"
+                    f"{name} is {spec[name].dtype}: --dtype is for floating-point variables"
                 )
 
 
@@ -264,8 +233,8 @@ class Encoder:
         Raises
         ------
         SampleError
-            Naming sample and variable, if a value cannot be represented or an error is beyond
-            ``--max-error``; or if the sample is not as its spec says.
+            Naming sample and variable, if a value cannot be represented; or if the sample is not
+            as its spec says.
         """
         self.spec.check(sample, where=where)
         encoded = EncodedSample()
@@ -300,15 +269,15 @@ def merge_errors(*many: Errors) -> dict[str, dict[str, float]]:
 
 def _pairs(
     option: str,
-    given: str | int | Sequence[str] | None,
+    given: str | Sequence[str] | None,
     convert: Callable[[str, str, str], _T],
     *,
     needs_name: bool = False,
 ) -> Iterator[tuple[str, _T]]:
     """Yield (variable, value) of the spellings ``VALUE`` and ``VAR=VALUE``."""
-    texts = [] if given is None else [given] if isinstance(given, str | int) else given
+    texts = [] if given is None else [given] if isinstance(given, str) else given
     seen: set[str] = set()
-    for text in map(str, texts):
+    for text in texts:
         name, equals, value = text.rpartition("=")
         if (needs_name and not name) or (equals and not name):
             raise OptionError(f"{option} {text}: expected VAR=VALUE")
@@ -323,21 +292,6 @@ def _dtype_name(option: str, text: str, value: str) -> str:
     if value not in DTYPES:
         raise OptionError(f"{option} {text}: expected {', '.join(DTYPES)}")
     return value
-
-
-def _whole(option: str, text: str, value: str) -> int:
-    """Return a number of bits."""
-    if not value.isdecimal():
-        raise OptionError(f"{option} {text}: expected a whole number of bits")
-    return int(value)
-
-
-def _limit(option: str, text: str, value: str) -> float:
-    """Return the largest error allowed."""
-    number = _number(option, text, value)
-    if number < 0:
-        raise OptionError(f"{option} {text}: expected a number from 0")
-    return number
 
 
 def _value_range(option: str, text: str, value: str) -> tuple[float, float]:

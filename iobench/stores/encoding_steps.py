@@ -13,13 +13,10 @@ from iobench.frozen import frozen
 from iobench.samples import Packed
 from iobench.stores.moments import N_MOMENTS, fold_moments, piece_moments
 from iobench.stores.rounding import (
-    MANTISSA_BITS,
     PIECE,
     largest_errors,
     pack_linearly,
-    round_mantissa,
     scale_and_offset,
-    to_bfloat16,
     unpack,
 )
 
@@ -28,8 +25,10 @@ if TYPE_CHECKING:
 
     from iobench.samples import Variable
 
-DTYPES: Final = {"float16": ("<f2", 10), "bfloat16": ("<u2", 7), "int16": ("<i2", 0)}
-"""What ``--dtype`` takes: the dtype of the numbers in the store, bits of their mantissas."""
+DTYPES: Final = {"float16": "<f2", "int16": "<i2"}
+"""What ``--dtype`` takes, and the dtype of the numbers in the store."""
+FLOATS: Final = ("<f2", "<f4", "<f8")
+"""Of variables that may have fewer bits."""
 
 
 @frozen
@@ -40,40 +39,15 @@ class EncodingStep:
     ----------
     variable : Variable
         As the dataset makes it.
-    dtype : str or None
-        One of `DTYPES`, None for the variable's own.
-    keep_bits : int or None
-        Bits of the mantissa that stay.
-    max_error : float or None
-        Largest absolute error allowed.
+    dtype : str
+        One of `DTYPES`.
     limits : (float, float) or None
         Lowest and highest value, for int16.
-
-    Raises
-    ------
-    OptionError
-        If ``keep_bits`` does not fit the dtype.
     """
 
     variable: Variable
-    dtype: str | None
-    keep_bits: int | None
-    max_error: float | None
+    dtype: str
     limits: tuple[float, float] | None
-
-    def __post_init__(self) -> None:
-        if self.keep_bits is None:
-            return
-        if self.dtype == "int16":
-            raise OptionError(f"{self.name}: --keep-bits does not go with --dtype int16")
-        there = MANTISSA_BITS[self.variable.dtype]
-        if self.dtype is not None:
-            there = min(there, DTYPES[self.dtype][1])
-        if not 0 <= self.keep_bits < there:
-            raise OptionError(
-                f"{self.name}: --keep-bits {self.keep_bits}, expected 0 to {there - 1}; "
-                f"{self.dtype or self.variable.dtype} has {there}"
-            )
 
     @property
     def name(self) -> str:
@@ -88,25 +62,20 @@ class EncodingStep:
     @property
     def stored_nbytes(self) -> int:
         """Bytes of one array as it is stored."""
-        itemsize = 2 if self.dtype else np.dtype(self.variable.dtype).itemsize
-        return math.prod(self.variable.shape) * itemsize
+        return math.prod(self.variable.shape) * np.dtype(DTYPES[self.dtype]).itemsize
 
     def stored(self) -> Variable:
         """Return the variable as it is stored; raise OptionError if its range is unknown."""
-        if self.dtype is None:
-            return self.variable
         packed = None
-        if self.dtype == "bfloat16":
-            packed = Packed("bfloat16")
-        elif self.dtype == "int16":
+        if self.dtype == "int16":
             if self.limits is None:
                 raise OptionError(
                     f"{self.name}: its range must be known for --dtype int16; "
                     f"give --range {self.name}=LOW:HIGH"
                 )
             scale, offset = scale_and_offset(*self.limits)
-            packed = Packed("scaled", self.variable.dtype, scale, offset)
-        return replace(self.variable, dtype=DTYPES[self.dtype][0], packed=packed)
+            packed = Packed(self.variable.dtype, scale, offset)
+        return replace(self.variable, dtype=DTYPES[self.dtype], packed=packed)
 
     def encode(
         self, values: NDArray[Any], stored: Variable, where: str
@@ -119,19 +88,18 @@ class EncodingStep:
         Raises
         ------
         SampleError
-            Naming ``where``, the variable and a value that cannot be stored; or if one is off by
-            more than is allowed.
+            Naming ``where``, the variable and a value that cannot be stored.
         """
         flat = values.reshape(-1)
         numbers = np.empty(flat.size, dtype=stored.dtype)
-        if stored.packed is not None and stored.packed.kind == "scaled":
+        if stored.packed is not None:
             self._check_range(values, where)
         absolute = relative = 0.0
         moments = []
         exact = np.empty((2, min(PIECE, flat.size)), dtype=np.result_type(values, np.float32))
         for start in range(0, flat.size, PIECE):
             piece = flat[start : start + PIECE]
-            encoded = self._numbers(piece, stored)
+            encoded = _numbers(piece, stored)
             numbers[start : start + PIECE] = encoded
             if stored.packed is None:
                 back = encoded.astype(flat.dtype, copy=False)
@@ -145,35 +113,19 @@ class EncodingStep:
             with np.errstate(invalid="ignore"):  # infinite in both: no error, and no moment
                 np.subtract(back, piece, out=off, casting="same_kind")
             moments.append((piece_moments(piece, exact[1]), piece_moments(off, exact[1])))
-        if self.max_error is not None and absolute > self.max_error:
-            raise SampleError(
-                f"{where}: {self.name} is off by up to {absolute:.6g}, --max-error allows "
-                f"{self.max_error:.6g}; keep more bits of it"
-            )
         found = {"max_absolute_error": absolute, "max_relative_error": relative}
         folded = fold_moments(np.array(moments).reshape(-1, 2, N_MOMENTS))
         return numbers.reshape(values.shape), found, folded
-
-    def _numbers(self, values: NDArray[Any], stored: Variable) -> NDArray[Any]:
-        """Return the numbers to store; those that overflow are infinity."""
-        if stored.packed is not None and stored.packed.kind == "scaled":
-            return pack_linearly(values, stored.packed)
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            if self.keep_bits is not None:
-                values = round_mantissa(values, self.keep_bits)
-            if self.dtype == "bfloat16":
-                return to_bfloat16(values)
-            return values.astype(stored.dtype, copy=False)
 
     def _refuse_overflow(
         self, values: NDArray[Any], flat: NDArray[Any], start: int, back: NDArray[Any], where: str
     ) -> None:
         inside = np.isfinite(flat[start : start + len(back)]) & ~np.isfinite(back)
         first = np.array(np.unravel_index(start + int(np.argmax(inside)), values.shape))
-        what = self.dtype or f"{self.variable.dtype} with {self.keep_bits} bits"
         raise SampleError(
             f"{where}: {values[tuple(first)]!s} of {self.name}{_at(first)} is beyond the largest "
-            f"number of {what}; give {self.name} another --dtype or --keep-bits"
+            f"number of {self.dtype}; give --dtype {self.name}=int16, or --dtype VAR=float16 for "
+            "each of the other variables"
         )
 
     def _check_range(self, values: NDArray[Any], where: str) -> None:
@@ -204,8 +156,16 @@ def finite_range(values: NDArray[Any], name: str, where: str) -> tuple[float, fl
     first = np.argwhere(~np.isfinite(values))[0]
     raise SampleError(
         f"{where}: {values[tuple(first)]!s} of {name}{_at(first)} cannot be stored as int16; "
-        f"choose --dtype {name}=float16 or bfloat16"
+        f"choose --dtype {name}=float16"
     )
+
+
+def _numbers(values: NDArray[Any], stored: Variable) -> NDArray[Any]:
+    """Return the numbers to store; those that overflow are infinity."""
+    if stored.packed is not None:
+        return pack_linearly(values, stored.packed)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        return values.astype(stored.dtype, copy=False)
 
 
 def _at(position: NDArray[np.intp]) -> str:

@@ -184,6 +184,8 @@ class Manifest:
         ------
         ValueError, KeyError, TypeError
             Where the values cannot be those of a manifest; nothing is trusted.
+        StoreError
+            Where a variable is stored as bfloat16, as earlier versions did.
         """
         version = _number(values["manifest_version"], "manifest_version")
         if version != MANIFEST_VERSION:
@@ -301,6 +303,8 @@ def read_manifest(path: Path) -> Manifest:
         ) from error
     try:
         return Manifest.from_dict(parse_json(data))
+    except StoreError as error:
+        raise StoreError(f"{file}: {error}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise StoreError(
@@ -335,6 +339,12 @@ def _spec(values: Mapping[str, Any]) -> SampleSpec:
         texts = [variable["name"], variable["dtype"], variable["units"], variable["role"]]
         for text in (*texts, *variable["dims"], *variable["channels"]):
             _text(text)
+        if (variable.get("packed") or {}).get("kind") == "bfloat16":
+            raise StoreError(
+                f"variable {variable['name']!r} is stored as bfloat16, which iobench does not read "
+                "any more; remove the store and convert its source again, with --dtype float16 or "
+                "int16"
+            )
     try:
         spec = SampleSpec.from_dict(values)
     except SampleError as error:

@@ -1,6 +1,6 @@
-"""Fewer bits for floating-point numbers: rounded mantissas, bfloat16, linear packing; and back.
+"""Linear packing of floating-point numbers and back, and the errors of what is stored.
 
-All of it rounds to nearest, ties to even, and is the same on every machine.
+It rounds to nearest, ties to even, and is the same on every machine.
 """
 
 from __future__ import annotations
@@ -14,75 +14,11 @@ if TYPE_CHECKING:
 
     from iobench.samples import Packed, Sample, SampleSpec
 
-MANTISSA_BITS = {"<f2": 10, "<f4": 23, "<f8": 52}
-BFLOAT16_BITS = 7
 MAX_CODE = 32767
 """int16 codes go from -32767: -32768 stays free for a reader's fill value."""
 LARGEST = float(np.finfo(np.float64).max)
 PIECE = 1 << 15
 """Values taken at a time, so that what is in between stays in the cache."""
-
-
-def round_mantissa(values: NDArray[Any], keep_bits: int) -> NDArray[Any]:
-    """Return floating-point numbers with all but ``keep_bits`` bits of their mantissas zero.
-
-    Half of the last kept bit is added to the bit pattern taken as a whole number, a little less
-    where the kept part is even, and the rest is cut off: a carry runs into the exponent, which is
-    the next power of two. Source: Klöwer et al. 2021, Nature Computational Science 1, 713 (doi
-    10.1038/s43588-021-00156-2), as in the codec BitRound of numcodecs. Unlike there NaN and
-    infinity keep every bit.
-
-    Parameters
-    ----------
-    values : ndarray of float16, float32 or float64
-        Any shape. What lies beyond the largest rounded number becomes infinity.
-    keep_bits : int
-        From 0 to one less than the mantissa has. With 0, half way between two powers of two the
-        one with an even exponent is taken.
-    """
-    dtype = values.dtype.newbyteorder("<")
-    drop = MANTISSA_BITS[dtype.str] - keep_bits
-    whole = np.dtype(f"<u{dtype.itemsize}")
-    flat = np.ascontiguousarray(values, dtype=dtype).reshape(-1)
-    bits = flat.view(whole)
-    one = whole.type(1)
-    last_kept = (bits >> whole.type(drop)) & one
-    rounded = bits + (last_kept + whole.type((1 << (drop - 1)) - 1))
-    rounded &= whole.type((1 << (8 * dtype.itemsize)) - (1 << drop))
-    special = ~np.isfinite(flat)
-    if special.any():
-        rounded[special] = bits[special]
-    answer: NDArray[Any] = rounded.view(dtype).reshape(values.shape)
-    return answer
-
-
-def to_bfloat16(values: NDArray[Any]) -> NDArray[np.uint16]:
-    """Return the bfloat16 bit patterns nearest to float32 or float64 numbers; NaN stays NaN.
-
-    bfloat16 is the upper half of a float32.
-    """
-    flat = values.reshape(-1)
-    single = flat.astype("<f4") if flat.dtype.itemsize != 8 else _rounded_to_odd(flat)
-    rounded = round_mantissa(single, BFLOAT16_BITS).view("<u4")
-    upper = (rounded >> np.uint32(16)).astype("<u2")
-    upper[np.isnan(single)] |= np.uint16(0x40)  # the payload may have been in the lower half
-    return upper.reshape(values.shape)
-
-
-def _rounded_to_odd(values: NDArray[Any]) -> NDArray[np.float32]:
-    """Return float64 as float32, inexact ones with the last bit set.
-
-    Rounding that once more is the same as rounding float64 at once; to nearest twice is not.
-    """
-    with np.errstate(over="ignore", under="ignore"):
-        single = values.astype("<f4")
-    bits = single.view("<u4")
-    widened = single.astype("<f8")
-    inexact = np.isfinite(values) & (widened != values) & (bits & 1 == 0)
-    outwards = np.abs(widened) < np.abs(values)
-    bits[inexact & outwards] += 1
-    bits[inexact & ~outwards] -= 1
-    return single
 
 
 def scale_and_offset(low: float, high: float) -> tuple[float, float]:
@@ -105,11 +41,6 @@ def unpack(numbers: NDArray[Any], packed: Packed, out: NDArray[Any] | None = Non
     """Return the values that a store's numbers stand for; in ``out``, contiguous, where given."""
     if out is None:
         out = np.empty(numbers.shape, packed.dtype)
-    if packed.kind == "bfloat16":
-        bits = out.view("<u4")
-        np.copyto(bits, numbers, casting="safe")
-        bits <<= np.uint32(16)
-        return out
     flat, numbers = out.reshape(-1), numbers.reshape(-1)
     product = np.empty(min(PIECE, flat.size), dtype="<f8")
     with np.errstate(over="ignore", invalid="ignore"):  # whatever scale a manifest says

@@ -34,7 +34,7 @@ PLAN = {
     "read_amplification", "passes", "peak_nbytes", "memory_nbytes", "once_memory_nbytes",
     "spilled_nbytes", "free_needed_nbytes", "free_nbytes",
     "convert_s", "load_source_s", "load_store_s", "saved_s", "payback_epochs", "fits",
-    "probe_n_samples", "lossy", "free_files", "least_files",
+    "probe_n_samples", "lossy", "free_files", "least_files", "unknown_ranges",
 }  # fmt: skip
 TELLING = """\
 import os, sys
@@ -245,10 +245,34 @@ def test_lossy_on_request_and_measured(netcdf, converts, refused, capsys) -> Non
     said = " ".join(capsys.readouterr().out.split())
     assert "Values, over all samples" in said
     assert "Effect of fewer bits on the values" in said
-    line = refused(*common, "strict", "--dtype", "float16", "--max-error", "t=0.001")
+    line = refused(*common, "strict", "--dtype", "int16", "--range", "t=0:1")
     assert "own.nc sample 0" in line
-    assert "t is off by up to" in line
+    assert "is beyond the range" in line
     assert "there is t" in refused(*common, "strict", "--dtype", "u=float16")
+
+
+def test_a_range_that_is_not_given_is_found_by_a_first_pass_and_said(
+    netcdf, converts, capsys
+) -> None:
+    netcdf()
+    netcdf4 = pytest.importorskip("netCDF4", reason="writes the file")
+    values = np.random.default_rng(1).normal(280, 10, (6, 8, 10)).astype("f4")
+    with netcdf4.Dataset("own.nc", "a") as file:
+        file["t"][:] = values
+    common = ("own.nc", "--to", "numpy", "--sample-dim", "time", "--variables", "t")
+    own = f"t={float(values.min())!r}:{float(values.max())!r}"
+    planned = converts(*common, "plan", "--dtype", "int16", "--dry-run")
+    given = converts(*common, "plan", "--dtype", "int16", "--range", own, "--dry-run")
+    assert (planned["unknown_ranges"], given["unknown_ranges"]) == (["t"], [])
+    assert planned["in_nbytes"] == 2 * given["in_nbytes"]
+    assert main(["convert", *common, "plan", "--dtype", "int16", "--dry-run"]) == 0
+    assert "of t: found by reading all samples once" in " ".join(capsys.readouterr().out.split())
+    assert main(["convert", *common, "out", "--dtype", "int16"]) == 0
+    assert "the range of t for int16 is not given" in " ".join(capsys.readouterr().err.split())
+    converts(*common, "same", "--dtype", "int16", "--range", own)
+    found, same = (open_store(Path(name)) for name in ("out", "same"))
+    assert found.manifest.spec == same.manifest.spec
+    assert [found[n]["t"].tobytes() for n in range(6)] == [same[n]["t"].tobytes() for n in range(6)]
 
 
 def test_a_store_without_loss_says_nothing_of_any(netcdf, converts, capsys) -> None:
@@ -373,8 +397,8 @@ def test_variables_of_unequal_length_are_named(
         (("--sample-dim", "time", "--memory", "lots"), "--memory lots"),
         (("--sample-dim", "time", "--shard-size", "0"), "--shard-size 0"),
         (("--sample-dim", "time", "--split", "train"), "no splits"),
-        (("--sample-dim", "time", "--dtype", "float8"), "float16, bfloat16, int16"),
-        (("--sample-dim", "time", "--max-error", "t=1"), "--dtype or --keep-bits"),
+        (("--sample-dim", "time", "--dtype", "float8"), "float16, int16"),
+        (("--sample-dim", "time", "--range", "t=1:2"), "--range needs --dtype int16"),
         (("--sample-dim", "time", "--variables", "q"), "no variable q"),
     ],
 )

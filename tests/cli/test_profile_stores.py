@@ -307,7 +307,7 @@ def test_a_finished_store_of_the_same_plan_is_used_and_said(
         "zarr:dtype=float16": converted("b", "--to", "zarr", "--dtype", "float16"),
         "tfrecord": converted("c", "--to", "tfrecord", "--shard-size", "20kB"),
     }
-    converted("d", "--to", "numpy", "--keep-bits", "7")
+    converted("d", "--to", "numpy", "--dtype", "float16")
     converted("e", "--to", "numpy", "--split-by", "time=2020-01-01/2020-01-02")
     (tmp_path / "a.zarr").rename(tmp_path / "away")  # as if it were on a disk that is not there
 

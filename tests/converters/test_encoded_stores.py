@@ -77,16 +77,12 @@ def make(dataset, fmt, path, encoding, **more):
 @pytest.mark.parametrize(
     ("dtype", "read_as"),
     [
-        (["float16", "p=float16"], {"T": "<f2", "p": "<f2"}),
-        (["bfloat16"], {"T": "<f4", "p": "<f4"}),
+        (["T=float16", "p=int16"], {"T": "<f2", "p": "<f8"}),  # p is beyond float16
         (["int16"], {"T": "<f4", "p": "<f8"}),
     ],
-    ids=["float16", "bfloat16", "int16"],
+    ids=["float16", "int16"],
 )
 def test_readers_get_values(tmp_path, dataset, fmt, dtype, read_as):
-    if dtype[0] == "float16":  # its largest number is 65504
-        dtype = ["T=float16", "p=bfloat16"]
-        read_as = {"T": "<f2", "p": "<f4"}
     encoding = Encoding.parse(dtype=dtype)
     store = open_store(make(dataset, fmt, tmp_path / "store", encoding).path)
     assert {name: store.spec[name].dtype for name in read_as} == read_as
@@ -113,7 +109,7 @@ def test_readers_get_values(tmp_path, dataset, fmt, dtype, read_as):
     assert set(result.allowed) == {"T", "p"}
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int16"])
+@pytest.mark.parametrize("dtype", ["float16", "int16"])
 def test_numpy_alone_reads_them(tmp_path, dtype):
     dataset = Weather(spec_of((200, 201)))
     encoding = Encoding.parse(dtype=f"T={dtype}")
@@ -122,8 +118,6 @@ def test_numpy_alone_reads_them(tmp_path, dtype):
     numbers = np.load(store.path / "shard-00001.T.npy", mmap_mode="r")
     if dtype == "float16":
         values = numbers
-    elif dtype == "bfloat16":
-        values = (numbers.astype(np.uint32) << 16).view(np.float32)
     else:
         packed = told["packed"]
         values = (numbers * packed["scale"] + packed["offset"]).astype(packed["dtype"])
@@ -154,14 +148,6 @@ def test_packed_numbers_are_bytes_in_a_tfrecord(tmp_path):
     assert store.manifest.nbytes < N_SAMPLES * values * 2 * 1.01
 
 
-def test_fewer_bits_stay_the_dtype(tmp_path, dataset, fmt):
-    encoding = Encoding.parse(keep_bits=["T=7"])
-    store = make(dataset, fmt, tmp_path / "store", encoding)
-    assert store.spec == dataset.spec
-    assert not (store[5]["T"].view("<u4") & 0xFFFF).any()
-    assert list(store.manifest.lossy) == ["T"]
-
-
 def test_runs_and_threads_give_the_same_bytes(tmp_path, fmt):
     dataset = Weather(spec_of((3, 4)))
     for name, workers in (("one", 1), ("two", 4)):
@@ -180,13 +166,8 @@ def test_runs_and_threads_give_the_same_bytes(tmp_path, fmt):
             401,
             r"sample 5: 401.0 of T\[1, 2\] is beyond the range",
         ),
-        (
-            {"dtype": "T=bfloat16", "max_error": "T=3"},
-            3000.3,
-            r"sample 5: T is off by up to 7\.\d+, --max-error allows 3",
-        ),
     ],
-    ids=["overflow", "nan", "range", "max-error"],
+    ids=["overflow", "nan", "range"],
 )
 def test_what_cannot_be_stored_names_sample_and_variable(tmp_path, options, value, said):
     dataset = Weather(spec_of((3, 4)))
@@ -200,7 +181,7 @@ def test_what_cannot_be_stored_names_sample_and_variable(tmp_path, options, valu
 def test_tensorflow_reads_them(tmp_path):
     tf = pytest.importorskip("tensorflow", reason="the other reader of TFRecords")
     dataset = Weather(spec_of((3, 4)))
-    encoding = Encoding.parse(dtype=["T=bfloat16", "p=int16"])
+    encoding = Encoding.parse(dtype=["T=float16", "p=int16"])
     store = make(dataset, tfrecord.FORMAT, tmp_path / "store", encoding)
     packed = store.manifest.spec["p"].packed
     features = {name: tf.io.FixedLenFeature([], tf.string) for name in ("T", "p")}
@@ -208,8 +189,7 @@ def test_tensorflow_reads_them(tmp_path):
         tf.data.TFRecordDataset(str(store.path / "shard-00000.tfrecord"))
     ):
         parsed = tf.io.parse_single_example(item, features)
-        temperature = tf.bitcast(tf.io.decode_raw(parsed["T"], tf.uint16), tf.bfloat16)
-        found = tf.cast(temperature, tf.float32).numpy().reshape(3, 4)
+        found = tf.io.decode_raw(parsed["T"], tf.float16).numpy().reshape(3, 4)
         np.testing.assert_array_equal(found, store[number]["T"])
         pressure = tf.cast(tf.io.decode_raw(parsed["p"], tf.int16), tf.float64)
         found = (pressure * packed.scale + packed.offset).numpy().reshape(3, 4)

@@ -115,7 +115,7 @@ def test_tensorstore_reads_equal_values(written, read_elsewhere):
 def test_xarray_unpacks_linear_packing(tmp_path):
     xarray = pytest.importorskip("xarray", reason="needs pip install 'iobench[zarr]'")
     pytest.importorskip("zarr", reason="needs pip install 'iobench[zarr]'")
-    packed = Packed("scaled", "<f4", 0.5, 200.0)
+    packed = Packed("<f4", 0.5, 200.0)
     spec = SampleSpec((Variable("t", (3,), "i2", ("x",), "K", packed=packed),))
     sample = {"t": np.array([-3, 0, 7], dtype="i2")}
     write_store(tmp_path, FORMAT, spec, [sample])

@@ -167,7 +167,7 @@ def test_stores_whose_letters_were_numbered_are_read(tmp_path, monkeypatch):
 
 
 def test_linear_packing_is_told_as_cf_does(tmp_path):
-    packed = Packed("scaled", "<f4", 0.5, 200.0)
+    packed = Packed("<f4", 0.5, 200.0)
     spec = SampleSpec((Variable("t", (3,), "i2", ("x",), "K", packed=packed),))
     write_store(tmp_path, FORMAT, spec, [random_sample(spec, 0)])
     attributes = json.loads((tmp_path / "t/zarr.json").read_text())["attributes"]

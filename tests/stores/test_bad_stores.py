@@ -184,8 +184,6 @@ def test_samples_of_a_size_nobody_has(store):
         {"packed": {"kind": "scaled"}},
         {"packed": {"kind": "eval", "dtype": "<f4", "scale": 1, "offset": 0}},
         {"packed": {"kind": "scaled", "dtype": "<f4", "scale": 1, "offset": 0}},
-        {"packed": {"kind": "bfloat16", "dtype": "<f4", "scale": 1, "offset": 0}},
-        {"dtype": "<u2", "packed": {"kind": "bfloat16", "dtype": "<f8", "scale": 1, "offset": 0}},
         {"dtype": "<i8", "packed": {"kind": "scaled", "dtype": "<f8", "scale": 1, "offset": 0}},
         {"dtype": "<i2", "packed": {"kind": "scaled", "dtype": "O", "scale": 1, "offset": 0}},
         {"dtype": "<i2", "packed": {"kind": "scaled", "dtype": "<f4", "scale": 1e999, "offset": 0}},
@@ -195,6 +193,13 @@ def test_samples_of_a_size_nobody_has(store):
 def test_variables_that_are_none(numpy_store, change):
     edit(numpy_store.path, lambda values: values["variables"][0].update(change))
     refused(numpy_store.path, match=MANIFEST_NAME)
+
+
+def test_bfloat16_of_an_earlier_version_is_refused_with_what_to_do(numpy_store):
+    packed = {"kind": "bfloat16", "dtype": "<f4", "scale": 1, "offset": 0}
+    change = {"dtype": "<u2", "packed": packed}
+    edit(numpy_store.path, lambda values: values["variables"][0].update(change))
+    refused(numpy_store.path, match="'x' is stored as bfloat16.*--dtype float16 or int16")
 
 
 @pytest.mark.parametrize("name", ["no-such-format", "../numpy", "iobench.stores:open_store"])
@@ -551,7 +556,7 @@ def survives(path):
 def target(request, tmp_path_factory):
     """A store to be damaged again and again, and what its files hold."""
     fmt = FORMATS[request.param]
-    spec = SampleSpec((*SPEC, replace(SPEC["x"], name="p", dtype="<i2", packed=Packed("scaled"))))
+    spec = SampleSpec((*SPEC, replace(SPEC["x"], name="p", dtype="<i2", packed=Packed())))
     samples = [random_sample(spec, seed) for seed in range(4)]
     path = tmp_path_factory.mktemp(request.param) / "store"
     write_store(path, fmt, spec, samples, shard_n_samples=2)

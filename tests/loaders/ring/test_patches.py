@@ -53,6 +53,7 @@ SPEC = SampleSpec(
     )
 )
 FLOATS = SampleSpec(tuple(v for v in SPEC if v.dtype == "<f4"))
+INT16 = Encoding(dtypes={"": "int16"}, ranges={v.name: (0.0, 100.0) for v in FLOATS})
 PATCH = {"y": 4, "x": 5}
 STORES = {
     "numpy": ("numpy", SPEC, {}, None),
@@ -63,8 +64,8 @@ STORES = {
     "zarr, lz4": ("zarr", SPEC, {"codec": "blosc-lz4"}, None),
     "zarr, chunks of lz4": ("zarr", SPEC, {"codec": "blosc-lz4", "inner-chunk": "y=3,x=4"}, None),
     "zarr, packed": ("zarr", SPEC, {"pack": "channels", "inner-chunk": "y=3,level=2"}, None),
-    "zarr, bfloat16": ("zarr", FLOATS, {"inner-chunk": "y=4"}, Encoding(dtypes={"": "bfloat16"})),
-    "numpy, bfloat16": ("numpy", FLOATS, {}, Encoding(dtypes={"": "bfloat16"})),
+    "zarr, int16": ("zarr", FLOATS, {"inner-chunk": "y=4"}, INT16),
+    "numpy, int16": ("numpy", FLOATS, {}, INT16),
 }
 
 

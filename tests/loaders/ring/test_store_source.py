@@ -113,7 +113,7 @@ def test_packed_numbers_are_unpacked_into_the_rows(
         sample["T"] = np.linspace(200, 300 + number, sample["T"].size, dtype="f4").reshape(shape)
         sample["q"] = np.linspace(-1, number, sample["q"].size, dtype="f4").reshape(shape)
         sample["p"] = np.nan_to_num(sample["p"])
-    encoding = Encoding(dtypes={"T": "bfloat16", "q": "int16"}, ranges={"q": (-1, 5)})
+    encoding = Encoding(dtypes={"T": "float16", "q": "int16"}, ranges={"q": (-1, 5)})
     store = make_store(spec, samples, fmt, options=options, encoding=encoding)
     assert_same(filled(StoreSource(store), [3, 1, 0]), store, [3, 1, 0])
 
