@@ -20,7 +20,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "datasets" / "support"))
 
 import anemoi_stand_in
-from anemoi.datasets import open_dataset
 
 from iobench.datasets.anemoi_store import anemoi_dataset
 from iobench.datasets.contract import make_sample
@@ -51,6 +50,8 @@ def main() -> None:
 
 def compare(path: Path, rounds: int) -> None:
     """Time both readers over one store."""
+    from anemoi.datasets import open_dataset  # in an environment of its own
+
     ours = anemoi_dataset(path)
     locator = FileLocator(cache_dir=path.parent)
     index = ours.samples(ours.files(locator), locator)

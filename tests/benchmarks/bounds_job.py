@@ -6,9 +6,9 @@ the environment, since conversions ask for them by ``bounds_job:samples``.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-import sys
 import time
 import zlib
 from pathlib import Path
@@ -98,7 +98,9 @@ def batches(
 
 
 def main() -> None:
-    options = json.loads(Path(sys.argv[1]).read_text())
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("options", type=Path, metavar="FILE", help="JSON, as bounds.py writes it")
+    options = json.loads(parser.parse_args().options.read_text())
     step_ms, burns = options.pop("step_ms"), options.pop("burns")
     epochs = options.pop("epochs")
     import torch

@@ -7,6 +7,7 @@ the calling thread for each operation, the least of many rounds, less that of to
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 import time
 from collections.abc import Callable
@@ -36,6 +37,7 @@ def waited_for(tensor: torch.Tensor) -> None:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     tensor, x = torch.ones(1000), torch.ones(4, 8)

@@ -5,6 +5,7 @@ Everything a contender needs is imported before its time begins and its memory i
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import shutil
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 from conversion_sources import Layout, read_layout
 
@@ -436,8 +437,13 @@ def status_kib(name: str) -> int:
 
 def main() -> None:
     """Run one contender, print what it took."""
-    name, source, memory_nbytes = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-    needs, _, function = CONTENDERS[name]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("name", choices=CONTENDERS, metavar="NAME", help=", ".join(CONTENDERS))
+    parser.add_argument("source", type=Path, metavar="SOURCE", help="as conversion.py writes it")
+    parser.add_argument("memory_nbytes", type=int, metavar="MEMORY", help="bytes; 0: the default")
+    arguments = parser.parse_args()
+    source, memory_nbytes = arguments.source, arguments.memory_nbytes
+    needs, _, function = CONTENDERS[arguments.name]
     for module in needs:
         __import__(module)
     if "xarray" in needs:

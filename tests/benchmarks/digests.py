@@ -10,6 +10,7 @@ shapes: ENS-10 (one sample of 23.9 MB), radiation columns as A3 has them (512 sa
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import tempfile
 from pathlib import Path
@@ -32,6 +33,7 @@ ENS10_STEP_NS = 21_120_000
 
 def main() -> None:
     """Measure and print."""
+    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
     generator = np.random.default_rng(0)
     large = [
         {"field": generator.random((1, 23_913_120 // 4), dtype="f4")} for _ in range(N_BATCHES)

@@ -7,6 +7,7 @@ stand-in for one (``--fake``), for those that can do with it.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import gc
 import importlib.util
@@ -787,8 +788,14 @@ def answer(name: str, argument: str, asked: Asked) -> dict[str, Any]:
 
 def main() -> None:
     """Answer for one row into the file that was asked for."""
-    name, argument, given = sys.argv[1:]
-    words = json.loads(given)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("row", choices=ROWS, metavar="ROW", help=", ".join(ROWS))
+    parser.add_argument("argument", metavar="ARGUMENT", help="of the row; may be empty")
+    parser.add_argument(
+        "asked", type=json.loads, metavar="ASKED", help="JSON, as gpu_day.py has it"
+    )
+    arguments = parser.parse_args()
+    name, argument, words = arguments.row, arguments.argument, arguments.asked
     asked = Asked(Path(words["data"]), words["seconds"], words["fake"])
     asked.data.mkdir(parents=True, exist_ok=True)
     found = answer(name, argument, asked)

@@ -6,6 +6,7 @@ contender needs is imported, and its files are opened, before the first order.
 
 from __future__ import annotations
 
+import argparse
 import importlib.machinery
 import json
 import os
@@ -837,8 +838,13 @@ def run(batches: Batches, compute_s: float) -> dict[str, Any]:
 
 def main() -> None:
     """Serve one contender: NAME, SET and FOLDER on the command line, orders on stdin."""
-    name, which, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
-    kind, needs, opened = CONTENDERS[name]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("name", choices=CONTENDERS, metavar="NAME", help=", ".join(CONTENDERS))
+    parser.add_argument("which", choices=SETS, metavar="SET", help=", ".join(SETS))
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where its files are written")
+    arguments = parser.parse_args()
+    which, folder = arguments.which, arguments.folder
+    kind, needs, opened = CONTENDERS[arguments.name]
     if "streaming" in needs:
         without_torchvision()
     for module in needs:
