@@ -23,7 +23,7 @@ TOP_LEVEL = {
 }  # fmt: skip
 EXTRAS = {
     "grib", "netcdf", "zarr", "convert", "parquet", "torch", "tensorflow", "jax", "dali",
-    "darshan", "climetlab", "track", "cluster", "cloud", "digest", "gpu", "all", "test",
+    "darshan", "climetlab", "track", "mlperf", "cluster", "cloud", "digest", "gpu", "all", "test",
     "test-all",
 }  # fmt: skip
 CLOCKS = {"now", "utcnow", "today", "monotonic", "perf_counter", "perf_counter_ns", "time_ns"}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from iobench.cli.documents import Json, print_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def mllog(
@@ -27,25 +30,51 @@ def mllog(
     json: Json = False,
 ) -> None:
     """Write each run as lines of MLPerf's logging (:::MLLOG): what was measured, or is told."""
+    from iobench.analysis.run import Run
+    from iobench.errors import ProfileError
+    from iobench.files.atomic import storage_errors
     from iobench.report.document import Sentence
     from iobench.report.units import count
-    from iobench.suites.mllog import parse_told, write_mllog
+    from iobench.report.written import write_whole
+    from iobench.suites.mllog import mllog_text
+    from iobench.suites.results import measured_runs
 
-    logs = write_mllog(folder, out, parse_told(tell or ()))
-    unknown = logs[0].unknown
-    told = [
-        Sentence(
-            f"MLPerf HPC requires these values, which are missing: {', '.join(unknown)}. Give them "
-            "with --tell."
-        )
-    ] * bool(unknown)
+    told = _parse(tell or ())
+    logs: dict[str, str] = {}
+    for path, result, run in measured_runs(folder):
+        opened = Run.open(run)
+        name = path.relative_to(folder).parent / f"result_{result.round}.txt"
+        logs[str(name)] = mllog_text(opened.of_rank(opened.ranks[0]), dict(result.figures), told)
+    if not logs:
+        raise ProfileError(f"{folder}: expected a suite with measured runs; it has none")
+    for log, text in logs.items():
+        with storage_errors(out / log):
+            (out / log).parent.mkdir(parents=True, exist_ok=True)
+        write_whole(out / log, text)
     print_answer(
         f"{out}: {count(len(logs))} logs",
-        *told,
         Sentence(
             "Each log ends as aborted: a suite does not train to a target quality, and MLPerf "
             "counts nothing else as success."
         ),
-        figures={"logs": [each.name for each in logs], "unknown": unknown},
+        figures={"logs": list(logs)},
         json=json,
     )
+
+
+def _parse(words: Sequence[str]) -> dict[str, Any]:
+    """Return values by key: as JSON, else as text."""
+    from json import loads
+
+    from iobench.errors import OptionError
+
+    told: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key.isidentifier():
+            raise OptionError(f"--tell {word}: expected KEY=VALUE, as submission_org=NAME")
+        try:
+            told[key] = loads(value)
+        except ValueError:
+            told[key] = value
+    return told

@@ -35,6 +35,7 @@ Check = Callable[[Path], list[str]]
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a suite of DeepCAM's stand-in, with an evaluation after each epoch and without."""
     pytest.importorskip("h5py", reason="DeepCAM's samples are HDF5 files")
+    pytest.importorskip("mlperf_logging", reason="it writes the lines")
     place = tmp_path_factory.mktemp("logged")
     tables = {
         "suite": {"name": "logged", "repeats": 1, "drop": 0},
@@ -93,7 +94,8 @@ def test_the_closed_division_asks_for_what_nobody_told(
     said = check(log_of(suite, tmp_path / "logs", TOLD | {"submission_division": "closed"}))
     asked = {found[1] for line in said if (found := re.search(r"occurrence of '(\w+)'", line))}
     assert asked == {
-        "batchnorm_group_size", "eval_accuracy", "gradient_accumulation_frequency", "opt_betas",
+        "accelerators_per_node", "number_of_nodes", "batchnorm_group_size", "eval_accuracy",
+        "gradient_accumulation_frequency", "opt_betas",
         "opt_eps", "opt_lr", "opt_name", "scheduler_lr_warmup_factor", "scheduler_lr_warmup_steps",
         "scheduler_type",
     }, said  # fmt: skip
@@ -113,13 +115,6 @@ def test_the_checker_misses_each_line_that_is_left_out(
     assert any(f"'{key}'" in line for line in said), said
 
 
-def test_a_line_is_as_mllog_writes_it(suite: Path, tmp_path: Path) -> None:
-    mllog = pytest.importorskip("mlperf_logging.mllog.mllog", reason="its lines are the model")
-    for line in log_of(suite, tmp_path / "logs", TOLD).read_text().splitlines():
-        told = json.loads(line.removeprefix(":::MLLOG "))
-        assert line == mllog._encode_log(**told)
-
-
 def test_what_is_said_is_what_was_measured(suite: Path, tmp_path: Path) -> None:
     lines = lines_of(log_of(suite, tmp_path / "logs", TOLD))
     run = Run.open(next(suite.rglob("run.json")).parent).of_rank()
@@ -131,31 +126,30 @@ def test_what_is_said_is_what_was_measured(suite: Path, tmp_path: Path) -> None:
     assert abs(took_ms - run.exposure.whole.wall_ns / 1e6) <= len(parts)
     assert [line["time_ms"] for line in lines] == sorted(line["time_ms"] for line in lines)
     for key, value in {
-        "seed": 7, "global_batch_size": 2, "cache_clear": True, "accelerators_per_node": 0,
-        "number_of_nodes": 1, "submission_benchmark": "deepcam",
+        "seed": 7, "global_batch_size": 2, "cache_clear": True, "submission_benchmark": "deepcam",
     }.items():  # fmt: skip
         assert by_key[key]["value"] == value, key
-    assert by_key["submission_org"]["metadata"] == {"source": "told"}
+    sources = {key: by_key[key]["metadata"]["source"] for key in ("submission_org", "seed")}
+    assert sources == {"submission_org": "told", "seed": "measured"}
+    assert by_key["seed"]["metadata"]["file"] == "iobench/suites/mllog.py"
     of_an_epoch = ["epoch_start", "epoch_stop", "eval_start", "eval_stop"]
     assert [line["key"] for line in parts] == of_an_epoch * 2
     n_steps = 2 * by_key["train_samples"]["value"] // by_key["global_batch_size"]["value"]
     assert by_key["tracked_stats"]["metadata"]["step"] == n_steps
     assert by_key["run_stop"]["metadata"]["status"] == "aborted"
-    assert not any("staging" in line["key"] for line in lines)
+    assert by_key["tracked_stats"]["value"]["step_s"] > 0
 
 
-def test_staging_is_told_where_it_was_measured_and_what_is_unknown_is_not(tmp_path: Path) -> None:
+def test_what_a_script_does_not_tell_is_in_no_line(tmp_path: Path) -> None:
+    pytest.importorskip("mlperf_logging", reason="it writes the lines")
     pytest.importorskip("torch", reason="a loader that records")
     loaders = pytest.importorskip("iobench.torch")
     cell = tmp_path / "suite" / "cells" / "000-mine"
     with iobench.record(cell / "round-0"):
-        with iobench.stage("stage_in"):
-            (cell / "copied").write_bytes(bytes(1000))
         assert len(list(loaders.DataLoader(list(range(8)), batch_size=2))) == 4
     write_result(cell, Result("mine", "0", {"dataset": "mine"}, 0, MEASURED, "", run="round-0"))
-    lines = lines_of(log_of(tmp_path / "suite", tmp_path / "logs", {}))
-    keys = [line["key"] for line in lines]
-    order = ["init_start", "staging_start", "staging_stop", "run_start", "epoch_start"]
+    keys = [line["key"] for line in lines_of(log_of(tmp_path / "suite", tmp_path / "logs", {}))]
+    order = ["init_start", "init_stop", "run_start", "epoch_start", "epoch_stop", "run_stop"]
     assert [key for key in keys if key in order] == order
     # Of a script nobody knows the page cache before it, nor how many batches a step takes.
     assert not {"cache_clear", "global_batch_size", "seed", "eval_start"} & {*keys}
@@ -184,14 +178,16 @@ def test_a_cache_that_was_not_cleared_is_told_and_an_unknown_one_is_not(
         assert [line["value"] for line in lines if line["key"] == "cache_clear"] == said
 
 
-def test_what_nobody_knows_is_in_no_line_and_is_named(
-    suite: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_without_the_package_a_line_says_what_installs_it(
+    suite: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = lines_of(log_of(suite, tmp_path / "logs", {}))
-    keys = {line["key"] for line in lines}
-    assert not any(key.startswith(("submission_org", "opt_", "eval_acc")) for key in keys)
-    said = " ".join(capsys.readouterr().out.split())
-    assert "which are missing: submission_org, submission_platform" in said
+    monkeypatch.setitem(sys.modules, "mlperf_logging.mllog.mllog", None)
+    assert main(["suite", "mllog", str(suite), "--out", str(tmp_path / "logs")]) == 69
+    said = capsys.readouterr().err
+    assert said == (
+        "iobench: MLPerf's logs need mlperf-logging: pip install 'iobench[mlperf]'\n"
+    )
+    assert not (tmp_path / "logs").exists()
 
 
 @pytest.mark.parametrize(
