@@ -196,7 +196,7 @@ OF_VALUES: Final = {
 SHARD_SIZE: Final = "shard-size"
 OF_PARTS: Final = {"inner-chunk": re.compile(r".+=\d+")}
 """Options of formats whose value has commas."""
-OF_FORMATS: Final = ("codec", "encoding", "inner-chunk", "pack")
+OF_FORMATS: Final = ("codec", "encoding", "inner-chunk")
 """Options of our formats, which `iobench convert` has by their names."""
 
 

@@ -77,9 +77,6 @@ class ZarrFormat:
 
     Option ``codec`` is ``none`` (default) or ``blosc-lz4``, which compresses each chunk.
 
-    Option ``pack`` is ``none`` (default) or ``channels``: variables of one role, dtype and grid
-    share an array.
-
     Option ``inner-chunk`` cuts samples into chunks, as ``inner-chunk=y=256,x=256``.
     """
 
@@ -98,8 +95,13 @@ class ZarrFormat:
 
     def open(self, path: Path, manifest: Manifest) -> Store:
         """Open a finished store; raise StoreError naming the file that does not fit."""
+        if manifest.options.get("pack", "none") != "none":
+            raise StoreError(
+                f"{path}: variables share arrays (pack=channels), which iobench does not read any "
+                "more; remove the store and convert its source again, without --pack"
+            )
         try:
-            options = ZarrOptions.parse(manifest.options)
+            options = _stored_options(manifest)
             arrays = arrays_of(manifest, options)
         except (OptionError, SampleError) as error:
             raise StoreError(
@@ -198,6 +200,11 @@ class ZarrFormat:
 FORMAT: Final = ZarrFormat()
 
 
+def _stored_options(manifest: Manifest) -> ZarrOptions:
+    """Return the options of a store; earlier versions had ``pack=none`` as well."""
+    return ZarrOptions.parse({k: v for k, v in manifest.options.items() if k != "pack"})
+
+
 class ChunkDecoder:
     """Turns the stored chunks of one sample into its arrays; views where nothing is compressed.
 
@@ -229,8 +236,8 @@ class ChunkDecoder:
         self._n_stored = [array.n_chunks * array.chunk_nbytes for array in arrays]
         self._rooms = _Rooms()
         self._whole = [
-            (array.variables[0].name, array.dtype, array.shape)
-            if codec != BLOSC_LZ4 and array.n_chunks == 1 and len(array.variables) == 1
+            (array.variable.name, array.dtype, array.shape)
+            if codec != BLOSC_LZ4 and array.n_chunks == 1
             else None
             for array in arrays
         ]
@@ -244,7 +251,8 @@ class ChunkDecoder:
         for number, data in enumerate(raw):
             whole = self._whole[number]
             if whole is None:
-                self._add(found, self.arrays[number], data)
+                array = self.arrays[number]
+                found[array.variable.name] = self._decoded(array, data)
             elif len(data) == self._n_stored[number]:
                 name, dtype, shape = whole
                 found[name] = np.frombuffer(data, dtype).reshape(shape)
@@ -261,14 +269,7 @@ class ChunkDecoder:
     def chunked_arrays(self) -> tuple[ChunkedArray, ...]:
         """Return what each extent holds; `iobench.stores.fields.ChunkedDecoder`."""
         return tuple(
-            ChunkedArray(
-                array.shape,
-                array.chunk,
-                array.dtype.str,
-                tuple((variable.name, start, stop) for variable, start, stop in array.parts())
-                if len(array.variables) > 1
-                else ((array.variables[0].name, 0, 0),),
-            )
+            ChunkedArray(array.variable.name, array.shape, array.chunk, array.dtype.str)
             for array in self.arrays
         )
 
@@ -292,11 +293,11 @@ class ChunkDecoder:
         decompress(data, 1, self.arrays[number].chunk_nbytes, out)
 
     def decode_into(self, number: int, data: memoryview, rows: Mapping[str, NDArray[Any]]) -> None:
-        """Write the variables of one array to their rows; `iobench.stores.RowDecoder`."""
+        """Write one array to its row; `iobench.stores.RowDecoder`."""
         array = self.arrays[number]
-        if self.codec == BLOSC_LZ4 and array.n_chunks == 1 and len(array.variables) == 1:
-            out = rows[array.variables[0].name].reshape(-1).view(np.uint8)
-            decompress(data, 1, array.chunk_nbytes, out)
+        row = rows[array.variable.name]
+        if self.codec == BLOSC_LZ4 and array.n_chunks == 1:
+            decompress(data, 1, array.chunk_nbytes, row.reshape(-1).view(np.uint8))
             return
         if self.codec == BLOSC_LZ4:
             chunks = self._rooms.octets(self._n_stored[number])
@@ -307,34 +308,19 @@ class ChunkDecoder:
             chunks = np.frombuffer(data, dtype=np.uint8)
         numbers = chunks.view(array.dtype).reshape(-1, *array.chunk)
         for box, chunk in zip(array.boxes(), numbers, strict=True):
-            for variable, start, stop in array.parts():
-                row = rows[variable.name]
-                if len(array.variables) > 1:
-                    row = row.reshape(stop - start, *array.shape[1:])
-                    first, last = max(start, box[0].start), min(stop, box[0].stop)
-                    if first >= last:
-                        continue
-                    here: tuple[Any, ...] = (slice(first - start, last - start), *box[1:])
-                    held = chunk[first - box[0].start :]
-                else:
-                    here, held = (*box, ...), chunk
-                target = row[here]
-                target[...] = held[tuple(slice(0, n) for n in target.shape)]
+            here: tuple[Any, ...] = (*box, ...)
+            target = row[here]
+            target[...] = chunk[tuple(slice(0, n) for n in target.shape)]
 
-    def _add(self, found: dict[str, NDArray[Any]], array: ArrayLayout, data: memoryview) -> None:
-        """Add the variables of an array that is cut, compressed, or shared by several."""
+    def _decoded(self, array: ArrayLayout, data: memoryview) -> NDArray[Any]:
+        """Return one sample of an array that is cut or compressed."""
         if self.codec == BLOSC_LZ4:
             chunks = decompress(data, array.n_chunks, array.chunk_nbytes).view(array.dtype)
         elif len(data) != array.n_chunks * array.chunk_nbytes:
             raise _wrong_size(array, data)
         else:
             chunks = np.frombuffer(data, dtype=array.dtype)
-        whole = chunks.reshape(array.shape) if array.n_chunks == 1 else _joined(array, chunks)
-        if len(array.variables) == 1:
-            found[array.variables[0].name] = whole
-            return
-        for variable, start, stop in array.parts():
-            found[variable.name] = whole[start:stop].reshape(variable.shape)
+        return chunks.reshape(array.shape) if array.n_chunks == 1 else _joined(array, chunks)
 
 
 class _Rooms(threading.local):

@@ -168,22 +168,15 @@ def to_bytes(metadata: Mapping[str, Any]) -> bytes:
 
 
 def _attributes(array: ArrayLayout) -> dict[str, Any]:
-    first = array.variables[0]
-    attributes: dict[str, Any] = {"role": first.role}
-    units = [variable.units for variable, start, stop in array.parts() for _ in range(start, stop)]
-    if len(array.variables) == 1:
-        units = [first.units]
-        if first.name != array.folder:
-            attributes["long_name"] = first.name
-        if first.channels:
-            attributes["channels"] = list(first.channels)
-    else:
-        attributes["channels"] = array.channel_names
-    if len(set(units)) == 1 and units[0]:
-        attributes["units"] = units[0]
-    elif any(units):
-        attributes["channel_units"] = units
-    return {**attributes, **_packing(first)}
+    variable = array.variable
+    attributes: dict[str, Any] = {"role": variable.role}
+    if variable.name != array.folder:
+        attributes["long_name"] = variable.name
+    if variable.channels:
+        attributes["channels"] = list(variable.channels)
+    if variable.units:
+        attributes["units"] = variable.units
+    return {**attributes, **_packing(variable)}
 
 
 def _packing(variable: Variable) -> dict[str, Any]:

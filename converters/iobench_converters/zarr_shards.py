@@ -91,7 +91,7 @@ class ChunkGatherer(Gatherer):
     """
 
     def __init__(self, arrays: Sequence[ArrayLayout]) -> None:
-        super().__init__([layout.row_dtype for layout in arrays])
+        super().__init__([np.dtype([(one.variable.name, one.dtype, one.shape)]) for one in arrays])
         self._layouts = arrays
         self._cut = [  # what is beyond the edges stays zero
             np.zeros((self.n_rows, layout.n_chunks, *layout.chunk), dtype=layout.dtype)
@@ -171,16 +171,16 @@ class ZarrWriter(ShardWriter):
             gatherer=ChunkGatherer(arrays) if are_small else None,
         )
         self._arrays = [_ArrayShard(*each) for each in zip(arrays, self.files, strict=True)]
-        self.is_by_variable = all(len(layout.variables) == 1 for layout in arrays) and (
-            not are_small or (all(one.is_plain for one in self._arrays) and codec != BLOSC_LZ4)
+        self.is_by_variable = not are_small or (
+            all(one.is_plain for one in self._arrays) and codec != BLOSC_LZ4
         )
 
     def write_sample(self, sample: Sample) -> None:
         """Write the chunks of each array."""
         if self._compressor is None:
-            self.checksums.extend(one.append(one.pieces(sample)) for one in self._arrays)
+            self.checksums.extend(one.append(one.pieces(sample[one.name])) for one in self._arrays)
             return
-        chunks = [chunk for one in self._arrays for chunk in one.chunks(sample)]
+        chunks = [chunk for one in self._arrays for chunk in one.chunks(sample[one.name])]
         stored = self._compressor.compressed(chunks)
         for one in self._arrays:
             self.checksums.append(one.append(list(islice(stored, one.layout.n_chunks))))
@@ -190,17 +190,13 @@ class ZarrWriter(ShardWriter):
         one = self._arrays[number]
         if one.is_plain and self._compressor is None:
             return one.append_plain(rows)
-        found = []
-        for row in rows:
-            sample = {one.layout.variables[0].name: row}
-            found.append(one.append(self._pieces(one, sample)))
-        return np.array(found, dtype=np.uint32)
+        return np.array([one.append(self._pieces(one, row)) for row in rows], dtype=np.uint32)
 
-    def _pieces(self, one: _ArrayShard, sample: Sample) -> Sequence[Any]:
+    def _pieces(self, one: _ArrayShard, values: NDArray[Any]) -> Sequence[Any]:
         """Return buffers that, one after the other, are the chunks of an array as stored."""
         if self._compressor is None:
-            return one.pieces(sample)
-        return list(self._compressor.compressed(list(one.chunks(sample))))
+            return one.pieces(values)
+        return list(self._compressor.compressed(list(one.chunks(values))))
 
     def write_gathered(self, gatherer: Gatherer) -> Gatherer:
         """Write the chunks of the gathered samples, or leave them to the compressor."""
@@ -262,48 +258,38 @@ class _ArrayShard:
         self.layout = layout
         self.file = file
         self._lengths = array("q")
-        self._names = [variable.name for variable in layout.variables]
+        self.name = layout.variable.name
         self._n_chunks = layout.n_chunks
         self._is_small = layout.nbytes < SMALL_NBYTES
-        self.is_plain = layout.n_chunks == 1 == len(layout.variables)
-        if self._n_chunks > 1 or len(self._names) > 1:
-            self._sample = np.empty(layout.shape, dtype=layout.dtype)
+        self.is_plain = layout.n_chunks == 1
 
-    def pieces(self, sample: Sample) -> list[Any]:
+    def pieces(self, values: NDArray[Any]) -> list[Any]:
         """Return buffers that, one after the other, are the chunks of a sample.
 
         Large ones are not copied unless they are cut; small ones cost less as one copy.
         """
         if self._n_chunks > 1:
-            return [_octets(chunk) for chunk in self.chunks(sample)]
-        if self._is_small:
-            parts = [sample[name].tobytes() for name in self._names]
-            return parts if len(parts) == 1 else [b"".join(parts)]
-        return [_octets(sample[name]) for name in self._names]
+            return [_octets(chunk) for chunk in self.chunks(values)]
+        return [values.tobytes() if self._is_small else _octets(values)]
 
-    def chunks(self, sample: Sample) -> Iterator[NDArray[Any]]:
-        """Yield the chunks of a sample, contiguous; they last until the next sample."""
-        whole = self._gathered(sample)
+    def chunks(self, values: NDArray[Any]) -> Iterator[NDArray[Any]]:
+        """Yield the chunks of a sample, contiguous."""
         if self._n_chunks == 1:
-            yield np.ascontiguousarray(whole)
+            yield np.ascontiguousarray(values)
             return
         for box in self.layout.boxes():
-            inside = whole[box]
+            inside = values[box]
             chunk = np.zeros(self.layout.chunk, dtype=self.layout.dtype)
             chunk[tuple(slice(0, n) for n in inside.shape)] = inside
             yield chunk
 
     def append(self, pieces: Sequence[Any]) -> int:
         """Write the chunks of a sample; return the checksum of them all."""
-        start = self.file.nbytes
         crc = 0
         for piece in pieces:
             crc = crc32c(piece, crc)
         self.file.write(*pieces)
-        if self._n_chunks == 1:  # in several pieces, where variables share it
-            self._lengths.append(self.file.nbytes - start)
-        else:
-            self._lengths.extend(map(len, pieces))
+        self._lengths.extend(map(len, pieces))
         return crc
 
     def append_plain(self, rows: NDArray[Any]) -> NDArray[np.uint32]:
@@ -325,14 +311,6 @@ class _ArrayShard:
         index[: lengths.size, 1] = lengths
         data = _octets(index)
         self.file.write(data, crc32c(data).to_bytes(CHECKSUM_NBYTES, "little"))
-
-    def _gathered(self, sample: Sample) -> NDArray[Any]:
-        if len(self._names) == 1:
-            return sample[self._names[0]]
-        for variable, start, stop in self.layout.parts():
-            part = self._sample[start:stop]
-            part[...] = sample[variable.name].reshape(part.shape)
-        return self._sample
 
 
 def read_shard_index(

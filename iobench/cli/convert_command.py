@@ -94,14 +94,6 @@ def convert(
             help=("zarr: chunks within a sample, e.g. y=256,x=256. [default: a whole sample]")
         ),
     ] = None,
-    pack: Annotated[
-        str | None,
-        typer.Option(
-            help=(
-                "zarr: none (one array per variable) or channels (similar variables in one array)."
-            )
-        ),
-    ] = None,
     format_option: Annotated[
         list[str] | None,
         typer.Option(help="An option of a third-party format, NAME=VALUE; repeatable."),
@@ -149,7 +141,7 @@ def convert(
     from iobench.files.urls import as_path
     from iobench.sizes import parse_nbytes
 
-    named = {"encoding": encoding, "codec": codec, "inner-chunk": inner_chunk, "pack": pack}
+    named = {"encoding": encoding, "codec": codec, "inner-chunk": inner_chunk}
     request = ConvertRequest(
         targets=tuple(sources),
         out=as_path(out),

@@ -50,7 +50,6 @@ from iobench.stores.index_file import read_meteorology as read_meteorology
 from iobench.stores.labels import ArrayLabels as ArrayLabels
 from iobench.stores.labels import StoreLabels as StoreLabels
 from iobench.stores.labels import label_store as label_store
-from iobench.stores.labels import unique_dims as unique_dims
 from iobench.stores.manifest import MANIFEST_NAME as MANIFEST_NAME
 from iobench.stores.manifest import Manifest as Manifest
 from iobench.stores.manifest import Shard as Shard

@@ -171,24 +171,18 @@ class ChunkedArray:
 
     Parameters
     ----------
+    name : str
+        Of the variable.
     shape, chunk : tuple of int
         Of the whole array, and of each chunk; those at the edge are as large.
     dtype : str
         As stored.
-    variables : tuple of (str, int, int)
-        Which variables it is: of several each with its first place along the first axis, and the
-        one after its last; each may lack that axis. One alone has the array's shape.
     """
 
+    name: str
     shape: tuple[int, ...]
     chunk: tuple[int, ...]
     dtype: str
-    variables: tuple[tuple[str, int, int], ...]
-
-    @property
-    def grid(self) -> tuple[int, ...]:
-        """Chunks along each dimension."""
-        return tuple(-(-n // c) for n, c in zip(self.shape, self.chunk, strict=True))
 
     @property
     def chunk_nbytes(self) -> int:

@@ -37,8 +37,8 @@ class ArrayLabels(NamedTuple):
     dims: tuple[str, ...]
     shape: tuple[int, ...]
     channels: Sequence[str] = ()
-    variables: Sequence[str] = ()
-    """The variables of the sample that it holds."""
+    variable: str = ""
+    """The variable of the sample that it holds."""
 
 
 @frozen
@@ -287,13 +287,9 @@ def _attributes(
     meteorology: Meteorology,
     coordinates: Mapping[str, Coordinate],
 ) -> dict[str, Any]:
-    """Return the attributes that all variables of an array have, and its coordinates."""
-    told = [meteorology.variables.get(name, {}) for name in each.variables]
-    shared = {
-        key: value
-        for key, value in (told[0] if told else {}).items()
-        if key not in POINTERS | OF_SPEC and all(other.get(key) == value for other in told)
-    }
+    """Return the attributes of an array's variable, and its coordinates."""
+    known = meteorology.variables.get(each.variable, {})
+    own = {key: value for key, value in known.items() if key not in POINTERS | OF_SPEC}
     bounds = {str(one.attributes.get("bounds", "")) for one in coordinates.values()}
     beside = [
         name
@@ -303,8 +299,7 @@ def _attributes(
         and name not in bounds
         and " " not in name
     ]
-    mappings = {str(other.get("grid_mapping", "")).partition(":")[0] for other in told}
-    mapping = mappings.pop() if len(mappings) == 1 else ""
+    mapping = str(known.get("grid_mapping", "")).partition(":")[0]
     if mapping in coordinates:
-        shared["grid_mapping"] = mapping
-    return {**shared, **({"coordinates": " ".join(sorted(beside))} if beside else {})}
+        own["grid_mapping"] = mapping
+    return {**own, **({"coordinates": " ".join(sorted(beside))} if beside else {})}

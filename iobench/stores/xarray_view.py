@@ -45,7 +45,7 @@ def store_dataset(store: Store) -> Any:
     known = read_meteorology(store.path, manifest)
     labels = label_store(
         {
-            each.name: ArrayLabels(each.dims, each.shape, each.channels, (each.name,))
+            each.name: ArrayLabels(each.dims, each.shape, each.channels, each.name)
             for each in store.spec
         },
         known,

@@ -45,7 +45,6 @@ CASES = (
     ("tfrecord", {}),
     ("tfrecord", {"encoding": "bytes"}),
     ("zarr", {}),
-    ("zarr", {"pack": "channels"}),
     ("zarr", {"codec": "blosc-lz4"}),
 )
 

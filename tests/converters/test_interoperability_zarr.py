@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from iobench.samples import Packed, SampleSpec, Variable
+from iobench.stores.labels import unique_dims
 from iobench.testing import EVERY_DTYPE, random_sample, write_store
 from iobench_converters.zarr_groups import FORMAT
 from iobench_converters.zarr_layout import ZarrOptions, plan_arrays
@@ -16,8 +17,8 @@ from iobench_converters.zarr_layout import ZarrOptions, plan_arrays
 OPTIONS = [
     {},
     {"codec": "blosc-lz4"},
-    {"pack": "channels", "inner-chunk": "y=33,x=3"},
-    {"codec": "blosc-lz4", "pack": "channels", "inner-chunk": "y=33"},
+    {"inner-chunk": "y=33,x=3"},
+    {"codec": "blosc-lz4", "inner-chunk": "y=33"},
 ]
 N_SAMPLES = 5
 GRID = ("y", "x")
@@ -48,24 +49,20 @@ np.savez(sys.argv[1], **found)
 """
 
 
-@pytest.fixture(params=OPTIONS, ids=["raw", "blosc", "packed-patches", "everything"])
+@pytest.fixture(params=OPTIONS, ids=["raw", "blosc", "patches", "everything"])
 def written(request, tmp_path, monkeypatch):
     """Return the folder of a store, and what each of its arrays should hold."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     samples = [random_sample(SPEC, seed) for seed in range(N_SAMPLES)]
     path = tmp_path / "store"
     write_store(path, FORMAT, SPEC, samples, options=request.param)
-    expected = {}
-    for array in plan_arrays(SPEC, ZarrOptions.parse(request.param)):
-        parts = [
-            np.stack([sample[v.name].reshape(stop - start, *array.shape[1:]) for sample in samples])
-            if len(array.variables) > 1
-            else np.stack([sample[v.name] for sample in samples])
-            for v, start, stop in array.parts()
-        ]
-        whole = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
-        expected[array.folder] = (whole, ("sample", *array.dims))
-    return path, expected
+    dims = unique_dims([(variable.shape, variable.dims) for variable in SPEC])
+    return path, {
+        array.folder: (np.stack([sample[name] for sample in samples]), ("sample", *own))
+        for array, name, own in zip(
+            plan_arrays(SPEC, ZarrOptions.parse(request.param)), SPEC.names, dims, strict=True
+        )
+    }
 
 
 @pytest.mark.quick_cases(1)
@@ -80,9 +77,8 @@ def test_xarray_reads_equal_values_with_named_dimensions(written):
             assert opened[name].dims == dims
             assert opened[name].dtype == values.dtype
             assert opened[name].values.tobytes() == values.tobytes(), name
-        if "winds" in opened:
-            assert opened["winds"].attrs["units"] == "m s-1"
-            assert opened["winds"].attrs["channels"] == ["u", "v"]
+        assert opened["winds"].attrs["units"] == "m s-1"
+        assert opened["winds"].attrs["channels"] == ["u", "v"]
 
 
 def test_zarr_reads_equal_values(written):

@@ -28,7 +28,6 @@ CASES = [
     (tfrecord.FORMAT, {"encoding": "bytes"}),
     (zarr_groups.FORMAT, {}),
     (zarr_groups.FORMAT, {"inner-chunk": "level=16"}),
-    (zarr_groups.FORMAT, {"pack": "channels"}),
 ]
 
 

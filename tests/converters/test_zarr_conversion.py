@@ -26,7 +26,7 @@ SPEC = SampleSpec(
     )
 )
 THREE_A_SHARD = 3 * SPEC.nbytes
-OPTIONS = {"codec": "blosc-lz4", "pack": "channels", "inner-chunk": "y=2"}
+OPTIONS = {"codec": "blosc-lz4", "inner-chunk": "y=2"}
 
 
 class EndingAt(MadeUpDataset):
@@ -61,8 +61,7 @@ def shapes(path):
 @pytest.mark.parametrize("options", [{}, OPTIONS], ids=["raw", "everything"])
 def test_a_store_converted_is_a_group_of_the_right_shape(tmp_path, options):
     store = run(tmp_path / "store", samples=[7, 0, 3, 9], options=options)
-    expected = {"inputs": [4, 2, 3, 5], "t": [4]} if options else None
-    assert shapes(store.path) == (expected or {"x": [4, 3, 5], "u": [4, 3, 5], "t": [4]})
+    assert shapes(store.path) == {"x": [4, 3, 5], "u": [4, 3, 5], "t": [4]}
     for position, number in enumerate([7, 0, 3, 9]):
         for name, values in random_sample(SPEC, number).items():
             assert store[position][name].tobytes() == values.tobytes()
@@ -95,7 +94,7 @@ def test_interrupted_and_resumed_is_the_same_and_no_group_before(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "resumed", EndingAt(7, interrupt), options=OPTIONS)
     left = content(tmp_path / "resumed")
-    assert "inputs/c.1.0.0.0" in left
+    assert "x/c.1.0.0" in left
     assert not [name for name in left if name.endswith("zarr.json")]
     with pytest.raises(StoreError, match="not a finished store"):
         open_store(tmp_path / "resumed")

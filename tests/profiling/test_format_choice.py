@@ -11,7 +11,7 @@ from iobench.profiling.format_choice import FormatChoice
 
 PIECES = st.sampled_from(
     [
-        *("codec=blosc-lz4", "pack=channels", "inner-chunk=y=256", "inner-chunk=y=8,x=8"),
+        *("codec=blosc-lz4", "inner-chunk=y=256", "inner-chunk=y=8,x=8"),
         *("dtype=float16", "dtype=t=float16,u=int16", "range=u=-5:300"),
         "shard-size=64MiB",
     ]
@@ -75,7 +75,7 @@ def test_options_are_those_of_convert() -> None:
 
     app = typer.main.get_command(make_app())
     has = {each for param in app.commands["convert"].params for each in param.opts}  # type: ignore[attr-defined]
-    words = convert_words("zarr:codec=a,encoding=b,inner-chunk=y=1,pack=c,dtype=d,"
+    words = convert_words("zarr:codec=a,encoding=b,inner-chunk=y=1,dtype=d,"
                           "range=t=0:1,shard-size=1,other=2")  # fmt: skip
     assert {word for word in words if word.startswith("--")} <= has
     assert words[-2:] == ["--format-option", "other=2"]

@@ -113,14 +113,12 @@ def _chunked(decoder: ChunkedDecoder, cuts: Mapping[str, PatchCut]) -> list[Held
     for number, array in enumerate(decoder.chunked_arrays()):
         lengths = decoder.chunk_lengths(number)
         starts = None if lengths is None else np.cumsum(lengths, axis=1) - lengths
-        for name, first, stop in array.variables:
-            span = None if len(array.variables) == 1 else (first, stop)
-            held.append(
-                HeldArray(
-                    number, cuts[name], array.shape, array.chunk, 0, span=span, lengths=lengths,
-                    starts=starts,
-                )
-            )  # fmt: skip
+        held.append(
+            HeldArray(
+                number, cuts[array.name], array.shape, array.chunk, 0, lengths=lengths,
+                starts=starts,
+            )
+        )  # fmt: skip
     return held
 
 
@@ -146,8 +144,6 @@ class HeldArray:
         Of the array that the extent holds, and of its chunks.
     start : int
         Where in the extent the first chunk begins.
-    span : (int, int), optional
-        Where along the array's first axis the variable is, if it shares it with others.
     lengths, starts : ndarray of int64, shape (samples, chunks), optional
         Of compressed chunks: their bytes, and where they begin.
     """
@@ -157,7 +153,6 @@ class HeldArray:
     shape: tuple[int, ...]
     chunk: tuple[int, ...]
     start: int
-    span: tuple[int, int] | None = None
     lengths: NDArray[np.int64] | None = None
     starts: NDArray[np.int64] | None = None
 
@@ -167,13 +162,6 @@ class HeldArray:
         return self.cut.variable.name
 
     @property
-    def sizes(self) -> tuple[int, ...]:
-        """Of a patch along the axes of the array."""
-        if self.span is None or len(self.cut.sizes) == len(self.shape):
-            return self.cut.sizes
-        return (1, *self.cut.sizes)
-
-    @property
     def itemsize(self) -> int:
         """Bytes of a number, as stored."""
         return np.dtype(self.cut.variable.dtype).itemsize
@@ -181,7 +169,7 @@ class HeldArray:
     def cost(self, piece_nbytes: int, is_here: bool) -> int:
         """Return what reading a patch costs, in bytes; of the first corner."""
         pieces = list(self.pieces([0] * (1 + max(self.cut.columns, default=0))))
-        nbytes = math.prod(self.sizes) * self.itemsize
+        nbytes = math.prod(self.cut.sizes) * self.itemsize
         if self.lengths is not None:
             chunk_nbytes = math.prod(self.chunk) * self.itemsize
             return len(pieces) * (piece_nbytes + (1 + DECODE_FACTOR) * chunk_nbytes)
@@ -192,11 +180,7 @@ class HeldArray:
 
     def pieces(self, corner: list[int]) -> Iterator[PatchPiece]:
         """Yield what a patch takes of each chunk that it touches."""
-        starts, sizes = self.cut.starts(corner), self.sizes
-        if self.span is not None:
-            if len(sizes) > len(starts):
-                starts = [0, *starts]
-            starts[0] += self.span[0]
+        starts, sizes = self.cut.starts(corner), self.cut.sizes
         if self.chunk == self.shape:
             inner = tuple(slice(at, at + n) for at, n in zip(starts, sizes, strict=True))
             yield PatchPiece(0, inner, ())
@@ -388,7 +372,7 @@ class _PatchReader:
         offsets = self._table.offset[sample].tolist()
         for held in self._held:
             file, start = files[held.extent], offsets[held.extent] + held.start
-            whole = stored[held.name][row, ...].reshape(held.sizes)
+            whole = stored[held.name][row, ...].reshape(held.cut.sizes)
             for piece in held.pieces(corner):
                 target = whole[piece.outer] if piece.outer else whole
                 if held.lengths is not None and held.starts is not None:

@@ -63,7 +63,7 @@ STORES = {
     "zarr, chunks": ("zarr", SPEC, {"inner-chunk": "y=3,x=4"}, None),
     "zarr, lz4": ("zarr", SPEC, {"codec": "blosc-lz4"}, None),
     "zarr, chunks of lz4": ("zarr", SPEC, {"codec": "blosc-lz4", "inner-chunk": "y=3,x=4"}, None),
-    "zarr, packed": ("zarr", SPEC, {"pack": "channels", "inner-chunk": "y=3,level=2"}, None),
+    "zarr, cut levels": ("zarr", SPEC, {"inner-chunk": "y=3,level=2"}, None),
     "zarr, int16": ("zarr", FLOATS, {"inner-chunk": "y=4"}, INT16),
     "numpy, int16": ("numpy", FLOATS, {}, INT16),
 }

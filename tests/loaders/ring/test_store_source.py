@@ -32,10 +32,9 @@ CONTAINERS: list[tuple[str, dict[str, str]]] = [
     ("tfrecord", {}),
     ("tfrecord", {"encoding": "bytes"}),
     ("zarr", {}),
-    ("zarr", {"pack": "channels"}),
     ("zarr", {"inner-chunk": "y=3"}),
     ("zarr", {"codec": "blosc-lz4"}),
-    ("zarr", {"codec": "blosc-lz4", "pack": "channels", "inner-chunk": "y=4"}),
+    ("zarr", {"codec": "blosc-lz4", "inner-chunk": "y=4"}),
 ]
 CASES = list(product(CONTAINERS, (LARGE, SMALL)))
 
@@ -129,7 +128,7 @@ def test_chunks_that_cut_channels_and_numbers_beside_them(
         )
     )
     for codec in ("none", "blosc-lz4"):
-        options = {"codec": codec, "pack": "channels", "inner-chunk": "y=2,channel=2"}
+        options = {"codec": codec, "inner-chunk": "y=2,channel=2"}
         store = make_store(spec, samples_of(spec, 4), "zarr", options=options)
         assert_same(filled(StoreSource(store), [3, 0, 2]), store, [3, 0, 2])
 
