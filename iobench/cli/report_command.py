@@ -54,7 +54,7 @@ def report(
         typer.Option(
             metavar="LOG",
             help=(
-                "Darshan logs or DFTracer files of the run, or folders of them; repeatable. "
+                "Darshan logs of the run, or folders of them; repeatable. "
                 "Those made by --darshan auto are found without it."
             ),
         ),

@@ -195,7 +195,6 @@ class _LogReader:
         zero_error_ns = _SKEW_NS if self._job.has_nanoseconds else _WHOLE_SECOND_NS
         return tuple(
             ProcessTrace(
-                tracer="Darshan",
                 path=self._path,
                 pid=self._name.pid if rank == 0 else -1,
                 job_id=self._job.job_id,

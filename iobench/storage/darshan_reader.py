@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 
 _PATIENCE_S: Final = 60.0
 _PATIENCE_S_PER_MB: Final = 1.0
-_NOT_INHERITED: Final = ("DARSHAN_", "DXT_", "DFTRACER_", "IOBENCH_RUN")
-_NOT_PRELOADED: Final = ("darshan", "dftracer")
+_NOT_INHERITED: Final = ("DARSHAN_", "DXT_", "IOBENCH_RUN")
 
 
 class ReaderProcess:
@@ -143,7 +142,7 @@ def child_environment() -> dict[str, str]:
         name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)
     }
     libraries = inside.pop("LD_PRELOAD", "").replace(":", " ").split()
-    if kept := [each for each in libraries if not any(word in each for word in _NOT_PRELOADED)]:
+    if kept := [each for each in libraries if "darshan" not in each]:
         inside["LD_PRELOAD"] = ":".join(kept)
     inside["PYTHONPATH"] = os.pathsep.join(each or str(Path.cwd()) for each in sys.path)
     inside["OPENBLAS_NUM_THREADS"] = inside["OMP_NUM_THREADS"] = "1"  # nothing to compute

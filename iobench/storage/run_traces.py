@@ -1,11 +1,9 @@
-"""The logs of tracers that belong to a run: found, told apart by what is in them, read."""
+"""Darshan's logs that belong to a run."""
 
 from __future__ import annotations
 
-import gzip
 import os
 import stat
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
@@ -14,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import IobenchError, MissingExtraError, MissingFileError, StorageError
-from iobench.storage.darshan_files import is_log_name, is_log_start
-from iobench.storage.dftracer import is_dftracer_name, is_dftracer_start, read_dftracer_files
+from iobench.storage.darshan_files import is_log_name
 from iobench.storage.storage_trace import StorageTrace
 
 if TYPE_CHECKING:
@@ -29,7 +26,7 @@ LOGS_FOLDER: Final = "darshan"
 def read_run_traces(
     run: Path, config: Mapping[str, Any], named: Sequence[Path] = ()
 ) -> StorageTrace | None:
-    """Return what tracers saw of a run; None where there are no logs.
+    """Return what Darshan saw of a run; None where there are no logs.
 
     Parameters
     ----------
@@ -55,8 +52,7 @@ def read_run_traces(
     for path in named:
         if not _is_there(path):
             raise MissingFileError(
-                f"{path}: no such file or folder; name a log of Darshan or DFTracer, or a folder "
-                "of them"
+                f"{path}: no such file or folder; name a log of Darshan, or a folder of them"
             )
     told = config.get("darshan")
     told = told if isinstance(told, Mapping) else {}
@@ -144,18 +140,14 @@ def _is_kept(file: PurePath, own: Sequence[PurePath], others: Sequence[PurePath]
     return depth(own) >= depth(others)
 
 
-_GZIP: Final = b"\x1f\x8b"
-_START: Final = 4096
-
-
 def read_traces(paths: Sequence[Path]) -> StorageTrace:
-    """Read what tracers left of a run: Darshan's logs, DFTracer's files, or both.
+    """Read Darshan's logs of a run.
 
     Parameters
     ----------
     paths : sequence of Path
-        Files, whatever they are called; or folders, of which files with the tracers' suffixes are
-        read, those in folders within as well.
+        Files, whatever they are called; or folders, of which files with Darshan's suffix are read,
+        those in folders within as well.
 
     Returns
     -------
@@ -164,13 +156,12 @@ def read_traces(paths: Sequence[Path]) -> StorageTrace:
         not installed.
     """
     logs: list[Path] = []
-    calls: list[Path] = []
     refused: list[str] = []
     read: set[Path] = set()
     for path in paths:
         found = _files_in(path)
         if not found:
-            refused.append(f"{path}: no log of Darshan and no file of DFTracer in this folder")
+            refused.append(f"{path}: no log of Darshan in this folder")
         for each in found:
             # A run's own logs may be named as well.
             place = Path(os.path.realpath(each))
@@ -181,60 +172,23 @@ def read_traces(paths: Sequence[Path]) -> StorageTrace:
                 if not stat.S_ISREG(each.stat().st_mode):  # a pipe would be waited for
                     refused.append(f"{each}: is no regular file; expected a log")
                     continue
-                of_dftracer = is_dftracer_start(_start(each)) or (
-                    is_dftracer_name(each.name) and not is_log_start(_start(each))
-                )
             except OSError as error:
                 refused.append(f"{each}: cannot be read: {error.strerror or error}")
                 continue
-            (calls if of_dftracer else logs).append(each)
-    trace = _joined(read_dftracer_files(calls) if calls else StorageTrace(), _darshan(logs))
-    return StorageTrace(trace.processes, (*refused, *trace.refused), trace.notes)
+            logs.append(each)
+    if not logs:
+        return StorageTrace(refused=tuple(refused))
+    # What runs the reader is loaded where there are logs to read.
+    from iobench.storage.darshan_reader import read_darshan_logs
+
+    try:
+        trace = read_darshan_logs(logs)
+    except (MissingExtraError, StorageError) as error:
+        trace = StorageTrace(refused=(f"{len(logs)} Darshan logs are not read: {error}",))
+    return replace(trace, refused=(*refused, *trace.refused))
 
 
 def _files_in(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    return sorted(
-        each
-        for each in path.rglob("*")
-        if (is_log_name(each.name) or is_dftracer_name(each.name)) and not each.is_dir()
-    )
-
-
-def _start(path: Path) -> bytes:
-    """Return how a file starts, uncompressed; empty where it is damaged."""
-    with path.open("rb") as file:
-        start = file.read(_START)
-    if not start.startswith(_GZIP):
-        return start
-    try:
-        with gzip.open(path) as packed:
-            return packed.read1(_START)
-    except (EOFError, gzip.BadGzipFile, zlib.error):
-        return b""
-
-
-def _darshan(logs: list[Path]) -> StorageTrace:
-    if not logs:
-        return StorageTrace()
-    # What runs the reader is loaded where there are logs to read.
-    from iobench.storage.darshan_reader import read_darshan_logs
-
-    try:
-        return read_darshan_logs(logs)
-    except (MissingExtraError, StorageError) as error:
-        return StorageTrace(refused=(f"{len(logs)} Darshan logs are not read: {error}",))
-
-
-def _joined(*traces: StorageTrace) -> StorageTrace:
-    return StorageTrace(
-        tuple(
-            sorted(
-                (process for trace in traces for process in trace.processes),
-                key=lambda each: (each.start_ns, each.pid, each.rank),
-            )
-        ),
-        tuple(line for trace in traces for line in trace.refused),
-        tuple(line for trace in traces for line in trace.notes),
-    )
+    return sorted(each for each in path.rglob("*") if is_log_name(each.name) and not each.is_dir())

@@ -1,8 +1,7 @@
-"""What a tracer of system calls saw of the processes of a run: files, counters, segments.
+"""What Darshan saw of the processes of a run: files, counters, segments.
 
-Darshan's logs and DFTracer's files are read into these; nothing here knows of either. Times are
-wall-clock nanoseconds as the tracer tells them: its zero may be off by tens of milliseconds, which
-`place_segments` finds and takes back. -1 is unknown wherever it stands.
+Times are wall-clock nanoseconds as Darshan tells them: its zero may be off by tens of milliseconds,
+which `place_segments` finds and takes back. -1 is unknown wherever it stands.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class ModuleState:
     Parameters
     ----------
     name : str
-        ``"POSIX"``, ``"STDIO"``, ``"DXT_POSIX"``, ``"HEATMAP"``; ``"DFTRACER"``.
+        ``"POSIX"``, ``"STDIO"``, ``"DXT_POSIX"``, ``"HEATMAP"``.
     partial : bool
         Whether the tracer ran out of room: what is there is not all.
     problem : str
@@ -90,8 +89,6 @@ class ProcessTrace:
 
     Parameters
     ----------
-    tracer : str
-        ``"Darshan"`` or ``"DFTracer"``.
     path : Path
         The log.
     pid : int
@@ -121,7 +118,6 @@ class ProcessTrace:
         Whether the process never closed it: it was killed, became another program, or is alive.
     """
 
-    tracer: str
     path: Path
     pid: int = -1
     job_id: int = -1

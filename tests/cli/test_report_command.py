@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "storage" / "support"))
+
+from made_logs import SEGMENT, MadeLog
 
 from iobench.cli import main
 from iobench.recording.kinds import Kind
@@ -44,27 +49,23 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def calls(tmp_path: Path) -> Path:
-    """What DFTracer would have written of it: one call in each stage, of 3 ms."""
-    base = {"cat": "dftracer", "type": 1, "pid": os.getpid(), "tid": os.getpid()}
-    lines: list[dict[str, Any]] = [
-        {**base, "name": "HH", "ph": 4, "args": {"hhash": "h", "name": host_name(), "value": "h"}}
-    ]
+    """Return a log of Darshan of it: one call in each stage, of 3 ms."""
+    pytest.importorskip("darshan", reason="PyDarshan reads Darshan's logs")
+    return write_log(tmp_path, os.getpid())
+
+
+def write_log(folder: Path, pid: int) -> Path:
+    log = MadeLog(
+        [f"/data/{place}.bin".encode() for place in range(len(BEGINS))],
+        start_ns=WALL_NS, host=host_name().encode(),
+    )  # fmt: skip
     for place, begin in enumerate(BEGINS):
-        names = {"hhash": "h", "name": f"/data/{place}.bin", "value": f"f{place}"}
-        lines.append({**base, "name": "FH", "ph": 4, "args": names})
-        told = {"hhash": "h", "fhash": f"f{place}", "ret": NBYTES, "count": NBYTES}
-        at = (WALL_NS + begin + 500 * US) // US
-        lines.append(
-            {**base, "cat": "POSIX", "name": "read", "ph": 1, "ts": at, "dur": 3000, "args": told}
-        )
-    for name, at in (("start", 0), ("end", BEGINS[-1] + 8 * MS)):
-        told = {"hhash": "h", "version": 20003}
-        lines.append(
-            {**base, "name": name, "ph": 1, "ts": (WALL_NS + at) // US, "dur": 0, "args": told}
-        )
-    path = tmp_path / "calls.pfw"
-    path.write_text("\n".join(json.dumps(line) for line in lines) + "\n")
-    return path
+        one = np.zeros(1, SEGMENT)
+        one["length"], one["start"] = NBYTES, (begin + 500 * US) / 1e9
+        one["end"] = one["start"] + 0.003
+        log.count(place, OPENS=1, READS=1, BYTES_READ=NBYTES)
+        log.trace(place, one)
+    return log.write(folder / f"me_python_id{pid}-{pid}_11-20-1-1_1.darshan")
 
 
 def report(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
@@ -79,7 +80,7 @@ def test_named_logs_are_laid_beside_the_stages(
     code, out, err = report(capsys, run, "--darshan", calls)
     assert code == 0, err
     text = " ".join(out.split())
-    assert "DFTracer: logs of 1 of 1 processes; 20 of 20 files seen; 20 of 20 segments" in text
+    assert "Darshan: logs of 1 of 1 processes; 20 of 20 files seen; 20 of 20 segments" in text
     assert "of the reads caused" in text
     code, out, _ = report(capsys, run, "--darshan", calls, "--json")
     storage = json.loads(out)["runs"][0]["storage"]
@@ -110,7 +111,7 @@ def test_a_picture_is_drawn_beside_the_report(
         capsys, run, "--darshan", calls, "--lanes", picture, "--between", "0:0.05"
     )
     assert (code, "Exposed I/O" in out) == (0, True)
-    assert "DFTracer" in picture.read_text()
+    assert "Darshan" in picture.read_text()
 
 
 @pytest.mark.parametrize(
@@ -133,8 +134,8 @@ def test_what_cannot_be_drawn_is_refused_before_anything_is_printed(
 def test_a_log_of_another_job_leaves_the_report_standing(
     run: Path, calls: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    calls.write_text(calls.read_text().replace(f'"pid": {os.getpid()}', '"pid": 1'))
-    code, out, err = report(capsys, run, "--darshan", calls)
+    calls.unlink()
+    code, out, err = report(capsys, run, "--darshan", write_log(calls.parent, 1))
     assert code == 0, err
     text = " ".join(out.split())
     assert "logs of 0 of 1 processes" in text

@@ -167,10 +167,7 @@ class _Joining:
             loser, self._of_process[process] = held, index
         if loser >= 0:
             who = process_label(self._profile.processes[process])
-            self._why[loser] = f"another log of {who}, which has {self._logs[loser].tracer}'s twice"
-            winner = self._logs[self._of_process[process]]
-            if winner.tracer != self._logs[loser].tracer:
-                self._why[loser] = f"{who} has a log of {winner.tracer}, which is used"
+            self._why[loser] = f"another log of {who}, which has Darshan's twice"
 
     def _weight(self, index: int, process: int) -> tuple[int, int, int]:
         log = self._logs[index]

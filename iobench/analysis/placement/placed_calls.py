@@ -51,9 +51,6 @@ def asks_for_page(segments: NDArray[Any]) -> NDArray[np.bool_]:
     return marks
 
 
-WELL_TOLD_NS: Final = 1_000_000
-"""A tracer's zero that is known to so much needs no matching: DFTracer's is, to microseconds."""
-
 
 @frozen
 class ProcessPlacement:
@@ -91,11 +88,6 @@ class ProcessPlacement:
     files: tuple[str, ...]
     segments: NDArray[Any]
     marked: bool = False
-
-    @property
-    def is_clock_known(self) -> bool:
-        """Whether its times are good: by matching, or since the tracer itself records them well."""
-        return self.matched or self.high_ns - self.low_ns <= WELL_TOLD_NS
 
     @property
     def is_page_question(self) -> NDArray[np.bool_]:

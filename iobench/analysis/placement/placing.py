@@ -94,8 +94,7 @@ def place_segments(
 def _without_log(
     profile: Profile, process: int, trace: StorageTrace, joined: JoinedLogs
 ) -> ProcessPlacement:
-    tracers = sorted({each.tracer for each in trace.processes})
-    reason = f"no {' or '.join(tracers)} log" if tracers else "no log"
+    reason = "no Darshan log" if trace.processes else "no log"
     if process in joined.same:
         reason = f"the same process as {profile.processes[joined.same[process]].name}, with its log"
     return ProcessPlacement(

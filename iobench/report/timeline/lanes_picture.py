@@ -144,7 +144,6 @@ def _storage_lane(profile: Profile, placed: ProcessPlacement, trace: StorageTrac
     if placed.trace < 0:
         nothing = np.zeros(0, dtype=np.int64)
         return LaneBars(f"  {placed.reason}", nothing, nothing, nothing.astype(str), nothing > 0)
-    tracer = trace.processes[placed.trace]
     segments = placed.segments[~placed.segments["stray"]]
     long = np.maximum(segments["end_ns"] - segments["start_ns"], 1)
     colour = np.where(
@@ -153,9 +152,9 @@ def _storage_lane(profile: Profile, placed: ProcessPlacement, trace: StorageTrac
         np.where(2 * segments["exposed_ns"] >= long, EXPOSED, HIDDEN),
     )
     start, end, streamed_colour, hatched = _streamed(profile, placed, trace)
-    name = f"  {tracer.tracer}"
+    name = "  Darshan"
     if not len(segments) and not len(start):
-        name = f"  {tracer.tracer}: {placed.reason or 'no segments'}"
+        name = f"  Darshan: {placed.reason or 'no segments'}"
     return LaneBars(
         name,
         np.concatenate((start, segments["start_ns"])),

@@ -230,7 +230,7 @@ def _write_rank(
     writer: TraceWriter,
 ) -> list[tuple[Process, int]]:
     """Write all of one training process; return its processes and their numbers."""
-    profile, trace = part.profile, part.trace
+    profile = part.profile
     several = len(profile.ranks) > 1 or len({each.rank for each in profile.processes}) > 1
     pids = []
     for who in profile.processes:
@@ -241,9 +241,8 @@ def _write_rank(
     # Not where waits overlap: what ran is shown, who was waited for nobody can tell.
     if part.is_sound:
         writer.add(flow_entries(part, placed, writer))
-    if trace is not None and part.placement is not None:
+    if part.placement is not None:
         for each in part.placement.processes:
             if each.trace >= 0 and len(each.segments):
-                tracer = trace.processes[each.trace].tracer
-                writer.add(call_entries(profile, each, tracer, placed, writer))
+                writer.add(call_entries(profile, each, placed, writer))
     return list(zip(profile.processes, pids, strict=True))

@@ -188,7 +188,6 @@ def _colours(exposed_ns: NDArray[np.int64], own_ns: NDArray[np.int64]) -> NDArra
 def call_entries(
     profile: Profile,
     one: ProcessPlacement,
-    tracer: str,
     placed: PlacedSpans,
     writer: TraceWriter,
 ) -> Iterator[str]:
@@ -198,7 +197,7 @@ def call_entries(
     start = calls["start_ns"] + moved_ns
     end = np.maximum(calls["end_ns"] + moved_ns, start)
     sub = sub_lanes(np.zeros(len(calls), dtype=np.int64), start, end)
-    name = tracer if one.matched else f"{tracer} (its clock is not known)"
+    name = "Darshan" if one.matched else "Darshan (its clock is not known)"
     names = [
         f"{name} {number}" if number else name for number in range(int(sub.max(initial=0)) + 1)
     ]

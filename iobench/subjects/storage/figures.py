@@ -70,12 +70,10 @@ class LogClock:
 
 @frozen
 class TracedStorage:
-    """What a tracer of storage saw of a run.
+    """What Darshan saw of a run.
 
     Parameters
     ----------
-    tracers : tuple of str
-        Their names.
     refused : tuple of str
         What was no log, or could not be read, a line each.
     notes : tuple of str
@@ -85,7 +83,6 @@ class TracedStorage:
     """
 
     coverage: TraceCoverage = field(metadata=INLINE)
-    tracers: tuple[str, ...] = field(metadata=HIDDEN)
     refused: tuple[str, ...]
     notes: tuple[str, ...]
     clocks: tuple[LogClock, ...]
@@ -175,7 +172,7 @@ def figures_of_placement(run: RankRun, placement: Placement | None) -> StorageFi
     known, trace = evidence_of(run, placement), run.trace
     rows, reads = byte_rows(known), find_single_reads(known)
     timed, access = reads, None
-    if not all(placed.is_clock_known for placed, _ in known.logs.values()):
+    if not all(placed.matched for placed, _ in known.logs.values()):
         timed = find_single_reads(known, timed=True)
     if reads is not None:
         access = access_figures(
@@ -204,7 +201,6 @@ def _untold(trace: StorageTrace, why: str) -> tuple[str, ...]:
 def _traced(run: RankRun, trace: StorageTrace, placement: Placement) -> TracedStorage:
     return TracedStorage(
         coverage=placement.coverage,
-        tracers=tuple(dict.fromkeys(each.tracer for each in trace.processes)),
         refused=trace.refused,
         notes=trace.notes,
         clocks=tuple(
@@ -216,7 +212,7 @@ def _traced(run: RankRun, trace: StorageTrace, placement: Placement) -> TracedSt
                 high_ns=each.high_ns,
                 matched=each.matched,
                 marked=each.marked,
-                known=each.is_clock_known,
+                known=each.matched,
                 reason=each.reason,
                 has_segments=bool(len(each.segments)),
             )

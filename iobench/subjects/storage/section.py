@@ -77,8 +77,8 @@ def _covered(traced: TracedStorage) -> Iterator[str]:
     """Yield how much of the run a tracer saw, what is missing, and what to do about it."""
     seen = traced.coverage
     yield (
-        f"{' and '.join(traced.tracers) or 'Darshan'}: logs of {units.count(seen.n_found)} of "
-        f"{units.count(seen.n_expected)} processes; {_files(seen)}; "
+        f"Darshan: logs of {units.count(seen.n_found)} of {units.count(seen.n_expected)} "
+        f"processes; {_files(seen)}; "
         f"{units.count(seen.n_placed)} of {units.count(seen.n_segments)} segments placed in stages."
     )
     if not seen.complete:

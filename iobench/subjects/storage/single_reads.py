@@ -73,7 +73,7 @@ def find_single_reads(known: ReadEvidence, *, timed: bool = False) -> SingleRead
     for index in range(len(profile.processes)):
         here = np.flatnonzero(process == index)
         part = None
-        if index in known.logs and (known.logs[index][0].is_clock_known or not timed):
+        if index in known.logs and (known.logs[index][0].matched or not timed):
             part = _of_segments(*known.logs[index], known.names, files)
         if part is not None:
             parts.append(part)

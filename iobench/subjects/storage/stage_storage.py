@@ -223,7 +223,7 @@ class _StorageTimes:
         modules = modules_of(trace)
         if not modules.segments or modules.segments_partial or modules.partial:
             return
-        if len(trace.segments) and not placed.is_clock_known:
+        if len(trace.segments) and not placed.matched:
             return
         self._known.add(placed.process)
         segments = placed.segments

@@ -27,7 +27,7 @@ DESCRIBED: Final = (*NETCDF, ".he5", ".hdf", ".zip")
 """Formats with tables of their own between the data."""
 TABLES: Final = frozenset({".zarray", ".zattrs", ".zgroup", ".zmetadata", "zarr.json"})
 """Files that are nothing else."""
-SEGMENT_MODULES: Final = ("DXT_POSIX", "DFTRACER")
+SEGMENTS: Final = "DXT_POSIX"
 
 
 @frozen
@@ -52,15 +52,15 @@ def modules_of(trace: ProcessTrace) -> TracerModules:
     """Return what a trace can tell.
 
     Darshan's logs have no module for calls that were never made, so that STDIO is known wherever
-    POSIX is. DFTracer's counters are sums of its segments.
+    POSIX is.
     """
     readable = {each.name for each in trace.modules if not each.problem}
     partial = trace.partial_modules
     return TracerModules(
-        posix=not readable.isdisjoint({"POSIX", "DFTRACER"}),
-        segments=not readable.isdisjoint(SEGMENT_MODULES),
-        partial=tuple(name for name in partial if name != "DXT_POSIX" and name != "HEATMAP"),
-        segments_partial=any(name in partial for name in SEGMENT_MODULES),
+        posix="POSIX" in readable,
+        segments=SEGMENTS in readable,
+        partial=tuple(name for name in partial if name not in (SEGMENTS, "HEATMAP")),
+        segments_partial=SEGMENTS in partial,
     )
 
 

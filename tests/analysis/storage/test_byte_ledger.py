@@ -210,14 +210,6 @@ def test_bytes_of_nested_reads_count_once():
     assert rows(run, StorageTrace())["run"].asked == 107
 
 
-def test_dftracers_segments_stand_for_counters():
-    run = raw_run(n_workers=1)
-    log = run.workers[0].log([ModuleState("DFTRACER", 2)], "DFTracer")
-    found = rows(run, StorageTrace((log,)))["run"]
-    assert (found.posix, found.segments) == (3 * BIG, 3 * BIG)
-    assert found.settled
-
-
 def test_a_process_without_spans_may_have_a_log():
     run = TracedRun()
     run.worker().read("/data/a.bin", 1, 2, 0, BIG)

@@ -366,11 +366,10 @@ def test_a_second_log_of_a_process_is_extra() -> None:
     run = visits()
     log = run.workers[0].log()
     short = replace(log, end_ns=log.start_ns + MS, path=Path("short.darshan"))
-    other = replace(short, tracer="DFTracer", path=Path("other.pfw"))
-    assert holders(run, short, other, log) == {"worker-0": str(log.path)}
-    coverage = coverage_of(run, short, other, log)
-    assert coverage.n_extra_logs == 2
-    assert "which is used" in coverage.extra[1]
+    assert holders(run, short, log) == {"worker-0": str(log.path)}
+    coverage = coverage_of(run, short, log)
+    assert coverage.n_extra_logs == 1
+    assert "which has Darshan's twice" in coverage.extra[0]
 
 
 def test_logs_of_ranks_are_joined_by_rank() -> None:

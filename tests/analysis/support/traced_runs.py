@@ -76,10 +76,8 @@ class TracedProcess:
         for name, value in counts.items():
             own[name] = own.get(name, 0) + value
 
-    def log(
-        self, modules: Sequence[ModuleState] = MODULES, tracer: str = "Darshan"
-    ) -> ProcessTrace:
-        """Return what the tracer kept."""
+    def log(self, modules: Sequence[ModuleState] = MODULES) -> ProcessTrace:
+        """Return what Darshan kept."""
         files = tuple(dict.fromkeys((*self.counters, *(read[0] for read in self.reads))))
         rows = np.full(len(self.counters), -1, COUNTER_DTYPE)
         for row, (file, counts) in zip(rows, self.counters.items(), strict=True):
@@ -92,7 +90,6 @@ class TracedProcess:
             row["offset"], row["nbytes"], row["file"] = offset, nbytes, files.index(file)
             row["thread"] = -1
         return ProcessTrace(
-            tracer=tracer,
             path=Path(f"{self.pid}.darshan"),
             pid=self.pid,
             start_ns=WALL_NS,

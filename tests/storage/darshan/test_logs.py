@@ -145,9 +145,7 @@ def test_bad_files_get_a_line_each_and_the_others_are_read(tmp_path: Path) -> No
 
 def test_a_folder_without_logs(tmp_path: Path) -> None:
     trace = read_traces([tmp_path])
-    assert trace.refused == (
-        f"{tmp_path}: no log of Darshan and no file of DFTracer in this folder",
-    )
+    assert trace.refused == (f"{tmp_path}: no log of Darshan in this folder",)
     assert trace.processes == ()
 
 

@@ -49,6 +49,7 @@ class MadeLog:
     partial: frozenset[int] = frozenset()
     start_ns: int = START_NS
     posix_version: int = 4
+    host: bytes = b"node-7"
 
     def count(self, file: int, rank: int = 0, **counters: float) -> None:
         """Add POSIX counters of a file in a rank."""
@@ -63,7 +64,7 @@ class MadeLog:
 
     def trace(self, file: int, segments: Segments, rank: int = 0, n_writes: int = 0) -> None:
         """Add segments of a file in a rank, writes first."""
-        head = struct.pack("<q64sqq", 0, b"node-7", n_writes, len(segments) - n_writes)
+        head = struct.pack("<q64sqq", 0, self.host, n_writes, len(segments) - n_writes)
         self.dxt.append(_base(file, rank) + head + segments.tobytes())
 
     def write(self, path: Path) -> Path:

@@ -29,7 +29,7 @@ def _trace(**more: Any) -> StorageTrace:
     counters["posix_reads"] = [10, 11, 12, 13]
     counters["posix_first_read_ns"] = segments["start_ns"]
     one = ProcessTrace(
-        "Darshan", Path("x.darshan"), pid=7, start_ns=START_NS, end_ns=START_NS + 5000,
+        Path("x.darshan"), pid=7, start_ns=START_NS, end_ns=START_NS + 5000,
         files=FILES, segments=segments, counters=counters, **more,
     )  # fmt: skip
     return StorageTrace((one,), refused=("y",), notes=("n",))
