@@ -352,11 +352,11 @@ def _median(values: list[float]) -> tuple[float, float | None, float | None]:
     if len(values) < LEAST_ROUNDS:
         return statistics.median(values), None, None
     values = sorted(values)
-    edge = median_edge(len(values))
+    edge = _median_edge(len(values))
     return statistics.median(values), values[edge], values[-1 - edge]
 
 
-def median_edge(n: int) -> int:
+def _median_edge(n: int) -> int:
     """Return how many of ``n`` sorted values lie outside the median's interval on either side."""
     outside, rank = 0.0, 0
     # The interval from the r-th smallest to the r-th largest misses the median with probability

@@ -185,8 +185,8 @@ def _try(
                 command = facts.command or ""
                 return try_script_changes(command, chosen, folder, screen, rounds=rounds), ""
         return [], (
-            "Nothing tried: the loader belongs to the script, so make the change there. iobench "
-            "check -- COMMAND --against -- CHANGED COMMAND then compares both, alternating."
+            "Nothing tried: the loader belongs to the script. Make the change there, record both "
+            "with iobench run, and set the runs side by side with iobench compare."
         )
     base = baseline_config(config, advice.baseline)
     possible = [change for change in every if changed_config(base, change.candidate) is not None]

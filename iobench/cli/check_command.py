@@ -1,4 +1,4 @@
-"""``iobench check``: a gate for CI, by counts, by commands in turns, or by exposed time."""
+"""``iobench check``: a gate for CI, by counts or by exposed time."""
 
 from __future__ import annotations
 
@@ -12,40 +12,17 @@ from iobench.cli.command import IobenchCommand
 from iobench.cli.documents import Json, print_answer, print_document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from iobench.subjects.check.gates import Checked, Gate
 
-    from iobench.recording.clocks import Clock
-    from iobench.subjects.check.gates import Checked, Gate, PairedGate
-
-SAID_EVERY_NS: Final = 30_000_000_000
-COMMANDS: Final = "iobench.check.commands"
 STDOUT: Final = "-"
 
 
 class CheckCommand(IobenchCommand):
-    """Takes the commands behind ``--`` as they are, and ``--markdown`` with or without a file."""
+    """Takes ``--markdown`` with or without a file."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse what comes before the first ``--``; the rest is in ``ctx.meta``."""
-        own, ctx.meta[COMMANDS] = split_commands(args)
-        return super().parse_args(ctx, with_stdout(own))
-
-
-def split_commands(args: Sequence[str]) -> tuple[list[str], tuple[list[str], ...]]:
-    """Return the words before the first ``--``, and the one or two commands after it.
-
-    The first ``--against`` that a ``--`` follows ends the first command. The second is all the
-    rest, whatever is in it.
-    """
-    words = list(args)
-    if "--" not in words:
-        return words, ()
-    first = words.index("--")
-    own, rest = words[:first], words[first + 1 :]
-    for place in range(len(rest) - 1):
-        if rest[place : place + 2] == ["--against", "--"]:
-            return own, (rest[:place], rest[place + 2 :])
-    return own, (rest,)
+        """Parse the arguments, a ``--markdown`` without a file as one of stdout."""
+        return super().parse_args(ctx, with_stdout(args))
 
 
 def with_stdout(own: Sequence[str]) -> list[str]:
@@ -62,14 +39,7 @@ def with_stdout(own: Sequence[str]) -> list[str]:
 
 def check(
     context: typer.Context,
-    run: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[RUN] [-- COMMAND... --against -- COMMAND...]",
-            help="A run directory, or, after --, a command and the one to compare it with.",
-            show_default=False,
-        ),
-    ] = None,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     counts: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Compare the run's counts with those in this file."),
@@ -98,18 +68,10 @@ def check(
     ] = False,
     margin: Annotated[
         str,
-        typer.Option(metavar="SHARE", help=("How much slower than the run or command it may be.")),
-    ] = "5%",
-    rounds: Annotated[
-        int,
-        typer.Option(help="Rounds of the two commands, 6 or more, after a warm-up round."),
-    ] = 12,
-    cpu: Annotated[
-        bool,
         typer.Option(
-            "--cpu", help=("Compare the CPU time of the two commands instead of elapsed time.")
+            metavar="SHARE", help="--against: how much more exposed time per sample it may have."
         ),
-    ] = False,
+    ] = "5%",
     markdown: Annotated[
         str | None,
         typer.Option(
@@ -120,38 +82,27 @@ def check(
 ) -> None:
     """Pass or fail a change, for CI: exit 0 passed, 3 regression, 4 cannot be told, 1 error.
 
-    By counts that no machine changes (RUN --counts: more work fails, less passes), by two commands
-    in turns (-- A --against -- B: the first may not be slower), or by exposed time (RUN
-    --max-exposed, RUN --against STORED).
-    A ends at the first --against that a -- follows; B is all the rest.
+    By counts that no machine changes (RUN --counts: more work fails, less passes), or by exposed
+    time (RUN --max-exposed, RUN --against STORED).
     """
     from iobench.errors import OptionError
     from iobench.subjects.check.gates import Checked
 
-    commands = context.meta.get(COMMANDS, ())
-    _refuse_idle(context, commands, update=update)
+    _refuse_idle(context, update=update)
     if json and markdown == STDOUT:
         raise OptionError("--json and --markdown: both go to stdout; give --markdown a file")
     if update:
-        if counts is None or run is None or commands or max_exposed or against:
+        if counts is None or max_exposed or against:
             raise OptionError(
                 "--update: writes a run's counts; expected RUN --counts FILE --update"
             )
         _keep(run, counts, json=json)
         return
-    gates: list[Gate] = []
-    if commands:
-        if run is not None or counts or max_exposed or against:
-            raise OptionError("--: runs two commands; leave out RUN and what it is compared with")
-        gates.append(_paired(commands, rounds, _share("--margin", margin), by_cpu=cpu))
-    elif run is None:
-        raise OptionError("expected RUN, or -- COMMAND... --against -- COMMAND...")
-    else:
-        gates += _of_run(run, counts, max_exposed, against, margin, any_machine=any_machine)
+    gates = _of_run(run, counts, max_exposed, against, margin, any_machine=any_machine)
     _tell(Checked(tuple(gates)), markdown, json=json)
 
 
-def _refuse_idle(context: typer.Context, commands: Sequence[Any], *, update: bool) -> None:
+def _refuse_idle(context: typer.Context, *, update: bool) -> None:
     """Refuse an option that would change nothing: whoever gives it expects otherwise."""
     from iobench.errors import OptionError
 
@@ -160,17 +111,14 @@ def _refuse_idle(context: typer.Context, commands: Sequence[Any], *, update: boo
         for name in context.params
         if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
     }
-    against = bool({"against"} & given)
-    for names, needed, is_there in (
-        (("rounds", "cpu"), "-- COMMAND... --against -- COMMAND...", bool(commands)),
-        (("margin",), "a RUN or COMMAND to be --against", against or bool(commands)),
-        (("any_machine",), "--against RUN", against),
-        (("markdown",), "something to compare, and not --update", not update),
+    for name, needed, is_there in (
+        ("margin", "--against RUN", "against" in given),
+        ("any_machine", "--against RUN", "against" in given),
+        ("markdown", "something to compare, and not --update", not update),
     ):
-        for name in names:
-            if name in given and not is_there:
-                option = name.replace("_", "-")
-                raise OptionError(f"--{option}: has no effect here; it needs {needed}")
+        if name in given and not is_there:
+            option = name.replace("_", "-")
+            raise OptionError(f"--{option}: has no effect here; it needs {needed}")
 
 
 def _of_run(
@@ -213,79 +161,6 @@ def _keep(run: Path, counts: Path, *, json: bool) -> None:
         figures={"file": str(counts), "runs": figures},
         json=json,
     )
-
-
-def _paired(
-    commands: tuple[list[str], ...], rounds: int, margin: float, *, by_cpu: bool
-) -> PairedGate:
-    from iobench.cli.interrupts import Interrupted
-    from iobench.cli.screen import TerminalScreen
-    from iobench.errors import OptionError
-    from iobench.trials.paired_commands import compare_commands
-
-    if len(commands) != 2 or not all(commands):
-        raise OptionError("expected two commands: -- COMMAND... --against -- COMMAND...")
-    screen = TerminalScreen()
-    try:
-        with screen.progress("commands run") as move:
-            told = TrialProgress(rounds, screen.note, move)
-            return compare_commands(
-                *commands, rounds=rounds, margin=margin, by_cpu=by_cpu, ran=told.ran
-            )
-    except Interrupted as interrupt:
-        interrupt.add_note(f"only {told.n_rounds} of {rounds} rounds were run, too few to decide")
-        raise
-
-
-class TrialProgress:
-    """Says before two commands take turns how often they run, then how long it takes, and how far.
-
-    Parameters
-    ----------
-    rounds : int
-        That count, after a first one that does not.
-    say : callable
-        Takes one line.
-    move : callable
-        Moves the bar of a terminal: (done, total).
-    """
-
-    def __init__(
-        self,
-        rounds: int,
-        say: Callable[[str], None],
-        move: Callable[[int, int], None],
-        clock: Clock | None = None,
-    ) -> None:
-        from iobench.recording.clocks import SYSTEM_CLOCK
-
-        self.n_rounds = 0
-        self._rounds, self._say, self._move = rounds, say, move
-        self._clock = clock or SYSTEM_CLOCK
-        self._start_ns = self._told_ns = self._clock.now_ns()
-        say(
-            f"{rounds} rounds of three runs (the command, the other, the other again), after a "
-            "warm-up round; the time needed is estimated after that round"
-        )
-
-    def ran(self, done: int, most: int) -> None:
-        """Take note of another run of a command: so many of so many are done."""
-        from iobench.report.units import duration
-
-        self._move(done, most)
-        now_ns = self._clock.now_ns()
-        per_round = most // (self._rounds + 1)
-        self.n_rounds = max(0, done // per_round - 1)
-        left_ns = (now_ns - self._start_ns) * (most - done) // done
-        if done == per_round:
-            self._told_ns = now_ns
-            self._say(
-                f"a round took {duration(now_ns - self._start_ns)}: the {self._rounds} counted "
-                f"rounds take about {duration(left_ns)}, or less if the result is clear earlier"
-            )
-        elif now_ns - self._told_ns >= SAID_EVERY_NS and done < most:
-            self._told_ns = now_ns
-            self._say(f"{self.n_rounds} of {self._rounds} rounds, about {duration(left_ns)} left")
 
 
 def _tell(found: Checked, markdown: str | None, *, json: bool) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from iobench.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 
@@ -44,12 +44,13 @@ class Ended:
 def run_limited(
     command: Sequence[str],
     log: Path,
-    limit_s: float,
+    limit_s: float | None = None,
     started: Callable[[int], None] = lambda pid: None,
+    environment: Mapping[str, str] | None = None,
 ) -> Ended:
     """Run a command to its end, or to that of its limit; what it says goes into the log.
 
-    ``started`` is told its process id.
+    ``started`` gets its process id; ``environment`` is by default that of this process.
 
     Raises
     ------
@@ -59,7 +60,12 @@ def run_limited(
     with log.open("w") as file:
         # A session of its own: what it starts ends with it, and no terminal interrupts it.
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+            env=environment,
         )
     code = None
     try:

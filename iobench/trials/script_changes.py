@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Final
 
 from iobench.errors import TrialError
 from iobench.masking import MASK
 from iobench.subjects.advice.levers import ENVIRONMENT
-from iobench.trials.command_arms import recorded_command, run_command
 from iobench.trials.configurations import changes_in_turns, time_of_sample
+from iobench.trials.limited_run import run_limited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     from iobench.sources.request import Screen
     from iobench.subjects.advice.figures import AdvisedChange, TriedChange
+
+IOBENCH_RUN: Final = (sys.executable, "-m", "iobench", "run", "--no-report")
 
 
 def can_try_script(change: AdvisedChange) -> bool:
@@ -56,7 +59,7 @@ def try_script_changes(
     if not words or any(MASK in word for word in words):
         raise TrialError(
             f"{command or 'the run'}: its command was not kept in full, expected words without "
-            f"{MASK}; run it again with iobench check -- COMMAND --against -- COMMAND"
+            f"{MASK}; make the change by hand, and set both runs side by side with iobench compare"
         )
 
     def arm(name: str, number: int | str, told: Mapping[str, object]) -> Callable[[int], float]:
@@ -64,7 +67,11 @@ def try_script_changes(
 
         def run(round: int) -> float:
             out = folder / f"{number}-{round}"
-            run_command(recorded_command(words, out), environment=environment)
+            recorded = [*IOBENCH_RUN, "--out", str(out), "--", *words]
+            log = folder / f"{number}-{round}.log"
+            ended = run_limited(recorded, log, environment=environment)
+            if ended.code:
+                raise TrialError(f"{command}: {ended.how}, expected 0")
             return time_of_sample(out, name)
 
         return run

@@ -99,7 +99,6 @@ SLOW = (
     "report RUN --darshan URL",
     "report RUN --trace URL",
     "report RUN --mlflow URL",
-    "check --rounds 1 -- false URL --against -- false URL",
     "advise URL --try 1",
     "convert maelstrom-yr URL --to numpy --tiny",
     "convert maelstrom-yr NEW --to URL --tiny",

@@ -3,45 +3,30 @@
 from __future__ import annotations
 
 import json
-import random
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from iobench.analysis.intervals import RoundRatio, round_ratio
 from iobench.analysis.run import Run
 from iobench.analysis.step_sums import StepSums
 from iobench.cli import main
-from iobench.errors import TrialError
 from iobench.profiles.reading import open_profile
-from iobench.report.json_walk import to_plain
-from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.subjects.check.exposed_share import ExposedShare, exposed_share
 from iobench.subjects.check.gates import (
     Checked,
     Doubt,
     GrowthGate,
     Outcome,
-    PairedGate,
     ShareGate,
-    can_decide,
-    rounds_to_decide,
 )
-from iobench.subjects.check.section import check_document
-from iobench.trials.paired_commands import compare_commands
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from conftest import MakeRun
 
-RATIO = st.sampled_from([0.5, 0.9, 0.97, 1.0, 1.02, 1.04, 1.06, 1.2, 2.0])
-EXTREMES = [(low, band) for low in (1e-6, 1.0, 1e6) for band in (1e-6, 1.0, 1e6)]
 PASSED, ERROR, REGRESSION, OPEN = 0, 1, 3, 4
 
 
@@ -237,168 +222,6 @@ def test_other_formats_and_datasets_are_refused(
     assert "dataset is ens" in capsys.readouterr().err
 
 
-def _paired(
-    ratio: float, low: float | None, high: float | None, band: tuple[float, float]
-) -> PairedGate:
-    paired = RoundRatio(12, ratio, low, high, *band)
-    return PairedGate(("new",), ("old",), paired, ratio, 1.0, 0.05, by_cpu=False)
-
-
-@pytest.mark.parametrize(
-    ("gate", "judged"),
-    [
-        (_paired(1.0, 0.98, 1.02, (0.98, 1.02)), (Outcome.PASSED, None)),
-        (_paired(0.5, 0.4, 0.6, (0.98, 1.02)), (Outcome.PASSED, None)),
-        (_paired(0.5, 0.4, 0.6, (0.8, 1.2)), (Outcome.PASSED, None)),
-        (_paired(0.9, 0.7, 0.95, (0.8, 1.2)), (Outcome.INCONCLUSIVE, Doubt.NOISE)),
-        (_paired(1.2, 1.1, 1.3, (0.98, 1.02)), (Outcome.REGRESSION, None)),
-        (_paired(2.0, 1.8, 2.2, (0.7, 1.4)), (Outcome.REGRESSION, None)),
-        (_paired(1.2, 1.1, 1.3, (0.8, 1.2)), (Outcome.INCONCLUSIVE, Doubt.NOISE)),
-        (_paired(1.0, 0.9, 1.0, (0.8, 1.0)), (Outcome.INCONCLUSIVE, Doubt.NOISE)),
-        (_paired(1.04, 1.01, 1.08, (0.98, 1.02)), (Outcome.INCONCLUSIVE, Doubt.STRADDLES)),
-        (_paired(2.0, None, None, (1, 1)), (Outcome.INCONCLUSIVE, Doubt.FEW_ROUNDS)),
-    ],
-)
-def test_what_is_concluded_of_two_commands(
-    gate: PairedGate, judged: tuple[Outcome, Doubt | None]
-) -> None:
-    assert gate.judged == judged
-
-
-def test_commands_take_turns_and_the_first_round_does_not_count() -> None:
-    asked: list[str] = []
-
-    class Arm:
-        def __init__(self, command: Sequence[str], *, by_cpu: bool) -> None:
-            assert by_cpu
-            self.command = command
-
-        def __call__(self, round: int) -> float:
-            asked.append(self.command[0])
-            return (100.0 if not round else 1.0) * (1.5 if self.command[0] == "new" else 1.0)
-
-    done: list[tuple[int, int]] = []
-
-    def ran(n_ran: int, most: int) -> None:
-        done.append((n_ran, most))
-
-    gate = compare_commands(["new"], ["old"], rounds=8, margin=0.1, by_cpu=True, ran=ran, arm=Arm)
-    assert gate.judged == (Outcome.REGRESSION, None)
-    assert (gate.paired.ratio, gate.paired.band_high, gate.paired.n_rounds) == (1.5, 1.0, 8)
-    assert (gate.command_s, gate.reference_s) == (1.5, 1.0)
-    assert (asked.count("new"), asked.count("old")) == (9, 18)
-    assert done == [(number, 27) for number in range(1, 28)]
-
-
-def test_commands_without_any_time_are_refused() -> None:
-    class NoTime:
-        def __init__(self, command: Sequence[str], *, by_cpu: bool) -> None:
-            pass
-
-        def __call__(self, round: int) -> float:
-            return 0.0
-
-    with pytest.raises(TrialError, match="no time that can be measured"):
-        compare_commands(["new"], ["old"], rounds=6, margin=0.1, arm=NoTime)
-
-
-def _judged_in_noise(seed: int, factor: float, spread: float) -> Outcome:
-    """Return what a gate concludes on a machine that gets slower and has long moments."""
-    chance = random.Random(seed)
-    n_runs = 0
-
-    class Noisy:
-        def __init__(self, command: Sequence[str], *, by_cpu: bool) -> None:
-            self.factor = factor if command[0] == "new" else 1.0
-
-        def __call__(self, round: int) -> float:
-            nonlocal n_runs
-            n_runs += 1
-            long_moment = 1.5 if chance.random() < 0.05 else 1.0
-            return self.factor * long_moment * (1 + n_runs / 100) * chance.lognormvariate(0, spread)
-
-    return compare_commands(["new"], ["old"], rounds=12, margin=0.05, arm=Noisy).judged[0]
-
-
-def test_equal_commands_hardly_ever_fail_and_slow_ones_never_pass() -> None:
-    for spread in (0.01, 0.05):
-        equal = [_judged_in_noise(seed, 1.0, spread) for seed in range(150)]
-        assert Outcome.REGRESSION not in equal
-        slower = [_judged_in_noise(seed, 1.3, spread) for seed in range(150)]
-        assert Outcome.PASSED not in slower
-        assert slower.count(Outcome.REGRESSION) > 135
-
-
-@given(st.lists(st.tuples(RATIO, RATIO), min_size=12, max_size=12), st.sampled_from([0.0, 0.05]))
-def test_what_is_said_to_be_settled_is(rounds: list[tuple[float, float]], margin: float) -> None:
-    for n in range(13):
-        settled = not can_decide(*_parted(rounds[:n]), rounds=12, margin=margin)
-        ends = [rounds, *([*rounds[:n], *[end] * (12 - n)] for end in EXTREMES)]
-        for end in ends if settled else []:
-            ratio = round_ratio([1.0] * 12, *_parted(end))
-            gate = PairedGate(("new",), ("old",), ratio, 1.0, 1.0, margin, by_cpu=False)
-            assert gate.judged[0] is Outcome.INCONCLUSIVE
-
-
-def _parted(rounds: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    return [one for one, _ in rounds], [other for _, other in rounds]
-
-
-def test_rounds_that_cannot_decide_are_not_run() -> None:
-    times = iter([1.0, 1.3, 1.7] * 40)
-
-    class Noisy:
-        def __init__(self, command: Sequence[str], *, by_cpu: bool) -> None:
-            pass
-
-        def __call__(self, round: int) -> float:
-            return next(times)
-
-    ran: list[tuple[int, int]] = []
-    gate = compare_commands(
-        ["new"], ["old"], rounds=12, margin=0.05, arm=Noisy, ran=lambda *each: ran.append(each)
-    )
-    assert gate.judged == (Outcome.INCONCLUSIVE, Doubt.NOISE)
-    assert 6 <= gate.paired.n_rounds < 12
-    assert ran[-1] == (3 * (gate.paired.n_rounds + 1), 39)
-    told = " ".join(TerminalRenderer().render(check_document(Checked((gate,)))).split())
-    assert (
-        f"{gate.paired.n_rounds} alternating rounds of 12; the remaining rounds could not "
-        "change the outcome"
-    ) in told
-    assert "would decide this" in told
-    assert to_plain(gate)["planned_rounds"] == 12
-
-
-@pytest.mark.parametrize("spread", [0.02, 0.05])
-def test_as_many_rounds_as_are_said_to_decide_mostly_do(spread: float) -> None:
-    chance = random.Random(1)
-
-    def noise(n: int) -> list[float]:
-        return [chance.lognormvariate(0, spread) for _ in range(n)]
-
-    decided = []
-    for _ in range(80):
-        enough = rounds_to_decide(noise(12), noise(12), margin=0.03)
-        if enough is None:  # the median happens to lie at the limit
-            continue
-        ratio = round_ratio([1.0] * enough, noise(enough), noise(enough))
-        gate = PairedGate(("new",), ("old",), ratio, 1.0, 1.0, 0.03, by_cpu=False)
-        decided.append(gate.judged[0] is not Outcome.INCONCLUSIVE)
-    assert len(decided) > 60
-    assert sum(decided) > len(decided) // 2
-    assert rounds_to_decide(noise(12), noise(12), margin=0.0) is None
-    assert rounds_to_decide([1.0, 1.1], [1.0, 1.1], margin=0.05) is None
-
-
-def test_so_few_rounds_are_refused_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["check", "--rounds", "5", "--", "no-such-program", "--against", "--", "another"]
-    assert main(words) == ERROR
-    told = capsys.readouterr().err
-    assert "--rounds 5: so few have no interval of 95 %" in told
-    assert "give 6 or more" in told
-
-
 def test_a_regression_counts_more_than_what_is_open() -> None:
     passed = ShareGate("run", _share(40), 0.05)
     regression = ShareGate("run", _share(60), 0.05)
@@ -406,3 +229,31 @@ def test_a_regression_counts_more_than_what_is_open() -> None:
     assert Checked(()).judged == Outcome.PASSED
     assert Checked((is_open, passed)).judged == Outcome.INCONCLUSIVE
     assert Checked((is_open, regression)).judged == Outcome.REGRESSION
+
+
+def test_a_summary_goes_to_stdout_or_is_added_to_a_file(
+    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = str(make_run())
+    words = [run, "--against", run]
+    assert main(["check", *words, "--markdown"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("## ✅ iobench check: passed\n\n✅ **passed: exposed time of ")
+    summary = tmp_path / "summary.md"
+    summary.write_text("of another step\n")
+    assert main(["check", *words, "--markdown", str(summary)]) == 0
+    assert "passed: exposed time of " in capsys.readouterr().out
+    assert summary.read_text().rstrip() == f"of another step\n{told.rstrip()}"
+    assert main(["check", *words, "--markdown", str(tmp_path)]) == 1
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_json_has_all_figures(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(make_run())
+    assert main(["check", run, "--against", run, "--max-exposed", "50%", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["outcome"] == "passed"
+    share, growth = told["gates"]
+    both = {"gate", "outcome", "doubt", "run"}
+    assert share.keys() >= {*both, "limit_fraction"}
+    assert growth.keys() >= {*both, "margin_fraction", "growth_fraction", "low_fraction"}

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import field
 from enum import Enum, IntEnum
-from math import ceil, inf, log, log1p
-from statistics import median, stdev
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from iobench.analysis.intervals import LEAST_ROUNDS, difference, median_edge
+from iobench.analysis.intervals import difference
 from iobench.frozen import frozen
 from iobench.json_keys import INLINE, figure, key
 
 if TYPE_CHECKING:
-    from iobench.analysis.intervals import RoundRatio
     from iobench.subjects.check.counts import CountsComparison
     from iobench.subjects.check.exposed_share import ExposedShare
 
-MOST_ROUNDS: Final = 1000
-OF_MEDIAN: Final = 4.1
-"""Half an interval of a median of normal values (1.96 of its standard errors), and 1.3 of them by
-which the median itself may be off, so that four of five are decided; over the root of the number.
-"""
 OF_MACHINE: Final = ("cpu_model", "cpus", "system")
 
 
@@ -43,8 +35,6 @@ class Outcome(IntEnum):
 class Doubt(Enum):
     """Why a gate concludes nothing."""
 
-    FEW_ROUNDS = "few rounds"
-    NOISE = "noise"
     STRADDLES = "straddles"
     SHORT = "short"
     LOST = "lost"
@@ -67,7 +57,7 @@ class Gate(ABC):
 
     @figure
     def gate(self) -> str:
-        """What is held: ``"counts"``, ``"commands"``, ``"exposed"`` or ``"growth"``."""
+        """What is held: ``"counts"``, ``"exposed"`` or ``"growth"``."""
         return self.kind
 
     @figure
@@ -121,61 +111,6 @@ class CountsGate(Gate):
         if self.comparison.unknown:
             return Outcome.INCONCLUSIVE, Doubt.UNKNOWN
         return Outcome.PASSED, None
-
-
-@frozen
-class PairedGate(Gate):
-    """Two commands in turns, and one of them beside itself.
-
-    Parameters
-    ----------
-    paired : RoundRatio
-        The time of ``command`` over that of ``reference``.
-    command_s, reference_s : float
-        Medians.
-    margin : float
-        By how much it may be slower: 0.05 is 5 %.
-    by_cpu : bool
-        Whether CPU time was compared, and not that of the wall.
-    planned : int
-        Rounds that were asked for. More than ``paired`` has: the rest could not decide any more,
-        whatever they had measured, and was not run.
-    enough : int or None
-        With as many rounds the machine's noise so far would let the gate decide, about; None where
-        no number that can be waited for would.
-    """
-
-    kind = "commands"
-    command: tuple[str, ...]
-    reference: tuple[str, ...]
-    paired: RoundRatio = field(metadata=INLINE)
-    command_s: float
-    reference_s: float
-    margin: float = field(metadata=key("margin_fraction"))
-    by_cpu: bool
-    planned: int = field(default=0, metadata=key("planned_rounds"))
-    enough: int | None = field(default=None, metadata=key("rounds_to_decide"))
-
-    @figure.named("noise_fraction")
-    def noise(self) -> float | None:
-        """How far from 1 the interval of A/A reaches; None of too few rounds for one."""
-        low, high = self.paired.band_low, self.paired.band_high
-        return None if low is None or high is None else max(high, 1 / low) - 1
-
-    @property
-    def judged(self) -> Judged:
-        """Slower than margin and noise fails, faster passes; what noise hides stays open."""
-        paired, most, noise = self.paired, 1 + self.margin, self.noise
-        if paired.low is None or paired.high is None or noise is None:
-            return Outcome.INCONCLUSIVE, Doubt.FEW_ROUNDS
-        doubt = Doubt.NOISE if noise > self.margin else Doubt.STRADDLES
-        if paired.n_rounds < self.planned:
-            return Outcome.INCONCLUSIVE, doubt
-        if paired.slower and paired.low > most:
-            return Outcome.REGRESSION, None
-        if paired.faster or (noise <= self.margin and paired.high <= most):
-            return Outcome.PASSED, None
-        return Outcome.INCONCLUSIVE, doubt
 
 
 @frozen
@@ -292,68 +227,6 @@ class GrowthGate(Gate):
             for each in (self.found, self.stored)
         )
         return self.found.unknown_ns / (found or 1) / (self.stored.wall_ns / (stored or 1))
-
-
-def can_decide(
-    ratios: Sequence[float], again: Sequence[float], *, rounds: int, margin: float
-) -> bool:
-    """Return whether the rounds that are left can still let a `PairedGate` pass or fail.
-
-    Exact: each of them is taken as what would help most. Its intervals go from one order statistic
-    of all rounds to another, and each of these has bounds once some rounds are known.
-
-    Parameters
-    ----------
-    ratios, again : sequence of float
-        Of the command, and of the reference beside itself, over the reference, of the rounds so
-        far.
-    rounds : int
-        How many there will be in all.
-    """
-    most, edge = 1 + margin, median_edge(rounds)
-    low, high = _highest_low(ratios, edge), _lowest_high(ratios, edge)
-    band_low, band_high = _highest_low(again, edge), _lowest_high(again, edge)
-    fails = low > max(1.0, band_high) and low > most
-    faster = high < min(1.0, band_low)
-    quiet = band_high <= most and band_low >= 1 / most and high <= most
-    return fails or faster or quiet
-
-
-def rounds_to_decide(
-    ratios: Sequence[float], again: Sequence[float], *, margin: float
-) -> int | None:
-    """Return about how many rounds a `PairedGate` would need in the noise of those so far.
-
-    Intervals have to end short of the margin for the reference beside itself, and of the limit for
-    the command, in normal noise (`OF_MEDIAN`).
-
-    Returns
-    -------
-    int or None
-        None from `MOST_ROUNDS` on, and where fewer than `LEAST_ROUNDS` tell nothing of noise.
-    """
-    if len(ratios) < LEAST_ROUNDS:
-        return None
-    logs, logs_again = ([log(each) for each in values] for values in (ratios, again))
-    limit = log1p(margin)
-    needed = max(
-        (OF_MEDIAN * stdev(logs_again) / limit) ** 2 if limit else inf,
-        (OF_MEDIAN * stdev(logs) / distance) ** 2
-        if (distance := abs(limit - median(logs)))
-        else inf,
-        LEAST_ROUNDS,
-    )
-    return ceil(needed) if needed < MOST_ROUNDS else None
-
-
-def _highest_low(values: Sequence[float], edge: int) -> float:
-    """Return where an interval can start at most, whatever values are still to come."""
-    return sorted(values)[edge] if len(values) > edge else inf
-
-
-def _lowest_high(values: Sequence[float], edge: int) -> float:
-    """Return where an interval can end at least, whatever values are still to come."""
-    return sorted(values)[-1 - edge] if len(values) > edge else 0.0
 
 
 def unlike_machines(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, ...]:

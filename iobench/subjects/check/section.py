@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
@@ -18,7 +17,6 @@ from iobench.subjects.check.gates import (
     Gate,
     GrowthGate,
     Outcome,
-    PairedGate,
     ShareGate,
 )
 
@@ -35,10 +33,7 @@ NAMES: Final = {
     "peak_nbytes": "peak memory",
 }
 DOUBTS: Final = {
-    Doubt.FEW_ROUNDS: "fewer than 6 rounds give no interval; run more with --rounds",
-    Doubt.NOISE: "the machine's noise is larger than the margin; a quieter machine, --cpu, or a "
-    "larger --margin would help",
-    Doubt.STRADDLES: "the interval contains the limit; measure longer, or run more rounds",
+    Doubt.STRADDLES: "the interval contains the limit; measure longer",
     Doubt.SHORT: (
         "there is no interval for fewer than 48 steady-state steps, nor for too few complete "
         "epochs after the first (four are enough, or two with 48 steps together); run more "
@@ -81,15 +76,6 @@ def _title(gate: Gate) -> str:
     match gate:
         case CountsGate():
             return f"counts of {_run(gate.run)}"
-        case PairedGate():
-            what = "CPU time" if gate.by_cpu else "time"
-            n_rounds = f"{gate.paired.n_rounds} alternating rounds"
-            if gate.paired.n_rounds < gate.planned:
-                n_rounds += (
-                    f" of {gate.planned}; the remaining rounds could not change the outcome "
-                    "and were not run"
-                )
-            return f"{what} of two commands, {n_rounds}"
         case ShareGate():
             return (
                 f"exposed share of {_run(gate.run)}{_kept('of it', gate.found)}, at most "
@@ -110,8 +96,6 @@ def _lines(gate: Gate) -> Iterator[str]:
     match gate:
         case CountsGate():
             yield from _difference_lines(gate)
-        case PairedGate():
-            yield from _paired_lines(gate)
         case ShareGate():
             yield from _share_lines("exposed", gate.found)
         case GrowthGate():
@@ -198,40 +182,13 @@ def _name(name: str) -> str:
     return NAMES.get(name, name)
 
 
-def _paired_lines(gate: PairedGate) -> Iterator[str]:
-    paired = gate.paired
-    interval = "without an interval"
-    if paired.low is not None:
-        interval = f"{units.ratio(paired.low)} to {units.ratio(paired.high)}"
-        band = f"{units.ratio(paired.band_low)} to {units.ratio(paired.band_high)}"
-        yield f"A/A: the reference run again takes {band} times as long"
-    yield f"ratio {units.ratio(paired.ratio)} ({interval}), at most {units.ratio(1 + gate.margin)}"
-    for what, median_s, words in (
-        ("command", gate.command_s, gate.command),
-        ("reference", gate.reference_s, gate.reference),
-    ):
-        yield f"{what}: {units.duration(units.nanoseconds(median_s))}, {shlex.join(words)}"
-    if gate.judged[0] is Outcome.INCONCLUSIVE:
-        yield (
-            "with this much noise, not even 1,000 rounds would decide this"
-            if gate.enough is None
-            else (
-                f"with this much noise, about {units.count(gate.enough)} rounds would decide "
-                f"this: --rounds {gate.enough}"
-            )
-        )
-
-
 def _growth_lines(gate: GrowthGate) -> Iterator[str]:
     yield from _share_lines("exposed", gate.found)
     yield from _share_lines("stored run", gate.stored)
     if gate.growth is not None:
         grown, low, high = (units.signed_fraction(each) for each in gate.growth)
         yield f"exposed time per sample: {grown} ({low} to {high}) of the stored time per sample"
-    yield (
-        "no interval includes what differs from one run to the next; two commands in "
-        "alternation show more"
-    )
+    yield "no interval includes what differs from one run to the next"
 
 
 def _share_lines(what: str, found: ExposedShare) -> Iterator[str]:

@@ -264,8 +264,7 @@ def _basis(pair: PairComparison, a: str, b: str) -> Sentence:
         what = (
             "These runs were made one after the other. An interval covers what varies within a "
             "run, not what differs between runs, days or machines, which is often more than a "
-            "change gains. To compare fairly, let them take turns: iobench profile --format a,b, "
-            "or iobench check -- COMMAND --against -- COMMAND."
+            "change gains. To compare fairly, let them take turns: iobench profile --format a,b."
         )
     if short := [name for name, n in ((a, n_a), (b, n_b)) if n == 1]:
         are = "are" if len(short) > 1 else "is"

@@ -1,0 +1,61 @@
+"""A command with a log: how it ended, and nothing left of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from iobench.trials.limited_run import run_limited
+
+
+def test_how_a_command_ended_is_said_with_what_it_wrote_last(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    code = "import sys; print('first'); sys.stdout.flush(); sys.exit('disk is full')"
+    assert run_limited([sys.executable, "-S", "-c", code], log).how == "ended with 1: disk is full"
+    assert run_limited(["sh", "-c", "kill -9 $$"], log).how == "killed by SIGKILL"
+    assert run_limited(["sleep", "60"], log, 0.05).how == "took longer than its limit"
+    named = run_limited(["sh", "-c", "echo $NAME"], log, environment={"NAME": "given"})
+    assert (named.code, named.lines) == (0, ("given",))
+
+
+def test_what_it_leaves_behind_is_ended(tmp_path: Path) -> None:
+    left = tmp_path / "pid"
+    run_limited(["sh", "-c", f"sleep 60 & echo $! > {left}"], tmp_path / "log")
+    assert _is_gone(int(left.read_text()))
+
+
+@pytest.mark.timeout(30)
+def test_an_interrupt_ends_the_whole_group(tmp_path: Path) -> None:
+    left = tmp_path / "pid"
+    started = tmp_path / "started"
+    os.mkfifo(started)
+
+    def interrupt_when_started() -> None:
+        started.read_text()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    teller = threading.Thread(target=interrupt_when_started)
+    teller.start()
+    command = f"sleep 60 & echo $! > {left}; echo > {started}; wait"
+    with pytest.raises(KeyboardInterrupt):
+        run_limited(["sh", "-c", command], tmp_path / "log")
+    teller.join()
+    assert _is_gone(int(left.read_text()))
+
+
+def _is_gone(pid: int) -> bool:
+    """Return whether a process has ended; who inherits it may not have noticed yet."""
+    for _ in range(2000):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state in "ZX":
+            return True
+        threading.Event().wait(0.005)
+    return False
