@@ -125,7 +125,7 @@ PUBLIC_TO_PLUGINS = {
 HEAVY = {
     "torch", "tensorflow", "xarray", "zarr", "dask", "pandas", "h5py", "netCDF4", "eccodes",
     "gribapi", "cfgrib", "h5netcdf", "isal", "deflate", "climetlab", "numcodecs", "darshan",
-    "matplotlib", "mlflow", "wandb", "pyarrow", "pynvml", "amdsmi", "jinja2", "IPython",
+    "mlflow", "wandb", "pyarrow", "pynvml", "amdsmi", "jinja2", "IPython",
 }  # fmt: skip
 FRAMEWORK_ROOMS = {"tensorflow", "torch"}
 """Rooms loaded only when their framework is asked for, which may import it at the top."""
@@ -333,8 +333,8 @@ def test_every_library_is_a_dependency_or_in_an_extra() -> None:
         name = found.name.split(".")[0]
         known = base if found.room in {"cli", "profiling", "report"} else base | extras
         if found.room == "report":
-            # A picture, a page, a table of spans: each is asked for, and says what it needs.
-            known = known | {"matplotlib", "jinja2", "pyarrow"}
+            # A page, a table of spans: each is asked for, and says what it needs.
+            known = known | {"jinja2", "pyarrow"}
         if found.room == "testing":
             known = known | {"pytest"}  # the shipped suites are run by it
         assert called.get(name, name).lower() in known, f"{found}: pyproject.toml does not list it"

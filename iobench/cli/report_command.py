@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iobench.report.document import Document
-
-SHORTEST_S: Final = 1e-9
-LONGEST_S: Final = 1e9
-"""What fits a clock that counts nanoseconds."""
 
 
 def _print_keys(asked: bool) -> None:
@@ -58,16 +54,6 @@ def report(
                 "Those made by --darshan auto are found without it."
             ),
         ),
-    ] = None,
-    lanes: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Draw stages and storage on one axis: .svg, .pdf or .png."
-        ),
-    ] = None,
-    between: Annotated[
-        str | None,
-        typer.Option(metavar="A:B", help="With --lanes: only these seconds of the run."),
     ] = None,
     trace: Annotated[
         Path | None,
@@ -116,18 +102,14 @@ def report(
 ) -> None:
     """Print what a run measured; works for runs that were killed, too."""
     from iobench.analysis.run import open_runs
-    from iobench.errors import OptionError
     from iobench.profiles.folders import holds_several
     from iobench.report.report_document import report_document
 
-    stretch = None if between is None else _stretch(between)
-    if stretch is not None and lanes is None:
-        raise OptionError("--between: needs --lanes; give both")
-    _check_files(html=html, lanes=lanes, trace=trace, torch_trace=torch_trace, parquet=parquet)
+    _check_files(html=html, trace=trace, torch_trace=torch_trace, parquet=parquet)
     _check_servers(mlflow, wandb)
     told_as = shown_as(json=json, markdown=markdown, renderer=renderer)
     if holds_several(run) and not any(
-        (html, darshan, lanes, trace, parquet, mlflow, wandb, markdown, renderer)
+        (html, darshan, trace, parquet, mlflow, wandb, markdown, renderer)
     ):
         _list_runs(run, json=json)
         return
@@ -139,13 +121,6 @@ def report(
         _print_screen(document, run, darshan or ())
     if html is not None:
         write_document(document, html)
-    if lanes is not None:
-        from iobench.report.timeline.lanes_picture import draw_lanes
-
-        if len(runs) > 1:
-            names = ", ".join(sorted(str(each.path) for each in runs))
-            raise OptionError(f"--lanes: there are several runs; expected one of {names}")
-        draw_lanes(runs[0], lanes, between_s=stretch)
     if trace is not None:
         from iobench.report.timeline.trace_file import write_trace
 
@@ -169,7 +144,6 @@ def report(
 def _check_files(
     *,
     html: Path | None,
-    lanes: Path | None,
     trace: Path | None,
     torch_trace: list[Path] | None,
     parquet: Path | None,
@@ -177,10 +151,6 @@ def _check_files(
     """Refuse what could not be written before anything is read."""
     from iobench.errors import OptionError
 
-    if lanes is not None:
-        from iobench.report.timeline.lanes_picture import check_picture_name
-
-        check_picture_name(lanes)
     if trace is not None:
         from iobench.report.timeline.trace_file import check_trace_name
 
@@ -222,19 +192,6 @@ def _list_runs(folder: Path, *, json: bool) -> None:
     from iobench.report.listed_runs import listed_document
 
     print_document(listed_document(folder, find_runs(folder)), "json" if json else "")
-
-
-def _stretch(text: str) -> tuple[float, float]:
-    """Return the seconds that ``A:B`` names."""
-    from iobench.errors import OptionError
-
-    try:
-        low, high = map(float, text.split(":"))
-    except ValueError:
-        low, high = 0.0, 0.0
-    if not (0 <= low < high <= LONGEST_S and high - low >= SHORTEST_S):
-        raise OptionError(f"--between {text}: expected seconds as FROM:TO, such as 1.5:2")
-    return low, high
 
 
 def print_report(run: Path, *, json: bool, full: bool, file: TextIO | None = None) -> None:

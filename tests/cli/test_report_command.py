@@ -102,35 +102,6 @@ def test_logs_in_the_run_directory_need_no_name(
     assert "20 of 20 segments" in " ".join(out.split())
 
 
-def test_a_picture_is_drawn_beside_the_report(
-    run: Path, calls: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("matplotlib", reason="draws: pip install 'iobench[darshan]'")
-    picture = tmp_path / "lanes.svg"
-    code, out, _ = report(
-        capsys, run, "--darshan", calls, "--lanes", picture, "--between", "0:0.05"
-    )
-    assert (code, "Exposed I/O" in out) == (0, True)
-    assert "Darshan" in picture.read_text()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--lanes", "lanes.html"], "lanes.html: expected a name that ends in .svg"),
-        (["--between", "1:2"], "--between: needs --lanes; give both"),
-        (["--lanes", "a.svg", "--between", "2:1"], "--between 2:1: expected seconds as FROM:TO"),
-    ],
-)
-def test_what_cannot_be_drawn_is_refused_before_anything_is_printed(
-    run: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, err = report(capsys, run, *arguments)
-    assert (code, out) == (1, "")
-    assert words in err
-    assert len(err.splitlines()) == 1
-
-
 def test_a_log_of_another_job_leaves_the_report_standing(
     run: Path, calls: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

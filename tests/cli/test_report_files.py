@@ -145,7 +145,6 @@ def test_of_a_job_too_large_only_some_ranks_are_kept(
     [
         ("--html", "jinja2", "jinja2>=3.1"),
         ("--parquet", "pyarrow.parquet", "iobench[parquet]"),
-        ("--lanes", "matplotlib.figure", "iobench[darshan]"),
     ],
 )
 def test_without_a_library_nothing_is_read_or_printed(

@@ -151,7 +151,7 @@ def test_a_profile_shows_itself_without_any_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_run(tmp_path / "run")
-    for library in ("jinja2", "IPython", "matplotlib"):
+    for library in ("jinja2", "IPython"):
         monkeypatch.setitem(sys.modules, library, None)
     html = open_profile(tmp_path / "run")._repr_html_()
     found = Fragment(html)

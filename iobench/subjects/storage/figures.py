@@ -153,7 +153,7 @@ class StorageFigures:
 
 
 UNCOUNTED: Final = "the run counted no bytes to compare them with"
-TOO_MANY: Final = "not evaluated for jobs with so many training processes; --lanes draws the first"
+TOO_MANY: Final = "not evaluated for jobs with so many training processes"
 
 
 def storage_of(run: RankRun) -> StorageFigures | None:
