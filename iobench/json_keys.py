@@ -1,8 +1,7 @@
 """What JSON calls the figures of a dataclass, said beside the figures themselves.
 
 Nothing has to be said of most: a field has its own name, whole nanoseconds of ``wait_ns`` are
-``wait_s`` in seconds, and what is unknown is null. `iobench.report.json_walk` makes the document,
-and the page that explains its keys, from the fields and their docstrings.
+``wait_s`` in seconds, and what is unknown is null. `iobench.report.json_walk` makes the document.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from pathlib import Path
 import typer
 
 from iobench.cli.app import make_app
-from iobench.report.key_page import key_page
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("iobench", "plugins", "converters")
@@ -149,11 +148,6 @@ def test_sentences_that_users_read_use_the_words_of_the_field() -> None:
         places.append((str(page), " ".join(prose.split())))
     wrong = [f"{place}: {each}" for place, text in places for each in _not_said(text)]
     assert wrong == []
-
-
-def test_the_page_of_json_keys_uses_the_words_of_the_field() -> None:
-    prose = re.sub(r"``[^`]*``|(?m:^ *[\w\[\], .*]+:)", "", key_page())
-    assert _not_said(" ".join(prose.split())) == []
 
 
 def test_the_words_of_the_field_are_held_to_real_sentences() -> None:

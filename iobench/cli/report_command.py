@@ -28,14 +28,6 @@ if TYPE_CHECKING:
     from iobench.report.document import Document
 
 
-def _print_keys(asked: bool) -> None:
-    if asked:
-        from iobench.report.key_page import key_page
-
-        typer.echo(key_page())
-        raise typer.Exit
-
-
 def report(
     run: Annotated[
         Path, typer.Argument(metavar="RUN", help="A run directory; a folder of them is listed.")
@@ -70,15 +62,6 @@ def report(
         Path | None,
         typer.Option(metavar="FILE", help="Write its spans as a table, one row per span."),
     ] = None,
-    keys: Annotated[
-        bool,
-        typer.Option(
-            "--keys",
-            callback=_print_keys,
-            is_eager=True,
-            help="Explain the keys of --json and exit.",
-        ),
-    ] = False,
     mlflow: Annotated[
         str | None,
         typer.Option(

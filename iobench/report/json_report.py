@@ -76,7 +76,6 @@ def to_json(runs: Iterable[Run]) -> dict[str, Any]:
     """Return ``{"runs": [...], "job": ...}`` for ``json.dumps(allow_nan=False)``.
 
     There is one for each run, of a job of several training processes one for each rank.
-    ``iobench report --keys`` explains the keys.
 
     Raises
     ------

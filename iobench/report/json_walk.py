@@ -82,7 +82,7 @@ def _of_dataclass(value: object) -> Any:
     found: dict[str, Any] = {}
     kind = type(value)
     if kind not in KNOWN:
-        KNOWN[kind] = figures_of(kind)
+        KNOWN[kind] = _figures_of(kind)
     for each in KNOWN[kind]:
         told = getattr(value, each.name)
         if each.inside:
@@ -107,7 +107,7 @@ def _divided(value: Any, divisor: int) -> Any:
     return None if value is None else value / divisor
 
 
-def figures_of(kind: type) -> tuple[ShownFigure, ...]:
+def _figures_of(kind: type) -> tuple[ShownFigure, ...]:
     """Return what JSON has of a dataclass: its fields, then its properties that are figures."""
     told: list[tuple[str, Mapping[str, Any]]] = [
         (each.name, each.metadata) for each in dataclasses.fields(kind)

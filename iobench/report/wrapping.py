@@ -35,7 +35,7 @@ def plain(text: str) -> str:
     return UNSHOWN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
-def wrapped(text: str, width: int, *, indent: int = 0, hanging: int = 0) -> list[str]:
+def wrapped(text: str, width: int, *, indent: int = 0) -> list[str]:
     """Return lines of at most ``width``, broken between words and never inside a quantity.
 
     Parameters
@@ -44,15 +44,13 @@ def wrapped(text: str, width: int, *, indent: int = 0, hanging: int = 0) -> list
         Characters; a word that is longer stands on a line of its own.
     indent : int
         Spaces before each line.
-    hanging : int
-        Spaces more before all lines but the first.
     """
     kept = QUANTITY.sub(GLUE, plain(text))
     lines = textwrap.wrap(
         kept,
         width,
         initial_indent=" " * indent,
-        subsequent_indent=" " * (indent + hanging),
+        subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,
     )
