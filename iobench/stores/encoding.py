@@ -204,8 +204,8 @@ class Encoder:
 
     Attributes
     ----------
-    spec, stored_spec : SampleSpec
-        What goes in and what comes out.
+    spec : SampleSpec
+        What goes in; `Encoding.stored_spec` is what comes out.
     names : tuple of str
         The variables that are encoded, in the order of the spec.
     """
@@ -214,9 +214,6 @@ class Encoder:
         self, spec: SampleSpec, steps: Mapping[str, tuple[EncodingStep, Variable]]
     ) -> None:
         self.spec = spec
-        self.stored_spec = SampleSpec(
-            tuple(steps[v.name][1] if v.name in steps else v for v in spec)
-        )
         self._steps = steps
         self.names = tuple(name for name in spec.names if name in steps)
 

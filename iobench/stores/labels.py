@@ -32,13 +32,12 @@ OF_SPEC: Final = frozenset({"units", "role"})
 
 
 class ArrayLabels(NamedTuple):
-    """An array of a store: its dimensions and lengths without samples, and channels' names."""
+    """An array of a store: its dimensions and lengths without samples, channels, its variable."""
 
     dims: tuple[str, ...]
     shape: tuple[int, ...]
-    channels: Sequence[str] = ()
-    variable: str = ""
-    """The variable of the sample that it holds."""
+    channels: Sequence[str]
+    variable: str
 
 
 @frozen
@@ -95,14 +94,14 @@ def sample_grid(index: SampleIndex, samples: Sequence[int] | NDArray[np.int64]) 
 
 
 def unique_dims(
-    shapes: Sequence[tuple[tuple[int, ...], tuple[str, ...]]], reserved: Sequence[str] = ()
+    shapes: Sequence[tuple[tuple[int, ...], tuple[str, ...]]],
 ) -> list[tuple[str, ...]]:
     """Return dimension names with one length each in the group, as xarray needs them.
 
     A name of several lengths, or twice in one array, gets the length, or a number, appended; so
-    does one that is reserved for the samples.
+    does ``sample``.
     """
-    lengths: dict[str, set[int]] = {name: {-1} for name in (SAMPLE_DIM, *reserved)}
+    lengths: dict[str, set[int]] = {SAMPLE_DIM: {-1}}
     for shape, dims in shapes:
         for name, length in zip(dims, shape, strict=True):
             lengths.setdefault(name, set()).add(length)

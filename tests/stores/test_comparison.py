@@ -232,7 +232,11 @@ def lossy(request, tmp_path):
     encoder = encoding.encoder(FLOATS)
     encoded = [encoder.encode(one, "s") for one in samples]
     store = write_store(
-        tmp_path / "lossy", numpy_records.FORMAT, encoder.stored_spec, encoded, shard_n_samples=2
+        tmp_path / "lossy",
+        numpy_records.FORMAT,
+        encoding.stored_spec(FLOATS),
+        encoded,
+        shard_n_samples=2,
     )
     return manifest_of(store, lossy=merge_errors(*(one.errors for one in encoded)))
 

@@ -61,7 +61,7 @@ def write_store(
 ) -> Store:
     container = find_format(fmt)
     encoder = None if encoding is None else encoding.encoder(spec)
-    stored_spec = spec if encoder is None else encoder.stored_spec
+    stored_spec = spec if encoding is None else encoding.stored_spec(spec)
     sizes = list(shards) or [len(samples)]
     infos: list[Any] = []
     done = 0
