@@ -51,7 +51,6 @@ def limits(
     from iobench.profiling.storage_limits import ANY, measured_limits
     from iobench.sizes import parse_nbytes
     from iobench.storage.file_systems import file_system_of, nfs_mount
-    from iobench.storage.striping import layout_of
 
     _check_duration(duration)
     if is_url(path):
@@ -68,15 +67,9 @@ def limits(
         max_nbytes=max_nbytes,
     )
     file_system = file_system_of(folder)
-    layout = layout_of(folder, file_system)
     nfs = nfs_mount(file_system.mount)
-    answer = {
-        **found.to_dict(),
-        "cold": file_system.cold,
-        "layout": layout,
-        "nfs": nfs,
-    }
-    title, told = limits_told(found, file_system, layout, nfs)
+    answer = {**found.to_dict(), "cold": file_system.cold, "nfs": nfs}
+    title, told = limits_told(found, file_system, nfs)
     print_answer(title, *told, figures=answer, json=json)
 
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from iobench.report.document import Cell
     from iobench.storage.file_systems import FileSystem, NfsMount
     from iobench.storage.limit_figures import ReadFigures, StorageLimits
-    from iobench.storage.striping import FileLayout, StripedPart
 
 ENOUGH_READS: Final = 100
 WIDE, LONG_NS = 3.0, 1_000_000
@@ -42,10 +41,7 @@ a busy machine does to short reads is not the storage's."""
 
 
 def limits_told(
-    limits: StorageLimits,
-    file_system: FileSystem,
-    layout: FileLayout | None,
-    nfs: NfsMount | None,
+    limits: StorageLimits, file_system: FileSystem, nfs: NfsMount | None
 ) -> tuple[str, tuple[Section, ...]]:
     """Return the title, and what the storage can do.
 
@@ -53,8 +49,6 @@ def limits_told(
     ----------
     file_system : FileSystem
         Under the folder that was probed.
-    layout : FileLayout or None
-        How its files are laid out, where that is known.
     nfs : NfsMount or None
         How its server is spoken to, where it is NFS.
     """
@@ -65,7 +59,7 @@ def limits_told(
     like = f", as {limits.like}" if limits.like else ""
     about: tuple[Block, ...] = (
         *sentences([f"In doubt: {file_system.doubt}."] if file_system.doubt else [], "caution"),
-        *sentences([file_system.cold, *_layout(layout), *_nfs(nfs)]),
+        *sentences([file_system.cold, *_nfs(nfs)]),
         Sentence(
             f"Reads of {nbytes(limits.request_nbytes)}{like}; {files}, "
             f"{nbytes(limits.files_nbytes)}; {moment(limits.wall_ns)}"
@@ -139,12 +133,6 @@ def _spread(figures: ReadFigures) -> float:
     return times if times >= WIDE and figures.latency_ns[2] >= LONG_NS else 0.0
 
 
-def _layout(layout: FileLayout | None) -> Iterator[str]:
-    if layout is not None:
-        parts = "; ".join(map(_part, layout.parts))
-        yield f"{'New files are laid out' if layout.default else 'Laid out'}: {parts}"
-
-
 def _nfs(nfs: NfsMount | None) -> Iterator[str]:
     if nfs is None:
         return
@@ -157,18 +145,6 @@ def _nfs(nfs: NfsMount | None) -> Iterator[str]:
             f"{count(nfs.n_reads)} read requests since it was mounted, by everyone on this "
             f"machine, took {duration(nfs.read_mean_ns)} on average"
         )
-
-
-def _part(part: StripedPart) -> str:
-    end = "the end" if part.end < 0 else nbytes(part.end)
-    where = "" if part.start == 0 and part.end < 0 else f" from {nbytes(part.start)} to {end}"
-    if part.pattern == "mdt":
-        return f"with the metadata{where}"
-    if part.pattern == "blocks":
-        return f"blocks of {nbytes(part.stripe_nbytes)}, spread over the disks of a pool"
-    over = "all targets" if part.stripe_count < 0 else f"{part.stripe_count} targets"
-    over = "1 target" if part.stripe_count == 1 else over
-    return f"stripes of {nbytes(part.stripe_nbytes)} over {over}{where}"
 
 
 def _threads(n: int) -> str:

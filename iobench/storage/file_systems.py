@@ -181,13 +181,13 @@ def file_system_of(path: Path) -> FileSystem:
         )
         return statfs_magic(found), found.resolve()
 
-    asked = within_time(ask)
+    asked = _within_time(ask)
     magic, existing = asked or (-1, Path(os.path.normpath(path.absolute())))
     found = known_by(magic, mount_of(existing, read_mounts()))
     return found if asked else replace(found, doubt=f"it did not answer within {TIMEOUT_S:g} s")
 
 
-def within_time(ask: Callable[[], T]) -> T | None:
+def _within_time(ask: Callable[[], T]) -> T | None:
     """Return what a file system is asked for; None where it fails, or takes over five seconds.
 
     The thread that asked waits on where the system does not let go of it; nobody waits for it.

@@ -39,7 +39,6 @@ def test_the_answer_is_printed(data: Path, capsys: pytest.CaptureFixture[str]) -
     told = json.loads(capsys.readouterr().out)
     assert {each["order"] for each in told["reads"]} == {"random", "sequential"}
     assert told["read_nbytes"] <= 16 << 20
-    assert told["layout"] is None
 
 
 def test_reads_are_like_those_of_a_run_or_store(

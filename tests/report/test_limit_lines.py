@@ -15,7 +15,6 @@ from iobench.report.json_walk import to_plain
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.storage.file_systems import FileSystem, NfsMount
 from iobench.storage.limit_figures import OpenFigures, ReadFigures, StorageLimits
-from iobench.storage.striping import FileLayout, StripedPart
 from iobench.subjects.limits.figures import limit_of, limit_use
 
 SECOND = 10**9
@@ -258,19 +257,13 @@ def test_a_probe_that_gave_nothing_or_less_than_was_read_is_explained(bound, sho
 
 
 def test_the_answer_of_a_probe_is_printed_as_it_was_told():
-    layout = FileLayout(
-        (StripedPart(0, 1 << 20, 0, 1 << 20, "mdt"), StripedPart(1 << 20, -1, 4, 4 << 20)),
-        default=True,
-    )
     system = FileSystem(name="ext4", cold="Cold is cold.", doubt="statfs tells nfs")
     nfs = NfsMount("4.2", "tcp", 1 << 20, 2, n_reads=1000, read_mean_ns=3_100_000)
-    title, blocks = limits_told(LIMITS, system, layout, nfs)
+    title, blocks = limits_told(LIMITS, system, nfs)
     assert title == "/data: ext4 at /data, local; host here"
     text = " ".join(TerminalRenderer(StringIO()).render(Document(title, blocks)).split())
     for words in (
         "In doubt: statfs tells nfs. Cold is cold.",
-        "New files are laid out: with the metadata from 0 to 1.05 MB; "
-        "stripes of 4.19 MB over 4 targets from 1.05 MB to the end",
         "NFS 4.2 over tcp, 2 connections; one request reads at most 1.05 MB 1,000 read requests "
         "since it was mounted, by everyone on this machine, took 3.10 ms on average",
         "Reads of 23.9 MB, as samples of the store /data/store; 3 files, 4.00 GB",
