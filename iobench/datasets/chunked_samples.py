@@ -123,6 +123,8 @@ class ChunkedSamples(ChunkedFields):
     """
 
     kind = ""
+    notes: tuple[str, ...] = ()
+    """What users are to know of the files, a line each."""
 
     def __init__(self, selection: Selection) -> None:
         self.selection = selection
@@ -165,7 +167,9 @@ class ChunkedSamples(ChunkedFields):
         }
         made = [first.variables[name] for name in self._names]
         spec = [sample_variable(each, self.selection, dims) for each in made]
-        facts = {"sample_dim": self.sample_dim, "skipped": skipped}
+        facts: dict[str, Any] = {"sample_dim": self.sample_dim, "skipped": skipped}
+        if self.notes:
+            facts["notes"] = list(self.notes)
         if len(dims) == 1:
             order, found = self._along_one(inspected, along[dims[0]], coordinates[dims[0]])
         else:

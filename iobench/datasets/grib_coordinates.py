@@ -59,13 +59,18 @@ def grib_meteorology(
     """
     found: dict[str, Coordinate] = {}
     for dim, values in along.items():
-        axis = np.array([_value(dim, each) for each in values])
-        taken = axis[places.indices[dim]]
-        found[dim] = Coordinate(dim, (SAMPLE_DIM,), taken, NAMED.get(_axis_name(fields, dim), {}))
+        for name, axis in _axes(dim, values).items():
+            taken = axis[places.indices[dim]]
+            attributes = NAMED.get(_axis_name(fields, dim), {})
+            found[name] = Coordinate(name, (SAMPLE_DIM,), taken, attributes)
     for name, values in _shared(fields).items():
         if name in found or (name == _level(fields) and "level" in along):
             continue
-        axis = np.array([_value(name, each) for each in values])
+        if isinstance(values[0], tuple):
+            for each, axis in _axes(name, values).items():
+                found[each] = Coordinate(each, (name,), axis, NAMED.get(name, {}))
+            continue
+        axis = _axes(name, values)[name]
         if len(axis) > 1:
             found[name] = Coordinate(name, (name,), axis, NAMED.get(name, {}))
         elif name in NAMED and not (name == "number" and axis[0] < 0):
@@ -85,6 +90,14 @@ def grib_meteorology(
     except IobenchError as error:  # the samples can be made all the same
         left_out["latitude, longitude"] = str(error)
     return Meteorology(places.dims, tuple(found.values()), variables, {}, left_out)
+
+
+def _axes(dim: str, values: Sequence[Any]) -> dict[str, NDArray[Any]]:
+    """Return the coordinates of a dimension by name: of layers two, their tops and bottoms."""
+    if isinstance(values[0], tuple):
+        tops, bottoms = np.array(values).T
+        return {f"{dim}_top": tops, f"{dim}_bottom": bottoms}
+    return {dim: np.array([_value(dim, each) for each in values])}
 
 
 def _value(dim: str, value: Any) -> Any:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-INDEX_VERSION = 3
+INDEX_VERSION = 4
 
 
 def index_grib(

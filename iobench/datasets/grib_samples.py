@@ -12,6 +12,7 @@ from iobench.chunks.grib.field_cubes import (
     field_dims,
     find_fields,
     spell_value,
+    undescribed_messages,
 )
 from iobench.coordinates import Meteorology
 from iobench.datasets.chunked_samples import ChunkedSamples
@@ -55,6 +56,7 @@ class GribSamples(ChunkedSamples):
         fields = find_fields(index, lambda name: not asked or asks_for(name))
         dims = check_sample_dims(self.selection.sample_dim, field_dims(fields), files)
         self.selection.check_names([field.name for field in fields])
+        self.notes = undescribed_messages(index)
         chosen, skipped = [], {}
         for field in fields:
             there = [dim for dim in dims if field.axis(dim) is not None]
@@ -117,7 +119,8 @@ def _positions(
     then.
     """
     if dim not in ("time", "step"):
-        return np.asarray(values, dtype=np.float64)
+        tops = [value[0] if isinstance(value, tuple) else value for value in values]
+        return np.asarray(tops, dtype=np.float64)
     other = "step" if dim == "time" else "time"
     others = list({value for field in fields for value in field.values(other)})
     if len(others) != 1 or other in dims:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from iobench.chunks.grib.messages import BULLETIN_NBYTES, begins_as_grib
 from iobench.chunks.zarr_arrays.store import check_for_library
 from iobench.datasets.baseline import Baseline, MapStyle
 from iobench.errors import FileFormatError, IobenchError, MissingExtraError, MissingFileError
@@ -210,7 +211,7 @@ def _is_grib(path: str) -> bool:
     if Path(path).is_dir():
         return False
     with Path(path).open("rb") as file:
-        return file.read(4) == b"GRIB"
+        return begins_as_grib(file.read(2 * BULLETIN_NBYTES))
 
 
 def _not_read(path: str, why: str) -> FileFormatError:

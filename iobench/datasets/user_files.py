@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from iobench.chunks.grib.messages import BULLETIN_NBYTES, begins_as_grib
 from iobench.chunks.netcdf.file import CLASSIC_MAGIC, is_hdf5
 from iobench.chunks.zarr_arrays.store import is_zarr
 from iobench.datasets.catalogue import Inspection, catalogued
@@ -340,8 +341,9 @@ def _folder_kind(path: Path) -> str:
 
 
 def _kind(path: Path, opened: SourceBytes) -> str:
-    magic = opened.read_at(0, 8)
-    if magic[:4] == b"GRIB":
+    head = opened.read_at(0, 2 * BULLETIN_NBYTES)
+    magic = head[:8]
+    if begins_as_grib(head):
         return "GRIB"
     if magic[:4] in CLASSIC_MAGIC or is_hdf5(opened):
         return "NetCDF"

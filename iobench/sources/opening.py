@@ -110,6 +110,8 @@ def open_source(config: SourceRequest, screen: Screen) -> Source:
     with screen.progress(f"indexing {dataset.name}") as move:
         locator.progress = move
         index = dataset.samples(files, locator)
+    for note in index.provenance.get("notes", ()):
+        screen.note(note)
     index = split_index(index, config.splits_by, allow_gaps=config.allow_gaps)
     setup_s["index"] = watch() - sum(index.setup.values())
     asked = request_counts.since(before)

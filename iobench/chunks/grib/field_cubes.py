@@ -70,6 +70,11 @@ class FieldCube:
     ----------
     rows : ndarray of int64
         Its messages.
+
+    Attributes
+    ----------
+    places : ndarray of int64, shape (messages,)
+        Where each message lies in it, all axes flattened.
     """
 
     def __init__(self, index: GribIndex, name: str, rows: NDArray[np.int64]) -> None:
@@ -78,7 +83,7 @@ class FieldCube:
             "number": index["number"][rows],
             "time": index["dataDate"][rows].astype(np.int64) * 10000 + index["dataTime"][rows],
             "step": index["step"][rows],
-            str(index["typeOfLevel"][rows[0]]): index["level"][rows],
+            str(index["typeOfLevel"][rows[0]]): _levels(index, rows),
         }
         self.axes: dict[str, NDArray[Any]] = {}
         places = []
@@ -89,7 +94,7 @@ class FieldCube:
             self.axes[dim] = values
             places.append(place)
         self.shape = tuple(map(len, self.axes.values()))
-        self._flat = np.ravel_multi_index(tuple(places), self.shape)
+        self.places = np.ravel_multi_index(tuple(places), self.shape)
 
     @property
     def units(self) -> str:
@@ -111,12 +116,16 @@ class FieldCube:
 
         Or unless they are on one grid, which is supported.
         """
-        counts = np.bincount(self._flat, minlength=math.prod(self.shape))
+        counts = np.bincount(self.places, minlength=math.prod(self.shape))
         if (doubled := np.flatnonzero(counts > 1)).size:
-            first, second = self.rows[self._flat == doubled[0]][:2]
+            first, second = map(int, self.rows[self.places == doubled[0]][:2])
+            columns = ((key, self.index[key]) for key in _TOLD_APART)
+            differs = [key for key, column in columns if column[first] != column[second]]
+            by = f" (they differ in {', '.join(differs)})" if differs else ""
             raise FileFormatError(
-                f"{self.index.where(int(first))} and {self.index.where(int(second))} are both "
-                f"{self._spell(doubled[0])}; keep one of them"
+                f"{self.index.where(first)} and {self.index.where(second)} are both "
+                f"{self._spell(doubled[0])}{by}; choose other variables with --variables, or "
+                "remove one of the two from the files"
             )
         if (missing := np.flatnonzero(counts == 0)).size:
             files = self.index.files
@@ -145,7 +154,7 @@ class FieldCube:
         dims = tuple(own.get(n, [*self.axes][n]) for n in kept)
         lengths = tuple(self.shape[n] for n in kept)
         rows = np.empty(len(self.rows), dtype=np.int64)
-        rows[self._flat] = self.rows
+        rows[self.places] = self.rows
         rows = rows.reshape(*lengths, *(1 for _ in grid))
         chunk = (*(1 for _ in kept), *grid)
         index = self.index
@@ -194,20 +203,83 @@ def find_fields(index: GribIndex, is_needed: Callable[[str], bool]) -> list[Fiel
     FileFormatError
         If one that is needed lacks a message, has one twice, or is on several grids.
     """
-    keys = np.rec.fromarrays([index["paramId"], index["shortName"], index["typeOfLevel"]])
-    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    short_names = [str(index["shortName"][first[number]]) for number in order]
+    unnamed = np.where(index["paramId"] == 0, index["parameter"], "")
+    keys = np.rec.fromarrays([unnamed, *(index[key] for key in _IDENTITY)])
+    described = np.flatnonzero(index["problem"] == "")
+    if not described.size:
+        raise FileFormatError(
+            f"{index.files[0]}: none of its {len(index)} GRIB messages can be described: "
+            f"{index['problem'][0]}; convert them first, e.g. with grib_set or cdo"
+        )
+    _, first, group = np.unique(keys[described], return_index=True, return_inverse=True)
+    rows = [described[group == number] for number in np.argsort(first)]
+    parts = [part for each in rows for part in _by_period(index, each)]
     fields = []
-    for number, short_name in zip(order, short_names, strict=True):
-        row = first[number]
-        name = short_name if short_name != "unknown" else f"param{index['paramId'][row]}"
-        if short_names.count(short_name) > 1:
-            name = f"{name}_{index['typeOfLevel'][row]}"
-        fields.append(FieldCube(index, name, np.flatnonzero(group == number)))
+    for name, (_, own) in zip(_names(index, parts), parts, strict=True):
+        fields.append(FieldCube(index, name, own))
         if is_needed(name):
             fields[-1].check()
     return fields
+
+
+_IDENTITY = ("paramId", "shortName", "typeOfLevel", "stepType", "kind")
+_TOLD_APART = ("edition", "startStep", "bottomLevel", "dataType", "parameter", "bitsPerValue")
+
+
+def undescribed_messages(index: GribIndex) -> tuple[str, ...]:
+    """Return a line for each reason why messages are left out."""
+    found: dict[str, list[int]] = {}
+    for row in np.flatnonzero(index["problem"] != "").tolist():
+        found.setdefault(str(index["problem"][row]), []).append(row)
+    return tuple(
+        f"{len(rows)} GRIB messages are left out, the first {index.where(rows[0])}: {reason}"
+        for reason, rows in found.items()
+    )
+
+
+def _levels(index: GribIndex, rows: NDArray[np.int64]) -> NDArray[Any]:
+    """Return the levels of messages, as (top, bottom) where layers have one top."""
+    top, bottom = index["level"][rows], index["bottomLevel"][rows]
+    layers = np.rec.fromarrays([top, np.nan_to_num(bottom)], names="top,bottom")
+    return layers if len(np.unique(layers)) > len(np.unique(top)) else top
+
+
+def _by_period(index: GribIndex, rows: NDArray[np.int64]) -> list[tuple[str, NDArray[np.int64]]]:
+    """Return messages of one parameter, apart by the period they are of where one step has two.
+
+    Of 0-6 h and 5-6 h one is since the forecast's start, the other of one hour; 0-1 h is both.
+    """
+    cube = FieldCube(index, "", rows)
+    start, end = index["startStep"][rows], index["step"][rows]
+    periods = np.rec.fromarrays([cube.places, start])
+    if len(np.unique(periods)) == len(np.unique(cube.places)):
+        return [("", rows)]
+    since_start = start == 0
+    parts = [("since_start", rows[since_start])] if since_start.any() else []
+    for hours in np.unique((end - start)[~since_start]).tolist():
+        own = rows[end - start == hours]
+        parts.append((f"{hours:g}h", own))
+    return parts
+
+
+def _names(index: GribIndex, parts: Sequence[tuple[str, NDArray[np.int64]]]) -> list[str]:
+    """Return a name for each variable: its parameter's, and as much more as tells it apart."""
+    first = [int(rows[0]) for _, rows in parts]
+    names = [str(index["shortName"][row]) for row in first]
+    for at, row in enumerate(first):
+        if names[at] == "unknown":
+            number = index["paramId"][row] or f"_{index['parameter'][row]}"
+            names[at] = f"param{number}"
+    for key in ("typeOfLevel", "stepType", "kind", "period"):
+        by_name: dict[str, list[int]] = {}
+        for at, name in enumerate(names):
+            by_name.setdefault(name, []).append(at)
+        for alike in by_name.values():
+            more = [parts[at][0] if key == "period" else str(index[key][first[at]]) for at in alike]
+            if len(set(more)) > 1:
+                for at, text in zip(alike, more, strict=True):
+                    names[at] = f"{names[at]}_{text}" if text else names[at]
+    return names
 
 
 def field_dims(fields: Sequence[FieldCube]) -> dict[str, int]:
@@ -247,6 +319,8 @@ def _described(each: FieldCube, dims: Mapping[str, int]) -> StoredVariable:
 
 def spell_value(dim: str, value: Any) -> str:
     """Return a dimension and one of its values, for people."""
+    if isinstance(value, tuple):
+        return f"{dim}={value[0]:g}-{value[1]:g}"
     if dim == "time":
         digits = f"{int(value):012d}"
         return f"time={digits[:4]}-{digits[4:6]}-{digits[6:8]}T{digits[8:10]}:{digits[10:]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -35,11 +36,15 @@ GRIB_COLUMNS: Mapping[str, str] = {
     "units": "U",
     "dataDate": "<i4",
     "dataTime": "<i4",
+    "startStep": "<f8",
     "step": "<f8",
     "stepType": "U",
     "dataType": "U",
     "typeOfLevel": "U",
     "level": "<f8",
+    "bottomLevel": "<f8",
+    "parameter": "U",
+    "kind": "U",
     "number": "<i4",
     "Ni": "<i4",
     "Nj": "<i4",
@@ -48,11 +53,20 @@ GRIB_COLUMNS: Mapping[str, str] = {
     "scanningMode": "<i4",
     "gridHash": "U",
     "bitsPerValue": "<i4",
+    "problem": "U",
 }
 """The index's columns and their dtypes (``U``: text). Names are ecCodes' where ecCodes has one;
-``file`` counts from 0, ``step`` is the end of the step in hours, ``dataTime`` is hhmm, and
-``number``, ``Ni``, ``Nj`` and ``bitsPerValue`` are -1 where a message has none."""
+``file`` counts from 0, ``startStep`` and ``step`` are the start and the end of the step in hours,
+``dataTime`` is hhmm, and ``number``, ``Ni``, ``Nj`` and ``bitsPerValue`` are -1 where a message has
+none. ``bottomLevel`` is NaN but for layers. ``parameter`` is discipline, category and number, or
+table and indicator in edition 1; ``kind`` tells derived, percentile and other products apart.
+``problem`` is why ecCodes cannot describe a message, empty where it can."""
 
+_UNDESCRIBED: Mapping[str, Any] = {
+    name: {"U": "", "<f8": math.nan}.get(dtype, -1) for name, dtype in GRIB_COLUMNS.items()
+}
+_PRODUCTS = ("derivedForecast", "percentileValue", "scaledValueOfLowerLimit",
+             "scaledValueOfUpperLimit")  # fmt: skip
 _PARAMETER = ("shortName", "name", "units")
 _GRID = ("Ni", "Nj", "numberOfValues", "gridType", "scanningMode")
 
@@ -121,7 +135,7 @@ def inspect_messages(path: Path, advance: Callable[[int], None]) -> GribIndex:
     ------
     FileFormatError
         If it is empty, not GRIB, cut short or damaged, or changes meanwhile: one error, with the
-        offset of the message.
+        offset of the message. One that ecCodes reads and cannot describe has a ``problem``.
     """
     opened = open_source_file(path)
     columns = _columns(load_eccodes(), opened, path, advance)
@@ -188,10 +202,10 @@ def _describer(codes: ModuleType, opened: SourceBytes) -> Callable[[GribMessage]
 
     def describe_message(message: GribMessage) -> dict[str, Any]:
         handle = codes.codes_new_from_message(message.headers)
+        place = {"file": 0, "offset": message.offset, "length": message.length}
+        place |= {"edition": message.edition, "problem": ""}
         try:
-            row = _message_keys(codes, handle)
-            row |= {"file": 0, "offset": message.offset, "length": message.length}
-            row["edition"] = message.edition
+            row = _message_keys(codes, handle, message.edition) | place
             parameter = (row["paramId"], row["typeOfLevel"])
             if parameter not in parameters or row["paramId"] == 0:
                 parameters[parameter] = {
@@ -203,6 +217,8 @@ def _describer(codes: ModuleType, opened: SourceBytes) -> Callable[[GribMessage]
                 if grids[grid]["numberOfValues"] <= 0:
                     grids[grid] = whole_grid_keys(message)
             return row | parameters[parameter] | grids[grid]
+        except codes.CodesInternalError as error:
+            return {**_UNDESCRIBED, **place, "problem": f"ecCodes says {error}"}
         finally:
             codes.codes_release(handle)
 
@@ -227,23 +243,51 @@ class _Known:
     is_certain: bool = False
 
 
-def _message_keys(codes: ModuleType, handle: int) -> dict[str, Any]:
+def _message_keys(codes: ModuleType, handle: int, edition: int) -> dict[str, Any]:
     row: dict[str, Any] = {
         key: codes.codes_get_long(handle, key) for key in ("paramId", "dataDate", "dataTime")
     }
-    row |= {
-        key: codes.codes_get_string(handle, key) for key in ("stepType", "dataType", "typeOfLevel")
-    }
-    row["step"] = _step_hours(codes, handle)
-    row["level"] = codes.codes_get_double(handle, "level")
+    row |= {key: codes.codes_get_string(handle, key) for key in ("stepType", "dataType")}
+    # Products of satellites and radars have no level, some no step.
+    has_level = codes.codes_is_defined(handle, "typeOfLevel")
+    row["typeOfLevel"] = codes.codes_get_string(handle, "typeOfLevel") if has_level else "unknown"
+    row["level"] = codes.codes_get_double(handle, "level") if has_level else 0.0
+    row["bottomLevel"] = _bottom_level(codes, handle, edition) if has_level else math.nan
+    row["startStep"] = _step_hours(codes, handle, "startStep")
+    row["step"] = _step_hours(codes, handle, "endStep")
     row["number"] = _long_or_unknown(codes, handle, "perturbationNumber")
     row["bitsPerValue"] = _long_or_unknown(codes, handle, "bitsPerValue")
+    names = ["discipline", "parameterCategory", "parameterNumber"]
+    if edition == 1:
+        names = ["table2Version", "indicatorOfParameter"]
+    row["parameter"] = "_".join(str(codes.codes_get_long(handle, name)) for name in names)
+    row["kind"] = "" if edition == 1 else _kind(codes, handle, has_level=has_level)
     return row
 
 
-def _step_hours(codes: ModuleType, handle: int) -> float:
-    """Return the end of the step in hours; ecCodes spells steps under an hour ``"30m"``."""
-    text = codes.codes_get_string(handle, "endStep")
+def _bottom_level(codes: ModuleType, handle: int, edition: int) -> float:
+    """Return where a layer ends; NaN for a level."""
+    if edition == 2 and _long_or_unknown(codes, handle, "typeOfSecondFixedSurface") in (-1, 255):
+        return math.nan
+    bottom = float(codes.codes_get_double(handle, "bottomLevel"))
+    if edition == 1 and bottom == codes.codes_get_double(handle, "topLevel"):
+        return math.nan
+    return bottom
+
+
+def _kind(codes: ModuleType, handle: int, *, has_level: bool) -> str:
+    """Return what tells a product from others of its parameter, beside the statistics in time."""
+    said = [(key, _long_or_unknown(codes, handle, key)) for key in _PRODUCTS]
+    template = codes.codes_get_long(handle, "productDefinitionTemplateNumber")
+    parts = [] if has_level else [f"template{template}"]
+    return "_".join(parts + [f"{key}{value}" for key, value in said if value != -1])
+
+
+def _step_hours(codes: ModuleType, handle: int, key: str) -> float:
+    """Return an end of the step in hours; ecCodes spells steps under an hour ``"30m"``."""
+    if not codes.codes_is_defined(handle, key):
+        return 0.0
+    text = codes.codes_get_string(handle, key)
     unit = {"s": 1 / 3600, "m": 1 / 60}.get(text[-1])
     return float(text) if unit is None else float(text[:-1]) * unit
 

@@ -20,6 +20,9 @@ HEAD_NBYTES = 1024
 # Sections whose content decoding needs but describing does not, by packing: GRIB1 section 4 flags
 # 0 (grid points, simple packing); GRIB2 templates 5.0 simple, 5.40 JPEG 2000, 5.41 PNG, 5.42 CCSDS.
 _HEADERS_SUFFICE = {0, 40, 41, 42}
+BULLETIN_NBYTES = 256
+"""Most that a bulletin has before and after a message (WMO-No. 386: under 100)."""
+_BULLETIN_BYTES = bytes([*b"\0\1\3\r\n", *range(0x20, 0x7F)])
 
 
 @frozen
@@ -119,9 +122,10 @@ def damaged(path: Path, offset: int, reason: str) -> FileFormatError:
 def grib_messages(opened: SourceBytes, path: Path) -> Iterator[GribMessage]:
     """Yield every message of a GRIB file, in order, reading headers only.
 
-    Every byte of the file belongs to a message or is a zero: zeros between and after messages are
-    padding (MARS fills up to multiples of 120 bytes, some writers to whole blocks). Anything else
-    is an error, so that a damaged file never gives fewer messages.
+    Every byte of the file belongs to a message, is a zero, or is of a bulletin's header: zeros
+    between and after messages are padding (MARS fills up to multiples of 120 bytes, some writers to
+    whole blocks), bulletins have some lines of text before and after a message. Anything else is an
+    error, so that a damaged file never gives fewer messages.
 
     Raises
     ------
@@ -133,8 +137,9 @@ def grib_messages(opened: SourceBytes, path: Path) -> Iterator[GribMessage]:
     heads = HeadReader(opened, HEAD_NBYTES)
     if size == 0:
         raise FileFormatError(f"{path}: the file is empty, expected GRIB messages")
-    offset = 0
     head = heads.read(0)
+    offset = bulletin_nbytes(head)
+    head = heads.read(offset) if offset else head
     if head[:4] != b"GRIB":
         raise FileFormatError(
             f"{path}: is not GRIB: expected b'GRIB' at offset 0, found {head[:4]!r}"
@@ -143,6 +148,20 @@ def grib_messages(opened: SourceBytes, path: Path) -> Iterator[GribMessage]:
         message = _message(opened, path, offset, head, size)
         yield message
         offset, head = _after(heads, path, message, size)
+
+
+def bulletin_nbytes(head: bytes) -> int:
+    """Return how many bytes of text a bulletin has before a message or the file's end; 0: none."""
+    found = head.find(b"GRIB", 0, BULLETIN_NBYTES + 4)
+    text = head[:found] if found >= 0 else head
+    is_text = b"\n" in text and not text.translate(None, _BULLETIN_BYTES)
+    return len(text) if is_text and len(text) <= BULLETIN_NBYTES else 0
+
+
+def begins_as_grib(head: bytes) -> bool:
+    """Return whether a file whose first bytes these are holds GRIB messages."""
+    nbytes = bulletin_nbytes(head)
+    return head[nbytes : nbytes + 4] == b"GRIB"
 
 
 def _after(heads: HeadReader, path: Path, message: GribMessage, size: int) -> tuple[int, bytes]:
@@ -157,7 +176,7 @@ def _after(heads: HeadReader, path: Path, message: GribMessage, size: int) -> tu
         )
     offset, head = end, following[4:]
     while offset < size and head[:4] != b"GRIB":
-        padding = len(head) - len(head.lstrip(b"\0"))
+        padding = len(head) - len(head.lstrip(b"\0")) or bulletin_nbytes(head)
         if padding == 0:
             raise FileFormatError(
                 f"{path}: the bytes at offset {offset}, after the GRIB message at offset "
