@@ -32,18 +32,20 @@ def test_what_it_leaves_behind_is_ended(tmp_path: Path) -> None:
 @pytest.mark.timeout(30)
 def test_an_interrupt_ends_the_whole_group(tmp_path: Path) -> None:
     left = tmp_path / "pid"
-    started = tmp_path / "started"
-    os.mkfifo(started)
+    written = tmp_path / "written"
+    os.mkfifo(written)
+    known = threading.Event()
 
     def interrupt_when_started() -> None:
-        started.read_text()
+        written.read_text()
+        known.wait()
         os.kill(os.getpid(), signal.SIGINT)
 
     teller = threading.Thread(target=interrupt_when_started)
     teller.start()
-    command = f"sleep 60 & echo $! > {left}; echo > {started}; wait"
+    command = f"sleep 60 & echo $! > {left}; echo > {written}; wait"
     with pytest.raises(KeyboardInterrupt):
-        run_limited(["sh", "-c", command], tmp_path / "log")
+        run_limited(["sh", "-c", command], tmp_path / "log", started=lambda _: known.set())
     teller.join()
     assert _is_gone(int(left.read_text()))
 
