@@ -27,23 +27,17 @@ NOTEBOOK_NAME: Final = "JPY_SESSION_NAME"
 
 @frozen
 class ScriptCommit:
-    """The commit that a script was of when it was started.
+    """The commit of the repository that a script lay in when it was started.
 
     Parameters
     ----------
     hash : str or None
-        Of the commit; None where it is not known.
-    dirty : bool or None
-        Whether files that git knows were not as in the commit; None where unknown.
-    has_script : bool or None
-        Whether git knows the script itself.
+        None where it is not known; whether files differed from it is never known.
     unknown : str
-        Why something of this is not known.
+        Why it is not known.
     """
 
     hash: str | None = None
-    dirty: bool | None = None
-    has_script: bool | None = None
     unknown: str = ""
 
 

@@ -44,15 +44,7 @@ def commit_words(commit: ScriptCommit | None) -> str | None:
     """Return a script's commit as a phrase; None where it was not looked for."""
     if commit is None:
         return None
-    found = units.UNKNOWN if commit.hash is None else commit.hash[:SHORT_HASH]
-    said = {True: "with uncommitted changes", False: "unchanged", None: ""}
-    told = (
-        found,
-        said[commit.dirty],
-        "which does not contain the script itself" if commit.has_script is False else "",
-        f"not known: {commit.unknown}" if commit.hash and commit.unknown else commit.unknown,
-    )
-    return ", ".join(filter(None, told))
+    return f"{units.UNKNOWN}, {commit.unknown}" if commit.hash is None else commit.hash[:SHORT_HASH]
 
 
 def _loader(each: LoaderExposure) -> str:

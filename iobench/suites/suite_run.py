@@ -251,10 +251,7 @@ def _end_what_was_left(host: Path) -> None:
 
 def _commit() -> str:
     """Return the commit of iobench, ``""`` where it is no checkout."""
-    told = commit_of([__file__], os.environ)
-    if told.hash is None or not told.has_script:
-        return ""
-    return f"{told.hash}{'+changes' if told.dirty else ''}"
+    return commit_of([__file__], os.environ).hash or ""
 
 
 def _versions(commit: str, facts: RunFacts | None) -> dict[str, str]:

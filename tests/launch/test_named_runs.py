@@ -62,35 +62,22 @@ def commit_told(found: Any) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.thorough
 @needs_git
-def test_the_commit_of_a_script_and_what_differs_from_it(
+def test_the_commit_of_a_script(
     launch: Callable[..., Any], repository: Callable[..., str], tmp_path: Path, capfd: Any
 ) -> None:
     folder = tmp_path / "code"
     first = repository("rev-parse", "HEAD")
-
-    def told(script: str, out: str) -> dict[str, Any]:
-        return commit_told(launch(sys.executable, folder / script, out=tmp_path / out))
-
-    assert told("train.py", "same") == {
-        "hash": first, "dirty": False, "has_script": True, "unknown": "",
+    assert commit_told(launch(sys.executable, folder / "train.py", out=tmp_path / "run")) == {
+        "hash": first, "unknown": "",
     }  # fmt: skip
     with contextlib.chdir(folder):
         found = launch(sys.executable, "-m", "train", out=tmp_path / "module")
         assert commit_told(found)["hash"] == first
-    (folder / "new.py").write_text(TRAIN)
-    assert told("new.py", "new") == {
-        "hash": first, "dirty": False, "has_script": False, "unknown": "",
-    }  # fmt: skip
-    (folder / "train.py").write_text(TRAIN + "# changed\n")
-    assert told("train.py", "changed")["dirty"] is True
-    assert main(["report", str(tmp_path / "changed"), "--full"]) == 0
-    said = " ".join(capfd.readouterr().out.split())
-    assert f"commit {first[:12]}, with uncommitted changes" in said
-    assert main(["info", str(tmp_path / "new")]) == 0
-    said = " ".join(capfd.readouterr().out.split())
-    assert f"commit {first[:12]}, unchanged, which does not contain the script itself" in said
+    assert main(["report", str(tmp_path / "run"), "--full"]) == 0
+    assert f"commit {first[:12]}" in " ".join(capfd.readouterr().out.split())
+    assert main(["info", str(tmp_path / "run")]) == 0
+    assert f"commit {first[:12]}" in " ".join(capfd.readouterr().out.split())
 
 
 MEAN = """\
@@ -107,9 +94,8 @@ MEAN = """\
 
 
 @needs_git
-@pytest.mark.parametrize("name", ["mean", "me=an"])
 def test_nothing_of_a_strangers_repository_is_run(
-    launch: Callable[..., Any], repository: Callable[..., str], tmp_path: Path, name: str
+    launch: Callable[..., Any], repository: Callable[..., str], tmp_path: Path
 ) -> None:
     folder, ran = tmp_path / "code", tmp_path / "ran"
     program = folder / "program"
@@ -117,19 +103,16 @@ def test_nothing_of_a_strangers_repository_is_run(
     program.chmod(0o755)
     (folder / "hooks").mkdir()
     shutil.copy(program, folder / "hooks" / "post-index-change")
-    (folder / ".gitattributes").write_text(f"*.bin filter={name}\n")
+    (folder / ".gitattributes").write_text("*.bin filter=mean\n")
     with (folder / ".git" / "config").open("a") as file:
-        file.write(MEAN.format(program).replace('"mean"', f'"{name}"'))
+        file.write(MEAN.format(program))
     (folder / "data.bin").write_text("other\n")  # to be compared, filtered
     told = commit_told(launch(sys.executable, folder / "train.py"))
     assert not ran.exists()
     assert told["hash"] == repository("rev-parse", "HEAD")
-    assert (told["dirty"], told["has_script"]) == (None, True)
-    assert "has filters, which were not run" in told["unknown"]
-    if name == "mean":  # a plain git would have
-        with contextlib.suppress(subprocess.CalledProcessError):  # that program answers nothing
-            repository("status")
-        assert ran.exists()
+    with contextlib.suppress(subprocess.CalledProcessError):  # that program answers nothing
+        repository("status")
+    assert ran.exists(), "as git status would have"
 
 
 @pytest.mark.thorough
@@ -138,22 +121,24 @@ def test_why_a_commit_is_not_known(
     launch: Callable[..., Any], script: Callable[..., Path], tmp_path: Path
 ) -> None:
     train = script(TRAIN)
-    nowhere = {**os.environ, "GIT_CEILING_DIRECTORIES": "/"}
 
     def why(*command: object, out: str, **more: Any) -> str:
         told = commit_told(launch(*command, out=tmp_path / out, **more))
-        assert (told["hash"], told["dirty"], told["has_script"]) == (None, None, None)
+        assert told["hash"] is None
         return str(told["unknown"])
 
-    if subprocess.run(
-        ["git", "rev-parse"], cwd=tmp_path, capture_output=True, check=False
-    ).returncode:  # the folder for temporary files is itself in none
-        text = why(sys.executable, train, out="none", environment=nowhere)
-        assert text == "the script is in no git repository"
     subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
-    assert why(sys.executable, train, out="empty") == "the repository has no commit yet"
+    text = why(sys.executable, train, out="empty")
+    assert text == "git knows no commit of the script's folder"
     text = why(sys.executable, train, out="no-git", environment={**os.environ, "PATH": "/nowhere"})
     assert text == "there is no git"
+    slow = tmp_path / "slow" / "git"
+    slow.parent.mkdir()
+    slow.write_text("#!/bin/sh\nexec sleep 30\n")
+    slow.chmod(0o755)
+    path = f"{slow.parent}{os.pathsep}{os.environ['PATH']}"
+    text = why(sys.executable, train, out="slow-git", environment={**os.environ, "PATH": path})
+    assert text == "git did not answer in time"
     text = why(sys.executable, "-c", TRAIN, out="no-script")
     assert text == "the command names no script that lies here"
 

@@ -182,8 +182,7 @@ class MeasuredRun:
         """Return commit, versions and settings of threads; nothing that was not looked for."""
         commit, found = self.facts.commit, {}
         if commit is not None and commit.hash is not None:
-            changed = {True: " with changes", False: "", None: " (changes unknown)"}
-            found["commit"] = f"{commit.hash[:SHORT_HASH]}{changed[commit.dirty]}"
+            found["commit"] = commit.hash[:SHORT_HASH]
         if versions := self.facts.versions:
             found |= {name: versions.get(name, "not imported") for name in VERSIONED}
         if settings := self.facts.thread_settings:
