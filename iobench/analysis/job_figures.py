@@ -48,64 +48,6 @@ class JobPart:
 
 
 @frozen
-class ImportTime:
-    """What importing one top-level package took.
-
-    Parameters
-    ----------
-    package : str
-        ``"python"`` is Python's own library, where the script imported that itself.
-    own_ns : int
-        Without other packages that it imported, and within the job's ``imports``: what was imported
-        in a wait or while the loop computed stands there. With modules of Python's own library that
-        it was the first to import.
-    total_ns : int
-        With all that it was the first to import, whenever that was.
-    n_modules : int
-        Its modules that were loaded at the end.
-    place, file_system : str or None
-        Where it lies (``"site-packages"``, ``"the script's folder"``, ``"another folder"``,
-        ``"an archive"``), and on what; null where it was not looked up.
-    """
-
-    package: str
-    own_ns: int = field(metadata=key("own_ns"))
-    total_ns: int = field(metadata=key("total_ns"))
-    n_modules: int
-    place: str | None
-    file_system: str | None
-
-
-@frozen
-class StartUp:
-    """What a process did before its first batch, as far as it is known.
-
-    Parameters
-    ----------
-    interpreter_ns : int
-        From the start of the process until the first line of Python that ``iobench run`` adds.
-    packages : tuple of ImportTime
-        Those that took longest themselves first.
-    rest_ns : int
-        What is left of the job's ``imports``: between two that follow each other closely, and of
-        packages that were not separated.
-    first_batch_ns : int or None
-        From when its loader was first asked until the first batch came: waiting, and what the
-        loop did then. None without a batch.
-    """
-
-    interpreter_ns: int = field(metadata=key("interpreter_ns"))
-    packages: tuple[ImportTime, ...]
-    rest_ns: int = field(metadata=key("rest_ns"))
-    first_batch_ns: int | None = field(metadata=key("first_batch_ns"))
-
-    @figure
-    def n_modules(self) -> int:
-        """Modules of all packages that were loaded at the end."""
-        return sum(each.n_modules for each in self.packages)
-
-
-@frozen
 class JobTime:
     """Where the time of a training process went, from its start to its end.
 
@@ -136,9 +78,9 @@ class JobTime:
         Which training process; of a job, the one whose times these are.
     ranks : tuple of JobTime
         Of a job, all its training processes.
-    start_up : StartUp or None
-        Its start, and its imports package by package: what the job's ``imports`` is the sum of,
-        but for the first batch. None where imports were not recorded.
+    first_batch_ns : int or None
+        From when its loader was first asked until the first batch came: waiting, and what the
+        loop did then. None without a batch.
     """
 
     wall_ns: int = field(metadata=key("wall_ns"))
@@ -152,7 +94,7 @@ class JobTime:
     lost_end_ns: int = field(default=0, metadata=HIDDEN)
     rank: int = field(default=0, metadata=HIDDEN)
     ranks: tuple[JobTime, ...] = field(default=(), metadata=HIDDEN)
-    start_up: StartUp | None = None
+    first_batch_ns: int | None = field(default=None, metadata=key("first_batch_ns"))
 
     @figure
     def bound_by(self) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.deliveries import EVALUATION
-from iobench.analysis.job_figures import PARTS, ImportTime, JobPart, JobTime, StartUp
+from iobench.analysis.job_figures import PARTS, JobPart, JobTime
 from iobench.analysis.read_spans import names_interpreter
 from iobench.analysis.time_intervals import covered, union
 from iobench.frozen import frozen
@@ -113,12 +113,8 @@ def job_time_of(run: RankRun) -> JobTime | None:
             "counts as training"
         )
     imports = _imports(told)
-    start_up = None
     if len(imports):
-        start_up = _give_imports(told, imports, clock, _first_batch_ns(deliveries))
-        own_ns = sum(each.own_ns for each in start_up.packages)
-        imports_ns = start_up.interpreter_ns + own_ns + start_up.rest_ns
-        found["imports"] = JobPart("imports", imports_ns)
+        give("imports", imports[:, 0], imports[:, 1])
     else:
         unknown.append("imports, which cannot be separated from other work outside of loops")
     first_ns = int(deliveries.from_ns.min(initial=end_ns if closed_ns is None else closed_ns))
@@ -186,7 +182,7 @@ def job_time_of(run: RankRun) -> JobTime | None:
         unknown=tuple(unknown),
         unseen_nbytes=max(0, (told.initial_nbytes or 0) - IMPORTED_NBYTES - (load_nbytes or 0)),
         rank=run.rank,
-        start_up=start_up,
+        first_batch_ns=_first_batch_ns(deliveries),
         lost_end_ns=0 if closed_ns is not None else max(0, clock.end_ns - last_ns),
         reload_ns=again_ns,
         comm_ns=_communicating(spans, deliveries, ends),
@@ -331,30 +327,6 @@ def _imports(told: ProcessFacts) -> Integers:
     if len(table) and told.started_ns is not None:
         table[0, 0] = min(table[0, 0], told.started_ns)
     return table
-
-
-def _give_imports(
-    told: ProcessFacts, imports: Integers, clock: _Clock, first_batch_ns: int | None
-) -> StartUp:
-    """Give a process's start and imports their time: what is left of it, package by package."""
-    began = imports[:1, 0]
-    interpreter_ns = clock.give(began, np.array([told.imports_ns[0][0]]))
-    packages = []
-    for each in told.imported:
-        own = np.array(each.own_ns, dtype=np.int64).reshape(-1, 2)
-        packages.append(
-            ImportTime(
-                each.package,
-                clock.give(own[:, 0], own[:, 1]),
-                each.total_ns,
-                each.n_modules,
-                each.place,
-                each.file_system,
-            )
-        )
-    packages.sort(key=lambda each: (-each.own_ns, -each.total_ns, each.package))
-    rest_ns = clock.give(imports[:, 0], imports[:, 1])
-    return StartUp(interpreter_ns, tuple(packages), rest_ns, first_batch_ns)
 
 
 def _first_batch_ns(deliveries: Deliveries) -> int | None:

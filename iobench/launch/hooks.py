@@ -10,24 +10,18 @@ import importlib
 import logging
 import os
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
 from iobench.recording.activation import activate
-from iobench.recording.facts import ImportedPackage
 from iobench.recording.job import find_job
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.session import RUN_PATH, RUN_STEPS, Recording, current_recording
-from iobench.recording.spool import file_system_type
 
 logger = logging.getLogger(__name__)
 
 SEEN_ABOVE: Final = "IOBENCH_RUN_RECORDS"
 """Environment: set where a process above records."""
-
-N_LOCATED: Final = 24
-"""Of so many packages it is looked up where they lie."""
 
 _begun = False
 _recording: Recording | None = None
@@ -50,7 +44,6 @@ def begin() -> None:
             return
         boot: Any = sys.modules["iobench_boot"]
         _recording.facts.imports_ns = boot.imports  # which grows
-        _recording.tell_imports = _tell_imports
         _recording.write_facts()
     os.environ[SEEN_ABOVE] = "1"
     try:
@@ -66,58 +59,6 @@ def count_once(spent_ns: int) -> None:
     """Count what hooks took after an import as what recording takes once in this process."""
     if _recording is not None:
         _recording.recorder.once_ns += spent_ns
-
-
-def _tell_imports() -> None:
-    """Add to the facts what was imported by now, package by package."""
-    assert _recording is not None
-    try:
-        _recording.facts.imported = _imported_packages()
-    except Exception as error:  # noqa: BLE001 - whose loaders and modules these are, nobody knows
-        _add_unseen("times of imports", error)
-
-
-def _imported_packages() -> list[ImportedPackage]:
-    """Return what the main thread imported, the slowest first, which tell where they lie."""
-    boot: Any = sys.modules["iobench_boot"]
-    n_modules = Counter(boot.package_of(name) for name in [*sys.modules])
-    found = [
-        ImportedPackage(name or "python", [*each.own], each.total_ns, n_modules[name])
-        for name, each in [*boot.packages.items()]
-    ]
-    found.sort(key=lambda each: sum(start - end for start, end in each.own_ns))
-    known: dict[int, str] = {}
-    for each in found[:N_LOCATED]:
-        origin = os.__file__ if each.package == "python" else boot.packages[each.package].origin
-        if origin is not None:
-            each.place = _place(each.package, origin)
-            each.file_system = _file_system(origin, known)
-    return found
-
-
-def _place(package: str, origin: str) -> str:
-    """Return where a package lies, without a path."""
-    path = Path(origin)
-    if package == "python":
-        return "Python's own library"
-    if any(
-        each.suffix in (".zip", ".whl", ".pyz", ".egg") and each.is_file() for each in path.parents
-    ):
-        return "an archive"
-    if {"site-packages", "dist-packages"} & {*path.parts}:
-        return "site-packages"
-    script = getattr(sys.modules.get("__main__"), "__file__", None)
-    beside = script is not None and path.absolute().is_relative_to(Path(script).absolute().parent)
-    return "the script's folder" if beside else "another folder"
-
-
-def _file_system(origin: str, known: dict[int, str]) -> str | None:
-    """Return on what a file lies; asked once of each device."""
-    path = next(each for each in (Path(origin), *Path(origin).parents) if each.exists())
-    device = path.stat().st_dev
-    if device not in known:
-        known[device] = file_system_type(path)
-    return known[device] if known[device] != "unknown" else None
 
 
 def _tell_misfits() -> None:

@@ -99,32 +99,6 @@ class LoaderFacts:
 
 
 @dataclass(slots=True)
-class ImportedPackage:
-    """A top-level package that the main thread of a process imported.
-
-    Parameters
-    ----------
-    package : str
-        ``"python"`` is Python's own library, where the script imported that itself.
-    own_ns : list of tuple of int
-        From when until when it was imported, and not what it imported of other packages.
-    total_ns : int
-        How long it took with what it was the first to import.
-    n_modules : int
-        Its modules that are loaded.
-    place, file_system : str or None
-        Where it lies, as ``"site-packages"``, and on what; None where nobody looked.
-    """
-
-    package: str
-    own_ns: list[tuple[int, int]]
-    total_ns: int
-    n_modules: int = 0
-    place: str | None = None
-    file_system: str | None = None
-
-
-@dataclass(slots=True)
 class ProcessFacts:
     """One process of a run, as it describes itself.
 
@@ -150,8 +124,6 @@ class ProcessFacts:
     imports_ns : list of tuple of int
         From when until when its main thread imported, under ``iobench run``; the first one is the
         start of the interpreter, from ``started_ns`` on, and began when our code first ran.
-    imported : list of ImportedPackage
-        By package, as far as was known when this was written last.
     versions : dict of str to str
         Of the packages it has imported that read, decode, compute or train.
     thread_settings : dict of str to str
@@ -186,7 +158,6 @@ class ProcessFacts:
     ended_ns: int | None = None
     ended: str | None = None
     imports_ns: list[tuple[int, int]] = field(default_factory=list)
-    imported: list[ImportedPackage] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     thread_settings: dict[str, str] = field(default_factory=dict)
     initial_reads: dict[str, tuple[int, int]] = field(default_factory=dict)

@@ -38,7 +38,6 @@ from iobench.recording.this_process import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import TracebackType
 
     from iobench.recording.delivery_log import DeliveryLog
@@ -120,8 +119,6 @@ class Recording:
         How many bytes of spans this training process and its workers keep one by one; 0 is all.
     ended_workers : EndedWorkers or None
         Their files, where there is such a bound.
-    tell_imports : callable or None
-        Adds to the facts what was imported by now, under ``iobench run``.
     """
 
     run: RunDirectory
@@ -129,7 +126,6 @@ class Recording:
     facts: ProcessFacts
     keep_nbytes: int = 0
     ended_workers: EndedWorkers | None = None
-    tell_imports: Callable[[], None] | None = None
     pass_role: str = ""
     epoch: int = -1
     latest: DeliveryLog | None = None
@@ -379,12 +375,10 @@ class Recording:
         self.write_facts()
 
     def _describe(self) -> None:
-        """Look at what was imported by now: versions, and under ``iobench run`` times."""
+        """Look at the versions of what was imported by now."""
         began_ns = self.clock.now_ns()
         with self.recorder.quiet():
             self.facts.versions = package_versions()
-            if self.tell_imports is not None:
-                self.tell_imports()
         self.recorder.once_ns += self.clock.now_ns() - began_ns
 
     def add_loader(self, framework: str, kind: str, name: str, **more: Any) -> LoaderFacts:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.job_figures import LOADS
-from iobench.recording.spool import is_shared
 from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
     from iobench.analysis.exposure_figures import Exposure
     from iobench.analysis.job_figures import JobPart, JobTime
-    from iobench.report.document import Block
 
 MOST_RANKS: Final = 16
 WORTH_SAYING: Final = 0.01
@@ -74,14 +72,6 @@ HELP: Final = {
     "shutdown": "what happened while the process ended was not recorded.",
 }
 
-MOST_PACKAGES: Final = 10
-SLOW: Final = 100
-"""A package has a row of its own where it takes this part of the time, or more."""
-CALLED: Final = {
-    "python": "the Python standard library",
-    "iobench": "iobench (recording)",
-}
-
 
 def job_time_sections(exposure: Exposure) -> tuple[Section, ...]:
     """Return where a script's time went; nothing of ``iobench profile``."""
@@ -118,7 +108,7 @@ def job_time_section(job: JobTime, *, of_ranks: bool = False) -> Section:
             ),
             _table(job),
             *(_rank_table(job.ranks) if of_ranks else ()),
-            *_start_up(job),
+            *_first_batch(job),
             *_reload(job),
             *_communication(job),
             Sentence(f"The largest part, {PART_NAMES[job.bound_by]}: {_help(job)}"),
@@ -133,21 +123,7 @@ def _help(job: JobTime) -> str:
         return "what it did then is not known."
     if job.bound_by == "between" and 2 * job.reload_ns > job.part("between").ns:
         return HELP["initial_load"]
-    told = job.start_up if job.bound_by == "imports" else None
-    known = {
-        each.file_system
-        for each in (told.packages if told is not None else ())
-        if each.own_ns and each.file_system is not None
-    }
-    if told is None or not known:
-        return HELP[job.bound_by]
-    lie = f"packages lie on {' and '.join(sorted(known))}"
-    if not any(map(is_shared, known)):
-        return f"what helps: import less; {lie}."
-    return (
-        f"what helps: import less, or from an environment on node-local storage; {lie}, and each "
-        f"of {units.count(told.n_modules)} modules is looked for, opened and read."
-    )
+    return HELP[job.bound_by]
 
 
 def _communication(job: JobTime) -> tuple[Sentence, ...]:
@@ -162,51 +138,16 @@ def _communication(job: JobTime) -> tuple[Sentence, ...]:
     )
 
 
-def _start_up(job: JobTime) -> tuple[Block, ...]:
-    """Return the start of Python and its imports package by package; nothing where none is told."""
-    told = job.start_up
-    if told is None or not told.packages:
+def _first_batch(job: JobTime) -> tuple[Sentence, ...]:
+    """Return how long the first batch took, where that is worth saying."""
+    if (job.first_batch_ns or 0) < WORTH_SAYING * job.wall_ns:
         return ()
-    whole_ns = job.part("imports").ns
-    named = [each for each in told.packages if each.own_ns * SLOW >= whole_ns][:MOST_PACKAGES]
-    others = told.packages[len(named) :]
-    rest = (
-        (f"{units.count(len(others))} other packages", sum(each.own_ns for each in others)),
-        ("other, in between", told.rest_ns),
-    )
-    table = Table(
-        "Start-up",
-        (
-            *(Column(""), Column("itself", "time"), Column("including first imports", "time")),
-            *(Column("modules"), Column("from")),
+    return (
+        Sentence(
+            f"The first batch came {units.duration(job.first_batch_ns)} after its loader was first "
+            "asked. That includes waiting and whatever the loop did meanwhile, such as compiling."
         ),
-        (
-            ("interpreter", Duration(told.interpreter_ns), NOT_APPLICABLE, NOT_APPLICABLE, ""),
-            *(
-                (
-                    CALLED.get(each.package, each.package),
-                    Duration(each.own_ns),
-                    Duration(each.total_ns),
-                    Count(each.n_modules),
-                    " on ".join(filter(None, (each.place, each.file_system))),
-                )
-                for each in named
-            ),
-            *((what, Duration(ns), NOT_APPLICABLE, NOT_APPLICABLE, "") for what, ns in rest if ns),
-        ),
-        total=(PART_NAMES["imports"], Duration(whole_ns), "", Count(told.n_modules), ""),
     )
-    text = (
-        "A package's own time includes standard-library modules that it was the first to import, "
-        "but not other packages."
-    )
-    if told.first_batch_ns is not None:
-        text += (
-            f" The first batch came {units.duration(told.first_batch_ns)} after its loader was "
-            "first asked. That includes waiting and whatever the loop did meanwhile, such as "
-            "compiling."
-        )
-    return table, Sentence(text)
 
 
 def _reload(job: JobTime) -> tuple[Sentence, ...]:

@@ -10,7 +10,7 @@ from scripts import LOOP, Script
 
 from iobench.analysis.job_figures import PARTS, job_of_ranks
 from iobench.analysis.run import Run
-from iobench.recording.facts import ImportedPackage, ProcessFacts
+from iobench.recording.facts import ProcessFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
 from iobench.report.job_section import job_time_section
@@ -377,57 +377,20 @@ def test_whatever_overlaps_the_parts_add_up(drawn, imports, exits):
         script.sketch.add(LOOP, kind, start, start + lasts, nbytes=lasts)
     edges = np.sort(np.array(imports[: len(imports) // 2 * 2], dtype=np.int64))
     pairs = [tuple(each) for each in edges.reshape(-1, 2).tolist()]
-    imported = [
-        ImportedPackage(f"package_{k % 2}", [(start, end - (end - start) // 3)], end - start)
-        for k, (start, end) in enumerate(pairs)
-    ]
-    job, _ = job_of(script, exit_ns=exits, imports_ns=pairs, imported=imported)
+    job, _ = job_of(script, exit_ns=exits, imports_ns=pairs)
     assert min(times(job).values(), default=0) > 0
-    assert (job.start_up is None) == (not pairs)
-    if pairs:
-        own_ns = sum(each.own_ns for each in job.start_up.packages)
-        told_ns = job.start_up.interpreter_ns + own_ns + job.start_up.rest_ns
-        assert told_ns == job.part("imports").ns
 
 
-@pytest.mark.parametrize(
-    ("file_system", "said"),
-    [
-        ("lustre", "packages lie on lustre, and each of 7 modules is looked for"),
-        ("ext4", "import less; packages lie on ext4."),
-        (None, "or from an environment on node-local storage."),
-    ],
-)
-def test_what_helps_against_imports_depends_on_where_they_lie(file_system, said):
+@pytest.mark.parametrize(("step", "is_said"), [(10, True), (10_000, False)])
+def test_how_late_the_first_batch_came_is_said_where_it_matters(step, is_said):
     script = Script()
-    script.now = 1_000
-    train(script, script.loader())
-    imported = [ImportedPackage("slow", [(40, 900)], 860, 7, "site-packages", file_system)]
-    job, _ = job_of(script, imports_ns=[(20, 950)], imported=imported)
-    assert job.bound_by == "imports"
+    loader = script.loader(0, 0, (300, 0, 0))
+    loader.iter()
+    for _ in range(4):
+        loader.next()
+        script.compute(step)
+    loader.end()
+    job, _ = job_of(script, imports_ns=[(0, 0)])
+    assert job.first_batch_ns == 300
     texts = [getattr(each, "text", "") for each in job_time_section(job).blocks]
-    (text,) = [each for each in texts if each.startswith("The largest part")]
-    assert said in text
-
-
-def test_the_start_is_told_package_by_package():
-    imported = [
-        ImportedPackage("fast", [(40, 45)], 5, 3, "site-packages", "lustre"),
-        ImportedPackage("slow", [(300, 700), (900, 960)], 800, 20),
-        ImportedPackage("python", [], 70, 5),
-    ]
-    job, _ = job_of(
-        whole_job(), exit_ns=2_900, imports_ns=[(20, 50), (300, 970)], imported=imported
-    )
-    told = job.start_up
-    assert [(each.package, each.own_ns) for each in told.packages] == [
-        ("slow", 400 + 60), ("fast", 5), ("python", 0)
-    ]  # fmt: skip
-    assert (told.interpreter_ns, told.n_modules, told.first_batch_ns) == (20, 28, 3)
-    assert told.rest_ns == 50 + 670 - 20 - 5 - 460
-    table = next(
-        each for each in job_time_section(job).blocks if getattr(each, "title", "") == "Start-up"
-    )
-    names = [row[0] for row in table.rows]
-    assert names == ["interpreter", "slow", "2 other packages", "other, in between"]
-    assert "lustre" not in str(table.rows)  # 5 ns of 950 have no row
+    assert any(text.startswith("The first batch came 300 ns after") for text in texts) is is_said

@@ -52,72 +52,27 @@ _pid = 0
 imports: list[tuple[int, int]] = []
 """From when until when the main thread imported, ns of the monotonic clock; the first one is the
 start of the interpreter, which began with the process."""
-packages: dict[str, TimedPackage] = {}
-"""What the main thread imported, by top-level package; ``""`` is Python's own library."""
 NEXT_NS = 1_000_000
 """Imports that follow each other so closely are one."""
-SHORT_NS = 50_000
-"""What lies between two of them, and is shorter, is a part of the next."""
 MOST_IMPORTS = 4096
-OURS_TOO = "iobench"
 
 
-class TimedPackage:
-    """A top-level package, as far as the main thread imported it.
-
-    ``own`` is from when until when it was imported itself, and no other package for it;
-    ``total_ns`` has these as well. ``origin`` is where its first module is from.
-    """
-
-    __slots__ = ("origin", "own", "total_ns")
-
-    def __init__(self) -> None:
-        self.own: list[tuple[int, int]] = []
-        self.total_ns = 0
-        self.origin: str | None = None
+_importing = False
+"""Whether the main thread imports, so that what begins now is a part of that."""
 
 
-_importing: list[str] = []
-"""Packages that the main thread is importing, the innermost last."""
-_since_ns = 0
-_n_stretches = 0
-
-
-def _enter(name: str) -> int:
-    """Begin to import for a package; return since when."""
-    global _since_ns
-    now_ns = time.perf_counter_ns()
-    if name not in packages:
-        packages[name] = TimedPackage()
-    if now_ns - _since_ns >= SHORT_NS:  # else it began when the last one ended
-        if _importing:
-            _keep(now_ns)
-        _since_ns = now_ns
-    _importing.append(name)
-    return now_ns
+def _enter() -> int:
+    """Begin to import; return since when."""
+    global _importing
+    _importing = True
+    return time.perf_counter_ns()
 
 
 def _leave(began_ns: int) -> None:
     """End what began then."""
-    now_ns = time.perf_counter_ns()
-    _keep(now_ns)
-    name = _importing.pop()
-    if name not in _importing:
-        packages[name].total_ns += now_ns - began_ns
-    if not _importing:
-        _imported(began_ns, now_ns)
-
-
-def _keep(now_ns: int) -> None:
-    """Note that the innermost package was imported until now."""
-    global _since_ns, _n_stretches
-    own = packages[_importing[-1]].own
-    if own and own[-1][1] == _since_ns:
-        own[-1] = (own[-1][0], now_ns)
-    elif _n_stretches < MOST_IMPORTS:
-        _n_stretches += 1
-        own.append((_since_ns, now_ns))
-    _since_ns = now_ns
+    global _importing
+    _importing = False
+    _imported(began_ns, time.perf_counter_ns())
 
 
 def _imported(start_ns: int, end_ns: int) -> None:
@@ -126,12 +81,6 @@ def _imported(start_ns: int, end_ns: int) -> None:
         imports[-1] = (imports[-1][0], max(end_ns, imports[-1][1]))
     elif len(imports) < MOST_IMPORTS:
         imports.append((start_ns, end_ns))
-
-
-def package_of(module: str) -> str:
-    """Return the top-level package of a module; ``""`` of Python's own library."""
-    name = module.partition(".")[0]
-    return "" if name in sys.stdlib_module_names else name
 
 
 def start() -> None:
@@ -270,8 +219,7 @@ def _text(word: object) -> str:
 class Watcher:
     """First of the finders: lets the others find a module, and adds to what its loading does.
 
-    Of what the main thread imports, times are taken where another package begins: modules that a
-    package imports of itself, or of Python's own library, are a part of it.
+    Times are those of the outermost imports of the main thread.
     """
 
     def __init__(self) -> None:
@@ -284,17 +232,14 @@ class Watcher:
         """Return the other finders' spec of a module that is waited for, else None."""
         awaited = name in AFTER
         thread = get_ident()
-        package = package_of(name)
-        is_next = thread == self._main and (
-            not _importing or (package != "" and package != _importing[-1])
-        )
+        is_next = thread == self._main and not _importing
         if not (awaited or is_next):
             return None
         asking = (name, thread)
         if asking in self._asking:
             return None  # another finder of this kind asks all finders, as this one does
         self._asking.add(asking)
-        began_ns = _enter(package) if is_next else -1
+        began_ns = _enter() if is_next else -1
         try:
             for finder in list(sys.meta_path):
                 find = getattr(finder, "find_spec", None)
@@ -302,7 +247,7 @@ class Watcher:
                     None if finder is self or find is None else find(name, path, target)
                 )
                 if spec is not None:
-                    self._watch(name, package, spec)
+                    self._watch(name, spec)
                     return spec
         finally:
             self._asking.discard(asking)
@@ -310,30 +255,27 @@ class Watcher:
                 _leave(began_ns)
         return None
 
-    def _watch(self, name: str, package: str, spec: ModuleSpec) -> None:
+    def _watch(self, name: str, spec: ModuleSpec) -> None:
         """Time a module's loading, and act when it has been loaded; its loader is as it was."""
         loader: Any = spec.loader
         load: Callable[[ModuleType], None] | None = getattr(loader, "exec_module", None)
         # One loader may be of several modules, of which one was looked for and not loaded.
         load = getattr(load, "__dict__", {}).get("iobench_load", load)
         awaited = name in AFTER
-        known = packages.get(package)
-        if known is not None and known.origin is None:  # a module of it may be from elsewhere
-            known.origin = spec.origin if spec.has_location else _first(spec)
         if load is None or (not awaited and isinstance(loader, type)):
             return
 
         def exec_module(module: ModuleType) -> None:
             # First: a loader that is somebody's proxy would else come back here.
             _restore(loader, "exec_module")
-            began_ns = self._begin(package)
+            began_ns = self._begin()
             try:
                 load(module)
                 if awaited:
                     # It is whole, and adapters that are told of it ask; the import system says so
                     # next.
                     spec._initializing = False  # type: ignore[attr-defined]
-                    self._act(name)
+                    _act(name)
             finally:
                 if began_ns >= 0:
                     _leave(began_ns)
@@ -352,7 +294,7 @@ class Watcher:
         def create_module(spec: ModuleSpec) -> ModuleType:
             """Load the library, of which this is nearly all."""
             _restore(loader, "create_module")
-            began_ns = self._begin(package)
+            began_ns = self._begin()
             try:
                 return create(spec)
             finally:
@@ -361,20 +303,9 @@ class Watcher:
 
         loader.create_module = create_module
 
-    def _begin(self, package: str) -> int:
-        """Begin to time a module, where it is the main thread's; return since when, else -1."""
-        if get_ident() != self._main or (_importing and _importing[-1] == package):
-            return -1
-        return _enter(package)
-
-    def _act(self, name: str) -> None:
-        """Do what follows an import, and count it as ours."""
-        began_ns = self._begin(OURS_TOO)
-        try:
-            _act(name)
-        finally:
-            if began_ns >= 0:
-                _leave(began_ns)
+    def _begin(self) -> int:
+        """Begin to time a module of the main thread; return since when, -1 within another."""
+        return -1 if _importing or get_ident() != self._main else _enter()
 
 
 def _restore(loader: Any, name: str) -> None:
@@ -383,11 +314,6 @@ def _restore(loader: Any, name: str) -> None:
         delattr(loader, name)
     except AttributeError:
         pass
-
-
-def _first(spec: ModuleSpec) -> str | None:
-    """Return the first folder of a package that has no file of its own."""
-    return next(iter(spec.submodule_search_locations or ()), None)
 
 
 def _act(name: str) -> None:
