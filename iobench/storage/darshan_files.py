@@ -24,13 +24,6 @@ _ZLIB, _BZIP2, _PLAIN = range(3)
 _CHUNK: Final = 1 << 20
 
 
-def is_log_start(start: bytes) -> bool:
-    """Return whether a file that starts so is a Darshan log of either byte order."""
-    if len(start) < 16:
-        return False
-    return LOG_MAGIC in struct.unpack("<q", start[8:16]) + struct.unpack(">q", start[8:16])
-
-
 def check_log(path: Path) -> None:
     """Check that a file is a Darshan log, and that nothing is missing or was changed.
 
@@ -48,7 +41,10 @@ def check_log(path: Path) -> None:
         head = file.read(17)
         if not head:
             raise FileFormatError("is empty: its process was killed, or the disk is full")
-        if not is_log_start(head):
+        # Of either byte order.
+        if len(head) < 16 or LOG_MAGIC not in struct.unpack("<q", head[8:16]) + struct.unpack(
+            ">q", head[8:16]
+        ):
             raise FileFormatError("is not a Darshan log")
         version = head[:8].rstrip(b"\0").decode("ascii", "replace")
         if version not in _FORMATS:

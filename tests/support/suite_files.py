@@ -29,18 +29,14 @@ def suite(
     day: float = 0,
     step_s: float = 0.05,
     formats: tuple[str, ...] = ("source", "zarr"),
-    repeats: int = 5,
-    seed: int | None = None,
     figures: dict[str, float] | None = None,
-    machine: dict[str, Any] | None = None,
-    versions: dict[str, str] | None = None,
     **changed: Any,
 ) -> Path:
-    """Write a suite whose times are 2 % off from suite to suite, and from repeat to repeat."""
-    rng = np.random.default_rng(int(day * 10) if seed is None else seed)
+    """Write a suite of five rounds whose times are 2 % off from suite to suite and run to run."""
+    rng = np.random.default_rng(int(day * 10))
     for number, layout in enumerate(formats):
         of_suite = step_s * (1 + number) * float(np.exp(rng.normal(0, 0.02)))
-        for repeat in range(repeats):
+        for repeat in range(5):
             value = of_suite * float(np.exp(rng.normal(0, 0.02)))
             started = START + timedelta(days=day, minutes=10 * repeat + number)
             told = Result(
@@ -51,8 +47,8 @@ def suite(
                 status="measured",
                 started=started.isoformat(),
                 figures={"step_s": value, "samples_per_s": 4 / value} | (figures or {}),
-                machine=MACHINE | (machine or {}),
-                versions=VERSIONS | (versions or {}),
+                machine=MACHINE,
+                versions=VERSIONS,
                 options=OPTIONS | {"format": layout},
             )
             cell = folder / f"{number:03d}-{layout}"

@@ -48,8 +48,6 @@ class LogClock:
         Whether the offset is known: given by a marker, or found by the stages that hold the calls.
     marked : bool
         Whether a marker gave it: reads that the process itself made at known times.
-    known : bool
-        Whether its times are good: by matching, or since the tracer itself records them well.
     reason : str
         Why not, or what else is wrong with the log.
     has_segments : bool
@@ -63,7 +61,6 @@ class LogClock:
     high_ns: int = field(metadata=key("high_ns"))
     matched: bool
     marked: bool
-    known: bool
     reason: str
     has_segments: bool = field(metadata=HIDDEN)
 
@@ -212,7 +209,6 @@ def _traced(run: RankRun, trace: StorageTrace, placement: Placement) -> TracedSt
                 high_ns=each.high_ns,
                 matched=each.matched,
                 marked=each.marked,
-                known=each.matched,
                 reason=each.reason,
                 has_segments=bool(len(each.segments)),
             )

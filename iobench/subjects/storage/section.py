@@ -116,7 +116,7 @@ def _clock_lines(clocks: Sequence[LogClock]) -> Iterator[str]:
             marked.append(f"{each.process} {units.duration(each.offset_ns)} (within {error})")
         elif each.matched:
             matched.append(f"{each.process} {units.duration(each.offset_ns)} (window {width})")
-        elif each.reason and not each.known:
+        elif each.reason:
             rest.append(f"{each.process} ({each.reason}; within {width})")
     if marked:
         yield f"Clocks aligned by markers: {', '.join(marked)}."
