@@ -240,7 +240,8 @@ def undescribed_messages(index: GribIndex) -> tuple[str, ...]:
 def _levels(index: GribIndex, rows: NDArray[np.int64]) -> NDArray[Any]:
     """Return the levels of messages, as (top, bottom) where layers have one top."""
     top, bottom = index["level"][rows], index["bottomLevel"][rows]
-    layers = np.rec.fromarrays([top, np.nan_to_num(bottom)], names="top,bottom")
+    layers = np.empty(len(rows), dtype=[("top", "f8"), ("bottom", "f8")])
+    layers["top"], layers["bottom"] = top, np.nan_to_num(bottom)
     return layers if len(np.unique(layers)) > len(np.unique(top)) else top
 
 

@@ -202,7 +202,7 @@ def _describer(codes: ModuleType, opened: SourceBytes) -> Callable[[GribMessage]
 
     def describe_message(message: GribMessage) -> dict[str, Any]:
         handle = codes.codes_new_from_message(message.headers)
-        place = {"file": 0, "offset": message.offset, "length": message.length}
+        place: dict[str, Any] = {"file": 0, "offset": message.offset, "length": message.length}
         place |= {"edition": message.edition, "problem": ""}
         try:
             row = _message_keys(codes, handle, message.edition) | place
