@@ -60,6 +60,7 @@ from iobench.datasets.locate import listed_files as listed_files
 from iobench.datasets.locate import own_files as own_files
 from iobench.datasets.patterns import DatedFile as DatedFile
 from iobench.datasets.plain_loop import VariablePart as VariablePart
+from iobench.datasets.plain_loop import XarrayLoop as XarrayLoop
 from iobench.datasets.plain_loop import make_plain_loop as make_plain_loop
 from iobench.datasets.plain_loop import open_plainly as open_plainly
 from iobench.datasets.positions import cf_times as cf_times

@@ -9,8 +9,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import numpy as np
-
 from iobench.chunks.grib.messages import BULLETIN_NBYTES, begins_as_grib
 from iobench.chunks.zarr_arrays.store import check_for_library
 from iobench.datasets.baseline import Baseline, MapStyle
@@ -61,8 +59,9 @@ class XarrayLoop:
     ----------
     select : callable
         ``select(where)`` returns what a sample of the index takes; picklable, as the others.
-    preprocess : callable
-        ``preprocess(arrays, where)`` makes the sample of the arrays by name.
+    preprocess : callable, optional
+        ``preprocess(arrays, where)`` makes the sample of the arrays by name, which by default they
+        are.
     open_source : callable, optional
         Returns the dataset of a source; called once in each process.
     """
@@ -70,15 +69,15 @@ class XarrayLoop:
     name = "xarray loop"
     title = ""
     published: PublishedStep | None = None
-    fused: tuple[str, ...] = ("read", "decode")
 
     def __init__(
         self,
         select: Callable[[Where], Sequence[VariablePart]],
-        preprocess: Callable[[Arrays, Where], Sample],
+        preprocess: Callable[[Arrays, Where], Sample] | None = None,
         open_source: Callable[[str], Any] | None = None,
     ) -> None:
         self._select, self._preprocess = select, preprocess
+        self.fused = ("read", "decode", *(() if preprocess else ("preprocess",)))
         self._open_source = open_source or open_plainly
         self._opened: dict[str, Any] = {}
         self._pid = os.getpid()
@@ -115,7 +114,8 @@ class XarrayLoop:
                 raise
             except NOT_READ as error:
                 raise _not_read(each.source, f"{each.variable}: {error}") from error
-            found[each.name or each.variable] = np.asarray(values)
+            native = values.dtype.newbyteorder("=")
+            found[each.name or each.variable] = values.astype(native, copy=False)
         return found
 
     def decode(self, raw: Raw, where: Where) -> Arrays:
@@ -124,7 +124,7 @@ class XarrayLoop:
 
     def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return the sample."""
-        return self._preprocess(arrays, where)
+        return arrays if self._preprocess is None else self._preprocess(arrays, where)
 
     def close(self) -> None:
         """Close all that this process has opened; it is opened again when it is needed."""
@@ -216,6 +216,4 @@ def _is_grib(path: str) -> bool:
 
 def _not_read(path: str, why: str) -> FileFormatError:
     reason = why.partition("\n")[0]
-    return FileFormatError(
-        f"{path}: a plain xarray loop cannot read it: {reason}; use --pipeline own"
-    )
+    return FileFormatError(f"{path}: xarray cannot read it: {reason}; use --pipeline own")

@@ -14,7 +14,6 @@ import logging
 import socket
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +34,6 @@ class PluginRequest:
         Keyword arguments of ``load_dataset``.
     files : mapping of str to Path or None
         By URL, every file the plugin will look for; None for one that was not found.
-    opening : mapping of str to object
-        Keyword arguments of ``to_xarray``.
-    opened_by : str
-        What is called instead of ``to_xarray``, e.g. ``to_tfdataset``.
     install : str
         What installs the plugin.
     """
@@ -46,13 +41,11 @@ class PluginRequest:
     name: str
     arguments: Mapping[str, Any]
     files: Mapping[str, Path | None]
-    opening: Mapping[str, Any] = field(default_factory=dict)
-    opened_by: str = "to_xarray"
     install: str = "pip install 'iobench[climetlab]'"
 
 
 def open_through_plugin(request: PluginRequest) -> Any:
-    """Return what the plugin makes, an ``xarray.Dataset`` for most; lazy where the plugin is.
+    """Return the ``xarray.Dataset`` that the plugin makes, lazy where the plugin is.
 
     Dask, where the plugin uses it, opens in this thread alone: netCDF4 fails when several open at
     once. What plugin and CliMetLab print is kept off the terminal.
@@ -91,7 +84,7 @@ def open_through_plugin(request: PluginRequest) -> Any:
                 raise MissingExtraError(
                     f"{request.name} needs its CliMetLab plugin: {request.install}"
                 ) from error
-            return getattr(loaded, request.opened_by)(**request.opening)
+            return loaded.to_xarray()
 
 
 def import_climetlab(who: str, install: str = "pip install 'iobench[climetlab]'") -> None:

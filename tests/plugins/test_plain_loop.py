@@ -115,7 +115,7 @@ def test_real_files_are_read_alike(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "error", "message"),
     [
-        (lambda path: path.write_bytes(b"nothing"), FileFormatError, "plain xarray loop cannot"),
+        (lambda path: path.write_bytes(b"nothing"), FileFormatError, "xarray cannot read it"),
         (Path.unlink, MissingFileError, "is gone since it was indexed"),
     ],
 )

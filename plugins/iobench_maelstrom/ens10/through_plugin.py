@@ -4,64 +4,66 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import Baseline, Downloads, PluginDownload, PluginRequest, read_extents
-from iobench.errors import FileFormatError, MissingFileError, OptionError
-from iobench_maelstrom.ens10.schema import LEAD_HOURS, PRESSURE_VARIABLES, TOY_LEAD_HOURS
-from iobench_maelstrom.plugin_samples import Opened, plugin_baseline
+from iobench.datasets import Baseline, Downloads, PluginDownload, PluginRequest, VariablePart
+from iobench.errors import MissingFileError, OptionError
+from iobench_maelstrom.ens10.schema import LEAD_HOURS, Task
+from iobench_maelstrom.plugin_samples import joined_files, plugin_baseline
 
 if TYPE_CHECKING:
-    from iobench.datasets import Arrays, FileRange, PublishedFiles, SampleIndex
+    from iobench.datasets import PublishedFiles, SampleIndex
     from iobench_maelstrom.ens10.dataset import Ens10
     from iobench_maelstrom.ens10.ens5mini import Ens5mini
 
-SOURCE = (
-    "climetlab-maelstrom-ens10, to_xarray() of each start date's file (cfgrib, without dask), one "
-    "year and step by isel and sel, mean and deviation by iobench. The plugin has no target: it "
-    "is read by iobench."
-)
-TOY_SOURCE = (
-    "climetlab-maelstrom-ens10's ens5mini, to_xarray() of each month's file (open_mfdataset), one "
-    "start and step by sel, mean and deviation by iobench; loader settings as ENS-10's U-Net, "
-    "since none are published."
-)
-
-Where = tuple[str, str, "tuple[FileRange[str], ...]"]
-"""What the plugin's file is of; start as NumPy spells it; where the target's bytes are, if any."""
+PACKAGE = "climetlab-maelstrom-ens10"
 
 
 def ens10_through_plugin(own: Ens10, index: SampleIndex) -> Baseline:
-    """Return how samples of ENS-10 are made from the plugin's datasets, one a start date."""
-    dates = [start[5:7] + start[8:10] for start in index.coordinate]
-    paths = [Path(where[0][0]) for where in index.where]
-    targets = [tuple(where[len(where) - own.has_target :]) for where in index.where]
-    cut = functools.partial(_cut, own)
-    return _baseline(own, index, dates, paths, targets, {"dtype": own.task.dtype}, cut, SOURCE)
+    """Return how forecasts are taken out of the plugin's datasets, one a start date; no target."""
+    where = [(start[5:7] + start[8:10], start) for start in index.coordinate]
+    paths = [Path(ranges[0][0]) for ranges in index.where]
+    requests = _requests(own, [date for date, _ in where], paths, {"dtype": own.task.dtype})
+    index = dataclasses.replace(index, where=where)
+    select = functools.partial(_parts_of, own.task)
+    return plugin_baseline(own, index, requests, select, package=PACKAGE)
+
+
+def _parts_of(task: Task, where: tuple[str, str]) -> list[VariablePart]:
+    date, start = where
+    labels: dict[str, Any] = {
+        "time": np.datetime64(start, "ns"),
+        "step": np.timedelta64(LEAD_HOURS, "h"),
+    }
+    if task.level:
+        labels["isobaricInhPa"] = task.level
+    return [
+        VariablePart(date, each.short_name, {"surface": 0}, labels, each.name)
+        for each in task.fields
+    ]
 
 
 def ens5mini_through_plugin(own: Ens5mini, index: SampleIndex) -> Baseline:
-    """Return how samples of ens5mini are made from the plugin's datasets, one a month."""
-    months = [start[5:7] for start in index.coordinate]
-    paths = [own.opened[number].path for number, _ in index.where]
-    return _baseline(own, index, months, paths, [()] * len(paths), {}, _cut_toy, TOY_SOURCE)
+    """Return how forecasts are taken out of the plugin's datasets, one a month."""
+    places = zip(index.where, index.coordinate, strict=True)
+    months = {number: start[5:7] for (number, _), start in places}
+    names = [months[number] for number in range(len(own.opened))]
+    requests = _requests(own, names, [file.path for file in own.opened], {})
+    select = joined_files(own, [(name, 0) for name in names])
+    return plugin_baseline(own, index, requests, select, package=PACKAGE)
 
 
-def _baseline(
+def _requests(
     own: Ens10 | Ens5mini,
-    index: SampleIndex,
     dates: Sequence[str],
     paths: Sequence[Path],
-    targets: Sequence[tuple[FileRange[str], ...]],
     arguments: Mapping[str, str],
-    cut: Callable[[Opened, Where], Arrays],
-    source: str,
-) -> Baseline:
-    """Ask the plugin by date or month, of which a file holds all years.
+) -> dict[str, PluginRequest]:
+    """Return what to ask the plugin for by date or month, of which a file holds all years.
 
     Raises
     ------
@@ -76,59 +78,12 @@ def _baseline(
                 f"{own.file_url({'date': date})}, here they are in {found[date]} and {path}; fetch "
                 "that file and name its folder with --data-dir"
             )
-    where = list(zip(dates, index.coordinate, targets, strict=True))
-    return plugin_baseline(
-        own,
-        dataclasses.replace(index, where=where, setup={}),
-        {
-            date: PluginRequest(
-                own.name, {"date": date, **arguments}, {own.file_url({"date": date}): path}
-            )
-            for date, path in found.items()
-        },
-        cut,
-        needs=["climetlab_maelstrom_ens10"],
-        source=source,
-    )
-
-
-def _of_step(opened: Any, start: str, hours: int) -> Any:
-    return opened.sel(time=np.datetime64(start, "ns"), step=np.timedelta64(hours, "h"))
-
-
-def _cut(own: Ens10, opened: Opened, where: Where) -> Arrays:
-    """Return each variable's members, shape (member, latitude, longitude), and the target.
-
-    Raises
-    ------
-    FileFormatError
-        If the plugin has other members or another grid than our index.
-    """
-    date, start, target = where
-    task, layout = own.task, own.layout
-    fields = _of_step(opened(date), start, LEAD_HOURS)
-    fields = fields.sel(isobaricInhPa=task.level) if task.level else fields.isel(surface=0)
-    members, shape = tuple(fields.number.values.tolist()), (layout.n_members, *layout.shape)
-    arrays = {}
-    for field in task.fields:
-        values = fields[field.short_name].values
-        if values.shape != shape or members != layout.members:
-            raise FileFormatError(
-                f"{own.name}: of {field.short_name} on {date} the plugin made {values.shape}, "
-                f"members {members}, expected {shape}, {layout.members}; fetch the file again"
-            )
-        arrays[field.name] = values
-    if target:
-        arrays["target"] = own.target_array(read_extents(target)[0])
-    return arrays
-
-
-def _cut_toy(opened: Opened, where: Where) -> Arrays:
-    """Return each variable, shape (member, level, latitude, longitude)."""
-    month, start, _ = where
-    # In this thread alone: netCDF4 fails when several read at once.
-    loaded = _of_step(opened(month), start, TOY_LEAD_HOURS).load(scheduler="synchronous")
-    return {variable.name: loaded[variable.name].values for variable in PRESSURE_VARIABLES}
+    return {
+        date: PluginRequest(
+            own.name, {"date": date, **arguments}, {own.file_url({"date": date}): path}
+        )
+        for date, path in found.items()
+    }
 
 
 def download_each(

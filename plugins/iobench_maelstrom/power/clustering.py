@@ -18,7 +18,6 @@ import numpy as np
 from iobench.datasets import Hyperslab, Items, own_files
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.samples import SampleSpec, Variable
-from iobench_maelstrom.power.files import time_of
 from iobench_maelstrom.power.schema import (
     BUCKET_URL,
     CLUSTERING_LEVELS,
@@ -31,7 +30,6 @@ from iobench_maelstrom.power.weather import PressureLevels
 if TYPE_CHECKING:
     from iobench.datasets import Arrays, Baseline, Locator, NetcdfFile, SampleIndex, Stack
     from iobench.samples import Sample
-    from iobench_maelstrom.plugin_samples import Opened
 
 ERA5_NAMES = ("era5_pl_1964_2023_12.nc", "era5_pl_2000_2023_12.nc")
 """What the benchmark trains on, daily at 12 UTC: in full, in short. Distributed nowhere."""
@@ -195,22 +193,6 @@ class ClusteringFields(PressureLevels):
             )
         return super().through_plugin(files, index)
 
-    def take(self, opened: Opened, where: Where) -> Arrays:
-        """Return the crop of each channel."""
-        run, step, row, column = where
-        rows, columns = self.size.shape
-        crop = opened("weather-pressure-level")[list(CLUSTERING_VARIABLES)].isel(
-            time=time_of(run, step),
-            latitude=slice(row, row + rows),
-            longitude=slice(column, column + columns),
-        )
-        crop = crop.sel(level=list(CLUSTERING_LEVELS)).load()
-        return {f"{name}{n}": crop[name].sel(level=n).values for name, n in channel_order()}
-
-    def position(self, run: int, step: int) -> int:
-        """Return which time of all files, those that are taken of each, a step of a file is."""
-        return sum(self.n_taken or file.dims["time"] for file in self.opened[:run]) + step
-
     def spec(self) -> SampleSpec:
         """Return the one array of all channels."""
         units_of = {each.name: each.units for each in self.fields}
@@ -226,17 +208,16 @@ def is_era5(path: Path) -> bool:
     return path.match("era5_*.nc")
 
 
-def channel_order() -> list[tuple[str, int]]:
-    """Return variable and level of every channel: level by level, as upstream."""
-    return [(name, level) for level in CLUSTERING_LEVELS for name in CLUSTERING_VARIABLES]
-
-
 def _channels(file: NetcdfFile, levels: Sequence[int]) -> tuple[tuple[str, str, int], ...]:
-    """Return channel, variable and place of the level, for the 25 channels."""
+    """Return channel, variable and place of the level: level by level, as upstream."""
     missing = [level for level in CLUSTERING_LEVELS if level not in levels]
     if missing:
         raise FileFormatError(
             f"{file.path}: variable 'level' is {', '.join(map(str, levels))}, deep clustering "
             f"needs also {', '.join(map(str, missing))}; take --option sample=fields"
         )
-    return tuple((f"{name}{level}", name, levels.index(level)) for name, level in channel_order())
+    return tuple(
+        (f"{name}{level}", name, levels.index(level))
+        for level in CLUSTERING_LEVELS
+        for name in CLUSTERING_VARIABLES
+    )

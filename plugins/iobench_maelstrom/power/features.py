@@ -32,8 +32,6 @@ from iobench_maelstrom.power.files import (
     production_call,
     run_files,
     run_times,
-    time_of,
-    values_of,
     weather_call,
 )
 from iobench_maelstrom.power.points import (
@@ -66,7 +64,6 @@ if TYPE_CHECKING:
         StandIn,
     )
     from iobench.samples import Sample
-    from iobench_maelstrom.plugin_samples import Opened
 
 FEATURES = ("air_density", "wind_speed", "wind_direction", "time_of_day", "time_of_year")
 FEATURE_UNITS = "kg m**-3, m s**-1, degree, 1, 1"
@@ -125,6 +122,7 @@ class PowerFeatures(PowerRecipe):
                 recipe.check(file, some[0])
                 kept.append(only_variables(file, [each.name for each in recipe.fields]))
         LevelConstants().check(constants, constants)
+        kept.insert(-1, only_variables(constants, []))  # a place for each file
         self.keep(kept)
         self._place(weather[0], weather[self.n_runs], turbine)
         self.pressure = pressure_coefficients(constants, self.model_level)
@@ -204,18 +202,6 @@ class PowerFeatures(PowerRecipe):
             ("constants-a-b", {}, [CONSTANTS_URL]),
             production_call(self.number),
         ]
-
-    def take(self, opened: Opened, where: Where) -> Arrays:
-        """Return the point's weather in an hour and its production."""
-        run, step, start, stop, _ = where
-        time = time_of(run, step)
-        model = opened("weather-model-level")[list(MODEL.required)]
-        produced = opened("power-production")[["production"]]
-        return {
-            **values_of(model.isel(time=time, level=self.level, **self.point)),
-            **values_of(opened("weather-surface-level")[["sp"]].isel(time=time, **self.point)),
-            **values_of(produced.isel(time=slice(start, stop))),
-        }
 
     def planned_files(self, plan: StandIn) -> list[PlannedFile]:
         """Return the files of the stand-in: of the weather, the constants and all turbines."""

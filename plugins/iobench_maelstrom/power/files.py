@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from iobench.datasets import (
     file_times,
 )
 from iobench.errors import FileFormatError, OptionError
-from iobench_maelstrom.plugin_samples import Opened, plugin_baseline
+from iobench_maelstrom.plugin_samples import joined_files, plugin_baseline
 from iobench_maelstrom.power.schema import (
     ALL_DAYS,
     CITATION,
@@ -43,13 +42,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.datasets import (
-        Arrays,
         Baseline,
         Locator,
         NetcdfFile,
         SampleIndex,
         Stack,
-        Where,
     )
 
 
@@ -83,11 +80,7 @@ INSTALL = (
     "pip install 'iobench[climetlab,netcdf]' dask && pip install --no-deps "
     "climetlab-maelstrom-power-production==0.2.2"
 )
-PLUGIN_NEEDS = ("climetlab_maelstrom_power_production", "netCDF4", "dask")
-PLUGIN_SOURCE = (
-    "climetlab-maelstrom-power-production 0.2.2, to_xarray(); a sample is what isel and sel take "
-    "out of it, then as ours. Batches of 64 are assumed but for deep clustering, loader workers are"
-)
+PACKAGE = "climetlab-maelstrom-power-production"
 Call = tuple[str, dict[str, Any], list[str]]
 """A call of the plugin: its data set, the arguments, the URLs of its files."""
 
@@ -133,25 +126,16 @@ class PowerRecipe(Recipe):
         """Return the calls of the plugin for some days, their files in the order of ours."""
         raise NotImplementedError
 
-    def take(self, opened: Opened, where: Where) -> Arrays:
-        """Return what our ``decode`` would of a sample, taken out of what the plugin opens."""
-        raise NotImplementedError
-
     def through_plugin(self, files: Sequence[Path], index: SampleIndex) -> Baseline:
         """Return how the samples are taken out of what the real plugin opens."""
-        rest, requests = iter(files), {}
+        rest, requests, places = iter(files), {}, []
         for name, arguments, urls in self.calls(index.provenance["options"].get("date", ())):
             by_url = {url: next(rest) for url in urls}
-            dataset = f"maelstrom-{name}"
-            requests[name] = PluginRequest(dataset, arguments, by_url, install=INSTALL)
+            requests[name] = PluginRequest(f"maelstrom-{name}", arguments, by_url, install=INSTALL)
+            # Forecasts are joined, the first hours of each; other calls have one file.
+            places += [(name, number * HOURS_PER_RUN) for number in range(len(urls))]
         return plugin_baseline(
-            self,
-            index,
-            requests,
-            functools.partial(_in_threads, self.take),
-            needs=PLUGIN_NEEDS,
-            install=INSTALL,
-            source=PLUGIN_SOURCE,
+            self, index, requests, joined_files(self, places), package=PACKAGE, install=INSTALL
         )
 
     def downloads(self) -> Downloads:
@@ -259,20 +243,3 @@ def production_call(number: str) -> Call:
     """Return the call for the production of a turbine."""
     url = PRODUCTION_URL.format(wind_turbine_id=number)
     return "power-production", {"wind_turbine_id": int(number)}, [url]
-
-
-def time_of(run: int, step: int) -> int:
-    """Return which time of the forecasts, as the plugin joins them, a step of a run is."""
-    return run * HOURS_PER_RUN + step
-
-
-def values_of(data: Any) -> Arrays:
-    """Return the numbers of an ``xarray.Dataset``, by variable, all loaded at once."""
-    return {str(name): each.values for name, each in data.load().data_vars.items()}
-
-
-def _in_threads(take: Callable[[Opened, Where], Arrays], opened: Opened, where: Where) -> Arrays:
-    import dask
-
-    with dask.config.set(scheduler="synchronous"):
-        return take(opened, where)

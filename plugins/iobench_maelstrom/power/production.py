@@ -17,7 +17,6 @@ from iobench_maelstrom.power.files import (
     PowerRecipe,
     hour_items,
     production_call,
-    values_of,
 )
 from iobench_maelstrom.power.schema import CONSTANTS_URL, HALF_LEVELS, PRODUCTION_URL
 from iobench_maelstrom.power.stand_in import (
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
         StandIn,
     )
     from iobench.samples import Role, Sample
-    from iobench_maelstrom.plugin_samples import Opened
 
 
 class Production(PowerRecipe):
@@ -86,11 +84,6 @@ class Production(PowerRecipe):
         """Return the call for a turbine."""
         return [production_call(self.number)]
 
-    def take(self, opened: Opened, where: tuple[int, int]) -> Arrays:
-        """Return what the turbine reported in one step."""
-        names = [each.name for each in self.fields]
-        return values_of(opened("power-production")[names].isel(time=where[1]))
-
     def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
         """Return about the bytes of a turbine's file."""
         return production_nbytes(plan)
@@ -116,7 +109,7 @@ class LevelConstants(PowerRecipe):
 
     def hyperslabs(self, where: tuple[int, int]) -> list[Hyperslab]:
         """Return all there is."""
-        return [Hyperslab(each.name, {"dim0": slice(None)}) for each in self.fields]
+        return [Hyperslab(each.name, {}) for each in self.fields]
 
     def spec(self) -> SampleSpec:
         """Return the coefficients as they are stored."""
@@ -135,10 +128,6 @@ class LevelConstants(PowerRecipe):
     def calls(self, days: Sequence[str]) -> list[Call]:
         """Return the one call."""
         return [("constants-a-b", {}, [self.url])]
-
-    def take(self, opened: Opened, where: tuple[int, int]) -> Arrays:
-        """Return all numbers."""
-        return values_of(opened("constants-a-b")[[each.name for each in self.fields]])
 
     def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
         """Return about the bytes of the file."""

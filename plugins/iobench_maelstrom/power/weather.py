@@ -16,8 +16,6 @@ from iobench_maelstrom.power.files import (
     hour_items,
     run_files,
     run_times,
-    time_of,
-    values_of,
     weather_call,
 )
 from iobench_maelstrom.power.schema import (
@@ -34,14 +32,11 @@ from iobench_maelstrom.power.stand_in import FIRST_DAYS, run_nbytes, write_run
 if TYPE_CHECKING:
     from iobench.datasets import (
         Advance,
-        Arrays,
         FileKey,
         Locator,
         NetcdfFile,
         StandIn,
-        Where,
     )
-    from iobench_maelstrom.plugin_samples import Opened
 
 SAMPLE = Option(
     "sample",
@@ -106,11 +101,6 @@ class WeatherFields(PowerRecipe):
     def calls(self, days: Sequence[str]) -> list[Call]:
         """Return the call for two runs of each day."""
         return [weather_call(self.level_type, days)]
-
-    def take(self, opened: Opened, where: Where) -> Arrays:
-        """Return the fields of an hour: (level,) latitude, longitude."""
-        data = opened(f"weather-{self.level_type.kind}-level")
-        return values_of(data.isel(time=time_of(*where)))
 
     def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
         """Return about the bytes of a file of the stand-in."""

@@ -6,7 +6,6 @@ its row of each array is read by extent.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
@@ -313,9 +312,7 @@ class Radiation(ChunkedFields, RadiationFiles):
 
     def through_plugin(self, files: Sequence[Path], index: SampleIndex) -> Baseline:
         """Return how the real plugin makes these samples; see `columns_through_plugin`."""
-        like = copy.copy(self)  # travels to workers: without what is open
-        like._opened = None
-        return columns_through_plugin(like, files, index, self._prepared().n_columns)
+        return columns_through_plugin(self, files, index, self._prepared().n_columns)
 
     def stand_in_keys(self, keys: Sequence[FileKey]) -> list[FileKey]:
         """Return the files of these pairs, of each two."""

@@ -1,49 +1,28 @@
-"""Columns as the real CliMetLab plugin's ``to_xarray`` gives them, behind a loader with workers."""
+"""Columns out of what the real CliMetLab plugin's ``to_xarray`` gives."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
-from iobench.datasets import Arrays, Baseline, PluginRequest, SampleIndex
+from iobench.datasets import Baseline, PluginRequest, SampleIndex, VariablePart
 from iobench.errors import OptionError
-from iobench_maelstrom.plugin_samples import Opened, plugin_baseline
+from iobench_maelstrom.plugin_samples import plugin_baseline
 from iobench_maelstrom.radiation.published import INSTALL, Starts
 
 if TYPE_CHECKING:
     from iobench_maelstrom.radiation.dataset import Radiation
 
-PLUGIN: Final = "climetlab_maelstrom_radiation"
-SOURCE = (
-    "climetlab-maelstrom-radiation 0.7.5: each variable of a column by isel from what its "
-    "to_xarray gives, which is lazy, so that reading, decoding, heating rates and grouping cannot "
-    "be separated. Assumed: a PyTorch DataLoader and batches of 512"
-)
-
 
 def columns_through_plugin(
     own: Radiation, files: Sequence[Path], index: SampleIndex, n_columns: Sequence[int]
 ) -> Baseline:
-    """Return how the samples of ``index`` are made by the real plugin.
-
-    Parameters
-    ----------
-    own : Radiation
-        Travels to workers: without what is open.
-    files : sequence of Path
-        Inputs, then outputs.
-    index : SampleIndex
-        Of all their columns: ``where`` says (pair, column).
-    n_columns : sequence of int
-        Columns of each pair.
+    """Return how columns are taken out of the plugin's dataset; ``n_columns`` are each pair's.
 
     Raises
     ------
-    MissingExtraError
-        If the plugin is not installed.
     OptionError
         If the plugin cannot do what the options ask for.
     """
@@ -57,16 +36,14 @@ def columns_through_plugin(
     starts = Starts([n_columns[number] for number in order]).starts
     places = dict(zip(order, starts, strict=False))
     first = [places[number] for number in range(len(order))]
+    select = functools.partial(_parts_of, own.name, index.spec.names, first)
     return plugin_baseline(
         own,
         index,
         {own.name: _request(own, files)},
-        functools.partial(_cut, own.name, index.spec.names, first),
-        needs=[PLUGIN],
+        select,
+        package="climetlab-maelstrom-radiation",
         install=INSTALL,
-        source=SOURCE,
-        keep=_with_threads,
-        is_sample=True,
     )
 
 
@@ -85,20 +62,9 @@ def _request(own: Radiation, files: Sequence[Path]) -> PluginRequest:
     return PluginRequest(own.name, arguments, at_hand, install=INSTALL)
 
 
-def _with_threads(made: Any) -> tuple[Any, ThreadPoolExecutor]:
-    """Return what the plugin made, and threads for dask: its own do not outlive a fork."""
-    from dask.system import CPU_COUNT
-
-    return made, ThreadPoolExecutor(CPU_COUNT)
-
-
-def _cut(
-    name: str, names: Sequence[str], first: Sequence[int], opened: Opened, where: tuple[int, int]
-) -> Arrays:
-    """Return a sample: one dask graph for each of its variables."""
-    import dask
-
+def _parts_of(
+    name: str, names: Sequence[str], first: Sequence[int], where: tuple[int, int]
+) -> list[VariablePart]:
     pair, column = where
-    made, pool = opened(name)
-    with dask.config.set(pool=pool):
-        return {each: made[each].isel(column=first[pair] + column).to_numpy() for each in names}
+    at = {"column": first[pair] + column}
+    return [VariablePart(name, each, at) for each in names]

@@ -1,0 +1,237 @@
+"""``--pipeline climetlab``: samples out of what the real plugins' ``to_xarray`` gives."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from iobench.datasets.baseline import MapStyle, PluginBaseline
+from iobench.datasets.contract import make_sample
+from iobench.datasets.locate import FileLocator
+from iobench.datasets.plain_loop import XarrayLoop
+from iobench.errors import FileFormatError, MissingExtraError, MissingFileError, OptionError
+from iobench.registry import find_dataset
+from iobench_maelstrom.ens10.dataset import Ens10
+from iobench_maelstrom.yr.dataset import Yr
+
+pytestmark = [
+    pytest.mark.timeout(110),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:numpy.ndarray size changed:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:Deprecated decorator @normalize_arg:UserWarning"),
+]
+YR = "climetlab_maelstrom_yr"
+RADIATION = "climetlab_maelstrom_radiation"
+ENS10 = "climetlab_maelstrom_ens10"
+DOWNSCALING = "climetlab_maelstrom_downscaling"
+POWER = "climetlab_maelstrom_power_production"
+# Whether the arrays are what our reader decodes, or its samples.
+DECODED, MADE = "decoded", "made"
+SAMPLES = [
+    ("maelstrom-radiation", {"patch": "0,2,10"}, RADIATION, MADE),
+    ("maelstrom-radiation", {"patch": "4", "raw_inputs": "true"}, RADIATION, MADE),
+    ("maelstrom-ens10", {"target": "none"}, ENS10, DECODED),
+    ("maelstrom-ens10", {"dtype": "pl", "target": "t850"}, ENS10, DECODED),
+    ("maelstrom-ens5mini", {}, ENS10, DECODED),
+    ("maelstrom-downscaling-tier1", {}, DOWNSCALING, DECODED),
+    ("maelstrom-downscaling-tier2", {"months": "2017-01"}, DOWNSCALING, DECODED),
+    ("maelstrom-power", {}, POWER, DECODED),
+    ("maelstrom-power-production", {"wind_turbine_id": "3"}, POWER, DECODED),
+    ("maelstrom-constants-a-b", {}, POWER, DECODED),
+    ("maelstrom-weather-surface-level", {}, POWER, DECODED),
+    ("maelstrom-weather-pressure-level", {"sample": "clustering"}, POWER, DECODED),
+]
+
+
+@pytest.fixture
+def needs():
+    """Skip where a plugin is not installed."""
+
+    def skip(package):
+        pytest.importorskip("climetlab", reason="climetlab is not installed")
+        name = package.replace("_", "-")
+        pytest.importorskip(package, reason=f"the real plugin {name} is not installed")
+
+    return skip
+
+
+@pytest.fixture(scope="module")
+def prepared(tiny_root, tmp_path_factory):
+    """Return a function that gives a dataset's files and index, of its tiny stand-in."""
+    cache = tmp_path_factory.mktemp("plugins")
+
+    def opened(name, **options):
+        dataset = find_dataset(name, **options)
+        locator = FileLocator(stand_in=tiny_root(dataset), cache_dir=cache / name)
+        files = dataset.files(locator)
+        return dataset, files, dataset.samples(files, locator)
+
+    return opened
+
+
+def loop_of(dataset, files, index):
+    """Return what makes the samples, as in a worker, and its index."""
+    assert isinstance(dataset, PluginBaseline)
+    baseline = dataset.through_plugin(files, index)
+    assert isinstance(baseline.pipeline, MapStyle)
+    assert baseline.pipeline.framework == "torch"
+    assert "to_xarray()" in baseline.source
+    loop = pickle.loads(pickle.dumps(baseline.pipeline.dataset))
+    assert isinstance(loop, XarrayLoop)
+    return loop, baseline.pipeline.index
+
+
+@pytest.mark.quick_cases(6)
+@pytest.mark.parametrize(("name", "options", "package", "kind"), SAMPLES)
+def test_arrays_are_those_of_our_reader(needs, prepared, name, options, package, kind):
+    needs(package)
+    dataset, files, index = prepared(name, **options)
+    loop, theirs = loop_of(dataset, files, index)
+    assert len(theirs) == len(index)
+    for number in np.linspace(0, len(index) - 1, 6).astype(int).tolist():
+        where = index.where[number]
+        ours = make_sample(dataset, where)
+        if kind == DECODED:
+            ours = dataset.read(where)
+            ours = ours if dataset.fused else dataset.decode(ours, where)
+        found = make_sample(loop, theirs.where[number])
+        theirs.spec.check(found, where=f"sample {number}")
+        assert set(found) == {*ours} - {"target"}  # the plugin has none
+        for each, array in found.items():
+            if each == "production" and name == "maelstrom-power":  # of an hour the first value
+                assert array == ours[each].ravel()[0]
+                continue
+            np.testing.assert_array_equal(array, ours[each].reshape(array.shape), err_msg=each)
+    loop.close()
+
+
+@pytest.mark.parametrize("n_files", [1, pytest.param(3, marks=pytest.mark.thorough)])
+def test_patches_are_taken_out_of_the_plugins_arrays(needs, prepared, n_files):
+    needs(YR)
+    _, files, _ = prepared("maelstrom-yr", size="5GB")
+    dataset = Yr(size="5GB", normalize="false", patch="50", x_range="3,110", y_range="7,120")
+    locator = FileLocator(data_dir=files[0].parents[5], cache_dir=files[0].parents[5])
+    index = dataset.samples(files[-n_files:], locator)
+    loop, theirs = loop_of(dataset, files[-n_files:], index)
+    assert dataset.through_plugin(files[-n_files:], index).pipeline.workers == 1
+    for number in (0, len(index) // 2, len(index) - 1):
+        ours, found = (make_sample(dataset, index.where[number]), loop.read(theirs.where[number]))
+        if n_files == 1:  # then the plugin gives the file's own variables
+            np.testing.assert_array_equal(found["target_mean"], ours["targets"][0, ..., 0])
+            np.testing.assert_array_equal(found["predictors"], ours["predictors"][0, ..., :8])
+        else:
+            np.testing.assert_array_equal(found["targets"], ours["targets"][0])
+            np.testing.assert_array_equal(found["predictors"], ours["predictors"][0, ..., :14])
+
+
+# ---- through the command line
+
+
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize(
+    ("name", "package", "stages"),
+    [
+        ("maelstrom-ens10", ENS10, {"read", "decode"}),
+        ("maelstrom-yr", YR, {"open"}),  # which reads all at once
+        ("maelstrom-radiation", RADIATION, {"read"}),
+        ("maelstrom-downscaling", DOWNSCALING, {"read"}),
+        ("maelstrom-power", POWER, {"read", "decode"}),
+    ],
+)
+def test_a_profile_tells_reading_from_decoding_in_its_workers(
+    needs, profiled, name, package, stages
+):
+    needs(package)
+    pytest.importorskip("torch", reason="the workers are of torch's DataLoader")
+    run, own = profiled(
+        name, "--tiny", "--pipeline", "climetlab,own", "--batches", "4", "--batch-size", "2",
+        "--compute", "none", "--workers", "1",
+    )  # fmt: skip
+    assert (run["pipeline"], own["pipeline"]) == ("climetlab", "own")
+    assert (run["framework"], run["workers"], run["batches"]) == ("torch", 1, 4)
+    found = {row["stage"]: row["busy_s"] for row in run["stages"]}
+    for stage in stages:
+        assert sum(busy for each, busy in found.items() if each.partition(":")[0] == stage) > 0
+    assert sum(run["exposed_ns"].values()) == run["wait_ns"]
+
+
+@pytest.fixture
+def profiled(iobench_here, store_dir):
+    def run(*arguments):
+        done = iobench_here("profile", *arguments, "--store-dir", store_dir, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)["runs"]
+
+    return run
+
+
+# ---- what cannot be
+
+
+def test_a_file_that_is_gone_is_named_before_the_plugin_looks_for_it(needs, prepared, tmp_path):
+    needs(YR)
+    _, files, _ = prepared("maelstrom-yr", size="5GB")
+    copies = [Path(shutil.copy(file, tmp_path)) for file in files[:2]]
+    locator = FileLocator(data_dir=tmp_path, cache_dir=tmp_path)
+    dataset = Yr(size="5GB")
+    index = dataset.samples(copies, locator)
+    copies[1].unlink()
+    with pytest.raises(MissingFileError, match=copies[1].name):
+        dataset.through_plugin(copies, index)
+
+
+def test_what_the_plugin_cannot_open_is_named(needs, prepared, tmp_path):
+    needs(YR)
+    _, files, _ = prepared("maelstrom-yr", size="5GB")
+    copies = [Path(shutil.copy(file, tmp_path)) for file in files[:2]]
+    dataset = Yr(size="5GB")
+    index = dataset.samples(copies, FileLocator(data_dir=tmp_path, cache_dir=tmp_path))
+    copies[1].write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(1000))
+    with pytest.raises(FileFormatError, match=r"and 1 more: the plugin of maelstrom-yr cannot"):
+        dataset.through_plugin(copies, index)
+
+
+def test_years_of_a_date_in_several_files_are_refused(needs, prepared):
+    needs(ENS10)
+    dataset, files, index = prepared("maelstrom-ens10", target="none")
+    assert isinstance(dataset, Ens10)
+    where = [
+        [each._replace(file=f"{number}.grib") for each in ranges]
+        for number, ranges in enumerate(index.where)
+    ]
+    with pytest.raises(MissingFileError, match="the plugin reads all years of"):
+        dataset.through_plugin(files, dataclasses.replace(index, where=where))
+
+
+def test_what_the_plugin_fails_on_is_refused(prepared):
+    dataset, files, index = prepared("maelstrom-radiation", all_outputs="true")
+    with pytest.raises(OptionError, match="add raw_inputs=true"):
+        dataset.through_plugin(files, index)
+
+
+@pytest.mark.parametrize(
+    ("name", "absent", "install"),
+    [
+        ("maelstrom-downscaling-tier1", "climetlab", r"iobench\[climetlab\]"),
+        ("maelstrom-downscaling-tier1", DOWNSCALING, r"iobench\[climetlab\]"),
+        ("maelstrom-radiation", RADIATION, "--no-deps climetlab-maelstrom-radiation"),
+        ("maelstrom-constants-a-b", POWER, "--no-deps climetlab-maelstrom-power-production"),
+    ],
+)
+def test_what_is_not_installed_is_named(prepared, monkeypatch, name, absent, install):
+    dataset, files, index = prepared(name)
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda each, *more: None if each == absent else found(each, *more) or object(),
+    )
+    with pytest.raises(MissingExtraError, match=rf"needs {absent}: .*{install}"):
+        dataset.through_plugin(files, index)
