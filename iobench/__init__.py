@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.options import loader
     from iobench.opened import exposure, open_profile
     from iobench.profiles.contents import Profile
+    from iobench.recording.script_metrics import metric
     from iobench.recording.session import record
     from iobench.recording.stages import stage
     from iobench.report.timeline.arrow_table import to_arrow
@@ -29,6 +30,7 @@ __all__ = [
     "Variable",
     "exposure",
     "loader",
+    "metric",
     "open_dataset",
     "open_profile",
     "open_store",
@@ -45,6 +47,7 @@ _HOMES = {
     "exposure": "iobench.opened",
     "open_dataset": "iobench.sources.opened_dataset",
     "loader": "iobench.loaders.ring.options",
+    "metric": "iobench.recording.script_metrics",
     "open_profile": "iobench.opened",
     "open_store": "iobench.loaders.opened_store",
     "record": "iobench.recording.session",

@@ -180,7 +180,7 @@ class DeliveryLog:
             detail = self.makers[maker] = self.recording.recorder.string(maker)
         if not self._outer:
             return
-        self.recording.latest = self
+        self.recording.brought(self)
         if self._asking:
             self._answer(batch, nbytes, 0, detail)
             self.recording.recorder.position(batch, self.epoch)
@@ -235,7 +235,7 @@ class DeliveryLog:
             return False
         self.notes = notes
         self._noting = True
-        self.recording.latest = self
+        self.recording.brought(self)
         self.recording.waiting.log = self
         self.recording.recorder.position(-1, self.epoch)  # which batch is known later
         return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex
@@ -99,6 +100,26 @@ class LoaderFacts:
 
 
 @dataclass(slots=True)
+class EpochMetric:
+    """A figure of the script's own in one epoch; -1 is before the first batch.
+
+    ``mean`` is None where a value, or what they add up to, is not finite.
+    """
+
+    name: str
+    epoch: int
+    mean: float | None = 0.0
+    n_values: int = 0
+
+    def add(self, value: float) -> None:
+        """Take another value into the mean."""
+        self.n_values += 1
+        if self.mean is not None:
+            mean = self.mean + (value - self.mean) / self.n_values
+            self.mean = mean if math.isfinite(mean) else None
+
+
+@dataclass(slots=True)
 class ProcessFacts:
     """One process of a run, as it describes itself.
 
@@ -137,6 +158,8 @@ class ProcessFacts:
         does not say.
     moves : list of str
         Frameworks whose moves from the host to devices were watched.
+    metrics : list of EpochMetric
+        The script's own figures, by name and epoch.
     initial_nbytes : int or None
         Bytes that all read calls of the process had returned by then, as the system counts them.
     """
@@ -164,6 +187,7 @@ class ProcessFacts:
     initial_nbytes: int | None = None
     batches_per_step: int | None = None
     moves: list[str] = field(default_factory=list)
+    metrics: list[EpochMetric] = field(default_factory=list)
 
     def write(self, path: Path) -> None:
         """Write the file, whole at every instant; a full disk is a warning, never an error."""

@@ -21,7 +21,12 @@ from iobench.errors import IobenchError, MissingExtraError, OptionError, Storage
 from iobench.recording.activation import activate
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock, process_start_ns
 from iobench.recording.costs import unit_costs
-from iobench.recording.facts import LoaderFacts, facts_of_this_process, facts_path
+from iobench.recording.facts import (
+    EpochMetric,
+    LoaderFacts,
+    facts_of_this_process,
+    facts_path,
+)
 from iobench.recording.job import RUN_TOKEN, find_job
 from iobench.recording.kept_spans import EndedWorkers, day_line, keep_nbytes, written_nbytes
 from iobench.recording.outside import take_initial_reads
@@ -67,6 +72,9 @@ PACE_NS: Final = 60_000_000_000
 FIRST_PASS_NS: Final = 5_000_000_000
 """When the pace of a recording is known: after a minute, or a first pass that took so long."""
 DAY_NS: Final = 24 * 60 * PACE_NS
+MOST_METRICS: Final = 10_000
+WRITTEN_PART: Final = 100
+"""A script's own figures are written meanwhile for one part of so many of the time, at most."""
 LOADER_LIMIT: Final = 64
 """Of more loaders than this, those that are alike count as one: scripts make them in loops."""
 
@@ -109,8 +117,8 @@ class Recording:
         What passes over loaders are for that begin now, where a framework says so.
     epoch : int
         The epoch of the training, where a framework counts them itself; else -1.
-    latest : DeliveryLog or None
-        The pass that brought the last batch.
+    latest, training : DeliveryLog or None
+        The pass that brought the last batch, and the last one that may train.
     model_evaluates : bool
         Whether a model was last set to evaluate, and not to train.
     trained_model : weakref.ref or None
@@ -129,6 +137,7 @@ class Recording:
     pass_role: str = ""
     epoch: int = -1
     latest: DeliveryLog | None = None
+    training: DeliveryLog | None = None
     model_evaluates: bool = False
     trained_model: weakref.ref[Any] | None = None
     _loaded = False
@@ -164,6 +173,7 @@ class Recording:
         self._environment: dict[str, str | None] = {}
         self._begun_ns = 0
         self._has_told_pace = False
+        self._metrics_due_ns = 0
         # What the calling thread waits for: the outermost loader, if loaders are nested.
         self.waiting = threading.local()
 
@@ -406,6 +416,29 @@ class Recording:
                 return
             self.facts.unseen.append(what)
         self.write_facts()
+
+    def brought(self, log: DeliveryLog) -> None:
+        """Note that a pass brought a batch."""
+        self.latest = log
+        if log.role in ("", "training"):
+            self.training = log
+
+    def add_metric(self, name: str, value: float) -> None:
+        """Take a figure of the script's own into the mean of the epoch that it is in."""
+        log, known = self.training or self.latest, self.facts.metrics
+        epoch = self.epoch if self.epoch >= 0 or log is None else log.epoch
+        with self._lock:
+            of_epoch = (each for each in reversed(known) if each.epoch == epoch)
+            found = next((each for each in of_epoch if each.name == name), None)
+            if found is None and len(known) < MOST_METRICS:
+                known.append(found := EpochMetric(name, epoch))
+            if found is not None:
+                found.add(value)
+        if found is None:
+            self.add_unseen(f"metrics: those after the first {MOST_METRICS:,} names and epochs")
+        elif (began_ns := self.clock.now_ns()) >= self._metrics_due_ns:
+            self.write_facts()
+            self._metrics_due_ns = WRITTEN_PART * (self.clock.now_ns() - began_ns) + began_ns
 
     def write_facts(self) -> None:
         """Write what this process tells of itself; nothing in a fork of it."""

@@ -28,6 +28,8 @@ QUANTITIES: Final[tuple[tuple[str, type[Quantity], float], ...]] = (
     ("_bytes", Bytes, 1),
 )
 """What a figure is, by the end of its name, and what makes the document's unit of its own."""
+OWN: Final = "metric:"
+"""How names of figures begin that a script gives itself, by `iobench.metric`."""
 BOOLEAN: Final = ("true", "false")
 
 

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Final
 from iobench.analysis.run import Run
 from iobench.frozen import frozen
 from iobench.recording.kinds import Family, Kind
+from iobench.report.suite_words import OWN
+from iobench.subjects.energy.figures import ENERGY_KINDS, energy_j
 from iobench.subjects.energy.readings import energy_of
 from iobench.subjects.limits.figures import limit_of
+from iobench.subjects.metrics.figures import ENERGY, last_figures
 from iobench.subjects.samples.figures import samples_seen
 from iobench.subjects.utilisation.figures import utilisation
 
@@ -21,8 +24,8 @@ if TYPE_CHECKING:
     from iobench.profiles.run_facts import RunFacts
 
 Options = Mapping[str, tuple[str, ...]]
-COUNTERS: Final = ("gpu", "cpu", "memory")
-"""Kinds of energy that add up; that of a whole machine has them in it."""
+COMMAND: Final = "command"
+"""The option of cells that run a script."""
 UJ: Final = 1e6
 
 
@@ -83,7 +86,7 @@ METRICS: Final[Mapping[str, Metric]] = {
     "energy_j": Metric("of all counters that could be read, of the whole run", _no_energy),
     **{
         f"energy_{kind}_j": Metric(f"of the {kind}'s counters, of the whole run", _no_energy)
-        for kind in (*COUNTERS, "machine")
+        for kind in ENERGY_KINDS
     },
     "first_loss": Metric("mean squared error of the first batch", _no_training),
     "final_loss": Metric("mean squared error, averaged over the last batches", _no_training),
@@ -108,6 +111,8 @@ METRICS: Final[Mapping[str, Metric]] = {
 
 def why_not_given(metric: str, options: Options) -> str:
     """Return why a cell of these options cannot give a metric; ``""`` where it may."""
+    if metric.startswith(OWN):
+        return "" if COMMAND in options else f"{metric} is a script's own: no {COMMAND} is given"
     return METRICS[metric].refused(options)
 
 
@@ -130,7 +135,7 @@ class RunFigures:
 
 
 def figures_of_run(path: Path) -> RunFigures:
-    """Return the figures of a run of ``iobench profile``.
+    """Return the figures of a run of ``iobench profile`` or ``iobench run``.
 
     Steps are those of the part that reports judge: the epochs after the first, else the steady
     state, else all.
@@ -158,6 +163,7 @@ def figures_of_run(path: Path) -> RunFigures:
         **_training(facts),
         **_store(facts),
         **_published(facts),
+        **{f"{OWN}{name}": each for name, each in last_figures(run).items() if name != ENERGY},
     }
     gave = rank.once(limit_of)
     found["storage_gave_bytes_per_s"] = None if gave is None else gave.storage_bytes_per_s
@@ -188,14 +194,12 @@ def _stages(part: PartExposure) -> dict[str, float]:
     return found
 
 
-def _energy(rank: RankRun) -> dict[str, float]:
+def _energy(rank: RankRun) -> dict[str, float | None]:
     told = rank.once(energy_of)
-    if told is None or not told.kinds:
-        return {}
-    by_kind = {each.kind: each.total_uj / UJ for each in told.kinds}
-    parts = [by_kind[kind] for kind in COUNTERS if kind in by_kind]
-    together = sum(parts) if parts else by_kind["machine"]
-    return {"energy_j": together} | {f"energy_{kind}_j": each for kind, each in by_kind.items()}
+    kinds = () if told is None else told.kinds
+    return {ENERGY: energy_j([rank])} | {
+        f"energy_{each.kind}_j": each.total_uj / UJ for each in kinds
+    }
 
 
 def _training(facts: RunFacts) -> dict[str, float | None]:

@@ -20,7 +20,9 @@
     [[skip]]                    # combinations that are none
     format = "zarr:*"
 
-A varied ``machine`` has patterns of host names: such a cell is measured there alone.
+A varied ``machine`` has patterns of host names: such a cell is measured there alone. With a
+``command``, as ``"python train.py {format}"``, a cell is a run of that script, whose other options
+only stand in it and in the table; ``metric:NAME`` is a figure that it gives by `iobench.metric`.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ import hashlib
 import itertools
 import json
 import re
+import shlex
 import tomllib
 from importlib.resources import files
 from pathlib import Path
@@ -41,8 +44,9 @@ from iobench.frozen import frozen
 from iobench.json_files import read_small_file
 from iobench.masking import mask_words, note_secrets
 from iobench.registry import unknown_name
+from iobench.report.suite_words import OWN
 from iobench.report.suite_words import said_cell as said_cell
-from iobench.suites.metrics import METRICS, why_not_given
+from iobench.suites.metrics import COMMAND, METRICS, why_not_given
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -58,7 +62,7 @@ OF_THE_SUITE: Final = {
 """Options of a profile that a suite sets, and why."""
 KEYS: Final = ("name", "title", "repeats", "drop", "limit", "metrics", "seed")
 TABLES: Final = ("suite", "fixed", "vary", "skip")
-OPTIONS: Final = (DATASET, *(name.removeprefix("--") for name in OF_PROFILE))
+OPTIONS: Final = (DATASET, COMMAND, *(name.removeprefix("--") for name in OF_PROFILE))
 DEFAULT_METRICS: Final = ("step_s", "wait_s", "exposed_share", "samples_per_s")
 DEFAULT_REPEATS, DEFAULT_DROP, DEFAULT_LIMIT_S = 5, 1, 600.0
 MOST_CELLS, MOST_REPEATS = 10_000, 1000
@@ -111,8 +115,17 @@ class Cell:
 
     @property
     def words(self) -> list[str]:
-        """What stands behind ``iobench profile``."""
-        words = list(self.options[DATASET])
+        """What stands behind ``iobench``: a profile, or a run of its command."""
+        if COMMAND in self.options:
+            text = " ".join(self.options[COMMAND])
+            try:
+                words = shlex.split(text)
+            except ValueError as error:
+                raise OptionError(f"{COMMAND} {text!r}: {error}, expected a command") from error
+            for name, values in self.options.items():
+                words = [word.replace(f"{{{name}}}", " ".join(values)) for word in words]
+            return ["run", "--no-report", "--", *words]
+        words = ["profile", *self.options[DATASET]]
         if "pipeline" not in self.options:
             words.append("--pipeline=own")  # auto would be two runs of files of one's own
         for name, values in self.options.items():
@@ -446,7 +459,7 @@ def _metrics(told: Any, where: str) -> tuple[str, ...]:
     if not isinstance(told, list | tuple) or not told or not all(isinstance(m, str) for m in told):
         raise OptionError(f"{where}: [suite] metrics {told!r}: expected a list of figures")
     for metric in told:
-        if metric not in METRICS:
+        if metric not in METRICS and not metric.startswith(OWN):
             near = unknown_name("metric", metric, METRICS)
             raise OptionError(f"{where}: [suite] metrics: {near}")
     return tuple(dict.fromkeys(told))

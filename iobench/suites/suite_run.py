@@ -181,8 +181,9 @@ def _measure(folder: SuiteFolder, job: Job, commit: str) -> Result:
         if run.exists():  # of a process that was killed
             shutil.rmtree(run)
     started, begun_ns = datetime.fromtimestamp(SYSTEM_CLOCK.wall_ns() / 1e9, UTC), now_ns()
-    words = ["profile", *job.cell.words, f"--out={run}", f"--name={folder.recipe.name}"]
-    command = [sys.executable, "-m", "iobench", *words]
+    kind, *words = job.cell.words
+    words = [f"--out={run}", *([f"--name={folder.recipe.name}"] * (kind == "profile")), *words]
+    command = [sys.executable, "-m", "iobench", kind, *words]
     try:
         with storage_errors(log):
             ended = run_limited(

@@ -23,7 +23,7 @@ from iobench.report.document import (
 )
 from iobench.report.json_walk import to_plain
 from iobench.report.renderers.quantities import said
-from iobench.report.suite_words import figure_cell, said_cell
+from iobench.report.suite_words import OWN, figure_cell, said_cell
 from iobench.suites.metrics import why_not_given
 from iobench.suites.results import FAILED, MEASURED, NOT_AVAILABLE
 
@@ -310,6 +310,8 @@ def said_metric(metric: str) -> str:
     """Return what a table calls a metric, whose unit is said with its figures."""
     if metric == "samples_per_s":
         return "samples/s"
+    if metric.startswith(OWN):
+        return metric.removeprefix(OWN)
     name = re.sub(r"_(s|j|bytes|per_s)$", "", metric.removesuffix("_per_s"))
     return name.replace("_", " ")
 

@@ -155,7 +155,8 @@ def test_suites_of_which_result_files_are_left_stand_beside_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     published = {"published_step_s": 0.12581, "published_wait_s": 0.10881}
-    figures = {"wait_s": 0.02, "forward_s": 0.01, **published}
+    own = {"metric:loss": 0.25, "energy_j": 30.0}
+    figures = {"wait_s": 0.02, "forward_s": 0.01, **published, **own}
     old = suite(tmp_path / "suites" / "old", figures=figures, step_s=0.5)
     new = suite(tmp_path / "suites" / "new", figures=figures, day=90)
     run = made(tmp_path / "run", dataset="ens10", format="source", day=30_000)
@@ -174,12 +175,14 @@ def test_suites_of_which_result_files_are_left_stand_beside_runs(
     assert rows["batch"]["mean_s"] == pytest.approx(statistics.mean(steps))
     assert (rows["batch"]["min_s"], rows["batch"]["number"]) == (None, None)
     assert rows["batch"]["exposed_fraction"] == pytest.approx(0.02 / statistics.mean(steps))
+    assert rows["batch"]["figures"] == {"loss": 0.25, "energy_j": 30.0}
     told = [row for row in found["rows"] if row["published"] == "as published"]
     assert [(row["key"], row["mean_s"]) for row in told] == [("batch", 0.12581), ("I/O", 0.10881)]
     assert [each["run"] for each in found["skipped"]] == [
         "suites/old/000-source/round-0.result.json"
     ]
     text = " ".join(text_of(capsys, tmp_path).split())
+    assert "0.25 30.0 J " in text
     assert "native zarr: suites/new, 2025-04-05 00:41 UTC; means over 5 runs of a suite" in text
 
 

@@ -49,7 +49,7 @@ def test_cells_are_the_product_without_what_is_skipped(tmp_path: Path) -> None:
     ]
     assert len(cells) == 8
     assert cells[0].words == [
-        "one", "--pipeline=own", "--batches=8", "--tiny", "--option=a=b", "--option=c=d",
+        "profile", "one", "--pipeline=own", "--batches=8", "--tiny", "--option=a=b", "--option=c=d",
         "--format=source", "--framework=native",
     ]  # fmt: skip
     assert cells[0].values == {"dataset": "one", "format": "source", "framework": "native"}

@@ -333,6 +333,44 @@ def test_a_lossy_store_shows_its_price(
     assert training["final_loss"] == read_result(path).figures["final_loss"]
 
 
+SCRIPT = """
+import sys
+
+import numpy as np
+
+import iobench
+
+dataset = iobench.open_dataset("tiny_samples:make")
+for epoch, batch in enumerate(dataset.loader(4)):
+    iobench.metric("loss", float(sys.argv[1] == "source") + epoch)
+"""
+
+
+def test_a_script_is_measured_with_its_own_figures(
+    write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    command = f"command = '{sys.executable} train.py {{format}}'\n"
+    recipe = write_recipe(
+        ("batches = 4\n", command), ("batch-size = 2\n", ""), ('compute = "none"\n', ""),
+        ("workers = [0, 1]", 'format = ["source", "zarr"]'),
+        ("repeats = 3", "repeats = 1\ndrop = 0"),
+        ('"step_s", "samples_per_s"', '"samples_per_s", "metric:loss"'),
+    )  # fmt: skip
+    told = shown(capsys, recipe, "--out", tmp_path / "out")
+    figures = {row["cell"]["format"]: row["figures"] for row in told["cells"]}
+    assert figures["source"]["metric:loss"]["mean"]["ratio"] == 1.5
+    assert figures["zarr"]["metric:loss"]["mean"]["ratio"] == 0.5
+    assert figures["zarr"]["samples_per_s"]["mean"]["ratio"] > 0
+    assert main(["suite", str(recipe), "--out", str(tmp_path / "out")]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert any(line[:3] == ["cell", "samples/s", "loss"] for line in lines)
+    line = refused(capsys, write_recipe(), "--out", "x", "--set", "metrics=metric:loss")
+    assert "metric:loss is a script's own: no command is given" in line
+    line = refused(capsys, recipe, "--out", "x", "--set", "command=python 'train.py")
+    assert "No closing quotation, expected a command" in line
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -20,7 +20,7 @@ def write_suite(folder: Path, stores: Path, tables: dict[str, Any]) -> Path:
     for cell in recipe.cells():
         for number in range(recipe.repeats):
             run = folder / "cells" / cell.folder / f"round-{number}"
-            words = ["profile", *cell.words, "--store-dir", str(stores), "--out", str(run)]
+            words = [*cell.words, "--store-dir", str(stores), "--out", str(run)]
             assert main(words) == 0
             found = figures_of_run(run)
             result = Result(

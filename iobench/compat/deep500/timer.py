@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import importlib
 import io
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from iobench.compat.deep500.timer_spans import HostSpans, RegionSpans
 from iobench.errors import OptionError
 from iobench.recording.clocks import now_ns
+from iobench.recording.script_metrics import metric
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -225,7 +227,7 @@ class Timer:
         save_text(filename, self.print_all_time_stats)
 
     def log_wb_all(self, prefix: str = "") -> None:
-        """Log the mean of every key to Weights & Biases, and print them.
+        """Log the mean of every key to Weights & Biases and the recording, and print them.
 
         Raises
         ------
@@ -238,7 +240,7 @@ class Timer:
         wandb.log(means)
 
     def log_mlflow_all(self, prefix: str = "") -> None:
-        """Log the mean of every key to MLflow.
+        """Log the mean of every key to MLflow, and to the recording as `iobench.metric` does.
 
         Raises
         ------
@@ -254,7 +256,11 @@ class Timer:
 
     def _means(self, prefix: str) -> dict[str, float]:
         stem = with_slash(prefix)
-        return {stem + _name(key): stats.mean for key, stats in self._all_stats().items()}
+        means = {stem + _name(key): stats.mean for key, stats in self._all_stats().items()}
+        for name, mean in means.items():
+            with contextlib.suppress(OptionError):  # a key may be any text
+                metric(name, mean)
+        return means
 
     def _complete_all(self, *, strict: bool) -> None:
         self._settle()

@@ -16,6 +16,7 @@ from iobench.json_keys import HIDDEN, figure, key
 from iobench.recording.this_process import THREAD_VARIABLES, VERSIONED
 from iobench.report.script_lines import SHORT_HASH
 from iobench.report.units import seconds
+from iobench.subjects.metrics.figures import last_figures
 from iobench.subjects.samples.figures import samples_seen
 from iobench.subjects.utilisation.figures import mean_utilisation, utilisation
 
@@ -87,6 +88,8 @@ class MeasuredRun:
         Which of several configurations it is of, where runs of one are taken together.
     epochs : tuple of EpochTime
         What each epoch of its first training process took; none of one of many.
+    figures : mapping of str to float or None
+        Energy, and a script's own figures in the last epoch, as `last_figures` has them.
     """
 
     name: str = field(metadata=key("run"))
@@ -100,6 +103,7 @@ class MeasuredRun:
     damaged: tuple[str, ...] = field(metadata=HIDDEN)
     group: int | None = None
     epochs: tuple[EpochTime, ...] = ()
+    figures: Mapping[str, float | None] = field(default_factory=dict)
 
     @figure
     def job(self) -> JobTime | None:
@@ -232,6 +236,7 @@ def measure_run(path: Path, name: str | None = None) -> MeasuredRun:
         unclosed=tuple(unclosed),
         damaged=tuple(damaged),
         epochs=epochs,
+        figures=last_figures(run),
     )
 
 

@@ -29,9 +29,11 @@ from iobench.report.document import (
 from iobench.report.job_section import PART_NAMES
 from iobench.report.json_walk import to_plain
 from iobench.report.sentences import PARTS, kept_words
+from iobench.report.suite_words import figure_cell
 from iobench.subjects.compare.comparable import OTHER_BATCH, OTHER_STEP
 from iobench.subjects.compare.figures import BETWEEN, TURNS
 from iobench.subjects.compare.sample_sentences import samples_sentences
+from iobench.subjects.metrics.figures import mean_of, own_title
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -288,6 +290,7 @@ def _whole_table(found: Comparison, names: Sequence[str]) -> Table:
             ("batches", *(Count(_n_batches(run)) for run in runs)),
             *_of_epochs(runs),
             *_of_jobs(runs),
+            *_own(runs),
         ),
     )
 
@@ -322,6 +325,13 @@ def _of_jobs(runs: Sequence[ComparedRun]) -> Iterator[tuple[Cell, ...]]:
         found = means(lambda job, part=part: job.part(part).ns)  # type: ignore[misc]
         if any(ns > WORTH_SAYING * all_ns for ns, all_ns in zip(found, whole, strict=True)):
             yield f"  {name}", *map(Duration, found)
+
+
+def _own(runs: Sequence[ComparedRun]) -> Iterator[tuple[Cell, ...]]:
+    """Yield energy, and scripts' own figures in the last epoch; of several runs the mean."""
+    for name in dict.fromkeys(n for run in runs for member in run.members for n in member.figures):
+        means = (mean_of([each.figures.get(name) for each in run.members]) for run in runs)
+        yield own_title(name), *(figure_cell(name, each) for each in means)
 
 
 def _wait_fraction(run: ComparedRun) -> float | None:

@@ -10,6 +10,7 @@ from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, INLINE, figure, key, keyed_by
 
 if TYPE_CHECKING:
+    from iobench.analysis.run import RankRun
     from iobench.recording.energy_counters import EnergySource
 
 ENERGY_KINDS: Final[tuple[str, ...]] = ("gpu", "cpu", "memory", "machine")
@@ -284,6 +285,16 @@ def energy_sum(parts: Iterable[EnergyFigures | None]) -> EnergyFigures | None:
         typical_wait_ns=max(waits, default=None),
     )
     return in_the_mean(together)
+
+
+def energy_j(run: Iterable[RankRun]) -> float | None:
+    """Return what GPUs, processors and memory took, else machines; None where nothing was read."""
+    from iobench.subjects.energy.readings import energy_of  # which is made of these figures
+
+    found = energy_sum([each.once(energy_of) for each in run])
+    kinds = () if found is None else found.kinds
+    parts = [each for each in kinds if each.kind != "machine"] or kinds
+    return sum(each.total_uj for each in parts) / 1e6 if parts else None
 
 
 def _alike(parts: Sequence[EnergyFigures]) -> bool:

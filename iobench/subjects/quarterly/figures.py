@@ -8,6 +8,7 @@ a suite's result files alone are left of it, its cell has the means over its rep
 from __future__ import annotations
 
 import os
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +23,8 @@ from iobench.frozen import frozen
 from iobench.profiles.folders import made_ns
 from iobench.profiles.run_facts import PUBLISHED_FIGURES, RunFacts
 from iobench.recording.run_directory import RunDirectory
-from iobench.report.suite_words import said_cell
+from iobench.report.suite_words import OWN, said_cell
+from iobench.subjects.metrics.figures import ENERGY, last_figures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -110,6 +112,8 @@ class QuarterlyRun:
         Its training processes; runs that its figures are means over.
     rows : mapping of str to TimedRow
         By key of `KEYS`, of all ranks; what was not timed is missing.
+    figures : mapping of str to float or None
+        Energy, and a script's own figures in the last epoch, as `last_figures` has them.
     """
 
     run: str
@@ -123,6 +127,7 @@ class QuarterlyRun:
     n_ranks: int
     n_repeats: int
     rows: Mapping[str, TimedRow]
+    figures: Mapping[str, float | None] = field(default_factory=dict)
 
     @property
     def cell(self) -> Cell:
@@ -258,6 +263,11 @@ def _of_suite(
                 n_ranks=1,
                 n_repeats=len(of),
                 rows=rows,
+                figures={
+                    name.removeprefix(OWN): _mean([one.figures.get(name) for one in of], suite.drop)
+                    for name in dict.fromkeys(name for one in of for name in one.figures)
+                    if name == ENERGY or name.startswith(OWN)
+                },
             )
         if publication:
             found = Published(application, AS_PUBLISHED, publication)
@@ -338,8 +348,9 @@ def _run(
     n_ranks = sum(map(len, runs))
     application, tiny, framework, layout = cell
     return QuarterlyRun(
-        name, made_ns, application, framework, layout, tiny, facts, facts.machine, n_ranks, 1, rows
-    )
+        name, made_ns, application, framework, layout, tiny, facts, facts.machine, n_ranks, 1, rows,
+        last_figures(each for run in runs for each in run),
+    )  # fmt: skip
 
 
 def _row(row: StepStatistics) -> TimedRow:

@@ -19,6 +19,8 @@ from iobench.report.document import (
     Table,
     sentences,
 )
+from iobench.report.suite_words import figure_cell
+from iobench.subjects.metrics.figures import own_title
 from iobench.subjects.quarterly.figures import KEYS, TimedRow, exposed_fraction
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 QUARTERLY_VERSION: Final = 1
 COLUMNS: Final = (
     "application", "tiny", "framework", "format", "published", "run", "made", "key",
-    *(f"{name}_s" for name in PUBLISHED_FIGURES), "number", "exposed_fraction",
+    *(f"{name}_s" for name in PUBLISHED_FIGURES), "number", "exposed_fraction", "figures",
 )  # fmt: skip
 UNTIMED: Final = TimedRow((None,) * len(PUBLISHED_FIGURES))
 NOTES: Final = (
@@ -49,7 +51,7 @@ def quarterly_document(found: Quarterly) -> Document:
         runs = list(group)
         published = [each for each in found.published if each.application == application]
         title = application + (", tiny stand-ins" if tiny else "")
-        tables = _shares(runs, published), _table(runs, published)
+        tables = _shares(runs, published), *_own(runs), _table(runs, published)
         about = sentences([*map(_about, runs), *_notes(published, tiny=tiny)])
         sections.append(Section(f"application-{number}", title, (*tables, *about)))
     sections.append(Section("notes", "", sentences(NOTES)))
@@ -84,6 +86,22 @@ def _shares(runs: Sequence[QuarterlyRun], published: Sequence[Published]) -> Tab
         )
     headings = ("", "batch mean s", "I/O mean s", "exposed", "batches", "epochs")
     return Table("Exposed share of the sum", tuple(map(Column, headings)), tuple(rows))
+
+
+def _own(runs: Sequence[QuarterlyRun]) -> Iterator[Table]:
+    """Yield scripts' own figures beside time and energy, where there are any: D2.2, table 1."""
+    names = dict.fromkeys(name for run in runs for name in run.figures)
+    rows = tuple(
+        (
+            _name(run),
+            *(_seconds(run.rows.get(key, UNTIMED).mean) for key in ("epoch", "batch")),
+            *(figure_cell(name, run.figures.get(name)) for name in names),
+        )
+        for run in runs
+    )
+    columns = map(Column, ("", "epoch mean s", "batch mean s", *map(own_title, names)))
+    if names:
+        yield Table("Time, energy and figures of the script", tuple(columns), rows)
 
 
 def _numbers(batch: TimedRow, epoch: TimedRow) -> tuple[int | None, int | None]:
@@ -154,10 +172,11 @@ def quarterly_to_json(found: Quarterly) -> dict[str, Any]:
     """Return the table for ``json.dumps(allow_nan=False)``.
 
     ``rows``: ``[{application, tiny, framework, format, published, run, made, key, min_s, mean_s,
-    median_s, max_s, stdev_s, number, exposed_fraction}]``, where ``published`` is where a row was
-    published, null of a run; ``run``, ``made`` (since the epoch, in ns), ``framework``, ``format``
-    and ``number`` are null of published rows; ``exposed_fraction`` is that of the cell, in each of
-    its rows. ``skipped``: ``[{run, why}]``.
+    median_s, max_s, stdev_s, number, exposed_fraction, figures}]``, where ``published`` is where a
+    row was published, null of a run; ``run``, ``made`` (since the epoch, in ns), ``framework``,
+    ``format`` and ``number`` are null of published rows; ``exposed_fraction`` and ``figures``
+    (energy, and scripts' own in the last epoch) are those of the cell, in each of its rows.
+    ``skipped``: ``[{run, why}]``.
     """
     return {
         "schema_version": QUARTERLY_VERSION,
@@ -170,12 +189,16 @@ def _rows(found: Quarterly) -> list[dict[str, Any]]:
     rows: list[tuple[Any, ...]] = []
     for run in found.runs:
         about = (run.application, run.tiny, run.framework, run.format, None, run.run)
-        rows += _plain((*about, run.made_ns or None), run.rows)
+        rows += _plain((*about, run.made_ns or None), run.rows, run.figures)
     for each in found.published:
-        rows += _plain((each.application, False, None, None, each.source, None, None), each.rows)
+        rows += _plain(
+            (each.application, False, None, None, each.source, None, None), each.rows, {}
+        )
     return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
 
 
-def _plain(about: tuple[Any, ...], rows: Mapping[str, TimedRow]) -> list[tuple[Any, ...]]:
+def _plain(
+    about: tuple[Any, ...], rows: Mapping[str, TimedRow], own: Mapping[str, float | None]
+) -> list[tuple[Any, ...]]:
     share = exposed_fraction(rows)
-    return [(*about, key, *row.figures, row.number, share) for key, row in rows.items()]
+    return [(*about, key, *row.figures, row.number, share, {**own}) for key, row in rows.items()]

@@ -1,0 +1,1 @@
+"""A script's own figures, such as its loss."""

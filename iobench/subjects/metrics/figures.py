@@ -1,0 +1,95 @@
+"""What a script said of itself by `iobench.metric`: the mean of each figure in each epoch."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from statistics import fmean
+from typing import TYPE_CHECKING, Final
+
+from iobench.frozen import frozen
+from iobench.json_keys import ITSELF, key
+from iobench.subjects.energy.figures import energy_j
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from iobench.analysis.run import RankRun
+
+ENERGY: Final = "energy_j"
+
+
+@frozen
+class MetricEpoch:
+    """A figure of a script in one epoch.
+
+    Parameters
+    ----------
+    epoch : int
+        As the loader that trains numbers it; -1 before the first batch.
+    value : float or None
+        The mean of its values; None where one of them is not finite.
+    """
+
+    epoch: int
+    value: float | None
+    n_values: int = field(metadata=key("values"))
+
+
+@frozen
+class ScriptMetrics:
+    """All figures of a script by name, epoch by epoch."""
+
+    epochs: Mapping[str, tuple[MetricEpoch, ...]] = field(metadata=key(ITSELF))
+
+
+def script_metrics(run: RankRun) -> ScriptMetrics | None:
+    """Return the figures of a training process; None where it named none."""
+    return _by_name(
+        (each.name, MetricEpoch(each.epoch, each.mean, each.n_values))
+        for facts in run.facts
+        for each in facts.metrics
+    )
+
+
+def metrics_of_ranks(ranks: Sequence[ScriptMetrics]) -> ScriptMetrics | None:
+    """Return the figures of a job: means over the values of all its training processes."""
+    named = (item for rank in ranks for item in rank.epochs.items())
+    return _by_name((name, each) for name, epochs in named for each in epochs)
+
+
+def last_figures(run: Iterable[RankRun]) -> dict[str, float | None]:
+    """Return the energy of a run, and what its script's own figures were in their last epoch."""
+    ranks = [*run]
+    energy = energy_j(ranks)
+    found = metrics_of_ranks([each for rank in ranks if (each := rank.once(script_metrics))])
+    return {
+        **({} if energy is None else {ENERGY: energy}),
+        **({} if found is None else {name: of[-1].value for name, of in found.epochs.items()}),
+    }
+
+
+def own_title(name: str) -> str:
+    """Return what tables call a figure of `last_figures`."""
+    return "energy" if name == ENERGY else f"{name}, last epoch"
+
+
+def _by_name(rows: Iterable[tuple[str, MetricEpoch]]) -> ScriptMetrics | None:
+    names: dict[str, dict[int, list[MetricEpoch]]] = {}
+    for name, each in rows:
+        names.setdefault(name, {}).setdefault(each.epoch, []).append(each)
+    found = {
+        name: tuple(_mean(epochs[number]) for number in sorted(epochs))
+        for name, epochs in names.items()
+    }
+    return ScriptMetrics(found) if found else None
+
+
+def _mean(of: Sequence[MetricEpoch]) -> MetricEpoch:
+    weights = [each.n_values for each in of]
+    return MetricEpoch(of[0].epoch, mean_of([each.value for each in of], weights), sum(weights))
+
+
+def mean_of(values: Sequence[float | None], weights: Sequence[int] | None = None) -> float | None:
+    """Return the mean; None where one of the values is unknown."""
+    known = [each for each in values if each is not None]
+    return fmean(known, weights) if len(known) == len(values) else None
