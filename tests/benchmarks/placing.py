@@ -59,7 +59,7 @@ def run_of(
     anchors = (Anchor(0, WALL),)
     worker = Process("worker", 0, 0, 77, "here", "boot", anchors, 0, True, 0, ("MainThread",))
     log = ProcessTrace(
-        "Darshan", Path("a.darshan"), 77, host="here", start_ns=WALL, end_ns=WALL + int(start[-1]),
+        Path("a.darshan"), 77, host="here", start_ns=WALL, end_ns=WALL + int(start[-1]),
         files=names, segments=segments,
     )  # fmt: skip
     return Profile(Path("run"), {}, (worker,), spans, ("", *names), ()), StorageTrace((log,))

@@ -34,7 +34,6 @@ CLOCK = LogClock(
     high_ns=-1_281_000,
     matched=True,
     marked=False,
-    known=True,
     reason="",
     has_segments=True,
 )
@@ -69,7 +68,7 @@ ACCESS = AccessFigures(
     top_fraction=0.03,
     top_exposed_fraction=0.61,
 )
-TRACED = TracedStorage(COVERAGE, ("Darshan",), (REFUSED,), (), (CLOCK,))
+TRACED = TracedStorage(COVERAGE, (REFUSED,), (), (CLOCK,))
 FIGURES = StorageFigures(
     traced=TRACED,
     rows=(
@@ -152,7 +151,7 @@ def test_what_is_missing_is_named_with_the_cure(traced: RunReport, show: Show) -
         extra=("0_python_id7-9_1.darshan: of process 9 of job 7, which the run did not have",),
     )
     unmatched = replace(
-        CLOCK, matched=False, known=False, reason="no read matches", low_ns=-50_000_000, high_ns=0
+        CLOCK, matched=False, reason="no read matches", low_ns=-50_000_000, high_ns=0
     )
     assert not coverage.complete
     told = replace(TRACED, coverage=coverage, clocks=(unmatched,))
