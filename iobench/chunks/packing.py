@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import struct
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +14,11 @@ from iobench.files.memory import array_for_one_sample
 from iobench.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
-FILLS = {"missing_value", "_FillValue"}
+FILLS = ("missing_value", "_FillValue")
 CODING = ("missing_value", "_FillValue", "_Unsigned", "scale_factor", "add_offset", "dtype")
 """Attributes that xarray chooses a dtype by."""
 SCALES = ("scale_factor", "add_offset")
@@ -51,49 +53,104 @@ def packing_of(stored: np.dtype[Any], attributes: Mapping[str, Any]) -> Packing:
     """Return the packing that a variable's attributes describe.
 
     The dtype is the one ``xarray.open_dataset`` decodes to; xarray is asked for it.
+
+    Raises
+    ------
+    ValueError
+        If an attribute is not usable: names it.
     """
-    attributes = {name: _scalar(value) for name, value in attributes.items()}
-    fills = [attributes.get(name) for name in ("missing_value", "_FillValue")]
-    packed = stored.newbyteorder("=")
-    if packed.kind in "iu" and "_Unsigned" in attributes:
-        kind = "u" if attributes["_Unsigned"] == "true" else "i"
-        packed = np.dtype(f"{kind}{packed.itemsize}")
-        fills = [None if fill is None else np.asarray(fill).astype(packed) for fill in fills]
-    values = [value for fill in fills if fill is not None for value in np.ravel(fill)]
-    in_file = packed.newbyteorder(">") if stored.byteorder == ">" else packed
-    fill_values = tuple(
-        value for value in dict.fromkeys(values) if not isinstance(value, str) and value == value
-    )
-    decoded = _decoded_dtype(stored.newbyteorder("="), attributes)
+    native = stored.newbyteorder("=")
+    signs = {("i", "true"): "u", ("u", "false"): "i"}  # as xarray: any other `_Unsigned` is void
+    kind = signs.get((native.kind, _text(attributes.get("_Unsigned"))), native.kind)
+    packed = np.dtype(f"{kind}{native.itemsize}")
+    scale, offset = (_scale(name, attributes.get(name)) for name in SCALES)
+    numbers = [each for name in FILLS for each in _fill_numbers(name, attributes.get(name))]
+    fills = [_as_stored(each, native, packed) for each in numbers if each is not None]
+    known = {"scale_factor": scale, "add_offset": offset, "dtype": attributes.get("dtype")}
+    if any(each is None or each == each for each in numbers):
+        known["_FillValue"] = packed.type(0)
+    named = {name: each for name, each in known.items() if each is not None}
+    decoded = _decoded_dtype(packed, named)
+    fill_values = tuple(dict.fromkeys(each for each in fills if each is not None and each == each))
     if fill_values and decoded.kind in "iu":
         # xarray fails here (an integer scale_factor beside a fill value); NaN needs a float.
         decoded = np.dtype(np.float64)
+    in_file = packed.newbyteorder(">") if stored.byteorder == ">" else packed
     return Packing(
         stored=in_file.str,
         dtype=decoded.newbyteorder("<").str,
         fill_values=fill_values,
-        scale=attributes.get("scale_factor"),
-        offset=attributes.get("add_offset"),
+        scale=scale,
+        offset=offset,
     )
 
 
-def _scalar(value: Any) -> Any:
-    array = np.asarray(value)
-    return array.reshape(-1)[0] if array.size == 1 and array.dtype.kind in "biuf" else value
+def _text(value: Any) -> Any:
+    return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
-def _decoded_dtype(stored: np.dtype[Any], attributes: Mapping[str, Any]) -> np.dtype[Any]:
-    known = {name: attributes[name] for name in CODING if name in attributes}
-    if not known or (stored.kind == "f" and known.keys() <= FILLS):
+def _scale(name: str, value: Any) -> Any:
+    """Return the number of a scale or an offset, of the dtype of its attribute."""
+    if value is None:
+        return None
+    array = np.ravel(np.asarray(value))
+    if array.size == 1 and array.dtype.kind in "biuf":
+        return array[0]
+    number = _number_in_text(array[0]) if array.size == 1 else None
+    if number is None:
+        raise ValueError(f"{name} {_text(value)!r:.80}, expected a number")
+    return np.float64(number)
+
+
+def _fill_numbers(name: str, value: Any) -> list[Any]:
+    """Return the numbers of an attribute that names missing values; None: text that is none."""
+    array = np.ravel(np.asarray([] if value is None else value))
+    if array.dtype.kind in "biuf":
+        return list(array)
+    numbers = [_number_in_text(each) for each in array]
+    if name == "_FillValue" and None in numbers:
+        raise ValueError(f"{name} {_text(value)!r:.80}, expected a number")
+    return numbers
+
+
+def _number_in_text(text: Any) -> int | float | None:
+    """Return a number that is spelled, or in base64 as xarray writes ``_FillValue`` to Zarr 3."""
+    spelled = str(_text(text))
+    parsers: tuple[Callable[[str], int | float], ...] = (int, float, _in_base64)
+    for parse in parsers:
+        try:
+            return parse(spelled)
+        except (ValueError, struct.error):
+            continue
+    return None
+
+
+def _in_base64(text: str) -> float:
+    number: float = struct.unpack("<d", base64.b64decode(text, validate=True))[0]
+    return number
+
+
+def _as_stored(number: Any, stored: np.dtype[Any], packed: np.dtype[Any]) -> Any:
+    """Return a missing value as stored numbers are; None where none of these can equal it."""
+    if packed.kind == "f":
+        with np.errstate(over="ignore"):
+            rounded = np.asarray(number).astype(packed)[()]
+        return None if np.isinf(rounded) and not np.isinf(number) else rounded
+    if not np.isfinite(number) or number != int(number):
+        return None
+    whole = int(number)
+    if not any(np.iinfo(each).min <= whole <= np.iinfo(each).max for each in (stored, packed)):
+        return None
+    bits = 8 * packed.itemsize
+    return np.array(whole % (1 << bits), dtype=f"u{packed.itemsize}").view(packed)[()]
+
+
+def _decoded_dtype(stored: np.dtype[Any], known: Mapping[str, Any]) -> np.dtype[Any]:
+    if not known or (stored.kind == "f" and known.keys() == {"_FillValue"}):
         return stored  # nothing to ask: xarray takes a second to load what it knows
-    arrays = {name: np.asarray(value) for name, value in known.items()}
     # Of a scale and an offset the dtype matters alone: each file may have others.
-    told = (
-        (name, array.dtype.str, array.shape, type(known[name]))
-        + (() if name in SCALES else (repr(known[name]),))
-        for name, array in arrays.items()
-    )
-    key = (stored.str, *told)
+    key = (stored.str, *((name, np.asarray(each).dtype.str) for name, each in known.items()))
+    key += (_text(known.get("dtype")),)
     if key not in _ASKED:
         _ASKED[key] = _asked_dtype(stored, known)
     return _ASKED[key]

@@ -55,7 +55,7 @@ class GribSamples(ChunkedSamples):
         # Those not asked for need not be complete.
         fields = find_fields(index, lambda name: not asked or asks_for(name))
         dims = check_sample_dims(self.selection.sample_dim, field_dims(fields), files)
-        self.selection.check_names([field.name for field in fields])
+        self.selection.check_names([field.name for field in fields], {})
         self.notes = undescribed_messages(index)
         chosen, skipped = [], {}
         for field in fields:

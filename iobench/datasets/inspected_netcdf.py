@@ -111,4 +111,4 @@ def _inspect(path: Path, advance: Advance, group: str = "") -> NetcdfFile:
     return inspect_netcdf(path, group)
 
 
-_INSPECTION: Final = Inspection("netcdf 4", _inspect, NETCDF_KINDS)
+_INSPECTION: Final = Inspection("netcdf 5", _inspect, NETCDF_KINDS)

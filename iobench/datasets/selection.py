@@ -13,7 +13,7 @@ from iobench.frozen import frozen
 from iobench.samples import Variable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from iobench.chunks.chunk_manifest import StoredVariable
@@ -71,13 +71,13 @@ class Selection:
         """Return whether a variable is an input or a target."""
         return "target" if name in self.targets else "input"
 
-    def check_names(self, existing: Sequence[str]) -> None:
-        """Raise OptionError if a chosen variable does not exist, listing those that do."""
+    def check_names(self, existing: Sequence[str], skipped: Mapping[str, str]) -> None:
+        """Raise OptionError if a chosen variable is not there, listing those that are."""
         for option, names in (("--variables", self.variables), ("targets", self.targets)):
             unknown = [name for name in names if name not in existing]
             if unknown:
                 raise OptionError(
-                    f"{option}: no variable {', '.join(unknown)}; the files have "
+                    f"{option}: no variable {_with_reasons(unknown, skipped)}; the files have "
                     f"{', '.join(existing)}"
                 )
 
@@ -116,7 +116,7 @@ def choose_variables(
     OptionError
         If a variable that was asked for does not exist, or none has the sample dimensions.
     """
-    selection.check_names(list(file.variables))
+    selection.check_names(list(file.variables), file.skipped)
     skipped = dict(file.skipped)
     helpers = helper_names(file)
     chosen = []
@@ -130,8 +130,13 @@ def choose_variables(
             f"--sample-dim {','.join(dims)}: no variable of {file.path} has "
             f"{'it' if len(dims) == 1 else 'all of them'}; the file has "
             + ", ".join(f"{v.name} ({', '.join(v.dims)})" for v in file.variables.values())
+            + (f"; left out: {_with_reasons(file.skipped, file.skipped)}" if file.skipped else "")
         )
     return tuple(chosen), skipped
+
+
+def _with_reasons(names: Iterable[str], reasons: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} ({reasons[name]})" if name in reasons else name for name in names)
 
 
 def _left_out(

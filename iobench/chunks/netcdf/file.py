@@ -23,7 +23,7 @@ from iobench.chunks.chunk_manifest import (
 from iobench.chunks.hdf5_filters import UnknownFilterError, hdf5_codecs
 from iobench.chunks.netcdf.classic import read_classic_header
 from iobench.chunks.netcdf.remote_hdf5 import hdf5_source
-from iobench.chunks.packing import CODING, packing_of, unpack
+from iobench.chunks.packing import CODING, Packing, packing_of, unpack
 from iobench.errors import FileFormatError, IobenchError, MissingExtraError
 from iobench.files.open_file import OpenFile
 from iobench.files.open_files import open_files
@@ -206,14 +206,13 @@ def _variable(
     name: str,
     dims: tuple[str, ...],
     shape: tuple[int, ...],
-    dtype: np.dtype[Any],
+    packing: Packing,
     attributes: Mapping[str, Any],
     fill: Any,
     storage: ChunkManifest | str,
 ) -> StoredVariable:
     """Return a variable; ``storage`` says where it lies, or why only the library can read it."""
     texts = {key: _text(attributes[key]) for key in TEXTS if key in attributes}
-    packing = packing_of(dtype, attributes)
     if isinstance(storage, str):
         return StoredVariable(name, dims, shape, packing, fill, None, texts, storage)
     return StoredVariable(name, dims, shape, packing, fill, as_packed(storage, packing), texts)
@@ -231,8 +230,13 @@ def _inspect_classic(path: Path, opened: SourceBytes) -> NetcdfFile:
         if each.dtype.kind not in "iuf":
             skipped[each.name] = "not numeric (characters)"
             continue
+        try:
+            packing = packing_of(each.dtype, each.attributes)
+        except ValueError as error:
+            skipped[each.name] = str(error)
+            continue
         variables[each.name] = _variable(
-            each.name, each.dims, each.shape, each.dtype, each.attributes, 0, each.storage
+            each.name, each.dims, each.shape, packing, each.attributes, 0, each.storage
         )
     numbers = {}
     if isinstance(path, URL):
@@ -321,6 +325,12 @@ def _hdf5_file(path: Path, file: Any, raw: Any, size: int, h5py: ModuleType) -> 
         if not isinstance(dataset.dtype, np.dtype) or dataset.dtype.kind not in "iuf":
             skipped[name] = "not numeric"
             continue
+        attributes = {key: each.attrs[key] for key in each.attrs if key in USED}
+        try:
+            packing = packing_of(dataset.dtype, attributes)
+        except ValueError as error:
+            skipped[name] = str(error)
+            continue
         shape = tuple(dataset.shape)
         if dataset.chunks:  # may end before an unlimited dimension: readers see the fill value
             shape = tuple(map(max, shape, each.shape))
@@ -330,8 +340,8 @@ def _hdf5_file(path: Path, file: Any, raw: Any, size: int, h5py: ModuleType) -> 
             name,
             tuple(each.dimensions),
             shape,
-            dataset.dtype,
-            {key: each.attrs[key] for key in each.attrs if key in USED},
+            packing,
+            attributes,
             dataset.fillvalue,
             storage,
         )

@@ -14,7 +14,7 @@ from iobench.chunks.packing import Packing, packing_of
 from iobench.chunks.zarr_arrays.array_metadata import StoredArray, ZarrStore
 from iobench.chunks.zarr_arrays.version2 import array_of_version2
 from iobench.chunks.zarr_arrays.version2 import check_safe as check_safe2
-from iobench.chunks.zarr_arrays.version3 import array_of_version3, fill_attribute
+from iobench.chunks.zarr_arrays.version3 import array_of_version3
 from iobench.chunks.zarr_arrays.version3 import check_safe as check_safe3
 from iobench.errors import (
     FileFormatError,
@@ -32,15 +32,6 @@ if TYPE_CHECKING:
 VERSION3 = "zarr.json"
 CONSOLIDATED = ".zmetadata"
 ARRAY2, GROUP2, ATTRIBUTES2 = ".zarray", ".zgroup", ".zattrs"
-CF_ATTRIBUTES = (
-    "_FillValue",
-    "missing_value",
-    "_Unsigned",
-    "scale_factor",
-    "add_offset",
-    "dtype",
-)
-
 _Documents = dict[str, Any]
 """Metadata by the path it has, or would have, inside the store."""
 
@@ -204,11 +195,14 @@ def _inspected(path: Path, zarr_format: int, documents: _Documents) -> ZarrStore
             arrays[name or path.stem] = found
             folders[name or path.stem] = range_file(path / name)
     dims = _dimensions(path, arrays, skipped)
-    described = {
-        name: _variable(path, zarr_format, name, folders[name], found)
-        for name, found in arrays.items()
-        if name not in skipped
-    }
+    described = {}
+    for name, found in arrays.items():
+        if name in skipped:
+            continue
+        try:
+            described[name] = _variable(path, zarr_format, name, folders[name], found)
+        except ValueError as error:
+            skipped[name] = str(error)
     variables = {name: each for name, each in described.items() if _is_number(each)}
     dates = {name: each for name, each in described.items() if name not in variables}
     skipped |= dict.fromkeys(dates, "dates, not numbers")
@@ -302,10 +296,6 @@ def _variable(
         raise MissingExtraError(
             f"{path}: array {name!r} is packed, which needs xarray: pip install 'iobench[zarr]'"
         ) from error
-    except (ValueError, TypeError) as error:
-        raise FileFormatError(
-            f"{path}: array {name!r} has attributes that cannot be used: {error}"
-        ) from error
     zero = np.zeros((), np.dtype(found.dtype).newbyteorder("="))[()]
     return StoredVariable(
         name=name,
@@ -325,24 +315,10 @@ def _packing(zarr_format: int, found: StoredArray) -> Packing:
 
     To xarray the ``fill_value`` of version 2 is ``_FillValue``, that of version 3 is not.
     """
-    attributes = {key: found.attributes[key] for key in CF_ATTRIBUTES if key in found.attributes}
-    if zarr_format == 2:
-        attributes.pop("_FillValue", None)
-        if found.fill is not None:
-            attributes["_FillValue"] = found.fill
-    elif "_FillValue" in attributes:
-        attributes["_FillValue"] = fill_attribute(attributes["_FillValue"], found.dtype)
+    attributes = found.attributes
+    if zarr_format == 2 and found.fill is not None:
+        attributes = {**attributes, "_FillValue": found.fill}
     dtype = np.dtype(found.dtype)
-    if dtype.kind not in "iuf" or _means_nothing(dtype, attributes):
+    if dtype.kind not in "iuf":
         return Packing(stored=found.dtype, dtype=dtype.newbyteorder("<").str)
     return packing_of(dtype, attributes)
-
-
-def _means_nothing(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> bool:
-    """Return whether numbers stay as they are, whatever xarray, which need not be there, says."""
-    fills = ("_FillValue", "missing_value")
-    return all(
-        name in fills and dtype.kind == "f" and isinstance(value, float | np.floating)
-        and np.isnan(value)
-        for name, value in attributes.items()
-    )  # fmt: skip

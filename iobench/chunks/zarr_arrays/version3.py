@@ -6,9 +6,7 @@ cover (chunk grids that are not regular, codecs of others, storage transformers)
 
 from __future__ import annotations
 
-import base64
 import json
-import struct
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -98,13 +96,6 @@ def check_safe(metadata: Mapping[str, Any]) -> None:
             raise ValueError(f"codec {name}")
         if number > MAX_CODECS:
             raise ValueError(f"more than {MAX_CODECS} codecs")
-
-
-def fill_attribute(value: Any, dtype: str) -> Any:
-    """Return the attribute ``_FillValue``, which xarray writes to version 3 in its own coding."""
-    if np.dtype(dtype).kind == "f" and isinstance(value, str):
-        return struct.unpack("<d", base64.standard_b64decode(value))[0]
-    return value
 
 
 def _named(codec: Any) -> tuple[str, Mapping[str, Any]]:

@@ -185,7 +185,7 @@ def _choose(
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """Return the variables of a sample, and for all others why they are left out."""
     variables = {str(key): variable for key, variable in value.variables.items()}
-    selection.check_names(list(variables))
+    selection.check_names(list(variables), {})
     helpers = {str(coordinate) for coordinate in value.coords} | _describing(variables)
     chosen, skipped = [], {}
     for key, variable in variables.items():
