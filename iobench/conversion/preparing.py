@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from iobench.conversion.early_samples import decoded_samples
 from iobench.conversion.memory_bound import LEAST_NBYTES, memory_bound
 from iobench.datasets.objects.source import ObjectDataset
 from iobench.datasets.sample_groups import names_apart
 from iobench.datasets.split_by import chosen_splits
 from iobench.datasets.splits import select_splits
-from iobench.datasets.user_files import UserFiles
 from iobench.errors import OptionError
 from iobench.files.atomic import TEMPORARY_SUFFIX, is_local, storage_errors
 from iobench.files.scratch import free_nbytes
@@ -168,9 +165,6 @@ def open_samples(request: ConvertRequest, screen: Screen) -> tuple[Source, Datas
     """
     source = open_source(request, screen)
     dataset, index = source.dataset, source.index
-    if isinstance(dataset, UserFiles):
-        for line in filter(None, (_times_there_twice(index), *dataset.mixed_units())):
-            screen.note(line)
     if isinstance(dataset, ObjectDataset) and dataset.passes is not None:
         raise OptionError(
             f"{dataset.name}: hands out samples in its own order and cannot be asked for one by "
@@ -182,41 +176,6 @@ def open_samples(request: ConvertRequest, screen: Screen) -> tuple[Source, Datas
     if request.stage == "decoded":
         dataset, index = decoded_samples(dataset, index)
     return source, dataset, index
-
-
-def _times_there_twice(index: SampleIndex) -> str:
-    """Return a line on samples at a place that an earlier one has, ``""`` where there are none.
-
-    Where samples are along lead times, or are counted, other files have the same as a rule.
-    """
-    dims = index.dims
-    units = {
-        each.name: str(each.attributes.get("units", "")) for each in index.meteorology.coordinates
-    }
-    along = [index.along(dim) for dim in dims]
-    places = [np.asarray(axis.positions, dtype=np.float64) for axis in along]
-    if not dims or not all(map(len, places)):
-        return ""
-    if not any(" since " in units.get(dim, "") for dim in dims):
-        places += [np.asarray(axis.rows, dtype=np.float64) for axis in along if len(axis.rows)]
-    if len(places) == 1 and (np.diff(places[0]) > 0).all():
-        return ""
-    _, numbers = np.unique(np.stack(places), axis=1, return_inverse=True)
-    numbers = numbers.reshape(-1)
-    seen = np.unique(numbers, return_index=True)[1]
-    is_first = np.zeros(len(numbers), dtype=bool)
-    is_first[seen] = True
-    again = np.flatnonzero(~is_first)
-    if not len(again):
-        return ""
-    first = int(again[0])
-    before = int(seen[numbers[first]])
-    have = "has" if len(again) == 1 else "have"
-    return (
-        f"{len(again)} of {len(index)} samples {have} a {' and '.join(dims)} that is there before: "
-        f"{index.coordinate[first]!r} after {index.coordinate[before]!r}; all are kept, so leave "
-        "files out where that is not meant"
-    )
 
 
 def check_target(out: Path) -> None:

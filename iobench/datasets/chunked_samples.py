@@ -11,7 +11,7 @@ import numpy as np
 from iobench.chunks.assembler import read_boxes
 from iobench.chunks.boxes import index_box, indexes_box
 from iobench.chunks.chunk_pieces import pieces_of
-from iobench.chunks.chunk_reading import read_stored_box
+from iobench.chunks.chunk_reading import read_box, read_stored_box
 from iobench.chunks.chunked_fields import ChunkedFields
 from iobench.chunks.file_indexes import FileIndexes
 from iobench.chunks.grib.field_cubes import GribFiles
@@ -26,9 +26,21 @@ from iobench.chunks.zarr_arrays.through_library import check_through_zarr, read_
 from iobench.coordinates import Meteorology
 from iobench.datasets.cf_coordinates import SamplePlaces
 from iobench.datasets.contract import SampleIndex
+from iobench.datasets.file_agreement import (
+    check_coordinates,
+    digest,
+    kept_once,
+    mixed_units,
+    times_there_twice,
+)
 from iobench.datasets.file_coordinates import netcdf_meteorology, zarr_meteorology
-from iobench.datasets.inspected_netcdf import inspect_files, whole_variable, whole_variables
-from iobench.datasets.positions import are_missing
+from iobench.datasets.inspected_netcdf import (
+    coordinate_digests,
+    inspect_files,
+    whole_variable,
+    whole_variables,
+)
+from iobench.datasets.positions import are_missing, exact_times
 from iobench.datasets.rows import SampleGrid, SampleRows
 from iobench.datasets.selection import (
     Selection,
@@ -63,6 +75,31 @@ def coordinate_values(file: Container, dim: str) -> NDArray[Any]:
     if isinstance(file, NetcdfFile):
         return whole_variable(file, dim)
     return _whole_array(file, dim)
+
+
+def _has(file: Container, name: str) -> bool:
+    return name in file.variables or (isinstance(file, ZarrStore) and name in file.dates)
+
+
+def _whole(file: Any, name: str) -> NDArray[Any]:
+    return _whole_array(file, name) if isinstance(file, ZarrStore) else whole_variable(file, name)
+
+
+def _scalars(file: Container) -> dict[str, float]:
+    """Return the coordinates that a file has one number of."""
+    return {
+        name: float(_whole(file, name))
+        for name, each in file.variables.items()
+        if not each.dims and not isinstance(file, GribFiles)
+    }
+
+
+def _rows(files: Sequence[Container], dim: str, coordinates: Sequence[NDArray[Any]]) -> SampleRows:
+    return SampleRows(
+        coordinates,
+        [_attribute(file, dim, "units") for file in files],
+        [_attribute(file, dim, "calendar") for file in files],
+    )
 
 
 def _whole_array(file: ZarrStore, name: str) -> NDArray[Any]:
@@ -145,6 +182,14 @@ class ChunkedSamples(ChunkedFields):
         dims = self._dims = check_sample_dims(self.selection.sample_dim, dict(first.dims), files)
         self._names, skipped = choose_variables(first, self.selection, dims)
         check_same_schema(inspected, self._names, dims)
+        notes = check_coordinates(
+            inspected,
+            self._names,
+            dims,
+            lambda some, names: self._digests(some, names, locator.cache_dir),
+            _whole,
+        )
+        self.notes = (*self.notes, *notes, *mixed_units(inspected, self._names))
         self._axes = {
             name: tuple(first.variables[name].axis(dim) for dim in dims) for name in self._names
         }
@@ -157,43 +202,85 @@ class ChunkedSamples(ChunkedFields):
                 self._check_through_library(variable)
         self._find_chunks(self.sample_dim, [(each, each.storage) for each in chosen])
         coordinates = {dim: self._coordinates(inspected, dim, locator.cache_dir) for dim in dims}
-        along = {
-            dim: SampleRows(
-                coordinates[dim],
-                [_attribute(file, dim, "units") for file in inspected],
-                [_attribute(file, dim, "calendar") for file in inspected],
-            )
-            for dim in dims
-        }
+        along = {dim: _rows(inspected, dim, coordinates[dim]) for dim in dims}
         made = [first.variables[name] for name in self._names]
         spec = [sample_variable(each, self.selection, dims) for each in made]
         facts: dict[str, Any] = {"sample_dim": self.sample_dim, "skipped": skipped}
-        if self.notes:
-            facts["notes"] = list(self.notes)
         if len(dims) == 1:
-            order, found = self._along_one(inspected, along[dims[0]], coordinates[dims[0]])
+            (own,) = coordinates.values()
+            numbers, kept, rows = self._once(inspected, along[dims[0]], own)
+            inspected = [inspected[number] for number in numbers]
+            own = coordinates[dims[0]] = [own[number] for number in numbers]
+            order, found = self._along_one(inspected, rows, own, kept)
         else:
             order, found = self._along_several(inspected, along)
-        numbers = found["where"].rows.T
+        places = found["where"].rows.T
         meteorology = self._meteorology(
-            SamplePlaces(dims, numbers[0], dict(zip(dims, numbers[1:], strict=True))),
+            SamplePlaces(dims, places[0], dict(zip(dims, places[1:], strict=True))),
             {dim: [parts[number] for number in order] for dim, parts in coordinates.items()},
             locator.cache_dir,
         )
-        return SampleIndex(
+        index = SampleIndex(
             spec=SampleSpec(tuple(spec)), provenance=facts, meteorology=meteorology, **found
         )
+        if notes := [*self.notes, *times_there_twice(index)]:
+            index = replace(index, provenance={**index.provenance, "notes": notes})
+        return index
+
+    def _once(
+        self, files: Sequence[Container], rows: SampleRows, coordinates: Sequence[NDArray[Any]]
+    ) -> tuple[list[int], list[NDArray[np.bool_]], SampleRows]:
+        """Return the files that have samples no other has, which these are, and their rows."""
+        (dim,) = self._dims
+        numbers = list(range(len(files)))
+        found = None
+        if rows.is_time:
+            times = dict(zip(rows.order, exact_times(rows.values), strict=True))
+            found = kept_once(
+                [file.path for file in files],
+                [times[number] for number in numbers],
+                lambda number, index: self._sample(files[number], index),
+                lambda one, other: _scalars(files[one]) != _scalars(files[other]),
+                dim,
+            )
+        if found is None:
+            return numbers, [np.ones(len(part), dtype=bool) for part in coordinates], rows
+        kept, note = found
+        self.notes = (*self.notes, note)
+        numbers = [number for number in numbers if kept[number].any()]
+        kept = [kept[number] for number in numbers]
+        own = [coordinates[number][each] for number, each in zip(numbers, kept, strict=True)]
+        return numbers, kept, _rows([files[number] for number in numbers], dim, own)
+
+    def _sample(self, file: Container, index: int) -> dict[str, NDArray[Any]]:
+        """Return the arrays of a sample, read by itself."""
+        (dim,) = self._dims
+        found = {}
+        for name in self._names:
+            each = file.variables[name]
+            if each.storage is None:
+                found[name] = _through_library(file, each, self._dims, [index])
+            else:
+                found[name] = read_box(
+                    index_box(range_file(file.path), each, each.axis(dim), index)
+                )
+        return found
 
     def _along_one(
-        self, files: Sequence[Container], rows: SampleRows, coordinates: Sequence[NDArray[Any]]
+        self,
+        files: Sequence[Container],
+        rows: SampleRows,
+        coordinates: Sequence[NDArray[Any]],
+        kept: Sequence[NDArray[np.bool_]],
     ) -> tuple[list[int], dict[str, Any]]:
         """Return the order of the files, and their samples as `SampleIndex` has them."""
         (dim,) = self._dims
         self._files = tuple(files[number] for number in rows.order)
-        lengths = [file.dims[dim] for file in self._files]
-        numbers = np.repeat(np.arange(len(lengths)), lengths)
-        counts = np.concatenate([np.arange(length) for length in lengths])
-        spelled = self._spelled([coordinates[number] for number in rows.order], rows.values)
+        indexes = [np.flatnonzero(kept[number]) for number in rows.order]
+        numbers = np.repeat(np.arange(len(indexes)), [len(each) for each in indexes])
+        counts = np.concatenate(indexes)
+        stored = [coordinates[number][kept[number]] for number in rows.order]
+        spelled = self._spelled(stored, rows.values)
         return rows.order, {
             "where": FileIndexes(np.stack([numbers, counts], axis=1)),
             "coordinate": [
@@ -218,6 +305,15 @@ class ChunkedSamples(ChunkedFields):
             paths = [file.path.name for file in self._files]
             names = [f"{paths[at[0]]} {name}" for at, name in zip(grid.where, names, strict=True)]
         return grid.order, {"where": grid.where, "coordinate": names, "axes": grid.axes}
+
+    def _digests(
+        self, files: Sequence[Any], names: Sequence[str], cache_dir: Path
+    ) -> Sequence[Mapping[str, str]]:
+        """Return a digest of each of some coordinates that a file has."""
+        return [
+            {name: digest(_whole(file, name)) for name in names if _has(file, name)}
+            for file in files
+        ]
 
     def _meteorology(
         self, places: SamplePlaces, known: Mapping[str, Sequence[NDArray[Any]]], cache_dir: Path
@@ -279,24 +375,6 @@ class ChunkedSamples(ChunkedFields):
         """The files, in the order that samples count them by."""
         return tuple(file.path for file in self._files)
 
-    def mixed_units(self) -> list[str]:
-        """Return a line for each variable that another file has in other units than the first."""
-        found = []
-        for name in self._names:
-            units = [file.variables[name].attributes.get("units", "") for file in self._files]
-            other = next((n for n, each in enumerate(units) if each != units[0]), None)
-            if other is not None:
-                paths = [self._files[number].path.name for number in (0, other)]
-                here, there = (
-                    repr(units[number]) if units[number] else "none" for number in (0, other)
-                )
-                found.append(
-                    f"variable {name!r} has other units in {paths[1]} ({there}) than in "
-                    f"{paths[0]} ({here}); numbers are kept as they are, and said to be of the "
-                    "first: convert them before, if they are not the same"
-                )
-        return found
-
     @property
     def sample_dim(self) -> str:
         """The sample dimension, or several with commas; known once `samples` has run."""
@@ -328,6 +406,11 @@ class NetcdfSamples(ChunkedSamples):
     """Samples of NetCDF files."""
 
     kind = "NetCDF"
+
+    def _digests(
+        self, files: Sequence[Any], names: Sequence[str], cache_dir: Path
+    ) -> Sequence[Mapping[str, str]]:
+        return coordinate_digests(files, names, digest, cache_dir=cache_dir)
 
     def _inspect(self, files: Sequence[Path], locator: Locator) -> Sequence[Container]:
         # The first by itself: what it lacks is said before thousands are looked into.

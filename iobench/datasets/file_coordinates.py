@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import numpy as np
-
 from iobench.chunks.netcdf.description import (
     NOT_KEPT,
     DescribedFile,
@@ -16,6 +14,7 @@ from iobench.chunks.netcdf.description import (
 from iobench.coordinates import Meteorology, json_attributes
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.cf_coordinates import LeftOutError, SourceValues, cf_meteorology
+from iobench.datasets.file_agreement import same_values
 from iobench.datasets.inspected_netcdf import whole_variables
 from iobench.errors import IobenchError
 from iobench.files.urls import URL
@@ -133,8 +132,7 @@ def _meteorology(
             compared = compared[-1:]
         others = read(compared, [name])[name] if compared else []
         for file, other in zip(compared, others, strict=True):
-            is_float = first.dtype.kind == "f"
-            if other is None or not np.array_equal(first, other, equal_nan=is_float):
+            if other is None or not same_values(first, other):
                 raise LeftOutError(f"{file.path.name} has others than {files[0].path.name}")
         return first
 

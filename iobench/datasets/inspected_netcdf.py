@@ -25,7 +25,7 @@ from iobench.datasets.contract import no_progress
 from iobench.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -98,6 +98,36 @@ def whole_variables(
     found, _ = catalogued(list(by_path), inspection, cache_dir=cache_dir)
     known = dict(zip(by_path, found, strict=True))
     return {name: [known[file.path].by_name[name] for file in files] for name in names}
+
+
+def coordinate_digests(
+    files: Sequence[NetcdfFile],
+    names: Sequence[str],
+    digest: Callable[[NDArray[Any]], str],
+    *,
+    cache_dir: Path,
+) -> list[dict[str, str]]:
+    """Return a digest of each of some variables that a file has: as kept, else made and kept."""
+    by_path = {file.path: file for file in files}
+
+    def read(path: Path, _: Advance) -> _FileDigests:
+        file = by_path[path]
+        return _FileDigests(
+            {name: digest(whole_variable(file, name)) for name in names if name in file.variables}
+        )
+
+    inspection = Inspection(
+        f"netcdf digests 1 {' '.join(names)}", read, (_FileDigests,), in_processes=False
+    )
+    found, _ = catalogued(list(by_path), inspection, cache_dir=cache_dir)
+    return [dict(each.by_name) for each in found]
+
+
+@frozen(eq=False)
+class _FileDigests:
+    """Digests of some variables of a file."""
+
+    by_name: Mapping[str, str]
 
 
 @frozen(eq=False)

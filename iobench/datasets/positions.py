@@ -79,6 +79,13 @@ def seconds_since_1970(times: NDArray[Any]) -> NDArray[np.float64]:
     return np.array([(time - epoch).total_seconds() for time in times], dtype=np.float64)
 
 
+def exact_times(parts: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Return times (datetime64 or cftime objects) as numbers that are equal where they are."""
+    every = np.concatenate(parts)
+    numbers = every.astype(np.int64) if every.dtype.kind == "M" else seconds_since_1970(every)
+    return np.split(numbers, np.cumsum([len(part) for part in parts])[:-1])
+
+
 def spell_times(times: NDArray[Any]) -> list[str]:
     """Return times (datetime64 or cftime objects) in one unit, hours unless that loses something.
 

@@ -145,10 +145,6 @@ class UserFiles(GroupedSamples):
         """Say which samples will be asked for, in order, so that their chunks are kept by plan."""
         self._source.expect(where, follows=follows)
 
-    def mixed_units(self) -> list[str]:
-        """Return a line for each variable that another file has in other units than the first."""
-        return self._source.mixed_units()
-
     @property
     def has_chunks(self) -> bool:
         """Whether there are chunks that are kept decoded."""

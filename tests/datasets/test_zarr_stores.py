@@ -125,10 +125,10 @@ def test_stores_follow_their_times_whatever_the_units(tmp_path, open_user_files)
     assert made.index.coordinate[4] == "late time=2020-01-03"
 
 
-def test_overlapping_stores_are_rows_in_the_order_given(tmp_path, open_user_files):
+def test_stores_of_the_same_times_are_rows_in_the_order_given(tmp_path, open_user_files):
     paths = [
-        write(tmp_path / name, dataset(3, day))
-        for name, day in (("b", "2020-01-02"), ("a", "2020-01-01T18"))
+        write(tmp_path / name, dataset(3, "2020-01-02") * factor)
+        for name, factor in (("b", 1), ("a", 2))
     ]
     made = open_user_files(*paths, sample_dim="time")
     assert_as_xarray(made, paths)

@@ -1,0 +1,209 @@
+"""Files of a set mean the same but for the sample dimension, or are refused with advice that works.
+
+Source: what xarray reads of the same files, put together by hand.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import iobench
+from iobench.cli import main
+from iobench.errors import FileFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+xarray = pytest.importorskip("xarray")
+pytest.importorskip("netCDF4")
+KINDS = ("NETCDF4", "NETCDF3_64BIT", "zarr")
+R = np.random.default_rng(0).random((6, 3, 4, 5)).astype("f4")
+TIMES = np.datetime64("2020-01-01", "ns") + np.arange(6) * np.timedelta64(1, "D")
+
+
+def fields(start: int, stop: int) -> Any:
+    """Return some days of the field, with coordinates."""
+    return xarray.Dataset(
+        {"r": (("time", "lev", "lat", "lon"), R[start:stop].copy())},
+        {
+            "time": TIMES[start:stop],
+            "lev": [1000.0, 500, 250],
+            "lat": np.arange(4) * 10.0,
+            "lon": ("lon", np.arange(5) * 72.0, {"units": "degrees_east"}),
+        },
+    )
+
+
+def write(made: Any, path: Path, kind: str) -> Path:
+    if kind == "zarr":
+        pytest.importorskip("zarr")
+        made.to_zarr(path, consolidated=False)
+    else:
+        made.to_netcdf(path, format=kind)
+    return path
+
+
+@pytest.fixture
+def load(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Callable[..., Any]]:
+    def read(*paths: Any, sample_dim: str = "time", **more: Any) -> dict[str, np.ndarray]:
+        made = iobench.open_dataset(
+            *paths, sample_dim=sample_dim, store_dir=tmp_path / "kept", **more
+        )
+        samples = [made[number] for number in range(len(made))]
+        return {name: np.stack([each[name] for each in samples]) for name in samples[0]}
+
+    with caplog.at_level(logging.WARNING, logger="iobench"):
+        yield read
+
+
+def turned(other: Any) -> Any:
+    return other.assign_coords(lon=(other.lon + 180) % 360 - 180).sortby("lon")
+
+
+def curved(made: Any) -> Any:
+    return made.drop_vars(["lat", "lon"]).assign_coords(
+        lat2=(("lat", "lon"), np.add.outer(np.arange(4.0), np.arange(5) / 10))
+    )
+
+
+REORDERED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "latitude": (lambda other: other.isel(lat=slice(None, None, -1)), "lat.*runs the other way"),
+    "reversed levels": (lambda other: other.isel(lev=slice(None, None, -1)), "lev.*the other way"),
+    "levels": (lambda other: other.isel(lev=[1, 0, 2]), "lev.*in another order"),
+    "rolled": (lambda other: other.roll(lon=2, roll_coords=True), "lon.*in another order"),
+    "from -180": (turned, "lon.*from another meridian"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*onsolidated")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", REORDERED)
+def test_a_coordinate_in_another_order_is_refused_and_the_advice_works(
+    tmp_path: Path, load: Callable[..., Any], kind: str, case: str
+) -> None:
+    reorder, words = REORDERED[case]
+    first = write(fields(0, 3), tmp_path / "a", kind)
+    other = write(reorder(fields(3, 6)), tmp_path / "b", kind)
+    with pytest.raises(FileFormatError, match=f"^{other}: coordinate '{words}") as refused:
+        load(first, other)
+    opened, advice = re.findall(r"with (d = .*?): (d\..*)$", str(refused.value))[0]
+    new = tmp_path / "new"
+    exec(f"{opened}; {advice.replace('NEW', repr(str(new)))}", {"xarray": xarray})
+    np.testing.assert_array_equal(load(first, new)["r"], R)
+
+
+def test_a_curvilinear_grid_that_is_upside_down_is_refused(
+    tmp_path: Path, load: Callable[..., Any]
+) -> None:
+    first = write(curved(fields(0, 3)), tmp_path / "a.nc", "NETCDF4")
+    other = curved(fields(3, 6)).isel(lat=slice(None, None, -1))
+    with pytest.raises(FileFormatError, match="'lat2' runs the other way along lat"):
+        load(first, write(other, tmp_path / "b.nc", "NETCDF4"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_values_of_a_coordinate_are_refused(
+    tmp_path: Path, load: Callable[..., Any], kind: str
+) -> None:
+    first = write(fields(0, 3), tmp_path / "a", kind)
+    other = write(fields(3, 6).assign_coords(lev=[1000.0, 500, 100]), tmp_path / "b", kind)
+    with pytest.raises(FileFormatError, match=r"b: coordinate 'lev' has other values.*drop_vars"):
+        load(first, other)
+    new = write(fields(3, 6).drop_vars("lev"), tmp_path / "new", kind)
+    np.testing.assert_array_equal(load(first, new)["r"], R)
+
+
+def test_the_last_digit_of_float32_is_no_other_place(
+    tmp_path: Path, load: Callable[..., Any]
+) -> None:
+    grid = np.linspace(0.1, 0.4, 4)
+    paths = [
+        write(fields(n, n + 3).assign_coords(lat=grid.astype(dtype)), tmp_path / dtype, "NETCDF4")
+        for n, dtype in ((0, "f8"), (3, "f4"))
+    ]
+    np.testing.assert_array_equal(load(*paths)["r"], R)
+
+
+REPEATED: dict[str, tuple[Callable[[], Any], list[int], str]] = {
+    "overlap": (lambda: fields(2, 6), [0, 1, 2, 3, 4, 5], "1 of 7 samples.*taken once"),
+    "copy": (lambda: fields(0, 3), [0, 1, 2], "3 of 6 samples.*taken once"),
+    "inside": (
+        lambda: fields(3, 6).isel(time=[0, 0, 1, 2]), [0, 1, 2, 3, 4, 5], "1 of 7.*taken once",
+    ),
+    "forecasts": (
+        lambda: fields(1, 4).map(lambda each: each + 1).assign_coords(start=5.0),
+        [0, 1, 2], "2 of 6 samples have a time that is there before",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", REPEATED)
+def test_equal_samples_of_one_time_are_taken_once_with_a_word(
+    tmp_path: Path,
+    load: Callable[..., Any],
+    caplog: pytest.LogCaptureFixture,
+    kind: str,
+    case: str,
+) -> None:
+    make, days, words = REPEATED[case]
+    first = fields(0, 3).assign_coords(start=2.0) if case == "forecasts" else fields(0, 3)
+    paths = [write(first, tmp_path / "a", kind), write(make(), tmp_path / "b", kind)]
+    for order in (paths, paths[::-1]):
+        caplog.clear()
+        found = load(*order)["r"]
+        assert re.search(words, caplog.text)
+        if case == "forecasts":
+            assert len(found) == 6
+        else:
+            np.testing.assert_array_equal(found, R[days])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_values_at_one_time_are_refused(
+    tmp_path: Path, load: Callable[..., Any], kind: str
+) -> None:
+    other = fields(2, 6)
+    other["r"].values[0] += 1
+    paths = [write(fields(0, 3), tmp_path / "a", kind), write(other, tmp_path / "b", kind)]
+    with pytest.raises(
+        FileFormatError, match=r"b: index 0 along time.*other values of 'r'"
+    ) as said:
+        load(*paths)
+    index = re.findall(r"drop_isel\((.*)\)", str(said.value))[0]
+    new = write(other.drop_isel(eval(index)), tmp_path / "new", kind)
+    np.testing.assert_array_equal(load(paths[0], new)["r"], R)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("convert", "out", "--to", "zarr"),
+        ("profile", "--compute", "none", "--limits", "off", "--batches", "1", "--out", "run"),
+        ("verify",),
+    ],
+    ids=lambda each: each[0],
+)
+def test_commands_say_it_as_the_loader_does(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: tuple[str, ...],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("IOBENCH_STORE_DIR", str(tmp_path / "kept"))
+    write(fields(0, 3), tmp_path / "a.nc", "NETCDF4")
+    write(fields(3, 6).isel(lat=slice(None, None, -1)), tmp_path / "b.nc", "NETCDF4")
+    name, *rest = command
+    arguments = [name, "a.nc", "b.nc", *rest, "--sample-dim", "time"]
+    if name == "verify":
+        assert main(["convert", "a.nc", "store", "--to", "zarr", "--sample-dim", "time"]) == 0
+        arguments = [name, "store", "--against", "a.nc", "--against", "b.nc"]
+    assert main(arguments) == 1
+    assert "b.nc: coordinate 'lat' runs the other way along lat" in capsys.readouterr().err
