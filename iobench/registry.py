@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from iobench.subjects.contract import Subject
 
 SOURCE = "source"
+LONGEST_NAME = 200
 """The name under which ``--format`` means the original files."""
 
 
@@ -154,6 +155,8 @@ def installed_versions(*parts: object) -> dict[str, str]:
 def unknown_name(what: str, name: str, names: Iterable[str]) -> UnknownNameError:
     """Return the error for a name that is none of ``names``, with the nearest of them."""
     names = list(names)
+    if len(name) > LONGEST_NAME:  # comparing takes time by the square of its length
+        return UnknownNameError(f"unknown {what}: a name of {len(name)} characters")
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there is {', '.join(names)}"
     return UnknownNameError(f"unknown {what} {name!r}: {hint}")

@@ -71,6 +71,13 @@ def suite(
         bool,
         typer.Option("--dry-run", help=("Check the recipe and print its cells and expected time.")),
     ] = False,
+    allow_code: Annotated[
+        bool,
+        typer.Option(
+            "--allow-code",
+            help="Run what the recipe names as code: a command, MODULE:CALLABLE, a library.",
+        ),
+    ] = False,
     json: Json = False,
     markdown: Markdown = False,
     renderer: Renderer = "",
@@ -94,6 +101,8 @@ def suite(
 
     told_as = shown_as(json=json, markdown=markdown, renderer=renderer)
     found = read_recipe(recipe, changes or ())
+    if not (allow_code or dry_run) and (code := _code_of(found)):
+        raise OptionError(f"{recipe}: {code} would be run as code; trust it with --allow-code")
     if out is None and not dry_run:
         raise OptionError("--out: expected a folder for results and runs, or --dry-run")
     folder = SuiteFolder.of(Path(), found) if out is None else SuiteFolder.found(out, found)
@@ -114,6 +123,20 @@ def suite(
         write_document(document, html)
     if table.n_failed or table.n_open:
         raise typer.Exit(1 if table.n_failed else INTERRUPTED)
+
+
+def _code_of(recipe: SuiteRecipe) -> str:
+    """Return the first option whose value would be run as code, ``""`` where none is."""
+    from iobench.datasets.objects.targets import CLIMETLAB, is_object_target
+
+    for cell in recipe.cells():
+        for name, values in cell.options.items():
+            for value in values:
+                is_object = name == "dataset" and not value.startswith(CLIMETLAB)
+                is_library = name == "darshan" and value not in ("auto", "off")
+                if name == "command" or is_library or (is_object and is_object_target(value)):
+                    return f"{name} {value!r}"
+    return ""
 
 
 def _check_cell(cell: Cell) -> None:

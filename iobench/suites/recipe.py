@@ -69,7 +69,7 @@ MOST_CELLS, MOST_REPEATS = 10_000, 1000
 UNITS_S: Final = {"s": 1, "min": 60, "h": 3600}
 BOOLEAN: Final = ("true", "false")
 NAME: Final = re.compile(r"[\w.+-]{1,80}")
-MAX_NBYTES: Final = 1 << 20
+MAX_NBYTES: Final = 1 << 16
 
 Values = tuple[str, ...]
 """Of one option: mostly one; several of an option that may be repeated."""
@@ -352,6 +352,9 @@ def _checked(told: Mapping[str, Any], where: str, name: str) -> dict[str, Any]:
         raise OptionError(f"{where}: {', '.join(sorted(both))} is in [fixed] and in [vary]")
     if DATASET not in fixed | vary:
         raise OptionError(f"{where}: no {DATASET} in [fixed] or [vary]: nothing to profile")
+    for values in (fixed.get(DATASET, ()), *vary.get(DATASET, ())):
+        if any(each.startswith("-") or not each for each in values):
+            raise OptionError(f"{where}: {DATASET} {' '.join(values)!r}: expected a name or a file")
     if MACHINE in fixed:
         raise OptionError(
             f"{where}: [fixed] {MACHINE}: expected it in [vary], by patterns of hosts"
@@ -408,7 +411,7 @@ def _option(key: str, where: str, table: str) -> str:
 
 def _unknown(key: str, names: Sequence[str]) -> str:
     near = str(unknown_name("option", key, names))
-    return near if "did you mean" in near else f"unknown option {key!r}: see iobench profile -h"
+    return near if "did you mean" in near else f"unknown option {key[:80]!r}: see iobench profile -h"
 
 
 def _values(key: str, value: Any, where: str) -> Values:

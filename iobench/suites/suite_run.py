@@ -183,7 +183,7 @@ def _measure(folder: SuiteFolder, job: Job, commit: str) -> Result:
     started, begun_ns = datetime.fromtimestamp(SYSTEM_CLOCK.wall_ns() / 1e9, UTC), now_ns()
     kind, *words = job.cell.words
     words = [f"--out={run}", *([f"--name={folder.recipe.name}"] * (kind == "profile")), *words]
-    command = [sys.executable, "-m", "iobench", kind, *words]
+    command = [sys.executable, "-P", "-m", "iobench", kind, *words]
     try:
         with storage_errors(log):
             ended = run_limited(

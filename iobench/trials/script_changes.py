@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from iobench.sources.request import Screen
     from iobench.subjects.advice.figures import AdvisedChange, TriedChange
 
-IOBENCH_RUN: Final = (sys.executable, "-m", "iobench", "run", "--no-report")
+IOBENCH_RUN: Final = (sys.executable, "-P", "-m", "iobench", "run", "--no-report")
 
 
 def can_try_script(change: AdvisedChange) -> bool:

@@ -31,12 +31,12 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def shown(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> Any:
-    assert main(["suite", *map(str, words), "--json"]) == code
+    assert main(["suite", "--allow-code", *map(str, words), "--json"]) == code
     return json.loads(capsys.readouterr().out)
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
-    assert main(["suite", *map(str, words)]) == 1
+    assert main(["suite", "--allow-code", *map(str, words)]) == 1
     told = capsys.readouterr()
     assert told.out == ""
     lines = told.err.strip().splitlines()
@@ -46,7 +46,10 @@ def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
 
 def started(recipe: Path, out: Path, *words: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "iobench", "suite", str(recipe), "--out", str(out), *words],
+        [
+            sys.executable, "-m", "iobench", "suite", "--allow-code", str(recipe), "--out", str(out),
+            *words,
+        ],
         cwd=recipe.parent, env=os.environ | environment, text=True, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )  # fmt: skip
@@ -94,7 +97,7 @@ def test_a_suite_is_measured_in_rounds_and_its_figures_are_those_of_reports(
     assert len({each.samples_digest for each in results}) == 1
     assert results[0].samples_digest is not None
     # All is measured: nothing is run, and the same is said.
-    assert main(["suite", str(recipe), "--out", str(out)]) == 0
+    assert main(["suite", "--allow-code", str(recipe), "--out", str(out)]) == 0
     text = capsys.readouterr()
     assert "Of 3 runs of a cell the lowest and the highest" in text.out
     assert "round" not in text.err
@@ -187,7 +190,7 @@ def test_cells_that_fail_are_rows(
     assert row["status"] == "failed"
     assert "no such sample today" in row["reason"]
     assert row["figures"] == {}
-    assert main(["suite", str(recipe), "--out", str(out)]) == 1
+    assert main(["suite", "--allow-code", str(recipe), "--out", str(out)]) == 1
     assert "failed: tiny_samples:make" in capsys.readouterr().out
     # Put right, it is measured again where that is asked for.
     monkeypatch.delenv("BROKEN")
@@ -362,7 +365,7 @@ def test_a_script_is_measured_with_its_own_figures(
     assert figures["source"]["metric:loss"]["mean"]["ratio"] == 1.5
     assert figures["zarr"]["metric:loss"]["mean"]["ratio"] == 0.5
     assert figures["zarr"]["samples_per_s"]["mean"]["ratio"] > 0
-    assert main(["suite", str(recipe), "--out", str(tmp_path / "out")]) == 0
+    assert main(["suite", "--allow-code", str(recipe), "--out", str(tmp_path / "out")]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert any(line[:3] == ["cell", "samples/s", "loss"] for line in lines)
     line = refused(capsys, write_recipe(), "--out", "x", "--set", "metrics=metric:loss")
@@ -391,7 +394,15 @@ def test_what_would_fail_after_hours_is_said_before_anything_runs(
 def test_cells_of_other_machines_are_said_to_be_theirs(
     write_recipe: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["suite", str(write_recipe()), "--out", "out", "--set", "vary.machine=no-such-*"]
+    words = [
+        "suite",
+        "--allow-code",
+        str(write_recipe()),
+        "--out",
+        "out",
+        "--set",
+        "vary.machine=no-such-*",
+    ]
     assert main(words) == 75
     text = " ".join(capsys.readouterr().out.split())
     assert "2 cells have runs left; the same command continues, each on its own machines" in text
@@ -435,3 +446,40 @@ def test_a_finished_suite_shows_other_figures_of_its_runs(
     assert told["recipe_digest"] == folder.recipe.digest
     line = refused(capsys, recipe, "--out", out, "--set", "metrics=wait_s", "--set", "batches=5")
     assert "holds suite tiny of another recipe" in line
+
+
+@pytest.mark.parametrize(
+    ("dataset", "option"),
+    [
+        ("tiny_samples:make", ""),
+        ("os:system", 'option = "command=touch EXECUTED"\n'),
+        ("maelstrom-yr", "command = 'touch EXECUTED'\n"),
+        ("maelstrom-yr", 'darshan = "/tmp/library.so"\n'),
+        ("--help", ""),
+        ("-m", ""),
+        ("", ""),
+    ],
+)
+def test_what_a_recipe_would_run_or_pass_as_an_option_is_refused_unasked(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    dataset: str,
+    option: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("r.toml").write_text(
+        f'[suite]\nrepeats = 1\ndrop = 0\n[fixed]\ndataset = "{dataset}"\nbatches = 5\n{option}'
+        '[vary]\nformat = ["source"]\n'
+    )
+    assert main(["suite", "r.toml", "--out", "out"]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["r.toml"]
+
+
+def test_a_long_key_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = tmp_path / "r.toml"
+    for n in (60_000, 200_000):
+        recipe.write_text(f"[fixed]\n{'a' * n} = 1\n")
+        assert main(["suite", str(recipe), "--dry-run"]) == 1
+        assert len(capsys.readouterr().err) < 500
