@@ -411,7 +411,8 @@ def _option(key: str, where: str, table: str) -> str:
 
 def _unknown(key: str, names: Sequence[str]) -> str:
     near = str(unknown_name("option", key, names))
-    return near if "did you mean" in near else f"unknown option {key[:80]!r}: see iobench profile -h"
+    unknown = f"unknown option {key[:80]!r}: see iobench profile -h"
+    return near if "did you mean" in near else unknown
 
 
 def _values(key: str, value: Any, where: str) -> Values:

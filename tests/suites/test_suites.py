@@ -47,8 +47,8 @@ def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
 def started(recipe: Path, out: Path, *words: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [
-            sys.executable, "-m", "iobench", "suite", "--allow-code", str(recipe), "--out", str(out),
-            *words,
+            sys.executable, "-m", "iobench", "suite", "--allow-code", str(recipe),
+            "--out", str(out), *words,
         ],
         cwd=recipe.parent, env=os.environ | environment, text=True, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
