@@ -40,8 +40,10 @@ from iobench_converters.zarr_layout import (
     ArrayLayout,
     ZarrOptions,
     arrays_of,
+    check_folders,
     is_free,
     plan_arrays,
+    renamed_variables,
 )
 from iobench_converters.zarr_metadata import (
     METADATA_NAME,
@@ -159,6 +161,10 @@ class ZarrFormat:
         """Raise OptionError for a value that there is not."""
         ZarrOptions.parse(options)
 
+    def renamed(self, spec: SampleSpec) -> Mapping[str, str]:
+        """Return the array of each variable whose name is none that an array can have."""
+        return renamed_variables(spec)
+
     def on_grid(self, grid: Mapping[str, int], *, n_samples: int) -> ZarrFormat:
         """Return the format for a store whose samples have several dimensions."""
         lengths = tuple(grid.values())
@@ -171,6 +177,7 @@ class ZarrFormat:
         """
         options = ZarrOptions.parse(manifest.options)
         arrays = arrays_of(manifest, options)
+        check_folders(path, arrays)
         known = read_meteorology(path, manifest)
         labels = label_store(
             {array.folder: array.labels for array in arrays},

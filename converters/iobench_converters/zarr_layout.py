@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.errors import OptionError, SampleError
-from iobench.stores import ArrayLabels
+from iobench.errors import OptionError, SampleError, StoreError
+from iobench.stores import ArrayLabels, is_local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from iobench.samples import SampleSpec, Variable
     from iobench.stores import Manifest
@@ -29,11 +30,11 @@ OPTION_NAMES: Final = ("codec", INNER_CHUNK)
 OPTION_DEFAULTS: Final = {"codec": CODECS[0]}
 MAX_BLOSC_NBYTES: Final = (1 << 31) - 1 - 16
 """What c-blosc takes at once (``BLOSC_MAX_BUFFERSIZE``)."""
-_PLAIN = re.compile(r"[^\W_][\w.-]{0,99}")
 MAX_FOLDER_NBYTES: Final = 200
 """Of a folder's name; file systems take 255."""
-_TAKEN = re.compile(r"(iobench|zarr)\..*|variable-[0-9]+", re.IGNORECASE)
-"""Names beside the arrays' folders (``zarr.json``, the manifest, claims), and our own of arrays."""
+_TAKEN = re.compile(r"(iobench|zarr)\..*|variable-[0-9]+|\..*|__.*", re.IGNORECASE)
+"""Names beside the arrays' folders (``zarr.json``, the manifest, claims), our own of arrays, hidden
+ones, and those that Zarr reserves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +181,7 @@ def plan_arrays(spec: SampleSpec, options: ZarrOptions) -> tuple[ArrayLayout, ..
 def is_free(name: str, arrays: Sequence[ArrayLayout]) -> bool:
     """Return whether an array beside these can be called so, on any file system."""
     folders = {array.folder.casefold() for array in arrays}
-    plain = _PLAIN.fullmatch(name) and not _TAKEN.fullmatch(name)
-    return bool(plain) and name.casefold() not in folders
+    return _is_usable(name) and name.casefold() not in folders
 
 
 def _lengths(text: str) -> dict[str, int]:
@@ -199,9 +199,10 @@ def _lengths(text: str) -> dict[str, int]:
 
 def _is_usable(name: str) -> bool:
     """Tell whether a name can be a node's and a folder's, the same on every file system."""
-    is_plain = bool(_PLAIN.fullmatch(name)) and not _TAKEN.fullmatch(name)
+    is_plain = name.isprintable() and name.strip() == name and not _TAKEN.fullmatch(name)
+    is_part = bool(name) and not any(part in name for part in ("/", "\\", "::"))
     is_same = unicodedata.normalize("NFC", name) == name  # some file systems compose letters
-    return is_plain and is_same and len(name.encode()) <= MAX_FOLDER_NBYTES
+    return is_plain and is_part and is_same and len(name.encode()) <= MAX_FOLDER_NBYTES
 
 
 def arrays_of(manifest: Manifest, options: ZarrOptions) -> tuple[ArrayLayout, ...]:
@@ -226,14 +227,32 @@ def arrays_of(manifest: Manifest, options: ZarrOptions) -> tuple[ArrayLayout, ..
     )
 
 
+def renamed_variables(spec: SampleSpec) -> dict[str, str]:
+    """Return the array of each variable whose name is none that an array can have."""
+    pairs = zip(spec.names, _folders(spec), strict=True)
+    return {name: folder for name, folder in pairs if name != folder}
+
+
+def check_folders(path: Path, arrays: Sequence[ArrayLayout]) -> None:
+    """Raise StoreError where the file system has one folder for names that differ by case."""
+    folders: dict[str, str] = {}
+    for array in arrays:
+        other = folders.setdefault(array.folder.casefold(), array.folder)
+        if other == array.folder or not is_local(path):
+            continue
+        if (path / other).samefile(path / array.folder):
+            raise StoreError(
+                f"{path}: its file system has one folder for {other!r} and {array.folder!r}; "
+                "convert to one that tells them apart, or each by itself with --variables"
+            )
+
+
 def _numbered(number: int) -> str:
     return f"variable-{number}"
 
 
 def _folders(spec: SampleSpec) -> list[str]:
     """Return the arrays' names: of their variables where they can be names of nodes and folders."""
-    folded = [name.casefold() for name in spec.names]  # some file systems do not tell T from t
     return [
-        name if _is_usable(name) and folded.count(name.casefold()) == 1 else _numbered(number)
-        for number, name in enumerate(spec.names)
+        name if _is_usable(name) else _numbered(number) for number, name in enumerate(spec.names)
     ]

@@ -11,8 +11,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from iobench.errors import StoreError
-from iobench.stores import canonical_json, open_file_size, read_json, storage_errors
+from iobench.stores import (
+    canonical_json,
+    decodable_attributes,
+    open_file_size,
+    read_json,
+    storage_errors,
+)
 from iobench_converters.zarr_chunks import BLOSC_LEVEL
 from iobench_converters.zarr_layout import BLOSC_LZ4
 
@@ -79,7 +87,9 @@ def array_metadata(
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
         "fill_value": zero,
         "codecs": [{"name": "sharding_indexed", "configuration": sharding}],
-        "attributes": {**labels.attributes[array.folder], **_attributes(array)},
+        "attributes": decodable_attributes(
+            {**labels.attributes[array.folder], **_attributes(array)}, np.zeros(1, dtype)
+        ),
         "dimension_names": [*labels.sample_dims, *labels.dims[array.folder]],
     }
 

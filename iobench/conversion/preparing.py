@@ -143,6 +143,9 @@ def prepare(request: ConvertRequest, screen: Screen) -> PreparedConversion:
     by_variable = StoreRequest(
         dataset, index, fmt, request.out, options=request.format_options, encoding=encoding
     ).check_container()
+    renamed = getattr(fmt, "renamed", None)
+    for name, other in renamed(index.spec).items() if renamed else ():
+        screen.note(f"variable {name!r} is stored as {other!r}, for {fmt.name} has no such names")
     facts = {**index.provenance, "request": request.to_dict()}
     return PreparedConversion(
         source=source,

@@ -1,3 +1,4 @@
+from iobench.files.atomic import is_local as is_local
 from iobench.files.atomic import storage_errors as storage_errors
 from iobench.files.atomic import sync_directory as sync_directory
 from iobench.files.atomic import write_atomically as write_atomically
@@ -72,6 +73,7 @@ from iobench.stores.tfrecord import frame_footer as frame_footer
 from iobench.stores.tfrecord import frame_footers as frame_footers
 from iobench.stores.tfrecord import frame_header as frame_header
 from iobench.stores.tfrecord import scan_frames as scan_frames
+from iobench.stores.time_units import decodable_attributes as decodable_attributes
 from iobench.stores.value_statistics import MeasuredSamples as MeasuredSamples
 from iobench.stores.value_statistics import SampleMeasure as SampleMeasure
 from iobench.stores.value_statistics import ShardMoments as ShardMoments

@@ -158,6 +158,8 @@ class Format(Protocol):
         What an option is that is not given: a store is the same where it is spelled out.
     check_options : callable, optional
         Takes the options, and raises OptionError for a value that no sample could have.
+    renamed : callable, optional
+        Takes the spec, and returns what variables are called whose names the container cannot have.
     """
 
     name: str

@@ -15,6 +15,7 @@ import numpy as np
 
 from iobench.coordinates import SAMPLE_DIM, Coordinate, Meteorology
 from iobench.frozen import frozen
+from iobench.stores.time_units import decodable_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -193,7 +194,7 @@ def _without_lost(each: Coordinate, found: Mapping[str, Coordinate]) -> Coordina
         for key, value in each.attributes.items()
         if key not in POINTERS or (isinstance(value, str) and _names(value) <= set(found))
     }
-    return replace(each, attributes=kept)
+    return replace(each, attributes=decodable_attributes(kept, each.values))
 
 
 def _sample_dims(

@@ -11,6 +11,7 @@ import numpy as np
 from iobench.errors import MissingExtraError
 from iobench.stores.index_file import has_index, read_meteorology
 from iobench.stores.labels import ArrayLabels, label_store
+from iobench.stores.time_units import decodable_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +60,10 @@ def store_dataset(store: Store) -> Any:
         variables[each.name] = xarray.Variable(
             (*labels.sample_dims, *labels.dims[each.name]),
             LazilyIndexedArray(_lazy_array(samples, each.name)),
-            {**labels.attributes[each.name], "role": each.role, **units},
+            decodable_attributes(
+                {**labels.attributes[each.name], "role": each.role, **units},
+                np.zeros(1, each.dtype),
+            ),
         )
     for beside in labels.coordinates:
         variables[beside.name] = xarray.Variable(beside.dims, beside.values, beside.attributes)
