@@ -40,10 +40,12 @@ from iobench.datasets.inspected_netcdf import (
     whole_variable,
     whole_variables,
 )
+from iobench.datasets.merged_files import Holders, merged_files, variables_of_files
 from iobench.datasets.positions import are_missing, exact_times
 from iobench.datasets.rows import SampleGrid, SampleRows
 from iobench.datasets.selection import (
     Selection,
+    check_dimensions,
     check_same_schema,
     check_sample_dims,
     choose_variables,
@@ -170,6 +172,7 @@ class ChunkedSamples(ChunkedFields):
         self._axes: dict[str, tuple[int, ...]] = {}
         self._names: tuple[str, ...] = ()
         self._files: tuple[Container, ...] = ()
+        self._holders: Holders = {}
 
     def _inspect(self, files: Sequence[Path], locator: Locator) -> Sequence[Container]:
         """Return what the files hold; the sample dimension is looked for in the first one first."""
@@ -180,16 +183,11 @@ class ChunkedSamples(ChunkedFields):
         inspected = self._inspect(files, locator)
         first = inspected[0]
         dims = self._dims = check_sample_dims(self.selection.sample_dim, dict(first.dims), files)
+        inspected = self._joined(inspected, locator.cache_dir)
+        first = inspected[0]
         self._names, skipped = choose_variables(first, self.selection, dims)
         check_same_schema(inspected, self._names, dims)
-        notes = check_coordinates(
-            inspected,
-            self._names,
-            dims,
-            lambda some, names: self._digests(some, names, locator.cache_dir),
-            _whole,
-        )
-        self.notes = (*self.notes, *notes, *mixed_units(inspected, self._names))
+        self.notes = (*self.notes, *mixed_units(inspected, self._names))
         self._axes = {
             name: tuple(first.variables[name].axis(dim) for dim in dims) for name in self._names
         }
@@ -227,6 +225,53 @@ class ChunkedSamples(ChunkedFields):
             index = replace(index, provenance={**index.provenance, "notes": notes})
         return index
 
+    def _joined(self, files: Sequence[Container], cache_dir: Path) -> Sequence[Container]:
+        """Return the files, those as one that hold other variables of the same samples.
+
+        Coordinates are compared of all of them.
+        """
+        names = variables_of_files(files, self.selection, self._dims)
+        notes = []
+        if self.selection.variables and any(names):
+            notes = [
+                f"{file.path.name} has none of the variables that are asked for: left out"
+                for file, own in zip(files, names, strict=True)
+                if not own
+            ]
+            files = [file for file, own in zip(files, names, strict=True) if own]
+            names = [own for own in names if own]
+        groups: dict[tuple[str, ...], list[Container]] = {}
+        for file, own in zip(files, names, strict=True):
+            check_dimensions(file, files[0], self._dims)
+            groups.setdefault(own, []).append(file)
+
+        def digests(some: Sequence[Any], each: Sequence[str]) -> Sequence[Mapping[str, str]]:
+            return self._digests(some, each, cache_dir)
+
+        heads = [group[0] for group in groups.values()]
+        for own, group in groups.items():
+            check_same_schema(group, own, self._dims)
+            notes += check_coordinates(group, own, self._dims, digests, _whole)
+            for head in heads:
+                notes += check_coordinates([group[0], head], own, self._dims, digests, _whole)
+
+        def places(some: Sequence[Container]) -> list[bytes]:
+            found = [b""] * len(some)
+            for dim in self._dims:
+                rows = _rows(some, dim, self._coordinates(some, dim, cache_dir))
+                values = exact_times(rows.values) if rows.is_time else rows.values
+                for number, each in zip(rows.order, values, strict=True):
+                    found[number] += each.tobytes() + b"|"
+            return found
+
+        found, self._holders = merged_files(files, names, self._dims, places)
+        self.notes = (*self.notes, *dict.fromkeys(notes))
+        return found
+
+    def _holder(self, file: Any, name: str) -> Any:
+        """Return the file that holds a variable: one of those that were merged."""
+        return self._holders.get(file.path, {}).get(name, file)
+
     def _once(
         self, files: Sequence[Container], rows: SampleRows, coordinates: Sequence[NDArray[Any]]
     ) -> tuple[list[int], list[NDArray[np.bool_]], SampleRows]:
@@ -259,11 +304,11 @@ class ChunkedSamples(ChunkedFields):
         for name in self._names:
             each = file.variables[name]
             if each.storage is None:
-                found[name] = _through_library(file, each, self._dims, [index])
+                holder = self._holder(file, name)
+                found[name] = _through_library(holder, each, self._dims, [index])
             else:
-                found[name] = read_box(
-                    index_box(range_file(file.path), each, each.axis(dim), index)
-                )
+                path = range_file(self._holder(file, name).path)
+                found[name] = read_box(index_box(path, each, each.axis(dim), index))
         return found
 
     def _along_one(
@@ -348,16 +393,31 @@ class ChunkedSamples(ChunkedFields):
         file = self._files[number]
         variables = [file.variables[name] for name in self._names]
         if self.fused:
-            found = [_through_library(file, each, self._dims, indexes) for each in variables]
+            found = [
+                _through_library(self._holder(file, each.name), each, self._dims, indexes)
+                for each in variables
+            ]
             return dict(zip(self._names, found, strict=True))
-        name = range_file(file.path)
+        paths = self._range_files(file)
         axes = self._axes
         if len(indexes) == 1:
             (index,) = indexes
-            boxes = [index_box(name, each, axes[each.name][0], index) for each in variables]
+            boxes = [
+                index_box(path, each, axes[each.name][0], index)
+                for path, each in zip(paths, variables, strict=True)
+            ]
         else:
-            boxes = [indexes_box(name, each, axes[each.name], indexes) for each in variables]
+            boxes = [
+                indexes_box(path, each, axes[each.name], indexes)
+                for path, each in zip(paths, variables, strict=True)
+            ]
         return read_boxes(self._chunks, boxes, where)
+
+    def _range_files(self, file: Container) -> list[str]:
+        """Return the file that each variable of a sample is in."""
+        if file.path not in self._holders:
+            return [range_file(file.path)] * len(self._names)
+        return [range_file(self._holder(file, name).path) for name in self._names]
 
     def decode(
         self, raw: Raw, where: tuple[int, ...], out: Mapping[str, NDArray[Any]] | None = None
@@ -374,6 +434,16 @@ class ChunkedSamples(ChunkedFields):
     def paths(self) -> tuple[Path, ...]:
         """The files, in the order that samples count them by."""
         return tuple(file.path for file in self._files)
+
+    @property
+    def other_paths(self) -> dict[tuple[int, str], Path]:
+        """The file of each variable that is in another than `paths` says, by number and name."""
+        return {
+            (number, name): self._holder(file, name).path
+            for number, file in enumerate(self._files)
+            if file.path in self._holders
+            for name in self._names
+        }
 
     @property
     def sample_dim(self) -> str:
@@ -394,12 +464,13 @@ class ChunkedSamples(ChunkedFields):
 
     def _pieced(self, number: int) -> list[PiecedVariable]:
         file = self._files[number]
-        name = range_file(file.path)
-        variables = [file.variables[each] for each in self._names]
+        held = list(
+            zip(self._range_files(file), map(file.variables.__getitem__, self._names), strict=True)
+        )
         if len(self._dims) == 1:
-            return [pieces_of(name, each, self._dims[0]) for each in variables]
+            return [pieces_of(path, each, self._dims[0]) for path, each in held]
         lengths = [file.dims[dim] for dim in self._dims]
-        return [grid_pieces_of(name, each, self._dims, lengths) for each in variables]
+        return [grid_pieces_of(path, each, self._dims, lengths) for path, each in held]
 
 
 class NetcdfSamples(ChunkedSamples):
@@ -424,7 +495,8 @@ class NetcdfSamples(ChunkedSamples):
         self, files: Sequence[Container], dim: str, cache_dir: Path
     ) -> list[NDArray[Any]]:
         some = [each for each in files if isinstance(each, NetcdfFile) and _coordinate(each, dim)]
-        known = whole_variables(some, [dim], cache_dir=cache_dir)[dim]
+        held = [self._holder(each, dim) for each in some]
+        known = whole_variables(held, [dim], cache_dir=cache_dir)[dim]
         kept = {file.path: values for file, values in zip(some, known, strict=True)}
         found = (kept.get(file.path) for file in files)
         return [
@@ -437,7 +509,9 @@ class NetcdfSamples(ChunkedSamples):
     ) -> Meteorology:
         files = [file for file in self._files if isinstance(file, NetcdfFile)]
         chosen = {name: name for name in self._names}
-        return netcdf_meteorology(files, chosen, places, cache_dir=cache_dir, known=known)
+        return netcdf_meteorology(
+            files, chosen, places, cache_dir=cache_dir, known=known, holders=self._holders
+        )
 
 
 class ZarrSamples(ChunkedSamples):

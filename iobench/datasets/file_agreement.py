@@ -86,17 +86,20 @@ def check_coordinates(
         If a coordinate has other values in a file, or the same in another order.
     """
     first, notes = files[0], []
-    coordinates = list(_coordinates(first, names, sample_dims))
+    coordinates = _coordinates(first, names, sample_dims)
     if not coordinates or len(files) == 1:
         return []
     compared = compared_files(files)
-    (expected,), found = digests([first], coordinates), digests(compared, coordinates)
+    told = list(coordinates)
+    (expected,), found = digests([first], told), digests(compared, told)
     values: dict[str, NDArray[Any]] = {}
     said = set()
     for file, own in zip(compared, found, strict=True):
         for name in coordinates:
             if own.get(name) == expected[name] or name in said:
                 continue
+            if name not in own and not set(coordinates[name].dims) <= set(file.dims):
+                continue  # of another variable
             if name not in own:
                 note = "is taken to be the same"
                 notes.append(f"{file.path.name} has no coordinate {name!r} as {first.path.name}")
@@ -182,7 +185,7 @@ def _refuse(
 def _spelled(values: NDArray[Any]) -> str:
     flat = values.reshape(-1)
     spelled = [f"{each:g}" if values.dtype.kind in "iuf" else f"{each}" for each in flat[[0, -1]]]
-    return " ... ".join(spelled) if len(flat) > 1 else spelled[0]
+    return f"{' ... '.join(spelled)} ({len(flat)})" if len(flat) > 1 else spelled[0]
 
 
 def _spelled_order(order: NDArray[np.int64]) -> str:

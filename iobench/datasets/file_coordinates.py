@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from iobench.chunks.netcdf.description import (
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from iobench.chunks.netcdf.file import NetcdfFile
     from iobench.chunks.zarr_arrays.array_metadata import ZarrStore
     from iobench.datasets.cf_coordinates import SamplePlaces
+    from iobench.datasets.merged_files import Holders
     from iobench.datasets.setup_processes import Advance
 
 File = TypeVar("File", "NetcdfFile", "ZarrStore")
@@ -47,6 +49,7 @@ def netcdf_meteorology(
     cache_dir: Path,
     known: Mapping[str, Sequence[NDArray[Any]]] | None = None,
     windows: Mapping[str, slice] | None = None,
+    holders: Holders | None = None,
 ) -> Meteorology:
     """Return what NetCDF files say of the samples made of them.
 
@@ -60,14 +63,31 @@ def netcdf_meteorology(
         Where what is read is kept.
     known : mapping of str to list of ndarray, optional
         What each file has of a variable, where that was read before; as stored or decoded.
+    holders : mapping, optional
+        As `merged_files` returns it.
     """
+    merged = holders or {}
+    others = [each.path for each in merged.get(files[0].path, {}).values()]
     try:
-        ((described,), _) = catalogued([files[0].path], _DESCRIPTION, cache_dir=cache_dir)
+        every, _ = catalogued(
+            list(dict.fromkeys([files[0].path, *others])), _DESCRIPTION, cache_dir=cache_dir
+        )
     except IobenchError as error:  # the samples can be made all the same
         return Meteorology(places.dims, left_out={"all": str(error)})
 
+    described = replace(
+        every[0],
+        variables={name: one for each in reversed(every) for name, one in each.variables.items()},
+    )
+
     def read(some: Sequence[NetcdfFile], names: Sequence[str]) -> ByFile:
-        return whole_variables(some, names, cache_dir=cache_dir)
+        if not merged:
+            return whole_variables(some, names, cache_dir=cache_dir)
+        found: dict[str, Sequence[NDArray[Any] | None]] = {}
+        for name in names:
+            held = [merged.get(file.path, {}).get(name, file) for file in some]
+            found |= whole_variables(held, [name], cache_dir=cache_dir)
+        return found
 
     return _meteorology(files, described, read, chosen, places, known or {}, windows or {})
 

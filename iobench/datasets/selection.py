@@ -119,12 +119,10 @@ def choose_variables(
     selection.check_names(list(file.variables), file.skipped)
     skipped = dict(file.skipped)
     helpers = helper_names(file)
-    chosen = []
+    chosen = sample_names(file, selection, dims)
     for name, variable in file.variables.items():
-        if reason := _left_out(variable, selection, dims, helpers):
-            skipped[name] = reason
-        else:
-            chosen.append(name)
+        if name not in chosen:
+            skipped[name] = _left_out(variable, selection, dims, helpers)
     if not chosen:
         raise OptionError(
             f"--sample-dim {','.join(dims)}: no variable of {file.path} has "
@@ -132,7 +130,17 @@ def choose_variables(
             + ", ".join(f"{v.name} ({', '.join(v.dims)})" for v in file.variables.values())
             + (f"; left out: {_with_reasons(file.skipped, file.skipped)}" if file.skipped else "")
         )
-    return tuple(chosen), skipped
+    return chosen, skipped
+
+
+def sample_names(file: SourceFile, selection: Selection, dims: Sequence[str]) -> tuple[str, ...]:
+    """Return the variables of a file that are part of a sample."""
+    helpers = helper_names(file)
+    return tuple(
+        name
+        for name, each in file.variables.items()
+        if not _left_out(each, selection, dims, helpers)
+    )
 
 
 def _with_reasons(names: Iterable[str], reasons: Mapping[str, str]) -> str:
@@ -190,9 +198,7 @@ def check_same_schema(
     first = files[0]
     expected = [_schema(first, name, sample_dims) for name in names]
     for file in files:
-        for dim in sample_dims:
-            if dim not in file.dims:
-                raise FileFormatError(f"{file.path}: lacks the dimension {dim} of {first.path}")
+        check_dimensions(file, first, sample_dims)
         found = [_schema(file, name, sample_dims) for name in names]
         if found == expected:
             continue
@@ -202,6 +208,13 @@ def check_same_schema(
             f"{_spelled(expected[different])} as in {first.path}; give files of one kind at a "
             "time, or leave the variable out with --variables"
         )
+
+
+def check_dimensions(file: SourceFile, first: SourceFile, sample_dims: Sequence[str]) -> None:
+    """Raise FileFormatError if a file lacks a sample dimension."""
+    for dim in sample_dims:
+        if dim not in file.dims:
+            raise FileFormatError(f"{file.path}: lacks the dimension {dim} of {first.path}")
 
 
 _Schema = tuple[str, list[tuple[str, int | None]]]

@@ -178,8 +178,9 @@ class UserFiles(GroupedSamples):
                 "or Zarr; leave it out"
             )
         source = self._source
+        others = {at: str(path) for at, path in source.other_paths.items()}
         taken = tuple(map(str, source.paths)), tuple(source.sample_dim.split(",")), index.spec.names
-        select = partial(_parts_of, *taken)
+        select = partial(_parts_of, others, *taken)
         return make_plain_loop(index.spec, index, select, partial(_with_dtypes, index.spec))
 
     @property
@@ -193,11 +194,15 @@ class UserFiles(GroupedSamples):
 
 
 def _parts_of(
-    paths: Sequence[str], dims: Sequence[str], names: Sequence[str], where: Where
+    others: Mapping[tuple[int, str], str],
+    paths: Sequence[str],
+    dims: Sequence[str],
+    names: Sequence[str],
+    where: Where,
 ) -> list[VariablePart]:
     number, *indexes = where
     at = dict(zip(dims, indexes, strict=True))
-    return [VariablePart(paths[number], name, at) for name in names]
+    return [VariablePart(others.get((number, name), paths[number]), name, at) for name in names]
 
 
 def _with_dtypes(spec: SampleSpec, arrays: Arrays, where: Where) -> Sample:

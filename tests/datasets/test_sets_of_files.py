@@ -207,3 +207,60 @@ def test_commands_say_it_as_the_loader_does(
         arguments = [name, "store", "--against", "a.nc", "--against", "b.nc"]
     assert main(arguments) == 1
     assert "b.nc: coordinate 'lat' runs the other way along lat" in capsys.readouterr().err
+
+
+def variable(name: str, start: int, stop: int, **more: Any) -> Any:
+    """Return some days of a file of one variable: `R` and a number of its name."""
+    made = (fields(start, stop) + len(name)).rename(r=name)
+    made[name].attrs["units"] = f"units of {name}"
+    return made.isel(lev=0, drop=True) if more.get("flat") else made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("turn", [0, 1, 2, 3])
+def test_files_of_one_variable_each_are_one_set(
+    tmp_path: Path, load: Callable[..., Any], kind: str, turn: int
+) -> None:
+    parts = [
+        write(variable(name, *days, flat=name == "t2m"), tmp_path / f"{name}-{days[0]}", kind)
+        for name, days in (("ta", (0, 3)), ("t2m", (0, 3)), ("t2m", (3, 6)), ("ta", (3, 6)))
+    ]
+    parts = parts[turn:] + parts[:turn]
+    for variables in ((), ("t2m",), ("ta", "t2m")):
+        found = load(*parts, variables=variables)
+        assert list(found) == sorted(variables or ("t2m", "ta"))
+        for name, values in found.items():
+            expected = R[:, 0] if name == "t2m" else R
+            np.testing.assert_array_equal(values, expected + np.float32(len(name)))
+    made = iobench.open_dataset(*parts, sample_dim="time", store_dir=tmp_path / "kept")
+    known = made.index.meteorology
+    assert known["lev"].values.tolist() == [1000, 500, 250]
+    assert {name: each["units"] for name, each in known.variables.items()} == {
+        "t2m": "units of t2m",
+        "ta": "units of ta",
+    }
+    batches = [{n: v.copy() for n, v in batch.items()} for batch in made.loader(batch_size=2)]
+    joined = np.concatenate([batch["ta"] for batch in batches])
+    assert sorted(joined.sum(axis=(1, 2, 3)).tolist()) == sorted(
+        (R + 2).sum(axis=(1, 2, 3)).tolist()
+    )
+
+
+def test_a_variable_that_some_files_lack_is_named_and_the_advice_works(
+    tmp_path: Path, load: Callable[..., Any]
+) -> None:
+    whole = fields(0, 3).assign(more=fields(0, 3)["r"] * 2)
+    paths = [write(whole, tmp_path / "a.nc", "NETCDF4")]
+    paths.append(write(fields(3, 6), tmp_path / "b.nc", "NETCDF4"))
+    for order in (paths, paths[::-1]):
+        with pytest.raises(FileFormatError, match=r"b.nc: variable 'more' is missing") as refused:
+            load(*order)
+        names = re.findall(r"--variables (\S+)$", str(refused.value))[0].split(",")
+        np.testing.assert_array_equal(load(*order, variables=names)["r"], R)
+
+
+def test_merged_files_of_another_grid_are_refused(tmp_path: Path, load: Callable[..., Any]) -> None:
+    one = write(variable("ta", 0, 3), tmp_path / "a.nc", "NETCDF4")
+    other = variable("t2m", 0, 3).isel(lat=slice(None, None, -1))
+    with pytest.raises(FileFormatError, match=r"b.nc: coordinate 'lat' runs the other way"):
+        load(one, write(other, tmp_path / "b.nc", "NETCDF4"))
