@@ -48,6 +48,17 @@ _WHOLE_QUERY: Final = re.compile(r"\?\S*")
 _ENCODED_QUERY: Final = re.compile(
     rf"((?:%3F|%26|%23|[?&;#]){_QUERY_NAME}%3D)(?:(?!%26)[^&;\s#'\"\\])+", re.IGNORECASE
 )
+# Tokens by their shape, and keys of connection strings and of shared access signatures.
+_TOKEN: Final = re.compile(
+    r"(?<![A-Za-z0-9_-])(?:hf_(?=[a-z]*[A-Z0-9]|[a-z]{20})[A-Za-z0-9]{8,}"
+    r"|gh[opsur]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|xox[abeprs]-[\w-]{10,}"
+    r"|(?:AKIA|ASIA)[A-Z0-9]{12,}|sk-(?=[a-z_-]*[A-Z0-9])[\w-]{16,}"
+    r"|eyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?)"
+)
+_ACCOUNT_KEY: Final = re.compile(
+    r"((?:AccountKey|SharedAccessKey|SharedAccessSignature|(?<![A-Za-z0-9])sig)=)[^;&,\s'\"\\]+",
+    re.IGNORECASE,
+)
 # ``--api-key``, ``WANDB_API_KEY``, ``DB_PASS``; not ``--tokens``, ``--bypass`` or ``$PWD``.
 _NAME: Final = (
     r"(?:(?:token|password|passwd|passphrase|secret|credentials?|(?:api|access|secret|private)[_-]?key)"
@@ -170,14 +181,16 @@ def printable(text: str) -> str:
 
 
 def mask_urls(text: str) -> str:
-    """Return a text in which URLs tell neither user, password nor token.
+    """Return a text in which URLs tell neither user, password nor token, and no token by shape is.
 
     ``https://me:secret@host/path?token=abc`` becomes ``https://***@host/path?token=***``.
     """
+    text = _TOKEN.sub(MASK, text)
     if ":/" in text:
         text = _USERINFO.sub(rf"\1{MASK}@", text)
     if "=" in text:
         text = _SECRET_QUERY.sub(rf"\1{MASK}", text)
+        text = _ACCOUNT_KEY.sub(rf"\1{MASK}", text)
     if "%" in text:
         text = _ENCODED_USERINFO.sub(rf"\1{MASK}\3", text)
         text = _ENCODED_QUERY.sub(rf"\1{MASK}", text)
@@ -262,7 +275,7 @@ def _mask_value(value: Any) -> Any:
 def _mask_text(text: str) -> str:
     """Return one value or word, which may be JSON, a header, or hold pairs of name and value."""
     if not _SIGN.search(text):
-        return text
+        return _TOKEN.sub(MASK, text)
     head, equals, tail = text.partition("=")
     option = f"{head}=" if equals and head.startswith("-") else ""
     document = tail if option else text

@@ -24,6 +24,7 @@ OURS = {
 # What each room of the core may import at run time, besides itself and ``errors``. Names of types
 # that only annotations need (under ``if TYPE_CHECKING``) are free.
 ROOMS = {
+    "command_words": set(),
     "masking": set(),
     "lazy_face": set(),
     "json_keys": set(),
@@ -37,7 +38,7 @@ ROOMS = {
     "samples": set(),
     "coordinates": set(),
     "windows": {"samples"},
-    "recording": {"cpus", "json_files"},
+    "recording": {"command_words", "cpus", "json_files"},
     "adapters": {"recording"},
     "registry": set(),
     "profiles": {"json_files", "recording"},
@@ -63,7 +64,7 @@ ROOMS = {
     "dali": {"loaders", "recording", "samples", "stores"},
     "jax": {"adapters", "recording", "samples"},
     "compat": {"recording", "torch", "tensorflow"},
-    "launch": {"adapters", "recording", "storage"},
+    "launch": {"adapters", "command_words", "recording", "storage"},
     "testing": {"datasets", "files", "samples", "stores"},
     "sources": {"samples", "datasets", "files", "registry", "stores"},
     "profiling": {
@@ -102,7 +103,7 @@ AGAINST_THE_ARROW = {
 EVERYBODYS = {"errors", "frozen", "json_keys", "lazy_face", "masking"}
 STDLIB_AND_NUMPY = {
     "recording", "profiles", "analysis", "samples", "windows", "errors", "masking", "registry",
-    "coordinates", "cpus", "frozen", "json_files", "json_keys",
+    "command_words", "coordinates", "cpus", "frozen", "json_files", "json_keys",
 }  # fmt: skip
 MEASURING = {
     "adapters", "analysis", "launch", "opened", "profiles", "recording", "report",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from iobench.cli.command import IobenchCommand
 from iobench.cli.documents import Json, print_document
 
 if TYPE_CHECKING:
@@ -21,15 +22,28 @@ if TYPE_CHECKING:
 BATCHES: Final = "200"
 DURATION_S: Final = "20"
 """What a profile made for advice runs at most of each format, where nobody says."""
+COMMAND: Final = "iobench.command"
 OF_STORES: Final = frozenset({"tensorflow", "dali"})
 
 
+class AdviseCommand(IobenchCommand):
+    """Takes what follows ``--`` for the command of the script."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse what stands before it."""
+        place = args.index("--") if "--" in args[1:] else len(args)
+        ctx.meta[COMMAND] = args[place + 1 :]
+        return super().parse_args(ctx, args[:place])
+
+
 def advise(
+    ctx: typer.Context,
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUN|NAME...",
-            help="A run directory, or what to profile first, with options of iobench profile.",
+            metavar="RUN|NAME... [-- COMMAND...]",
+            help="A run directory, or what to profile first, with options of iobench profile; "
+            "after --, the command of a script's run for --try.",
         ),
     ],
     try_: Annotated[
@@ -51,7 +65,8 @@ def advise(
 
     Of a run directory it tells from what was recorded; of anything else it profiles the original
     files and one store of their samples first, in turns, unless --format says what. --try runs the
-    command of a script again, from here, with what its environment changes.
+    command of a script again, from here, with what its environment changes; values of its options
+    are not kept, so it is to be given again unless iobench run had --keep-command.
     """
     import json as json_text
 
@@ -73,6 +88,11 @@ def advise(
     screen = TerminalScreen()
     config = None
     run = _run_directory(words)
+    command: list[str] = ctx.meta[COMMAND]
+    if command and (run is None or not try_):
+        raise OptionError(
+            f"-- {command[0]}: a command is for iobench advise RUN --try N; leave it out"
+        )
     if run is None:
         config = _profile_for_advice(words)
         run = profile(config, screen)
@@ -86,7 +106,7 @@ def advise(
         if config is None:
             given = ProfileCommand.parsed(advice.circumstances.facts.command)
             config = None if given is None else _config_of(given.words())
-        tried, why = _try(advice, config, try_, rounds, screen)
+        tried, why = _try(advice, config, command, try_, rounds, screen)
     if json:
         found = to_plain(AdviceDocument(advice, str(run), tuple(tried), why))
         typer.echo(json_text.dumps(found, indent=1, allow_nan=False))
@@ -167,6 +187,7 @@ def _advice(run: Path, *, epochs: int | None) -> Advice:
 def _try(
     advice: Advice,
     config: RunConfig | None,
+    command: Sequence[str],
     number: int,
     rounds: int,
     screen: TerminalScreen,
@@ -180,9 +201,9 @@ def _try(
     if config is None:
         of_script = [change for change in every if facts.is_script and can_try_script(change)]
         if of_script:
+            command = command or _kept_command(facts.command or "")
             with _trial_folder() as folder:
                 chosen = of_script[:number]
-                command = facts.command or ""
                 return try_script_changes(command, chosen, folder, screen, rounds=rounds), ""
         return [], (
             "Nothing tried: the loader belongs to the script. Make the change there, record both "
@@ -194,6 +215,22 @@ def _try(
         return [], "Nothing tried: iobench profile can run none of the proposed changes."
     with _trial_folder() as folder:
         return try_changes(base, possible[:number], folder, screen, rounds=rounds), ""
+
+
+def _kept_command(command: str) -> list[str]:
+    """Return the words of a recorded command; raise `TrialError` if not all were kept."""
+    import shlex
+
+    from iobench.errors import TrialError
+    from iobench.masking import MASK
+
+    words = shlex.split(command)
+    if not words or any(MASK in word for word in words):
+        raise TrialError(
+            f"{command or 'the run'}: its command was not kept in full, expected words without "
+            f"{MASK}; give it again: iobench advise RUN --try N -- COMMAND"
+        )
+    return words
 
 
 @contextmanager

@@ -79,6 +79,12 @@ def run(
         bool, typer.Option("--report/--no-report", help="Print the report to stderr at the end.")
     ] = True,
     full: Annotated[bool, declared("--full")] = False,
+    keep_command: Annotated[
+        bool,
+        typer.Option(
+            "--keep-command", help="Keep the values of options, too, not their names alone."
+        ),
+    ] = False,
 ) -> None:
     """Profile any training script, not edited: every loader, in all its processes and ranks.
 
@@ -102,6 +108,7 @@ def run(
         energy=energy,
         monitor=monitor,
         batches_per_step=batches_per_step,
+        keep_command=keep_command,
     )
     ended = run_script(asked, lambda line: print(f"iobench: {line}", file=sys.stderr))
     with default_signals():

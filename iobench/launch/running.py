@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from iobench.command_words import KEEP_COMMAND
 from iobench.errors import OptionError, StorageError
 from iobench.frozen import frozen
 from iobench.launch.script_commit import commit_of
@@ -25,7 +26,7 @@ from iobench.recording.job import RUN_TOKEN, JobRank, find_job
 from iobench.recording.kept_spans import KEEP, keep_text
 from iobench.recording.monitor import monitor_period_ns, start_monitor
 from iobench.recording.run_directory import RunDirectory, checked_name, next_run_path, run_name
-from iobench.recording.script_run import script_document
+from iobench.recording.script_run import script_document, words_to_keep
 from iobench.recording.session import (
     RUN_DETAIL,
     RUN_DIGESTS,
@@ -47,7 +48,7 @@ PATIENCE_NS: Final = 10_000_000_000
 LOOK_NS: Final = 50_000_000
 INHERITED: Final = (
     *("IOBENCH_RUN_PARENT", "IOBENCH_RUN_RECORDS"),
-    *(RUN_STEPS, RUN_SPOOL, RUN_DIGESTS, RUN_ENERGY, RUN_MONITOR),
+    *(RUN_STEPS, RUN_SPOOL, RUN_DIGESTS, RUN_ENERGY, RUN_MONITOR, KEEP_COMMAND),
 )
 """Environment of an ``iobench run`` around this one, which sees nothing of it."""
 
@@ -80,6 +81,8 @@ class ScriptRun:
         How often to look at the machine: ``auto``, ``off``, or 1 to 10 times a second.
     batches_per_step : int, optional
         Batches of one step of the optimiser, where nobody sees that.
+    keep_command : bool
+        Keep the values of options of commands, too.
     """
 
     command: tuple[str, ...]
@@ -93,6 +96,12 @@ class ScriptRun:
     energy: str = "auto"
     monitor: str = "auto"
     batches_per_step: int | None = None
+    keep_command: bool = False
+
+    @property
+    def words_to_keep(self) -> list[str]:
+        """What may be kept of the command."""
+        return words_to_keep(self.command, keep_values=self.keep_command)
 
 
 @frozen
@@ -179,7 +188,7 @@ def run_script(
         run.gather()
     except StorageError as error:
         say(str(error))
-    facts = describe_processes(run, asked.command, job, code, (started_ns, ended_ns))
+    facts = describe_processes(run, asked.words_to_keep, job, code, (started_ns, ended_ns))
     facts.write(run.processes_path / f"launcher-{job.rank:05d}.json")
     if setup is not None:
         end_tracing(setup, run, job, say, clock)
@@ -224,7 +233,7 @@ def _join(
 ) -> RunDirectory | None:
     """Make or join the run directory; None, and said, where it cannot be written."""
     document = script_document(
-        asked.command,
+        asked.words_to_keep,
         job,
         steps=asked.steps,
         detail=asked.detail,
@@ -273,6 +282,8 @@ def _environment(
         inside[RUN_STEPS] = asked.steps
     if asked.digests:
         inside[RUN_DIGESTS] = "1"
+    if asked.keep_command:
+        inside[KEEP_COMMAND] = "1"
     own = [path for path in inside.get("PYTHONPATH", "").split(os.pathsep) if path != str(BOOT)]
     # An empty entry would be the working directory: it must not come from us.
     inside["PYTHONPATH"] = os.pathsep.join([str(BOOT), *own] if own != [""] else [str(BOOT)])

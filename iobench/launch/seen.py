@@ -32,9 +32,10 @@ ISOLATING: Final = {"I": "-I", "E": "-E", "S": "-S"}
 OLDEST: Final = (3, 11)
 LOOK_INSIDE: Final = """\
 import sys
-sys.path[0] = sys.argv[1]
+del sys.path[0]
 try:
     from importlib.util import find_spec
+    sys.path.insert(0, sys.argv[1])
     found = find_spec("iobench") is not None
 except ImportError:
     found = False
@@ -119,7 +120,7 @@ def _is(words: Sequence[str], seen: Sequence[str]) -> bool:
     """Return whether a command that was started may be this process, or have started it."""
     name = program(seen)
     if name == "-c":
-        name = seen[seen.index("-c") + 1] if "-c" in seen[:-1] else name
+        return " ".join(seen[seen.index("-c") :][:2]) in " ".join(words)
     return not name or any(name in word for word in words)
 
 
@@ -131,7 +132,10 @@ def _one_line(words: Sequence[str]) -> str:
 def describe_processes(
     run: RunDirectory, command: Sequence[str], job: JobRank, code: int, lasted_ns: tuple[int, int]
 ) -> ProcessFacts:
-    """Return what a launcher tells of its command: who was not seen, when and how it ended."""
+    """Return what a launcher tells of its command: who was not seen, when and how it ended.
+
+    ``command`` is what may be kept of it.
+    """
     processes = read_seen(run.path / "launch")
     unseen = [text for process in processes for text in _unseen(process)]
     if not processes:

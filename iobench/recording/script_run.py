@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from iobench.command_words import KEEP_COMMAND, drop_values
 from iobench.errors import OptionError
 from iobench.frozen import frozen
 from iobench.masking import mask_words
@@ -64,7 +65,7 @@ def script_document(
     return {
         "kind": "script",
         "name": name,
-        "command": shlex.join(mask_words(command)),
+        "command": shlex.join(command),
         "job": job.token,
         "launcher": job.launcher,
         "world_size": job.world_size,
@@ -98,8 +99,13 @@ def checked_steps(steps: range | tuple[int, int] | str | None) -> range | None:
 
 
 def command_line(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Return how this process was started; of a notebook, its name as far as Jupyter tells it."""
+    """Return how this process was started, as it may be kept; of a notebook, its name alone."""
     words = [str(part) for part in getattr(sys, "orig_argv", sys.argv)]
     if KERNEL_MODULE in words:
         return ["notebook", *filter(None, [Path(environ.get(NOTEBOOK_NAME, "")).name])]
-    return words
+    return words_to_keep(words, keep_values=environ.get(KEEP_COMMAND) == "1")
+
+
+def words_to_keep(command: Sequence[str], *, keep_values: bool) -> list[str]:
+    """Return what may be kept of a command: no credentials, and no values unless asked."""
+    return mask_words(command if keep_values else drop_values(command))

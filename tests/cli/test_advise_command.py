@@ -101,7 +101,7 @@ def test_a_script_is_told_lines_of_code_and_why_it_is_not_tried(
     done = iobench_here("advise", run, "--try", "1")
     assert done.returncode == 0, done.stderr
     assert "DataLoader(..., num_workers=1)" in done.stdout
-    assert "Nothing tried: the loader belongs to the script," in " ".join(done.stdout.split())
+    assert "Nothing tried: the loader belongs to the script." in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize(
@@ -109,6 +109,8 @@ def test_a_script_is_told_lines_of_code_and_why_it_is_not_tried(
     [
         (["{run}", "--tiny"], "is for what to profile"),
         (["{run}", "--try", "-1"], "--try -1: expected 0 or more"),
+        (["{run}", "--", "python", "x.py"], "a command is for iobench advise RUN --try N"),
+        (["x.nc", "--try", "1", "--", "python"], "a command is for iobench advise RUN --try N"),
         (["{run}", "--epochs", "0"], "--epochs 0: expected 1 or more"),
         (["no-such-data", "--workers", "-1"], "--workers -1: expected 0 or more"),
     ],

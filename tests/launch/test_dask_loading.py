@@ -242,15 +242,21 @@ def test_a_script_is_tried_with_its_environment_changed(
         f"open({str(told)!r}, 'a').write(f'{{dask.config.get(\"scheduler\", None)}}\\n')\n\n"
         "    class Pairs",
     )
-    found = launch(sys.executable, script(text), tmp_path / "x.nc", "ten", 0, 0)
+    words = [sys.executable, script(text), tmp_path / "x.nc", "ten", 0, 0, "--seed", 5]
+    found = launch(*words)
     assert found.code == 0, found.err
     told.unlink()
     capfd.readouterr()
-    assert main(["advise", str(found.run), "--try", "3", "--rounds", "1", "--json"]) in (0, None)
+    asked = ["advise", str(found.run), "--try", "3", "--rounds", "1", "--json"]
+    assert main(asked) == 1
+    assert "its command was not kept in full" in capfd.readouterr().err
+    assert main([*asked, "--", *map(str, words)]) in (0, None)
     answer = json.loads(capfd.readouterr().out)
     lines = [line for change in answer["to_measure"] for line in change["commands"]]
     (command,) = [line for line in lines if line.startswith("DASK_SCHEDULER")]
-    assert shlex.split(command)[:2] == ["DASK_SCHEDULER=synchronous", sys.executable]
+    given = ["DASK_SCHEDULER=synchronous", "iobench", "run", "--", sys.executable]
+    assert shlex.split(command)[:5] == given
+    assert shlex.split(command)[-2:] == ["--seed", "***"]
     assert "+ xr.open_dataset(..., chunks=None)" in lines
     settings = [each["settings"] for each in answer["tried"]]
     assert {"DASK_SCHEDULER": "synchronous"} in settings

@@ -23,7 +23,19 @@ def test_no_credentials_of_command_lines_are_written_down(
     )
     done = launch(sys.executable, path, "--mlflow", f"https://me:{SECRET}@host/", "--token", SECRET)
     assert done.code == 0
-    assert "https://***@host/" in done.launcher.command
+    assert done.launcher.command[2:] == ["--mlflow", "***", "--token", "***"]
+    assert "true --password=***" in done.launcher.children
     for file in done.run.rglob("*"):
         assert not file.is_file() or SECRET.encode() not in file.read_bytes(), file
     assert SECRET not in done.err
+
+
+def test_values_of_options_are_kept_when_asked(
+    script: Callable[..., Path], launch: Callable[..., Any]
+) -> None:
+    path = script("import numpy, os; os.system('true --seed 5')")
+    done = launch(sys.executable, path, "--lr", "0.25", "--api-key", SECRET, keep_command=True)
+    assert done.code == 0
+    assert done.launcher.command[2:] == ["--lr", "0.25", "--api-key", "***"]
+    assert "true --seed 5" in done.launcher.children
+    assert "--lr 0.25" in (done.run / "run.json").read_text()

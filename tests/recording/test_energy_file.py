@@ -62,9 +62,7 @@ def test_readings_that_failed_lie_between_others(tmp_path):
     (found,) = read_energy(tmp_path)
     assert found.series[0].energy_uj.tolist() == [0, 4]
     assert found.series[0].n_failed == 1
-    assert [each.reason for each in found.unreadable] == [
-        "package-0: gpu is lost, during the run"
-    ]
+    assert [each.reason for each in found.unreadable] == ["package-0: gpu is lost, during the run"]
 
 
 @pytest.mark.parametrize(

@@ -184,9 +184,7 @@ def test_without_the_package_a_line_says_what_installs_it(
     monkeypatch.setitem(sys.modules, "mlperf_logging.mllog.mllog", None)
     assert main(["suite", "mllog", str(suite), "--out", str(tmp_path / "logs")]) == 69
     said = capsys.readouterr().err
-    assert said == (
-        "iobench: MLPerf's logs need mlperf-logging: pip install 'iobench[mlperf]'\n"
-    )
+    assert said == ("iobench: MLPerf's logs need mlperf-logging: pip install 'iobench[mlperf]'\n")
     assert not (tmp_path / "logs").exists()
 
 

@@ -51,7 +51,6 @@ def asks_for_page(segments: NDArray[Any]) -> NDArray[np.bool_]:
     return marks
 
 
-
 @frozen
 class ProcessPlacement:
     """One process of the profile and what a tracer saw of it.

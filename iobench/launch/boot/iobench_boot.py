@@ -185,25 +185,32 @@ def _heard(what: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _without_secrets(words: Sequence[str]) -> list[str]:
-    """Return the words of a command without credentials; only where there may be any, by a module.
-
-    It is loaded from its file: its package would bring NumPy.
-    """
+    """Return the words of a command without values, unless asked, and without credentials."""
+    if os.environ.get("IOBENCH_RUN_KEEP_COMMAND") != "1":
+        words = _of_file("command_words").drop_values(words)
     text = " ".join(words).lower()
-    signs = "://|@| -u |--user|token|pass|pw|secret|key|credential|auth|bearer|basic"
+    signs = (
+        "://|@| -u |--user|token|pass|pw|secret|key|credential|auth|bearer|basic"
+        "|hf_|gh|akia|asia|sk-|xox|glpat|eyj|sig="
+    )
     if not any(sign in text for sign in signs.split("|")):
         return list(words)
+    found: list[str] = _of_file("masking").mask_words(words)
+    return found
+
+
+def _of_file(name: str) -> Any:
+    """Return a module of iobench loaded from its file: its package would bring NumPy."""
     from importlib.util import module_from_spec, spec_from_file_location
 
     folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
-    path = os.path.join(folder, "masking.py")  # noqa: PTH118
-    spec = spec_from_file_location("_iobench_masking", path)
-    if spec is None or spec.loader is None:
-        return ["(not told)"]
+    path = os.path.join(folder, f"{name}.py")  # noqa: PTH118
+    spec = spec_from_file_location(f"_iobench_{name}", path)
+    assert spec is not None
+    assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    found: list[str] = module.mask_words(words)
-    return found
+    return module
 
 
 def _text(word: object) -> str:

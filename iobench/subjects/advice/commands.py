@@ -216,7 +216,7 @@ def _of_tasks(settings: Mapping[str, str | int], command: str | None) -> Iterato
     """Yield the command with its environment, or the lines to change where a file is opened."""
     told = [f"{name}={value}" for name, value in settings.items() if name in ENVIRONMENT]
     if told:
-        yield " ".join([*told, command or "COMMAND"])
+        yield " ".join([*told, "iobench run --", command or "COMMAND"])
     for name, (before, after) in OPENINGS.items():
         if name in settings:
             yield f"- {before}"
