@@ -158,7 +158,7 @@ class _Collector:
     def coordinates(self) -> list[Coordinate]:
         """Return them: those of dimensions first, then the others, then what belongs to these."""
         names = self._named()
-        moving = [name for name in names if self._is_moving(self._variable(name))]
+        moving = [name for name in names if self._is_moving(name)]
         unread = [
             name
             for name in moving
@@ -185,12 +185,19 @@ class _Collector:
                 self.left_out[name] = str(error)
         return found
 
-    def _is_moving(self, each: DescribedVariable) -> bool:
+    def _is_moving(self, name: str) -> bool:
         """Whether samples may have values of their own: along their dimension, or by file."""
+        if self._is_of_file(name):
+            return True
+        each = self._variable(name)
         if not set(each.dims).isdisjoint(self.places.dims):
             return True
         is_number = each.is_number and "grid_mapping_name" not in each.attributes
         return self._has_files and not each.dims and is_number
+
+    def _is_of_file(self, name: str) -> bool:
+        """Whether samples are along a number that each file has one of."""
+        return name in self.places.dims and not self._variable(name).dims
 
     @property
     def _has_files(self) -> bool:
@@ -203,7 +210,9 @@ class _Collector:
         """Return the names of the coordinates, each once, those they need behind them."""
         variables = self.file.variables
         names = dict.fromkeys(
-            name for name, each in variables.items() if name in self.dims and each.dims == (name,)
+            name
+            for name, each in variables.items()
+            if name in self.dims and (each.dims == (name,) or self._is_of_file(name))
         )
         told: list[str] = []
         for name in self.chosen:
@@ -275,7 +284,9 @@ class _Collector:
         if times is None:
             raise LeftOutError("of several units or calendars in its files")
         attributes |= {} if name in self.parents else times
-        if not each.dims and all(np.array_equal(part, values[0]) for part in values):
+        values = values if each.dims else [part.reshape(()) for part in values]
+        same = not each.dims and all(np.array_equal(part, values[0]) for part in values)
+        if same and not self._is_of_file(name):
             return Coordinate(name, (), values[0], attributes)
         rest = tuple(dim for dim in each.dims if dim not in self.places.dims)
         window = (slice(None), *(self.windows.get(dim, slice(None)) for dim in rest))

@@ -50,6 +50,7 @@ from iobench.datasets.selection import (
     check_sample_dims,
     choose_variables,
     sample_variable,
+    with_file_dim,
 )
 from iobench.files.urls import range_file
 from iobench.samples import SampleSpec
@@ -74,9 +75,7 @@ def coordinate_values(file: Container, dim: str) -> NDArray[Any]:
     variable = _coordinate(file, dim)
     if variable is None:
         return np.arange(file.dims[dim])
-    if isinstance(file, NetcdfFile):
-        return whole_variable(file, dim)
-    return _whole_array(file, dim)
+    return _whole(file, dim).reshape(-1)
 
 
 def _has(file: Container, name: str) -> bool:
@@ -122,7 +121,8 @@ def _coordinate(file: Container, dim: str) -> StoredVariable | None:
     found = file.variables.get(dim)
     if found is None and isinstance(file, ZarrStore):
         found = file.dates.get(dim)
-    return found if found is not None and found.dims == (dim,) else None
+    is_one = found is not None and not found.dims and file.dims.get(dim) == 1
+    return found if found is not None and (is_one or found.dims == (dim,)) else None
 
 
 def _attribute(file: Container, dim: str, name: str) -> str | None:
@@ -487,7 +487,8 @@ class NetcdfSamples(ChunkedSamples):
         # The first by itself: what it lacks is said before thousands are looked into.
         parts = []
         for some in (files[:1], files[1:]):
-            parts += inspect_files(some, cache_dir=locator.cache_dir, progress=locator.progress)
+            found = inspect_files(some, cache_dir=locator.cache_dir, progress=locator.progress)
+            parts += [with_file_dim(file, self.selection.sample_dim) for file in found]
             check_sample_dims(self.selection.sample_dim, dict(parts[0].dims), files)
         return parts
 
@@ -500,7 +501,7 @@ class NetcdfSamples(ChunkedSamples):
         kept = {file.path: values for file, values in zip(some, known, strict=True)}
         found = (kept.get(file.path) for file in files)
         return [
-            coordinate_values(file, dim) if values is None else values
+            coordinate_values(file, dim) if values is None else values.reshape(-1)
             for file, values in zip(files, found, strict=True)
         ]
 
@@ -522,7 +523,7 @@ class ZarrSamples(ChunkedSamples):
     def _inspect(self, files: Sequence[Path], locator: Locator) -> Sequence[Container]:
         inspected = []
         for number, path in enumerate(files):
-            inspected.append(inspect_zarr(path))
+            inspected.append(with_file_dim(inspect_zarr(path), self.selection.sample_dim))
             locator.progress(number + 1, len(files))
         return inspected
 

@@ -13,7 +13,7 @@ from iobench.chunks.zarr_arrays.array_metadata import ZarrStore
 from iobench.chunks.zarr_arrays.store import inspect_zarr
 from iobench.datasets.grib_index import index_grib
 from iobench.datasets.inspected_netcdf import inspect_files
-from iobench.datasets.selection import SourceFile, helper_names
+from iobench.datasets.selection import EACH_FILE, SourceFile, helper_names
 from iobench.datasets.user_files import file_kind
 
 if TYPE_CHECKING:
@@ -108,6 +108,13 @@ def likely_sample_dim(
         times = [dim for dim in held if dim.lower() in COUNTED and dim in several]
     if len(times) == 1:
         return times[0], why
+    if not times and kind != "GRIB" and len(files) > 1:
+        of_file = [name for name in _numbers(file) if _is_time(file, name, ())]
+        of_file = [name for name in of_file if name.lower() in COUNTED] or of_file
+        if len(of_file) == 1:
+            return of_file[0], "of which each file has one time"
+        if set(file.dims) <= GRID and variables:
+            return EACH_FILE, "as none of their dimensions counts samples"
     shapes = [[(dim, file.dims[dim]) for dim in each.dims] for each in variables if each.dims]
     firsts = {each[0][0] for each in shapes}
     longest = all(length < each[0][1] for each in shapes for _, length in each[1:])
@@ -118,8 +125,14 @@ def likely_sample_dim(
     return None
 
 
-def _is_time(file: SourceFile, dim: str) -> bool:
-    """Return whether the coordinate of a dimension holds times."""
+def _numbers(file: SourceFile) -> dict[str, StoredVariable]:
+    return {**file.variables, **(file.dates if isinstance(file, ZarrStore) else {})}
+
+
+def _is_time(file: SourceFile, dim: str, dims: tuple[str, ...] | None = None) -> bool:
+    """Return whether the coordinate of a dimension holds times; or a variable along ``dims``."""
+    if dims is not None and _numbers(file)[dim].dims != dims:
+        return False
     if isinstance(file, ZarrStore) and dim in file.dates:
         return np.dtype(file.dates[dim].packing.stored).kind == "M"
     return " since " in _units(file, dim)

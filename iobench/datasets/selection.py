@@ -6,7 +6,8 @@ whether files fit together.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from iobench.errors import FileFormatError, OptionError
 from iobench.frozen import frozen
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
     from iobench.chunks.chunk_manifest import StoredVariable
     from iobench.samples import Role
+
+
+EACH_FILE: Final = "file"
+"""As a sample dimension: each file is a sample."""
 
 
 class SourceFile(Protocol):
@@ -42,6 +47,9 @@ class SourceFile(Protocol):
     def skipped(self) -> Mapping[str, str]:
         """What was left out, and why."""
         ...
+
+
+File = TypeVar("File", bound=SourceFile)
 
 
 @frozen
@@ -101,8 +109,10 @@ def check_sample_dims(
             f"(lengths): {listed}{more}"
         )
     which = "such dimension" if len(asked) == 1 else f"dimension {missing[0]!r}"
+    more = f"; where each file is a sample, it is {EACH_FILE!r}" if len(files) > 1 else ""
     raise OptionError(
         f"--sample-dim {sample_dim}: {files[0]} has no {which}; dimensions (lengths): {listed}"
+        f"{more}"
     )
 
 
@@ -120,9 +130,10 @@ def choose_variables(
     skipped = dict(file.skipped)
     helpers = helper_names(file)
     chosen = sample_names(file, selection, dims)
+    along = _dims_of_variables(file, dims)
     for name, variable in file.variables.items():
         if name not in chosen:
-            skipped[name] = _left_out(variable, selection, dims, helpers)
+            skipped[name] = _left_out(variable, selection, along, helpers)
     if not chosen:
         raise OptionError(
             f"--sample-dim {','.join(dims)}: no variable of {file.path} has "
@@ -136,11 +147,32 @@ def choose_variables(
 def sample_names(file: SourceFile, selection: Selection, dims: Sequence[str]) -> tuple[str, ...]:
     """Return the variables of a file that are part of a sample."""
     helpers = helper_names(file)
+    along = _dims_of_variables(file, dims)
     return tuple(
         name
         for name, each in file.variables.items()
-        if not _left_out(each, selection, dims, helpers)
+        if not _left_out(each, selection, along, helpers)
     )
+
+
+def _dims_of_variables(file: SourceFile, dims: Sequence[str]) -> list[str]:
+    """Return the sample dimensions but those that a file has one index of, and no variable has."""
+    there = {dim for each in file.variables.values() for dim in each.dims}
+    return [dim for dim in dims if dim in there or file.dims.get(dim) != 1]
+
+
+def with_file_dim(file: File, sample_dim: str | None) -> File:
+    """Return a file with sample dimensions that files have one index of each: scalars, `EACH_FILE`.
+
+    Its variables are repeated along it: each file is a sample.
+    """
+    numbers = {**file.variables, **getattr(file, "dates", {})}
+    one = {
+        dim: 1
+        for dim in (sample_dim or "").split(",")
+        if dim not in file.dims and (dim == EACH_FILE or (dim in numbers and not numbers[dim].dims))
+    }
+    return replace(file, dims={**one, **file.dims}) if one else file  # type: ignore[type-var]
 
 
 def _with_reasons(names: Iterable[str], reasons: Mapping[str, str]) -> str:
@@ -157,6 +189,8 @@ def _left_out(
         return "not asked for"
     if variable.name in helpers:
         return "a coordinate"
+    if not dims and not variable.dims:
+        return "a single number"
     return lacking(dims, variable.dims)
 
 

@@ -66,6 +66,9 @@ def open_source(config: SourceRequest, screen: Screen) -> Source:
         user's own folders are known to exist.
     """
     before = request_counts.copy()
+    config, note = with_sample_dim(config)
+    if note:
+        screen.note(note)
     config = replace(config, targets=expand_sources(config.targets))
     kind = _kind(config.targets)
     if config.target_variables and kind != "files":

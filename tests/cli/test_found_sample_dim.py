@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import iobench
 from iobench.cli import main
 
 xarray = pytest.importorskip("xarray", reason="writes the files")
@@ -175,10 +176,14 @@ def test_a_folder_of_several_formats_is_asked_about(write, capsys) -> None:
     ]
 
 
-def test_a_conversion_asks(write, capsys) -> None:
+def test_a_conversion_and_the_loader_choose_as_a_profile_does(write, capsys, caplog) -> None:
     write("a.nc", {"time": 4, **GRID}, time=HOURS)
-    assert main(["convert", "a.nc", "out", "--to", "numpy"]) == 1
-    assert "say which dimension counts samples with --sample-dim" in capsys.readouterr().err
+    assert main(["convert", "a.nc", "out", "--to", "numpy"]) == 0
+    words = "one sample is one index of time, whose coordinate holds times"
+    assert words in " ".join(capsys.readouterr().err.split())
+    assert main(["verify", "out", "--against", "a.nc"]) == 0
+    assert len(iobench.open_dataset("a.nc", store_dir="kept")) == 4
+    assert words in caplog.text
 
 
 def test_without_a_training_step_the_verdict_says_which_one_would_wait(write, capsys) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import iobench
 from iobench.cli import main
-from iobench.errors import FileFormatError
+from iobench.errors import FileFormatError, OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -264,3 +264,40 @@ def test_merged_files_of_another_grid_are_refused(tmp_path: Path, load: Callable
     other = variable("t2m", 0, 3).isel(lat=slice(None, None, -1))
     with pytest.raises(FileFormatError, match=r"b.nc: coordinate 'lat' runs the other way"):
         load(one, write(other, tmp_path / "b.nc", "NETCDF4"))
+
+
+def one_time(day: int, *, has_time: bool = True) -> Any:
+    made = fields(day, day + 1).isel(time=0)
+    return made if has_time else made.drop_vars("time")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sample_dim", ["time", None])
+def test_each_file_is_a_sample_in_the_order_of_their_times(
+    tmp_path: Path, load: Callable[..., Any], kind: str, sample_dim: str | None
+) -> None:
+    days = [4, 0, 2]
+    paths = [write(one_time(day), tmp_path / f"f{day}", kind) for day in days]
+    np.testing.assert_array_equal(load(*paths, sample_dim=sample_dim)["r"], R[[0, 2, 4]])
+    made = iobench.open_dataset(*paths, sample_dim=sample_dim, store_dir=tmp_path / "kept")
+    assert np.diff(made.index.positions).tolist() == [2 * 86400] * 2
+    assert made.index.meteorology["time"].dims == ("sample",)
+    batches = [batch["r"].copy() for batch in made.loader(batch_size=3)]
+    assert sorted(batches[0][:, 0, 0, 0].tolist()) == sorted(R[[0, 2, 4], 0, 0, 0].tolist())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_without_a_time_are_samples_in_the_order_given(
+    tmp_path: Path, load: Callable[..., Any], kind: str
+) -> None:
+    paths = [write(one_time(day, has_time=False), tmp_path / f"{day}", kind) for day in (3, 1)]
+    np.testing.assert_array_equal(load(*paths, sample_dim="file")["r"], R[[3, 1]])
+    with pytest.raises(OptionError, match="it is 'file'"):
+        load(*paths, sample_dim="time")
+
+
+def test_two_files_of_one_time_and_equal_values_are_one_sample(
+    tmp_path: Path, load: Callable[..., Any]
+) -> None:
+    paths = [write(one_time(day), tmp_path / f"{n}", "NETCDF4") for n, day in enumerate((0, 1, 0))]
+    np.testing.assert_array_equal(load(*paths)["r"], R[:2])
