@@ -18,7 +18,6 @@ from iobench.conversion.forecast import (
 from iobench.conversion.preparing import PreparedConversion, prepare
 from iobench.datasets.setup_processes import stopwatch
 from iobench.registry import find_converter
-from iobench.stores.places import remember_store
 from iobench.stores.tally import Tally
 
 if TYPE_CHECKING:
@@ -147,7 +146,6 @@ def run(request: ConvertRequest, screen: Screen) -> ConversionOutcome:
             notice=screen.note,
             tally=tally,
         )
-    remember_store(store.path, f"{store.manifest.dataset} as {store.manifest.format}")
     try:
         return _outcome(prepared, store, tally, memory, wall_s=watch(), idle_rss=idle_rss)
     finally:

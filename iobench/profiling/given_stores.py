@@ -103,7 +103,7 @@ def find_finished(
 ) -> Store | None:
     """Return the finished store of all samples that a request asks for; None where there is none.
 
-    Such as ``iobench convert`` made, wherever that was, as far as it is remembered.
+    Such as ``iobench convert`` made in the folder of ``--store-dir``; others are to be named.
 
     Parameters
     ----------

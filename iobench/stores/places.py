@@ -26,7 +26,6 @@ from iobench.files.atomic import (
 )
 from iobench.files.claims import CLAIM_NAME, find_writer
 from iobench.files.scratch import free_files, free_nbytes
-from iobench.files.urls import as_path
 from iobench.frozen import frozen
 from iobench.json_files import read_json
 from iobench.stores.manifest import checked_json
@@ -39,8 +38,6 @@ MARK_NAME = ".iobench-item.json"
 STAGED_NAME = "stage.json"
 """What a staged copy says of itself, beside its files."""
 PLACES_NAME = "places"
-STORES_NAME = "finished"
-MOST_REMEMBERED = 500
 ENVIRONMENT_NAME = "IOBENCH_STORE_DIR"
 MAX_DEPTH = 3
 FILES_OF_A_SHARD = 2
@@ -331,33 +328,9 @@ def remember_place(path: Path, environ: Mapping[str, str] | None = None) -> None
             stream.write(f"{path}\n")
 
 
-def remember_store(path: Path, title: str) -> None:
-    """Note a finished store for `finished_stores`; without a cache directory it is not.
-
-    Nor one that is elsewhere: asking for it takes a network that may not be there. ``title`` is the
-    plan's: dataset and format, in words.
-    """
-    if not is_local(path):
-        return
-    file = user_folder() / STORES_NAME
-    line = f"{title}\t{path}"
-    with suppress(OSError, StorageError):
-        lines = file.read_text().splitlines() if file.exists() else []
-        if line in lines[-1:]:
-            return
-        file.parent.mkdir(parents=True, exist_ok=True)
-        kept = [each for each in lines if each != line][1 - MOST_REMEMBERED :]
-        write_atomically(file, "".join(f"{each}\n" for each in [*kept, line]).encode())
-
-
 def finished_stores(place: Path, title: str) -> list[Path]:
-    """Return where stores of a title may be: in a place, and those remembered, newest first."""
-    found = [path for path in _marked(place, MAX_DEPTH) if mark_of(path) == ("store", title)]
-    lines: list[str] = []
-    with suppress(OSError, UnicodeDecodeError):
-        lines = (user_folder() / STORES_NAME).read_text().splitlines()
-    told = (line.rpartition("\t") for line in reversed(lines))
-    return [*dict.fromkeys([*(as_path(path) for of, _, path in told if of == title), *found])]
+    """Return where stores of a title (dataset and format, in words) lie in a place."""
+    return sorted(path for path in _marked(place, MAX_DEPTH) if mark_of(path) == ("store", title))
 
 
 def _marked(folder: Path, depth: int) -> Iterator[Path]:

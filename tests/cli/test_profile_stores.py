@@ -303,13 +303,13 @@ def test_a_finished_store_of_the_same_plan_is_used_and_said(
     converted, own_file: Path, iobench_here, tmp_path: Path
 ) -> None:
     there = {
-        "zarr": converted("a.zarr", "--to", "zarr"),
-        "zarr:dtype=float16": converted("b", "--to", "zarr", "--dtype", "float16"),
-        "tfrecord": converted("c", "--to", "tfrecord", "--shard-size", "20kB"),
+        "zarr": converted("st/a.zarr", "--to", "zarr"),
+        "zarr:dtype=float16": converted("st/b", "--to", "zarr", "--dtype", "float16"),
+        "tfrecord": converted("st/c", "--to", "tfrecord", "--shard-size", "20kB"),
     }
-    converted("d", "--to", "numpy", "--dtype", "float16")
-    converted("e", "--to", "numpy", "--split-by", "time=2020-01-01/2020-01-02")
-    (tmp_path / "a.zarr").rename(tmp_path / "away")  # as if it were on a disk that is not there
+    converted("st/d", "--to", "numpy", "--dtype", "float16")
+    converted("st/e", "--to", "numpy", "--split-by", "time=2020-01-01/2020-01-02")
+    (tmp_path / "st/a.zarr").rename(tmp_path / "away")  # as if it were on a disk that is not there
 
     def stores(*formats: str) -> dict[str, tuple[Any, str]]:
         words = [word for each in formats for word in ("--format", each)]
@@ -331,7 +331,7 @@ def test_a_finished_store_of_the_same_plan_is_used_and_said(
     for name in ("zarr", "zarr:codec=none", "zarr:shard-size=20kB"):
         ((store, _),) = stores(name).values()
         assert (Path(store["path"]) == there["zarr"]) == ("shard-size" not in name)
-    small = converted("f", "--to", "zarr", "--shard-size", "20kB")
+    small = converted("st/f", "--to", "zarr", "--shard-size", "20kB")
     ((store, _),) = stores("zarr").values()
     assert Path(store["path"]) == there["zarr"]
     of_two = {
@@ -351,7 +351,7 @@ def test_a_finished_store_of_the_same_plan_is_used_and_said(
     assert Path(store["path"]) != there["zarr"]
 
 
-def test_finished_stores_are_found_where_the_cache_holds_the_probes_too(
+def test_only_finished_stores_in_the_folder_of_the_probes_are_measured(
     converted, own_file: Path, iobench_here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -363,8 +363,9 @@ def test_finished_stores_are_found_where_the_cache_holds_the_probes_too(
         assert done.returncode == 0, done.stderr
         return Path(json.loads(done.stdout)["runs"][0]["store"]["path"])
 
-    assert profiled_store().is_relative_to(tmp_path / "cache")
-    there = converted("a", "--to", "numpy")
+    converted("a", "--to", "numpy")
+    assert profiled_store().is_relative_to(tmp_path / "cache/iobench/stores")
+    there = converted("cache/iobench/mine", "--to", "numpy")
     assert profiled_store() == there
 
 
@@ -372,7 +373,7 @@ def test_finished_stores_are_found_where_the_cache_holds_the_probes_too(
 def test_advice_takes_a_finished_store_that_was_found_and_converts_nothing(
     converted, own_file: Path, iobench_here, tmp_path: Path
 ) -> None:
-    there = converted("a.zarr", "--to", "zarr")
+    there = converted("st/a.zarr", "--to", "zarr")
     done = iobench_here(
         "profile", own_file.name, "--sample-dim", "time", "--format", "source,zarr", "--pipeline",
         "own", *BRIEF, "--batches", "40", "--store-dir", tmp_path / "st", "--out", "found",
