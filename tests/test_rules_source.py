@@ -37,7 +37,8 @@ RUNS_DATA = re.compile(
     r"|\bos\.system\(|\b(?:marshal|shelve|dill|cloudpickle)\b|(?<![.\w])(?:eval|exec)\("
 )
 UNPICKLES = {
-    "iobench/datasets/setup_processes.py", "iobench/storage/darshan_reader.py",
+    "iobench/datasets/plain_loop.py", "iobench/datasets/setup_processes.py",
+    "iobench/storage/darshan_reader.py",
     "iobench/testing/datasets.py", "iobench/testing/stores.py",
     "iobench/loaders/ring/process_worker.py", "iobench/loaders/ring/process_source.py",
     "converters/iobench_converters/on_dask.py",

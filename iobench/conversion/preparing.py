@@ -174,8 +174,6 @@ def open_samples(request: ConvertRequest, screen: Screen) -> tuple[Source, Datas
             "its number, so a conversion could not continue where it stopped; give a dataset with "
             "__getitem__"
         )
-    if not len(index):
-        raise OptionError(f"{dataset.name}: holds no sample")
     if request.stage == "decoded":
         dataset, index = decoded_samples(dataset, index)
     return source, dataset, index

@@ -79,10 +79,13 @@ class Baseline:
     ----------
     source : str
         What it does, and what of it is assumed; one or two sentences for reports.
+    trial_s : float
+        Seconds in which another process tried it, no part of its own set-up.
     """
 
     pipeline: SamplePasses | MapStyle
     source: str
+    trial_s: float = 0.0
 
 
 @runtime_checkable

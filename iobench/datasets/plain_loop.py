@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pickle
+import signal
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 from iobench.chunks.grib.messages import BULLETIN_NBYTES, begins_as_grib
 from iobench.chunks.zarr_arrays.store import check_for_library
 from iobench.datasets.baseline import Baseline, MapStyle
+from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import FileFormatError, IobenchError, MissingExtraError, MissingFileError
 
 if TYPE_CHECKING:
@@ -26,6 +32,12 @@ PLAIN_LOOP: Final = (
 NOT_READ: Final = (OSError, ValueError, RuntimeError, KeyError, IndexError, ImportError)
 """What xarray and the libraries below it raise of files they cannot read."""
 MOST_OPEN: Final = 64
+MOST_SAMPLES: Final = 4096
+MOST_TRIED: Final = 128
+CHILD: Final = (
+    "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); "
+    "from iobench.datasets.plain_loop import try_sources; try_sources(sys.stdin.buffer)"
+)
 
 
 class VariablePart(NamedTuple):
@@ -158,13 +170,17 @@ def make_plain_loop(
     MissingExtraError
         If xarray is not installed.
     FileFormatError
-        If xarray cannot read the first sample, or makes something else of it than our reader.
+        If xarray cannot read the first sample, or makes something else of it than our reader; or
+        a library below it would end the process.
     """
     if find_spec("xarray") is None:
         raise MissingExtraError(
             "--pipeline upstream: a plain loop needs xarray: pip install 'iobench[netcdf]'"
         )
     loop, where = XarrayLoop(select, preprocess, open_source), index.where[0]
+    watch = stopwatch()
+    _check_survival(select, index, open_source)
+    trial_s = watch()
     try:
         sample = loop.preprocess(loop.read(where), where)
     finally:
@@ -173,7 +189,55 @@ def make_plain_loop(
         if sample[each.name].shape != each.shape:
             found = " x ".join(map(str, sample[each.name].shape))
             raise _not_read(select(where)[0].source, f"{each.name}: it makes {found} of a sample")
-    return Baseline(MapStyle(loop, index), PLAIN_LOOP)
+    return Baseline(MapStyle(loop, index), PLAIN_LOOP, trial_s)
+
+
+def _check_survival(
+    select: Callable[[Where], Sequence[VariablePart]],
+    index: SampleIndex,
+    open_source: Callable[[str], Any] | None,
+) -> None:
+    """Raise FileFormatError where reading ends a process by a signal, as netCDF's C library can.
+
+    Another process opens the files, at most `MOST_TRIED`, and reads the first sample.
+    """
+    first = select(index.where[0])
+    numbers = _spread(len(index), MOST_SAMPLES)
+    sources = list(dict.fromkeys(select(index.where[number])[0].source for number in numbers))
+    tried = [sources[number] for number in _spread(len(sources), MOST_TRIED)]
+    if all(Path(source).is_dir() for source in tried):
+        return  # Zarr stores are read in Python
+    job = pickle.dumps((open_source or open_plainly, tried, first))
+    child = subprocess.run(
+        [sys.executable, "-P", "-c", CHILD],
+        input=pickle.dumps(sys.path) + job,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
+    if child.returncode < 0:
+        name = signal.Signals(-child.returncode).name
+        said = child.stdout.decode("utf-8", "replace").splitlines()
+        raise _not_read(said[-1] if said else tried[0], f"the library below it dies of {name}")
+
+
+def _spread(count: int, most: int) -> list[int]:
+    n = min(count, most)
+    return sorted({number * (count - 1) // max(1, n - 1) for number in range(n)})
+
+
+def try_sources(requests: IO[bytes]) -> None:
+    """Open files, each named before, and read a sample; errors are met again where they matter."""
+    open_source, sources, parts = pickle.load(requests)
+    loop = XarrayLoop(lambda where: where, lambda arrays, where: arrays, open_source)
+    print(parts[0].source, flush=True)
+    with contextlib.suppress(IobenchError):
+        loop.read(parts)
+    loop.close()
+    for source in sources:
+        print(source, flush=True)
+        with contextlib.suppress(IobenchError):
+            open_source(source).close()
 
 
 def open_plainly(path: str, **options: Any) -> Any:

@@ -65,6 +65,8 @@ MAX_PARTS = 1 << 18
 PERIODS = (np.timedelta64(1, "Y"), np.timedelta64(1, "M"), np.timedelta64(1, "D"))
 """What a date stands for that has a year, a month, a day."""
 
+NUMPY_UNITS = ("Y", "M", "D", "h", "m", "s", "ms", "us", "ns")
+
 
 class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
     """A dataset of NetCDF files; also a `PlannedDataset`, `BandedDataset` and `Synthesizer`.
@@ -83,7 +85,7 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
     stacks : tuple of Stack
         Arrays of a sample; none where each variable is one.
     time_unit : str
-        NumPy's, of times as they are named: ``s``, ``h``, ``D``.
+        NumPy's, of times as they are named: one of `NUMPY_UNITS`.
     is_distinct : bool
         Whether a time may be there but once.
     source : str
@@ -120,6 +122,9 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
 
     def _mistakes(self) -> Iterator[str]:
         """Yield what of the class's data does not fit together, for its author."""
+        if self.time_unit not in NUMPY_UNITS:
+            expected = ", ".join(NUMPY_UNITS)
+            yield f"time_unit is {self.time_unit!r}, expected one of NumPy's: {expected}"
         axes, fields = [each.name for each in self.axes], [each.name for each in self.fields]
         for each in self.fields:
             for dim in each.dims:

@@ -47,7 +47,7 @@ def open_baselines(
                 raise
             screen.note(f"iobench's own reader is measured alone: {error}")
             continue
-        found[name] = (baseline, {"opening": watch()})
+        found[name] = (baseline, {"opening": watch() - baseline.trial_s})
     return found
 
 

@@ -113,6 +113,8 @@ def open_source(config: SourceRequest, screen: Screen) -> Source:
     with screen.progress(f"indexing {dataset.name}") as move:
         locator.progress = move
         index = dataset.samples(files, locator)
+    if not len(index) and getattr(dataset, "passes", None) is None:
+        raise OptionError(f"{dataset.name}: holds no sample; name files that have some")
     for note in index.provenance.get("notes", ()):
         screen.note(note)
     index = split_index(index, config.splits_by, allow_gaps=config.allow_gaps)

@@ -203,6 +203,8 @@ def test_what_was_chosen_is_required_and_else_what_is_there_taken(tmp_path: Path
         ({"fields": (Field("height", dims=("time", "z")),)}, "'height' has dimension 'z', which"),
         ({"url": "https://sea.example.org/{month}.nc"}, "the URL has {month}, which is none of th"),
         ({"tiny": ("east",)}, "stand-in of 'east', which is no value of the first key"),
+        ({"time_unit": "d"}, "time_unit is 'd', expected one of NumPy's: Y, M, D, h"),
+        ({"time_unit": "hours"}, "time_unit is 'hours', expected one of NumPy's"),
     ],
 )
 def test_an_author_is_told_what_does_not_fit(data: dict[str, Any], message: str) -> None:
