@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MIRROR_VARIABLE = "CLIMETLAB_MIRROR"
 MANIFEST = "stand-in.json"
 """At the top of a finished stand-in."""
-JOURNAL = "stand-in.journal"
+UNFINISHED = "stand-in.unfinished"
 """At the top of an unfinished one."""
 MAX_ASKED: Final = 1024
 """Files of a web server that are asked for one by one."""
@@ -175,10 +175,10 @@ class FileLocator:
             mirror, found, _ = folder.path.partition("/url/http")  # each place is a request
             likely = {self._data_dir, folder.with_path(mirror) if found else None}
             tops = [top for top in tops if top in likely]
-            marks = [top / name for top in tops for name in (JOURNAL, MANIFEST)]
+            marks = [top / name for top in tops for name in (UNFINISHED, MANIFEST)]
             self._remote.look([mark for mark in marks if isinstance(mark, URL)])
         for top in tops:
-            if self._has(top / JOURNAL):
+            if self._has(top / UNFINISHED):
                 raise StorageError(
                     f"{top}: holds an unfinished stand-in; finish it with iobench synthesize, or "
                     "delete the folder"

@@ -1,8 +1,7 @@
 """Stand-ins on disk: where they lie, that they are whole, and that nothing foreign is overwritten.
 
-A journal (``stand-in.journal``) lists each file before it takes its final name; the manifest
-(``stand-in.json``) replaces it when all are there. Without a manifest a stand-in is unfinished,
-and the next run goes on where the last one ended.
+Each file appears whole. ``stand-in.unfinished`` lies beside them until all are there, then the
+manifest (``stand-in.json``); an unfinished one goes on with the files that it lacks.
 """
 
 from __future__ import annotations
@@ -16,14 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iobench.datasets.contract import Progress, Synthesizer, no_progress
-from iobench.datasets.locate import JOURNAL, MANIFEST, FileLocator
+from iobench.datasets.locate import MANIFEST, UNFINISHED, FileLocator
 from iobench.datasets.setup_processes import Advance, run_jobs
 from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.files.atomic import storage_errors, write_atomically
 from iobench.files.claims import claim
-from iobench.files.crc32c import crc32c_of_file
 from iobench.frozen import frozen
-from iobench.json_files import parse_json, read_json, read_small_file
+from iobench.json_files import read_json
 from iobench.stores.places import make_item
 
 if TYPE_CHECKING:
@@ -58,19 +56,6 @@ class PlannedFile:
 
 
 @frozen
-class FinishedFile:
-    """One file of a stand-in that is written: path below the root, size, CRC-32C."""
-
-    name: str
-    nbytes: int
-    crc32c: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-ready values."""
-        return {"name": self.name, "nbytes": self.nbytes, "crc32c": self.crc32c}
-
-
-@frozen
 class StandInIdentity:
     """What two stand-ins must share to be the same."""
 
@@ -94,7 +79,7 @@ class StandInIdentity:
         return place / "stand-ins" / f"{self.dataset}-v{self.version}-{size}-seed{self.seed}"
 
     def header(self) -> dict[str, Any]:
-        """Return it as its manifest and journal have it."""
+        """Return it as the manifest has it."""
         return {"stand_in": MANIFEST_VERSION, **asdict(self)}
 
 
@@ -195,11 +180,15 @@ def ensure_stand_in(
     with claim(root, notice=notice):
         if _finished(root, identity):  # another process made it while this one waited
             return root
-        _check_free_space(root, _missing_nbytes(dataset, root, identity), dataset.name)
-        done = _read_finished(root, identity)
-        _open_journal(root, identity, done)
+        _check_free_space(root, dataset.synthesis_nbytes(scale=scale, tiny=tiny), dataset.name)
+        _begin(root, identity)
         paths = dataset.synthesize(root, scale=scale, tiny=tiny, seed=seed, progress=progress)
-        _write_manifest(root, identity, paths)
+        files = [
+            {"name": path.relative_to(root).as_posix(), "nbytes": path.stat().st_size}
+            for path in paths
+        ]
+        _write_mark(root / MANIFEST, identity, files=files)
+        (root / UNFINISHED).unlink()
     return root
 
 
@@ -213,14 +202,14 @@ def write_planned_files(
 ) -> list[Path]:
     """Write the files of a stand-in that are not there yet, several at once; return all of them.
 
-    Each is written under a temporary name, flushed, entered into the journal and renamed.
+    Each is written under a temporary name, flushed and renamed.
 
     Parameters
     ----------
     root : Path
         Top of the stand-in.
     files : sequence of PlannedFile
-        All files of the stand-in; those the journal lists as written are kept.
+        All files of the stand-in.
     identity : StandInIdentity
         Of the stand-in.
     processes : int, optional
@@ -233,123 +222,92 @@ def write_planned_files(
     StorageError
         If the disk refuses, or a file that iobench did not write has one of the names.
     """
-    done = _read_finished(root, identity)
-    if not (root / JOURNAL).exists():
-        _open_journal(root, identity, done)
-    written = {file.name: file.nbytes for file in done}
-    for file in files:
-        _check_not_foreign(root / file.name, written.get(file.name))
+    _begin(root, identity, [file.name for file in files])
     missing = [file for file in files if not (root / file.name).exists()]
     total = sum(file.nbytes for file in missing)
     if processes is None and total < SMALL_NBYTES:
         processes = 1
-    jobs = [(root, file) for file in missing]
-    with (root / JOURNAL).open("a") as journal:
-        for number, finished in run_jobs(
-            _write_file, jobs, processes=processes, progress=progress, total=total
-        ):
-            journal.write(json.dumps(finished.to_dict()) + "\n")
-            journal.flush()
-            os.fsync(journal.fileno())
-            path = root / missing[number].name
-            _temporary(path).replace(path)
+    jobs = [(root / file.name, file.write) for file in missing]
+    for _ in run_jobs(_write_file, jobs, processes=processes, progress=progress, total=total):
+        pass
     return [root / file.name for file in files]
 
 
-def _write_file(job: tuple[Path, PlannedFile], advance: Advance) -> FinishedFile:
-    root, file = job
-    path = _temporary(root / file.name)
+def _write_file(job: tuple[Path, Callable[[Path, Advance], None]], advance: Advance) -> None:
+    path, write = job
+    temporary = path.with_name(f".{path.name}.partial")
     with storage_errors(path, resumable=True):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            file.write(path, advance)
-            with path.open("rb+") as stream:
+            write(temporary, advance)
+            with temporary.open("rb+") as stream:
                 os.fsync(stream.fileno())
+            temporary.replace(path)
         except OSError:
-            path.unlink(missing_ok=True)  # gives a full disk its room back
+            temporary.unlink(missing_ok=True)  # gives a full disk its space back
             raise
-    return _finished_file(path, file.name)
 
 
-def _finished_file(path: Path, name: str) -> FinishedFile:
-    return FinishedFile(name, path.stat().st_size, crc32c_of_file(path))
-
-
-def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.name}.partial")
+def _begin(root: Path, identity: StandInIdentity, names: Sequence[str] = ()) -> None:
+    """Mark a stand-in as unfinished; refuse another one, and names that are somebody else's."""
+    if (root / UNFINISHED).exists():
+        _read_mark(root / UNFINISHED, identity)
+        return
+    known = _sizes(root, identity)
+    for name in {*names, *known}:
+        size = _size(root / name)
+        if size is not None and size != known.get(name):
+            raise StorageError(
+                f"{root / name}: is there but is not what iobench wrote; move it away or give "
+                "another folder"
+            )
+    _write_mark(root / UNFINISHED, identity)
+    (root / MANIFEST).unlink(missing_ok=True)
 
 
 def _finished(root: Path, identity: StandInIdentity) -> bool:
     """Return whether a manifest says all is there and all is there."""
-    if not (root / MANIFEST).exists():
-        return False
-    files = _read_finished(root, identity)
-    return all(_size(root / file.name) == file.nbytes for file in files)
+    known = _sizes(root, identity)
+    return bool(known) and all(_size(root / name) == nbytes for name, nbytes in known.items())
 
 
-def _read_finished(root: Path, identity: StandInIdentity) -> list[FinishedFile]:
-    """Return the files a manifest or journal lists; refuse those of another stand-in."""
-    source = next((root / name for name in (MANIFEST, JOURNAL) if (root / name).exists()), None)
-    if source is None:
-        return []
+def _sizes(root: Path, identity: StandInIdentity) -> dict[str, int]:
+    """Return the sizes of the files that the manifest lists, of none where there is no manifest."""
+    return _read_mark(root / MANIFEST, identity) if (root / MANIFEST).exists() else {}
+
+
+def _read_mark(path: Path, identity: StandInIdentity) -> dict[str, int]:
+    """Return the sizes of the files that a mark lists; refuse that of another stand-in."""
     try:
-        if source.name == MANIFEST:
-            header = read_json(source)
-            rows = header.pop("files")
-        else:
-            # A crash can cut the last line short; the file it names is then still temporary.
-            lines = read_small_file(source).decode().splitlines(keepends=True)
-            header, *rows = [parse_json(line) for line in lines if line.endswith("\n")] or [{}]
-        files = [FinishedFile(**row) for row in rows]
+        header = read_json(path)
+        sizes = {each["name"]: each["nbytes"] for each in header.pop("files")}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise StorageError(
-            f"{source}: is not iobench's list of a stand-in ({error}); delete the folder"
+            f"{path}: is not iobench's list of a stand-in ({error}); delete the folder"
         ) from error
-    if header and header != identity.header():
+    if header != identity.header():
         raise StorageError(
-            f"{root}: holds another stand-in ({_described(header)}) than asked for "
+            f"{path.parent}: holds another stand-in ({_described(header)}) than asked for "
             f"({_described(identity.header())}); delete it or give another folder"
         )
-    return files
+    return sizes
+
+
+def _write_mark(
+    path: Path, identity: StandInIdentity, files: Sequence[Mapping[str, Any]] = ()
+) -> None:
+    mark = {**identity.header(), "files": list(files)}
+    write_atomically(path, (json.dumps(mark, indent=1) + "\n").encode())
 
 
 def _described(identity: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in identity.items())
 
 
-def _open_journal(root: Path, identity: StandInIdentity, done: Sequence[FinishedFile]) -> None:
-    rows = [identity.header(), *(file.to_dict() for file in done)]
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    write_atomically(root / JOURNAL, text.encode())
-    (root / MANIFEST).unlink(missing_ok=True)
-
-
-def _write_manifest(root: Path, identity: StandInIdentity, paths: Sequence[Path]) -> None:
-    known = {file.name: file for file in _read_finished(root, identity)}
-    names = [path.relative_to(root).as_posix() for path in paths]
-    files = [known.get(name) or _finished_file(root / name, name) for name in names]
-    manifest = {**identity.header(), "files": [file.to_dict() for file in files]}
-    write_atomically(root / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
-    (root / JOURNAL).unlink()
-
-
-def _check_not_foreign(path: Path, written_nbytes: int | None) -> None:
-    if path.exists() and written_nbytes != path.stat().st_size:
-        raise StorageError(
-            f"{path}: is there but is not what iobench wrote; move it away or give another folder"
-        )
-
-
-def _missing_nbytes(dataset: Synthesizer, root: Path, identity: StandInIdentity) -> int:
-    """Return the bytes still to be written."""
-    sizes = (_size(root / file.name) for file in _read_finished(root, identity))
-    present = sum(size for size in sizes if size is not None)
-    return dataset.synthesis_nbytes(scale=identity.scale, tiny=identity.tiny) - present
-
-
-def _check_free_space(root: Path, needed: int, name: str) -> None:
+def _check_free_space(root: Path, nbytes: int, name: str) -> None:
     existing = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
     free = shutil.disk_usage(existing).free
+    needed = nbytes - sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
     if needed + SPARE_NBYTES > free:
         raise StorageError(
             f"{existing}: the stand-in of {name} needs {needed / 1e9:.2f} GB and "
