@@ -89,7 +89,7 @@ class PublishedFiles:
     ordinary: tuple[str, ...] = ()
     tiny_steps: int = 8
     ordinary_steps: int = 0
-    synthesis_version: int = 1
+    synthesis_version: int = 2
 
     def __init__(self, **options: str) -> None:
         self.chosen: dict[str, Any] = parse_options(self.name, self.all_options(), options)

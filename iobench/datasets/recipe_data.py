@@ -68,6 +68,8 @@ class Field:
         split ``train``: of all values, or at each point.
     role : {"input", "target"}
         Where each variable is an array of the sample: what it is to the model.
+    noise : float
+        The share of the bits of a stand-in's numbers that are noise; see `smooth_values`.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Field:
     is_static: bool = False
     zscore: Literal["", "all", "point"] = ""
     role: Role = "input"
+    noise: float = 0.7
 
 
 @frozen

@@ -1,7 +1,8 @@
-"""The stand-in of a recipe: NetCDF files of its axes and variables, with smooth values."""
+"""The stand-in of a recipe: NetCDF files of its axes and variables, smooth values with noise."""
 
 from __future__ import annotations
 
+import math
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,16 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, DTypeLike, NDArray
 
     from iobench.datasets.published_files import StandIn
     from iobench.datasets.recipes import Recipe
 
 SINCE = np.datetime64("1990-01-01", "h")
-N_WAVES = 4
+N_TERRACES = 32
+"""Steps between the bounds of a variable, where it has no noise."""
+NOISE_BITS = {2: 16, 4: 24, 8: 53}
+"""Of a number's bytes: how many bits of it can be noise."""
 
 
 def write_netcdf(recipe: Recipe, plan: StandIn, key: Mapping[str, str], path: Path) -> None:
@@ -48,18 +52,64 @@ def write_netcdf(recipe: Recipe, plan: StandIn, key: Mapping[str, str], path: Pa
 
 
 def smooth_values(
-    shape: tuple[int, ...], low: float, high: float, *random_key: int | str
-) -> NDArray[np.float64]:
-    """Return waves of a few lengths between two bounds, which follow from the key alone."""
+    shape: tuple[int, ...],
+    low: ArrayLike,
+    high: ArrayLike,
+    *random_key: int | str,
+    noise: float = 0.7,
+    dtype: DTypeLike = "f4",
+    bits: int = 0,
+) -> NDArray[Any]:
+    """Return waves with noise between two bounds, which follow from the key alone, on any machine.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of the values.
+    low, high : array_like
+        The bounds, numbers or arrays that are broadcast to the shape.
+    *random_key : int or str
+        What the values follow from.
+    noise : float
+        The share of the bits that are noise, from 0 (terraces, which compress to nearly nothing) to
+        1: about what a compressor leaves of packed integers, 3/4 of that of float32.
+    dtype : dtype
+        Of the values: float32, float64, or int16 between two numbers of it.
+    bits : int
+        That they will be packed to; by default those of the dtype.
+    """
     numbers = [zlib.crc32(each.encode()) if isinstance(each, str) else each for each in random_key]
     random = np.random.default_rng(numbers)
-    values = np.full(shape, 0.5)
-    for _ in range(N_WAVES):
-        angle = np.asarray(random.uniform(0, 2 * np.pi))
-        for length, count in zip(shape, random.integers(1, 4, len(shape)), strict=True):
-            angle = angle[..., None] + 2 * np.pi * count * np.arange(length) / length
-        values += 0.5 / N_WAVES * np.cos(angle)
-    return low + (high - low) * values
+    made = np.dtype(dtype)
+    bits = bits or NOISE_BITS[made.itemsize]
+    work: Any = np.float64 if bits > 24 else np.float32
+    # Arithmetic that is rounded alike everywhere: no sines, powers or matrix products.
+    values: NDArray[Any] = np.zeros((), dtype=work)
+    for length in reversed(shape):
+        place = (random.random() + random.integers(1, 4) * np.arange(length) / length) % 1
+        wave = 4 * N_TERRACES / len(shape) * place * (1 - place)
+        values = wave.astype(work).reshape(-1, *(1,) * values.ndim) + values
+    np.floor(values, out=values)
+    # In units of the last bit: the grain has 2 ** (bits * noise) steps, less between whole powers.
+    power = math.floor(bits * noise)
+    steps = math.ldexp(1 + bits * noise - power, power)
+    values *= work((2.0**bits - steps) / N_TERRACES)
+    if bits > 24:
+        grain = random.random(shape)
+        grain *= steps
+    else:
+        words = np.frombuffer(random.bytes(2 * values.size), dtype="<u2").reshape(shape)
+        grain = np.multiply(words, work(steps / 65536), out=np.empty(shape, dtype=work))
+    values += np.floor(grain, out=grain)
+    values *= _whole((1 - 1e-6) / 2.0**bits * np.subtract(high, low), shape).astype(work)
+    values += _whole(low, shape).astype(work)
+    return np.rint(values).astype(made) if made.kind == "i" else values.astype(made, copy=False)
+
+
+def _whole(bound: ArrayLike, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return a bound as an array without short inner axes, along which NumPy is slow."""
+    numbers = np.asarray(bound)
+    return np.ascontiguousarray(np.broadcast_to(numbers, shape[1:])) if numbers.ndim else numbers
 
 
 def _coordinate(

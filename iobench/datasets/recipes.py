@@ -549,13 +549,20 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
     def values(self, each: Field, key: FileKey, plan: StandIn) -> NDArray[Any]:
         """Return the numbers of a variable of a stand-in's file, of the shape it is stored in.
 
-        They follow from the seed, the file and the variable alone. By default smooth waves between
-        the variable's bounds.
+        They follow from the seed, the file and the variable alone. By default smooth waves with
+        noise between the variable's bounds.
         """
         lengths = {axis.name: self.length(axis, key, plan) for axis in self.axes}
-        shape = tuple(lengths[dim] for dim in self.stored_dims(each))
-        what = (each.name,) if each.is_static else (each.name, *key.values())
-        return smooth_values(shape, each.low, each.high, plan.seed, self.synthesis_version, *what)
+        stored = tuple(lengths[dim] for dim in self.stored_dims(each))
+        if not each.is_static:
+            shape, what = stored, (each.name, *key.values())
+        else:
+            dims = [dim for dim in self.dims_of(each) if dim != self.sample_dim]
+            shape, what = tuple(lengths[dim] for dim in dims), (each.name,)
+        numbers: tuple[int | str, ...] = (plan.seed, self.synthesis_version, *what)
+        bounds = each.low, each.high
+        made = smooth_values(shape, *bounds, *numbers, noise=each.noise, dtype=each.dtype)
+        return np.broadcast_to(made, stored)
 
     def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
         """Write a file of a stand-in."""

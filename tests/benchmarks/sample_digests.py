@@ -1,14 +1,14 @@
 """Digests of samples, to compare what two checkouts read of the same files, bit for bit.
 
-    python tests/benchmarks/sample_digests.py FOLDER --make
+    python tests/benchmarks/sample_digests.py FOLDER --make [default]
     python tests/benchmarks/sample_digests.py FOLDER [--own FOLDER] --write FILE
     python tests/benchmarks/sample_digests.py FOLDER [--own FOLDER] --against FILE
 
-The first writes the tiny stand-in of every name below FOLDER, and files of no dataset in several
-containers; run it once, with the older checkout. The second digests the samples of all of them
-(names, options that change what is read, containers, windows), the third compares: exit status 1
-where a sample differs, or a case is there on one side alone. ``--own`` names a further folder of
-NetCDF and GRIB files, each read along every dimension it may have.
+The first writes the tiny stand-in of every name below FOLDER (or that of the default size), and
+files of no dataset in several containers; run it once, with the older checkout. The second digests
+the samples of all of them (names, options that change what is read, containers, windows), the third
+compares: exit status 1 where a sample differs, or a case is there on one side alone. ``--own``
+names a further folder of NetCDF and GRIB files, each read along every dimension it may have.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import hashlib
 import json
 import logging
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -98,13 +98,15 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--own", type=Path)
     action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument("--make", action="store_true")
+    action.add_argument("--make", choices=("tiny", "default"), nargs="?", const="tiny")
     action.add_argument("--write", type=Path)
     action.add_argument("--against", type=Path)
     given = parser.parse_args()
     logging.getLogger("iobench").setLevel(logging.ERROR)
     if given.make:
-        make_files(given.folder)
+        make_files(given.folder, given.make, STAND_INS)
+        (given.folder / OWN).mkdir(exist_ok=True)
+        write_own_files(given.folder / OWN)
         return 0
     with tempfile.TemporaryDirectory() as store_dir:
         found = dict(cases(given.folder, given.own, Path(store_dir)))
@@ -189,17 +191,16 @@ def digest(sample: Any) -> str:
     return made.hexdigest()
 
 
-def make_files(folder: Path) -> None:
-    """Write the tiny stand-in of every name, and files of no dataset, below a folder."""
+def make_files(folder: Path, size: str, labels: Iterable[str]) -> None:
+    """Write stand-ins below a folder, tiny or of the default size."""
     from iobench.datasets import ensure_stand_in
     from iobench.registry import find_dataset
 
-    for label, (name, options) in STAND_INS.items():
+    for label in labels:
+        name, options = STAND_INS[label]
         dataset: Any = find_dataset(name, **options)
-        ensure_stand_in(dataset, folder / label, tiny=True)
+        ensure_stand_in(dataset, folder / label, tiny=size == "tiny")
         print(folder / label)
-    (folder / OWN).mkdir(exist_ok=True)
-    write_own_files(folder / OWN)
 
 
 def write_own_files(folder: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from iobench.datasets import inspected_netcdf as inspected
-from iobench.datasets.contract import Synthesizer, make_sample, sample_steps
+from iobench.datasets.contract import make_sample, sample_steps
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.splits import place_index_windows
 from iobench.datasets.standins import ensure_stand_in
@@ -434,33 +434,6 @@ def test_tier1_coordinates_are_the_published_ones(tier1):
     np.testing.assert_allclose(data.lat[[0, -1]], [54.5, 45.0])
     np.testing.assert_allclose(data.lon[[0, -1]], [4.0, 16.7])
     assert [len(each.time) for each in opened(tier1[1])] == [60, 60, 62]
-
-
-def test_fields_are_smooth(tier2):
-    field = opened(tier2[1][:1])[0].t2m_in[0].values
-    assert np.abs(np.diff(field, axis=1)).mean() < 0.2 * field.std()
-
-
-@pytest.mark.long
-def test_bytes_depend_on_the_seed_but_not_on_the_processes(roots, tmp_path):
-    def written(folder, seed, processes):
-        (tmp_path / folder).mkdir()
-        files = DownscalingTier1().synthesize(
-            tmp_path / folder, scale=None, tiny=True, seed=seed, processes=processes
-        )
-        return [file.read_bytes() for file in files]
-
-    alone = written("alone", 0, 1)
-    assert next(roots[1].rglob("*_2020-04.nc")).read_bytes() == alone[1]
-    assert written("together", 0, 2) == alone
-    assert written("other", 1, 2)[1] != alone[1]
-
-
-def test_sizes_are_as_foretold(tier):
-    _, dataset, files, _ = tier
-    assert isinstance(dataset, Synthesizer)
-    foretold = dataset.synthesis_nbytes(scale=None, tiny=True)
-    assert sum(file.stat().st_size for file in files) == pytest.approx(foretold, rel=0.01)
 
 
 def test_sizes_of_stand_ins():

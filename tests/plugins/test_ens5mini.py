@@ -98,17 +98,6 @@ def test_the_default_stand_in_keeps_a_samples_bytes():
     assert 200e6 < Ens5mini().synthesis_nbytes(scale=None, tiny=False) < 1e9
 
 
-@pytest.mark.thorough
-@pytest.mark.timeout(60)
-def test_the_stand_in_is_the_same_for_the_same_seed(files, root, tmp_path):
-    for name in ("again", "other"):
-        (tmp_path / name).mkdir()
-    again = Ens5mini().synthesize(tmp_path / "again", scale=None, tiny=True, seed=0, processes=2)
-    other = Ens5mini().synthesize(tmp_path / "other", scale=None, tiny=True, seed=1)
-    assert [file.read_bytes() for file in again] == [file.read_bytes() for file in files]
-    assert other[0].read_bytes() != files[0].read_bytes()
-
-
 def test_samples_are_in_order_of_time(copied):
     _, index = sampled(copied)
     assert index.coordinate == sorted(index.coordinate)

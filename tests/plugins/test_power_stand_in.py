@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import itertools
 import warnings
 
 import numpy as np
@@ -87,7 +86,7 @@ def test_each_file_is_packed_by_itself(root_of, stored):
 
 
 @pytest.mark.parametrize("prefix", ["ml", "pl", "sfc"])
-def test_fields_are_smooth_and_within_range(root_of, prefix):
+def test_fields_are_within_their_bounds(root_of, prefix):
     dataset = MAKERS[prefix]()
     level_type = dataset.level_type
     locator = FileLocator(stand_in=root_of(dataset), cache_dir=root_of(dataset))
@@ -95,19 +94,8 @@ def test_fields_are_smooth_and_within_range(root_of, prefix):
     arrays = dataset.decode(dataset.read(index.where[7]), index.where[7])
     for variable in level_type.variables:
         values = arrays[variable.name]
-        slack = 0.02 * (variable.high - variable.low)
-        assert values.min() >= variable.low - slack
-        assert values.max() <= variable.high + slack
-        assert np.abs(np.diff(values, axis=-1)).mean() < 0.2 * values[..., :, :].std()
-
-
-def test_weather_goes_on_from_run_to_run(root_of):
-    dataset = SurfaceLevels()
-    locator = FileLocator(stand_in=root_of(dataset), cache_dir=root_of(dataset))
-    index = dataset.samples(dataset.files(locator), locator)
-    sp = [dataset.decode(dataset.read(where), where)["sp"] for where in index.where]
-    changes = [np.abs(after - before).mean() for before, after in itertools.pairwise(sp)]
-    assert max(changes) < 3 * np.median(changes)
+        assert variable.low <= values.min() < values.max() <= variable.high
+        assert values.std() > 0.05 * (variable.high - variable.low)
 
 
 def test_production_has_one_point_and_six_values_an_hour(root_of, stored):
@@ -131,43 +119,6 @@ def test_constants_give_growing_pressures_up_to_the_surface(root_of, stored):
         a, b = file["hyai"][0], file["hybi"][0]
     assert (a[0], b[0], a[-1], b[-1]) == (0, 0, 0, 1)
     assert (np.diff(a + b * 1e5) > 0).all()
-
-
-@pytest.mark.thorough
-@pytest.mark.timeout(60)
-def test_bytes_do_not_depend_on_the_number_of_processes(tmp_path):
-    contents = []
-    for processes in (1, 2):
-        root = tmp_path / str(processes)
-        root.mkdir()
-        paths = SurfaceLevels().synthesize(root, scale=None, tiny=True, seed=5, processes=processes)
-        contents.append([path.read_bytes() for path in paths])
-    assert contents[0] == contents[1]
-
-
-@pytest.mark.quick_cases(1)
-@pytest.mark.parametrize(
-    "name", [pytest.param("pl", marks=pytest.mark.long), "ml", "sfc", "production", "constants"]
-)
-def test_the_same_seed_gives_the_same_bytes(root_of, tmp_path, name):
-    dataset = MAKERS[name]()
-    paths = dataset.synthesize(tmp_path, scale=None, tiny=True, seed=0)
-    for path in paths:
-        assert path.read_bytes() == (root_of(dataset) / path.relative_to(tmp_path)).read_bytes()
-
-
-def test_another_seed_gives_other_values(root_of, tmp_path):
-    dataset = SurfaceLevels()
-    [path, *_] = dataset.synthesize(tmp_path, scale=None, tiny=True, seed=1)
-    assert path.read_bytes() != (root_of(dataset) / path.relative_to(tmp_path)).read_bytes()
-
-
-@pytest.mark.parametrize("name", MAKERS)
-def test_sizes_are_told_before_writing(root_of, name):
-    dataset = MAKERS[name]()
-    told = dataset.synthesis_nbytes(scale=None, tiny=True)
-    written = sum(path.stat().st_size for path in root_of(dataset).rglob("*.nc"))
-    assert written <= told < written + (10 + 4) * 20_480
 
 
 def test_default_has_one_day_of_the_real_sample():

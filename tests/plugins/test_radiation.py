@@ -353,37 +353,12 @@ def test_stand_in_has_the_published_layout(tiny):
         np.testing.assert_array_equal(pressure, inputs["pressure_hl"][:])
 
 
-def test_stand_in_stays_in_the_published_ranges_and_is_smooth(tiny):
+def test_stand_in_stays_in_the_published_ranges(tiny):
     inputs, _ = sources(tiny, 4)
     for name, variable in INPUTS.items():
         assert float(inputs[name].max()) <= 1.00001 * variable.high
         assert float(inputs[name].min()) >= 0
-    temperature = inputs["temperature_hl"].values
-    for axis in (0, 1):
-        assert np.abs(np.diff(temperature, axis=axis)).mean() < 0.1 * temperature.std()
     assert (inputs["hcfc22_vmr"] == 0).all()
-
-
-def contents(root):
-    return {path.name: path.read_bytes() for path in root.rglob("*.nc")}
-
-
-@pytest.mark.thorough
-@pytest.mark.timeout(60)
-def test_bytes_follow_from_the_seed_alone(tiny, tmp_path):
-    again, other = tmp_path / "again", tmp_path / "other"
-    for root, seed, processes in ((again, 0, 2), (other, 1, 1)):
-        root.mkdir()
-        Radiation().synthesize(root, scale=None, tiny=True, seed=seed, processes=processes)
-    assert contents(again) == contents(tiny.root)
-    assert contents(other).keys() == contents(again).keys()
-    assert all(contents(other)[name] != content for name, content in contents(again).items())
-
-
-def test_sizes_are_told_before_writing(tiny):
-    told = Radiation().synthesis_nbytes(scale=None, tiny=True)
-    written = sum(len(content) for content in contents(tiny.root).values())
-    assert written <= told < 1.05 * written
 
 
 def test_default_and_scaled_sizes():

@@ -89,13 +89,6 @@ def test_scale_is_the_share_of_samples(size, n_leadtimes, scale):
     assert abs(fields - max(1, scale * 724 * n_leadtimes)) <= n_leadtimes / 2
 
 
-def test_sizes_are_told_before_writing(yr_5gb, yr_5tb):
-    for size, made in (("5GB", yr_5gb), ("5TB", yr_5tb)):
-        told = Yr(size=size).synthesis_nbytes(scale=None, tiny=True)
-        written = sum(file.stat().st_size for file in made.files)
-        assert written <= told < 1.01 * written
-
-
 def test_tiny_sizes_are_those_of_the_specification(yr_5gb, yr_5tb):
     assert (len(yr_5gb.files), len(yr_5tb.files)) == (8, 4)
     assert yr_5gb.files[0].name == "20200301T03Z.nc"
@@ -109,52 +102,19 @@ def test_names_in_the_mirror():
     assert first.name == f"{bucket}/air_temperature/5TB/20200301T03Z.nc"
 
 
-def written(path, seed):
-    planned = Yr(size="5GB").planned_files(
-        YrPlan(seed, ({"dates": "20200301"},), 2, False, "5GB", 40, 30)
-    )
-    planned[0].write(path, lambda nbytes: None)
-    return path.read_bytes()
-
-
-def test_same_seed_same_bytes(tmp_path):
-    first, again, other = (written(tmp_path / f"{n}.nc", seed) for n, seed in enumerate((3, 3, 4)))
-    assert first == again
-    assert first != other
-
-
-def test_the_two_sizes_have_stand_ins_of_their_own():
-    assert Yr(size="5GB").stand_in_name != Yr(size="5TB").stand_in_name
-
-
 def test_dates_that_a_stand_in_does_not_hold(tmp_path):
     with pytest.raises(OptionError, match="the stand-in holds only the dates 20200301"):
         Yr(size="5GB", dates="2020-03-02").synthesize(tmp_path, scale=None, tiny=True, seed=0)
 
 
-def test_values_have_about_the_published_moments(yr_5gb):
-    dynamic, static = [], []
-    for path in yr_5gb.files:
-        with netCDF4.Dataset(path) as file:
-            dynamic.append(file["predictors"][:])
-            static.append(file["static_predictors"][:])
-    for values, expected in ((dynamic, PREDICTORS), (static, STATIC_PREDICTORS)):
-        stacked = np.ma.getdata(np.stack(values)).reshape(-1, len(expected))
-        assert np.isfinite(stacked).all()
-        for column, each in zip(stacked.T, expected, strict=True):
-            assert abs(column.mean() - each.mean) < each.std
-            assert 0.2 * each.std < column.std() < 4 * each.std
-
-
-def test_fields_are_smooth_and_in_range(yr_5gb):
+def test_values_are_within_the_bounds_of_their_channels(yr_5gb):
     with netCDF4.Dataset(yr_5gb.files[0]) as file:
-        predictors = np.ma.getdata(file["predictors"][:])
-        static = np.ma.getdata(file["static_predictors"][:])
+        for name, channels in (
+            ("predictors", PREDICTORS),
+            ("static_predictors", STATIC_PREDICTORS),
+        ):
+            values = np.ma.getdata(file[name][:]).reshape(-1, len(channels))
+            for column, each in zip(values.T, channels, strict=True):
+                assert each.low <= column.min() < column.max() <= each.high
+                assert column.std() > 0.05 * (each.high - each.low)
         assert file["target_std"][:].min() > 0
-    wind = predictors[..., 6]
-    assert np.abs(np.diff(wind, axis=2)).mean() < 0.2 * wind.std()
-    assert (predictors[..., 0] < predictors[..., 2]).all()
-    assert (predictors[..., 2] < predictors[..., 1]).all()
-    assert predictors[..., 4:6].min() == 0
-    assert predictors[..., 4].max() == 1
-    assert (static[..., 3].min(), static[..., 3].max(), static[..., 0].min()) == (0, 1, 0)

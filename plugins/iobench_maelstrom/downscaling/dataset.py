@@ -32,13 +32,10 @@ from iobench.datasets import (
     StandIn,
 )
 from iobench.errors import OptionError
-from iobench_maelstrom.downscaling.stand_in import field_values
 from iobench_maelstrom.downscaling.through_plugin import downscaling_through_plugin
 from iobench_maelstrom.plugin_samples import plugin_downloads
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from iobench.datasets import NetcdfFile, SampleIndex
 
 BUCKET_URL = "https://object-store.os-api.cci1.ecmwf.int/maelstrom-ap5"
@@ -186,10 +183,6 @@ class Downscaling(Recipe):
                 f"holds only the months {' '.join(held)}; choose another or give --data-dir"
             )
 
-    def values(self, each: Field, key: FileKey, plan: StandIn) -> NDArray[Any]:
-        """Return the numbers of a variable of a month of the stand-in."""
-        return field_values(self, each, key["months"], plan)
-
 
 class DownscalingTier1(Downscaling):
     """Tier 1: IFS, 00 and 12 UTC, summers of 2016 to 2020."""
@@ -205,10 +198,10 @@ class DownscalingTier1(Downscaling):
         Axis("lon", 128, 4.0, 0.1, "degrees_east"),
     )
     fields = (
-        Field("t2m_in", "K", 255.0, 312.0, dtype="f8", zscore="point"),
-        Field("z_in", "", -10.0, 2_600.0, dtype="f8", is_static=True, zscore="all"),
-        Field("z_tar", "", -10.0, 3_600.0, dtype="f8", is_static=True, zscore="all"),
-        Field("t2m_tar", "K", 253.0, 314.0, dtype="f8", zscore="point"),
+        Field("t2m_in", "K", 255.0, 312.0, dtype="f8", zscore="point", noise=0.88),
+        Field("z_in", "", -10.0, 2_600.0, dtype="f8", is_static=True, zscore="all", noise=1),
+        Field("z_tar", "", -10.0, 3_600.0, dtype="f8", is_static=True, zscore="all", noise=0.99),
+        Field("t2m_tar", "K", 253.0, 314.0, dtype="f8", zscore="point", noise=0.87),
     )
     stacks = (
         Stack("inputs", ("t2m_in", "z_in", "z_tar")),
@@ -250,26 +243,26 @@ def _tier2_inputs(*left_out: str) -> tuple[str, ...]:
 
 
 TIER2_FIELDS = tuple(
-    Field(name, units, low, high, dtype="f8", is_static=is_static, zscore="all")
-    for name, units, low, high, is_static in (
-        ("t2m_in", "K", 248.0, 312.0, False),
-        ("t137_in", "K", 248.0, 312.0, False),
-        ("t135_in", "K", 248.0, 311.0, False),
-        ("t131_in", "K", 247.0, 310.0, False),
-        ("t127_in", "K", 246.0, 308.0, False),
-        ("t122_in", "K", 244.0, 304.0, False),
-        ("t115_in", "K", 238.0, 296.0, False),
-        ("sp_in", "Pa", 82_000.0, 104_000.0, False),
-        ("slhf_in", "J m-2", -1.5e6, 2.0e5, False),
-        ("sshf_in", "J m-2", -1.2e6, 4.0e5, False),
-        ("u10_in", "m s-1", -18.0, 18.0, False),
-        ("v10_in", "m s-1", -18.0, 18.0, False),
-        ("blh_in", "m", 15.0, 3_000.0, False),
-        ("z_in", "m", -10.0, 2_600.0, True),
-        ("lsm_in", "1", 0.0, 1.0, True),
-        ("fr_land_tar", "1", 0.0, 1.0, True),
-        ("t_2m_tar", "K", 246.0, 314.0, False),
-        ("hsurf_tar", "m", -10.0, 3_600.0, True),
+    Field(name, units, low, high, dtype="f8", is_static=is_static, zscore="all", noise=noise)
+    for name, units, low, high, is_static, noise in (
+        ("t2m_in", "K", 248.0, 312.0, False, 0.88),
+        ("t137_in", "K", 248.0, 312.0, False, 0.88),
+        ("t135_in", "K", 248.0, 311.0, False, 0.88),
+        ("t131_in", "K", 247.0, 310.0, False, 0.88),
+        ("t127_in", "K", 246.0, 308.0, False, 0.87),
+        ("t122_in", "K", 244.0, 304.0, False, 0.87),
+        ("t115_in", "K", 238.0, 296.0, False, 0.89),
+        ("sp_in", "Pa", 82_000.0, 104_000.0, False, 0.89),
+        ("slhf_in", "J m-2", -1.5e6, 2.0e5, False, 0.86),
+        ("sshf_in", "J m-2", -1.2e6, 4.0e5, False, 0.86),
+        ("u10_in", "m s-1", -18.0, 18.0, False, 0.88),
+        ("v10_in", "m s-1", -18.0, 18.0, False, 0.88),
+        ("blh_in", "m", 15.0, 3_000.0, False, 0.88),
+        ("z_in", "m", -10.0, 2_600.0, True, 0.88),
+        ("lsm_in", "1", 0.0, 1.0, True, 0.02),
+        ("fr_land_tar", "1", 0.0, 1.0, True, 0.04),
+        ("t_2m_tar", "K", 246.0, 314.0, False, 0.88),
+        ("hsurf_tar", "m", -10.0, 3_600.0, True, 0.9),
     )
 )
 TIER2_TARGETS = ("t_2m_tar", "hsurf_tar")

@@ -31,7 +31,7 @@ class GribField(NamedTuple):
     """One field: cfgrib's name, ECMWF's parameter number, units, range of values, level in hPa.
 
     At a pressure level ``name`` has it, too: ``z500``; ``short_name`` has not. At the surface the
-    level is 0.
+    level is 0. ``noise`` is that of a stand-in's values.
     """
 
     short_name: str
@@ -39,6 +39,7 @@ class GribField(NamedTuple):
     units: str
     low: float
     high: float
+    noise: float
     level: int = 0
 
     @property
@@ -49,28 +50,32 @@ class GribField(NamedTuple):
 
 # In the order cfgrib decodes them. Ranges: normalisation table of spcl/ens10.
 SURFACE_FIELDS = (
-    GribField("sst", 34, "K", 260.0, 305.0),
-    GribField("tcw", 136, "kg m**-2", 0.0, 60.0),
-    GribField("tcwv", 137, "kg m**-2", 0.0, 60.0),
-    GribField("cp", 143, "m", 0.0, 0.04),
-    GribField("msl", 151, "Pa", 97000.0, 110000.0),
-    GribField("tcc", 164, "(0 - 1)", 0.0, 1.0),
-    GribField("u10", 165, "m s**-1", -13.0, 11.0),
-    GribField("v10", 166, "m s**-1", -10.0, 15.0),
-    GribField("t2m", 167, "K", 218.0, 304.0),
-    GribField("tp", 228, "m", 0.0, 0.07),
-    GribField("skt", 235, "K", 210.0, 310.0),
+    GribField("sst", 34, "K", 260.0, 305.0, 0.45),
+    GribField("tcw", 136, "kg m**-2", 0.0, 60.0, 0.47),
+    GribField("tcwv", 137, "kg m**-2", 0.0, 60.0, 0.48),
+    GribField("cp", 143, "m", 0.0, 0.04, 0.27),
+    GribField("msl", 151, "Pa", 97000.0, 110000.0, 0.53),
+    GribField("tcc", 164, "(0 - 1)", 0.0, 1.0, 0.52),
+    GribField("u10", 165, "m s**-1", -13.0, 11.0, 0.52),
+    GribField("v10", 166, "m s**-1", -10.0, 15.0, 0.55),
+    GribField("t2m", 167, "K", 218.0, 304.0, 0.48),
+    GribField("tp", 228, "m", 0.0, 0.07, 0.34),
+    GribField("skt", 235, "K", 210.0, 310.0, 0.44),
 )
 
 
 class PressureVariable(NamedTuple):
-    """One variable on pressure levels: its names, and the range of its values at each level."""
+    """One variable on pressure levels: its names, and the range of its values at each level.
+
+    ``noise`` is that of a stand-in's values, up to 700 hPa and above.
+    """
 
     name: str
     param_id: int
     units: str
     long_name: str
     ranges: Sequence[tuple[float, float]]
+    noise: tuple[float, float]
 
 
 def _low_and_high(
@@ -87,30 +92,36 @@ PRESSURE_VARIABLES = (
         (-1500, 3500), (4500, 9500), (10000, 15500), (26000, 31500), (48200, 58000),
         (64000, 75000), (82000, 95500), (106000, 122000), (148000, 164000), (189000, 205000),
         (285000, 310000),
-    )),
+    ), (0.45, 0.43)),
     PressureVariable("t", 130, "K", "Temperature", (
         (245, 310), (243, 304), (240, 299), (235, 288), (230, 269), (222, 258), (212, 244),
         (200, 233), (190, 228), (188, 230), (200, 260),
-    )),
+    ), (0.48, 0.44)),
     PressureVariable("q", 133, "kg kg**-1", "Specific humidity", tuple(
         (0.0, high)
         for high in (22e-3, 19e-3, 15e-3, 1e-2, 4e-3, 2e-3, 8e-4, 15e-5, 5e-6, 4e-6, 5e-6)
-    )),
+    ), (0.49, 0.24)),
     PressureVariable(
-        "w", 135, "Pa s**-1", "Vertical velocity", _low_and_high((-1.2, 1.8), (-0.7, 1.4))
+        "w", 135, "Pa s**-1", "Vertical velocity", _low_and_high((-1.2, 1.8), (-0.7, 1.4)),
+        (0.54, 0.57),
     ),
     PressureVariable(
-        "d", 155, "s**-1", "Divergence", _low_and_high((-1.9e-4, 1.6e-4), (-5e-5, 8e-5))
+        "d", 155, "s**-1", "Divergence", _low_and_high((-1.9e-4, 1.6e-4), (-5e-5, 8e-5)),
+        (0.53, 0.58),
     ),
     PressureVariable(
-        "u", 131, "m s**-1", "U component of wind", _low_and_high((-16, 17.5), (-7, 27))
+        "u", 131, "m s**-1", "U component of wind", _low_and_high((-16, 17.5), (-7, 27)),
+        (0.55, 0.56),
     ),
     PressureVariable(
-        "v", 132, "m s**-1", "V component of wind", _low_and_high((-10, 16), (-7, 7))
+        "v", 132, "m s**-1", "V component of wind", _low_and_high((-10, 16), (-7, 7)),
+        (0.55, 0.52),
     ),
 )  # fmt: skip
 PRESSURE_FIELDS = tuple(
-    GribField(each.name, each.param_id, each.units, *each.ranges[number], level)
+    GribField(
+        each.name, each.param_id, each.units, *each.ranges[number], each.noise[level < 700], level
+    )
     for number, level in enumerate(LEVELS)
     for each in PRESSURE_VARIABLES
 )

@@ -46,6 +46,8 @@ CHANNELS: Final = {
 }  # fmt: skip
 """Variables of CAM5 in their order, and about what values they have: those of a stand-in."""
 GRID, TINY_GRID = (768, 1152), (48, 72)
+DATA_NOISE: Final = 0.91
+LABEL_NOISE: Final = 0.01
 ROWS_AT_ONCE: Final = 16
 HEADERS_NBYTES: Final = 8 << 10
 SHARES: Final = (0.983, 0.999)
@@ -223,14 +225,14 @@ class DeepCam(SplitFolders):
                 group["count"] = sum(self.n_published.values())
             else:
                 shape = TINY_GRID if plan.tiny else GRID
-                data = np.empty((*shape, len(CHANNELS)), dtype=np.float32)
-                noise = np.random.default_rng([plan.seed, *key["name"].encode()])
-                for number, (name, (low, high)) in enumerate(CHANNELS.items()):
-                    grain = noise.random(shape, dtype=np.float32)
-                    wave = smooth_values(shape, low, high, plan.seed, name, key["name"])
-                    data[..., number] = 0.9 * wave + 0.1 * (low + (high - low) * grain)
-                group[DATA] = data
-                edges = np.quantile(data[..., 0], SHARES)  # by the total of water vapour
-                kinds = np.array([0, 2, 1], dtype=np.int32)[np.digitize(data[..., 0], edges)]
+                low, high = np.array([*CHANNELS.values()]).T
+                what = plan.seed, self.synthesis_version, key["name"]
+                group[DATA] = smooth_values(
+                    (*shape, len(CHANNELS)), low, high, *what, noise=DATA_NOISE
+                )
+                events = smooth_values(shape, 0, 1, *what, LABELS, noise=LABEL_NOISE)
+                kinds = np.array([0, 2, 1], dtype=np.int32)[
+                    np.digitize(events, np.quantile(events, SHARES))
+                ]
                 group[LABELS] = group[RELAXED_LABELS] = kinds
         advance(self.file_nbytes(key, plan))

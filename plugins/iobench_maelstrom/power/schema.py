@@ -61,24 +61,15 @@ TINY_GRID = _grid(54.9, 7.0, 60, 80)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeatherField(Field):
-    """A field of the weather; ``means`` and ``deviations`` of a stand-in's: one, or by level."""
+    """A field of the weather."""
 
     long_name: str
-    means: float | tuple[float, ...]
-    deviations: float | tuple[float, ...]
 
 
 def _field(
-    name: str,
-    units: str,
-    long_name: str,
-    means: float | tuple[float, ...],
-    deviations: float | tuple[float, ...],
-    bounds: tuple[float, float],
+    name: str, units: str, long_name: str, low: float, high: float, noise: float
 ) -> WeatherField:
-    return WeatherField(
-        name, units, *bounds, long_name=long_name, means=means, deviations=deviations
-    )
+    return WeatherField(name, units, low, high, long_name=long_name, noise=noise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +101,10 @@ MODEL = LevelType(
     tuple(range(128, 138)),
     "1",
     (
-        _field("t", "K", "Temperature", 281.0, 6.0, (225.0, 325.0)),
-        _field("q", "kg kg**-1", "Specific humidity", 6e-3, 2e-3, (1e-6, 2.5e-2)),
-        _field("u", "m s**-1", "U component of wind", 2.0, 5.0, (-45.0, 45.0)),
-        _field("v", "m s**-1", "V component of wind", 0.0, 5.0, (-45.0, 45.0)),
+        _field("t", "K", "Temperature", 225.0, 325.0, 0.39),
+        _field("q", "kg kg**-1", "Specific humidity", 1e-6, 2.5e-2, 0.4),
+        _field("u", "m s**-1", "U component of wind", -45.0, 45.0, 0.39),
+        _field("v", "m s**-1", "V component of wind", -45.0, 45.0, 0.39),
     ),
     ("t", "q", "u", "v"),
 )
@@ -125,24 +116,15 @@ PRESSURE = LevelType(
     (300, 500, 700, 850, 950, 1000),
     "millibars",
     (
-        _field(
-            "z", "m**2 s**-2", "Geopotential",
-            (89000.0, 54500.0, 29400.0, 14200.0, 5300.0, 1100.0), 900.0, (-6000.0, 98000.0),
-        ),
-        _field(
-            "t", "K", "Temperature",
-            (226.0, 252.0, 268.0, 276.0, 280.0, 282.0), 5.0, (195.0, 320.0),
-        ),
-        _field("u", "m s**-1", "U component of wind", 6.0, 9.0, (-80.0, 100.0)),
-        _field("v", "m s**-1", "V component of wind", 0.0, 9.0, (-80.0, 80.0)),
-        _field("r", "%", "Relative humidity", 55.0, 18.0, (0.0, 110.0)),
-        _field(
-            "q", "kg kg**-1", "Specific humidity", (1e-4, 7e-4, 2e-3, 4e-3, 6e-3, 6.5e-3),
-            (2e-5, 2e-4, 6e-4, 1e-3, 1.5e-3, 1.6e-3), (1e-8, 2e-2),
-        ),
+        _field("z", "m**2 s**-2", "Geopotential", -6000.0, 98000.0, 0.2),
+        _field("t", "K", "Temperature", 195.0, 320.0, 0.38),
+        _field("u", "m s**-1", "U component of wind", -80.0, 100.0, 0.39),
+        _field("v", "m s**-1", "V component of wind", -80.0, 80.0, 0.39),
+        _field("r", "%", "Relative humidity", 0.0, 110.0, 0.45),
+        _field("q", "kg kg**-1", "Specific humidity", 1e-8, 2e-2, 0.27),
     ),
     ("z", "t", "u", "v", "r", "q"),
-)  # fmt: skip
+)
 CLUSTERING_VARIABLES = ("z", "r", "t", "u", "v")
 CLUSTERING_LEVELS = (300, 500, 700, 850, 950)
 """Of deep clustering."""
@@ -154,10 +136,10 @@ SURFACE = LevelType(
     (),
     "",
     (
-        _field("sp", "Pa", "Surface pressure", 99000.0, 1400.0, (60000.0, 106000.0)),
-        _field("u10", "m s**-1", "10 metre U wind component", 1.5, 4.0, (-40.0, 40.0)),
-        _field("v10", "m s**-1", "10 metre V wind component", 0.0, 4.0, (-40.0, 40.0)),
-        _field("t2m", "K", "2 metre temperature", 281.0, 6.0, (225.0, 325.0)),
+        _field("sp", "Pa", "Surface pressure", 60000.0, 106000.0, 0.34),
+        _field("u10", "m s**-1", "10 metre U wind component", -40.0, 40.0, 0.38),
+        _field("v10", "m s**-1", "10 metre V wind component", -40.0, 40.0, 0.38),
+        _field("t2m", "K", "2 metre temperature", 225.0, 325.0, 0.38),
     ),
     ("sp",),
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from iobench.datasets import Downloads, FileKey, Option, PublishedFiles, PublishedStep, StandIn
 from iobench.errors import OptionError
 from iobench_maelstrom.plugin_samples import plugin_downloads
-from iobench_maelstrom.radiation.atmosphere import ATMOSPHERE_VERSION
+from iobench_maelstrom.radiation.stand_in import STAND_IN_VERSION
 
 if TYPE_CHECKING:
     from iobench.datasets import Locator
@@ -83,7 +83,7 @@ class RadiationFiles(PublishedFiles):
         "By downloading data from this dataset, you agree to the terms and conditions defined at "
         "https://apps.ecmwf.int/datasets/licences/general/"
     )
-    synthesis_version = 10 * ATMOSPHERE_VERSION + 1
+    synthesis_version = STAND_IN_VERSION
     subsets: Mapping[str, tuple[Sequence[str], ...]]
     stand_in_subsets: tuple[str, ...]
     columns: tuple[int, int, int]

@@ -20,54 +20,75 @@ ASSUMED = ("level_interface", "sw_albedo_band", "lw_emissivity_band")
 """Dimensions that are called after ecRad, and may be called otherwise in a real file."""
 
 
-def _fields(dims: tuple[str, ...], *rows: tuple[str, str, float]) -> tuple[Field, ...]:
-    """Return variables of a column: name, units, largest value."""
-    return tuple(Field(name, units, high=high, dims=dims) for name, units, high in rows)
+def _fields(
+    dims: tuple[str, ...], *rows: tuple[str, str, float, float, float]
+) -> tuple[Field, ...]:
+    """Return variables of a column: name, units, bounds, and a stand-in's noise."""
+    return tuple(Field(*row[:4], dims=dims, noise=row[4]) for row in rows)
 
 
 ON_LEVELS = (
     *_fields(
         ("level",),
-        ("q", "kg kg-1", 3.0285e-2),
-        ("o3_mmr", "kg kg-1", 1.7511e-5),
-        ("co2_vmr", "mol mol-1", 4.2584e-4),
-        ("n2o_vmr", "mol mol-1", 3.3271e-7),
-        ("ch4_vmr", "mol mol-1", 2.0503e-6),
-        ("o2_vmr", "mol mol-1", 0.20944),
-        ("cfc11_vmr", "mol mol-1", 8.6566e-10),
-        ("cfc12_vmr", "mol mol-1", 4.9748e-10),
-        ("hcfc22_vmr", "mol mol-1", 0.0),
-        ("ccl4_vmr", "mol mol-1", 0.0),
-        ("cloud_fraction", "1", 1.0),
+        ("q", "kg kg-1", 0.0, 3.0285e-2, 0.72),
+        ("o3_mmr", "kg kg-1", 0.0, 1.7511e-5, 0.71),
+        ("co2_vmr", "mol mol-1", 0.0004088, 4.2584e-4, 0.66),
+        ("n2o_vmr", "mol mol-1", 3.194e-07, 3.3271e-7, 0.68),
+        ("ch4_vmr", "mol mol-1", 1.968e-06, 2.0503e-6, 0.66),
+        ("o2_vmr", "mol mol-1", 0.20106, 0.20944, 0.67),
+        ("cfc11_vmr", "mol mol-1", 8.31e-10, 8.6566e-10, 0.65),
+        ("cfc12_vmr", "mol mol-1", 4.775e-10, 4.9748e-10, 0.66),
+        ("hcfc22_vmr", "mol mol-1", 0.0, 0.0, 0.0),
+        ("ccl4_vmr", "mol mol-1", 0.0, 0.0, 0.0),
+        ("cloud_fraction", "1", 0.0, 1.0, 0.09),
     ),
-    *_fields(("level", "aerosol_type"), ("aerosol_mmr", "kg kg-1", 5.0795e-7)),
+    *_fields(("level", "aerosol_type"), ("aerosol_mmr", "kg kg-1", 0.0, 5.0795e-7, 0.73)),
     *_fields(
         ("level",),
-        ("q_liquid", "kg kg-1", 4.3274e-3),
-        ("q_ice", "kg kg-1", 1.2222e-2),
-        ("re_liquid", "m", 3.0e-5),
-        ("re_ice", "m", 1.0068e-4),
+        ("q_liquid", "kg kg-1", 0.0, 4.3274e-3, 0.0004),
+        ("q_ice", "kg kg-1", 0.0, 1.2222e-2, 0.009),
+        ("re_liquid", "m", 9e-06, 3.0e-5, 0.68),
+        ("re_ice", "m", 3e-05, 1.0068e-4, 0.67),
     ),
 )
 SCALARS = (
-    *_fields((), ("skin_temperature", "K", 344.121), ("cos_solar_zenith_angle", "1", 0.9976)),
-    *_fields(("sw_albedo_band",), ("sw_albedo", "1", 1.0), ("sw_albedo_direct", "1", 1.0)),
-    *_fields(("lw_emissivity_band",), ("lw_emissivity", "1", 1.0)),
-    *_fields((), ("solar_irradiance", "W m-2", 1407.193)),
+    *_fields(
+        (),
+        ("skin_temperature", "K", 220.0, 344.121, 0.66),
+        ("cos_solar_zenith_angle", "1", 0.0, 0.9976, 0.44),
+    ),
+    *_fields(
+        ("sw_albedo_band",),
+        ("sw_albedo", "1", 0.0, 1.0, 0.75),
+        ("sw_albedo_direct", "1", 0.0, 1.0, 0.75),
+    ),
+    *_fields(("lw_emissivity_band",), ("lw_emissivity", "1", 0.9, 1.0, 0.72)),
+    *_fields((), ("solar_irradiance", "W m-2", 1314.0, 1407.193, 0.8)),
 )
 _INPUTS = (
     *ON_LEVELS,
-    *_fields(("half_level",), ("temperature_hl", "K", 330.898), ("pressure_hl", "Pa", 107193.5)),
-    *_fields(("level_interface",), ("overlap_param", "1", 0.9932)),
+    *_fields(
+        ("half_level",),
+        ("temperature_hl", "K", 190.0, 330.898, 0.62),
+        ("pressure_hl", "Pa", 0.0, 107193.5, 0.9),
+    ),
+    *_fields(("level_interface",), ("overlap_param", "1", 0.0, 0.9932, 0.63)),
     *SCALARS,
 )
 INPUTS = {each.name: each for each in _INPUTS}
 """In the order of upstream's grouped arrays."""
-POSITIONS = {"lat": Field("lat", "degrees_north"), "lon": Field("lon", "degrees_east")}
-FLUXES = {
-    name: Field(name, "W m-2", high=1407.0, dims=("half_level",))
-    for name in ("flux_dn_sw", "flux_up_sw", "flux_dn_lw", "flux_up_lw")
+POSITIONS = {
+    "lat": Field("lat", "degrees_north", -90.0, 90.0, noise=0.72),
+    "lon": Field("lon", "degrees_east", 0.0, 360.0, noise=0.7),
 }
+_FLUXES = _fields(
+    ("half_level",),
+    ("flux_dn_sw", "W m-2", 0.0, 1407.0, 0.44),
+    ("flux_up_sw", "W m-2", 0.0, 900.0, 0.41),
+    ("flux_dn_lw", "W m-2", 0.0, 450.0, 0.67),
+    ("flux_up_lw", "W m-2", 200.0, 500.0, 0.67),
+)
+FLUXES = {each.name: each for each in _FLUXES}
 PRESSURE = INPUTS["pressure_hl"]
 SHARED = "solar_irradiance"
 """The variable that all columns of a file share; upstream broadcasts it."""

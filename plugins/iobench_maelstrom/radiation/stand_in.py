@@ -1,24 +1,24 @@
 """Writes the files of stand-ins of application A3: NetCDF pairs, TFRecords and norms.
 
-The bytes of a file follow from the seed, the file and its number of columns alone.
+Smooth values with noise: the bytes of a file follow from the seed, the file and its number of
+columns alone.
 """
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import Advance, Field, FileKey, StandIn, netcdf4
+from iobench.datasets import Advance, Field, FileKey, StandIn, netcdf4, smooth_values
 from iobench.stores import FeatureKind
-from iobench_maelstrom.radiation.atmosphere import Atmosphere, solar_irradiance
-from iobench_maelstrom.radiation.grouping import group_inputs, heating_rate
+from iobench_maelstrom.radiation.grouping import COLUMN_CHANNELS, GROUPS, SCALAR_CHANNELS
 from iobench_maelstrom.radiation.schema import (
     FLUXES,
     INPUTS,
+    LENGTHS,
     POSITIONS,
     PRESSURE,
     SHARED,
@@ -29,7 +29,8 @@ from iobench_maelstrom.tfrecords import framed
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
+STAND_IN_VERSION = 12
+"""Counts up when the same seed gives other bytes."""
 AT_ONCE = 1024
 HEADERS_NBYTES = 24 << 10
 STORED_AEROSOLS = ("aerosol_type", "level")
@@ -41,6 +42,25 @@ FILES: dict[bool, dict[str, Field]] = {
     False: {**FLUXES, PRESSURE.name: PRESSURE},
 }
 """Variables of a file of inputs, and of outputs."""
+
+
+def _bounds(channels: tuple[str, ...]) -> tuple[list[float], list[float]]:
+    """Return the bounds of channels, one of a variable's being ``name_number``."""
+    fields = [INPUTS.get(name) or INPUTS[name.rpartition("_")[0]] for name in channels]
+    return [each.low for each in fields], [each.high for each in fields]
+
+
+FEATURES: dict[str, tuple[tuple[int, ...], Any, Any, float]] = {
+    "sca_inputs": (GROUPS["sca_inputs"][1], *_bounds(SCALAR_CHANNELS), 0.97),
+    "col_inputs": (GROUPS["col_inputs"][1], *_bounds(COLUMN_CHANNELS), 0.77),
+    "hl_inputs": (GROUPS["hl_inputs"][1], *_bounds(("temperature_hl", "pressure_hl")), 0.96),
+    "inter_inputs": (GROUPS["inter_inputs"][1], *_bounds(("overlap_param",)), 0.71),
+    "sw": ((LENGTHS["half_level"], 2), 0.0, 1407.0, 0.51),
+    "lw": ((LENGTHS["half_level"], 2), 0.0, 500.0, 0.95),
+    "hr_sw": ((LENGTHS["level"], 1), -3.4e-3, 1.8e-2, 0.48),
+    "hr_lw": ((LENGTHS["level"], 1), -1.1e-2, 8e-4, 0.95),
+}
+"""Of an example: shape, bounds and noise of each but pressure; heating rates in K s-1."""
 
 
 def pair_file_nbytes(n_columns: int, *, is_inputs: bool) -> int:
@@ -57,23 +77,37 @@ def write_pair_file(
 ) -> None:
     """Write the file of inputs or outputs of a patch."""
     fields = FILES[is_inputs]
-    numbers = (int(key[name]) for name in ("date", "timestep", "patch"))
-    atmosphere = Atmosphere((plan.seed, *numbers), plan.n_steps, shuffled=False)
-    make = atmosphere.inputs if is_inputs else atmosphere.outputs
+    numbers = (plan.seed, STAND_IN_VERSION, *(int(key[n]) for n in ("date", "timestep", "patch")))
     with netcdf4("maelstrom-radiation").Dataset(path, "w", format="NETCDF4") as file:
         file.createDimension("column", plan.n_steps)
         for each in fields.values():
             _define(file, each)
-        if is_inputs:
-            day = datetime.datetime.strptime(key["date"], "%Y%m%d").timetuple().tm_yday
-            file[SHARED][...] = solar_irradiance(day)
         for start in range(0, plan.n_steps, AT_ONCE):
             stop = min(start + AT_ONCE, plan.n_steps)
-            for name, values in make(start, stop).items():
-                stored = values.swapaxes(1, 2) if name == "aerosol_mmr" else values
-                file[name][start:stop] = stored
+            for name, each in fields.items():
+                if name == PRESSURE.name:
+                    values = _pressure(stop - start, *numbers, start)
+                else:
+                    shape = (stop - start, *file[name].shape[1:]) if name != SHARED else ()
+                    what: tuple[int | str, ...] = (*numbers, name, start)
+                    values = smooth_values(shape, each.low, each.high, *what, noise=each.noise)
+                if name != SHARED:
+                    file[name][start:stop] = values
+                elif not start:
+                    file[name][...] = values
             advance((stop - start) * _column_nbytes(fields))
     advance(HEADERS_NBYTES)
+
+
+def _pressure(n_columns: int, *key: int) -> NDArray[np.float32]:
+    """Return pressure at half levels, which grows downwards to that at the surface."""
+    bounds = PRESSURE.high / 2, PRESSURE.high
+    surface = smooth_values((n_columns, 1), *bounds, *key, noise=PRESSURE.noise)
+    height = np.arange(LENGTHS["half_level"]) / LENGTHS["level"]
+    pressure: NDArray[np.float32] = (
+        surface.astype(np.float64) * (1e-5 + 0.99999 * height**2)
+    ).astype(np.float32)
+    return pressure
 
 
 def _define(file: Any, field: Field) -> None:
@@ -89,41 +123,31 @@ def _define(file: Any, field: Field) -> None:
 
 def write_examples(plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
     """Write a TFRecord file: shuffled columns of all days."""
-    numbers = (plan.seed, int(key["timestep"]), int(key["filenum"]))
+    numbers = (plan.seed, STAND_IN_VERSION, int(key["timestep"]), int(key["filenum"]))
     with path.open("wb") as stream:
-        for features in _shuffled_columns(numbers, plan.n_steps):
-            count = len(features["sca_inputs"])
-            for number in range(count):
+        for start in range(0, plan.n_steps, AT_ONCE):
+            features = _features(min(AT_ONCE, plan.n_steps - start), *numbers, start)
+            for number in range(len(features["sca_inputs"])):
                 named = [(k, FeatureKind.FLOAT, v[number]) for k, v in features.items()]
                 stream.writelines(framed(named))
-            advance(count * EXAMPLE_NBYTES)
+            advance(len(features["sca_inputs"]) * EXAMPLE_NBYTES)
 
 
-def _shuffled_columns(
-    key: tuple[int, ...], n_columns: int
-) -> Iterator[Mapping[str, NDArray[np.float32]]]:
-    """Yield the features of columns of any day, many at once, by name."""
-    atmosphere = Atmosphere(key, n_columns, shuffled=True)
-    days = np.random.default_rng(key).integers(1, 366, n_columns)
-    irradiance = np.array([solar_irradiance(day) for day in range(366)], dtype=np.float32)[days]
-    for start in range(0, n_columns, AT_ONCE):
-        stop = min(start + AT_ONCE, n_columns)
-        columns = atmosphere.inputs(start, stop) | atmosphere.outputs(start, stop)
-        columns["solar_irradiance"] = irradiance[start:stop]
-        features = group_inputs(columns)
-        for band in ("sw", "lw"):
-            down, up = columns[f"flux_dn_{band}"], columns[f"flux_up_{band}"]
-            features[band] = np.stack([down, up], axis=-1)
-            rate = heating_rate(down, up, columns["pressure_hl"], 1)
-            features[f"hr_{band}"] = rate[..., None]
-        yield features
+def _features(n_columns: int, *key: int) -> dict[str, NDArray[np.float32]]:
+    """Return the features of columns by name."""
+    features = {
+        name: smooth_values((n_columns, *shape), low, high, *key, name, noise=noise)
+        for name, (shape, low, high, noise) in FEATURES.items()
+    }
+    features["pressure_hl"] = _pressure(n_columns, *key)[..., None]
+    features["hl_inputs"][..., 1:] = features["pressure_hl"]
+    order = (*GROUPS, "sw", "hr_sw", "lw", "hr_lw")
+    return {name: features[name] for name in order}
 
 
 def write_norms(plan: StandIn, name: str, path: Path, advance: Advance) -> None:
-    """Write mean and deviation of a group over other columns of the same climate."""
-    values = np.concatenate(
-        [part[name] for part in _shuffled_columns((plan.seed, 1), NORM_COLUMNS)]
-    )
+    """Write mean and deviation of a group over other columns."""
+    values = _features(NORM_COLUMNS, plan.seed, STAND_IN_VERSION)[name]
     values = values.reshape(-1, values.shape[-1])
     mean, deviation = values.mean(axis=0), values.std(axis=0)
     with netcdf4("maelstrom-radiation-tf").Dataset(path, "w", format="NETCDF4") as file:

@@ -23,32 +23,41 @@ CITATION = (
 
 @dataclass(frozen=True, slots=True)
 class Predictor:
-    """One channel: its name, units, and the mean and deviation it is normalised by."""
+    """One channel: its name, units, the mean and deviation it is normalised by.
+
+    ``low`` and ``high`` are the bounds of a stand-in's values.
+    """
 
     name: str
     units: str
     mean: float
     std: float
+    low: float
+    high: float
 
 
 # Coefficients: table of climetlab-maelstrom-yr 0.6.3.
 PREDICTORS = (
-    Predictor("air_temperature_0.1_2m", "celsius", 4.725014929970105, 7.566987847083937),
-    Predictor("air_temperature_0.9_2m", "celsius", 6.112570554018021, 7.521962731122694),
-    Predictor("air_temperature_2m", "celsius", 5.388952960570653, 7.4335476655246735),
-    Predictor("bias_yesterday", "celsius", -0.07066702128698428, 0.7485341580688785),
-    Predictor("cloud_area_fraction", "1", 0.6884219621618589, 0.40055377741854187),
-    Predictor("precipitation_amount", "kg/m^2", 0.07837766820254426, 0.36662233737977684),
-    Predictor("x_wind_10m", "m/s", 0.4250524006783962, 4.6850994324021595),
-    Predictor("y_wind_10m", "m/s", -0.7272756993770599, 5.11310843905376),
+    Predictor(
+        "air_temperature_0.1_2m", "celsius", 4.725014929970105, 7.566987847083937, -36.0, 30.0
+    ),
+    Predictor(
+        "air_temperature_0.9_2m", "celsius", 6.112570554018021, 7.521962731122694, -34.0, 34.0
+    ),
+    Predictor("air_temperature_2m", "celsius", 5.388952960570653, 7.4335476655246735, -35.0, 32.0),
+    Predictor("bias_yesterday", "celsius", -0.07066702128698428, 0.7485341580688785, -6.0, 6.0),
+    Predictor("cloud_area_fraction", "1", 0.6884219621618589, 0.40055377741854187, 0.0, 1.0),
+    Predictor("precipitation_amount", "kg/m^2", 0.07837766820254426, 0.36662233737977684, 0.0, 8.0),
+    Predictor("x_wind_10m", "m/s", 0.4250524006783962, 4.6850994324021595, -22.0, 22.0),
+    Predictor("y_wind_10m", "m/s", -0.7272756993770599, 5.11310843905376, -24.0, 24.0),
 )
 STATIC_PREDICTORS = (
-    Predictor("altitude", "m", 110.0174789428711, 218.2789258799505),
-    Predictor("analysis_std", "celsius", 0.5121386324365934, 0.40215385148028904),
-    Predictor("bias_recent", "celsius", -0.007340590585954487, 0.5344001060184195),
-    Predictor("land_area_fraction", "1", 0.45299264788627625, 0.49328521353773686),
-    Predictor("model_altitude", "m", 109.62958717346191, 213.4803743151553),
-    Predictor("model_laf", "1", 0.43093839287757874, 0.48621477236654775),
+    Predictor("altitude", "m", 110.0174789428711, 218.2789258799505, 0.0, 2300.0),
+    Predictor("analysis_std", "celsius", 0.5121386324365934, 0.40215385148028904, 0.0, 4.0),
+    Predictor("bias_recent", "celsius", -0.007340590585954487, 0.5344001060184195, -4.0, 4.0),
+    Predictor("land_area_fraction", "1", 0.45299264788627625, 0.49328521353773686, 0.0, 1.0),
+    Predictor("model_altitude", "m", 109.62958717346191, 213.4803743151553, 0.0, 2100.0),
+    Predictor("model_laf", "1", 0.43093839287757874, 0.48621477236654775, 0.0, 1.0),
 )
 FEATURES = ("leadtime", "x", "y")
 """Appended by the training code, in this order."""

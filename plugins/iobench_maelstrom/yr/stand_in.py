@@ -1,35 +1,35 @@
-"""Writes a stand-in of application A1: NetCDF-4 files of smooth random fields, one per date.
+"""Writes a stand-in of application A1: NetCDF-4 files of smooth values with noise, one per date.
 
 Every value follows from (seed, grid, date, lead time, variable) alone, so that the bytes do not
-depend on how many processes write. Values have about the moments of the real ones.
+depend on how many processes write.
 """
 
 from __future__ import annotations
 
 import datetime
-import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from iobench.datasets import StandIn, netcdf4
+from iobench.datasets import StandIn, netcdf4, smooth_values
 from iobench_maelstrom.yr.schema import (
     ALL_DATES,
     PREDICTORS,
     SIZES,
     STATIC_PREDICTORS,
+    Predictor,
     start_name,
 )
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from iobench.datasets import Advance
 
-Surface = NDArray[np.float32]
-
-VERSION = 1
+STAND_IN_VERSION = 2
+"""Counts up when the same seed gives other bytes."""
 HEADERS_NBYTES = 40 << 10
 SPACING_M = 1000.0
 FIRST_X, FIRST_Y = -897442.2, -1104322.0
@@ -48,16 +48,17 @@ N_TINY_DATES = {"5GB": 8, "5TB": 4}
 N_DEFAULT_LEADTIMES = 2
 """Of 5TB: with two dates about 1 GB, on the whole grid, whose rows make its access pattern."""
 TINY_5TB = (6, 512, 384)
-
-
-N_MODES = 5
-DRIFT_POINTS_PER_HOUR = 20
-"""Weather moves by some 5 m/s on a grid of 1 km."""
-RELIEF, MODEL_RELIEF, ANALYSIS, BIAS, WEATHER, LOCAL = range(6)
-"""First part of the random key: which family of patterns."""
-MEAN = {each.name: each.mean for each in (*PREDICTORS, *STATIC_PREDICTORS)}
-STD = {each.name: each.std for each in (*PREDICTORS, *STATIC_PREDICTORS)}
-TARGET_MEAN, TARGET_STD = 5.517, (0.485, 0.378)
+SURFACE = {
+    "altitude": ("m", 0.0, 2300.0), "land_area_fraction": ("1", 0.0, 1.0),
+}  # fmt: skip
+TARGETS = {"target_mean": (-35.0, 33.0), "target_std": (0.02, 6.0)}
+NOISE = {
+    "5GB": {"predictors": 0.83, "static_predictors": 0.64, "altitude": 0.42,
+            "land_area_fraction": 0.17, "target_mean": 0.93, "target_std": 0.97},
+    "5TB": {"predictors": 0.71, "static_predictors": 0.52, "altitude": 0.32,
+            "land_area_fraction": 0.09, "target_mean": 0.76, "target_std": 0.74},
+}  # fmt: skip
+"""The share of noise in each variable of the two sizes; see `smooth_values`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +105,16 @@ def write_file(plan: YrPlan, date: str, path: Path, advance: Advance) -> None:
     y = (FIRST_Y + SPACING_M * (size.y_offset + np.arange(plan.n_y))).astype(np.float32)
     latitude, longitude = _geographic(x.astype(np.float64), y.astype(np.float64))
     start = datetime.datetime.strptime(start_name(date) + "+0000", "%Y%m%dT%HZ%z")
-    weather = _weather_of(plan.seed, plan.n_y, plan.n_x)
-    static = weather.static(date)
     known = {"predictor": PREDICTORS, "static_predictor": STATIC_PREDICTORS}
     grid = ("y", "x")
     placed = {"coordinates": "longitude latitude"}
     mapped = {"grid_mapping": "projection_lcc", **placed}
+
+    def values(name: str, low: Any, high: Any, *key: int) -> NDArray[np.float32]:
+        shape = (plan.n_y, plan.n_x, *np.shape(low))
+        what: tuple[int | str, ...] = (plan.seed, STAND_IN_VERSION, name, date, *key)
+        return smooth_values(shape, low, high, *what, noise=NOISE[plan.size][name])
+
     with netcdf4("maelstrom-yr").Dataset(path, "w", format="NETCDF4") as file:
 
         def put(
@@ -127,9 +132,9 @@ def write_file(plan: YrPlan, date: str, path: Path, advance: Advance) -> None:
             file.createDimension(name, length)
         for name, channels in known.items():
             file.createDimension(name, len(channels))
-        for name, values in (("x", x), ("y", y)):
+        for name, numbers in (("x", x), ("y", y)):
             kind = f"projection_{name}_coordinate"
-            put(name, (name,), values, "f4", units="m", standard_name=kind, **placed)
+            put(name, (name,), numbers, "f4", units="m", standard_name=kind, **placed)
         for name, field, end in (("latitude", latitude, "north"), ("longitude", longitude, "east")):
             told = {"units": f"degree_{end}", "standard_name": name}
             put(name, grid, field, "f4", **told, grid_mapping="projection_lcc")
@@ -147,20 +152,23 @@ def write_file(plan: YrPlan, date: str, path: Path, advance: Advance) -> None:
                 words = file.createVariable(name, str, (dim,))
                 words.setncatts(placed)
                 words[:] = np.array(texts, dtype=object)
-        names = [each.name for each in STATIC_PREDICTORS]
-        for name, units in (("altitude", "m"), ("land_area_fraction", "1")):
-            put(name, grid, static[..., names.index(name)], "f4", units=units, **mapped)
+        for name, (units, low, high) in SURFACE.items():
+            put(name, grid, values(name, low, high), "f4", units=units, **mapped)
+        static = values("static_predictors", *_bounds(STATIC_PREDICTORS))
         put("static_predictors", (*grid, "static_predictor"), static, "f4", **mapped)
         of_lead = ("leadtime", *grid)
         predictors = put("predictors", (*of_lead, "predictor"), None, "f4", **mapped)
-        mean, std = (
+        for name in TARGETS:
             put(name, of_lead, None, "f4", standard_name=name, units="celsius")
-            for name in ("target_mean", "target_std")
-        )
         for number in range(plan.n_steps):
-            made = weather.forecast(date, number * size.lead_hours, static[..., 0])
-            predictors[number], mean[number], std[number] = made
+            predictors[number] = values("predictors", *_bounds(PREDICTORS), number)
+            for name, bounds in TARGETS.items():
+                file[name][number] = values(name, *bounds, number)
             advance(plan.file_nbytes // plan.n_steps)
+
+
+def _bounds(channels: tuple[Predictor, ...]) -> tuple[list[float], list[float]]:
+    return [each.low for each in channels], [each.high for each in channels]
 
 
 def _geographic(
@@ -179,117 +187,3 @@ def _geographic(
     theta = np.arctan2(x[None, :], origin - y[:, None])
     latitude = np.degrees(2 * np.arctan((factor / rho) ** (1 / n)) - np.pi / 2)
     return latitude, 15.0 + np.degrees(theta / n)
-
-
-class NordicWeather:
-    """Makes fields as sums of a few smooth patterns, each shifted along its rows."""
-
-    def __init__(self, seed: int, n_y: int, n_x: int) -> None:
-        self.key = (seed, VERSION)
-        self.shape = (n_y, n_x)
-        self.modes = [_mode(self._random(99, number), n_y, n_x) for number in range(N_MODES)]
-
-    def static(self, date: str) -> Surface:
-        """Return what does not change with lead time, shape (y, x, static_predictor)."""
-        relief = self._patterns(4, 0, RELIEF)
-        model_relief = relief + 0.1 * self._patterns(2, 0, MODEL_RELIEF)
-        fields = {
-            "altitude": np.where(relief > 0, _skewed(relief, "altitude"), 0),
-            "analysis_std": _skewed(self._patterns(3, 0, ANALYSIS, int(date)), "analysis_std"),
-            "bias_recent": _scaled(self._patterns(3, 0, BIAS, int(date)), "bias_recent"),
-            "land_area_fraction": np.clip(0.45 + 2 * relief, 0, 1),
-            "model_altitude": np.where(
-                model_relief > -0.1, _skewed(model_relief, "model_altitude"), 0
-            ),
-            "model_laf": np.clip(0.43 + 1.5 * model_relief, 0, 1),
-        }
-        return np.stack([fields[each.name] for each in STATIC_PREDICTORS], axis=-1).astype("f4")
-
-    def forecast(
-        self, date: str, hours: int, altitude: Surface
-    ) -> tuple[Surface, Surface, Surface]:
-        """Return predictors, shape (y, x, predictor), and mean and deviation of the target."""
-        drift = hours * DRIFT_POINTS_PER_HOUR
-        weather = {
-            each.name: self._patterns(3, drift, WEATHER, number, int(date))
-            for number, each in enumerate(PREDICTORS)
-        }
-        spread = np.exp(0.3 * weather["bias_yesterday"])
-        raw = _season(date, hours) + 3.5 * weather["air_temperature_2m"] - 0.005 * altitude
-        low = (MEAN["air_temperature_2m"] - MEAN["air_temperature_0.1_2m"]) * spread
-        high = (MEAN["air_temperature_0.9_2m"] - MEAN["air_temperature_2m"]) * spread
-        fields = {
-            "air_temperature_0.1_2m": raw - low,
-            "air_temperature_0.9_2m": raw + high,
-            "air_temperature_2m": raw,
-            "bias_yesterday": _scaled(weather["bias_yesterday"], "bias_yesterday"),
-            "cloud_area_fraction": np.clip(0.75 + weather["cloud_area_fraction"], 0, 1),
-            "precipitation_amount": np.maximum(
-                _skewed(weather["precipitation_amount"], "precipitation_amount") - 0.02, 0
-            ),
-            "x_wind_10m": _scaled(weather["x_wind_10m"], "x_wind_10m"),
-            "y_wind_10m": _scaled(weather["y_wind_10m"], "y_wind_10m"),
-        }
-        predictors = np.empty((*self.shape, len(PREDICTORS)), dtype=np.float32)
-        for number, each in enumerate(PREDICTORS):
-            predictors[..., number] = fields[each.name]
-        local = self._patterns(2, 0, LOCAL, int(date), hours)
-        offset = np.float32(TARGET_MEAN - MEAN["air_temperature_2m"])
-        return predictors, raw + offset + 0.9 * local, _lognormal(local, *TARGET_STD)
-
-    def _patterns(self, count: int, drift: int, *key: int) -> Surface:
-        """Return the sum of ``count`` patterns shifted by ``drift``, of about unit deviation."""
-        random = self._random(*key)
-        numbers = random.choice(N_MODES, size=count, replace=False)
-        shifts = (random.integers(self.shape[1], size=count) + drift) % self.shape[1]
-        weights = random.standard_normal(count)
-        weights /= np.linalg.norm(weights)
-        total = np.zeros(self.shape, dtype=np.float32)
-        for number, shift, weight in zip(numbers, shifts, weights, strict=True):
-            total += self.modes[number][:, shift : shift + self.shape[1]] * np.float32(weight)
-        return total
-
-    def _random(self, *key: int) -> np.random.Generator:
-        return np.random.default_rng([*self.key, *key])
-
-
-def _mode(random: np.random.Generator, n_y: int, n_x: int) -> Surface:
-    """Return a smooth pattern of unit deviation, twice side by side so that a shift is a slice."""
-    spectrum = np.fft.rfft2(random.standard_normal((n_y, n_x)))
-    along = np.arange(spectrum.shape[1])[None, :] / n_x
-    across = np.fft.fftfreq(n_y)[:, None]
-    wave_number = np.hypot(along, across) * max(n_y, n_x)
-    spectrum /= np.maximum(wave_number, 2.0) ** 2
-    spectrum[0, 0] = 0
-    pattern = np.fft.irfft2(spectrum, s=(n_y, n_x))
-    pattern /= pattern.std()
-    return np.concatenate([pattern, pattern], axis=1).astype(np.float32)
-
-
-def _scaled(pattern: Surface, name: str) -> Surface:
-    return np.float32(MEAN[name]) + np.float32(STD[name]) * pattern
-
-
-def _skewed(pattern: Surface, name: str) -> Surface:
-    return _lognormal(pattern, MEAN[name], STD[name])
-
-
-def _lognormal(pattern: Surface, mean: float, std: float) -> Surface:
-    """Return positive values of that mean and deviation, if the pattern is normal."""
-    variance = np.log1p((std / mean) ** 2)
-    shape, centre = np.float32(np.sqrt(variance)), np.float32(np.log(mean) - variance / 2)
-    values: Surface = np.exp(centre + shape * pattern)
-    return values
-
-
-def _season(date: str, hours: int) -> np.float32:
-    """Return the mean temperature of a time of year and day."""
-    day = datetime.datetime.strptime(date, "%Y%m%d").timetuple().tm_yday
-    of_year = np.cos(2 * np.pi * (day - 30) / 365)
-    of_day = np.cos(2 * np.pi * (hours - 9) / 24)
-    return np.float32(MEAN["air_temperature_2m"] + 0.55 - 8 * of_year + 1.5 * of_day)
-
-
-@functools.lru_cache(maxsize=2)
-def _weather_of(seed: int, n_y: int, n_x: int) -> NordicWeather:
-    return NordicWeather(seed, n_y, n_x)

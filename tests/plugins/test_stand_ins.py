@@ -1,0 +1,113 @@
+"""What the stand-ins of all names share: sizes told before, bytes of the seed alone, digests."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from iobench.datasets.locate import FileLocator
+from iobench.registry import find_dataset
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CASES = {
+    "maelstrom-yr size=5GB": "3945e57cc368663c",
+    "maelstrom-yr size=5TB": "1e0e675a48da4ebd",
+    "maelstrom-radiation": "c40ccd6082c41bdb",
+    "maelstrom-radiation-tf": "693282105bc7df3d",
+    "maelstrom-ens10 dtype=sfc": "66af3071b36149d6",
+    "maelstrom-ens10 dtype=pl": "8e5fceddd926f1ba",
+    "maelstrom-ens5mini": "ddb4d2234642003c",
+    "maelstrom-downscaling-tier1": "93e4bc98a353a0c4",
+    "maelstrom-downscaling-tier2": "1c931cc398e18b9d",
+    "maelstrom-power": "73f5bd71285c28c3",
+    "maelstrom-constants-a-b": "1d00c4d6ce507f03",
+    "maelstrom-power-production": "1c919df3b6c9c840",
+    "maelstrom-weather-surface-level": "5bbb20e56b220402",
+    "maelstrom-weather-pressure-level": "3ba6ad03408b92fa",
+    "maelstrom-weather-model-level": "eb1720c93c659b1f",
+    "deepcam": "c26ddc91b69f22e0",
+    "cosmoflow layout=tfrecord-gzip": "",
+    "cosmoflow layout=hdf5": "",
+}
+"""Name and option, and the digest of what is decoded of the first and last sample.
+
+None of CosmoFlow, whose counts are drawn by functions that machines round in their own ways.
+"""
+WRITE = """\
+import sys
+from pathlib import Path
+from iobench.registry import find_dataset
+
+name, *option = sys.argv[2:]
+dataset = find_dataset(name, **dict(each.split("=") for each in option))
+files = dataset.planned_files(dataset.stand_in(scale=None, tiny=True, seed=0))
+min(files, key=lambda each: each.nbytes).write(Path(sys.argv[1]), lambda nbytes: None)
+"""
+
+
+def made(case):
+    name, *option = case.split()
+    return find_dataset(name, **dict(each.split("=") for each in option))
+
+
+@pytest.mark.parametrize("case", [case for case, digest in CASES.items() if digest])
+def test_what_is_read_of_a_stand_in_of_this_version(case, tiny_root, tmp_path: Path):
+    dataset = made(case)
+    locator = FileLocator(stand_in=tiny_root(dataset), cache_dir=tmp_path)
+    index = dataset.samples(dataset.files(locator), locator)
+    digest = hashlib.sha256()
+    for where in (index.where[0], index.where[len(index) - 1]):
+        arrays = dataset.decode(dataset.read(where), where)
+        for name in sorted(arrays):
+            values = np.ascontiguousarray(arrays[name])
+            assert np.isfinite(values).all()
+            digest.update(f"{name} {values.dtype.str} {values.shape}".encode())
+            digest.update(values.tobytes())
+    assert digest.hexdigest()[:16] == CASES[case]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_sizes_are_told_before_writing(case, tiny_root):
+    dataset = made(case)
+    root = tiny_root(dataset)
+    for planned in dataset.planned_files(dataset.stand_in(scale=None, tiny=True, seed=0)):
+        path = root / planned.name
+        written = path.stat().st_size
+        if path.suffix in (".nc", ".h5", ".hdf5") or "gzip" in case:
+            assert planned.nbytes == pytest.approx(written, rel=0.01, abs=20 << 10)
+        else:
+            assert planned.nbytes == written
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.quick_cases(3)
+@pytest.mark.parametrize("case", CASES)
+def test_the_seed_alone_decides_the_bytes_in_any_process(case, tiny_root, tmp_path: Path):
+    dataset = made(case)
+    plans = [dataset.stand_in(scale=None, tiny=True, seed=seed) for seed in (0, 1)]
+    files = [dataset.planned_files(plan) for plan in plans]
+    number = min(range(len(files[0])), key=lambda each: files[0][each].nbytes)
+    shared = (tiny_root(dataset) / files[0][number].name).read_bytes()
+    there = tmp_path / "there"
+    subprocess.run([sys.executable, "-c", WRITE, str(there), *case.split()], check=True, timeout=50)
+    assert there.read_bytes() == shared
+    other = tmp_path / "other"
+    files[1][number].write(other, lambda nbytes: None)
+    assert (other.read_bytes() == shared) == (case in SEEDLESS)
+
+
+SEEDLESS = ("maelstrom-constants-a-b", "maelstrom-power", "deepcam")
+"""Whose smallest file is the same in all: coefficients, extremes of channels."""
+
+
+def test_names_of_stand_ins_differ():
+    names = [made(case).stand_in_name for case in CASES]
+    assert all(a != b for a, b in itertools.combinations(names, 2))
