@@ -123,11 +123,7 @@ OF_PROFILE: Final = OF_SOURCE | {
             "--evaluate",
             "Evaluate this split after each epoch of training on the split train, or --split.",
         ),
-        CommandOption(
-            "--compute",
-            "Time of a training step: published, none, or e.g. 25ms; unet trains a small model "
-            "instead.",
-        ),
+        CommandOption("--compute", "Time of a training step: published, none, or e.g. 25ms."),
         CommandOption("--batches-per-step", "Batches per step. [default: as published, else 1]"),
         CommandOption(
             "--cache", "Page cache: as-is, warm (read first) or cold (evicted every epoch)."

@@ -1,10 +1,10 @@
-"""What the measured loop does with a batch: trains on it, or waits as long as a step would take."""
+"""What the measured loop does with a batch: it waits as long as a training step would take."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING
 
 from iobench.errors import OptionError
 from iobench.recording.kinds import Kind
@@ -14,20 +14,7 @@ if TYPE_CHECKING:
     from iobench.loaders.contract import Batch
     from iobench.recording.recorder import Recorder
 
-UNET: Final = "unet"
-"""What ``--compute`` says for a training of `iobench.torch.unet.UNetTraining`."""
 UNITS_NS = {"us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
-
-
-class TrainingStep(Protocol):
-    """What is done with each batch; records ``forward`` and ``backward``."""
-
-    def run(self, recorder: Recorder, batch: Batch, *, since_ns: int | None = None) -> None:
-        """Do it, and have done with the batch; of an evaluation, ``forward`` alone.
-
-        ``since_ns`` is when it would have begun, had the host not done something else meanwhile.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +76,9 @@ def parse_compute(
     Raises
     ------
     OptionError
-        If the text is none of these, or `UNET`, whose time nobody knows before.
+        If the text is none of these.
     """
     n_batches = batches_per_step or 1
-    if text == UNET:
-        raise OptionError(
-            "--compute unet: how long its step takes is known where iobench profile trains it; "
-            "give a time such as 25ms"
-        )
     if text == "none":
         return Compute(0, 0, "none", n_batches)
     if text == "published":
@@ -123,8 +105,6 @@ def parse_compute(
     # No more digits than a clock can wait for.
     match = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)(us|ms|s)", text)
     if match is None:
-        raise OptionError(
-            f"--compute {text}: expected published, none, unet or a time such as 25ms"
-        )
+        raise OptionError(f"--compute {text}: expected published, none or a time such as 25ms")
     step_ns = round(float(match[1]) * UNITS_NS[match[2]])
     return Compute(round(step_ns / n_batches), 0, f"--compute {text}", n_batches)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from iobench.recording.accelerator import Accelerator, DeviceCopy
     from iobench.recording.recorder import Recorder
 
-REGIONS_PER_FLUSH: Final = 64
-"""Copies of the loop whose times on the device are looked at together."""
-
 
 class DeviceCopies:
     """Copies batches to a device, and notes what that takes the host and the device.
@@ -44,25 +41,14 @@ class DeviceCopies:
         The device.
     recorder : Recorder, optional
         Where that is noted, whatever else a ring notes elsewhere or nowhere.
-    loop_waits : bool
-        Whether the loop waits for what it has started to copy, since its work on the device does
-        not queue behind it.
     """
 
-    def __init__(
-        self,
-        accelerator: Accelerator,
-        recorder: Recorder | None = None,
-        *,
-        loop_waits: bool = False,
-    ) -> None:
+    def __init__(self, accelerator: Accelerator, recorder: Recorder | None = None) -> None:
         self.accelerator = accelerator
         self._recorder = recorder
-        self._loop_waits = loop_waits
         self._lane = DeviceLane(accelerator, releases=False)
         self._counting = threading.Lock()
         self._n_under_way = 0
-        self._held: Any = None
 
     # -- ahead, from buffers that are pinned ----------------------------------------------------
 
@@ -141,9 +127,7 @@ class DeviceCopies:
     # -- by the training loop -------------------------------------------------------------------
 
     def move(self, batch: Batch) -> Batch:
-        """Copy a batch in the loop's thread, and in its queue on the device; return it there.
-
-        As ``.to(device, non_blocking=True)`` in a script. What is there already stays as it is.
+        """Copy a batch in the loop's thread and wait for it there; what is there already stays.
 
         Raises
         ------
@@ -157,7 +141,7 @@ class DeviceCopies:
         start_ns = recorder.clock.now_ns()
         try:
             copy = self.accelerator.copy([batch.arrays[name] for name in names], ahead=False)
-            if self._loop_waits and copy.last is not None:
+            if copy.last is not None:
                 self.accelerator.wait(copy.last)
         except RuntimeError as error:
             nbytes = sum(batch.arrays[name].nbytes for name in names)
@@ -165,11 +149,8 @@ class DeviceCopies:
         end_ns = recorder.clock.now_ns()
         recorder.emit(Kind.H2D, start_ns, end_ns, copy.nbytes, -1, planned.batch, planned.epoch)
         region = _region(copy, start_ns, planned.batch, planned.epoch)
-        if region is not None and self._loop_waits:
+        if region is not None:
             self._lane.noticed(recorder, region, end_ns)
-        elif region is not None and self._lane.add(recorder, region) >= REGIONS_PER_FLUSH:
-            self._lane.write()
-        self._held = None if self._loop_waits else copy.held  # until the next one
         arrays = batch.arrays | dict(zip(names, copy.values, strict=True))
         return replace(batch, arrays=arrays, on_device=True)
 
@@ -188,11 +169,6 @@ class DeviceCopies:
             }
         except RuntimeError as error:
             raise self._refusal(error, "fetching a batch back") from error
-
-    def settle(self) -> None:
-        """Note what the device did for the loop, after waiting for it."""
-        self._lane.write(last=True)
-        self._held = None
 
     def _refusal(self, error: RuntimeError, doing: str) -> DeviceError:
         if isinstance(error, DeviceError):

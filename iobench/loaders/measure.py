@@ -16,7 +16,7 @@ from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from iobench.loaders.batch_plan import BatchPlan
-    from iobench.loaders.compute import TrainingStep
+    from iobench.loaders.compute import Compute
     from iobench.loaders.contract import Batch
     from iobench.loaders.device_copies import DeviceCopies
     from iobench.loaders.measured_loader import MeasuredLoader
@@ -46,7 +46,7 @@ class MeasuredPipeline:
         Which batches, and how many.
     recorder : Recorder
         The consumer's, of this run.
-    compute : TrainingStep
+    compute : Compute
         What is done with a batch.
     steady_limit_ns : int or None
         Stop after this much steady state; None for no limit.
@@ -71,7 +71,7 @@ class MeasuredPipeline:
     loader: MeasuredLoader
     plan: BatchPlan
     recorder: Recorder
-    compute: TrainingStep
+    compute: Compute
     steady_limit_ns: int | None = None
     process_io: ProcessIo | None = None
     after_round: Callable[[], object] | None = None

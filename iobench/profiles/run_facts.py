@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 from iobench.errors import ProfileError
 from iobench.frozen import frozen
 from iobench.json_files import read_fields
-from iobench.json_keys import HIDDEN, figure, key
+from iobench.json_keys import HIDDEN, figure
 from iobench.recording.script_run import ScriptCommit  # noqa: TC001 - read_fields asks
 
 if TYPE_CHECKING:
@@ -117,54 +117,6 @@ class EvaluatedSamples:
 
     split: str
     n_samples: int
-
-
-@frozen
-class TrainedModel:
-    """The model that was trained on the batches, where ``--compute`` named one.
-
-    Parameters
-    ----------
-    model : str
-        What it is.
-    filters : tuple of int
-        Of its levels.
-    n_parameters : int or None
-        Numbers that are trained.
-    grid : tuple of int
-        Of the fields it is trained on.
-    inputs, targets : tuple of str
-        Variables that it reads, and that it is trained towards.
-    device : str
-        Where it was trained: ``"cpu"``, ``"cuda:0"``.
-    threads : int or None
-        Of the CPU; unknown of a device.
-    n_batches : int or None
-        On which it was trained.
-    first_loss, loss : float or None
-        Mean squared error of the first and of the last batch; null where that is no number.
-    final_loss : float or None
-        The mean of those of the last ``n_final`` batches; null where one is no number.
-    n_final : int or None
-        How many these are.
-    n_not_finite : int or None
-        Batches whose loss was none.
-    """
-
-    model: str
-    filters: tuple[int, ...] = ()
-    n_parameters: int | None = None
-    grid: tuple[int, ...] = ()
-    inputs: tuple[str, ...] = ()
-    targets: tuple[str, ...] = ()
-    device: str = "cpu"
-    threads: int | None = None
-    n_batches: int | None = None
-    first_loss: float | None = None
-    loss: float | None = None
-    final_loss: float | None = None
-    n_final: int | None = field(default=None, metadata=key("final_batches"))
-    n_not_finite: int | None = None
 
 
 @frozen
@@ -419,8 +371,6 @@ class RunFacts:
         Batches of one step of the optimiser, where that was given.
     compute : EmulatedStep
         The emulated training step.
-    training : TrainedModel or None
-        The model that was trained; null where none was, or it did not come to its end.
     published : PublishedWait or None
         The published wait of a step.
     cache : CacheFacts
@@ -520,7 +470,6 @@ class RunFacts:
     sample_nbytes: int | None = None
     batches_per_step: int | None = None
     compute: EmulatedStep = EmulatedStep()
-    training: TrainedModel | None = None
     published: PublishedWait | None = None
     cache: CacheFacts = CacheFacts()
     setup_s: Mapping[str, float] = field(default_factory=dict)

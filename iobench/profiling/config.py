@@ -10,7 +10,7 @@ from typing import Final, Self
 from iobench.cpus import available_cpus
 from iobench.datasets.baseline import PIPELINES
 from iobench.errors import OptionError
-from iobench.loaders.compute import UNET, parse_compute
+from iobench.loaders.compute import parse_compute
 from iobench.loaders.stage_timer import Detail
 from iobench.profiling.chosen_device import NONE, check_device
 from iobench.profiling.format_choice import FormatChoice
@@ -64,7 +64,7 @@ class RunConfig(SourceRequest):
         What ends the run, of batches (or epochs) and duration whichever comes first; all None
         for 200 batches or 60 s of steady state.
     compute : str
-        ``published``, ``none``, a time such as ``25ms``, or ``unet`` to train a small model.
+        ``published``, ``none`` or a time such as ``25ms``.
     batches_per_step : int or None
         Batches that a step of the optimiser takes; None for those of the published step, else 1.
     device : str
@@ -157,8 +157,7 @@ class RunConfig(SourceRequest):
         probe_seconds(self.limits)
         check_device(self.device)
         checked_name(self.name)
-        if self.compute != UNET:
-            parse_compute(self.compute, None, batch_size=1, sample_nbytes=1)
+        parse_compute(self.compute, None, batch_size=1, sample_nbytes=1)
         choices = [(each.name, sorted(each.options)) for each in self.choices]
         if any(each in choices[:place] for place, each in enumerate(choices)) or (
             not choices and self.targets

@@ -29,7 +29,7 @@ from iobench.datasets.split_by import chosen_splits
 from iobench.errors import OptionError
 from iobench.files.urls import is_url
 from iobench.loaders.batch_plan import BatchPlan, plan_batches, plan_epochs
-from iobench.loaders.compute import UNET, Compute, parse_compute
+from iobench.loaders.compute import Compute, parse_compute
 from iobench.loaders.device_copies import DeviceCopies
 from iobench.loaders.iterable_loader import IterableLoader
 from iobench.loaders.measure import MeasuredPipeline, RunProgress, measure
@@ -77,14 +77,11 @@ if TYPE_CHECKING:
 
     from iobench.datasets.baseline import Baseline
     from iobench.datasets.contract import Progress
-    from iobench.loaders.compute import TrainingStep
     from iobench.loaders.contract import PlannedBatch
     from iobench.loaders.measured_loader import MeasuredLoader
     from iobench.profiling.given_stores import GivenStore
     from iobench.profiling.profiled import ProfiledSamples
-    from iobench.recording.accelerator import Accelerator
     from iobench.recording.recorder import Recorder
-    from iobench.samples import SampleSpec
     from iobench.sources.request import Screen
 
 GATHERED_EVERY_NS: Final = 10 * 10**9
@@ -133,7 +130,7 @@ def _profile(
         baselines = open_baselines(config, source, screen, batch_size=asked)
     batch_size = asked or 1
     prepared = _prepare(config, profiled, given, baselines, batch_size, screen)
-    compute = _compute(config, profiled, batch_size, [one.work.spec for one in prepared])
+    compute = _compute(config, profiled, batch_size, prepared[0].work.spec.nbytes)
     costs = unit_costs()
     link = None
     if device.accelerator is not None:
@@ -205,52 +202,21 @@ def _with_sample_dim(config: RunConfig) -> tuple[RunConfig, str]:
 
 
 def _compute(
-    config: RunConfig, profiled: ProfiledSamples, batch_size: int, specs: Sequence[SampleSpec]
-) -> Compute | None:
-    """Return the emulated training step; None where a model is trained, which all samples fit."""
-    if config.compute == UNET:
-        from iobench.torch.unet import trained_fields
-
-        for spec in specs:
-            trained_fields(spec)
-        return None
+    config: RunConfig, profiled: ProfiledSamples, batch_size: int, sample_nbytes: int
+) -> Compute:
+    """Return the emulated training step."""
     return parse_compute(
         config.compute,
         profiled.published,
         batch_size=batch_size,
-        sample_nbytes=specs[0].nbytes,
+        sample_nbytes=sample_nbytes,
         batches_per_step=config.batches_per_step,
     )
 
 
-def _training(
-    config: RunConfig,
-    one: Prepared,
-    directory: RunDirectory,
-    accelerator: Accelerator | None,
-    batch_size: int,
-    stack: ExitStack,
-) -> TrainingStep:
-    """Return the training of a model, which ``run.json`` tells of at the end."""
-    from iobench.torch.device import TorchAccelerator
-    from iobench.torch.unet import UNetTraining
-
-    own = accelerator if isinstance(accelerator, TorchAccelerator) else None
-    training = UNetTraining(
-        one.work.spec,
-        batch_size,
-        batches_per_step=config.batches_per_step or 1,
-        seed=config.seed,
-        device="cpu" if own is None else own.device,
-        clock=own,
-    )
-    stack.callback(lambda: directory.update(training=dict(training.finish())))
-    return training
-
-
 def _import_frameworks(config: RunConfig) -> None:
     """Import what is measured before anything is made: it may be missing."""
-    for name in (*config.frameworks, *(["torch"] if config.compute == UNET else [])):
+    for name in config.frameworks:
         if name in ("torch", "tensorflow", "dali"):
             os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
             importlib.import_module(f"iobench.{name}")
@@ -309,7 +275,7 @@ def _make_run(
     one: Prepared,
     directory: RunDirectory,
     device: ChosenDevice,
-    compute: Compute | None,
+    compute: Compute,
     batch_size: int,
     costs: Mapping[str, int | None],
     stack: ExitStack,
@@ -319,11 +285,8 @@ def _make_run(
     stack.callback(recorder.close)
     copies = None
     if device.accelerator is not None:
-        copies = DeviceCopies(device.accelerator, recorder, loop_waits=compute is not None)
-        stack.callback(copies.settle)
-    # A model of torch's trains on tensors of torch's, which no other framework copies.
-    own = None if compute is None else device
-    loader = _make_loader(config, one, directory, recorder, batch_size, costs, copies, own)
+        copies = DeviceCopies(device.accelerator, recorder)
+    loader = _make_loader(config, one, directory, recorder, batch_size, costs, copies, device)
     stack.callback(loader.close)
     digests = DigestLog(directory.path) if config.digests else None
     if digests is not None:
@@ -340,10 +303,10 @@ def _make_run(
         loader=loader,
         plan=plan,
         recorder=recorder,
-        compute=compute or _training(config, one, directory, device.accelerator, batch_size, stack),
+        compute=compute,
         steady_limit_ns=None if limit_s is None else round(limit_s * 1e9),
         process_io=ProcessIo() if loader.workers == 0 else None,
-        after_round=_after_round(directory, loader, copies),
+        after_round=_after_round(directory, loader),
         digests=digests,
         numbers=one.numbers,
         device=copies,
@@ -398,16 +361,12 @@ def _limits(config: RunConfig, one: Prepared, batch_size: int) -> tuple[int | No
     return limit, limit_s
 
 
-def _after_round(
-    directory: RunDirectory, loader: MeasuredLoader, copies: DeviceCopies | None
-) -> Callable[[], None]:
+def _after_round(directory: RunDirectory, loader: MeasuredLoader) -> Callable[[], None]:
     gathered_ns = 0
 
     def after_round() -> None:
         nonlocal gathered_ns
         loader.after_round()
-        if copies is not None:
-            copies.settle()
         if now_ns() - gathered_ns > GATHERED_EVERY_NS:  # what is left the report gathers
             directory.gather()
             gathered_ns = now_ns()
@@ -423,7 +382,7 @@ def _make_loader(
     batch_size: int,
     costs: Mapping[str, int | None],
     copies: DeviceCopies | None,
-    device: ChosenDevice | None,
+    device: ChosenDevice,
 ) -> MeasuredLoader:
     """Return what loads.
 
@@ -462,7 +421,7 @@ def _make_loader(
             unit_costs=costs,
             pin=copies is not None and torch_pins(),
         )
-    place = None if device is None else device.place_for(one.framework)
+    place = device.place_for(one.framework)
     if one.framework in OF_STORES and not (one.framework == "tensorflow" and one.extents):
         return _store_loader(one, batch_size, recorder, place)
     own = {"place": place} if one.framework == "tensorflow" else {"device": copies}
@@ -519,14 +478,13 @@ def _document(
     config: RunConfig,
     profiled: ProfiledSamples,
     one: Prepared,
-    compute: Compute | None,
+    compute: Compute,
     batch_size: int,
     costs: Mapping[str, int | None],
 ) -> dict[str, Any]:
     """Return what ``run.json`` says of the run: all a report needs besides the spans."""
     published = profiled.published
-    resident = residency(one.files)
-    step: dict[str, Any] = {"source": f"--compute {UNET}"} if compute is None else asdict(compute)
+    resident, step = residency(one.files), asdict(compute)
     return {
         "name": checked_name(config.name),
         "dataset": profiled.name,
@@ -551,7 +509,7 @@ def _document(
         "n_samples": one.n_samples,
         "n_samples_all": len(profiled.index) or None,
         "sample_nbytes": one.work.spec.nbytes,
-        "batches_per_step": step.pop("batches_per_step", config.batches_per_step or 1),
+        "batches_per_step": step.pop("batches_per_step"),
         "compute": step,
         "published": None
         if published is None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from iobench.analysis.break_even import FullConversion
     from iobench.analysis.exposure_figures import Exposure, PartExposure, StageExposure
     from iobench.profiles.contents import Folded
-    from iobench.profiles.run_facts import RunFacts, StoreFacts, TrainedModel
+    from iobench.profiles.run_facts import RunFacts, StoreFacts
     from iobench.report.run_report import RunReport
 
 SOURCE: Final = "source"
@@ -83,8 +83,6 @@ def _evaluation(facts: RunFacts) -> str:
 
 
 def _step_line(facts: RunFacts) -> str:
-    if facts.training is not None:
-        return _trained(facts.training)
     if facts.compute.step_ns is None:
         return "Compute: the training loop's own."
     if not facts.compute.step_ns:
@@ -104,28 +102,6 @@ def _step_line(facts: RunFacts) -> str:
         f"{'batch' if of_step else 'step'}{parts}{of_step}, emulated; from "
         f"{facts.compute.source or 'an unknown source'}."
     )
-
-
-def _trained(training: TrainedModel) -> str:
-    """Return which model was trained where, and what that means for the figures."""
-    size = "size unknown"
-    if training.n_parameters is not None:
-        size = f"{units.count(training.n_parameters)} parameters"
-    grid = " x ".join(map(str, training.grid))
-    where = f"on {training.device}"
-    if training.device == "cpu":
-        where = (
-            f"on the CPU in {units.count(training.threads)} threads, which compete with those that "
-            "load for its cores"
-        )
-    text = f"Compute: a {training.model} of {size} trained on fields of {grid}, {where}."
-    if training.n_not_finite:
-        text += (
-            f" Its loss is not a finite number in {units.count(training.n_not_finite)} of "
-            f"{units.count(training.n_batches)} batches: values are missing or too large. Timings "
-            "do not depend on it."
-        )
-    return text
 
 
 def reader_line(facts: RunFacts) -> str | None:

@@ -43,14 +43,6 @@ class Metric:
     refused: Callable[[Options], str] = lambda options: ""
 
 
-def _no_training(options: Options) -> str:
-    if options.get("compute") != ("unet",):
-        return 'nothing is trained without compute = "unet"'
-    if "duration" in options or not options.keys() & {"batches", "epochs"}:
-        return "losses compare after equally many batches: give batches or epochs, no duration"
-    return ""
-
-
 def _no_energy(options: Options) -> str:
     return 'energy = "off"' if options.get("energy") == ("off",) else ""
 
@@ -88,8 +80,6 @@ METRICS: Final[Mapping[str, Metric]] = {
         f"energy_{kind}_j": Metric(f"of the {kind}'s counters, of the whole run", _no_energy)
         for kind in ENERGY_KINDS
     },
-    "first_loss": Metric("mean squared error of the first batch", _no_training),
-    "final_loss": Metric("mean squared error, averaged over the last batches", _no_training),
     "convert_s": Metric("making the store, by the run that made it", _no_store),
     "store_bytes": Metric("the store on disk", _no_store),
     "max_relative_error": Metric("of any value of the store", _no_store),
@@ -112,7 +102,7 @@ METRICS: Final[Mapping[str, Metric]] = {
 def why_not_given(metric: str, options: Options) -> str:
     """Return why a cell of these options cannot give a metric; ``""`` where it may."""
     if metric.startswith(OWN):
-        return "" if COMMAND in options else f"{metric} is a script's own: no {COMMAND} is given"
+        return "" if COMMAND in options else f"scripts alone have it, and no {COMMAND} is given"
     return METRICS[metric].refused(options)
 
 
@@ -160,7 +150,6 @@ def figures_of_run(path: Path) -> RunFigures:
         "start_s": next((e.wall_ns / 1e9 for e in exposure.phases if e.phase == "startup"), None),
         **_stages(part),
         **_energy(rank),
-        **_training(facts),
         **_store(facts),
         **_published(facts),
         **{f"{OWN}{name}": each for name, each in last_figures(run).items() if name != ENERGY},
@@ -189,7 +178,7 @@ def _stages(part: PartExposure) -> dict[str, float]:
             if part.n_batches and key in METRICS:
                 found[key] = found.get(key, 0.0) + time_ns / part.n_batches / 1e9
     for each in part.compute_stages:
-        if f"{each.stage}_s" in METRICS and each.per_step_ns is not None:
+        if each.stage in ("forward", "backward") and each.per_step_ns is not None:
             found[f"{each.stage}_s"] = each.per_step_ns / 1e9
     return found
 
@@ -200,13 +189,6 @@ def _energy(rank: RankRun) -> dict[str, float | None]:
     return {ENERGY: energy_j([rank])} | {
         f"energy_{each.kind}_j": each.total_uj / UJ for each in kinds
     }
-
-
-def _training(facts: RunFacts) -> dict[str, float | None]:
-    told = facts.training
-    if told is None or told.n_not_finite:
-        return {}
-    return {"first_loss": told.first_loss, "final_loss": told.final_loss}
 
 
 def _store(facts: RunFacts) -> dict[str, float | None]:

@@ -142,11 +142,6 @@ class Cell:
         """Its options as they are written and shown: without secrets."""
         return {name: " ".join(_masked(name, each)) for name, each in self.options.items()}
 
-    @property
-    def trains(self) -> bool:
-        """Whether a model is trained on its batches."""
-        return self.options.get("compute") == ("unet",)
-
 
 @frozen
 class SuiteRecipe:

@@ -198,7 +198,9 @@ def _measure(folder: SuiteFolder, job: Job, commit: str) -> Result:
             # Schedulers signal all processes of a job: ours unwinds this, a moment later perhaps.
             threading.Event().wait(POLL_S)
         status = NOT_AVAILABLE if ended.code == UNAVAILABLE else FAILED
-        told = [line for line in ended.lines if line.startswith(ERROR)] or ended.lines
+        # What a script says itself, and of a profile our own line.
+        ours = kind == "profile"
+        told = [line for line in ended.lines if line.startswith(ERROR) == ours] or ended.lines
         why = told[-1].removeprefix(ERROR) if ended.code > 0 and told else ended.how
     elif ended.code is None:
         status, why = FAILED, f"{ended.how} of {_long(folder.recipe.limit_s)}"

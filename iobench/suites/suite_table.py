@@ -344,13 +344,9 @@ def _notes(found: SuiteTable) -> Iterator[str]:
             "Published means are those of the run's framework where there are such, else what is "
             "published of the application first; on other machines, with the data of its time."
         )
-    if any(name == "final_loss" for name in found.metrics):
-        yield (
-            "Final loss is the mean squared error of the last batches, against targets as the "
-            "store has them: the same first weights, samples and order in all cells that have "
-            "equal seeds and batches."
-        )
-        yield from _losses(found)
+    for name in found.metrics:
+        if name.startswith(OWN):
+            yield from _differences(found, name)
     untold: dict[str, list[str]] = defaultdict(list)
     for metric in found.metrics:
         of = [each for each in found.cells if each.n_runs and metric not in each.not_given]
@@ -364,13 +360,13 @@ def _notes(found: SuiteTable) -> Iterator[str]:
         )
 
 
-def _losses(found: SuiteTable) -> Iterator[str]:
-    """Yield by how much losses differ from format to format, which few digits do not show."""
+def _differences(found: SuiteTable, metric: str) -> Iterator[str]:
+    """Yield by how much a script's own figure differs by format, which few digits do not show."""
     others: dict[tuple[tuple[str, str], ...], list[tuple[str, Interval]]] = defaultdict(list)
     for row in found.cells:
         cell = dict(row.cell)
         name = cell.pop("format", "")
-        if name and (told := row.figures.get("final_loss")) is not None and told.mean.value:
+        if name and (told := row.figures.get(metric)) is not None and told.mean.value:
             others[tuple(sorted(cell.items()))].append((name, told.mean))
     for told_cell, of in others.items():
         (base, first), *rest = of
@@ -381,7 +377,7 @@ def _losses(found: SuiteTable) -> Iterator[str]:
         ]
         if said_of:
             alike = f" ({said_cell(dict(told_cell))})" if len(others) > 1 else ""
-            yield f"Final loss over that of {base}, less 1{alike}: {', '.join(said_of)}."
+            yield f"{said_metric(metric)} over that of {base}, less 1{alike}: {', '.join(said_of)}."
 
 
 def _signed(value: float) -> str:

@@ -77,8 +77,6 @@ ROWS = (
     Row("moves", "overhead.py --moves: what calls of .to() take more", 40),
     Row("energy", "energy_gpu.py: the driver's counters", 80),
     Row("loaders", "loaders.py --device: StoreLoader, torch's pin_memory, DALI, kvikio", 180),
-    Row("unet", "unet_step.py: D2.3 table 4, from GRIB and from each format", 300),
-    Row("compute", "iobench profile --compute unet --device", 150),
 )  # fmt: skip
 WHOLE_S = 30 * 60
 """Of more time than that all have more; with less, what does not fit is left for the next time."""

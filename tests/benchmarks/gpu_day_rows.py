@@ -573,13 +573,6 @@ def profile(asked: Asked, framework: str) -> dict[str, Any]:
     return figures
 
 
-def compute(asked: Asked, _: str) -> dict[str, Any]:
-    """The U-Net as the training step, from GRIB and three formats in turns."""
-    name = asked.real().name
-    printed = _profile(asked, *FORMATS, "--compute", "unet", "--device", name)[1]
-    return _by_format(printed, "wait_fraction", "samples_per_s")
-
-
 def missing(asked: Asked, _: str) -> dict[str, Any]:
     """Ask for what no machine has, and for whatever is there; no stand-in is needed for this."""
     asked = replace(asked, fake=False)
@@ -731,21 +724,6 @@ def energy(asked: Asked, _: str) -> dict[str, Any]:
     return dict(json.loads(told[told.index("{") :]))
 
 
-def unet(asked: Asked, _: str) -> dict[str, Any]:
-    name = asked.real().name
-    figures = asked.data / "unet.json"
-    ran([
-        sys.executable, HERE / "unet_step.py", "--device", name, "--folder", asked.data,
-        "--epochs", "3", "--json", figures,
-    ])  # fmt: skip
-    found = json.loads(figures.read_text())["contenders"]
-    return {
-        contender: {row: told["rows"][row][1] for row in ("epoch", "batch", "I/O")}
-        | {"exposed": told["exposed"]}
-        for contender, told in found.items()
-    }
-
-
 def loaders(asked: Asked, _: str) -> dict[str, Any]:
     name = asked.real().name
     figures = asked.data / "loaders.json"
@@ -762,7 +740,7 @@ ROWS: dict[str, Callable[[Asked, str], dict[str, Any]]] = {
     function.__name__: function
     for function in (
         device, events, exposure, parts, pinning, copies, loader, memory, lost, missing, data,
-        profile, script, moves, energy, loaders, unet, compute,
+        profile, script, moves, energy, loaders,
     )
 }  # fmt: skip
 

@@ -25,6 +25,7 @@ NEEDED = {
     "04": ("torch", "h5netcdf", "xarray", "xxhash", "pandas"),
     "05": ("tensorflow", "netCDF4", "xarray"),
     "06": ("eccodes", "netCDF4", "zarr"),
+    "07": ("torch", "netCDF4"),
 }
 """What each imports beside matplotlib, which all draw with."""
 QUICK = {"01"}
@@ -64,9 +65,9 @@ def _stream(text: str, name: str = "stdout") -> dict[str, Any]:
 # --- what is saved ---
 
 
-def test_there_are_the_six_of_the_readme() -> None:
+def test_there_are_the_seven_of_the_readme() -> None:
     told = (NOTEBOOKS / "README.md").read_text()
-    assert [path.name[:2] for path in PATHS] == ["01", "02", "03", "04", "05", "06"]
+    assert [path.name[:2] for path in PATHS] == ["01", "02", "03", "04", "05", "06", "07"]
     assert set(re.findall(r"\]\((\d\d_\w+\.ipynb)\)", told)) == {path.name for path in PATHS}
 
 

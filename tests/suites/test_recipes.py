@@ -89,7 +89,7 @@ def test_changes_say_what_is_fixed_and_what_varies(tmp_path: Path) -> None:
         ("repeats = 5", 'repeats = "many"', "repeats 'many': expected a number from 1"),
         ('"2min"', '"soon"', "limit 'soon': expected a time such as 90s"),
         ('"wait_s"', '"waits_s"', "unknown metric 'waits_s': did you mean"),
-        ('"wait_s"', '"final_loss"', "no cell can give final_loss: nothing is trained"),
+        ('"wait_s"', '"metric:loss"', "no cell can give metric:loss: scripts alone have it"),
         ("tiny = true", "tiny = 3", r"\[fixed\] tiny: 3; expected true or false"),
         ("batches = 8", 'out = "x"', "out is the suite's own .each run has a folder of its own"),
         ("batches = 8", "format = 'zarr'", r"format is in \[fixed\] and in \[vary\]"),
@@ -126,13 +126,6 @@ def test_what_a_change_leaves_nothing_of_may_be_skipped(tmp_path: Path) -> None:
 def test_a_skip_of_all_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="no cell is left"):
         recipe(tmp_path, RECIPE + '\n[[skip]]\ndataset = "*"\n')
-
-
-def test_a_loss_needs_equally_many_batches(tmp_path: Path) -> None:
-    text = RECIPE.replace("tiny = true", 'tiny = true\ncompute = "unet"')
-    assert recipe(tmp_path, text, "metrics=final_loss").metrics == ("final_loss",)
-    with pytest.raises(OptionError, match="equally many batches"):
-        recipe(tmp_path, text, "metrics=final_loss", "duration=10")
 
 
 @pytest.mark.parametrize(

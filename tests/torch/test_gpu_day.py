@@ -136,7 +136,7 @@ def test_batches_that_are_not_the_stores_fail_their_row(
 @pytest.mark.thorough
 @NO_DEVICE
 def test_without_a_device_a_row_says_why_it_is_not_available(rows: Any, tmp_path: Path) -> None:
-    for name in ("events", "loader", "energy", "unet", "loaders"):
+    for name in ("events", "loader", "energy", "loaders"):
         found = rows.answer(name, "", rows.Asked(tmp_path, 60.0, fake=False))
         assert found["state"] == "not available"
         assert found["figures"] == {}

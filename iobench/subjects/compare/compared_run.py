@@ -165,9 +165,6 @@ class MeasuredRun:
             found["batches_per_step"] = self.batches_per_step
         if self.facts.compute.step_ns is not None:
             found["step_ns"] = self.facts.compute.step_ns
-        if self.facts.training is not None:
-            training = self.facts.training
-            found["trained"] = f"{training.model} on {training.device}"
         if self.facts.device is not None:
             title = self.facts.device.title
             found["device"] = (

@@ -319,6 +319,8 @@ def _run(
     """Return a run for its cell, or why it is in none."""
     name = str(path)
     facts = runs[0].about
+    if facts.is_script and path.with_name(f"{path.name}.result.json").exists():
+        return SkippedRun(name, "of a suite, whose result says of what application and format")
     if facts.is_script:
         facts = runs[0].of_rank(runs[0].ranks[0]).about
     cell = (
