@@ -187,11 +187,11 @@ def describe_files(path: Path) -> dict[str, Any]:
     import shlex
 
     from iobench.datasets.file_description import describe_file, likely_sample_dim
-    from iobench.datasets.user_files import data_files
-    from iobench.files.urls import URL
+    from iobench.files.urls import URL, as_path
+    from iobench.sources.opening import expand_sources
     from iobench.stores.places import choose_place
 
-    files = [path] if isinstance(path, URL) else [Path(file) for file in data_files(path)] or [path]
+    files = [path] if isinstance(path, URL) else list(map(as_path, expand_sources([str(path)])))
     cache_dir = choose_place().path / "indexes"
     told = describe_file(files[0], cache_dir=cache_dir)
     found = likely_sample_dim(files, cache_dir=cache_dir)

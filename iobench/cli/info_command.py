@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -38,7 +39,6 @@ def info(
     )
     from iobench.cli.info_document import info_title
     from iobench.cli.screen import TerminalScreen
-    from iobench.datasets.user_files import data_files
     from iobench.errors import MissingFileError, OptionError
     from iobench.files.urls import URL, as_path
     from iobench.profiles.folders import holds_runs
@@ -66,7 +66,7 @@ def info(
         facts = describe_store(path)
     elif not isinstance(path, URL) and holds_runs(path):
         facts = describe_run(path)
-    elif path.is_file() or is_zarr(path) or (not isinstance(path, URL) and data_files(path)):
+    elif path.is_file() or is_zarr(path) or (not isinstance(path, URL) and _has_data(path)):
         facts = describe_files(path)
     elif path.exists():
         raise OptionError(
@@ -79,3 +79,10 @@ def info(
         raise unknown_name("dataset", target, dataset_names())
     title, told = info_title(facts)
     print_answer(title, *told, figures=facts, json=json)
+
+
+def _has_data(path: Path) -> bool:
+    """Return whether a folder holds data, or a pattern or ``FILE#group`` may name some."""
+    from iobench.datasets.user_files import data_files
+
+    return bool(data_files(path)) or (not path.exists() and any(c in str(path) for c in "*?[#"))

@@ -6,8 +6,10 @@ One index of a dimension is one sample.
 from __future__ import annotations
 
 import hashlib
+import re
 import shlex
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +25,13 @@ from iobench.datasets.grib_samples import GribSamples
 from iobench.datasets.grouped_samples import GroupedSamples
 from iobench.datasets.plain_loop import VariablePart, make_plain_loop
 from iobench.datasets.selection import Selection
-from iobench.errors import FileFormatError, MissingFileError, OptionError, StorageError
+from iobench.errors import (
+    FileFormatError,
+    IobenchError,
+    MissingFileError,
+    OptionError,
+    StorageError,
+)
 from iobench.files.source_files import open_source_file
 from iobench.files.urls import URL, as_path
 from iobench.frozen import frozen
@@ -250,11 +258,12 @@ def user_files(
     return UserFiles(tuple(named), Selection(sample_dim, chosen, targets))
 
 
-def data_files(folder: Path, *, deep: int = MOST_FOLDERS_DEEP) -> list[str]:
+def data_files(folder: Path, *, deep: int = MOST_FOLDERS_DEEP, by_bytes: bool = False) -> list[str]:
     """Return the data files in a folder, by name; none where it is a store, or no folder.
 
-    Where there are none, those of its folders. Without hidden ones, as the shell's ``*.nc``: what
-    macOS or a copy under way leaves.
+    Where there are none, those of its folders; where no name says what a file is, those here or a
+    folder below that begin as data do. Without hidden ones, as the shell's ``*.nc``: what macOS or
+    a copy under way leaves.
 
     Raises
     ------
@@ -269,15 +278,37 @@ def data_files(folder: Path, *, deep: int = MOST_FOLDERS_DEEP) -> list[str]:
         seen = sorted(each for each in folder.iterdir() if not each.name.startswith("."))
     except OSError as error:
         raise StorageError(f"{folder}: {error.strerror}; name what may be read in it") from error
-    found = [each for each in seen if each.suffix.lower() in DATA_SUFFIXES]
-    kinds = Counter(DATA_SUFFIXES[each.suffix.lower()] for each in found)
+    kind_of = _kind_by_bytes if by_bytes else _kind_by_name
+    named = {each: kind_of(each) for each in seen}
+    found = [each for each in seen if named[each]]
+    kinds = Counter(named[each] for each in found)
     if len(kinds) > 1:
         held = ", ".join(f"{n:,} {kind}" for kind, n in sorted(kinds.items()))
-        which = f"{shlex.quote(str(folder))}/*{found[0].suffix}"
+        which = f"{shlex.quote(str(folder))}/{_pattern_of(found[0])}"
         raise OptionError(f"{folder}: holds files of several formats ({held}); name one: {which}")
     if found or not deep:
         return [str(each) for each in found]
-    return [file for each in seen for file in data_files(each, deep=deep - 1)]
+    inside = [file for each in seen for file in data_files(each, deep=deep - 1, by_bytes=by_bytes)]
+    if inside or by_bytes or deep < MOST_FOLDERS_DEEP:
+        return inside
+    return data_files(folder, deep=1, by_bytes=True)
+
+
+def _kind_by_name(path: Path) -> str:
+    return DATA_SUFFIXES.get(path.suffix.lower(), "")
+
+
+def _kind_by_bytes(path: Path) -> str:
+    """Return the kind of a file whose name says nothing; none where it is another's."""
+    with suppress(IobenchError):
+        if is_zarr(path) if path.is_dir() else path.is_file() and path.stat().st_size:
+            return file_kind(path)
+    return ""
+
+
+def _pattern_of(path: Path) -> str:
+    known = path.suffix if path.suffix.lower() in DATA_SUFFIXES else ""
+    return f"*{known}" if known else f"{re.split(r'[0-9]', path.name)[0]}*"
 
 
 @frozen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from iobench.datasets.contract import make_sample
 from iobench.datasets.split_by import chosen_splits
 from iobench.datasets.splits import place_index_windows, select_splits
-from iobench.errors import OptionError
+from iobench.errors import IobenchError, OptionError
 from iobench.files.open_files import FileIdentities
 from iobench.files.urls import as_path
 from iobench.samples import Window
@@ -97,7 +98,7 @@ class _LoggedNotes:
     """Says what a command would print, where scripts look for it."""
 
     def note(self, text: str) -> None:
-        logger.warning(text)
+        logger.warning(_with_parameters(text))
 
     @contextmanager
     def progress(self, title: str, *, in_bytes: bool = False) -> Iterator[Progress]:
@@ -116,7 +117,8 @@ def open_dataset(
     Parameters
     ----------
     *targets
-        What ``iobench profile`` takes: the name of a dataset, files of your own, an object.
+        What ``iobench profile`` takes: the name of a dataset, files of your own, patterns of
+        them (``"*.nc"``), an object.
     split : str, optional
         One of the dataset's splits; all samples by default.
     options : mapping of str to str, optional
@@ -129,8 +131,21 @@ def open_dataset(
     Raises
     ------
     IobenchError
-        One line that says which name, file or option is not what it should be.
+        One line that says which name, file or parameter is not what it should be.
     """
+    try:
+        return _opened(targets, split, options, where)
+    except IobenchError as error:
+        error.args = (_with_parameters(str(error)), *error.args[1:])
+        raise
+
+
+def _opened(
+    targets: Sequence[Any],
+    split: str | None,
+    options: Mapping[str, str] | None,
+    where: dict[str, Any],
+) -> OpenDataset:
     if not targets:
         raise OptionError("open_dataset: name a dataset, or files")
     known = set(SourceRequest.__dataclass_fields__) - {"targets", "options"}
@@ -147,3 +162,18 @@ def open_dataset(
     index = source.index
     names = chosen_splits(split, request.splits_by)
     return OpenDataset(source, list(select_splits(index, names)) if names else range(len(index)))
+
+
+def _with_parameters(text: str) -> str:
+    """Return a text with the parameters of `open_dataset` where it names options of commands."""
+
+    def parameter(option: re.Match[str]) -> str:
+        name = {"option": "options"}.get(option[1], option[1].replace("-", "_"))
+        if name not in {"split", *SourceRequest.__dataclass_fields__}:
+            return option[0]
+        value: Any = (option[2] or "").strip()
+        if value and name in ("variables", "target_variables"):
+            value = tuple(value.split(","))
+        return f"{name}={value!r}" if value else f"{name}=..."
+
+    return re.sub(r"--([a-z][a-z-]*)( [^\s:;]+(?=:|$))?", parameter, text)

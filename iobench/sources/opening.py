@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -170,8 +171,7 @@ def with_sample_dim(request: Request) -> tuple[Request, str]:
 def expand_sources(targets: Sequence[Any]) -> tuple[Any, ...]:
     """Return the targets with `URL`s for texts that are URLs, and patterns of them spelled out.
 
-    A folder that is no store stands for its `data_files`. Other paths (``*.grib``) are left to the
-    shell, and what is no text to others.
+    A folder that is no store stands for its `data_files`. What is no text is left to others.
 
     Raises
     ------
@@ -187,11 +187,25 @@ def expand_sources(targets: Sequence[Any]) -> tuple[Any, ...]:
             found += _matching(path) if path.is_pattern() else [path]
         elif path is None:
             found.append(target)
+        elif glob.has_magic(target) and not path.exists() and not target.startswith(ANEMOI):
+            found += _matching_here(target)
         else:
             inside = data_files(path)
             alone = str(path) if is_url(target) else target
             found += inside if inside and target not in dataset_names() else [alone]
     return tuple(found)
+
+
+def _matching_here(pattern: str) -> list[str]:
+    start = Path(pattern).anchor
+    found = Path(start).glob(pattern.removeprefix(start))
+    hidden = "/." in f"/{pattern}"  # as the shell has it
+    names = sorted(str(each) for each in found if hidden or not each.name.startswith("."))
+    if not names:
+        raise MissingFileError(
+            f"{pattern}: no file matches, seen from {Path.cwd()}; check the spelling"
+        )
+    return names
 
 
 def _matching(pattern: URL) -> list[URL]:

@@ -14,7 +14,7 @@ import pytest
 
 import iobench
 from iobench.cli import main
-from iobench.errors import FileFormatError, OptionError
+from iobench.errors import FileFormatError, MissingFileError, OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -301,3 +301,53 @@ def test_two_files_of_one_time_and_equal_values_are_one_sample(
 ) -> None:
     paths = [write(one_time(day), tmp_path / f"{n}", "NETCDF4") for n, day in enumerate((0, 1, 0))]
     np.testing.assert_array_equal(load(*paths)["r"], R[:2])
+
+
+def test_patterns_name_files(
+    tmp_path: Path,
+    load: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("IOBENCH_STORE_DIR", str(tmp_path / "kept"))
+    monkeypatch.chdir(tmp_path)
+    for name, days in (("a1.nc", (0, 3)), ("a2.nc", (3, 6)), (".a3.nc", (0, 1)), ("b.nc", (0, 1))):
+        write(fields(*days), tmp_path / name, "NETCDF4")
+    for pattern in ("a*.nc", str(tmp_path / "a?.nc"), "**/a[12].nc"):
+        np.testing.assert_array_equal(load(pattern)["r"], R)
+    assert main(["convert", "a*.nc", "out", "--to", "zarr"]) == 0
+    assert main(["verify", "out", "--against", "a*.nc"]) == 0
+    assert main(["info", "a*.nc"]) == 0
+    assert "iobench profile 'a*.nc' --sample-dim time" in capsys.readouterr().out
+    with pytest.raises(MissingFileError, match=r"c\*.nc: no file matches"):
+        load("c*.nc")
+    write(fields(0, 3), tmp_path / "odd[1].nc", "NETCDF4")
+    np.testing.assert_array_equal(load("odd[1].nc")["r"], R[:3])
+
+
+def test_python_is_told_of_parameters(tmp_path: Path, load: Callable[..., Any]) -> None:
+    path = write(fields(0, 3).rename(time="t"), tmp_path / "a.nc", "NETCDF4")
+    other = write(one_time(0).drop_vars("time"), tmp_path / "b.nc", "NETCDF4")
+    for options, words in (
+        ({"sample_dim": "tme"}, r"^sample_dim='tme': .*has no such dimension"),
+        ({"sample_dim": "t", "variables": ("q",)}, r"^variables=...: no variable q"),
+        ({"sample_dim": "t", "tiny": True}, r"^tiny=...: for named datasets"),
+    ):
+        with pytest.raises(OptionError, match=words):
+            load(path, **options)
+    with pytest.raises(OptionError, match=r"with sample_dim=...; dimensions"):
+        load(other, sample_dim=None)
+
+
+def test_a_folder_is_searched_by_first_bytes(tmp_path: Path, load: Callable[..., Any]) -> None:
+    for kind, folder in (("NETCDF4", "run"), ("NETCDF3_64BIT", "other/member1")):
+        (tmp_path / folder).mkdir(parents=True)
+        for start in (0, 3):
+            name = f"wrfout_d01_2020-01-0{start + 1}_00:00:00"
+            write(fields(start, start + 3), tmp_path / folder / name, kind)
+        (tmp_path / folder / "namelist.input").write_text("&time_control")
+        (tmp_path / folder / "empty").touch()
+        np.testing.assert_array_equal(load(tmp_path / folder.split("/")[0])["r"], R)
+    (tmp_path / "run" / "field").write_bytes(b"GRIB")
+    with pytest.raises(OptionError, match=r"several formats.*name one: .*/run/field\*"):
+        load(tmp_path / "run")
