@@ -64,9 +64,14 @@ def hdf5_codecs(filters: Sequence[tuple[int, Parameters]]) -> tuple[str, ...]:
     return tuple(_codec(number, parameters) for number, parameters in filters)
 
 
+def filter_name(number: int) -> str:
+    """Return what a filter is called in messages."""
+    return f"HDF5 filter {NAMES.get(number, number)}"
+
+
 def _codec(number: int, parameters: Parameters) -> str:
     if number not in CODECS or (number == 2 and not len(parameters)):
-        raise UnknownFilterError(f"HDF5 filter {NAMES.get(number, number)}")
+        raise UnknownFilterError(filter_name(number))
     described = CODECS[number](parameters)
     name = described["id"]
     if name not in ("zlib", "bz2", "shuffle"):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import os
 from array import array
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import field
 from functools import lru_cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from iobench.chunks.chunk_manifest import (
     contiguous,
     in_ranges,
 )
-from iobench.chunks.hdf5_filters import UnknownFilterError, hdf5_codecs
+from iobench.chunks.hdf5_filters import UnknownFilterError, filter_name, hdf5_codecs
 from iobench.chunks.netcdf.classic import read_classic_header
 from iobench.chunks.netcdf.remote_hdf5 import hdf5_source
 from iobench.chunks.packing import CODING, Packing, packing_of, unpack
@@ -47,6 +48,8 @@ TEXTS = ("units", "calendar", "coordinates", "bounds")
 """Attributes that are kept."""
 USED = frozenset((*CODING, *TEXTS))
 SMALL_NBYTES = 128 << 10
+LIBRARY_CACHE_NBYTES = 16 << 20
+"""Of decoded chunks, by variable, as the NetCDF library has it."""
 CLASSIC_MAGIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 
 
@@ -139,20 +142,27 @@ def make_box(
 def read_through_library(
     file: NetcdfFile, variable: StoredVariable, *, dim: str | None, index: int
 ) -> NDArray[Any]:
-    """Read and decode through the NetCDF library, for storage only it knows."""
+    """Read through h5py, or the NetCDF library, and decode: for storage only these know."""
     if isinstance(file.path, URL):
         raise FileFormatError(
-            f"{file.path}: variable {variable.name!r} is stored in a way that only the NetCDF "
-            "library reads, and that reads files on this machine: copy it here first, or leave "
-            "the variable out with --variables"
+            f"{file.path}: variable {variable.name!r} is stored with {variable.only_library}, "
+            "which libraries read in files on this machine alone: copy it here first, or leave the "
+            "variable out with --variables"
         )
     selection = tuple(index if name == dim else slice(None) for name in variable.dims)
-    opened = _opened_by_library(os.getpid(), str(file.path))
+    version = file.path.stat()
+    key = os.getpid(), str(file.path.absolute()), version.st_ino, version.st_mtime_ns
+    source = _opened_by_h5py(*key)[variable.name]
+    if (unknown := _unknown_filter(source)) or source.shape != variable.shape:
+        source = _opened_by_library(*key).variables[variable.name]
     try:
-        stored = opened.variables[variable.name][selection]
+        stored = source[selection]
     except (OSError, RuntimeError) as error:
+        mend = "fetch the file again"
+        if unknown:
+            mend = f"pip install hdf5plugin if it has {unknown}, or leave it out with --variables"
         raise FileFormatError(
-            f"{file.path}: variable {variable.name!r} cannot be read: {error}; fetch the file again"
+            f"{file.path}: variable {variable.name!r} cannot be read: {error}; {mend}"
         ) from error
     return unpack(np.asarray(stored).view(_with_byte_order(stored, variable)), variable.packing)
 
@@ -181,8 +191,34 @@ def _with_byte_order(stored: Any, variable: StoredVariable) -> np.dtype[Any]:
     return np.dtype(variable.packing.stored).newbyteorder(np.asarray(stored).dtype.byteorder)
 
 
+def _unknown_filter(dataset: Any) -> str:
+    """Return a filter that h5py cannot undo here, ``""`` if there is none."""
+    from h5py import h5z
+
+    plist = dataset.id.get_create_plist()
+    numbers = [plist.get_filter(n)[0] for n in range(plist.get_nfilters())]
+    return next((filter_name(number) for number in numbers if not h5z.filter_avail(number)), "")
+
+
 @lru_cache(maxsize=16)
-def _opened_by_library(pid: int, path: str) -> Any:
+def _opened_by_h5py(pid: int, path: str, inode: int, mtime_ns: int) -> Any:
+    """Open a file, once per process."""
+    try:
+        import h5py
+    except ImportError as error:
+        raise _missing("h5py") from error
+    with suppress(ImportError):
+        import_module("hdf5plugin")  # h5py then knows its filters
+    try:
+        return h5py.File(path, "r", rdcc_nbytes=LIBRARY_CACHE_NBYTES)
+    except OSError as error:
+        raise FileFormatError(
+            f"{path}: cannot be opened as HDF5: {error}; fetch the file again"
+        ) from error
+
+
+@lru_cache(maxsize=16)
+def _opened_by_library(pid: int, path: str, inode: int, mtime_ns: int) -> Any:
     """Open a file, once per process: HDF5 handles do not survive a fork."""
     try:
         import netCDF4
