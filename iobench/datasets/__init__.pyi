@@ -25,7 +25,6 @@ from iobench.cpus import available_cpus as available_cpus
 from iobench.datasets.baseline import Baseline as Baseline
 from iobench.datasets.baseline import MapStyle as MapStyle
 from iobench.datasets.baseline import SamplePasses as SamplePasses
-from iobench.datasets.baseline import UpstreamBaseline as UpstreamBaseline
 from iobench.datasets.catalogue import Inspection as Inspection
 from iobench.datasets.catalogue import catalogued as catalogued
 from iobench.datasets.catalogue_files import make_index_folder as make_index_folder

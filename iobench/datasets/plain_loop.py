@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 PLAIN_LOOP: Final = (
     "a plain loop over xarray.open_dataset(file): isel along the sample dimension, then .values, "
-    "without dask, in the training loop. That is how scripts commonly read such files; yours may "
-    "do otherwise: iobench run -- python train.py measures it."
+    "without dask, in the training loop or in as many processes as --workers says. That is how "
+    "scripts commonly read such files; yours may do otherwise: iobench run -- python train.py "
+    "measures it."
 )
 NOT_READ: Final = (OSError, ValueError, RuntimeError, KeyError, IndexError, ImportError)
 """What xarray and the libraries below it raise of files they cannot read."""
@@ -161,7 +162,7 @@ def make_plain_loop(
     preprocess: Callable[[Arrays, Where], Sample],
     open_source: Callable[[str], Any] | None = None,
 ) -> Baseline:
-    """Return a plain loop that makes the samples of an index, in the training loop's thread.
+    """Return a plain loop that makes the samples of an index, without processes of its own.
 
     The first sample is made at once. Parameters as of `XarrayLoop`; ``spec`` is our reader's.
 

@@ -60,8 +60,6 @@ class DetailPace:
         ``light_ns`` and ``full_ns``: what recording one span costs.
     n_spans : int
         Of a piece.
-    label : int
-        Of its spans, as `Recorder.string` returned it.
 
     Attributes
     ----------
@@ -74,19 +72,12 @@ class DetailPace:
     """
 
     __slots__ = (
-        "_detail", "_fastest_ns", "_full_ns", "_light_ns", "every", "label", "summed",
-        "with_cpu",
+        "_detail", "_fastest_ns", "_full_ns", "_light_ns", "every", "summed", "with_cpu",
     )  # fmt: skip
 
     def __init__(
-        self,
-        detail: Detail,
-        unit_costs: Mapping[str, int | None],
-        *,
-        n_spans: int = 1,
-        label: int = 0,
+        self, detail: Detail, unit_costs: Mapping[str, int | None], *, n_spans: int
     ) -> None:
-        self.label = label
         self._detail = detail
         self._light_ns = (unit_costs["light_ns"] or 0) * n_spans
         self._full_ns = (unit_costs["full_ns"] or 0) * n_spans

@@ -83,15 +83,12 @@ def new_netcdf(
     axes: Mapping[str, tuple[NDArray[Any], str]],
     *,
     calendar: str = "",
-    fill: bool = True,
 ) -> Any:
     """Return a new NetCDF-4 file, open, with these dimensions: coordinates and their units.
 
     ``asked`` is what needs it, for the error where the library is missing.
     """
     file = netcdf4(asked).Dataset(path, "w", format="NETCDF4")
-    if not fill:
-        file.set_fill_off()
     for name, (values, units) in axes.items():
         file.createDimension(name, len(values))
         axis = file.createVariable(name, values.dtype, (name,), contiguous=True)

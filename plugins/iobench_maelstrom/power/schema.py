@@ -26,8 +26,6 @@ RUNS = ("00", "12")
 """Hours at which forecasts start."""
 HOURS_PER_RUN = 12
 """Steps used of each: the next run is newer from there on."""
-BATCH_SIZE = 64
-"""Of deep clustering; the forecast's regression takes all hours at once."""
 N_STEPS = 49
 """Hourly to 48 h (assumed: 48 or 49)."""
 ALL_DAYS = tuple(

@@ -75,8 +75,9 @@ def stream(
 ) -> Profile:
     """Return the run of a stream: ``durations[item]`` are the times of `STAGES`.
 
-    A recurrence of the rules of `StreamLoader`, evaluated batch by batch in the order of need: an
-    item begins when its thread is free, fewer than ``ahead`` lie ready, and its input is there.
+    A recurrence of the rules of streams in threads, as recorded runs have them, evaluated batch by
+    batch in the order of need: an item begins when its thread is free, fewer than ``ahead`` lie
+    ready, and its input is there.
     ``steps_ns`` are the computing times after each batch.
     """
     sketch = StreamSketch({"workers": 0, "prefetch": batches_ahead, "batch_size": batch_size})
