@@ -19,6 +19,9 @@ __all__ = ["main"]
 INTERRUPTED = 75
 READERS: Final = {"compare", "info", "list", "report"}
 """They leave nothing behind: their memory is given back as they end, not looked through first."""
+OF_MEMORY: Final = ("can't start new thread", "failed to map segment", "annot allocate memory")
+"""In what libraries say whose own memory, or a thread, was refused."""
+LONGEST_REASON: Final = 120
 FIRST_STEPS: Final = """\
 iobench: where does training on weather and climate data wait for its data, and why?
 
@@ -78,10 +81,24 @@ def _run(arguments: list[str]) -> int:
             "right to read it, or name another",
             1,
         )
+    except (MemoryError, RuntimeError, ImportError) as error:
+        if not _wants_memory(error):
+            raise
+        reason = " ".join(str(error).split())[-LONGEST_REASON:].strip()
+        return _say(
+            f"iobench: not enough memory or threads: {reason or 'an allocation failed'}; take "
+            "fewer workers or a smaller batch, or raise the limit (ulimit -v, ulimit -u)",
+            1,
+        )
     except BrokenPipeError:
         # Whoever read stdout has seen enough; keep the interpreter from flushing into it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+def _wants_memory(error: BaseException) -> bool:
+    """Tell whether an error is that memory or a thread was refused, as ``ulimit -v`` makes it."""
+    return isinstance(error, MemoryError) or any(sign in str(error) for sign in OF_MEMORY)
 
 
 def _notes(error: BaseException) -> list[str]:

@@ -88,6 +88,12 @@ class HostReader:
                 logger.warning("a counter does not answer; what it showed so far is kept")
 
     def _run(self) -> None:
+        try:
+            self._look()
+        except MemoryError:  # of a limit that the run meets as well, and says
+            logger.warning("the machine is not sampled any more (no memory)")
+
+    def _look(self) -> None:
         now_ns = self._clock.now_ns()
         due_ns = [now_ns + each.period_ns for each in self._readings]
         while True:

@@ -40,6 +40,8 @@ STAGED_NAME = "stage.json"
 PLACES_NAME = "places"
 ENVIRONMENT_NAME = "IOBENCH_STORE_DIR"
 MAX_DEPTH = 3
+SUBFOLDERS = ("stores", "stand-ins", "indexes")
+"""Of a place, with a folder for each item in them."""
 FILES_OF_A_SHARD = 2
 """At the least, while a store is written: its data, and what the journal says of it."""
 
@@ -107,13 +109,15 @@ def choose_place(
     Raises
     ------
     StorageError
-        If none is; the message says what was tried and why not.
+        If none is; the message says what was tried and why not. Or if another user has put a
+        symbolic link there, where iobench would write.
     """
     environ = os.environ if environ is None else environ
     tried: list[str] = []
     for path, why, asked in _candidates(store_dir, environ):
         reason = _unusable(path, nbytes)
         if not reason:
+            _check_links(path)
             remember_place(path, environ)
             return Place(path, why, _home_notice(path, environ, asked=asked))
         tried.append(f"{path} ({why}): {reason}")
@@ -306,6 +310,27 @@ def _unusable(path: Path, nbytes: int) -> str:
     if not os.access(path, os.W_OK | os.X_OK):
         return "not writable"
     return "" if free >= nbytes else f"only {free} bytes free"
+
+
+def _check_links(place: Path) -> None:
+    """Refuse to follow another user's symbolic link out of a folder that several write to."""
+    tops = [place / name for name in SUBFOLDERS]
+    for path in (each for top in tops for each in (top, *_entries(top))):
+        owner = 0  # who may do anything anyway
+        with suppress(OSError):
+            owner = path.lstat().st_uid if path.is_symlink() else owner
+        if owner not in (0, os.geteuid()):
+            raise StorageError(
+                f"{path}: is a symbolic link of user {owner}, which is not followed; remove it, or "
+                "choose another folder with --store-dir"
+            )
+
+
+def _entries(folder: Path) -> list[Path]:
+    with suppress(OSError):
+        if not folder.is_symlink():
+            return list(folder.iterdir())
+    return []
 
 
 def _home_notice(path: Path, environ: Mapping[str, str], *, asked: bool) -> str:

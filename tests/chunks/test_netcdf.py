@@ -514,3 +514,33 @@ def test_variables_of_a_group_are_inspected_where_it_is_named(tmp_path):
     assert read.tolist() == np.arange(12).reshape(3, 4).tolist()
     with pytest.raises(FileFormatError, match="no group 'weather'"):
         inspect_netcdf(path, "weather")
+
+
+@pytest.mark.parametrize(
+    ("named", "allowed", "refused"),
+    [
+        ("{here}/beside.bin", "", False),
+        ("{here}/../elsewhere.bin", "", True),
+        ("{here}/link.bin", "", True),
+        ("{here}/../elsewhere.bin", "1", False),
+    ],
+)
+def test_numbers_in_files_outside_the_folder_are_refused_unless_asked(
+    tmp_path, monkeypatch, named, allowed, refused
+):
+    here = tmp_path / "here"
+    here.mkdir()
+    for path in (here / "beside.bin", tmp_path / "elsewhere.bin"):
+        path.write_bytes(np.arange(4, dtype="<f4").tobytes())
+    (here / "link.bin").symlink_to(tmp_path / "elsewhere.bin")
+    external = [(named.format(here=here), 0, 16)]
+    with h5py.File(here / "x.nc", "w") as file:
+        file["time"] = np.arange(4)
+        file["time"].make_scale()
+        file.create_dataset("v", (4,), "<f4", external=external).dims[0].attach_scale(file["time"])
+    monkeypatch.setenv("IOBENCH_HDF5_EXTERNAL", allowed)
+    if refused:
+        with pytest.raises(FileFormatError, match=r"v is stored in .*; leave x.nc out, or set"):
+            inspect_netcdf(here / "x.nc")
+    else:
+        assert "v" in inspect_netcdf(here / "x.nc").variables

@@ -4,13 +4,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 from iobench.cli import main
 from iobench.errors import OptionError
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,3 +54,43 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr
+
+
+@pytest.mark.timeout(100)
+@pytest.mark.parametrize("megabytes", [60, 200])
+def test_a_limit_of_memory_ends_in_a_line(tmp_path: Path, megabytes: int) -> None:
+    """At the start, where a library is mapped, and later, where threads and arrays are made."""
+    words = (
+        f"ulimit -v {megabytes}000; exec {sys.executable} -m iobench profile maelstrom-yr --tiny "
+        f"--batches 2 --store-dir {tmp_path}"
+    )
+    done = subprocess.run(
+        ["bash", "-c", words], capture_output=True, text=True, timeout=90, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("iobench: ")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), "not enough memory or threads: an allocation failed"),
+        (RuntimeError("can't start new thread"), "threads: can't start new thread; take fewer"),
+        (ImportError("a.so: failed to map segment from shared object"), "failed to map segment"),
+    ],
+)
+def test_memory_that_is_refused_is_said_in_a_line(
+    error: Exception,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("iobench.cli.app.make_app", refuse)
+    assert main(["list"]) == 1
+    captured = capsys.readouterr().err
+    assert said in captured
+    assert len(captured.splitlines()) == 1

@@ -142,3 +142,19 @@ def test_an_address_is_no_path_of_this_machine(tmp_path):
     assert is_local(tmp_path)
     assert not is_local(URL("s3://bucket/x.nc"))
     assert not is_local(URL("s3://bucket/x"))
+
+
+@pytest.mark.parametrize("name", ["stores", "stand-ins/maelstrom-yr-v1", "indexes"])
+def test_links_of_other_users_are_not_followed_by_root_either(data, environ, monkeypatch, name):
+    elsewhere = data / "elsewhere"
+    elsewhere.mkdir()
+    link = data / "shared" / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(elsewhere)
+    assert choose_place(store_dir=data / "shared", environ=environ).path == data / "shared"
+    if os.geteuid():
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    else:
+        os.lchown(link, 12345, 12345)
+    with pytest.raises(StorageError, match=r"is a symbolic link of user .*; remove it, or choose"):
+        choose_place(store_dir=data / "shared", environ=environ)

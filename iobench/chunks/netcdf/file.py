@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import field
 from functools import lru_cache
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +36,6 @@ from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
     from types import ModuleType
 
     from numpy.typing import NDArray
@@ -50,6 +50,8 @@ USED = frozenset((*CODING, *TEXTS))
 SMALL_NBYTES = 128 << 10
 LIBRARY_CACHE_NBYTES = 16 << 20
 """Of decoded chunks, by variable, as the NetCDF library has it."""
+EXTERNAL = "IOBENCH_HDF5_EXTERNAL"
+"""Environment: ``1`` lets HDF5 files name files elsewhere that hold their numbers."""
 CLASSIC_MAGIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 
 
@@ -353,11 +355,28 @@ def open_hdf5(path: Path, opened: OpenFile | RemoteBytes) -> Iterator[tuple[Any,
         ) from error
 
 
+def _check_external(path: Path, name: str, dataset: Any) -> None:
+    """Refuse numbers that lie in a file outside the HDF5 file's folder.
+
+    Such a file would bring the bytes of any file that its reader may read into what is made of it.
+    """
+    if os.environ.get(EXTERNAL) == "1":
+        return
+    folder = None if isinstance(path, URL) else path.absolute().parent.resolve()
+    for other, *_ in dataset.external or ():
+        if folder is None or not Path(other).resolve().is_relative_to(folder):
+            raise FileFormatError(
+                f"{path}: {name} is stored in {other}, expected a file in the same folder; leave "
+                f"{path.name} out, or set {EXTERNAL}=1 if you trust it"
+            )
+
+
 def _hdf5_file(path: Path, file: Any, raw: Any, size: int, h5py: ModuleType) -> NetcdfFile:
     variables = {}
     skipped = {f"{name}/": "in a group, only the root group is read" for name in file.groups}
     for name, each in file.variables.items():
         dataset = raw[name]
+        _check_external(path, name, dataset)
         if not isinstance(dataset.dtype, np.dtype) or dataset.dtype.kind not in "iuf":
             skipped[name] = "not numeric"
             continue
