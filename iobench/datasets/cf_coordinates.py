@@ -56,7 +56,7 @@ class SamplePlaces:
         own = [dim for dim in self.dims if dim in dims]
         order = [*map(dims.index, own), *(n for n, dim in enumerate(dims) if dim not in own)]
         turned = [part.transpose(order) for part in parts]
-        if len(turned) == 1:
+        if len(turned) == 1 and own:
             return np.asarray(turned[0][tuple(self.indices[dim] for dim in own)])
         by_file = np.argsort(self.files, kind="stable")
         ends = np.searchsorted(self.files[by_file], np.arange(len(parts) + 1))

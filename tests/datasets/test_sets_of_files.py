@@ -287,6 +287,14 @@ def test_each_file_is_a_sample_in_the_order_of_their_times(
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_file_of_one_time_alone_is_one_sample(
+    tmp_path: Path, load: Callable[..., Any], kind: str
+) -> None:
+    path = write(one_time(3), tmp_path / "alone", kind)
+    np.testing.assert_array_equal(load(path, sample_dim="time")["r"], R[[3]])
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_files_without_a_time_are_samples_in_the_order_given(
     tmp_path: Path, load: Callable[..., Any], kind: str
 ) -> None:
