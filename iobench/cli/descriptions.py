@@ -187,14 +187,17 @@ def describe_files(path: Path) -> dict[str, Any]:
     import shlex
 
     from iobench.datasets.file_description import describe_file, likely_sample_dim
+    from iobench.datasets.user_files import split_group
     from iobench.files.urls import URL, as_path
     from iobench.sources.opening import expand_sources
     from iobench.stores.places import choose_place
 
     files = [path] if isinstance(path, URL) else list(map(as_path, expand_sources([str(path)])))
     cache_dir = choose_place().path / "indexes"
-    told = describe_file(files[0], cache_dir=cache_dir)
-    found = likely_sample_dim(files, cache_dir=cache_dir)
+    parted = [split_group(file) for file in files]
+    files, group = [file for file, _ in parted], parted[0][1]
+    told = describe_file(files[0], cache_dir=cache_dir, group=group)
+    found = likely_sample_dim(files, cache_dir=cache_dir, group=group)
     dims = [found[0]] if found else told["sample_dims"][:1]
     words = ["iobench", "profile", str(path), "--sample-dim", *dims]
     nbytes = sum(file.stat().st_size for file in files) if files[0].is_file() else None

@@ -46,6 +46,7 @@ from iobench.datasets.rows import SampleGrid, SampleRows
 from iobench.datasets.selection import (
     Selection,
     check_dimensions,
+    check_not_in_groups,
     check_same_schema,
     check_sample_dims,
     choose_variables,
@@ -487,8 +488,14 @@ class NetcdfSamples(ChunkedSamples):
         # The first by itself: what it lacks is said before thousands are looked into.
         parts = []
         for some in (files[:1], files[1:]):
-            found = inspect_files(some, cache_dir=locator.cache_dir, progress=locator.progress)
+            found = inspect_files(
+                some,
+                cache_dir=locator.cache_dir,
+                progress=locator.progress,
+                group=self.selection.group,
+            )
             parts += [with_file_dim(file, self.selection.sample_dim) for file in found]
+            check_not_in_groups(parts[0])
             check_sample_dims(self.selection.sample_dim, dict(parts[0].dims), files)
         return parts
 
@@ -524,6 +531,7 @@ class ZarrSamples(ChunkedSamples):
         inspected = []
         for number, path in enumerate(files):
             inspected.append(with_file_dim(inspect_zarr(path), self.selection.sample_dim))
+            check_not_in_groups(inspected[0])
             locator.progress(number + 1, len(files))
         return inspected
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -70,7 +71,9 @@ def netcdf_meteorology(
     others = [each.path for each in merged.get(files[0].path, {}).values()]
     try:
         every, _ = catalogued(
-            list(dict.fromkeys([files[0].path, *others])), _DESCRIPTION, cache_dir=cache_dir
+            list(dict.fromkeys([files[0].path, *others])),
+            _description(files[0].group),
+            cache_dir=cache_dir,
         )
     except IobenchError as error:  # the samples can be made all the same
         return Meteorology(places.dims, left_out={"all": str(error)})
@@ -169,10 +172,11 @@ def _is_far(files: Sequence[File]) -> bool:
     return len(files) > MAX_REMOTE_FILES and isinstance(files[0].path, URL)
 
 
-def _describe(path: Path, _: Advance) -> DescribedFile:
-    return describe_netcdf(path)
+def _describe(path: Path, _: Advance, group: str = "") -> DescribedFile:
+    return describe_netcdf(path, group)
 
 
-_DESCRIPTION: Final = Inspection(
-    "netcdf description 1", _describe, (DescribedFile, DescribedVariable)
-)
+def _description(group: str) -> Inspection[DescribedFile]:
+    inspect = functools.partial(_describe, group=group)
+    told = f"netcdf description 1{f' #{group}' if group else ''}"
+    return Inspection(told, inspect, (DescribedFile, DescribedVariable))

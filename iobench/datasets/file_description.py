@@ -13,7 +13,7 @@ from iobench.chunks.zarr_arrays.array_metadata import ZarrStore
 from iobench.chunks.zarr_arrays.store import inspect_zarr
 from iobench.datasets.grib_index import index_grib
 from iobench.datasets.inspected_netcdf import inspect_files
-from iobench.datasets.selection import EACH_FILE, SourceFile, helper_names
+from iobench.datasets.selection import EACH_FILE, SourceFile, check_not_in_groups, helper_names
 from iobench.datasets.user_files import file_kind
 
 if TYPE_CHECKING:
@@ -28,13 +28,15 @@ GRID: Final = frozenset({"y", "x", "lat", "lon", "latitude", "longitude", "rlat"
 """Dimensions of one field, whatever their length."""
 
 
-def describe_file(path: Path, *, cache_dir: Path) -> dict[str, Any]:
+def describe_file(path: Path, *, cache_dir: Path, group: str = "") -> dict[str, Any]:
     """Return what a GRIB or NetCDF file, or a Zarr store, holds.
 
     Parameters
     ----------
     cache_dir : Path
         Where what it holds is kept.
+    group : str
+        As `inspect_files`.
 
     Returns
     -------
@@ -51,7 +53,8 @@ def describe_file(path: Path, *, cache_dir: Path) -> dict[str, Any]:
     MissingFileError, StorageError, MissingExtraError
         If it cannot be read, or a library is missing.
     """
-    kind, file = _inspected([path], cache_dir)
+    kind, file = _inspected([path], cache_dir, group)
+    check_not_in_groups(file)
     helpers = helper_names(file)
     variables = [_variable(each) for name, each in file.variables.items() if name not in helpers]
     return {
@@ -65,7 +68,7 @@ def describe_file(path: Path, *, cache_dir: Path) -> dict[str, Any]:
 
 
 def likely_sample_dim(
-    files: Sequence[Path], *, cache_dir: Path, names: Sequence[str] = ()
+    files: Sequence[Path], *, cache_dir: Path, names: Sequence[str] = (), group: str = ""
 ) -> tuple[str, str] | None:
     """Return the dimension that most likely counts samples, and what tells so, in words.
 
@@ -79,6 +82,8 @@ def likely_sample_dim(
         Where what they hold is kept.
     names : sequence of str
         The variables that are asked for; all without.
+    group : str
+        As `inspect_files`.
 
     Returns
     -------
@@ -90,7 +95,8 @@ def likely_sample_dim(
     FileFormatError, MissingFileError, StorageError, MissingExtraError
         As `describe_file`.
     """
-    kind, file = _inspected(files, cache_dir)
+    kind, file = _inspected(files, cache_dir, group)
+    check_not_in_groups(file)
     helpers = helper_names(file)
     variables = [each for name, each in file.variables.items() if name not in helpers]
     variables = [each for each in variables if each.name in names] or variables
@@ -145,13 +151,13 @@ def _units(file: SourceFile, dim: str) -> str:
     return units if units != "1" else ""
 
 
-def _inspected(files: Sequence[Path], cache_dir: Path) -> tuple[str, SourceFile]:
+def _inspected(files: Sequence[Path], cache_dir: Path, group: str) -> tuple[str, SourceFile]:
     """Return the kind of files, and what the first of them holds; of GRIB, all together."""
     kind = file_kind(files[0])
     if kind == "GRIB":
         return kind, describe_fields(index_grib(files, cache_dir=cache_dir))
     if kind == "NetCDF":
-        return kind, inspect_files(files[:1], cache_dir=cache_dir)[0]
+        return kind, inspect_files(files[:1], cache_dir=cache_dir, group=group)[0]
     return kind, inspect_zarr(files[0])
 
 

@@ -93,7 +93,10 @@ def whole_variables(
         )
 
     inspection = Inspection(
-        f"netcdf values 1 {' '.join(names)}", read, (_FileValues,), in_processes=False
+        f"netcdf values 1 {_told_group(files)}{' '.join(names)}",
+        read,
+        (_FileValues,),
+        in_processes=False,
     )
     found, _ = catalogued(list(by_path), inspection, cache_dir=cache_dir)
     known = dict(zip(by_path, found, strict=True))
@@ -117,7 +120,10 @@ def coordinate_digests(
         )
 
     inspection = Inspection(
-        f"netcdf digests 1 {' '.join(names)}", read, (_FileDigests,), in_processes=False
+        f"netcdf digests 1 {_told_group(files)}{' '.join(names)}",
+        read,
+        (_FileDigests,),
+        in_processes=False,
     )
     found, _ = catalogued(list(by_path), inspection, cache_dir=cache_dir)
     return [dict(each.by_name) for each in found]
@@ -137,8 +143,13 @@ class _FileValues:
     by_name: Mapping[str, NDArray[Any] | None]
 
 
+def _told_group(files: Sequence[NetcdfFile]) -> str:
+    """Return the group of files, which is one, as names of inspections have it."""
+    return f"#{files[0].group} " if files and files[0].group else ""
+
+
 def _inspect(path: Path, advance: Advance, group: str = "") -> NetcdfFile:
     return inspect_netcdf(path, group)
 
 
-_INSPECTION: Final = Inspection("netcdf 5", _inspect, NETCDF_KINDS)
+_INSPECTION: Final = Inspection("netcdf 6", _inspect, NETCDF_KINDS)

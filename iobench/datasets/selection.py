@@ -65,11 +65,14 @@ class Selection:
         Names to use, in any order; empty: all that have the sample dimensions.
     targets : tuple of str
         Which of them a model is trained towards.
+    group : str
+        Of NetCDF files, whose variables are meant; of the root by default.
     """
 
     sample_dim: str | None
     variables: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
+    group: str = ""
 
     def asks_for(self, name: str) -> bool:
         """Return whether a variable was named."""
@@ -114,6 +117,16 @@ def check_sample_dims(
         f"--sample-dim {sample_dim}: {files[0]} has no {which}; dimensions (lengths): {listed}"
         f"{more}"
     )
+
+
+def check_not_in_groups(file: SourceFile) -> None:
+    """Raise OptionError if a file has its variables in groups alone."""
+    groups = [name.rstrip("/") for name in file.skipped if name.endswith("/")]
+    if groups and not file.variables:
+        raise OptionError(
+            f"{file.path}: its variables lie in groups ({', '.join(groups)}); name one: "
+            f"{file.path}#{groups[0]}"
+        )
 
 
 def choose_variables(

@@ -90,6 +90,11 @@ class UserFiles(GroupedSamples):
         self._sample_nbytes = 0
 
     @property
+    def group(self) -> str:
+        """Whose variables of NetCDF files are meant; those of the root where it is empty."""
+        return self._selection.group
+
+    @property
     def thread_safe(self) -> bool:
         """Whether threads may make samples at once: ecCodes and numcodecs can, HDF5 cannot."""
         return not self.fused
@@ -166,7 +171,7 @@ class UserFiles(GroupedSamples):
     def has_plain_loop(self) -> bool:
         """Whether ``upstream`` is for such files: NetCDF or Zarr of this machine."""
         source = self._source
-        return not isinstance(source, GribSamples) and not any(
+        return not (isinstance(source, GribSamples) or self._selection.group) and not any(
             isinstance(path, URL) for path in source.paths
         )
 
@@ -180,10 +185,11 @@ class UserFiles(GroupedSamples):
         OptionError
             If the files are GRIB.
         """
-        if isinstance(self._source, GribSamples):
+        if isinstance(self._source, GribSamples) or self._selection.group:
+            what = "a group of NetCDF" if self._selection.group else "GRIB"
             raise OptionError(
-                f"--pipeline upstream: {self.name} is GRIB, and the plain loop is one over NetCDF "
-                "or Zarr; leave it out"
+                f"--pipeline upstream: {self.name} is {what}, and the plain loop is one over "
+                "NetCDF or Zarr; leave it out"
             )
         source = self._source
         others = {at: str(path) for at, path in source.other_paths.items()}
@@ -249,13 +255,38 @@ def user_files(
     """
     if not paths:
         raise OptionError("name at least one GRIB or NetCDF file, or Zarr store")
-    named = [as_path(path) for path in paths]
+    parted = [split_group(path) for path in paths]
+    named = [path for path, _ in parted]
+    groups = sorted({group for _, group in parted})
+    if len(groups) > 1:
+        raise OptionError(
+            f"{parted[0][0]}: groups {', '.join(map(repr, groups))} of files; name one for all"
+        )
     if len(set(named)) < len(named):
         twice = next(path for number, path in enumerate(named) if path in named[:number])
         raise OptionError(f"{twice}: named twice; name each file once")
     targets = tuple(target_variables or ())
     chosen = tuple(dict.fromkeys((*(variables or ()), *targets))) if variables else ()
-    return UserFiles(tuple(named), Selection(sample_dim, chosen, targets))
+    return UserFiles(tuple(named), Selection(sample_dim, chosen, targets, groups[0]))
+
+
+def split_group(path: Path | str) -> tuple[Path, str]:
+    """Return the file and the group of ``FILE#group``; of a Zarr store, the folder of the group.
+
+    A file whose name has a # goes before.
+    """
+    whole = as_path(path)
+    text = whole.with_secrets() if isinstance(whole, URL) else str(whole)
+    base, mark, group = text.rpartition("#")
+    if not mark or not group or whole.exists():
+        return whole, ""
+    file = as_path(base)
+    if not is_zarr(file):
+        return file, group.strip("/")
+    inside = file / group
+    if not is_zarr(inside):
+        raise OptionError(f"{file}: has no group {group!r}; name a folder in it that is one")
+    return inside, ""
 
 
 def data_files(folder: Path, *, deep: int = MOST_FOLDERS_DEEP, by_bytes: bool = False) -> list[str]:

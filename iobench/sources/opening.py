@@ -160,6 +160,7 @@ def with_sample_dim(request: Request) -> tuple[Request, str]:
         dataset.files(FileLocator(cache_dir=place / "indexes")),
         cache_dir=place / "indexes",
         names=(*request.variables, *request.target_variables),
+        group=dataset.group,
     )
     if found is None:
         return request, ""
@@ -182,6 +183,10 @@ def expand_sources(targets: Sequence[Any]) -> tuple[Any, ...]:
     """
     found: list[Any] = []
     for target in targets:
+        base, group = _parted(target)
+        if group:
+            found += [f"{each}#{group}" for each in expand_sources([base])]
+            continue
         path = as_path(target) if isinstance(target, str) else None
         if isinstance(path, URL):
             found += _matching(path) if path.is_pattern() else [path]
@@ -194,6 +199,15 @@ def expand_sources(targets: Sequence[Any]) -> tuple[Any, ...]:
             alone = str(path) if is_url(target) else target
             found += inside if inside and target not in dataset_names() else [alone]
     return tuple(found)
+
+
+def _parted(target: Any) -> tuple[str, str]:
+    """Return the file, folder or pattern of this machine and the group of ``FILE#group``."""
+    if not isinstance(target, str) or "#" not in target or is_url(target) or Path(target).exists():
+        return "", ""
+    base, _, group = target.rpartition("#")
+    is_there = Path(base).exists() or glob.has_magic(base)
+    return (base, group) if base and is_there else ("", "")
 
 
 def _matching_here(pattern: str) -> list[str]:
@@ -252,6 +266,7 @@ def _kind(targets: Sequence[Any]) -> str:
         return "files"
     if not isinstance(first, str):
         return "object"
+    first = _parted(first)[0] or first
     is_path = os.sep in first or bool(Path(first).suffix)
     if len(targets) > 1 or (is_path and Path(first).exists()):
         return "files"

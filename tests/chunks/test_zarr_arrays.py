@@ -261,7 +261,7 @@ def test_what_is_left_out_is_said(tmp_path):
     store = inspect_zarr(tmp_path / "s")
     assert list(store.variables) == ["other"]
     assert dict(store.skipped) == {
-        "deeper/": "in a group, only the root group is read",
+        "deeper/": "a group, named as FILE#deeper",
         "text": "not numeric",
         "v": "its dim_0, which has no name, is 3 long",
         "when": "its dim_0, which has no name, is 3 long",

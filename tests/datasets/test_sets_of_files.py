@@ -14,7 +14,7 @@ import pytest
 
 import iobench
 from iobench.cli import main
-from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.errors import FileFormatError, IobenchError, MissingFileError, OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -255,7 +255,7 @@ def test_a_variable_that_some_files_lack_is_named_and_the_advice_works(
     for order in (paths, paths[::-1]):
         with pytest.raises(FileFormatError, match=r"b.nc: variable 'more' is missing") as refused:
             load(*order)
-        names = re.findall(r"--variables (\S+)$", str(refused.value))[0].split(",")
+        names = eval(re.findall(r"variables=(\(.*\))$", str(refused.value))[0])
         np.testing.assert_array_equal(load(*order, variables=names)["r"], R)
 
 
@@ -359,3 +359,43 @@ def test_a_folder_is_searched_by_first_bytes(tmp_path: Path, load: Callable[...,
     (tmp_path / "run" / "field").write_bytes(b"GRIB")
     with pytest.raises(OptionError, match=r"several formats.*name one: .*/run/field\*"):
         load(tmp_path / "run")
+
+
+@pytest.mark.parametrize("kind", ["NETCDF4", "zarr"])
+@pytest.mark.parametrize("group", ["Grid", "deep/er"])
+def test_a_group_is_named_and_taken(
+    tmp_path: Path,
+    load: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    kind: str,
+    group: str,
+) -> None:
+    monkeypatch.setenv("IOBENCH_STORE_DIR", str(tmp_path / "kept"))
+    monkeypatch.chdir(tmp_path)
+    for name, days in (("a", (0, 3)), ("b", (3, 6))):
+        if kind == "zarr":
+            pytest.importorskip("zarr")
+            fields(*days).to_zarr(tmp_path / name, group=group, consolidated=False)
+        else:
+            fields(*days).to_netcdf(tmp_path / name, group=group)
+    top = group if kind == "NETCDF4" else group.split("/")[0]
+    for command in (("convert", "a", "out", "--to", "zarr"), ("profile", "./a"), ("info", "a")):
+        assert main([*command]) == 1
+        assert f"its variables lie in groups ({top}); name one: " in capsys.readouterr().err
+    np.testing.assert_array_equal(load(f"a#{group}", f"b#{group}", sample_dim=None)["r"], R)
+    np.testing.assert_array_equal(load(f"[ab]#{group}")["r"], R)
+    made = iobench.open_dataset(f"./a#{group}", sample_dim="time", store_dir=tmp_path / "kept")
+    assert made.index.meteorology["lev"].values.tolist() == [1000, 500, 250]
+    assert main(["convert", f"./a#{group}", "out", "--to", "zarr"]) == 0
+    assert main(["verify", "out", "--against", f"./a#{group}"]) == 0
+    assert main(["info", f"./a#{group}"]) == 0
+    profile = ("--compute", "none", "--limits", "off", "--batches", "1", "--out", "run")
+    assert main(["profile", f"./a#{group}", *profile]) == 0
+    with pytest.raises(IobenchError, match="has no group 'none'"):
+        load("a#none")
+
+
+def test_a_name_with_the_mark_is_a_file(tmp_path: Path, load: Callable[..., Any]) -> None:
+    path = write(fields(0, 3), tmp_path / "a#b.nc", "NETCDF4")
+    np.testing.assert_array_equal(load(path)["r"], R[:3])

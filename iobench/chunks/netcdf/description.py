@@ -59,7 +59,7 @@ class DescribedFile:
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
-def describe_netcdf(path: Path) -> DescribedFile:
+def describe_netcdf(path: Path, group: str = "") -> DescribedFile:
     """Return what a NetCDF file says of its variables, without reading their numbers.
 
     Raises
@@ -71,6 +71,8 @@ def describe_netcdf(path: Path) -> DescribedFile:
     if opened.read_at(0, 4) in CLASSIC_MAGIC:
         return _described_classic(path, opened)
     with open_hdf5(path, opened) as (file, raw):
+        if group:
+            file, raw = file[group], raw[group]
         return DescribedFile(
             {name: _described(each, raw[name]) for name, each in file.variables.items()},
             json_attributes(_attributes(file.attrs), without=NOT_KEPT),

@@ -6,7 +6,7 @@ import math
 import os
 from array import array
 from contextlib import contextmanager, suppress
-from dataclasses import field
+from dataclasses import field, replace
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -69,6 +69,7 @@ class NetcdfFile:
     variables: Mapping[str, StoredVariable]
     skipped: Mapping[str, str]
     numbers: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    group: str = ""
 
 
 def inspect_netcdf(path: Path, group: str = "") -> NetcdfFile:
@@ -90,7 +91,9 @@ def inspect_netcdf(path: Path, group: str = "") -> NetcdfFile:
     if isinstance(opened, OpenFile):
         open_files.expect({opened.path: (opened.nbytes, opened.version)})
     magic = opened.read_at(0, 8)
-    if magic[:4] in CLASSIC_MAGIC and not group:
+    if magic[:4] in CLASSIC_MAGIC and group:
+        raise FileFormatError(f"{path}: has no group {group!r}: classic NetCDF has none")
+    if magic[:4] in CLASSIC_MAGIC:
         found = _inspect_classic(path, opened)
     elif is_hdf5(opened):
         found = _inspect_hdf5(path, opened, group)
@@ -154,9 +157,10 @@ def read_through_library(
     selection = tuple(index if name == dim else slice(None) for name in variable.dims)
     version = file.path.stat()
     key = os.getpid(), str(file.path.absolute()), version.st_ino, version.st_mtime_ns
-    source = _opened_by_h5py(*key)[variable.name]
+    name = f"{file.group}/{variable.name}" if file.group else variable.name
+    source = _opened_by_h5py(*key)[name]
     if (unknown := _unknown_filter(source)) or source.shape != variable.shape:
-        source = _opened_by_library(*key).variables[variable.name]
+        source = _opened_by_library(*key)[name]
     try:
         stored = source[selection]
     except (OSError, RuntimeError) as error:
@@ -317,10 +321,22 @@ def _inspect_hdf5(path: Path, opened: OpenFile | RemoteBytes, group: str) -> Net
         import h5py
 
         if group:
-            if group not in file.groups:
-                raise FileFormatError(f"{path}: has no group {group!r}; fetch the file again")
-            file, raw = file[group], raw[group]
-        return _hdf5_file(path, file, raw, opened.nbytes, h5py)
+            there = dict(_groups(file))
+            if group not in there:
+                names = ", ".join(there) or "none"
+                raise FileFormatError(
+                    f"{path}: has no group {group!r} of variables; it has {names}"
+                )
+            file, raw = there[group], raw[group]
+        return replace(_hdf5_file(path, file, raw, opened.nbytes, h5py), group=group)
+
+
+def _groups(file: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield path and group of all groups in a file that have variables."""
+    for name, group in file.groups.items():
+        if group.variables:
+            yield f"{above}{name}", group
+        yield from _groups(group, f"{above}{name}/")
 
 
 @contextmanager
@@ -373,7 +389,7 @@ def _check_external(path: Path, name: str, dataset: Any) -> None:
 
 def _hdf5_file(path: Path, file: Any, raw: Any, size: int, h5py: ModuleType) -> NetcdfFile:
     variables = {}
-    skipped = {f"{name}/": "in a group, only the root group is read" for name in file.groups}
+    skipped = {f"{name}/": f"a group, named as FILE#{name}" for name, _ in _groups(file)}
     for name, each in file.variables.items():
         dataset = raw[name]
         _check_external(path, name, dataset)
@@ -401,6 +417,8 @@ def _hdf5_file(path: Path, file: Any, raw: Any, size: int, h5py: ModuleType) -> 
             storage,
         )
     dims = {name: dimension.size for name, dimension in file.dimensions.items()}
+    for each in variables.values():  # those of the groups above
+        dims |= dict(zip(each.dims, each.shape, strict=True))
     numbers = {}
     if isinstance(path, URL):
         numbers = {

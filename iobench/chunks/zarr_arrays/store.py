@@ -183,7 +183,8 @@ def _inspected(path: Path, zarr_format: int, documents: _Documents) -> ZarrStore
                 f"{path}: names an array {name!r}, which would lie elsewhere; fetch the store again"
             )
         if "/" in name:
-            skipped[f"{name.partition('/')[0]}/"] = "in a group, only the root group is read"
+            group = name.rpartition("/")[0]
+            skipped[f"{group}/"] = f"a group, named as FILE#{group}"
         elif not found.dtype:
             skipped[name] = "not numeric"
         elif not is_url(path) and not (path / name).is_dir():
@@ -194,6 +195,10 @@ def _inspected(path: Path, zarr_format: int, documents: _Documents) -> ZarrStore
         else:
             arrays[name or path.stem] = found
             folders[name or path.stem] = range_file(path / name)
+    for key, document in documents.items():  # groups that are not looked into
+        group, _, file = key.rpartition("/")
+        if group and (file == GROUP2 or document.get("node_type") == "group"):
+            skipped.setdefault(f"{group}/", f"a group, named as FILE#{group}")
     dims = _dimensions(path, arrays, skipped)
     described = {}
     for name, found in arrays.items():
