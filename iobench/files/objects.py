@@ -52,6 +52,8 @@ _CONDITIONAL = {*S3, "gs", "gcs", "az", "abfs", "abfss"}
 """Servers that may be asked to write only what is not there."""
 _CONFLICTS = {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}
 _WEB = {"http", "https"}
+WEB_STORES = ("zarr.json", ".zmetadata")
+"""The metadata of a whole Zarr store in one file."""
 
 
 @frozen
@@ -323,12 +325,23 @@ class Objects:
                     cause = one.__cause__
                     if cause is not None and _is_unreachable(cause):  # fsspec says: missing
                         raise cause
-                    states.append(None)
+                    states.append(self._web_store(path))
                 elif isinstance(one, BaseException):
                     raise one
+                elif str(one.get("mimetype", "")).startswith("text/html"):  # a list of a folder
+                    states.append(self._web_store(path) or _stat(one))
                 else:
                     states.append(_stat(one))
         return states
+
+    def _web_store(self, path: str) -> ObjectStat | None:
+        """Return a folder where a web server has a Zarr store, which it need not list."""
+        address, mark, query = path.partition("?")
+        if not self._is_web or address.rpartition("/")[2] in (*WEB_STORES, ".zgroup", ".zarray"):
+            return None
+        below = [f"{address.rstrip('/')}/{name}{mark}{query}" for name in WEB_STORES]
+        held = [found for found in self.stat_each(below) if found is not None]
+        return ObjectStat(0, held[0].st_mtime_ns, "directory", held[0].etag) if held else None
 
     def list_folder(self, path: str, prefix: str = "") -> dict[str, ObjectStat]:
         """Return what is directly in a folder and whose name begins so, by name."""

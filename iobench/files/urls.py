@@ -14,7 +14,7 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
-from iobench.files.objects import Objects, ObjectStat, RangeReader, objects_at
+from iobench.files.objects import WEB_STORES, Objects, ObjectStat, RangeReader, objects_at
 from iobench.masking import mask_urls, note_secrets, shown_url
 
 if TYPE_CHECKING:
@@ -307,7 +307,10 @@ class URL(_Base):
         """Yield all files below, after one look; ``pattern`` has to be ``"*"``."""
         if pattern != "*":
             raise ValueError(f"{self}: is listed whole, asked for {pattern!r}")
-        yield from self.beginning("")
+        if self.can_list:
+            yield from self.beginning("")
+        else:  # of a store on a web server, what tells all of its arrays
+            yield from (each for name in WEB_STORES if (each := self / name).is_file())
 
     def beginning(self, prefix: str) -> Generator[URL, None, None]:
         """Yield all files below whose path from here begins so, after one look."""

@@ -1,0 +1,114 @@
+"""Zarr stores behind a web server, whether it lists folders or not: samples are xarray's."""
+
+import functools
+import http.server
+import io
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import iobench
+from iobench.cli import main
+from iobench.errors import MissingFileError
+
+xarray = pytest.importorskip("xarray", reason="writes the stores")
+pytest.importorskip("aiohttp", reason="asks web servers")
+pytest.importorskip("zarr", reason="writes the stores")
+
+VALUES = np.arange(120, dtype="f4").reshape(6, 4, 5)
+
+
+class Server(http.server.SimpleHTTPRequestHandler):
+    """Hands out files and ranges of them, and folders if it lists any."""
+
+    lists = False
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        """Say nothing."""
+
+    def send_head(self):
+        """Answer with the range that is asked for."""
+        path = Path(self.translate_path(self.path))
+        if not path.is_file():
+            if self.lists and path.is_dir():
+                return super().send_head()
+            self.send_error(404)
+            return None
+        content, part = path.read_bytes(), self.headers.get("Range")
+        start, stop = 0, len(content)
+        if part:
+            first, last = part.split("=")[1].split("-")
+            start = int(first) if first else len(content) - int(last)
+            stop = min(int(last) + 1 if first and last else len(content), len(content))
+        self.send_response(206 if part else 200)
+        if part:
+            self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(content)}")
+        self.send_header("Accept-Ranges", "bytes")
+        self.send_header("Content-Length", str(stop - start))
+        self.end_headers()
+        return io.BytesIO(content[start:stop])
+
+
+class ListingServer(Server):
+    """Lists folders, too."""
+
+    lists = True
+
+
+@pytest.fixture(params=[Server, ListingServer])
+def web(request, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("IOBENCH_STORE_DIR", str(tmp_path / "cache"))
+    Path("web").mkdir()
+    handler = functools.partial(request.param, directory=str(tmp_path / "web"))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True  # connections are kept
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def write(name, version, values=VALUES):
+    one = xarray.Dataset(
+        {"r": (("time", "y", "x"), values)}, coords={"time": np.arange(len(values))}
+    )
+    encoding = {"r": {"chunks": (2, 4, 5)}}
+    one.to_zarr(f"web/{name}", zarr_format=version, consolidated=True, encoding=encoding)
+
+
+@pytest.mark.filterwarnings("ignore")  # of consolidated metadata in version 3
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("name", ["s.zarr", "store"])
+def test_samples_are_those_of_the_folder(web, version, name):
+    write(name, version)
+    chunk = Path("web", name, "r", "1.0.0" if version == 2 else "c/1/0/0")
+    chunk.unlink()  # never written: what xarray fills
+    right = VALUES.copy()
+    right[2:4] = np.nan if version == 2 else xarray.open_zarr(f"web/{name}")["r"].values[2]
+    url = f"{web}/{name}?token=hidden-secret"
+    opened = iobench.open_dataset(url, sample_dim="time")
+    found = [{key: np.array(each) for key, each in batch.items()}["r"]
+             for batch in opened.loader(batch_size=3)]  # fmt: skip
+    np.testing.assert_array_equal(np.concatenate(found), right)
+    assert "hidden-secret" not in repr(opened)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_store_of_the_web_is_converted_and_the_secret_is_not_said(web, capsys):
+    write("s.zarr", 3)
+    url = f"{web}/s.zarr?token=hidden-secret"
+    assert main(["convert", url, "out", "--to", "zarr", "--sample-dim", "time"]) == 0
+    said = "".join(capsys.readouterr())
+    assert "hidden-secret" not in said + Path("out/iobench.json").read_text()
+    np.testing.assert_array_equal(iobench.open_store("out").to_xarray()["r"].values, VALUES)
+
+
+def test_what_is_not_there_is_said_so(web):
+    with pytest.raises(MissingFileError, match=r"none\.zarr: no such file"):
+        iobench.open_dataset(f"{web}/none.zarr", sample_dim="time")
