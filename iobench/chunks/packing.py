@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import struct
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +41,9 @@ class Packing:
         Stored values that mean "missing" and become NaN.
     scale, offset : number or None
         Of the dtype their attribute has, for the arithmetic depends on it.
+    narrow : str
+        dtype that the arithmetic is done in, where numbers are made wider after it: those of
+        another file are.
     """
 
     stored: str
@@ -47,6 +51,7 @@ class Packing:
     fill_values: tuple[Any, ...] = ()
     scale: Any = None
     offset: Any = None
+    narrow: str = ""
 
 
 def packing_of(stored: np.dtype[Any], attributes: Mapping[str, Any]) -> Packing:
@@ -185,6 +190,9 @@ def unpack(stored: NDArray[Any], packing: Packing, out: NDArray[Any] | None = No
     They are ``out`` where they can be: of their shape and dtype, maybe ``stored`` itself.
     Same operations in the same order and precision as xarray, so that values are equal bit by bit.
     """
+    if packing.narrow:
+        exact = unpack(stored, replace(packing, dtype=packing.narrow, narrow=""))
+        return unpack(exact, Packing(packing.narrow, packing.dtype), out)
     is_as_wanted = stored.dtype == packing.dtype and stored.flags.c_contiguous
     is_scaled = packing.scale is not None or packing.offset is not None
     if (

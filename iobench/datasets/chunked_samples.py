@@ -40,7 +40,12 @@ from iobench.datasets.inspected_netcdf import (
     whole_variable,
     whole_variables,
 )
-from iobench.datasets.merged_files import Holders, merged_files, variables_of_files
+from iobench.datasets.merged_files import (
+    Holders,
+    merged_files,
+    variables_of_files,
+    with_one_dtype,
+)
 from iobench.datasets.positions import are_missing, exact_times
 from iobench.datasets.rows import SampleGrid, SampleRows
 from iobench.datasets.selection import (
@@ -241,6 +246,8 @@ class ChunkedSamples(ChunkedFields):
             ]
             files = [file for file, own in zip(files, names, strict=True) if own]
             names = [own for own in names if own]
+        files, wider = with_one_dtype(files, names)
+        notes += wider
         groups: dict[tuple[str, ...], list[Container]] = {}
         for file, own in zip(files, names, strict=True):
             check_dimensions(file, files[0], self._dims)

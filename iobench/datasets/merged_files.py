@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from iobench.chunks.zarr_arrays.array_metadata import ZarrStore
 from iobench.datasets.selection import sample_names
 from iobench.errors import FileFormatError
@@ -117,3 +119,39 @@ def _merged(files: Sequence[Any]) -> Any:
         name: why for name, why in union["skipped"].items() if name not in union["variables"]
     }
     return replace(first, **union)
+
+
+def with_one_dtype(
+    files: Sequence[Any], names: Sequence[tuple[str, ...]]
+) -> tuple[list[Any], list[str]]:
+    """Return files whose variables have one dtype each, and a line for each that is made wider.
+
+    Where that is exact: floats of several widths, and whole numbers up to 32 bits as float64.
+    """
+    dtypes: dict[str, set[str]] = {}
+    for file, own in zip(files, names, strict=True):
+        for name in own:
+            dtypes.setdefault(name, set()).add(file.variables[name].packing.dtype)
+    wide = {}
+    for name, several in dtypes.items():
+        found = [np.dtype(each) for each in several]
+        widest = np.result_type(*found)
+        if len(found) > 1 and all(each.kind == "f" or each.itemsize <= 4 for each in found):
+            wide[name] = widest.newbyteorder("<").str
+    if not wide:
+        return list(files), []
+    made = []
+    for file, own in zip(files, names, strict=True):
+        variables = dict(file.variables)
+        for name in set(own) & set(wide):
+            each = variables[name]
+            if each.packing.dtype != wide[name]:
+                packing = replace(each.packing, dtype=wide[name], narrow=each.packing.dtype)
+                variables[name] = replace(each, packing=packing)
+        made.append(replace(file, variables=variables))
+    return made, [
+        f"variable {name!r} has several dtypes in files "
+        f"({', '.join(sorted(np.dtype(each).name for each in dtypes[name]))}): all are made "
+        f"{np.dtype(each).name}, which is exact"
+        for name, each in wide.items()
+    ]

@@ -399,3 +399,48 @@ def test_a_group_is_named_and_taken(
 def test_a_name_with_the_mark_is_a_file(tmp_path: Path, load: Callable[..., Any]) -> None:
     path = write(fields(0, 3), tmp_path / "a#b.nc", "NETCDF4")
     np.testing.assert_array_equal(load(path)["r"], R[:3])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", ["packed", "packed in float64", "wider"])
+def test_dtypes_of_one_variable_are_made_one_where_that_is_exact(
+    tmp_path: Path,
+    load: Callable[..., Any],
+    caplog: pytest.LogCaptureFixture,
+    kind: str,
+    case: str,
+) -> None:
+    old, new = fields(0, 3), fields(3, 6)
+    if case == "wider":
+        new = new.map(lambda each: each.astype("f8") + 1e-12)
+    else:
+        scale = np.float32(0.001) if case == "packed" else np.float64(0.001)
+        stored = np.round(old["r"].values / 0.001).astype("i2")
+        old["r"] = (old["r"].dims, stored, {"scale_factor": scale})
+        new = new.map(lambda each: each.astype("f8")) if case == "packed" else new
+    paths = [write(old, tmp_path / "a", kind), write(new, tmp_path / "b", kind)]
+    opened = xarray.open_zarr if kind == "zarr" else xarray.open_dataset
+    more = {"consolidated": False} if kind == "zarr" else {}
+    parts = []
+    for path in paths:
+        with opened(path, **more) as one:
+            parts.append(one["r"].values)
+    expected = np.concatenate(parts)
+    assert expected.dtype == np.float64
+    for order in (paths, paths[::-1]):
+        np.testing.assert_array_equal(load(*order)["r"], expected, strict=True)
+        # What Zarr has of a scale is a number of JSON: both are float64 there.
+        assert ("several dtypes" in caplog.text) == ((case, kind) != ("packed", "zarr"))
+    made = iobench.open_dataset(*paths, sample_dim="time", store_dir=tmp_path / "kept")
+    batches = np.concatenate([batch["r"].copy() for batch in made.loader(batch_size=2)])
+    assert sorted(batches[:, 0, 0, 0].tolist()) == sorted(expected[:, 0, 0, 0].tolist())
+
+
+def test_dtypes_that_no_other_holds_exactly_are_refused(
+    tmp_path: Path, load: Callable[..., Any]
+) -> None:
+    whole = fields(0, 3).map(lambda each: (each * 1e18).astype("i8"))
+    paths = [write(whole, tmp_path / "a.nc", "NETCDF4")]
+    paths.append(write(fields(3, 6), tmp_path / "b.nc", "NETCDF4"))
+    with pytest.raises(FileFormatError, match=r"b.nc: variable 'r' is .*expected"):
+        load(*paths)
