@@ -1,8 +1,8 @@
 """iobench: where training on weather and climate data waits for its input, and what to do.
 
 The names here are the public ones; they load on first use, so that importing iobench costs
-nothing. ``iobench.datasets``, ``iobench.stores`` and ``iobench.testing`` are for authors of
-plugins and converters.
+nothing; so do modules such as ``iobench.torch``. ``iobench.datasets``, ``iobench.stores`` and
+``iobench.testing`` are for authors of plugins and converters.
 """
 
 from __future__ import annotations
@@ -56,7 +56,14 @@ _HOMES = {
 }
 
 
+_MODULES = frozenset(
+    {"dali", "datasets", "jax", "stores", "tensorflow", "testing", "torch", "tracking"}
+)
+
+
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"iobench.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'iobench' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)

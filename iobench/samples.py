@@ -435,6 +435,23 @@ class SharedBytes:
 OF_NO_BYTES: Final = frozenset({int, float, complex, bool, str, type(None)})
 
 
+def is_number_below(index: Any, count: int, name: str) -> bool:
+    """Tell whether a sample may be asked for by a number.
+
+    Raises
+    ------
+    TypeError
+        If it is no number, as a slice is not.
+    """
+    try:
+        return bool(-count <= index < count)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{name}: asked for [{index!r}], expected the number of one sample; take several in a "
+            "loop, or batches of iobench.loader"
+        ) from None
+
+
 def handed_on_nbytes(value: Any) -> int:
     """Return the bytes a step handed on: of its buffers or arrays; -1 where they cannot be told."""
     items: Iterable[Any]

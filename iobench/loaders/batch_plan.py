@@ -73,9 +73,10 @@ def plan_epochs(
             while len(left) >= batch_size:
                 yield PlannedBatch(next(number), epoch, tuple(left[:batch_size].tolist()))
                 left = left[batch_size:]
+        n_told = max(1, MOST_PLANNED // batch_size) * batch_size
         for start in range(0, len(evaluated), batch_size):
-            if drawn is not None and start % (MOST_PLANNED // batch_size * batch_size or 1) == 0:
-                drawn(evaluated[start : start + (MOST_PLANNED // batch_size * batch_size or 1)])
+            if drawn is not None and start % n_told == 0:
+                drawn(evaluated[start : start + n_told])
             samples = evaluated[start : start + batch_size]
             yield PlannedBatch(next(number), epoch, tuple(samples.tolist()), evaluates=True)
 

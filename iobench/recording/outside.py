@@ -11,7 +11,7 @@ import numpy as np
 
 from iobench.recording import activation
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, is_one_of
-from iobench.recording.span_file import SPAN_DTYPE
+from iobench.recording.span_file import RECORD_NBYTES, SPAN_DTYPE, SPANS_PER_CHUNK
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -111,10 +111,10 @@ class OutsideSpan:
     """
 
     __slots__ = (
+        "_chunk",
         "_cpu_ns",
         "_end_ns",
         "_hiding",
-        "_offset",
         "_start_ns",
         "_with_cpu",
         "detail",
@@ -138,7 +138,7 @@ class OutsideSpan:
         lane = self.lane
         if self._hiding:
             lane.quiet += 1
-        self._offset = lane.offset
+        self._chunk = (lane.buffer, lane.offset, lane.end, lane.bias)
         now_ns = lane.now_ns
         self._start_ns = now_ns()
         if self._with_cpu:
@@ -149,17 +149,31 @@ class OutsideSpan:
     @property
     def holds_spans(self) -> bool:
         """Whether the thread wrote spans inside this one."""
-        return self.lane.offset != self._offset
+        return self._inside > 0
+
+    @property
+    def _inside(self) -> int:
+        """Bytes of spans that the thread wrote inside this one, in however many chunks."""
+        _, offset, _, bias = self._chunk
+        return self.lane.offset + self.lane.bias - offset - bias
 
     @property
     def holds_bytes(self) -> bool:
         """Whether a span inside this one tells the bytes of what it handed on."""
-        lane = self.lane
-        if lane.offset <= self._offset:  # none, or in a chunk that is full
-            return False
-        count = (lane.offset - self._offset) // SPAN_DTYPE.itemsize
-        inside = np.frombuffer(lane.buffer, SPAN_DTYPE, count, self._offset)
-        return bool((is_one_of(inside["kind"], _READ) & (inside["nbytes"] >= 0)).any())
+        lane, left = self.lane, self._inside
+        buffer, offset, end, bias = self._chunk
+        parts = [(buffer, offset, lane.offset)]
+        if lane.buffer is not buffer or lane.bias != bias:
+            begin = lane.end - SPANS_PER_CHUNK * RECORD_NBYTES
+            parts = [(lane.buffer, begin, lane.offset), (buffer, offset, end)]
+        for data, begin, until in parts:
+            if left <= 0 or begin >= until:
+                continue
+            inside = np.frombuffer(data, SPAN_DTYPE, (until - begin) // RECORD_NBYTES, begin)
+            if (is_one_of(inside["kind"], _READ) & (inside["nbytes"] >= 0)).any():
+                return True
+            left -= until - begin
+        return left > 0  # a whole chunk of spans lies between: somebody reads there
 
     def stop(self) -> None:
         """End the time here; what the rest of the body finds out is not part of it."""

@@ -59,6 +59,8 @@ RUN_STEPS: Final = "IOBENCH_RUN_STEPS"
 """Environment: ``"100:300"``, the steps to record."""
 RUN_DETAIL: Final = "IOBENCH_RUN_DETAIL"
 """Environment: ``auto``, ``sample`` or ``batch``."""
+LAUNCHED: Final = "IOBENCH_RUN_PARENT"
+"""Environment: set in every process under ``iobench run``."""
 RUN_DIGESTS: Final = "IOBENCH_RUN_DIGESTS"
 """Environment: ``1`` keeps a digest of every sample."""
 RUN_ENERGY: Final = "IOBENCH_RUN_ENERGY"
@@ -170,6 +172,7 @@ class Recording:
         self._lock = threading.RLock()
         self._logs: weakref.WeakSet[_Open] = weakref.WeakSet()
         self._joined: Recording | None = None
+        self._is_joined = False  # under another name, which was said
         self._environment: dict[str, str | None] = {}
         self._begun_ns = 0
         self._has_told_pace = False
@@ -193,7 +196,7 @@ class Recording:
         StorageError
             If the directory cannot be written; or holds another run already, unless ``numbered``.
         OptionError
-            If this process records into another directory already.
+            If this process records into another directory already, not by ``iobench run``.
         """
         with _starting:
             return self._start(numbered=numbered)
@@ -202,10 +205,12 @@ class Recording:
         global _current
         if _current is not None and not _current._closed:
             if self._path is not None and self._path.absolute() != _current.run.path:
-                raise OptionError(
-                    f"{self._path}: this process records into {_current.run.path} already; "
-                    "leave out one of 'iobench run' and iobench.record()"
-                )
+                reason = f"{self._path}: this process records into {_current.run.path} already"
+                if LAUNCHED not in os.environ:
+                    raise OptionError(f"{reason}; leave out one of the two")
+                if not _current._is_joined:  # a script under iobench run ends as it does without
+                    logger.warning("%s, by iobench run; that goes on", reason)
+                _current._is_joined = True
             self._join(_current)
             return self
         run = RunDirectory.join(

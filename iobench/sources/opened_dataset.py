@@ -14,7 +14,7 @@ from iobench.datasets.splits import place_index_windows, select_splits
 from iobench.errors import IobenchError, OptionError
 from iobench.files.open_files import FileIdentities
 from iobench.files.urls import as_path
-from iobench.samples import Window
+from iobench.samples import Window, is_number_below
 from iobench.sources.opening import open_source
 from iobench.sources.request import SourceRequest
 
@@ -72,7 +72,7 @@ class OpenDataset:
         return f"<{len(self)} samples of {self.dataset.name}, {len(self.files)} files{made}>"
 
     def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
-        if not -len(self) <= index < len(self):
+        if not is_number_below(index, len(self), self.dataset.name):
             raise IndexError(f"{self.dataset.name}: no sample {index}, there are {len(self)}")
         return dict(make_sample(self.dataset, self.index.where[self.numbers[index]]))
 

@@ -16,6 +16,7 @@ from iobench.files.open_files import FileSet
 from iobench.files.ranges import FileRange
 from iobench.files.remote_ranges import fetched, fill_views
 from iobench.frozen import frozen
+from iobench.samples import is_number_below
 from iobench.stores.fields import FieldDecoder, RowDecoder
 from iobench.stores.index_file import read_index
 from iobench.stores.rounding import unpack_sample
@@ -137,7 +138,7 @@ class ExtentStore:
 
     def extents(self, index: int) -> list[FileRange[Path]]:
         """Return where the sample's bytes are; raise IndexError beyond the last."""
-        if not -len(self) <= index < len(self):
+        if not is_number_below(index, len(self), str(self.path)):
             raise IndexError(f"{self.path}: no sample {index}, the store holds {len(self)}")
         return self.table[index]
 

@@ -212,3 +212,22 @@ def test_what_cannot_be_started_is_said(tmp_path: Path, plainly: Plainly, cli: l
         "iobench: no-such-program: no such program; name one, e.g. iobench run -- python train.py\n"
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_script_that_records_itself_joins_the_run_and_ends_as_without(
+    tmp_path: Path, script: Script, launch: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = script(
+        """
+        import numpy, iobench
+        for _ in range(2):
+            with iobench.record("mine"):
+                with iobench.stage("read"):
+                    print("reads")
+        """
+    )
+    done = launch(sys.executable, path)
+    assert (done.code, done.out) == (0, "reads\nreads\n"), done.err
+    assert done.err.count("goes on") == 1
+    assert not (tmp_path / "mine").exists()

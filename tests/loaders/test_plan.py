@@ -109,3 +109,18 @@ def test_a_plan_tells_the_order_in_parts_before_its_batches(monkeypatch):
     planned = [sample for _ in range(7) for sample in next(batches).samples]
     assert sizes == [8, 8, 4, 8]
     assert told[:21] == planned  # one sample of the next epoch
+
+
+@pytest.mark.parametrize("n_batch", [3, 8, 11])
+def test_an_evaluation_of_large_batches_is_told_whole_batches(monkeypatch, n_batch):
+    monkeypatch.setattr("iobench.loaders.batch_plan.MOST_PLANNED", 8)
+    told = []
+    evaluated, train = np.arange(20), np.arange(20, 40)
+    batches = plan_epochs(evaluated, train, n_batch, drawn=lambda part: told.append(part.tolist()))
+    planned: list[tuple[int, ...]] = []
+    while sum(map(len, planned)) < len(evaluated):
+        batch = next(batches)
+        planned += [batch.samples] if batch.evaluates else []
+    of_evaluation = [part for part in told if part[0] < 20]
+    assert [sample for part in of_evaluation for sample in part] == evaluated.tolist()
+    assert all(len(part) % n_batch == 0 for part in of_evaluation[:-1])

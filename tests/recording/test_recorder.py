@@ -7,6 +7,7 @@ import pytest
 from iobench.recording import span_file as layout
 from iobench.recording.clock_marker import MARKER_NAME
 from iobench.recording.kinds import Kind
+from iobench.recording.outside import outside_span
 from iobench.recording.recorder import Recorder
 from iobench.recording.span_file import SPAN_DTYPE, Flag
 from iobench.recording.span_reader import read_span_file
@@ -234,3 +235,23 @@ def test_recording_goes_on_where_no_marker_can_be_made(tmp_path, clock, monkeypa
         recorder.emit(Kind.READ, 1, 2)
     assert recorder.failure is None
     assert recorder.lost == 0
+
+
+@pytest.mark.parametrize("before", [0, 5, layout.SPANS_PER_CHUNK - 1, layout.SPANS_PER_CHUNK])
+@pytest.mark.parametrize("others", [0, 3, layout.SPANS_PER_CHUNK, 3 * layout.SPANS_PER_CHUNK])
+@pytest.mark.parametrize("nbytes", [None, -1, 7])
+def test_a_span_knows_what_was_read_inside_it_across_chunks(tmp_path, before, others, nbytes):
+    recorder = Recorder(tmp_path / "a.spans", role="worker", clock=FakeClock())
+    for _ in range(before):
+        recorder.emit(Kind.READ, 0, 1, nbytes=9)
+    with outside_span(recorder, Kind.DECODE, hiding=False) as span:
+        assert not span.holds_spans
+        assert not span.holds_bytes
+        if nbytes is not None:
+            recorder.emit(Kind.READ, 0, 1, nbytes=nbytes)
+        for _ in range(others if nbytes is not None else 0):
+            recorder.emit(Kind.DECODE, 0, 1)
+        assert span.holds_spans == (nbytes is not None)
+        if nbytes != -1 or others < layout.SPANS_PER_CHUNK:
+            assert span.holds_bytes == (nbytes == 7)
+    recorder.close()

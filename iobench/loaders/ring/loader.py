@@ -153,6 +153,14 @@ class RingLoader:
         self._idle.put(self._new_pool())  # so that what does not fit is said here
         self._passes: weakref.WeakSet[RingPass] = weakref.WeakSet()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_idle": None, "_passes": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        self._idle, self._passes = _IdlePool(), weakref.WeakSet()
+        self._idle.put(self._new_pool())
+
     @property
     def spec(self) -> SampleSpec:
         """What one sample is; a batch has the samples as a further, first axis."""

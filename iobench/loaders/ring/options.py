@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
@@ -225,12 +224,24 @@ def _facts_of(store: Any) -> SampleFacts:
         return SampleFacts()
     manifest = store.manifest
     return SampleFacts(
-        functools.cache(store.index),  # of a file
+        _FileIndex(store),
         range(len(store)),
         manifest.samples,
         manifest.statistics,
         manifest.normalisation,
     )
+
+
+class _FileIndex:
+    """Returns the index of a store, read once; picklable."""
+
+    def __init__(self, store: Any) -> None:
+        self._store, self._index = store, None
+
+    def __call__(self) -> Any:
+        if self._index is None:
+            self._index = self._store.index()
+        return self._index
 
 
 def _asked_for(given: Any, source: BatchSource) -> Any:
