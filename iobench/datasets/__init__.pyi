@@ -79,6 +79,7 @@ from iobench.datasets.recipe_data import Key as Key
 from iobench.datasets.recipe_data import Split as Split
 from iobench.datasets.recipe_data import Stack as Stack
 from iobench.datasets.recipe_items import file_times as file_times
+from iobench.datasets.recipe_stand_ins import define_axes as define_axes
 from iobench.datasets.recipe_stand_ins import netcdf4 as netcdf4
 from iobench.datasets.recipe_stand_ins import smooth_values as smooth_values
 from iobench.datasets.recipes import Recipe as Recipe

@@ -29,19 +29,10 @@ NOISE_BITS = {2: 16, 4: 24, 8: 53}
 
 def write_netcdf(recipe: Recipe, plan: StandIn, key: Mapping[str, str], path: Path) -> None:
     """Write one file: axes with their coordinates, then the variables, each in one piece."""
+    axes = {axis.name: _coordinate(recipe, plan, key, axis.name) for axis in recipe.axes}
     with netcdf4(recipe.name).Dataset(path, "w", format="NETCDF4") as file:
         file.setncatts(dict(recipe.attributes))
-        for axis in recipe.axes:
-            values, units = _coordinate(recipe, plan, key, axis.name)
-            file.createDimension(axis.name, len(values))
-            stored = file.createVariable(
-                axis.name, "f8", (axis.name,), contiguous=True, fill_value=False
-            )
-            if units:
-                stored.units = units
-            stored[:] = values
-        if "time" in file.variables:
-            file["time"].calendar = "proleptic_gregorian"
+        define_axes(file, axes, calendar="proleptic_gregorian")
         for each in recipe.fields:
             stored = file.createVariable(
                 each.name, each.dtype, recipe.stored_dims(each), contiguous=True, fill_value=False
@@ -49,6 +40,24 @@ def write_netcdf(recipe: Recipe, plan: StandIn, key: Mapping[str, str], path: Pa
             if each.units:
                 stored.units = each.units
             stored[:] = recipe.values(each, key, plan)
+
+
+def define_axes(
+    file: Any, axes: Mapping[str, tuple[NDArray[Any], str]], *, calendar: str = ""
+) -> None:
+    """Define the dimensions of a NetCDF file, each with its coordinate: values and units.
+
+    ``calendar`` is that of ``time``, if there is one.
+    """
+    layout = {"contiguous": True} if file.data_model == "NETCDF4" else {}
+    for name, (values, units) in axes.items():
+        file.createDimension(name, len(values))
+        axis = file.createVariable(name, values.dtype, (name,), **layout)
+        if units:
+            axis.units = units
+        axis[:] = values
+    if calendar and "time" in axes:
+        file["time"].calendar = calendar
 
 
 def smooth_values(

@@ -38,16 +38,9 @@ SPARE_NBYTES = 64 << 20
 
 @frozen
 class PlannedFile:
-    """One file of a stand-in.
+    """One file of a stand-in: its path below the root, with ``/``, and about its size.
 
-    Parameters
-    ----------
-    name : str
-        Path below the root, with ``/``.
-    nbytes : int
-        About the size it will have; the unit of progress.
-    write : callable
-        ``write(path, advance)`` creates the file; picklable. Calls ``advance(nbytes)`` as it goes.
+    ``write(path, advance)`` creates the file, calling ``advance(nbytes)`` as it goes; picklable.
     """
 
     name: str
@@ -146,18 +139,9 @@ def ensure_stand_in(
 ) -> Path:
     """Return ``root`` with the dataset's finished stand-in below it, written if need be.
 
-    Parameters
-    ----------
-    dataset : Synthesizer
-        Writes the files.
-    root : Path
-        Top of the mirror layout; see `StandInIdentity.root`.
-    seed, scale, tiny
-        As in `Synthesizer.synthesize`.
-    progress : Progress
-        Called with (bytes written, bytes to write).
-    notice : callable, optional
-        Called with a line that names who else is writing this stand-in, before waiting for them.
+    ``root`` is the top of the mirror layout (`StandInIdentity.root`); ``seed``, ``scale`` and
+    ``tiny`` are as in `Synthesizer.synthesize`. ``notice`` is called with a line that names who
+    else is writing this stand-in, before waiting for them.
 
     Raises
     ------
@@ -202,20 +186,9 @@ def write_planned_files(
 ) -> list[Path]:
     """Write the files of a stand-in that are not there yet, several at once; return all of them.
 
-    Each is written under a temporary name, flushed and renamed.
-
-    Parameters
-    ----------
-    root : Path
-        Top of the stand-in.
-    files : sequence of PlannedFile
-        All files of the stand-in.
-    identity : StandInIdentity
-        Of the stand-in.
-    processes : int, optional
-        By default the usable CPUs, and one for what is written sooner than processes start.
-    progress : Progress
-        Called with (bytes written, bytes to write).
+    Each is written under a temporary name, flushed and renamed; by default by as many processes as
+    there are usable CPUs, and one for what is written sooner than processes start. ``progress`` is
+    called with bytes written and to write.
 
     Raises
     ------

@@ -56,8 +56,9 @@ def main() -> int:
     parser.add_argument("--new", type=Path)
     parser.add_argument("--size", choices=("default", "tiny"), default="default")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--only", nargs="+", choices=STAND_INS, default=list(STAND_INS))
     given = parser.parse_args()
-    labels = [label for label in STAND_INS if (given.old / label).exists()]
+    labels = [label for label in given.only if (given.old / label).exists()]
     with tempfile.TemporaryDirectory() as folder:
         new = given.new or Path(folder)
         if given.new is None:

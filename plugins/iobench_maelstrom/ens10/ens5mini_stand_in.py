@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from iobench.datasets import smooth_values
+from iobench.datasets import define_axes, netcdf4, smooth_values
 from iobench_maelstrom.ens10.schema import (
     ALL_DATES,
     ALL_MONTHS,
@@ -20,7 +20,6 @@ from iobench_maelstrom.ens10.schema import (
     PRESSURE_VARIABLES,
 )
 from iobench_maelstrom.ens10.stand_in import Ensemble, share_of
-from iobench_maelstrom.ens10.target import new_netcdf
 
 STAND_IN_VERSION = 2
 """Counts up when the same seed gives other bytes."""
@@ -72,8 +71,8 @@ def write_month(plan: Ensemble, month: str, path: Path, advance: Callable[[int],
         "latitude": (60.0 - latitudes, "degrees_north"),
         "longitude": (longitudes, "degrees_east"),
     }
-    calendar = "proleptic_gregorian"
-    with new_netcdf("maelstrom-ens5mini", path, axes, calendar=calendar) as file:
+    with netcdf4("maelstrom-ens5mini").Dataset(path, "w", format="NETCDF4") as file:
+        define_axes(file, axes, calendar="proleptic_gregorian")
         for variable in PRESSURE_VARIABLES:
             stored = file.createVariable(
                 variable.name, "f4", tuple(axes), contiguous=True, fill_value=np.float32(np.nan)

@@ -16,7 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from iobench.datasets import PlannedFile, StandIn, in_mirror, smooth_values
+from iobench.datasets import (
+    PlannedFile,
+    StandIn,
+    define_axes,
+    in_mirror,
+    netcdf4,
+    smooth_values,
+)
 from iobench.errors import MissingExtraError
 from iobench_maelstrom.ens10.schema import (
     ALL_DATES,
@@ -30,7 +37,7 @@ from iobench_maelstrom.ens10.schema import (
     GribField,
     Task,
 )
-from iobench_maelstrom.ens10.target import hours_since_1900, new_netcdf, valid_time
+from iobench_maelstrom.ens10.target import valid_time
 
 STAND_IN_VERSION = 2
 """Counts up when the same seed gives other bytes."""
@@ -107,17 +114,19 @@ def _write_target(
 ) -> None:
     """Write the analysis at each forecast's valid time, in order of time."""
     starts = sorted((year, date) for year in plan.years for date in plan.dates)
-    hours, units = hours_since_1900([valid_time(f"{year}{date}") for year, date in starts])
+    times = np.array([valid_time(f"{year}{date}") for year, date in starts])
+    hours = (times - np.datetime64("1900-01-01T00", "h")).astype("i4")
     spacing = 360 / plan.shape[1]
     latitudes, longitudes = (spacing * np.arange(length) for length in plan.shape)
     axes = {
-        "time": (hours.astype("i4"), units),
+        "time": (hours, "hours since 1900-01-01 00:00:00"),
         "latitude": ((90.0 - latitudes).astype("f4"), "degrees_north"),
         "longitude": (longitudes.astype("f4"), "degrees_east"),
     }
     field = next(each for each in plan.fields if each.name == task.target)
     bounds, name = (field.low, field.high), task.target_variable
-    with new_netcdf("maelstrom-ens10", path, axes, calendar="gregorian") as file:
+    with netcdf4("maelstrom-ens10").Dataset(path, "w", format="NETCDF4") as file:
+        define_axes(file, axes, calendar="gregorian")
         stored = file.createVariable(name, "f4", tuple(axes), contiguous=True)
         stored.setncatts({"units": task.target_units, "long_name": LONG_NAMES[name]})
         for row, (year, date) in enumerate(starts):

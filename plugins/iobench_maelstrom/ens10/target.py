@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +12,6 @@ from iobench.datasets import (
     FileRange,
     file_times,
     inspect_files,
-    netcdf4,
     range_file,
     whole_variable,
 )
@@ -21,12 +19,7 @@ from iobench.errors import FileFormatError
 from iobench_maelstrom.ens10.schema import LEAD_HOURS, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
-
-
-EPOCH = np.datetime64("1900-01-01T00", "h")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,35 +61,6 @@ def valid_time(start: str) -> np.datetime64:
     """Return when the forecast of a start date (``YYYYMMDD``, 0 UTC) is valid."""
     day = np.datetime64(f"{start[:4]}-{start[4:6]}-{start[6:]}T00", "h")
     return day + np.timedelta64(LEAD_HOURS, "h")
-
-
-def hours_since_1900(times: Sequence[np.datetime64]) -> tuple[NDArray[np.int64], str]:
-    """Return a time axis and its units."""
-    return np.array([(time - EPOCH).astype(int) for time in times]), (
-        "hours since 1900-01-01 00:00:00"
-    )
-
-
-def new_netcdf(
-    asked: str,
-    path: Path,
-    axes: Mapping[str, tuple[NDArray[Any], str]],
-    *,
-    calendar: str = "",
-) -> Any:
-    """Return a new NetCDF-4 file, open, with these dimensions: coordinates and their units.
-
-    ``asked`` is what needs it, for the error where the library is missing.
-    """
-    file = netcdf4(asked).Dataset(path, "w", format="NETCDF4")
-    for name, (values, units) in axes.items():
-        file.createDimension(name, len(values))
-        axis = file.createVariable(name, values.dtype, (name,), contiguous=True)
-        axis.units = units
-        axis[:] = values
-    if calendar:
-        file["time"].calendar = calendar
-    return file
 
 
 def open_target(path: Path, task: Task, cache_dir: Path) -> Target:

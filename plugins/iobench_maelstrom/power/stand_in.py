@@ -6,12 +6,13 @@ depend on how many processes write.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import Axis, StandIn, netcdf4, smooth_values
+from iobench.datasets import Axis, StandIn, define_axes, netcdf4, smooth_values
 from iobench_maelstrom.power.schema import (
     ALL_DAYS,
     GRID,
@@ -49,11 +50,6 @@ def _grid(plan: StandIn) -> Grid:
     return TINY_GRID if plan.tiny else GRID
 
 
-def _grid_shape(plan: StandIn) -> tuple[int, int]:
-    latitudes, longitudes = _grid(plan)
-    return latitudes.length, longitudes.length
-
-
 def _n_production_days(plan: StandIn) -> int:
     return N_TINY_PRODUCTION_DAYS if plan.tiny else len(ALL_DAYS)
 
@@ -61,14 +57,13 @@ def _n_production_days(plan: StandIn) -> int:
 def run_nbytes(plan: StandIn, level_type: LevelType) -> int:
     """Return about the bytes of a weather file."""
     n_fields = N_STEPS * max(1, len(level_type.levels)) * len(level_type.variables)
-    return n_fields * int(np.prod(_grid_shape(plan))) * 2 + HEADER_NBYTES
+    return HEADER_NBYTES + 2 * n_fields * math.prod(axis.length for axis in _grid(plan))
 
 
 def production_nbytes(plan: StandIn) -> int:
     """Return about the bytes of a turbine's file."""
-    return _n_production_days(plan) * STEPS_PER_DAY * (len(PRODUCTION_VARIABLES) + 1) * 8 + (
-        HEADER_NBYTES
-    )
+    n_steps = _n_production_days(plan) * STEPS_PER_DAY
+    return HEADER_NBYTES + 8 * n_steps * (len(PRODUCTION_VARIABLES) + 1)
 
 
 def write_run(
@@ -77,24 +72,18 @@ def write_run(
     """Write one forecast as grib_to_netcdf does: classic, 64-bit offsets, int16 packed."""
     start = np.datetime64(f"{day}T{hour}", "h")
     n_hours = int((start - np.datetime64("1900-01-01T00", "h")).astype(int))
-    grid = {axis.name: (_coordinate(axis), "f4", axis.units) for axis in reversed(_grid(plan))}
-    axes: dict[str, tuple[NDArray[Any], str, str]] = {
-        **grid,
-        "level": (np.array(level_type.levels), "i4", level_type.level_units),
-        "time": (n_hours + np.arange(N_STEPS), "i4", "hours since 1900-01-01 00:00:00.0"),
-    }
-    if not level_type.levels:
-        del axes["level"]
+    axes = {axis.name: (_coordinate(axis), axis.units) for axis in reversed(_grid(plan))}
+    if level_type.levels:
+        axes["level"] = np.array(level_type.levels, dtype="i4"), level_type.level_units
+    hours = n_hours + np.arange(N_STEPS, dtype="i4")
+    axes["time"] = hours, "hours since 1900-01-01 00:00:00.0"
     with netcdf4(NAME).Dataset(path, "w", format="NETCDF3_64BIT_OFFSET") as file:
         file.set_fill_off()
         file.Conventions = "CF-1.6"
         file.history = "iobench stand-in, laid out as grib_to_netcdf writes"
-        for name, (values, dtype, units) in axes.items():
-            file.createDimension(name, len(values))
-            axis = file.createVariable(name, dtype, (name,))
-            axis.setncatts({"units": units, "long_name": name})
-            axis[:] = values
-        file["time"].calendar = "gregorian"
+        define_axes(file, axes, calendar="gregorian")
+        for name in axes:
+            file[name].long_name = name
         for variable in level_type.variables:
             _create_packed(file, variable, level_type.dims, n_hours)
         for variable in level_type.variables:
@@ -106,11 +95,11 @@ def write_run(
                 stored[step] = smooth_values(
                     shape, -LARGEST, LARGEST, *what, noise=variable.noise, dtype="i2"
                 )
-                advance(2 * int(np.prod(shape)))
+                advance(2 * math.prod(shape))
 
 
-def _coordinate(axis: Axis) -> NDArray[np.float64]:
-    return np.round(axis.first + axis.step * np.arange(axis.length), 3)
+def _coordinate(axis: Axis) -> NDArray[Any]:
+    return np.round(axis.first + axis.step * np.arange(axis.length), 3).astype("f4")
 
 
 def _create_packed(file: Any, variable: WeatherField, dims: tuple[str, ...], n_hours: int) -> None:
@@ -134,14 +123,12 @@ def write_production(plan: StandIn, number: int, path: Path, advance: Advance) -
     """Write ten-minute production of one turbine: NetCDF-4, contiguous, one point."""
     turbine = TURBINES[number - 1]
     n_steps = _n_production_days(plan) * STEPS_PER_DAY
-    origin = ALL_DAYS[0]
     first = ALL_DAYS.index(FIRST_DAYS[0]) * STEPS_PER_DAY if plan.tiny else 0
-    dims = ("time", "level", "latitude", "longitude")
     axes = {
-        "time": (10 * (first + np.arange(n_steps)), "i8", f"minutes since {origin} 00:00:00"),
-        "level": (np.array([turbine.hub_height]), "f8", "m"),
-        "latitude": (np.array([turbine.latitude]), "f8", "degrees_north"),
-        "longitude": (np.array([turbine.longitude]), "f8", "degrees_east"),
+        "time": (10 * (first + np.arange(n_steps)), f"minutes since {ALL_DAYS[0]} 00:00:00"),
+        "level": (np.array([turbine.hub_height]), "m"),
+        "latitude": (np.array([turbine.latitude]), "degrees_north"),
+        "longitude": (np.array([turbine.longitude]), "degrees_east"),
     }
     with netcdf4(NAME).Dataset(path, "w", format="NETCDF4") as file:
         file.setncatts(
@@ -151,14 +138,11 @@ def write_production(plan: StandIn, number: int, path: Path, advance: Advance) -
                 "hub height": f"{turbine.hub_height:g} m",
             }
         )
-        for name, (values, dtype, units) in axes.items():
-            file.createDimension(name, len(values))
-            axis = file.createVariable(name, dtype, (name,), contiguous=True)
-            axis.units = units
-            axis[:] = values
-        file["time"].calendar = "proleptic_gregorian"
+        define_axes(file, axes, calendar="proleptic_gregorian")
         for name, values in _turbine_series(plan, turbine, n_steps).items():
-            created = file.createVariable(name, "f8", dims, contiguous=True, fill_value=np.nan)
+            created = file.createVariable(
+                name, "f8", tuple(axes), contiguous=True, fill_value=np.nan
+            )
             created.units = PRODUCTION_VARIABLES[name]
             created[:] = values.reshape(n_steps, 1, 1, 1)
             advance(values.nbytes)
@@ -188,14 +172,11 @@ def write_constants(path: Path, advance: Advance) -> None:
     pressure = height * (2 - height)
     b = pressure * pressure * pressure
     a = 101325.0 * (pressure - b)
-    dims = ("dim0", "dim0_0")
+    axes = {"dim0": (np.arange(1), ""), "dim0_0": (np.arange(HALF_LEVELS), "")}
     with netcdf4(NAME).Dataset(path, "w", format="NETCDF4") as file:
-        for name, length in zip(dims, (1, HALF_LEVELS), strict=True):
-            file.createDimension(name, length)
-            axis = file.createVariable(name, "i8", (name,), contiguous=True)
-            axis[:] = np.arange(length)
+        define_axes(file, axes)
         for name, values in {"hyai": a, "hybi": b, "hyam": a, "hybm": b}.items():
-            created = file.createVariable(name, "f8", dims, contiguous=True)
+            created = file.createVariable(name, "f8", tuple(axes), contiguous=True)
             created.units = "Pa" if name.startswith("hya") else "1"
             created[:] = values[None]
             advance(values.nbytes)
