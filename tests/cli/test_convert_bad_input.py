@@ -128,7 +128,7 @@ def test_a_file_that_ends_early_among_others(refused, converts, kept: float, wor
     [
         (numbers(2, row=(8, 10)), "<f4 (time, y 8, x 10)"),
         (numbers(2, row=(7, 9)), "<f4 (time, y 7, x 9)"),
-        (numbers(2, "f8"), "<f8 (time, y 8, x 9)"),
+        (numbers(2, "i8"), "<i8 (time, y 8, x 9)"),
     ],
 )
 def test_files_whose_sizes_or_numbers_differ(refused, other, found: str) -> None:
