@@ -59,7 +59,7 @@ def answer(capsys: pytest.CaptureFixture[str], *words: object) -> Any:
 def metrics_of(capsys: pytest.CaptureFixture[str], run: Path) -> dict[str, list[Any]]:
     (told,) = answer(capsys, "report", run)["runs"]
     return {
-        name: [(each["epoch"], each["value"], each["values"]) for each in epochs]
+        name: [(each["epoch"], each["mean"], each["n_values"]) for each in epochs]
         for name, epochs in told["metrics"].items()
     }
 
@@ -184,8 +184,9 @@ def test_ranks_have_one_mean(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     found = answer(capsys, "report", tmp_path / "run")
     of_ranks = [each["metrics"] for each in (*found["runs"], found["job"])]
     expected = [(1.0, 1), (4.0, 2), (3.0, 3)]
+    of_epoch = {"name": "loss", "epoch": 0}
     assert of_ranks == [
-        {"loss": [{"epoch": 0, "value": value, "values": number}]} for value, number in expected
+        {"loss": [{**of_epoch, "mean": mean, "n_values": number}]} for mean, number in expected
     ]
 
 

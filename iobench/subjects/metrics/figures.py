@@ -2,59 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
 from iobench.frozen import frozen
 from iobench.json_keys import ITSELF, key
+from iobench.recording.facts import EpochMetric
 from iobench.subjects.energy.figures import energy_j
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from iobench.analysis.run import RankRun
 
 ENERGY: Final = "energy_j"
 
 
 @frozen
-class MetricEpoch:
-    """A figure of a script in one epoch.
-
-    Parameters
-    ----------
-    epoch : int
-        As the loader that trains numbers it; -1 before the first batch.
-    value : float or None
-        The mean of its values; None where one of them is not finite.
-    """
-
-    epoch: int
-    value: float | None
-    n_values: int = field(metadata=key("values"))
-
-
-@frozen
 class ScriptMetrics:
     """All figures of a script by name, epoch by epoch."""
 
-    epochs: Mapping[str, tuple[MetricEpoch, ...]] = field(metadata=key(ITSELF))
+    epochs: Mapping[str, tuple[EpochMetric, ...]] = field(metadata=key(ITSELF))
 
 
 def script_metrics(run: RankRun) -> ScriptMetrics | None:
     """Return the figures of a training process; None where it named none."""
-    return _by_name(
-        (each.name, MetricEpoch(each.epoch, each.mean, each.n_values))
-        for facts in run.facts
-        for each in facts.metrics
-    )
+    return _by_epoch(each for facts in run.facts for each in facts.metrics)
 
 
 def metrics_of_ranks(ranks: Sequence[ScriptMetrics]) -> ScriptMetrics | None:
     """Return the figures of a job: means over the values of all its training processes."""
-    named = (item for rank in ranks for item in rank.epochs.items())
-    return _by_name((name, each) for name, epochs in named for each in epochs)
+    return _by_epoch(each for rank in ranks for of in rank.epochs.values() for each in of)
 
 
 def last_figures(run: Iterable[RankRun]) -> dict[str, float | None]:
@@ -64,7 +42,7 @@ def last_figures(run: Iterable[RankRun]) -> dict[str, float | None]:
     found = metrics_of_ranks([each for rank in ranks if (each := rank.once(script_metrics))])
     return {
         **({} if energy is None else {ENERGY: energy}),
-        **({} if found is None else {name: of[-1].value for name, of in found.epochs.items()}),
+        **({} if found is None else {name: of[-1].mean for name, of in found.epochs.items()}),
     }
 
 
@@ -73,23 +51,25 @@ def own_title(name: str) -> str:
     return "energy" if name == ENERGY else f"{name}, last epoch"
 
 
-def _by_name(rows: Iterable[tuple[str, MetricEpoch]]) -> ScriptMetrics | None:
-    names: dict[str, dict[int, list[MetricEpoch]]] = {}
-    for name, each in rows:
-        names.setdefault(name, {}).setdefault(each.epoch, []).append(each)
+def mean_of(values: Sequence[float | None], weights: Sequence[int] | None = None) -> float | None:
+    """Return the mean; None where one of the values is unknown."""
+    known = [each for each in values if each is not None]
+    return fmean(known, weights) if len(known) == len(values) else None
+
+
+def _by_epoch(told: Iterable[EpochMetric]) -> ScriptMetrics | None:
+    names: dict[str, dict[int, list[EpochMetric]]] = {}
+    for each in told:
+        names.setdefault(each.name, {}).setdefault(each.epoch, []).append(each)
     found = {
-        name: tuple(_mean(epochs[number]) for number in sorted(epochs))
+        name: tuple(_joined(epochs[number]) for number in sorted(epochs))
         for name, epochs in names.items()
     }
     return ScriptMetrics(found) if found else None
 
 
-def _mean(of: Sequence[MetricEpoch]) -> MetricEpoch:
-    weights = [each.n_values for each in of]
-    return MetricEpoch(of[0].epoch, mean_of([each.value for each in of], weights), sum(weights))
-
-
-def mean_of(values: Sequence[float | None], weights: Sequence[int] | None = None) -> float | None:
-    """Return the mean; None where one of the values is unknown."""
-    known = [each for each in values if each is not None]
-    return fmean(known, weights) if len(known) == len(values) else None
+def _joined(of: Sequence[EpochMetric]) -> EpochMetric:
+    counts = [each.n_values for each in of]
+    return EpochMetric(
+        of[0].name, of[0].epoch, mean_of([each.mean for each in of], counts), sum(counts)
+    )

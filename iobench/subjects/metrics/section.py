@@ -18,7 +18,7 @@ COLUMNS: Final = tuple(map(Column, ("", "first epoch", "last epoch", "epochs")))
 def metrics_section(found: ScriptMetrics) -> Section:
     """Return a table of the figures."""
     rows = [
-        (name, _cell(of[0].value), _cell(of[-1].value), Count(len(of)))
+        (name, _cell(of[0].mean), _cell(of[-1].mean), Count(len(of)))
         for name, of in found.epochs.items()
     ]
     return Section("metrics", "Figures of the script", (Table("", COLUMNS, tuple(rows)),))
