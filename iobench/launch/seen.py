@@ -32,7 +32,7 @@ ISOLATING: Final = {"I": "-I", "E": "-E", "S": "-S"}
 OLDEST: Final = (3, 11)
 LOOK_INSIDE: Final = """\
 import sys
-del sys.path[0]
+sys.path[:] = [each for each in sys.path if each]
 try:
     from importlib.util import find_spec
     sys.path.insert(0, sys.argv[1])

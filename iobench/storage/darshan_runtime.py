@@ -231,7 +231,9 @@ ENOUGH: Final = (3, 4)
 # A runtime that was built with HDF5 looks for the system's when a file is opened, not before.
 TOLD: Final = '{"prefixes": '
 CHILD: Final = """\
-import ctypes, json, os, site, sys, sysconfig
+import sys
+sys.path[:] = [each for each in sys.path if each]  # nothing of the working folder
+import ctypes, json, os, site, sysconfig
 
 folder = sys.argv[1]
 
