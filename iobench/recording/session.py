@@ -209,7 +209,7 @@ class Recording:
                 if LAUNCHED not in os.environ:
                     raise OptionError(f"{reason}; leave out one of the two")
                 if not _current._is_joined:  # a script under iobench run ends as it does without
-                    logger.warning("%s, by iobench run; that goes on", reason)
+                    logger.warning("%s, by iobench run; that continues", reason)
                 _current._is_joined = True
             self._join(_current)
             return self

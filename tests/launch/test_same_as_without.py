@@ -229,5 +229,5 @@ def test_a_script_that_records_itself_joins_the_run_and_ends_as_without(
     )
     done = launch(sys.executable, path)
     assert (done.code, done.out) == (0, "reads\nreads\n"), done.err
-    assert done.err.count("goes on") == 1
+    assert done.err.count("that continues") == 1
     assert not (tmp_path / "mine").exists()
