@@ -8,7 +8,7 @@ import numpy as np
 
 from iobench.analysis.read_spans import find_read_spans
 from iobench.frozen import frozen
-from iobench.recording.kinds import Kind
+from iobench.recording.kinds import WHOLE, Kind
 from iobench.recording.span_file import Flag, io_looks
 from iobench.recording.span_keys import lane_keys
 
@@ -38,8 +38,8 @@ class Counters:
         counters, the bytes these say were read and came from the device, and how many do not
         tell; what read stages handed on as it was stored, mappings too, which no counter of read
         calls has; counts of chunks decoded, as `Flag.DECODED` has them.
-    estimated : ndarray of bool, shape (n_deliveries,)
-        Whether its batch's time was split as that of others.
+    estimated, whole : ndarray of bool, shape (n_deliveries,)
+        Whether its batch's time was split as that of others; whether it is known as a whole alone.
     written_ns : ndarray of float64, shape (n_deliveries,), or None
         Time spent writing its spans; None where it is unknown what one costs.
     n_lanes : int
@@ -48,6 +48,7 @@ class Counters:
 
     table: NDArray[Any]
     estimated: NDArray[np.bool_]
+    whole: NDArray[np.bool_]
     written_ns: NDArray[np.float64] | None
     n_lanes: int
 
@@ -77,10 +78,13 @@ def counters_of(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) ->
         ("n_decoded", "cpu_ns", ~of_bytes),
     ):
         np.add.at(table[name], place[chosen], looks[column][chosen])
-    estimated = np.unique(spans["batch"][(spans["flags"] & Flag.ESTIMATED) != 0])
+    is_whole = (spans["kind"] == Kind.FUSED) & (spans["label"] == profile.string_number(WHOLE))
+    estimated = np.unique(spans["batch"][((spans["flags"] & Flag.ESTIMATED) != 0) & ~is_whole])
+    whole = np.unique(spans["batch"][is_whole])
     return Counters(
         table,
         np.isin(deliveries.batch, estimated[estimated >= 0]),
+        np.isin(deliveries.batch, whole[whole >= 0]),
         _written_ns(spans, _unit_costs(profile, loop), deliveries),
         len(np.unique(lane_keys(spans[(spans["flags"] & Flag.DEVICE) == 0]))),
     )

@@ -173,6 +173,7 @@ def part_of(run: RankRun, chosen: Marks) -> PartExposure:
         overhead_fraction=_overhead_fraction(run, chosen, wall_ns),
         decoded=_decoded(run.profile, counted),
         estimated_fraction=int(counters.estimated[with_batch].sum()) / max(len(waits_ns), 1),
+        whole_batch_fraction=int(counters.whole[with_batch].sum()) / max(len(waits_ns), 1),
     )
 
 

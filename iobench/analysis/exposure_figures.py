@@ -241,6 +241,9 @@ class PartExposure:
     estimated_fraction : float
         Share of the batches whose samples were too short to be timed each: their time is known,
         its stages are in the proportions of the batches that were timed.
+    whole_batch_fraction : float
+        Share of the batches that were too short for spans of their stages: their time is known as
+        a whole.
     decoded : DecodedChunkFigures or None
         What was decoded of chunks that samples share; None where it was not counted, or not all.
     """
@@ -259,6 +262,7 @@ class PartExposure:
     cold_fraction: float | None
     overhead_fraction: float | None
     estimated_fraction: float = 0.0
+    whole_batch_fraction: float = 0.0
     decoded: DecodedChunkFigures | None = None
     batch_wait: StepStatistics | None = field(default=None, metadata=key("wait_per_batch"))
     step: StepStatistics | None = field(default=None, metadata=key("time_per_step"))

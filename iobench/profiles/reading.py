@@ -17,8 +17,9 @@ from iobench.recording.digests import DigestTable, read_digests
 from iobench.recording.energy_file import HostEnergy, read_energy
 from iobench.recording.facts import ProcessFacts, read_process_facts
 from iobench.recording.folding import fold_name
+from iobench.recording.kinds import WHOLE, Kind
 from iobench.recording.run_directory import RunDirectory
-from iobench.recording.span_file import SPAN_DTYPE
+from iobench.recording.span_file import SPAN_DTYPE, Flag
 from iobench.recording.span_reader import SpanFile, read_head, read_span_files
 
 if TYPE_CHECKING:
@@ -177,6 +178,7 @@ def make_profile(
         row += len(file.spans)
     processes = tuple(_process(file) for file in files)
     spans, folded = without_folded(spans, files, strings, facts)
+    spans = _with_whole_batches(spans, strings)
     return Profile(
         path=path,
         config=config,
@@ -223,6 +225,21 @@ def _fill(table: NDArray[Any], file: SpanFile, process: int, number: Mapping[str
         table[name] = renumbered[np.searchsorted(known, file.spans[name])]
     table["process"] = process
     table["thread"] = file.threads
+
+
+def _with_whole_batches(spans: NDArray[Any], strings: Sequence[str]) -> NDArray[Any]:
+    """Return spans with the making of batches of which the wait alone was recorded, after these."""
+    if WHOLE not in strings:
+        return spans
+    marks = (spans["kind"] == Kind.WAIT) & (spans["label"] == strings.index(WHOLE))
+    found = np.repeat(spans, 1 + marks)
+    made = np.cumsum(1 + marks)[marks] - 1
+    found["label"][made - 1] = 0
+    found["kind"][made] = Kind.FUSED
+    found["flags"][made] = Flag.ESTIMATED
+    found["sample"][made] = -1
+    found["detail"][made] = 0
+    return found
 
 
 def _process(file: SpanFile) -> Process:

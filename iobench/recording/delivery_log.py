@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iobench.recording.kinds import Kind
-from iobench.recording.span_file import Flag
+from iobench.recording.kinds import WHOLE, Kind
+from iobench.recording.span_file import POSITION, Flag
 
 if TYPE_CHECKING:
     from iobench.recording.facts import LoaderFacts
+    from iobench.recording.lanes import Lane
     from iobench.recording.session import Recording
-    from iobench.recording.wait_notes import WaitNotes
 
 STARTUP: Final = "startup"
 """Label of the wait for ``iter(loader)`` itself, which brings no batch."""
@@ -24,6 +24,8 @@ LOADER: Final = "loader-"
 """Which loader a pass is over, what for, and whether it goes on with one: detail of its first wait,
 ``"loader-1 validation resumed"``; detail of the pass itself, without the rest."""
 RESUMED: Final = "resumed"
+CONSUMER: Final = "consumer"
+"""Who made a batch: the loop itself."""
 ROUND: Final = "round"
 """Label of the span of kind ``other`` that a pass over a loader is."""
 
@@ -62,9 +64,9 @@ class DeliveryLog:
     """
 
     __slots__ = (
-        "__weakref__", "_asking", "_ended_ns", "_labels", "_left", "_n_before", "_noting",
-        "_outer", "_round_ns", "_trains", "asked_ns", "delivered", "delivered_ns", "epoch",
-        "loader", "makers", "notes", "number", "recording", "resumed", "role", "yields",
+        "__weakref__", "_asking", "_ended_ns", "_labels", "_left", "_n_before", "_outer",
+        "_round_ns", "_trains", "_whole", "asked_ns", "delivered", "delivered_ns", "epoch",
+        "loader", "makers", "number", "recording", "resumed", "role", "yields",
     )  # fmt: skip
 
     def __init__(
@@ -79,8 +81,6 @@ class DeliveryLog:
         self.loader = loader
         self.epoch = epoch
         self.yields = yields
-        self.notes: WaitNotes | None = None
-        self._noting = False
         self.number = recording.next_round()
         recorder = recording.recorder
         self._labels = {text: recorder.string(text) for text in (STARTUP, SHUTDOWN, FAILED, ROUND)}
@@ -91,6 +91,7 @@ class DeliveryLog:
         self._round_ns = -1
         self._n_before = 0
         self._ended_ns = -1
+        self._whole = recorder.described(Kind.WAIT, WHOLE, CONSUMER)
         self.asked_ns = self.delivered_ns = -1
         self.delivered = (-1, "")
         self._asking = self._outer = self._left = False
@@ -116,10 +117,6 @@ class DeliveryLog:
         if outer is not None and outer.yields:
             outer.withdraw()
             outer = None
-        if outer is not None and not outer.waits:  # they are noted, or were by this thread
-            outer.pause_notes()
-            if not outer._noting:
-                outer = None
         self._outer = outer is None
         if not self._outer:
             return
@@ -216,6 +213,40 @@ class DeliveryLog:
         if batch >= 0:
             recording.stepped()
 
+    def begin_whole(self) -> bool:
+        """Note that the loop makes a batch that is recorded as a whole.
+
+        To be followed by `hold` or `fail_whole`. False, and nothing, where a loader is waited for,
+        or the pass is over.
+        """
+        waiting = self.recording.waiting
+        outer: DeliveryLog | None = getattr(waiting, "log", None)
+        if self._left or (outer is not None and not outer.yields):
+            return False
+        if outer is not None:
+            outer.withdraw()
+        waiting.log = self
+        self._outer = True
+        return True
+
+    def hold(self, batch: int, asked_ns: int, held_ns: int, nbytes: int, lane: Lane) -> None:
+        """Note that the loop holds a batch that it made as a whole; the lane is at that batch."""
+        recording = self.recording
+        recording.waiting.log = None
+        self._outer = False
+        self.asked_ns, self.delivered_ns, self.delivered = asked_ns, held_ns, (batch, CONSUMER)
+        if recording.latest is not self:
+            recording.brought(self)
+        recording.step += 1  # of no window: see `Recording.stepped`
+        position, lane.position = lane.position, POSITION.pack(self.number, batch, self.epoch)
+        lane.write(asked_ns, held_ns, nbytes, -1, self._whole)
+        lane.position = position
+
+    def fail_whole(self, asked_ns: int) -> None:
+        """Note that the loop made no batch since then; to be followed by `end` or `fail`."""
+        self._asking = True
+        self.asked_ns = asked_ns
+
     def end(self) -> None:
         """Note that there is no further batch."""
         self._answer(-1, -1, self._labels[SHUTDOWN], 0)
@@ -226,76 +257,8 @@ class DeliveryLog:
         self._answer(-1, -1, self._labels[FAILED], 0)
         self.leave()
 
-    def note(self, notes: WaitNotes) -> bool:
-        """Let waits be noted only from now on, by whoever makes the batches.
-
-        False where the round is over.
-        """
-        if self._left:
-            return False
-        self.notes = notes
-        self._noting = True
-        self.recording.brought(self)
-        self.recording.waiting.log = self
-        self.recording.recorder.position(-1, self.epoch)  # which batch is known later
-        return True
-
-    def pause_notes(self) -> None:
-        """Note no more waits only, unless one of them goes on."""
-        if self.notes is not None and self._noting and not self.notes.within:
-            self._end_noting(self.notes)
-
-    def write_notes(self, *, few: bool = True) -> None:
-        """Record the waits that were noted; unless ``few``, only where they are many by now."""
-        if self.notes is not None:
-            self.notes.write(self.epoch, self.number, self.recording.clock.now_ns(), few=few)
-
-    def end_noted(self) -> None:
-        """Note that the wait that was noted last found no batch."""
-        if self.notes is not None:
-            self._resume(self.notes.take_back())
-        self.end()
-
-    def _end_noting(self, notes: WaitNotes) -> None:
-        self._noting = False
-        notes.due_ns = 0
-        recording = self.recording
-        if getattr(recording.waiting, "log", None) is self:
-            recording.waiting.log = None
-        if notes.n_unnumbered:
-            self._number(notes)
-            recording.recorder.position(self.delivered[0], self.epoch)
-
-    def _number(self, notes: WaitNotes) -> None:
-        batches = self.recording.next_batches(notes.n_unnumbered)
-        self.delivered_ns = notes.number(batches)
-        self.delivered = (batches[-1], "consumer")
-        self.recording.stepped(len(batches))
-
-    def noted_batch(self) -> int:
-        """Return the number of the batch at hand where waits are only noted; -1 elsewhere."""
-        notes = self.notes
-        if notes is None or not self._noting or notes.within:
-            return -1
-        if notes.n_unnumbered:
-            self._number(notes)
-        return self.delivered[0]
-
-    def _resume(self, asked_ns: int) -> None:
-        """Go on with a wait that began then."""
-        self.ask()
-        if self._asking:
-            self.asked_ns = asked_ns
-
     def leave(self) -> None:
         """End the round: the pass is over, or abandoned. Idempotent."""
-        notes = self.notes
-        if notes is not None:
-            if self._noting:
-                self._end_noting(notes)
-            self.write_notes()
-            if notes.within:
-                self._resume(notes.take_back())
         if self._asking and self.yields:
             self.withdraw()  # begun, and nobody knows whether for anything
         elif self._asking:

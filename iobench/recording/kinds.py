@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 OTHER: Final = "other"
 """Label of what is copied to a device and is not known to be of a batch."""
+WHOLE: Final = "whole batch"
+"""Label of the making of a batch, joining included, that is too short for spans of its stages."""
 
 
 class Family(Enum):

@@ -6,17 +6,13 @@ Run once per span, and written for speed: no lock, no system call but the clocks
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
-
-import numpy as np
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from iobench.recording import span_file as layout
 
 if TYPE_CHECKING:
     import mmap
     from types import TracebackType
-
-    from numpy.typing import NDArray
 
     from iobench.recording.recorder import Recorder
 
@@ -139,26 +135,6 @@ class Lane:
             )
         except (TypeError, ValueError, struct.error) as failure:
             self.recorder._refuse(self, offset, failure)
-
-    @property
-    def n_written(self) -> int:
-        """A number that grows by one with each span."""
-        return (self.offset + self.bias) // layout.RECORD_NBYTES
-
-    def write_all(self, spans: NDArray[Any]) -> None:
-        """Write spans, of `span_file.SPAN_DTYPE` but for their numbers in the file."""
-        written = 0
-        while written < len(spans):
-            if self.offset == self.end and not self.recorder._refill(self):
-                written += 1  # counted as lost
-                continue
-            offset = self.offset
-            some = spans[written : written + (self.end - offset) // layout.RECORD_NBYTES]
-            self.offset = offset + some.nbytes
-            first = (offset + self.bias) // layout.RECORD_NBYTES
-            some["sequence"] = np.arange(first, first + len(some))
-            self.buffer[offset : self.offset] = some.view(np.uint8).data
-            written += len(some)
 
 
 class Span:

@@ -85,6 +85,8 @@ WITH_DIGESTS: Final = "torch"
 
 _current: Recording | None = None
 _refused = False
+_this_pid = os.getpid()
+"""Asked for each batch of a loader: the system is asked once."""
 _starting = threading.RLock()
 
 
@@ -177,6 +179,7 @@ class Recording:
         self._begun_ns = 0
         self._has_told_pace = False
         self._metrics_due_ns = 0
+        self._pace_step = 1
         # What the calling thread waits for: the outermost loader, if loaders are nested.
         self.waiting = threading.local()
 
@@ -352,7 +355,7 @@ class Recording:
     def closed(self) -> bool:
         """Whether it has ended, or this is a fork of the process it belongs to."""
         other = self._joined or self
-        return other._closed or os.getpid() != other._pid
+        return other._closed or _this_pid != other._pid
 
     @property
     def window_open(self) -> bool:
@@ -366,10 +369,6 @@ class Recording:
     def next_batch(self) -> int:
         """Return a number no other batch of this process has."""
         return next(self._batches)
-
-    def next_batches(self, n_batches: int) -> list[int]:
-        """Return so many such numbers."""
-        return [*itertools.islice(self._batches, n_batches)]
 
     def next_round(self) -> int:
         """Return a number no other round of this process has."""
@@ -462,13 +461,13 @@ class Recording:
         with self._lock:
             self._logs.add(log)
 
-    def stepped(self, n_batches: int = 1) -> None:
-        """Count a delivery, or several of no window; opens and closes the recording window."""
+    def stepped(self) -> None:
+        """Count a delivery; opens and closes the recording window."""
         with self._lock:  # loops of several threads count together
-            self.step = step = self.step + n_batches
+            self.step = step = self.step + 1
         if self.steps is None:
-            before = step - n_batches
-            if not self._has_told_pace and step.bit_length() > before.bit_length():  # seldom
+            if not self._has_told_pace and step >= self._pace_step:  # seldom
+                self._pace_step = 2 * step
                 self.tell_pace(PACE_NS)
             return
         if step == self.steps.start:
@@ -689,8 +688,9 @@ def _unit_costs(clock: Clock) -> dict[str, int | None]:
 
 
 def _after_fork_in_child() -> None:
-    global _starting
+    global _starting, _this_pid
     _starting = threading.RLock()  # another thread may have held it
+    _this_pid = os.getpid()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.profiles.contents import TRAINING_PROCESS
 from iobench.profiles.run_facts import OWN
-from iobench.recording.kinds import Kind, kind_named, stage_title
+from iobench.recording.kinds import WHOLE, Kind, kind_named, stage_name, stage_title
 from iobench.report import units
 from iobench.report.device_lines import why_no_copies
 from iobench.report.script_lines import script_lines, script_warnings
@@ -198,14 +198,24 @@ def _fused(row: StageExposure, is_rest: bool) -> str:
 
 
 def estimated_lines(window: PartExposure) -> list[str]:
-    """Return in how many batches the time of a stage follows from other batches."""
-    if not window.estimated_fraction:
-        return []
-    return [
-        "Samples are too short to time individually: in "
-        f"{units.fraction(window.estimated_fraction)} of the batches, time and bytes are divided "
-        "among stages as in the other batches."
-    ]
+    """Return in how many batches the time of a stage follows from other batches, or is unknown."""
+    lines = []
+    if window.whole_batch_fraction:
+        n_full = round(window.n_batches * (1 - window.whole_batch_fraction))
+        which = "No batch has details"
+        if n_full:
+            which = f"One batch in {units.count(round(window.n_batches / n_full))} has details"
+        lines.append(
+            f"{which}: the others are too short, so only "
+            f"their time as a whole is known, {stage_title(stage_name(Kind.FUSED, WHOLE))}."
+        )
+    if window.estimated_fraction:
+        lines.append(
+            "Samples are too short to time individually: in "
+            f"{units.fraction(window.estimated_fraction)} of the batches, time and bytes are "
+            "divided among stages as in the other batches."
+        )
+    return lines
 
 
 def setup_lines(report: RunReport) -> list[str]:
@@ -321,13 +331,7 @@ def warning_lines(report: RunReport) -> list[str]:
     if report.damaged:
         lines.append(f"Span files with unreadable spans: {', '.join(report.damaged)}.")
     if report.unclosed and _is_killed(report):
-        told = f"Killed, or still running: {', '.join(report.unclosed)}."
-        if report.exposure.whole.estimated_fraction and not report.exposure.workers:
-            told += (
-                " Batches of its last second may be missing, because the shortest are written in "
-                "groups."
-            )
-        lines.append(told)
+        lines.append(f"Killed, or still running: {', '.join(report.unclosed)}.")
     return [*lines, *script_warnings(report)]
 
 

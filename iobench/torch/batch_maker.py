@@ -16,7 +16,7 @@ from torch.utils.data import IterableDataset, Subset
 
 from iobench.loaders.stage_timer import BUDGET_FRACTION, Detail
 from iobench.recording import span_file
-from iobench.recording.kinds import Kind
+from iobench.recording.kinds import WHOLE, Kind
 from iobench.recording.span_file import Flag
 from iobench.samples import handed_on_nbytes
 from iobench.torch.stage_methods import STAGES, StageMethods, makers
@@ -81,10 +81,9 @@ class BatchMaker:
     digests : DigestLog, optional
         Gets the samples of every batch, before they are collated.
     sparse : bool
-        Whether the caller leaves out batches that are short, and has one in full now and then.
+        Whether the caller records short batches as a whole, and has one in full now and then.
     worker : bool
-        Whether short batches may be told by their ends alone: where each has its own way to the
-        training loop, so that none can be left out.
+        Whether that is done here, for one batch in so many.
 
     Attributes
     ----------
@@ -103,10 +102,6 @@ class BatchMaker:
         left of the time meanwhile went to recording.
     n_samples : int
         Of the batch made last.
-    n_written : int
-        Spans written of the batch made last, where its samples have none of their own.
-    usual : bool
-        Whether others that are not timed will be split as the batch that is made.
     with_cpu : bool
         Whether spans of samples and their stages tell the CPU time of the thread.
     """
@@ -130,8 +125,7 @@ class BatchMaker:
         self.tag: BatchTag | None = None
         self.nbytes = self.ended_ns = -1
         self.inner_ns = 0
-        self.theirs_ns = self.n_written = 0
-        self.usual = True
+        self.theirs_ns = 0
         self._sparse, self._worker = sparse, worker
         self._described = {kind: recorder.described(kind) for kind in DESCRIBED}
         self._fused = recorder.described(Kind.FUSED)
@@ -165,11 +159,10 @@ class BatchMaker:
         self._n_watched_spans = 0
         # Of samples too short to be timed all, those of one batch in ``every`` are.
         self._every, self._n_batches, self._timed = 1, 0, True
-        # Of batches that are short themselves, the others are told by their ends alone.
+        # Of batches that are short themselves, the others are recorded as a whole.
         self._batch_cost_ns = BATCH_LIGHT_SPANS * light_ns
         self._short = self._brief = False
-        self._drawn_ns = self._fetched_ns = self._collated_ns = 0
-        self._estimates: dict[tuple[Stage, int], bytes] = {}
+        self._wholes: dict[int, bytes] = {}
         self._hushed = False
 
     def begin(self, tag: BatchTag, index: Any) -> Any:
@@ -179,7 +172,7 @@ class BatchMaker:
             self.tag = None
             return index
         self.tag = tag
-        if self.next_is_brief:
+        if self._short and self._n_batches % self._every != 0:
             return self._begin_brief(tag, index)
         if makers.maker is not self:
             self._outer, makers.maker = makers.maker, self
@@ -187,12 +180,11 @@ class BatchMaker:
         if self._yields and lane.open is None:
             lane.open = []
         self._position = lane.place(tag.batch, tag.epoch)
-        self.n_written = 0
         self._sums.clear()
         self.inner_ns = 0
         self._index = index
-        many = type(index) in (list, tuple)  # anything else may be lazy, or usable once
-        self.n_samples = max(len(index), 1) if many else 1
+        many = type(index) in (list, tuple)
+        self.n_samples = n_samples_of(index)
         self._by_sample = many and self._one_by_one and not self._summed
         self._time_calls(self._n_batches % self._every == 0)
         self._n_batches += 1
@@ -203,52 +195,37 @@ class BatchMaker:
         lane.resume()
         return _Samples(index, self) if self._by_sample else index
 
-    @property
-    def next_is_brief(self) -> bool:
-        """Whether of the next batch only the ends will be noted."""
-        return self._short and self._n_batches % self._every != 0
-
     def _begin_brief(self, tag: BatchTag, index: Any) -> Any:
-        """Start on a batch of which only the ends are noted."""
+        """Start on a batch that is recorded as a whole."""
         self._n_batches += 1
         self._brief, self._timed = True, False
         if len(self.methods):
             self.methods.timed(False)
         self.lane = lane = self.recorder.lane()
         lane.place(tag.batch, tag.epoch)
-        self._watch(self._watching_is_cheap)
-        self.n_samples = max(len(index), 1) if type(index) in (list, tuple) else 1
+        self._watch(self.watching_is_cheap)
+        self.n_samples = n_samples_of(index)
         self._begun_ns = lane.now_ns()
         return index
 
     def _end_brief(self, tag: BatchTag) -> None:
-        """Record a batch's stages one after the other, in the proportions of those timed."""
+        """Record a batch as a whole."""
         self._brief = False
         lane = self.lane
-        start_ns, end_ns = self._begun_ns, lane.now_ns()
-        watched = self._watch_no_more(end_ns - start_ns)
-        self.theirs_ns += end_ns - start_ns
+        end_ns = lane.now_ns()
+        self._watch_no_more(end_ns - self._begun_ns)
+        self.theirs_ns += end_ns - self._begun_ns
         lane.place(tag.batch, tag.epoch)  # the user's code may work on other things as well
-        spent_ns, n_samples = end_ns - start_ns, self.n_samples
-        if self.nbytes >= 0:  # else it was not joined
-            spent_ns -= spent_ns * self._collated_ns // max(self._fetched_ns + self._collated_ns, 1)
-        joined_ns = start_ns + spent_ns
-        for stage, each in self._like_others(spent_ns, n_samples, watched=watched).items():
-            stop_ns = min(start_ns + each.spent_ns, joined_ns)
-            lane.write(start_ns, stop_ns, each.nbytes, -1, self._estimate(stage, n_samples))
-            start_ns = stop_ns
-        lane.write(start_ns, joined_ns, -1, -1, self._estimate((Kind.FUSED, ""), n_samples))
-        if self.nbytes >= 0:
-            lane.write(joined_ns, end_ns, self.nbytes, -1, self._estimate((Kind.COLLATE, ""), 1))
+        lane.write(self._begun_ns, end_ns, self.nbytes, -1, self.whole(self.n_samples))
 
-    def _estimate(self, stage: Stage, pieces: int) -> bytes:
-        """Return the description of a span whose time was not measured itself."""
-        known = self._estimates.get((stage, pieces))
+    def whole(self, n_samples: int) -> bytes:
+        """Return the description of the span of a batch of so many samples as a whole."""
+        known = self._wholes.get(n_samples)
         if known is None:
-            (kind, label), flags = stage, ESTIMATED | (SUMMED if pieces > 1 else 0)
-            text = self.recorder.string(label)
-            known = span_file.DESCRIPTION.pack(0, text, kind, flags, min(pieces, 65535))
-            self._estimates[stage, pieces] = known
+            flags = ESTIMATED | (SUMMED if n_samples > 1 else 0)
+            label = self.recorder.string(WHOLE)
+            known = span_file.DESCRIPTION.pack(0, label, Kind.FUSED, flags, min(n_samples, 65535))
+            self._wholes[n_samples] = known
         return known
 
     def _time_calls(self, wanted: bool) -> None:
@@ -256,10 +233,10 @@ class BatchMaker:
         self._timed = wanted
         self.methods.timed(wanted)
         if not self._by_sample:
-            self._watch(wanted or self._watching_is_cheap)
+            self._watch(wanted or self.watching_is_cheap)
 
     @property
-    def _watching_is_cheap(self) -> bool:
+    def watching_is_cheap(self) -> bool:
         """Whether the spans of libraries in a batch cost no more than is to be spent on them."""
         cost_ns = CALL_LIGHT_SPANS * (self.unit_costs.get("light_ns") or 0) * self._n_watched_spans
         return cost_ns <= BUDGET_FRACTION * self._watched.all_ns
@@ -279,7 +256,7 @@ class BatchMaker:
             self.lane.quiet -= 1
             return False
         tally, self.lane.tally = self.lane.tally, None
-        if tally is not None and self.usual:
+        if tally is not None:
             self._n_watched_spans += len(tally)
             self._watched.clear()
             self._watched.add_nested(tally)
@@ -381,7 +358,7 @@ class BatchMaker:
         """Record the batch's stages one after the other, each with the sum of its samples."""
         spent_ns, n_samples = end_ns - self._begun_ns, self.n_samples
         if self._timed:
-            stages, flags = self._sums.of_batch(spent_ns, n_samples, usual=self.usual), 0
+            stages, flags = self._sums.of_batch(spent_ns, n_samples), 0
         else:
             stages = self._like_others(spent_ns, n_samples, watched=watched)
             flags = ESTIMATED
@@ -391,9 +368,6 @@ class BatchMaker:
         if n_samples > 1:
             flags |= SUMMED
         start_ns = self._begun_ns
-        if self._timed and self.usual:
-            self._fetched_ns += spent_ns - (self._timing_ns(spent_ns) if self._sparse else 0)
-        self.n_written += len(stages) + 1
         rest = (int(Kind.FUSED), "")
         for stage, each in [*stages.items(), (rest, StageSum(spent_ns, -1))]:
             stop_ns = min(start_ns + each.spent_ns, end_ns)
@@ -438,44 +412,9 @@ class BatchMaker:
 
     @property
     def may_be_left_out(self) -> bool:
-        """Whether of batches like the one made last not all need a record of their own."""
+        """Whether batches like the one made last may be recorded as a whole."""
         auto = self._detail is Detail.AUTO and self._digests is None
         return auto and self._summed and not self._yields
-
-    def leave_out_none(self) -> None:
-        """Choose here what is recorded of short batches."""
-        self._sparse, self._n_batches = False, 0  # the next one is timed
-        self._choose()
-
-    def drawn(self, spent_ns: int) -> None:
-        """Note what drawing the indices of the batch that begins has taken."""
-        self.theirs_ns += spent_ns
-        if self.usual:
-            self._drawn_ns += spent_ns
-
-    @property
-    def knows_parts(self) -> bool:
-        """Whether there were batches like those left out."""
-        return self._fetched_ns > 0
-
-    def parts_of(self, n_samples: int, nbytes: int) -> list[tuple[Kind, float, int, int]]:
-        """Return kind, part of the time, bytes and pieces of the stages of batches left out.
-
-        Such a batch has so many samples and bytes.
-        """
-        all_ns = max(self._drawn_ns + self._fetched_ns + self._collated_ns, 1)
-        fetched = self._fetched_ns / all_ns
-        parts = [(Kind.SAMPLER, self._drawn_ns / all_ns, -1, 1)]
-        million = 1_000_000
-        named = 0.0
-        for (kind, _), each in self._sums.like_others(million, n_samples).items():
-            part = fetched * each.spent_ns / million
-            named += part
-            parts.append((Kind(kind), part, each.nbytes, n_samples))
-        parts.append((Kind.FUSED, max(fetched - named, 0.0), -1, n_samples))
-        if self._collated_ns:
-            parts.append((Kind.COLLATE, self._collated_ns / all_ns, nbytes, 1))
-        return parts
 
     def collating(self, collate: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return the user's collate function, recorded; for this process only."""
@@ -508,10 +447,6 @@ class BatchMaker:
             cpu_ns = read_cpu_ns() - cpu_ns
             self.ended_ns = end_ns = now_ns()
         self.theirs_ns += end_ns - start_ns
-        if not self._by_sample:
-            if self.usual:
-                self._collated_ns += end_ns - start_ns
-            self.n_written += 1
         self.nbytes = nbytes = batch_nbytes(made)
         lane.position = self._position
         lane.write(start_ns, end_ns, nbytes, cpu_ns, self._described[Kind.COLLATE])
@@ -599,6 +534,11 @@ class _Samples:
         maker.end_sample()
 
 
+def n_samples_of(index: Any) -> int:
+    """Return how many samples an index asks for; what is no plain list may be lazy: it is one."""
+    return max(len(index), 1) if type(index) in (list, tuple) else 1
+
+
 def _takes_one_by_one(dataset: Any) -> bool:
     """Return whether the fetcher, or torch's ``Subset``, takes indices one by one."""
     if isinstance(dataset, IterableDataset):
@@ -610,6 +550,9 @@ def _takes_one_by_one(dataset: Any) -> bool:
 
 def batch_nbytes(batch: Any) -> int:
     """Return the bytes of the tensors and arrays in a batch; -1 where they cannot be told."""
+    if type(batch) is torch.Tensor and batch.layout is STRIDED:
+        nbytes: int = batch.nbytes
+        return nbytes
     if type(batch) in (list, tuple):  # nearly always, and of tensors
         total = 0
         for item in batch:

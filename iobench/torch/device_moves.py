@@ -24,7 +24,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import Parameter
 
-from iobench.recording import activation, session
+from iobench.recording import activation
 from iobench.recording.device_lane import DeviceLane, DeviceRegion
 from iobench.recording.kinds import OTHER, Kind
 from iobench.recording.lanes import NOWHERE
@@ -273,8 +273,6 @@ def _note(
         position = lies.position
     elif position == NOWHERE or training_hooks.within_part():
         key = key[0], OTHER, key[2]
-    elif position[BATCH] == NO_BATCH:
-        position = _noted(position)
     try:
         nbytes = moved.nbytes
     except RuntimeError:  # a sparse one's
@@ -291,15 +289,6 @@ def _note(
         keys: list[int] = []
         _lie(_storage(moved), lies.batch, position, keys)
         _keep(lies.batch, keys)
-
-
-def _noted(position: bytes) -> bytes:
-    """Return the place of a batch whose wait is only noted so far."""
-    recording = session._current
-    log = None if recording is None else getattr(recording.waiting, "log", None)
-    if log is None or (batch := log.noted_batch()) < 0:
-        return position
-    return POSITION.pack(-1, batch, log.epoch)
 
 
 def _is_silent(frame: FrameType) -> bool:

@@ -9,11 +9,15 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from iobench.recording.span_file import POSITION
+from iobench.torch.batch_maker import batch_nbytes
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from iobench.torch.observation import LocalObservation, Observation, WorkersObservation
 
+pack_position: Final = POSITION.pack
 PLACE: Final = "_iobench"
 """Where an iterator keeps its `Observation`."""
 
@@ -124,51 +128,57 @@ class _Made:
         if not observation.live:
             return super()._next_data()  # type: ignore[misc]
         made = observation.take(super()._next_data)  # type: ignore[misc]
-        if observation.rest():
-            _note(self, observation)
+        if observation.due_ns:
+            kind: Any = type(self)
+            self.__class__ = _making_whole(kind)
+            observation.watch_collate(False)
         return made
 
 
-def _note(iterator: Any, observation: LocalObservation) -> None:
-    """Note only when batches are waited for, from the next one on."""
-    kind: Any = type(iterator)
-    iterator.__class__ = _noted(kind, kind.__mro__[2])
-    observation.watch_collate(False)
-
-
 @functools.cache
-def _noted(made: Any, own: Any) -> Any:
-    """Return torch's class with a method between two times: it runs for the tiniest batches."""
-    take, draw = own._next_data, own._next_index
+def _making_whole(made: Any) -> Any:
+    """Return the class whose batches are recorded as a whole: it runs for the tiniest ones."""
+    own: Any = made.__mro__[made.__mro__.index(_Made) + 1]
+    take = own._next_data
 
     def _next_data(self: Any) -> Any:
         observation: LocalObservation = self._iobench
-        notes: Any = observation.notes
-        times_ns, now_ns = notes.times_ns, observation.now_ns
-        start_ns = now_ns()
-        if start_ns > notes.due_ns or len(times_ns) >= notes.limit:
-            _unnote(self, made, observation)
+        now_ns, log, recorder = observation.now_ns, observation.log, observation.recorder
+        entered_ns, lane = now_ns(), recorder.lane()
+        # A thread that has written nothing yet may be that of a fork.
+        if entered_ns >= observation.due_ns or not lane.end or not log.begin_whole():
+            _make_in_full(self, made, observation)
             return self._next_data()
+        batch = observation.recording.next_batch()
+        lane.position = pack_position(-1, batch, log.epoch)
+        hushes = observation.hushes
+        lane.loading += 1
+        lane.quiet += hushes
+        asked_ns = now_ns()
         try:
-            times_ns.append(start_ns)
             data = take(self)
-            times_ns.append(now_ns())
         except BaseException as error:
-            _unnote(self, made, observation)
-            observation.end_noted(failed=not isinstance(error, StopIteration))
+            _make_in_full(self, made, observation)
+            log.fail_whole(asked_ns)
+            if isinstance(error, StopIteration):
+                log.end()
+            else:
+                log.fail()
             raise
+        finally:
+            lane.loading -= 1
+            lane.quiet -= hushes
+        held_ns = now_ns()
+        log.hold(batch, asked_ns, held_ns, batch_nbytes(data), lane)
+        recorder.own_ns += now_ns() - held_ns + asked_ns - entered_ns
         return data
 
-    def _next_index(self: Any) -> Any:
-        self._iobench.estimated.drawn = drawn = draw(self)
-        return drawn
-
     names = {name: getattr(own, name) for name in ("__module__", "__qualname__", "__doc__")}
-    ours = {"_next_data": _next_data, "_next_index": _next_index}
-    return type(own.__name__, (own,), {**names, "__slots__": (), **ours})
+    ours = {"_next_data": _next_data, "_next_index": own._next_index}
+    return type(own.__name__, (made,), {**names, "__slots__": (), **ours})
 
 
-def _unnote(iterator: Any, made: Any, observation: LocalObservation) -> None:
+def _make_in_full(iterator: Any, made: Any, observation: LocalObservation) -> None:
     iterator.__class__ = made
     observation.watch_collate(True)
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.adapters.scope import loading
-from iobench.loaders.stage_timer import Detail
+from iobench.loaders.stage_timer import BUDGET_FRACTION, Detail
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.recording.wait_notes import WaitNotes
 from iobench.torch import device_moves
 from iobench.torch.batch_maker import BatchMaker, BatchTag
-from iobench.torch.short_batches import EstimatedSpans, Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +26,11 @@ if TYPE_CHECKING:
 SNAPSHOT: Final = "snapshot"
 """Label of the time a StatefulDataLoader takes to note where it is."""
 DETAIL: Final = int(Flag.DETAIL)
+FULL_FRACTION: Final = BUDGET_FRACTION / 2
+"""The part of a loop's time that batches recorded in full may take of ours: the others take the
+rest of what recording may take."""
+FULL_FIRST: Final = 3
+"""Batches of a loader that are recorded in full before any is not: the first one is never usual."""
 
 
 class KnownLoader:
@@ -36,18 +40,27 @@ class KnownLoader:
     ----------
     n_rounds : int
         How often it was iterated over.
-    pace : Pace or None
-        What its batches cost to record, where the loop's thread makes them and all are alike.
+    due_ns : int
+        Until then short batches that the loop's thread makes are recorded as a whole.
     makers : list of BatchMaker
-        What recorded them then, in passes that are over.
+        What recorded them, in passes that are over.
     """
 
     def __init__(self, recording: Recording, facts: LoaderFacts) -> None:
         self.recording = recording
         self.facts = facts
         self.n_rounds = 0
-        self.pace: Pace | None = None
+        self.due_ns = 0
         self.makers: list[BatchMaker] = []
+        self._n_full, self._least_ns = 0, sys.maxsize
+
+    def recorded_in_full(self, spent_ns: int, now_ns: int) -> int:
+        """Note that a batch was, and took so long of ours; return until when others are not."""
+        self._n_full += 1
+        self._least_ns = min(self._least_ns, spent_ns)
+        if self._n_full >= FULL_FIRST:
+            self.due_ns = now_ns + int(self._least_ns / FULL_FRACTION)
+        return self.due_ns
 
     def new_log(self) -> DeliveryLog:
         """Return the log of another pass."""
@@ -169,10 +182,10 @@ class LocalObservation(Observation):
 
     Attributes
     ----------
-    notes : WaitNotes or None
-        Of batches that are not recorded in full, where there may be such.
-    estimated : EstimatedSpans or None
-        What writes them.
+    due_ns : int
+        Until then batches are recorded as a whole.
+    hushes : bool
+        Whether libraries are silent in these, since their spans would cost too much.
     now_ns : callable
         The recording's clock.
     """
@@ -188,7 +201,7 @@ class LocalObservation(Observation):
         pins: bool,
     ) -> None:
         super().__init__(known, log)
-        pace = None if pins or self.recording.steps is not None else known.pace
+        self._sparse = not pins and self.recording.steps is None
         try:
             self.maker = known.makers.pop()  # passes that go on at once have one each
         except IndexError:
@@ -199,20 +212,13 @@ class LocalObservation(Observation):
                 detail=Detail.parse(self.recording.detail),
                 unit_costs=self.recording.facts.unit_costs,
                 digests=_digests_of(self.recording),
-                sparse=pace is not None,
+                sparse=self._sparse,
             )
-        self.notes: WaitNotes | None = None
-        self.estimated: EstimatedSpans | None = None
-        if pace is not None:
-            self.estimated = EstimatedSpans(self.maker, pace)
-            self.notes = WaitNotes(self.estimated.write)
         self.now_ns = self.recorder.clock.now_ns
-        self._pace = pace
+        self.due_ns = known.due_ns if self._sparse and self.maker.may_be_left_out else 0
+        self.hushes = False
         self._pins = pins
         self._made: tuple[int, int] = (-1, -1)
-        self._is_first = True
-        self._written = -1
-        self._outermost = False
         self._fetcher = fetcher
         self._collates = fetcher.collate_fn, self.maker.collating(fetcher.collate_fn)
         self.watch_collate(True)
@@ -231,67 +237,31 @@ class LocalObservation(Observation):
             self.recorder.emit(
                 Kind.SAMPLER, drawn_ns, now_ns, -1, -1, tag.batch, tag.epoch, -1, 0, 0, 0
             )
-        self.maker.drawn(now_ns - drawn_ns)
+        self.maker.theirs_ns += now_ns - drawn_ns
         return self.maker.begin(tag, index)
 
     def take(self, take: Callable[[], Any]) -> Any:
         """Return what the iterator makes, and record how."""
-        maker, now_ns, lane = self.maker, self.recorder.clock.now_ns, self.recorder.lane()
-        if self._written not in (-1, lane.n_written - self.recorder.n_parts):
-            self._note_none()
-        self.log.pause_notes()
-        self.log.write_notes(few=False)
-        self._written = lane.n_written
+        maker, now_ns = self.maker, self.now_ns
         entered_ns, maker.theirs_ns = now_ns(), 0
-        maker.usual = self._pace is None or not self._is_first  # that one also opens files
         with loading(), maker.methods:
             own_ns = self.recorder.own_ns  # what the wait counts is within what is counted here
             made = self.wait_for(lambda: self._make(take))
-        spent_ns = now_ns() - entered_ns - maker.theirs_ns
+        ended_ns = now_ns()
+        spent_ns = ended_ns - entered_ns - maker.theirs_ns
         self.recorder.own_ns = own_ns + spent_ns
-        if self._pace is not None:
-            self._pace.recorded(spent_ns, maker.n_samples, self._made[1])
-        # Others that record meanwhile need to know with which batch.
-        if maker.n_written and lane.n_written - self._written != maker.n_written + 2:
-            self._note_none()
-        self._written = lane.n_written - self.recorder.n_parts
-        self._is_first = False
+        due_ns = self.known.recorded_in_full(spent_ns, ended_ns)
+        self.due_ns = due_ns if self._sparse and maker.may_be_left_out else 0
+        self.hushes = not maker.watching_is_cheap
         return made
-
-    def _note_none(self) -> None:
-        """Record all batches of the loader from now on."""
-        if self.notes is not None:
-            self.notes = self._pace = self.known.pace = None
-            self.known.makers.clear()
-            self.maker.leave_out_none()
-
-    def rest(self) -> bool:
-        """Return whether the next batches are to be noted only."""
-        notes, pace = self.notes, self._pace
-        if notes is None or pace is None or not (self._outermost and self.live):
-            return False
-        if not (pace.rest_ns and self.maker.may_be_left_out and self.maker.knows_parts):
-            return False
-        notes.due_ns = self.recorder.clock.now_ns() + pace.rest_ns
-        return self.log.note(notes)
-
-    def end_noted(self, *, failed: bool) -> None:
-        """Note that the batch that was noted as asked for is not there, and none will be."""
-        if not self.live:
-            return
-        if failed:
-            self.log.leave()
-        else:
-            self.log.end_noted()
 
     def __del__(self) -> None:
         super().__del__()
-        if self.armed and self.live and self.notes is not None:
+        if self.armed and self.live and self._sparse:
             self.known.makers.append(self.maker)
 
     def _make(self, take: Callable[[], Any]) -> Any:
         self._made = (-1, -1)
-        self._outermost = self.log.waits
         try:
             return take()
         finally:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 import torch.utils.data.dataloader as dataloader
 from torch.utils.data import (
-    BatchSampler,
     get_worker_info,
 )
 
@@ -33,7 +32,6 @@ from iobench.torch.observation import (
 from iobench.torch.observed_queues import ObservedContext
 from iobench.torch.observed_samplers import observed_sampler
 from iobench.torch.roles import role_of_pass
-from iobench.torch.short_batches import Pace
 from iobench.torch.worker_side import WorkerCollate, WorkerSpec, WorkerStarter
 
 if TYPE_CHECKING:
@@ -156,14 +154,6 @@ def _observe_made(
     install()
     observe_iterator(iterator, observation, worked=False)
     return iterator
-
-
-def _pace_of(loader: Any) -> Pace | None:
-    """Return the pace of a loader whose batches are all alike, made by torch's own sampler."""
-    drawn = loader.__dict__.get("batch_sampler")
-    if type(drawn) is not BatchSampler or loader.num_workers or _is_stateful(loader):
-        return None
-    return Pace(drawn.batch_size)
 
 
 def _observe_worked(
@@ -315,7 +305,6 @@ def _known_loader(recording: Recording, loader: Any) -> KnownLoader:
         gradients=torch.is_grad_enabled(),
     )
     known = KnownLoader(recording, facts)
-    known.pace = _pace_of(loader)
     number = id(loader)
     _known[number] = (weakref.ref(loader, lambda _: _known.pop(number, None)), known)
     return known

@@ -64,12 +64,8 @@ class StageSums:
             before.append((start_ns, end_ns - start_ns))
             self.add((kind, label), max(end_ns - start_ns - inner_ns, 0), nbytes)
 
-    def of_batch(
-        self, spent_ns: int, n_samples: int, *, usual: bool = True
-    ) -> Mapping[Stage, StageSum]:
-        """Return the stages of a batch that took so long; remember them where it is usual."""
-        if not usual:
-            return self._batch
+    def of_batch(self, spent_ns: int, n_samples: int) -> Mapping[Stage, StageSum]:
+        """Return the stages of a batch that took so long, and remember them."""
         for stage, each in self._batch.items():
             self._all.setdefault(stage, StageSum()).add(each.spent_ns, each.nbytes)
         self.all_ns += spent_ns

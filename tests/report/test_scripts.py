@@ -13,7 +13,7 @@ from process_files import loader, write_process
 from iobench import exposure
 from iobench.analysis.run import Run, open_runs
 from iobench.profiles.reading import open_profile
-from iobench.recording.kinds import Kind
+from iobench.recording.kinds import WHOLE, Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
 from iobench.report.json_report import to_json
@@ -253,18 +253,7 @@ def test_a_killed_script_has_a_report(tmp_path: Path) -> None:
     write_rank(make_run(tmp_path / "run"), killed=True)
     text = printed(tmp_path / "run")
     assert "Killed, or still running: consumer (process" in text
-    assert "of its last second may be missing" not in text
     assert "1 of 1 rounds have no recorded end" in text
-
-
-def test_a_killed_script_whose_shortest_batches_were_noted_only_may_lack_the_last(
-    tmp_path: Path,
-) -> None:
-    run = make_run(tmp_path / "run")
-    write_rank(run, waits=(10, 10), killed=True)
-    with run.recorder(role="child", clock=FakeClock(1000)) as child:
-        child.emit(Kind.FUSED, 0, 1, batch=1, flags=Flag.SUMMED | Flag.ESTIMATED, pieces=4)
-    assert "of its last second may be missing" in " ".join(printed(tmp_path / "run").split())
 
 
 def test_workers_that_end_with_their_training_process_are_not_called_killed(
@@ -289,6 +278,24 @@ def test_batches_whose_samples_were_not_timed_are_counted(tmp_path: Path) -> Non
     (found,) = document(tmp_path / "run")["runs"]
     assert found["estimated_fraction"] == 0.5
     assert "too short to time individually: in 50 % of the batches" in printed(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("n_whole", "said"), [(3, "One batch in 4 has details"), (4, "No batch has details")]
+)
+def test_batches_known_as_a_whole_are_counted(tmp_path: Path, n_whole: int, said: str) -> None:
+    run = make_run(tmp_path / "run")
+    write_rank(run, waits=(10, 10, 10, 10))
+    with run.recorder(role="worker", worker=0, clock=FakeClock(1000)) as worker:
+        for batch in range(n_whole):
+            worker.emit(
+                Kind.FUSED, batch, batch + 1, batch=batch, label=worker.string(WHOLE),
+                flags=Flag.SUMMED | Flag.ESTIMATED, pieces=4,
+            )  # fmt: skip
+    (found,) = document(tmp_path / "run")["runs"]
+    assert (found["whole_batch_fraction"], found["estimated_fraction"]) == (n_whole / 4, 0)
+    text = " ".join(printed(tmp_path / "run").split())
+    assert f"{said}: the others are too short, so only their time as a whole is known" in text
 
 
 @pytest.mark.parametrize(("device", "expected"), [(0, None), (2_000_000, 0.25)])

@@ -17,7 +17,7 @@ import torch
 from iobench.loaders.stage_timer import Detail
 from iobench.recording import process_io
 from iobench.recording.activation import activate
-from iobench.recording.kinds import Kind
+from iobench.recording.kinds import WHOLE, Kind
 from iobench.recording.outside import outside_span
 from iobench.recording.process_io import ProcessIo
 from iobench.recording.recorder import Recorder
@@ -293,7 +293,7 @@ def test_a_stage_left_open_across_yield_has_the_time_of_its_stretches(
     assert spans["nbytes"][spans["kind"] == Kind.READ].sum() == 3 * 600
 
 
-def test_short_batches_are_told_by_their_ends_with_their_bytes_and_proportions(
+def test_short_batches_of_workers_are_recorded_as_a_whole_with_their_bytes(
     tmp_path: Path,
 ) -> None:
     clock = FakeClock(1000)
@@ -314,11 +314,14 @@ def test_short_batches_are_told_by_their_ends_with_their_bytes_and_proportions(
                 maker.finish()
         assert recorder.path is not None
         path = recorder.path
-    spans = read_span_file(path).spans
-    brief = spans[(spans["flags"] & Flag.ESTIMATED) != 0]
-    assert len(np.unique(brief["batch"])) > 90
-    rows = brief[brief["batch"] == brief["batch"][-1]]
-    length = {int(row["kind"]): int(row["end_ns"] - row["start_ns"]) for row in rows}
-    assert length[Kind.COLLATE] == pytest.approx(250_000, rel=0.01)
-    assert rows["nbytes"][rows["kind"] == Kind.COLLATE].tolist() == [12]
-    assert (rows["start_ns"][1:] == rows["end_ns"][:-1]).all(), "no time is counted twice or lost"
+    file = read_span_file(path)
+    is_whole = (file.spans["flags"] & Flag.ESTIMATED) != 0
+    whole = file.spans[is_whole]
+    assert len(whole) == len(np.unique(whole["batch"])) > 90
+    assert {file.strings[label] for label in whole["label"].tolist()} == {WHOLE}
+    assert set((whole["end_ns"] - whole["start_ns"]).tolist()) == {3 * 10_000 + 250_000}
+    assert set(whole["nbytes"].tolist()) == {12}
+    assert set(whole["pieces"].tolist()) == {3}
+    full = file.spans[~is_whole]
+    assert not set(full["batch"].tolist()) & set(whole["batch"].tolist())
+    assert len(full[full["kind"] == Kind.COLLATE]) == 100 - len(whole)

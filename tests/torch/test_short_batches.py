@@ -1,4 +1,4 @@
-"""Batches of which only the wait is noted, with a clock that only our own readings move."""
+"""Batches recorded as a whole, one in so many in full, with a clock that only readings move."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ pytest.importorskip("torch", reason="batches of torch's DataLoader need torch")
 from torch.utils.data import BatchSampler, SequentialSampler
 
 import iobench
-from iobench.analysis.run import exposure
-from iobench.recording.kinds import Kind
+from iobench.analysis.run import Run, exposure
+from iobench.recording.kinds import WHOLE, Kind
 from iobench.recording.session import Recording
 from iobench.recording.span_file import Flag
+from iobench.report.renderers.terminal import TerminalRenderer
+from iobench.report.report_document import report_document
 from iobench.testing import FakeClock
 from iobench.torch import DataLoader
 
@@ -77,42 +79,66 @@ def rows_of(profile: Profile, kind: Kind) -> Any:
     return rows[np.argsort(rows["start_ns"])]
 
 
-def test_most_short_batches_take_two_times_each_and_their_waits_are_exact(tmp_path: Path) -> None:
+def whole_batches(profile: Profile) -> list[int]:
+    """Return the batches that were recorded as a whole."""
+    spans = profile.spans
+    marks = (spans["kind"] == Kind.FUSED) & (spans["label"] == profile.string_number(WHOLE))
+    return sorted(spans["batch"][marks].tolist())
+
+
+def test_waits_of_batches_recorded_as_a_whole_are_exact(tmp_path: Path) -> None:
     clock = CountingClock()
     loader = DataLoader(Tiny(clock, 20_000), batch_size=32)
     profile = recorded(tmp_path, clock, loader, loader)
-    assert clock.n_reads < 5 * 2 * 625, "two a batch, and some thirty of each recorded in full"
+    assert clock.n_reads < 6 * 2 * 625, "four a batch, and some thirty of each recorded in full"
     waits = rows_of(profile, Kind.WAIT)
     assert len(waits) == len(set(waits["batch"].tolist())) == 2 * 625
     lengths = waits["end_ns"] - waits["start_ns"]
-    noted = (profile.spans["flags"] & Flag.ESTIMATED) != 0
-    noted = np.isin(waits["batch"], np.unique(profile.spans["batch"][noted]))
-    assert noted.sum() > 1000
-    assert set(lengths[noted].tolist()) <= {32 * SAMPLE_NS + 100}, "the clock's own reading"
+    marks = np.isin(waits["batch"], whole_batches(profile))
+    assert marks.sum() > 1000
+    assert set(lengths[marks].tolist()) == {32 * SAMPLE_NS + 100}, "the clock's own reading"
     assert (waits["start_ns"][1:] > waits["end_ns"][:-1]).all()
     found = exposure(profile)
     assert found.whole.n_batches == 2 * 625
     assert found.whole.n_samples == 2 * 20_000
     assert sum(row.exposed_ns for row in found.whole.stages) == found.whole.wait_ns
+    assert found.whole.whole_batch_fraction == marks.sum() / (2 * 625)
     assert found.whole.overhead_fraction is not None
     assert found.whole.overhead_fraction < 0.02
 
 
-def test_the_stages_of_batches_left_out_fill_their_waits(tmp_path: Path) -> None:
+def test_one_batch_in_so_many_has_its_stages(tmp_path: Path) -> None:
     clock = CountingClock()
-    profile = recorded(tmp_path, clock, DataLoader(Tiny(clock, 4_009), batch_size=32))
-    spans = profile.spans
-    estimated = spans[(spans["flags"] & Flag.ESTIMATED) != 0]
-    waits = {int(row["batch"]): row for row in rows_of(profile, Kind.WAIT)}
-    for batch in np.unique(estimated["batch"]).tolist():
-        rows = estimated[estimated["batch"] == batch]
-        rows = rows[np.argsort(rows["start_ns"], kind="stable")]
-        assert rows["start_ns"][0] == waits[batch]["start_ns"]
-        assert abs(int(rows["end_ns"][-1]) - int(waits[batch]["end_ns"])) <= 1
-        assert (rows["start_ns"][1:] == rows["end_ns"][:-1]).all()
-    fused = rows_of(profile, Kind.FUSED)
-    assert fused["pieces"].sum() == 4_009, "the last batch of a pass is smaller"
-    assert fused["batch"].tolist() == sorted(fused["batch"].tolist())
+    profile = recorded(tmp_path, clock, DataLoader(Tiny(clock, 20_009), batch_size=32))
+    whole = set(whole_batches(profile))
+    full = set(rows_of(profile, Kind.COLLATE)["batch"].tolist())
+    assert not whole & full
+    assert len(whole | full) == 626
+    assert {0, 1, 2} < full, "the first ones are never usual"
+    assert len(full) < 150
+    text = " ".join(TerminalRenderer().render(report_document([Run(profile)])).split())
+    n = round(626 / len(full))
+    assert f"One batch in {n} has details" in text
+    assert "making samples (whole batch)" in text
+
+
+class Reading(Tiny):
+    """Every seventh sample is in a stage of the user's own."""
+
+    def __getitem__(self, number: int) -> int:
+        if number % 7 == 0:
+            with iobench.stage("read", nbytes=8):
+                self.clock.advance(SAMPLE_NS)
+        return super().__getitem__(number)
+
+
+def test_stages_in_batches_recorded_as_a_whole_are_in_their_batch(tmp_path: Path) -> None:
+    clock = CountingClock()
+    profile = recorded(tmp_path, clock, DataLoader(Reading(clock, 3_200), batch_size=32))
+    reads = rows_of(profile, Kind.READ)
+    assert reads["nbytes"].sum() == 8 * 458
+    assert reads["batch"].tolist() == [number // 32 for number in range(0, 3_200, 7)]
+    assert len(whole_batches(profile)) > 50
 
 
 def test_a_loop_that_computes_longer_has_every_batch_recorded(tmp_path: Path) -> None:
@@ -122,8 +148,7 @@ def test_a_loop_that_computes_longer_has_every_batch_recorded(tmp_path: Path) ->
     with Recording(tmp_path / "run", steps=None, detail="auto", spool=None, clock=clock):
         for _ in loader:
             clock.advance(20_000_000)
-    spans = iobench.open_profile(tmp_path / "run").spans
-    assert not (spans["flags"] & Flag.ESTIMATED).any()
+    assert not whole_batches(iobench.open_profile(tmp_path / "run"))
 
 
 @pytest.mark.parametrize("n_batches", [1, 3, 4, 50, 99])

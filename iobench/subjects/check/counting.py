@@ -13,7 +13,7 @@ import numpy as np
 
 from iobench.analysis.loop import ONLY
 from iobench.errors import ProfileError
-from iobench.recording.kinds import WORKER_KINDS, Kind, Trait, stage_name
+from iobench.recording.kinds import WHOLE, WORKER_KINDS, Kind, Trait, stage_name
 from iobench.recording.span_file import Flag, io_looks
 from iobench.recording.span_keys import halves, stage_keys
 from iobench.subjects.check.counts import STAGES, Counts
@@ -106,6 +106,10 @@ class _Tally:
     def _add_stages(self, profile: Profile, spans: NDArray[Any]) -> None:
         summed = (spans["flags"] & Flag.SUMMED) != 0
         pieces = np.where(summed, spans["pieces"], 1).astype(np.int64)
+        is_whole = (spans["kind"] == Kind.FUSED) & (spans["label"] == profile.string_number(WHOLE))
+        some_whole = bool(is_whole.any())
+        if some_whole:
+            self._lack("handed_on_nbytes", SUMMED)
         fuzzy = bool((spans["flags"] & Flag.ESTIMATED).any())
         fuzzy |= profile.is_script and profile.about.detail == "auto" and bool(summed.any())
         for what in ("opens", "reads", "read_nbytes") if fuzzy else ():
@@ -121,7 +125,8 @@ class _Tally:
                 self._sum("read_nbytes", nbytes, f"{name} does not record its bytes")
             if kind not in WORKER_KINDS:
                 continue
-            for what in ("spans", "nbytes") if fuzzy and kind != Kind.COLLATE else ():
+            untold = fuzzy and (some_whole or kind != Kind.COLLATE)
+            for what in ("spans", "nbytes") if untold else ():
                 self._lack(f"{STAGES}{name}/{what}", SUMMED)
             count = pieces[rows]
             self._sum(f"{STAGES}{name}/spans", count)
