@@ -148,7 +148,7 @@ def _refuse(
     units = variable.attributes.get("units", "")
     is_zarr = hasattr(file, "zarr_format")
     opened = f"with d = xarray.{'open_zarr' if is_zarr else 'open_dataset'}({str(file.path)!r})"
-    write_anew = f"write that file anew, {opened}:"
+    advice = f"write that file again, {opened}:"
     write = f"{'to_zarr' if is_zarr else 'to_netcdf'}(NEW)"
     flipped = next(
         (axis for axis in range(other.ndim) if same_values(values, np.flip(other, axis))), None
@@ -171,14 +171,14 @@ def _refuse(
     elif is_time or values.ndim > 1:
         return
     else:
-        what, write_anew = (
+        what, advice = (
             "has other values",
             "give files of one grid and the same levels at a time,",
         )
         do = f"or, where its values do not matter, {opened}: d.drop_vars({name!r}).{write}"
     raise FileFormatError(
         f"{file.path}: coordinate {name!r} {what}: {_spelled(other)}, expected {_spelled(values)} "
-        f"as in {first.path}; {write_anew} {do}"
+        f"as in {first.path}; {advice} {do}"
     )
 
 
@@ -310,7 +310,7 @@ def kept_once(
                 raise FileFormatError(
                     f"{paths[number]}: index {index} along {dim} is of the same time as index "
                     f"{earlier[1]} of {paths[earlier[0]]}, with other values of {different[0]!r}; "
-                    "leave a file out, or write it anew without these: xarray's "
+                    "leave a file out, or write it again without these: xarray's "
                     f"drop_isel({{{dim!r}: {np.flatnonzero(again).tolist()}}})"
                 )
             kept[number][index] = False

@@ -184,7 +184,7 @@ def test_a_web_server_that_lists_nothing(months, tmp_path):
         with pytest.raises(OptionError, match="a web server lists no files; write") as told:
             iobench.open_dataset(SMALL, files=f"{address}/*.nc", store_dir=tmp_path)
         assert "open-sesame" not in str(told.value)
-        with pytest.raises(OptionError, match="may be there; choose some with --option"):
+        with pytest.raises(OptionError, match="may be there; choose some with options="):
             iobench.open_dataset(
                 "maelstrom-weather-surface-level", data_dir=address, store_dir=tmp_path
             )
@@ -211,7 +211,7 @@ def test_what_is_wrong_is_said_in_one_line(months, bucket, tmp_path, monkeypatch
         assert "\n" not in str(told.value)
     held = {path.name for path in files}
     missing = next(m for m in ("01", "02", "03", "12") if not any(m in name for name in held))
-    with pytest.raises(MissingFileError, match="not found in --data-dir s3://"):
+    with pytest.raises(MissingFileError, match="not found in data_dir='s3://"):
         iobench.open_dataset(SMALL, data_dir=inside, options={"date": missing}, store_dir=tmp_path)
 
 

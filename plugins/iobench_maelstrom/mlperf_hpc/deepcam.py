@@ -230,9 +230,9 @@ class DeepCam(SplitFolders):
                 group[DATA] = smooth_values(
                     (*shape, len(CHANNELS)), low, high, *what, noise=DATA_NOISE
                 )
-                events = smooth_values(shape, 0, 1, *what, LABELS, noise=LABEL_NOISE)
+                field = smooth_values(shape, 0, 1, *what, LABELS, noise=LABEL_NOISE)
                 kinds = np.array([0, 2, 1], dtype=np.int32)[
-                    np.digitize(events, np.quantile(events, SHARES))
+                    np.digitize(field, np.quantile(field, SHARES))
                 ]
                 group[LABELS] = group[RELAXED_LABELS] = kinds
         advance(self.file_nbytes(key, plan))
