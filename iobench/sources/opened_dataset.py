@@ -176,5 +176,5 @@ def _with_parameters(text: str) -> str:
             value = tuple(value.split(","))
         return f"{name}={value!r}" if value else f"{name}=..."
 
-    value = r"\w+://[^\s;,]+|[^\s:;]+(?=:\s|:?$)"
+    value = r"\w+://[^\s;,]*[^\s;,:]|[^\s:;]+(?=:\s|:?$)"
     return re.sub(rf"--([a-z][a-z-]*)( (?:{value}))?", parameter, text)

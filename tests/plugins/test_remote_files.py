@@ -169,7 +169,7 @@ def test_files_by_a_pattern_of_dates(uploaded, bucket, tmp_path):
         store_dir=tmp_path,
     )
     assert len(one.files) == 1
-    with pytest.raises(MissingFileError, match=r"own/\{year\}\.grib: no file matches"):
+    with pytest.raises(MissingFileError, match=r"own/\{year\}\.grib': no file matches"):
         iobench.open_dataset("maelstrom-ens10", files=f"s3://{bucket}/own/{{year}}.grib", **options)
 
 
@@ -197,7 +197,7 @@ def test_a_web_server_that_lists_nothing(months, tmp_path):
 def test_what_is_wrong_is_said_in_one_line(months, bucket, tmp_path, monkeypatch):
     files, inside = months
     for where, error, said in (
-        ({"data_dir": f"s3://{bucket}/nothing"}, MissingFileError, "nothing (as a CliMetLab"),
+        ({"data_dir": f"s3://{bucket}/nothing"}, MissingFileError, "nothing' (as a CliMetLab"),
         ({"data_dir": "s3://nobody-has-this"}, StorageError, "there is no such bucket"),
         ({"files": f"s3://{bucket}/*/*.none"}, MissingFileError, "no file matches"),
         ({"files": "s3://nobody-has-this/{year}.nc"}, StorageError, "there is no such bucket"),
