@@ -139,6 +139,7 @@ class Kind(IntEnum):
     BACKWARD = 42, Family.LOOP, _TRAINS, "#8fa1b0", "#728596"
     STEP = 43, Family.LOOP, _TRAINS, "#9dadba", "#687a8a"
     COMM = 44, Family.LOOP, _USES | Trait.NO_COMPUTE, "#8a6f62", "#b09182", "communication"
+    # Read only: nothing writes it.
     PEER_INPUT_WAIT = 45, Family.LOOP, Trait.NO_COMPUTE, "#a88a7c", "", "peer input wait"
     EVALUATE = 46, Family.LOOP, _USES | Trait.NO_COMPUTE, "#b3bfc9", "#55646f"
     CHECKPOINT = 47, Family.LOOP, Trait.NO_COMPUTE, "#7f8f76"

@@ -85,11 +85,9 @@ class SpanFile:
     spans : ndarray
         ``SPAN_DTYPE``, by thread, in the order written (that is, by their ends).
     threads : ndarray
-        int32, for each span the index of its thread in ``thread_names`` and ``thread_ids``.
+        int32, for each span the index of its thread in ``thread_names``.
     thread_names : tuple of str
         Names as they were at the thread's first span.
-    thread_ids : tuple of int
-        The system's numbers of these threads.
     strings : dict of int to str
         Texts of ``label`` and ``detail``; 0 is ``""``, a text that is gone ``"unknown"``.
     peak_nbytes : int or None
@@ -117,7 +115,6 @@ class SpanFile:
     spans: NDArray[Any]
     threads: NDArray[np.int32]
     thread_names: tuple[str, ...]
-    thread_ids: tuple[int, ...]
     strings: dict[int, str]
     peak_nbytes: int | None = None
     once_ns: int | None = None
@@ -208,7 +205,6 @@ def _span_file(path: Path, raw: NDArray[np.uint8]) -> SpanFile:
         spans=spans,
         threads=threads,
         thread_names=tuple(contents.threads[lane][1] for lane in lanes),
-        thread_ids=tuple(contents.threads[lane][0] for lane in lanes),
         strings=contents.strings,
         peak_nbytes=head.peak_nbytes,
         once_ns=head.once_ns,

@@ -163,7 +163,7 @@ def changes_in_turns(
         [*arms, again],
         rounds,
         names=[*names, "baseline again"],
-        finished=lambda round, _: screen.note(f"round {round + 1} of {rounds} of the trial"),
+        finished=lambda round: screen.note(f"round {round + 1} of {rounds} of the trial"),
     )
     first, last = costs[0], costs[-1]
     return [

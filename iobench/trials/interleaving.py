@@ -31,7 +31,7 @@ def interleave(
     rounds: int,
     *,
     names: Sequence[str] = (),
-    finished: Callable[[int, tuple[float, ...]], bool | None] | None = None,
+    finished: Callable[[int], None] | None = None,
 ) -> list[list[float]]:
     """Let all arms do their work once in each round; return what each cost in each round.
 
@@ -45,8 +45,7 @@ def interleave(
     names : sequence of str, optional
         Of the arms, for messages; by default ``arm 1``, ``arm 2`` ...
     finished : callable, optional
-        Called after each round, with its number and what the arms cost in it: for progress, and
-        for what an interrupted caller wants to keep. No further round is run once it returns True.
+        Called after each round with its number: for progress.
 
     Returns
     -------
@@ -67,8 +66,8 @@ def interleave(
     for round in range(rounds):
         for index in turn_order(len(arms), round):
             costs[index].append(_cost(arms[index], called[index], round))
-        if finished is not None and finished(round, tuple(cost[-1] for cost in costs)):
-            break
+        if finished is not None:
+            finished(round)
     return costs
 
 

@@ -18,7 +18,11 @@ pytest.importorskip("xxhash", reason="digests need the extra 'digest'")
 from iobench.analysis.run import Run
 from iobench.recording.canonical import sample_digest
 from iobench.recording.digests import DigestLog, read_digests
-from iobench.subjects.compare.samples_compared import SamplesVerdict, compare_samples
+from iobench.subjects.compare.samples_compared import (
+    SamplesComparison,
+    SamplesVerdict,
+    compare_seen,
+)
 from iobench.subjects.samples.figures import samples_seen
 
 if TYPE_CHECKING:
@@ -32,6 +36,10 @@ CHANGED = 1000
 """Added to the value of a sample that was changed."""
 HEADER_NBYTES, RECORD_NBYTES = 64, 48
 """Of a file of digests."""
+
+
+def compared(a: Run, b: Run) -> SamplesComparison:
+    return compare_seen(samples_seen(a), samples_seen(b))
 
 
 def value_of(sample: int) -> np.ndarray:
@@ -111,10 +119,7 @@ def test_the_same_samples_in_any_order_have_one_digest_which_counts_them() -> No
 def test_what_was_made_and_never_delivered_is_in_no_figure() -> None:
     seen = samples_seen(Run(run([0, 1, 2, 3], undelivered=2)))
     assert seen.n_samples == 4
-    assert (
-        compare_samples(Run(run([0, 1, 2, 3])), Run(run([0, 1, 2, 3], undelivered=2))).verdict
-        is SAME
-    )
+    assert compared(Run(run([0, 1, 2, 3])), Run(run([0, 1, 2, 3], undelivered=2))).verdict is SAME
 
 
 @given(
@@ -128,7 +133,7 @@ def test_batch_size_does_not_matter_and_order_is_told(
 ) -> None:
     shuffled = [*samples]
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    found = compare_samples(
+    found = compared(
         Run(run(samples, batch_size=one)), Run(run(shuffled, batch_size=other, numbered=False))
     )
     assert found.verdict is (SAME if shuffled == samples else OTHER)
@@ -145,9 +150,7 @@ def test_a_single_changed_sample_is_found_and_named(
     samples: list[int], data: st.DataObject, numbered: bool
 ) -> None:
     place = data.draw(st.integers(0, len(samples) - 1))
-    found = compare_samples(
-        Run(run(samples)), Run(run(samples, changed=[place], numbered=numbered))
-    )
+    found = compared(Run(run(samples)), Run(run(samples, changed=[place], numbered=numbered)))
     assert found.verdict is DIFFERENT
     assert (found.n_missing, found.n_extra) == (1, 1)
     first = found.first
@@ -159,55 +162,53 @@ def test_a_single_changed_sample_is_found_and_named(
 
 
 def test_a_changed_sample_in_another_order_is_named_by_its_number() -> None:
-    found = compare_samples(Run(run([0, 1, 2, 3])), Run(run([3, 2, 1, 0], changed=[2])))
+    found = compared(Run(run([0, 1, 2, 3])), Run(run([3, 2, 1, 0], changed=[2])))
     assert found.verdict is DIFFERENT
     assert found.first is not None
     assert (found.first.sample, found.first.batches) == (1, (0, 1))
 
 
 def test_missing_and_extra_samples_are_counted() -> None:
-    found = compare_samples(Run(run([0, 1, 2, 2])), Run(run([0, 1, 2])))
+    found = compared(Run(run([0, 1, 2, 2])), Run(run([0, 1, 2])))
     assert (found.verdict, found.n_missing, found.n_extra) == (DIFFERENT, 1, 0)
     assert found.first is not None
     assert (found.first.sample, found.first.digests[1]) == (2, None)
-    found = compare_samples(Run(run([0, 1])), Run(run([0, 1, 5])))
+    found = compared(Run(run([0, 1])), Run(run([0, 1, 5])))
     assert (found.verdict, found.n_missing, found.n_extra) == (DIFFERENT, 0, 1)
     assert found.first is not None
     assert (found.first.sample, found.first.digests[0]) == (5, None)
 
 
 def test_of_runs_that_ended_early_the_beginning_both_have_is_compared() -> None:
-    found = compare_samples(Run(run([5, 6, 7, 8], n_samples=9)), Run(run([5, 6], n_samples=9)))
+    found = compared(Run(run([5, 6, 7, 8], n_samples=9)), Run(run([5, 6], n_samples=9)))
     assert (found.verdict, found.n_compared, found.is_partial) == (SAME, 2, True)
-    found = compare_samples(Run(run([0, 1, 2, 3], n_samples=9)), Run(run([0, 1, 2], changed=[1])))
+    found = compared(Run(run([0, 1, 2, 3], n_samples=9)), Run(run([0, 1, 2], changed=[1])))
     assert (found.verdict, found.is_partial) == (DIFFERENT, True)
     assert found.first is not None
     assert found.first.sample == 1
 
 
 def test_parts_of_epochs_in_other_orders_are_compared_by_number() -> None:
-    found = compare_samples(
-        Run(run([0, 1, 2, 3], n_samples=9)), Run(run([8, 3, 2, 7], n_samples=9))
-    )
+    found = compared(Run(run([0, 1, 2, 3], n_samples=9)), Run(run([8, 3, 2, 7], n_samples=9)))
     assert (found.verdict, found.n_compared, found.is_partial) == (OTHER, 2, True)
     changed = run([8, 3, 2, 7], n_samples=9, changed=[2])
-    found = compare_samples(Run(run([0, 1, 2, 3], n_samples=9)), Run(changed))
+    found = compared(Run(run([0, 1, 2, 3], n_samples=9)), Run(changed))
     assert (found.verdict, found.n_compared, found.n_extra) == (DIFFERENT, 2, 1)
     for other in (run([8, 7], n_samples=9), run([8, 2], n_samples=9, numbered=False)):
-        found = compare_samples(Run(run([0, 1, 2, 3], n_samples=9)), Run(other))
+        found = compared(Run(run([0, 1, 2, 3], n_samples=9)), Run(other))
         assert (found.verdict, found.why_unknown) == (UNKNOWN, "no sample in common")
     # What a whole epoch does not have is another sample, whatever its number.
     for part, n_compared in (([8, 42], 2), ([*range(9), 42], 9)):
         for numbered in (True, False):
             other = run(part, n_samples=99, numbered=numbered)
             for found in (
-                compare_samples(Run(run(range(9))), Run(other)),
-                compare_samples(Run(other), Run(run(range(9)))),
+                compared(Run(run(range(9))), Run(other)),
+                compared(Run(other), Run(run(range(9)))),
             ):
                 assert (found.verdict, found.n_compared) == (DIFFERENT, n_compared)
                 assert (found.n_missing + found.n_extra, found.is_partial) == (1, True)
     # A part of an epoch that is whole in the other run needs no numbers.
-    found = compare_samples(Run(run(range(9))), Run(run([8, 2], n_samples=9, numbered=False)))
+    found = compared(Run(run(range(9))), Run(run([8, 2], n_samples=9, numbered=False)))
     assert (found.verdict, found.is_partial) == (OTHER, True)
 
 
@@ -217,25 +218,25 @@ def test_lost_digests_make_it_unknown_unless_what_is_left_differs() -> None:
     assert (seen.n_unknown_batches, seen.n_damaged) == (1, 1)
     assert samples_seen(Run(run([0, 1]))).n_damaged == 0
     assert seen.epochs[0].digest is None
-    found = compare_samples(Run(run([0, 1, 2, 3])), Run(lossy))
+    found = compared(Run(run([0, 1, 2, 3])), Run(lossy))
     assert (found.verdict, found.why_unknown) == (UNKNOWN, "digests are missing")
     assert found.n_unknown_batches[1] == 1
-    found = compare_samples(Run(run([0, 1, 2, 3])), Run(run([0, 1, 2, 3], lost=[1], changed=[0])))
+    found = compared(Run(run([0, 1, 2, 3])), Run(run([0, 1, 2, 3], lost=[1], changed=[0])))
     assert found.verdict is DIFFERENT
-    assert compare_samples(Run(run([0, 1])), Run(run([0, 1], lost=[0]))).verdict is UNKNOWN
+    assert compared(Run(run([0, 1])), Run(run([0, 1], lost=[0]))).verdict is UNKNOWN
 
 
 def test_a_run_whose_digests_are_all_gone_is_unknown() -> None:
     gone = replace(run([0, 1]), digests=None)
     seen = samples_seen(Run(gone))
     assert (seen.recorded, seen.n_unknown_batches, seen.n_samples) == (True, 1, 0)
-    assert compare_samples(Run(run([0, 1])), Run(gone)).verdict is UNKNOWN
+    assert compared(Run(run([0, 1])), Run(gone)).verdict is UNKNOWN
 
 
 def test_a_run_without_digests_is_unknown() -> None:
     plain = replace(run([0, 1]), digests=None, config={})
-    assert compare_samples(Run(plain), Run(run([0, 1]))).why_unknown == "not recorded in a"
-    assert compare_samples(Run(run([0, 1])), Run(plain)).why_unknown == "not recorded in b"
+    assert compared(Run(plain), Run(run([0, 1]))).why_unknown == "not recorded in a"
+    assert compared(Run(run([0, 1])), Run(plain)).why_unknown == "not recorded in b"
 
 
 def test_batches_that_span_epochs_are_taken_apart() -> None:
@@ -244,7 +245,7 @@ def test_batches_that_span_epochs_are_taken_apart() -> None:
         (0, 3, True), (1, 3, True),
     ]  # fmt: skip
     assert len(set(seen.epoch_digests.values())) == 1
-    found = compare_samples(Run(run([0, 1, 2, 2, 1, 0], n_samples=3)), Run(run([0, 1, 2])))
+    found = compared(Run(run([0, 1, 2, 2, 1, 0], n_samples=3)), Run(run([0, 1, 2])))
     assert (found.verdict, found.n_epochs, found.is_partial) == (SAME, 1, True)
 
 
@@ -255,9 +256,9 @@ def test_a_stream_of_unknown_length_is_one_epoch() -> None:
 
 def test_two_tellings_of_one_sample_count_once_if_alike() -> None:
     once = run([0, 1])
-    assert compare_samples(Run(once), Run(run([0, 1], told_again=[]))).verdict is SAME
+    assert compared(Run(once), Run(run([0, 1], told_again=[]))).verdict is SAME
     unlike = run([0, 1], told_again=[0, 1])
-    assert compare_samples(Run(once), Run(unlike)).verdict is UNKNOWN
+    assert compared(Run(once), Run(unlike)).verdict is UNKNOWN
 
 
 def test_ranks_are_taken_together() -> None:
@@ -266,7 +267,7 @@ def test_ranks_are_taken_together() -> None:
     seen = samples_seen(Run(parts))
     assert [epoch.rank.tolist() for epoch in seen.epochs] == [[0, 1, 0, 1]]
     assert seen.epoch_digests == samples_seen(Run(whole)).epoch_digests
-    assert compare_samples(Run(whole), Run(parts)).verdict is SAME
+    assert compared(Run(whole), Run(parts)).verdict is SAME
 
 
 def ranked(*of_ranks: Sequence[int]) -> Profile:

@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 
 from iobench.frozen import frozen
 from iobench.json_keys import key
-from iobench.subjects.samples.figures import SamplesSeen, samples_seen
 
 if TYPE_CHECKING:
-    from iobench.analysis.run import Run
-    from iobench.subjects.samples.figures import EpochSamples
+    from iobench.subjects.samples.figures import EpochSamples, SamplesSeen
 
 Integers = NDArray[np.int64]
 
@@ -94,28 +92,13 @@ class SamplesComparison:
     n_unknown_batches: tuple[int, int] = (0, 0)
 
 
-def compare_samples(a: Run, b: Run) -> SamplesComparison:
-    """Return whether two runs delivered the same samples.
+def compare_seen(a: SamplesSeen, b: SamplesSeen) -> SamplesComparison:
+    """Return whether two runs delivered the same samples, by what is known of these.
 
     Batch sizes do not matter, and ranks are taken together: an epoch is what all of them got. Of
     an epoch that one run did not finish, as many samples are compared as it has; in another
     order, those that both have by their numbers.
-
-    Parameters
-    ----------
-    a, b : Run
-        Of runs with digests.
-
-    Raises
-    ------
-    ProfileError
-        If the waits of a training loop overlap.
     """
-    return compare_seen(samples_seen(a), samples_seen(b))
-
-
-def compare_seen(a: SamplesSeen, b: SamplesSeen) -> SamplesComparison:
-    """Return what `compare_samples` does, of what runs are known to have delivered."""
     unknown = SamplesComparison(
         SamplesVerdict.UNKNOWN,
         n_samples=(a.n_samples, b.n_samples),

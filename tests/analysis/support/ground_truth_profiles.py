@@ -131,7 +131,6 @@ def span_file(
         thread_names=tuple(
             f"thread-{index}" if index else "MainThread" for index in range(n_threads)
         ),
-        thread_ids=tuple(pid + index for index in range(n_threads)),
         strings=dict(enumerate(texts)),
     )
 
