@@ -8,7 +8,7 @@ import numpy as np
 
 from iobench.profiles.contents import Folded
 from iobench.recording.folding import Fold, LoopSums
-from iobench.recording.kinds import QUEUED_KINDS, Kind, stage_name
+from iobench.recording.kinds import QUEUED_KINDS, WHOLE, Kind, stage_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,6 +142,8 @@ def _rounds_cut(spans: NDArray[Any], gone: NDArray[np.bool_], until_ns: int) -> 
 def _folded(total: Fold, loops: Sequence[LoopSums], strings: Sequence[str]) -> Folded:
     busy_ns: dict[str, int] = {}
     for (kind, label), (_, spent_ns, _) in sorted(total.sums.items()):
+        if kind == Kind.WAIT and strings[label] == WHOLE:  # the loop made all of the batch in it
+            kind = Kind.FUSED
         if kind != Kind.WAIT and kind not in QUEUED_KINDS:
             name = stage_name(Kind(kind), strings[label])
             busy_ns[name] = busy_ns.get(name, 0) + spent_ns

@@ -141,6 +141,20 @@ def test_stages_in_batches_recorded_as_a_whole_are_in_their_batch(tmp_path: Path
     assert len(whole_batches(profile)) > 50
 
 
+def test_a_long_run_keeps_the_last_short_batches_and_sums_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IOBENCH_KEEP", "1MB")
+    clock = CountingClock()
+    profile = recorded(tmp_path, clock, DataLoader(Tiny(clock, 20_000), batch_size=1))
+    folded = profile.folded
+    assert folded is not None
+    n_batches = exposure(profile).whole.n_batches
+    assert n_batches > 1000
+    assert n_batches + folded.n_batches == 20_000
+    assert folded.busy_ns["fused:whole batch"] > folded.wait_ns / 2
+
+
 def test_a_loop_that_computes_longer_has_every_batch_recorded(tmp_path: Path) -> None:
     clock = CountingClock()
     dataset = Tiny(clock, 640)
