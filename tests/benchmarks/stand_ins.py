@@ -5,8 +5,8 @@
 
 Writes today's stand-ins of the same size (or takes those below ``--new NEW``, as ``--make`` lays
 them out). For each variable of at least 4 KiB it prints what shuffled bytes take after zlib level 4
-in the old file and in the new one (of TFRecords the features, of GRIB the packed values), of two
-files of each kind; for each name the CPU time to read and decode a sample, medians of rounds
+in the old files and in the new ones (of TFRecords the features, of GRIB the packed values), of up
+to eight files of a kind; for each name the CPU time to read and decode a sample, medians of rounds
 that take turns, and the median of their ratios. Exit status 1 where a variable is off by more than
 10 %, or reading by more than 20 %.
 """
@@ -37,7 +37,7 @@ from iobench.stores import parse_example
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-FILES_OF_A_KIND = 2
+FILES_OF_A_KIND = 8
 RECORDS = 400
 """Examples or messages looked at of a file."""
 BLOCK_NBYTES = 1 << 20
