@@ -11,9 +11,11 @@ from iobench.recording.script_run import command_line
 KERNEL = ["/opt/env/bin/python", "-m", "ipykernel_launcher", "-f", "/tmp/kernel-1.json"]
 
 
-def test_a_script_is_called_as_it_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_is_called_as_it_was_started_but_for_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sys, "orig_argv", ["python", "train.py", "--epochs", "2"])
-    assert command_line() == ["python", "train.py", "--epochs", "2"]
+    assert command_line() == ["python", "train.py", "--epochs", "***"]
 
 
 @pytest.mark.parametrize(
