@@ -135,7 +135,7 @@ def _digests(run: Path) -> dict[int, tuple[int, int]]:
 def test_a_finished_store_is_found_whose_options_were_spelled_out(
     converted, iobench_here, tmp_path: Path
 ) -> None:
-    store = converted("mine", "--to", "zarr", "--codec", "none")
+    store = converted("st/stores/mine", "--to", "zarr", "--codec", "none")
     words = ("--sample-dim", "time", "--format", "zarr", "--store-dir", tmp_path / "st")
     done = iobench_here("profile", "own.nc", *words, *BRIEF, "--batches", "4")
     assert done.returncode == 0, done.stderr
