@@ -30,6 +30,10 @@ pytestmark = pytest.mark.timeout(60)
 SAME, OTHER = SamplesVerdict.SAME_ORDER, SamplesVerdict.OTHER_ORDER
 
 
+def compared(a, b):
+    return compare_seen(samples_seen(Run(a)), samples_seen(Run(b)))
+
+
 class Numbers(torch.utils.data.Dataset):
     """Samples of two arrays, one of them not contiguous, and their number."""
 
@@ -89,9 +93,9 @@ def test_workers_and_batch_size_make_no_difference_but_order_is_told(tmp_path):
     assert len(set(seen.epoch_digests.values())) == 1
     assert sorted(seen.epochs[0].sample.tolist()) == list(range(12))
     worked = recorded(tmp_path / "2", Numbers(), batch_size=5, num_workers=2, epochs=2)
-    assert compare_seen(samples_seen(Run(alone)), samples_seen(Run(worked))).verdict is SAME
+    assert compared(alone, worked).verdict is SAME
     other = recorded(tmp_path / "1", Numbers(), batch_size=3, epochs=2, seed=1)
-    found = compare_seen(samples_seen(Run(alone)), samples_seen(Run(other)))
+    found = compared(alone, other)
     assert (found.verdict, found.n_compared) == (OTHER, 24)
     labels = {alone.strings[label] for label in alone.spans["label"].tolist()}
     assert "digest" in labels  # what it cost is a stage of its own
@@ -115,7 +119,7 @@ def test_however_a_loader_makes_its_batches(tmp_path, workers):
     }
     for name, loader in others.items():
         other = drained(tmp_path / name, loader)
-        assert compare_seen(samples_seen(Run(first)), samples_seen(Run(other))).verdict is SAME, name
+        assert compared(first, other).verdict is SAME, name
         (epoch,) = samples_seen(Run(other)).epochs
         assert epoch.sample.tolist() == ([-1] * 12 if name == "stream" else list(range(12)))
 
@@ -123,7 +127,7 @@ def test_however_a_loader_makes_its_batches(tmp_path, workers):
 def test_a_changed_sample_is_named(tmp_path):
     plain = recorded(tmp_path / "0", Numbers(), batch_size=3)
     changed = recorded(tmp_path / "1", Numbers(changed=7), batch_size=3, seed=1)
-    found = compare_seen(samples_seen(Run(plain)), samples_seen(Run(changed)))
+    found = compared(plain, changed)
     assert found.verdict is SamplesVerdict.DIFFERENT
     assert (found.first.sample, found.n_missing, found.n_extra) == (7, 1, 1)
     assert len({*found.first.digests}) == 2
@@ -142,7 +146,7 @@ def test_a_killed_worker_leaves_what_it_delivered(tmp_path):
     killed = iobench.open_profile(tmp_path / "1")
     (epoch,) = samples_seen(Run(killed)).epochs
     assert (len(epoch), epoch.n_unknown_batches, epoch.is_complete) == (9, 0, False)
-    found = compare_seen(samples_seen(Run(plain)), samples_seen(Run(killed)))
+    found = compared(plain, killed)
     assert (found.verdict, found.is_partial) == (OTHER, True)
 
 
@@ -150,7 +154,7 @@ def test_samples_whose_value_cannot_be_told_are_unknown(tmp_path, caplog):
     options = {"batch_size": 2, "collate_fn": len}
     profile = recorded(tmp_path / "run", Odd(), **options)
     assert samples_seen(Run(profile)).n_unknown_batches == 2
-    assert compare_seen(samples_seen(Run(profile)), samples_seen(Run(profile))).verdict is SamplesVerdict.UNKNOWN
+    assert compared(profile, profile).verdict is SamplesVerdict.UNKNOWN
     assert "whose value iobench cannot read" in caplog.text
 
 
@@ -205,10 +209,10 @@ def test_every_loader_of_a_profile_delivers_the_same_digests(tmp_path):
     assert len(set(seen.epoch_digests.values())) == 1
     for make in (native, workers, through_torch):
         other = measured(tmp_path / make.__name__, make)
-        assert compare_seen(samples_seen(Run(first)), samples_seen(Run(other))).verdict is SAME, make
+        assert compared(first, other).verdict is SAME, make
     # Batches that span two epochs, and another seed.
     odd = measured(tmp_path / "odd", native, batch_size=8, seed=1)
-    found = compare_seen(samples_seen(Run(first)), samples_seen(Run(odd)))
+    found = compared(first, odd)
     assert (found.verdict, found.n_compared) == (OTHER, 24)
 
 
