@@ -158,8 +158,11 @@ def read_through_library(
     version = file.path.stat()
     key = os.getpid(), str(file.path.absolute()), version.st_ino, version.st_mtime_ns
     name = f"{file.group}/{variable.name}" if file.group else variable.name
-    source = _opened_by_h5py(*key)[name]
-    if (unknown := _unknown_filter(source)) or source.shape != variable.shape:
+    with file.path.open("rb") as opened:
+        is_classic = opened.read(4) in CLASSIC_MAGIC
+    source = None if is_classic else _opened_by_h5py(*key)[name]
+    unknown = _unknown_filter(source) if source is not None else ""
+    if source is None or unknown or source.shape != variable.shape:
         source = _opened_by_library(*key)[name]
     try:
         stored = source[selection]
