@@ -119,6 +119,8 @@ def unseen_commands(processes: Sequence[SeenProcess]) -> list[str]:
 def _is(words: Sequence[str], seen: Sequence[str]) -> bool:
     """Return whether a command that was started may be this process, or have started it."""
     name = program(seen)
+    if name == "-c" and list(words[:1]) == list(seen[:1]):
+        return list(words) == list(seen)  # the code of both is masked
     if name == "-c":
         return " ".join(seen[seen.index("-c") :][:2]) in " ".join(words)
     return not name or any(name in word for word in words)

@@ -77,8 +77,7 @@ def test_children_that_do_not_record_are_listed(launch: Launch, script: Script) 
     assert (found.code, found.out, found.err) == (0, "", "")
     listed = [text.replace(sys.executable, "python") for text in found.launcher.children]
     assert sorted(listed) == [
-        "python -I -c 'import numpy'",
-        "python -c 'import this_is_alone'",
+        "python -I -c '***'",
         "true 'a b' (2 times)",
         "true from a shell",
         "true posix",
