@@ -11,6 +11,7 @@ touches them: other contenders, beside copies of pinned buffers as the limit.
 ``--against CHECKOUT`` runs each contender of another checkout of iobench beside its twin of this
 one, in turns that swap from round to round, and prints the ratio of each round, their median and
 its interval: ``--against ../before --only ring_numpy ring_zarr ring_tfrecord --rounds 15``.
+``--passes 9`` takes the median of nine epochs in turns as a round's rate: less noise.
 """
 
 from __future__ import annotations
@@ -239,9 +240,17 @@ def median_interval(values: list[float]) -> tuple[float, float, float]:
     return statistics.median(ordered), ordered[max(below - 1, 0)], ordered[n - max(below, 1)]
 
 
-def print_ratios(contenders: list[Contender]) -> dict[str, dict[str, float]]:
+def print_ratios(
+    contenders: list[Contender], rounds: int, passes: int
+) -> dict[str, dict[str, float]]:
     """Print the ratio of this checkout's rate to the other's by round; return the medians."""
     figures = {}
+    for each in contenders:
+        rates = each.rates[-rounds * passes :]
+        each.rates = [
+            statistics.median(rates[start : start + passes])
+            for start in range(0, len(rates), passes)
+        ]
     print("\nsamples/s of this checkout / of the other, by round")
     for ours, other in zip(contenders[::2], contenders[1::2], strict=True):
         ratios = [a / b for a, b in zip(ours.rates, other.rates, strict=True)]
@@ -280,6 +289,9 @@ def main() -> None:
     parser.add_argument("--install", action="store_true", help="make environments for peers")
     parser.add_argument("--epochs-of", type=int, default=0, help="samples of an epoch; all")
     parser.add_argument("--folder", type=Path, help="where files stay; a temporary one by default")
+    parser.add_argument(
+        "--passes", type=int, default=1, help="epochs in turns whose median is a round's rate"
+    )
     parser.add_argument("--against", type=Path, help="another checkout, run in turns with this one")
     arguments = parser.parse_args()
     if arguments.device:
@@ -311,7 +323,7 @@ def main() -> None:
                 contenders.extend(twins)
         n_samples = arguments.epochs_of or SETS[arguments.which][1]
         rng = random.Random(0)
-        for number in range(arguments.rounds + 1):
+        for number in range(arguments.rounds * arguments.passes + 1):
             order = rng.sample(range(SETS[arguments.which][1]), n_samples)
             for each in in_turns(contenders, number, paired=arguments.against is not None):
                 try:
@@ -329,7 +341,7 @@ def main() -> None:
                     each.seconds.clear()
         figures = {each.name: {"GBps": statistics.median(each.rates)} for each in contenders}
         if arguments.against:
-            figures = print_ratios(contenders)
+            figures = print_ratios(contenders, arguments.rounds, arguments.passes)
         elif arguments.compute:
             print_waits(contenders, arguments.compute)
         else:
