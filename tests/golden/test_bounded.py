@@ -1,0 +1,82 @@
+"""Runs that are not kept whole: what is kept and the sums of the rest are the whole run's."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iobench.cli import main
+from tests.golden.bounded import PLACE, lanes_of, true_sums, unpacked
+
+pytestmark = pytest.mark.thorough
+NAMES = sorted(path.stem for path in PLACE.glob("*.json"))
+WORK = ("read", "collate", "fused", "serialise", "unpickle", "sampler")
+SEAM = 5
+"""Batches at the seam whose work may be in neither: what was folded by runs of this sort."""
+
+
+@pytest.fixture(params=NAMES)
+def truth(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    return request.param, json.loads((PLACE / f"{request.param}.json").read_text())
+
+
+def report(run: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Return what is said of a run, times in whole nanoseconds."""
+    assert main(["report", str(run), "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["runs"]
+    in_ns: dict[str, Any] = _in_ns(found)
+    return in_ns
+
+
+def _in_ns(value: Any) -> Any:
+    """Return a document whose seconds are nanoseconds, as keys of the one or the other say."""
+    if isinstance(value, list):
+        return [_in_ns(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    found = {}
+    for key, each in value.items():
+        is_time = key.endswith("_s") and not key.endswith("per_s")
+        values = each if isinstance(each, dict) else {"": each}
+        if is_time and all(isinstance(one, int | float) for one in values.values()):
+            values = {name: round(one * 1e9) for name, one in values.items()}
+            found[f"{key[:-2]}_ns"] = values if isinstance(each, dict) else values[""]
+        else:
+            found[key] = _in_ns(each)
+    return found
+
+
+def test_the_sums_are_those_of_the_whole_run(
+    truth: tuple[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    name, sums = truth
+    assert true_sums(lanes_of(unpacked(f"{name}-whole", tmp_path))) == sums
+    assert sums["loop"]["batches"] > 1000
+
+
+@pytest.mark.parametrize("kept", ["whole", "folded"])
+def test_waits_and_busy_time_by_stage_are_exact(
+    truth: tuple[str, dict[str, Any]],
+    kept: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name, sums = truth
+    run = report(unpacked(f"{name}-{kept}", tmp_path), capsys)
+    folded = run["folded"] or {"batches": 0, "wait_ns": 0, "busy_ns": {}}
+    assert (folded["batches"] > 300) == (kept == "folded")
+    assert run["batches"] + folded["batches"] == sums["loop"]["batches"]
+    assert run["wait_ns"] + folded["wait_ns"] == sums["loop"]["wait_ns"]
+    expected: Counter[str] = Counter()
+    for stage, each in sums["stages"].items():
+        expected[stage.partition(": ")[2]] += each["own_ns"]
+    found = Counter(folded["busy_ns"])
+    found.update({row["stage"]: row["busy_ns"] for row in run["stages"]})
+    lacks = SEAM / sums["loop"]["batches"] if kept == "folded" else 0
+    for stage in WORK:
+        assert expected[stage] * (1 - lacks) <= found[stage] <= expected[stage]
+    assert sum(expected[stage] > 0 for stage in WORK) == len(WORK)
