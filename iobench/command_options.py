@@ -152,13 +152,13 @@ OF_PROFILE: Final = OF_SOURCE | {
         ),
         CommandOption(
             "--energy",
-            "Read the accessible energy counters of GPUs and processors 10 times per second.",
+            "Read the accessible energy counters of GPUs and processors twice per second.",
             "auto|off",
         ),
         CommandOption(
             "--monitor",
-            "Sample CPUs, memory, disks and network this many times per second, 1 to 10; auto: 2.",
-            "auto|off|HZ",
+            "Sample CPUs, disks and network twice per second, memory every 5 seconds.",
+            "auto|off",
         ),
         CommandOption(
             "--limits",

@@ -266,7 +266,6 @@ def _reached(imports: dict[str, set[str]], module: str) -> set[str]:
         "iobench.report.document",
         "iobench.report.units",
         "iobench.subjects.contract",
-        "iobench.subjects.energy.figures",
         "iobench.chunks.packing",
     ],
 )
@@ -351,7 +350,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 NOT_OF_NUMPY = {"pydantic", "asyncio", "sqlite3", "unittest", "psutil"}
 FOR_OTHERS = {
-    "hashlib", "iobench.recording.monitor", "iobench.analysis.placement.placing",
+    "hashlib", "iobench.recording.meter", "iobench.analysis.placement.placing",
     "iobench.report.timeline.page_payload",
 }  # fmt: skip
 """What a report needs of runs that are traced or told at once, and of pages."""

@@ -20,11 +20,10 @@ from iobench.launch.traced_command import begin_tracing, end_tracing
 from iobench.launch.waiting import run_and_wait
 from iobench.masking import as_typed
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
-from iobench.recording.energy_reader import wants_energy
 from iobench.recording.facts import ProcessFacts, read_process_facts
 from iobench.recording.job import RUN_TOKEN, JobRank, find_job
 from iobench.recording.kept_spans import KEEP, keep_text
-from iobench.recording.monitor import monitor_period_ns, start_monitor
+from iobench.recording.meter import is_on, start_meter
 from iobench.recording.run_directory import RunDirectory, checked_name, next_run_path, run_name
 from iobench.recording.script_run import script_document, words_to_keep
 from iobench.recording.session import (
@@ -78,7 +77,7 @@ class ScriptRun:
     energy : str
         ``auto`` reads what counters of energy may be read; ``off``.
     monitor : str
-        How often to look at the machine: ``auto``, ``off``, or 1 to 10 times a second.
+        ``auto`` looks at CPUs, memory, disks and network; ``off``.
     batches_per_step : int, optional
         Batches of one step of the optimiser, where nobody sees that.
     keep_command : bool
@@ -158,8 +157,8 @@ def run_script(
             f"{asked.command[0]}: no such program; name one, e.g. iobench run -- python train.py"
         )
     record(Path(), steps=asked.steps, detail=asked.detail)  # refuses what is wrong with these
-    wants_energy(asked.energy)
-    monitor_period_ns(asked.monitor)
+    is_on("--energy", asked.energy)
+    is_on("--monitor", asked.monitor)
     choice = DarshanChoice.parse(asked.darshan)
     job = _own_job(environment)
     run = _join(asked, job, choice, say)
@@ -209,12 +208,16 @@ def _watched(
     if job.local_rank != 0:
         yield
         return
-    energy = wants_energy(asked.energy)
-    reader = start_monitor([run.path], environment, energy=energy, monitor=asked.monitor)
+    meter = start_meter(
+        [run.path],
+        environment,
+        energy=is_on("--energy", asked.energy),
+        machine=is_on("--monitor", asked.monitor),
+    )
     try:
         yield
     finally:
-        reader.close()
+        meter.close()
 
 
 def _own_job(environment: Mapping[str, str]) -> JobRank:

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.profiles.machine_samples import MachineSamples
+    from iobench.profiles.machine_samples import HostEnergy, MachineSamples
     from iobench.recording.digests import DigestTable
-    from iobench.recording.energy_file import HostEnergy
     from iobench.recording.facts import ProcessFacts
     from iobench.recording.span_reader import Anchor
     from iobench.recording.stopped import StoppedRecording
@@ -142,8 +141,6 @@ class Profile:
         Of samples, where they were asked for.
     stopped : tuple of StoppedRecording
         Processes whose recording stopped, as on a full disk.
-    energy : tuple of HostEnergy
-        What counters of energy showed, of all machines; empty where it was not looked for.
     machines : tuple of MachineSamples
         What these machines did meanwhile; empty where it was not looked for.
     damaged_machines : tuple of str
@@ -167,7 +164,6 @@ class Profile:
     ranks: tuple[int, ...] = ()
     rank: int | None = None
     digests: DigestTable | None = None
-    energy: tuple[HostEnergy, ...] = ()
     machines: tuple[MachineSamples, ...] = ()
     damaged_machines: tuple[str, ...] = ()
     stopped: tuple[StoppedRecording, ...] = ()
@@ -177,6 +173,11 @@ class Profile:
     def __post_init__(self) -> None:
         about = RunFacts.from_config(self.config, self.path)
         object.__setattr__(self, "about", about.with_processes(self.facts, self.rank))
+
+    @property
+    def energy(self) -> tuple[HostEnergy, ...]:
+        """What counters of energy showed, of all machines; empty where it was not looked for."""
+        return tuple(each.energy for each in self.machines if each.energy is not None)
 
     @property
     def is_script(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -10,26 +9,29 @@ from numpy.typing import NDArray
 
 from iobench.errors import ProfileError
 from iobench.frozen import frozen
-from iobench.json_files import LARGEST_NBYTES, read_fields, read_small_file
-from iobench.recording.machine_counters import (
-    MONITOR_FOLDER,
-    MONITOR_VERSION,
+from iobench.json_files import LARGEST_NBYTES, parse_json, read_fields, read_small_file
+from iobench.recording.meter import (
+    METER_FOLDER,
+    METER_VERSION,
     OWN_COLUMN,
+    UNKNOWN,
     MachineHead,
-    reading_dtype,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from iobench.profiles.contents import Process
-    from iobench.recording.energy_file import HostEnergy
+    from iobench.recording.energy import EnergySource, UnreadableEnergy
 
+Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 H = TypeVar("H", "MachineSamples", "HostEnergy")
 SECOND: Final = 1e9
 WRAPS: Final = 1 << 32
+MOST_WATTS: Final = 10_000
+"""No processor or GPU takes more: a counter that would say so was set back, and did not wrap."""
 
 
 @frozen(eq=False)
@@ -43,13 +45,16 @@ class MachineSamples:
     ticks : ndarray of int64, shape (n_readings, n_cpus)
         For how many each CPU was busy, modulo 2**32.
     values : mapping of str to ndarray of float64, shape (n_readings,)
-        By column; NaN is unknown.
+        By column, what was not due on a straight line; NaN is unknown.
+    energy : HostEnergy or None
+        None where it was not looked for.
     """
 
     head: MachineHead
-    time_ns: NDArray[np.int64]
-    ticks: NDArray[np.int64]
+    time_ns: Integers
+    ticks: Integers
     values: dict[str, Floats]
+    energy: HostEnergy | None = None
 
     @property
     def host(self) -> str:
@@ -62,7 +67,7 @@ class MachineSamples:
         return self.head.boot_id
 
     @property
-    def step_ns(self) -> NDArray[np.int64]:
+    def step_ns(self) -> Integers:
         """Time between two readings."""
         return np.diff(self.time_ns)
 
@@ -107,6 +112,52 @@ class MachineSamples:
         return (int(own[-1]), len(own) - 1) if len(own) > 1 and own[-1] > 0 else None
 
 
+@frozen(eq=False)
+class EnergySeries:
+    """One counter's readings.
+
+    Parameters
+    ----------
+    time_ns : ndarray of int64, shape (n_readings,)
+        Monotonic, rising.
+    energy_j : ndarray of float64, shape (n_readings,)
+        Joules since the first reading; never falls.
+    n_resets : int
+        How often the counter was set back: what it had counted by then since the reading before
+        is in nothing.
+    n_failed : int
+        Readings that could not be made.
+    """
+
+    source: EnergySource
+    time_ns: Integers
+    energy_j: Floats
+    n_resets: int
+    n_failed: int
+
+
+@frozen(eq=False)
+class GpuSeries:
+    """How busy a GPU was lately (a share), and how much of its memory was taken; NaN is unknown."""
+
+    title: str
+    time_ns: Integers
+    busy: Floats
+    used_nbytes: Floats
+
+
+@frozen(eq=False)
+class HostEnergy:
+    """What one machine's counters of energy showed, and why others showed nothing."""
+
+    host: str
+    boot_id: str
+    period_ns: int
+    series: tuple[EnergySeries, ...]
+    unreadable: tuple[UnreadableEnergy, ...]
+    gpus: tuple[GpuSeries, ...] = ()
+
+
 def read_machines(run: Path) -> tuple[tuple[MachineSamples, ...], tuple[str, ...]]:
     """Return what was read of a run's machines, by name, and the files that are damaged.
 
@@ -118,37 +169,143 @@ def read_machines(run: Path) -> tuple[tuple[MachineSamples, ...], tuple[str, ...
         If a file is of another version.
     """
     found, damaged = [], []
-    for path in sorted((run / MONITOR_FOLDER).glob("*.samples")):
-        try:
-            head, _, data = read_small_file(path, limit=LARGEST_NBYTES).partition(b"\n")
-            told = json.loads(head)
-            version = told.pop("version", None)
-            about = read_fields(MachineHead, told)
-            dtype = reading_dtype(len(about.cpus), about.columns)
-            if about.ticks_per_s <= 0:
-                raise ValueError(about.ticks_per_s)
-        except (OSError, ValueError, TypeError, AttributeError, RecursionError):
-            damaged.append(f"{MONITOR_FOLDER}/{path.name}")
-            continue
-        if version != MONITOR_VERSION:
-            raise ProfileError(
-                f"{path}: readings of version {str(version)[:40]}, expected {MONITOR_VERSION}; "
-                "use the iobench that wrote them"
-            )
-        found.append(_samples(about, np.frombuffer(data, dtype, len(data) // dtype.itemsize)))
+    for folder, pattern in ((METER_FOLDER, "*.samples"), ("energy", "*.jsonl")):
+        for path in sorted((run / folder).glob(pattern)):
+            read = _samples if pattern == "*.samples" else _lines_of_energy
+            try:
+                found.append(read(path, read_small_file(path, limit=LARGEST_NBYTES)))
+            except ProfileError:
+                raise
+            except (OSError, ValueError, TypeError, AttributeError, LookupError, OverflowError):
+                damaged.append(f"{folder}/{path.name}")
     return tuple(found), tuple(damaged)
 
 
-def _samples(head: MachineHead, rows: NDArray[Any]) -> MachineSamples:
+def read_head(path: Path, line: bytes) -> MachineHead:
+    """Return what the first line of a file says.
+
+    Raises
+    ------
+    ProfileError
+        If it is of another version.
+    """
+    document = parse_json(line)
+    version = document.pop("version", None)
+    if version != METER_VERSION:
+        raise ProfileError(
+            f"{path}: readings of version {str(version)[:40]}, expected {METER_VERSION}; use the "
+            "iobench that wrote them"
+        )
+    head = read_fields(MachineHead, document)
+    if head.ticks_per_s <= 0:
+        raise ValueError(head.ticks_per_s)
+    return head
+
+
+def _samples(path: Path, data: bytes) -> MachineSamples:
+    line, _, data = data.partition(b"\n")
+    head = read_head(path, line)
+    columns = [(name, "<i8") for name in head.columns]
+    dtype = np.dtype([("time_ns", "<i8"), ("ticks", "<u4", (len(head.cpus),)), *columns])
+    rows: NDArray[Any] = np.frombuffer(data, dtype, len(data) // dtype.itemsize)
     if len(rows):
         rows = rows[np.append(True, np.diff(rows["time_ns"]) > 0)]
-    values = {name: rows[name].astype(np.float64) for name in head.columns}
+    time_ns = rows["time_ns"].astype(np.int64)
+    counts = {name: rows[name].astype(np.int64) for name in head.columns}
+    unknown = np.full(len(rows), UNKNOWN)
+    energy, gpus = [], {}
+    for place in range(len(head.sources)):
+        energy.append((time_ns, counts[f"energy:{place}.uj"]))
+        use = [counts.get(f"gpu:{place}.{each}", unknown) for each in ("busy", "used")]
+        if any(f"gpu:{place}.{each}" in counts for each in ("busy", "used")):
+            gpus[place] = (time_ns, *use)
     return MachineSamples(
         head,
-        rows["time_ns"].astype(np.int64),
+        time_ns,
         rows["ticks"].astype(np.int64).reshape(len(rows), len(head.cpus)),
-        {name: np.where(each < 0, np.nan, each) for name, each in values.items()},
+        {name: _between(time_ns, each) for name, each in counts.items()},
+        _host_energy(head, energy, gpus),
     )
+
+
+def _lines_of_energy(path: Path, data: bytes) -> MachineSamples:
+    """Return what earlier versions wrote of energy: lines of JSON, the last one perhaps cut off."""
+    lines = data.split(b"\n")[:-1]
+    head = read_head(path, lines[0])
+    rows: list[list[int]] = []
+    usage: list[list[int]] = []
+    for line in lines[1:]:
+        try:
+            row = parse_json(line)
+        except ValueError:
+            continue
+        if isinstance(row, list) and len(row) == 1 + 2 * len(head.sources):
+            rows.append([UNKNOWN if each is None else each for each in row])
+        elif isinstance(row, dict) and "usage" in row:
+            usage += [
+                [row["time_ns"], *(UNKNOWN if one is None else one for one in each)]
+                for each in row["usage"]
+            ]
+    read = np.array(rows, dtype=np.int64).reshape(len(rows), 1 + 2 * len(head.sources))
+    used = np.array(usage, dtype=np.int64).reshape(len(usage), 4).T
+    counters = [
+        (read[:, 0] + read[:, place], read[:, place + 1]) for place in range(1, read.shape[1], 2)
+    ]
+    gpus = {
+        int(place): tuple(used[row, used[1] == place] for row in (0, 2, 3))
+        for place in np.unique(used[1])
+    }
+    energy = _host_energy(head, counters, gpus)
+    none = np.zeros(0, dtype=np.int64)
+    return MachineSamples(head, none, none.reshape(0, 0), {}, energy)
+
+
+def _host_energy(
+    head: MachineHead,
+    counters: Iterable[tuple[Integers, Integers]],
+    gpus: Mapping[int, tuple[Integers, ...]],
+) -> HostEnergy | None:
+    if not head.sources and not head.unreadable:
+        return None
+    return HostEnergy(
+        head.host,
+        head.boot_id,
+        head.period_ns,
+        tuple(_series(each, *one) for each, one in zip(head.sources, counters, strict=True)),
+        head.unreadable,
+        tuple(_gpu(head.sources[place].title, *one) for place, one in gpus.items()),
+    )
+
+
+def _series(source: EnergySource, time_ns: Integers, energy_uj: Integers) -> EnergySeries:
+    known = energy_uj >= 0
+    times, values = time_ns[known], energy_uj[known]
+    rising = np.append(True, np.diff(times) > 0)[: len(times)]
+    times, values = times[rising], values[rising]
+    steps = np.diff(values)
+    wrapped = steps + (source.wraps_uj or 0)
+    # A watt for a nanosecond is a thousandth of a microjoule.
+    wraps = (steps < 0) & (wrapped >= 0) & (wrapped <= MOST_WATTS * np.diff(times) // 1000)
+    wraps &= source.wraps_uj is not None
+    resets = (steps < 0) & ~wraps
+    steps = np.where(resets, values[1:], np.where(wraps, wrapped, steps))
+    energy_j = np.append(0, np.cumsum(steps))[: len(times)] / 1e6
+    return EnergySeries(source, times, energy_j, int(resets.sum()), int((~known).sum()))
+
+
+def _gpu(title: str, time_ns: Integers, percent: Integers, nbytes: Integers) -> GpuSeries:
+    busy = np.where((percent >= 0) & (percent <= 100), percent / 100, np.nan)
+    return GpuSeries(title, time_ns, busy, np.where(nbytes >= 0, nbytes, np.nan))
+
+
+def _between(time_ns: Integers, counts: Integers) -> Floats:
+    """Return counts as floats, what was not read on the line between those beside it, or NaN."""
+    known = counts >= 0
+    if not known.any():
+        return np.full(len(counts), np.nan)
+    unknown = np.nan if not known.all() else None
+    found: Floats = np.interp(time_ns, time_ns[known], counts[known], left=unknown, right=unknown)
+    return found
 
 
 def of_process(found: Iterable[H], who: Process | None) -> H | None:

@@ -14,7 +14,6 @@ from iobench.profiles.folded import without_folded
 from iobench.profiles.machine_samples import MachineSamples, read_machines
 from iobench.profiles.run_facts import RunFacts
 from iobench.recording.digests import DigestTable, read_digests
-from iobench.recording.energy_file import HostEnergy, read_energy
 from iobench.recording.facts import ProcessFacts, read_process_facts
 from iobench.recording.folding import fold_name
 from iobench.recording.kinds import WHOLE, Kind
@@ -77,7 +76,6 @@ class RankProfiles(Sequence[Profile]):
         self._facts = read_process_facts(run.processes_path)
         self.about = about.with_processes(self._facts)
         self._digests = read_digests(run.path)
-        self._energy = read_energy(run.path)
         self._machines, self._damaged_machines = read_machines(run.path)
         self._stopped = run.stopped()
         self._run = run
@@ -143,7 +141,6 @@ class RankProfiles(Sequence[Profile]):
             ranks=self.ranks,
             rank=rank,
             digests=digests if digests is None or rank is None else digests.of_rank(rank),
-            energy=self._energy,
             machines=self._machines,
             damaged_machines=self._damaged_machines,
             stopped=[each for each in self._stopped if rank is None or each.rank == rank],
@@ -159,7 +156,6 @@ def make_profile(
     ranks: Sequence[int] = (),
     rank: int | None = None,
     digests: DigestTable | None = None,
-    energy: Sequence[HostEnergy] = (),
     machines: Sequence[MachineSamples] = (),
     damaged_machines: Sequence[str] = (),
     stopped: Sequence[StoppedRecording] = (),
@@ -192,7 +188,6 @@ def make_profile(
         ranks=tuple(ranks),
         rank=rank,
         digests=digests,
-        energy=tuple(energy),
         machines=tuple(machines),
         damaged_machines=tuple(damaged_machines),
         stopped=tuple(stopped),

@@ -14,8 +14,7 @@ from iobench.loaders.compute import parse_compute
 from iobench.loaders.stage_timer import Detail
 from iobench.profiling.chosen_device import NONE, check_device
 from iobench.profiling.format_choice import FormatChoice
-from iobench.recording.energy_reader import wants_energy
-from iobench.recording.monitor import monitor_period_ns
+from iobench.recording.meter import is_on
 from iobench.recording.run_directory import checked_name
 from iobench.registry import SOURCE, unknown_name
 from iobench.samples import Window
@@ -91,7 +90,7 @@ class RunConfig(SourceRequest):
     energy : str
         ``auto`` reads what counters of energy may be read; ``off``.
     monitor : str
-        How often to look at the machine: ``auto``, ``off``, or 1 to 10 times a second.
+        ``auto`` looks at CPUs, memory, disks and network; ``off``.
     limits : str
         Seconds that probes of the storage may take in all, before the run and after it; ``auto``
         for those of `probe_seconds`, or ``off``.
@@ -152,8 +151,8 @@ class RunConfig(SourceRequest):
         if self.cache not in CACHES:
             raise unknown_name("--cache", self.cache, CACHES)
         Detail.parse(self.detail)
-        wants_energy(self.energy)
-        monitor_period_ns(self.monitor)
+        is_on("--energy", self.energy)
+        is_on("--monitor", self.monitor)
         probe_seconds(self.limits)
         check_device(self.device)
         checked_name(self.name)

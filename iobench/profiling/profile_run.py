@@ -59,8 +59,7 @@ from iobench.recording.canonical import load_xxhash
 from iobench.recording.clocks import now_ns
 from iobench.recording.costs import unit_costs
 from iobench.recording.digests import DigestLog
-from iobench.recording.energy_reader import wants_energy
-from iobench.recording.monitor import start_monitor
+from iobench.recording.meter import is_on, start_meter
 from iobench.recording.process_io import ProcessIo
 from iobench.recording.run_directory import RunDirectory, checked_name, next_run_path
 from iobench.recording.this_process import machine, package_versions, thread_settings
@@ -175,12 +174,12 @@ def _profile(
             # Workers are forked beside its thread, which holds no lock that a fork would inherit.
             stack.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)
-            reader = start_monitor(
+            meter = start_meter(
                 [directory.path for directory in directories],
-                energy=wants_energy(config.energy),
-                monitor=config.monitor,
+                energy=is_on("--energy", config.energy),
+                machine=is_on("--monitor", config.monitor),
             )
-            stack.callback(reader.close)
+            stack.callback(meter.close)
             with screen.progress("measuring") as move:
                 measure(runs, progress=_run_progress(runs, config, move))
             for one, why in reasons:

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
     from iobench.recording.delivery_log import DeliveryLog
     from iobench.recording.facts import ProcessFacts
-    from iobench.recording.host_reader import HostReader
     from iobench.recording.job import JobRank
+    from iobench.recording.meter import Meter
     from iobench.recording.recorder import Recorder
 
 logger = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ RUN_DIGESTS: Final = "IOBENCH_RUN_DIGESTS"
 RUN_ENERGY: Final = "IOBENCH_RUN_ENERGY"
 """Environment: ``1`` reads counters of energy."""
 RUN_MONITOR: Final = "IOBENCH_RUN_MONITOR"
-"""Environment: ``auto`` or a rate looks at the machine meanwhile."""
+"""Environment: ``auto`` looks at the machine meanwhile."""
 RUN_SPOOL: Final = "IOBENCH_RUN_SPOOL"
 """Environment: where span files lie until they are gathered."""
 DETAILS: Final = ("auto", "sample", "batch")
@@ -166,7 +166,7 @@ class Recording:
         self.clock = clock
         self._path, self._spool = path, spool
         self._energy, self._monitor = energy, monitor
-        self._host_reader: HostReader | None = None
+        self._meter: Meter | None = None
         self._facts_path: Path | None = None
         self._started = self._closed = False
         self._pid = os.getpid()
@@ -284,11 +284,11 @@ class Recording:
     def _read_host(self, *, energy: bool, monitor: str) -> None:
         """Look at this machine meanwhile; of its training processes the first one does."""
         wanted = energy or monitor != "off"
-        if wanted and self.job.local_rank == 0 and self._host_reader is None:
-            from iobench.recording.monitor import start_monitor
+        if wanted and self.job.local_rank == 0 and self._meter is None:
+            from iobench.recording.meter import start_meter
 
-            self._host_reader = start_monitor(
-                [self.run.path], energy=energy, monitor=monitor, clock=self.clock
+            self._meter = start_meter(
+                [self.run.path], energy=energy, machine=monitor != "off", clock=self.clock
             )
 
     def _to_environment(self) -> None:
@@ -322,8 +322,8 @@ class Recording:
             self.ended_workers.close()
         self.recorder.own_ns += self.recorder.n_parts * (self.facts.unit_costs.get("light_ns") or 0)
         self.recorder.close()
-        if self._host_reader is not None:
-            self._host_reader.close()
+        if self._meter is not None:
+            self._meter.close()
         self.facts.ended = "closed" if error is None else type(error).__name__
         self.write_facts()
         for name, before in self._environment.items():
@@ -544,8 +544,7 @@ def record(
         process with threads forks, as for the workers of a DataLoader. ``iobench run`` reads them
         in the launcher, beside the script.
     monitor : str
-        Look at CPUs, memory, disks and network meanwhile: ``"auto"``, or how often a second, 1 to
-        10; by a thread as well, which is that of ``energy`` too.
+        ``"auto"`` reads CPUs, memory, disks and network too, by the same thread; ``"off"``.
     spool : Path or str, optional
         Node-local folder for span files until they are gathered.
 
@@ -569,9 +568,9 @@ def record(
     if detail not in DETAILS:
         raise OptionError(f"detail {detail!r}: expected one of {', '.join(DETAILS)}")
     if monitor != "off":
-        from iobench.recording.monitor import monitor_period_ns
+        from iobench.recording.meter import is_on
 
-        monitor_period_ns(monitor)
+        is_on("monitor", monitor)
     return Recording(
         None if path is None else Path(path),
         steps=checked_steps(steps),

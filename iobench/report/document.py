@@ -82,11 +82,11 @@ class Epochs(Quantity):
 
 
 class Joules(Quantity):
-    """An energy in microjoules, said in joules."""
+    """An energy in joules."""
 
 
 class WattHours(Quantity):
-    """An energy in microjoules, said in watt-hours, as electricity is billed."""
+    """An energy in joules, said in watt-hours, as electricity is billed."""
 
 
 Cell = Quantity | str

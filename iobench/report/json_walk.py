@@ -2,7 +2,7 @@
 
 Values are unrounded, and what is unknown is null. Fields are keys. `iobench.json_keys` says where a
 field has another name or none; a word of a name says the unit: of a field in nanoseconds (``ns``)
-or microjoules (``uj``), ``s`` is the same in seconds, ``j`` in joules, ``wh`` in watt-hours.
+``s`` is the same in seconds.
 """
 
 from __future__ import annotations
@@ -17,11 +17,7 @@ import numpy as np
 from iobench.frozen import frozen
 from iobench.json_keys import INSIDE, ITSELF, KEY_OF_ROW, KEYS, figure
 
-OTHER_UNITS: Final = {
-    ("ns", "s"): 1_000_000_000,
-    ("uj", "j"): 1_000_000,
-    ("uj", "wh"): 3_600_000_000,
-}
+OTHER_UNITS: Final = {("ns", "s"): 1_000_000_000}
 """What a figure is divided by, from the unit of its field to that of its key."""
 
 

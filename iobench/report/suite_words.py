@@ -22,7 +22,7 @@ QUANTITIES: Final[tuple[tuple[str, type[Quantity], float], ...]] = (
     ("samples_per_s", SampleRate, 1),
     ("bytes_per_s", ByteRate, 1),
     ("_s", Duration, 1e9),
-    ("_j", Joules, 1e6),
+    ("_j", Joules, 1),
     ("_share", Share, 1),
     ("utilisation", Share, 1),
     ("_bytes", Bytes, 1),

@@ -16,7 +16,7 @@ UNKNOWN: Final = "unknown"
 DURATIONS: Final = (("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
 JOULES: Final = (("uJ", 1), ("mJ", 1_000), ("J", 10**6), ("kJ", 10**9), ("MJ", 10**12))
 WATT_HOURS: Final = (("uWh", 1), ("mWh", 1_000), ("Wh", 10**6), ("kWh", 10**9), ("MWh", 10**12))
-MICROJOULES_OF_UWH: Final = 3_600
+J_PER_WH: Final = 3_600
 BYTES: Final = tuple(
     (unit, 1000**power) for power, unit in enumerate(("B", "kB", "MB", "GB", "TB", "PB"))
 )
@@ -67,20 +67,14 @@ def nanoseconds(value_s: float) -> int:
     return round(value_s * 1_000_000_000)
 
 
-def joules(uj: float | None) -> str:
-    """Return an energy in three digits and the unit that suits it, e.g. ``"1.24 kJ"``.
-
-    Parameters
-    ----------
-    uj : float or None
-        Microjoules; None is unknown.
-    """
-    return UNKNOWN if uj is None else _scaled(uj, JOULES, zero="0 J")
+def joules(j: float | None) -> str:
+    """Return an energy in three digits and the unit that suits it, e.g. ``"1.24 kJ"``."""
+    return UNKNOWN if j is None else _scaled(j * 1e6, JOULES, zero="0 J")
 
 
-def watt_hours(uj: float | None) -> str:
-    """Return microjoules as electricity is billed, e.g. ``"0.345 Wh"``."""
-    return UNKNOWN if uj is None else _scaled(uj / MICROJOULES_OF_UWH, WATT_HOURS, zero="0 Wh")
+def watt_hours(j: float | None) -> str:
+    """Return joules as electricity is billed, e.g. ``"0.345 Wh"``."""
+    return UNKNOWN if j is None else _scaled(j * 1e6 / J_PER_WH, WATT_HOURS, zero="0 Wh")
 
 
 def nbytes(value: float | None) -> str:

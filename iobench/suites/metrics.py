@@ -9,8 +9,7 @@ from iobench.analysis.run import Run
 from iobench.frozen import frozen
 from iobench.recording.kinds import Family, Kind
 from iobench.report.suite_words import OWN
-from iobench.subjects.energy.figures import ENERGY_KINDS, energy_j
-from iobench.subjects.energy.readings import energy_of
+from iobench.subjects.energy import ENERGY_KINDS, energy_j, energy_of
 from iobench.subjects.limits.figures import limit_of
 from iobench.subjects.metrics.figures import ENERGY, last_figures
 from iobench.subjects.samples.figures import samples_seen
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 Options = Mapping[str, tuple[str, ...]]
 COMMAND: Final = "command"
 """The option of cells that run a script."""
-UJ: Final = 1e6
 
 
 @frozen
@@ -186,9 +184,7 @@ def _stages(part: PartExposure) -> dict[str, float]:
 def _energy(rank: RankRun) -> dict[str, float | None]:
     told = rank.once(energy_of)
     kinds = () if told is None else told.kinds
-    return {ENERGY: energy_j([rank])} | {
-        f"energy_{each.kind}_j": each.total_uj / UJ for each in kinds
-    }
+    return {ENERGY: energy_j([rank])} | {f"energy_{each.kind}_j": each.total_j for each in kinds}
 
 
 def _store(facts: RunFacts) -> dict[str, float | None]:

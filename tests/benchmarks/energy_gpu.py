@@ -16,8 +16,10 @@ tells
 from __future__ import annotations
 
 import argparse
+import importlib
 import itertools
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -28,12 +30,11 @@ from typing import TYPE_CHECKING, Any
 import iobench
 from iobench.analysis.run import Run
 from iobench.recording.delivery_log import DeliveryLog
-from iobench.recording.energy_gpus import load_pynvml
-from iobench.recording.energy_reader import find_counters
-from iobench.subjects.energy.readings import energy_of
+from iobench.recording.energy import open_counters
+from iobench.subjects.energy import energy_of
 
 if TYPE_CHECKING:
-    from iobench.recording.energy_counters import EnergyCounter, FoundCounters
+    from iobench.recording.energy import EnergyCounter
 
 ROUNDS = 6
 TOLERANCE = 0.25
@@ -83,7 +84,7 @@ def beside_power(counter: EnergyCounter, uuid: str, work: Any, seconds: float) -
     """Return the counter's watts and those of readings of power, while something is done."""
     import threading
 
-    nvml = load_pynvml()
+    nvml: Any = importlib.import_module("pynvml")
     handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
     power: list[tuple[float, float]] = []
     done = threading.Event()
@@ -123,15 +124,13 @@ def waits_and_steps(load: Load, folder: Path) -> dict[str, Any]:
         log.end()
     found = energy_of(Run.open(folder / "run").of_rank())
     gpu = None if found is None else found.of("gpu")
-    if gpu is None or gpu.wait_uj is None:
+    if gpu is None or gpu.wait_j is None:
         return {"readable": False}
     return {
         "readable": True,
-        "total_j": gpu.total_uj / 1e6,
-        "wait_j": gpu.wait_uj / 1e6,
-        "compute_j": (gpu.compute_uj or 0) / 1e6,
-        "wait_between_j": [value / 1e6 for value in gpu.wait_bounds_uj],
-        "reading_us": None if found is None or not found.reading_ns else found.reading_ns / 1000,
+        "total_j": gpu.total_j,
+        "wait_j": gpu.wait_j,
+        "compute_j": gpu.compute_j,
     }
 
 
@@ -139,15 +138,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=5.0)
     asked = parser.parse_args()
-    every = find_counters()
-    found: FoundCounters = every.of("gpu")
-    for counter in found.counters:
+    every = open_counters(os.environ)
+    counters = every.of("gpu")
+    for counter in counters:
         print(f"{counter.source.by}: {counter.source.name} ({counter.source.title})")
-    for each in [*found.unreadable, *every.of("cpu").unreadable]:
+    for each in every.unreadable:
         print(f"{each.kind}: not readable: {each.reason}")
-    if not found.counters:
+    if not counters:
         return 1
-    first = found.counters[0]
+    first = counters[0]
     document: dict[str, Any] = {"counter": renewals(first, asked.seconds)}
     load = Load()
     failed = []

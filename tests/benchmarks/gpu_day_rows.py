@@ -711,14 +711,12 @@ def moves(asked: Asked, _: str) -> dict[str, Any]:
 
 
 def energy(asked: Asked, _: str) -> dict[str, Any]:
-    from iobench.recording.energy_counters import GPU
-    from iobench.recording.energy_reader import find_counters
+    from iobench.recording.energy import GPU, open_counters
 
     asked.real()
-    every = find_counters()
-    found = every.of(GPU)
-    every.close()
-    if not found.counters:
+    found = open_counters(os.environ)
+    found.close()
+    if not found.of(GPU):
         raise NotAvailable("; ".join(each.reason for each in found.unreadable))
     told = ran([sys.executable, HERE / "energy_gpu.py", "--seconds", "4"]).stdout
     return dict(json.loads(told[told.index("{") :]))

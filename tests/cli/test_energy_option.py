@@ -14,9 +14,9 @@ import pytest
 from iobench.cli import main
 from iobench.errors import OptionError
 from iobench.launch.running import ScriptRun, run_script
+from iobench.profiles.machine_samples import HostEnergy, read_machines
 from iobench.profiling.config import RunConfig
-from iobench.recording import energy_counters
-from iobench.recording.energy_file import read_energy
+from iobench.recording import meter
 
 MODULE = """
 import numpy as np
@@ -32,12 +32,11 @@ class Numbered:
 @pytest.fixture(autouse=True)
 def counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine with a processor that counts, no GPU, and nothing else."""
-    package = tmp_path / "powercap" / "intel-rapl:0"
+    package = tmp_path / "sys/class/powercap/intel-rapl:0"
     package.mkdir(parents=True)
     for name, text in (("name", "package-0"), ("max_energy_range_uj", "9"), ("energy_uj", "5")):
         (package / name).write_text(f"{text}\n")
-    roots = energy_counters.CounterRoots(tmp_path / "powercap", *[tmp_path / "no"] * 3)
-    monkeypatch.setattr(energy_counters, "SYSTEM_ROOTS", roots)
+    monkeypatch.setattr(meter, "SYSTEM_ROOT", tmp_path)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     for name in ("IOBENCH_RUN", "IOBENCH_RUN_TOKEN", "IOBENCH_RUN_ENERGY"):
         monkeypatch.delenv(name, raising=False)
@@ -58,7 +57,7 @@ def test_a_profile_reads_what_it_may_read(capsys: pytest.CaptureFixture[str]) ->
     found = run["energy"]
     assert [each["name"] for each in found["sources"]] == ["cpu:intel-rapl:0"]
     # The counter stood still: that is a count of 0, unlike what could not be read.
-    assert found["kinds"]["cpu"]["total_uj"] == 0
+    assert found["kinds"]["cpu"]["total_j"] == 0
     assert found["kinds"]["cpu"]["covered_fraction"] == 1.0
     assert {each["kind"]: each["reason"] for each in found["not_readable"]} == {
         "gpu": "no NVIDIA driver",
@@ -72,15 +71,15 @@ def test_formats_that_take_turns_have_the_same_readings(
 ) -> None:
     runs = profiled(capsys, "--format", "source,numpy", "--store-dir", str(store_dir))
     assert [run["energy"]["kinds"]["cpu"]["covered_fraction"] for run in runs] == [1.0, 1.0]
-    texts = {path.read_text() for path in Path("run").glob("*/energy/*.jsonl")}
-    assert len(texts) == 1
-    assert len(list(Path("run").glob("*/energy/*.jsonl"))) == 2
+    files = [path.read_bytes() for path in Path("run").glob("*/machine/*.samples")]
+    assert len(files) == 2
+    assert len(set(files)) == 1
 
 
 def test_off_reads_nothing_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    (run,) = profiled(capsys, "--energy", "off")
+    (run,) = profiled(capsys, "--energy", "off", "--monitor", "off")
     assert run["energy"] is None
-    assert not Path("run/energy").exists()
+    assert not Path("run/machine").exists()
     assert json.loads(Path("run/run.json").read_text())["energy"] == "off"
 
 
@@ -99,23 +98,27 @@ def launched(code: str, environment: dict[str, str] | None = None, **more: Any) 
     return run_script(asked, print, {**os.environ, **(environment or {})}).code
 
 
+def energy_read() -> list[HostEnergy]:
+    found, _ = read_machines(Path("run"))
+    return [each.energy for each in found if each.energy is not None]
+
+
 def test_a_launcher_reads_while_its_command_runs() -> None:
     assert launched("pass") == 0
-    (found,) = read_energy(Path("run"))
-    assert found.closed
-    assert found.n_readings >= 2
+    (found,) = energy_read()
+    assert len(found.series[0].time_ns) >= 2
 
 
 def test_a_launcher_that_is_told_not_to_does_not() -> None:
     assert launched("pass", energy="off") == 0
-    assert read_energy(Path("run")) == ()
+    assert energy_read() == []
 
 
 @pytest.mark.parametrize(("local_rank", "reads"), [("0", True), ("1", False)])
 def test_of_a_machines_launchers_the_first_one_reads(local_rank: str, reads: bool) -> None:
     job = {"RANK": "1", "WORLD_SIZE": "8", "LOCAL_RANK": local_rank}
     assert launched("pass", job) == 0
-    assert bool(read_energy(Path("run"))) == reads
+    assert bool(energy_read()) == reads
 
 
 SIGNALLED = """
@@ -131,9 +134,8 @@ LAUNCHER = """
 import sys
 from pathlib import Path
 from iobench.cli import main
-from iobench.recording import energy_counters
-nothing = Path("no")
-energy_counters.SYSTEM_ROOTS = energy_counters.CounterRoots(Path("powercap"), *[nothing] * 3)
+from iobench.recording import meter
+meter.SYSTEM_ROOT = Path(".")
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -142,4 +144,4 @@ def test_signals_to_the_launcher_still_reach_the_command() -> None:
     # In a process of its own, with no thread but the reader's: any other might take the signal.
     asked = ["run", "--no-report", "--out", "run", "--", sys.executable, "-S", "-c", SIGNALLED]
     assert subprocess.run([sys.executable, "-c", LAUNCHER, *asked], check=False).returncode == 7
-    assert read_energy(Path("run"))
+    assert energy_read()

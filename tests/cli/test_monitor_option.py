@@ -113,14 +113,14 @@ def test_one_busy_cpu_is_its_share_of_all(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.long
 def test_a_loop_that_waits_for_sleep_saturates_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    told, seen = profiled(capsys, "--monitor", "10")
+    told, seen = profiled(capsys)
     (found,) = told["machines"]
     mean = sum(seen.values()) / len(seen)
     assert found["cpu"]["wait_fraction"] == pytest.approx(mean, abs=OFF)
     if mean < 0.6:  # else others are busy on this machine
         assert not found["cpu"]["saturated"]
     (samples,), _ = read_machines(Path("run"))
-    assert samples.head.period_ns == 100_000_000
+    assert samples.head.period_ns == 500_000_000
     names = {each["name"]: each["peak_nbytes"] for each in found["processes"]}
     assert names["training process"] > 10 << 20
 
@@ -147,15 +147,15 @@ def test_off_looks_at_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_launcher_looks_for_its_command() -> None:
-    command = (sys.executable, "-c", "import time; time.sleep(0.3)")
-    ended = run_script(ScriptRun(command, out=Path("run"), energy="off", monitor="10"), print)
+    command = (sys.executable, "-c", "import time; time.sleep(0.7)")
+    ended = run_script(ScriptRun(command, out=Path("run"), energy="off"), print)
     assert ended.code == 0
     (found,), _ = read_machines(Path("run"))
     assert (found.head.pid, len(found.time_ns) > 2) == (os.getpid(), True)
 
 
-def test_a_rate_that_there_is_not_is_refused_before_anything_begins() -> None:
-    with pytest.raises(OptionError, match="--monitor 20: expected auto, off or 1 to 10"):
+def test_another_word_is_refused_before_anything_begins() -> None:
+    with pytest.raises(OptionError, match="--monitor 20: expected auto or off"):
         RunConfig(targets=("own_sleepers:Slow",), monitor="20")
     with pytest.raises(OptionError, match="--monitor fast"):
         run_script(ScriptRun((sys.executable,), out=Path("run"), monitor="fast"), print)

@@ -59,50 +59,34 @@ def table_of(text):
 def test_a_run_its_samples_and_its_waits_have_joules_and_watt_hours(tmp_path, say, figures):
     run = recorded(tmp_path / "run", *EVEN)
     table = " ".join(table_of(say(run)).split())
-    assert "GPUs 200 J 55.6 mWh 200 J 12.5 J 80.0 J 22.2 mWh 40 %" in table
+    assert "GPUs 200 J 55.6 mWh 200 J 12.5 J 80.0 J 40 %" in table
     assert "together" not in table
     found = figures(run)
     gpu = found["kinds"]["gpu"]
-    assert gpu["total_uj"] == gpu["wait_uj"] + gpu["compute_uj"] == 200_000_000
-    assert sum(gpu["exposed_uj"].values()) == gpu["wait_uj"] == 80_000_000
-    assert (gpu["total_j"], gpu["wait_j"], gpu["j_per_sample"]) == (200.0, 80.0, 12.5)
-    assert gpu["total_wh"] == pytest.approx(200 / 3600)
-    assert gpu["wait_between_j"] == [0.0, 200.0]
-    kinds = {"gpu": {"total_j": 200.0, "wait_j": 80.0}}
+    assert (gpu["total_j"], gpu["wait_j"], gpu["compute_j"]) == pytest.approx((200, 80, 120))
+    assert gpu["j_per_sample"] == pytest.approx(12.5)
+    kinds = {"gpu": {"total_j": pytest.approx(200.0), "wait_j": pytest.approx(80.0)}}
     assert found["epochs"] == [{"epoch": 0, "complete": True, "batches": 4, "kinds": kinds}]
     (counter,) = found["sources"]
     assert (counter["by"], counter["title"], counter["covered_s"]) == ("NVML", "NVIDIA A100", 2.0)
 
 
-def test_a_known_power_gives_known_joules_of_waits_and_stages(tmp_path, words, figures):
+def test_a_known_power_gives_known_joules_of_waits(tmp_path, words, figures):
     rows = [[0, 0, 0]]
     for at in range(0, 2000, 50):
         watts = 40 if at % 500 < 200 else 100
         rows.append([(at + 50) * MS, 0, rows[-1][2] + watts * 50_000])
     run = recorded(tmp_path / "run", *rows)
     gpu = figures(run)["kinds"]["gpu"]
-    assert (gpu["wait_j"], gpu["total_j"]) == (4 * 40 * 0.2, 4 * (40 * 0.2 + 100 * 0.3))
-    assert gpu["wait_between_j"] == [32.0, 32.0]
-    assert gpu["exposed_uj"] == {"decode": 16_000_000, "read": 8_000_000, "collate": 8_000_000}
-    told = words(run)
-    assert "whatever happened between two readings" in told
-    assert "by stage waited for: decode 16.0 J, collate 8.00 J, read 8.00 J." in told
-    assert "shorter" not in told
-
-
-def test_a_counter_may_be_as_old_as_its_renewal(tmp_path, figures):
-    rows = [[at * MS, 0, at * 50_000] for at in range(0, 2101, 10)]
-    old = [source(period_ns=20 * MS)]
-    gpu = figures(recorded(tmp_path / "run", *rows, sources=old))["kinds"]["gpu"]
-    # Each wait is surely 18 whole steps of 20, and at most 2 more at its end; the first begins
-    # before there was anything to read.
-    assert gpu["wait_between_j"] == [4 * 18 * 0.5, 4 * 22 * 0.5]
+    assert gpu["wait_j"] == pytest.approx(4 * 40 * 0.2)
+    assert gpu["total_j"] == pytest.approx(4 * (40 * 0.2 + 100 * 0.3))
+    assert "shorter" not in words(run)
 
 
 def test_waits_shorter_than_readings_are_said_to_be_told_by_their_share(tmp_path, words):
     told = words(recorded(tmp_path / "run", *EVEN))
     assert "waits (median 200 ms) are shorter than the time between readings (2.00 s)" in told
-    assert "The true value lies between 0 J and 200 J." in told
+    assert "so each wait gets its share of the energy between two readings." in told
 
 
 def test_kinds_add_up_but_for_a_whole_machine_which_has_them_in_it(tmp_path, say, figures):
@@ -117,9 +101,9 @@ def test_kinds_add_up_but_for_a_whole_machine_which_has_them_in_it(tmp_path, say
     assert "whole machine 1.00 kJ" in found
     assert max(map(len, table.splitlines())) <= 80
     kinds = figures(run)["kinds"]
-    assert {name: each["total_uj"] for name, each in kinds.items()} == {
-        "gpu": 300_000_000, "cpu": 123_456_789, "memory": 1_234_567, "machine": 10**9,
-    }  # fmt: skip
+    assert {name: each["total_j"] for name, each in kinds.items()} == pytest.approx(
+        {"gpu": 300, "cpu": 123.456789, "memory": 1.234567, "machine": 1000}
+    )
 
 
 def test_what_is_not_readable_has_a_reason_and_no_figure(tmp_path, words, figures):
@@ -151,7 +135,7 @@ def test_counters_of_another_machine_are_not_taken(tmp_path, figures):
     assert found["kinds"] == {}
     assert {each["reason"] for each in found["not_readable"]} == {"it was not read there"}
     by_name = recorded(tmp_path / "here", *EVEN, boot_id="")
-    assert figures(by_name)["kinds"]["gpu"]["total_j"] == 200.0
+    assert figures(by_name)["kinds"]["gpu"]["total_j"] == pytest.approx(200)
 
 
 def test_where_nobody_looked_nothing_is_said(tmp_path, words, figures):
@@ -167,23 +151,23 @@ def test_a_run_in_which_nobody_waited_has_energy_and_no_waits(tmp_path, words, f
     assert "GPUs, waiting" not in words(run)
     found = figures(run)
     gpu = found["kinds"]["gpu"]
-    assert (gpu["total_j"], gpu["wait_j"], gpu["compute_uj"]) == (100.0, None, None)
+    assert (gpu["total_j"], gpu["wait_j"], gpu["compute_j"]) == (100.0, None, None)
     assert (found["epochs"], gpu["j_per_sample"]) == ([], None)
 
 
 def test_readings_that_cover_a_part_tell_that_part(tmp_path, figures):
     rows = [[END // 4, 0, 0], [END * 5 // 8, 0, 75_000_000]]
     gpu = figures(recorded(tmp_path / "run", *rows))["kinds"]["gpu"]
-    assert (gpu["total_j"], gpu["wait_j"], gpu["covered_fraction"]) == (75.0, 40.0, 0.375)
+    assert (gpu["total_j"], gpu["wait_j"]) == pytest.approx((75, 40))
+    assert gpu["covered_fraction"] == 0.375
 
 
 def test_what_a_reader_has_to_know_is_said(tmp_path, words):
-    told = words(recorded(tmp_path / "run", *EVEN, {"readings": 21, "cpu_ns": 21 * 85_000}))
+    told = words(recorded(tmp_path / "run", *EVEN))
     assert (
         "they include everything that ran on here, other jobs too, and idle power is not "
         "subtracted."
     ) in told
-    assert "every 100 ms took 85.0 us each, < 0.1 % of one CPU" in told
     half = [[0, 0, 0], [END // 4, 0, 9], [END // 2, 0, 8], [END // 2 + 1, 0, None]]
     trouble = recorded(
         tmp_path / "trouble", *half, "x", [0], sources=[source(estimated=True, wraps_uj=None)]
@@ -194,7 +178,6 @@ def test_what_a_reader_has_to_know_is_said(tmp_path, words):
         "GPUs: readings cover 50 % of the run; no figure includes the rest.",
         "reset once during",
         "could not be read once",
-        "2 readings are damaged",
     ):
         assert part in told
 
@@ -223,11 +206,12 @@ def test_ranks_of_one_machine_have_equal_parts_that_add_up_to_it(tmp_path, say):
     write_energy(job, *readings, host=host_name(), boot_id=boot_id())
     found = json.loads(say(job, "--json"))
     parts = [each["energy"]["kinds"]["gpu"] for each in found["runs"]]
-    assert [each["total_uj"] for each in parts] == [500, 500]
+    assert [each["total_j"] for each in parts] == pytest.approx([5e-4, 5e-4], rel=2e-3)
     whole = found["job"]["energy"]
-    assert whole["kinds"]["gpu"]["total_uj"] == 1000
-    assert whole["kinds"]["gpu"]["wait_uj"] == sum(each["wait_uj"] for each in parts)
-    assert whole["kinds"]["gpu"]["j_per_sample"] == pytest.approx(1e-3 / (2 * 12 * 2))
+    gpu = whole["kinds"]["gpu"]
+    assert gpu["total_j"] == pytest.approx(1e-3, rel=2e-3)
+    assert gpu["wait_j"] == pytest.approx(sum(each["wait_j"] for each in parts))
+    assert gpu["j_per_sample"] == pytest.approx(1e-3 / (2 * 12 * 2), rel=2e-3)
     assert [each["batches"] for each in whole["epochs"]] == [24]
     assert [each["covered_s"] for each in whole["sources"]] == [0.2]
     text = " ".join(say(job).split())
@@ -270,18 +254,16 @@ def test_what_a_driver_tells_of_gpus_is_one_sentence_of_the_devices_section(tmp_
         usage(700, [0, 40, 5_000_000_000]),
         usage(1400, [0, None, 4_000_000_000]),
         usage(2100, [0, 100, 9_000_000_000]),  # after the run
-        *[usage(900, each) for each in ([1, 5, 5], [0, "N/A", -1, 3], "no", [0, 200, -5])],
-        {"time_ns": "soon", "usage": [[0, 5, 5]]},
     )
     told = (
-        "NVIDIA A100, all processes, as reported 4 times by its driver: something ran on it for 30 "
+        "NVIDIA A100, all processes, as reported 3 times by its driver: something ran on it for 30 "
         "% of the time, 5.00 GB of its memory was used at most."
     )
     assert told in words(run)
     found = json.loads(say(run, "--json"))["runs"][0]["device"]
     assert found["usage"] == [
         {
-            "title": "NVIDIA A100", "n_readings": 4, "busy_fraction": 0.3,
+            "title": "NVIDIA A100", "n_readings": 3, "busy_fraction": pytest.approx(0.3),
             "used_nbytes": 5_000_000_000,
         }
     ]  # fmt: skip
@@ -294,7 +276,6 @@ def test_what_a_driver_tells_of_gpus_is_one_sentence_of_the_devices_section(tmp_
         [],
         [usage(2100, [0, 50, 5])],
         [usage(100, [0, None, None])],
-        [{"time_ns": 100 * MS, "usage": 5}],
     ],
 )
 def test_what_is_not_known_of_gpus_is_not_said(tmp_path, words, rows):

@@ -38,7 +38,6 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
             machine.advance(100, **(waiting if at % (WAIT_MS + STEP_MS) < WAIT_MS else computing))
             if machine.ns % (step * MS) == 0:
                 reader.read()
-        reader.finish()
         return path
 
     return run
@@ -193,7 +192,6 @@ def test_a_short_pass_within_a_look_is_said_to_mix_with_what_is_around_it(
     reader.read()
     machine.advance(500, cpus=[1] * 4)
     reader.read()
-    reader.finish()
     assert "alternate faster than the machine was sampled (every 500 ms)" in words(path)
     assert figures(path)["machines"][0]["told_apart"] < 0.1
 
@@ -234,7 +232,6 @@ def test_a_job_has_one_section_for_each_machine(tmp_path, monkeypatch, capsys):
     for _ in range(50):
         machine.advance(100, cpus=[1] * 4)
         reader.read()
-    reader.finish()
     assert main(["report", str(path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     (whole,) = found["job"]["machine_meanwhile"]["machines"]

@@ -461,7 +461,6 @@ def test_a_machine_is_counters_of_its_own_once_for_all_its_processes(
     for share in (1.0, 1.0, 0.0):
         machine.advance(20, cpus=[share, 0.0], disk=share)
         reader.read()
-    reader.finish()
     document = written(tmp_path, replace(profile, machines=read_machines(tmp_path)[0]))
     (named,) = [
         each for each in of(document, "M", "process_name") if each["args"]["name"] == "machine boot"

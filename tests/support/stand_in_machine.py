@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from iobench.recording import monitor
-from iobench.recording.host_reader import claimed_files
-from iobench.recording.machine_counters import MachineCounters
-from iobench.recording.monitor import MachineReader
+import psutil
+
+from iobench.recording import meter
+from iobench.recording.meter import Meter
 from iobench.recording.this_process import boot_id
 from iobench.testing import FakeClock
 
@@ -36,6 +38,8 @@ class StandInMachine:
     swap : bool
     pressure : bool
         Whether the kernel tells of it.
+    has_devices : bool
+        Whether network interfaces have a device, unlike those of containers.
     """
 
     def __init__(
@@ -49,12 +53,13 @@ class StandInMachine:
         memory_limit: int = 0,
         swap: bool = False,
         pressure: bool = True,
+        has_devices: bool = True,
     ) -> None:
         self.root, self.n_cpus = root, n_cpus
         self.disks = {"sda": True} if disks is None else disks
         self.links = {"eth0": 10_000} if links is None else links
         self.quota, self.memory_limit = quota, memory_limit
-        self.swap, self.pressure = swap, pressure
+        self.swap, self.pressure, self.has_devices = swap, pressure, has_devices
         self.clock = FakeClock(0)
         self.ns = 0
         self.cpu_ns = [0.0] * n_cpus
@@ -103,27 +108,28 @@ class StandInMachine:
         whole = f"cpu  {sum(round(each / 1e7) for each in self.cpu_ns)} 0 0 0 0 0 0 0 0 0"
         self._file("proc/stat", "\n".join([whole, *cpus, "intr 77 0 1", "ctxt 5"]))
         free = self.total_nbytes - self.used_nbytes
-        memory = {"MemTotal": self.total_nbytes, "MemFree": 1, "MemAvailable": free,
-                  "Cached": self.cached_nbytes, "SwapCached": 0, "Dirty": 0,
-                  "SwapTotal": GIB if self.swap else 0}  # fmt: skip
+        memory = {"MemTotal": self.total_nbytes, "MemFree": KIB, "MemAvailable": free, "Buffers": 0,
+                  "Cached": self.cached_nbytes, "SwapTotal": GIB if self.swap else 0,
+                  "SwapFree": 0, "Shmem": 0, "Active": 0, "Inactive": 0}  # fmt: skip
         self._file("proc/meminfo", "\n".join(f"{k}:  {v // KIB} kB" for k, v in memory.items()))
         self._file("proc/vmstat", f"nr_free_pages 7\npswpin {self.swapped_pages}\npswpout 3")
         for what, ns in self.held_ns.items() if self.pressure else ():
             some = f"some avg10=0.00 avg60=0.00 avg300=0.00 total={round(ns / 1000)}"
             self._file(f"proc/pressure/{what}", f"{some}\n{some.replace('some', 'full')}")
+        lines = ["7 0 loop0 9 9 9 9 9 9 9 9 9 9 9"]
         for disk, rotates in self.disks.items():
             sectors = self.read[disk] // SECTOR
-            line = f"10 0 {sectors} 7 5 0 16 2 0 {round(self.busy_ns[disk] / MS)} 20"
-            self._file(f"sys/block/{disk}/stat", line)
+            busy_ms = round(self.busy_ns[disk] / MS)
+            lines.append(f"8 0 {disk} 10 0 {sectors} 7 5 0 16 2 0 {busy_ms} 20")
             self._file(f"sys/block/{disk}/queue/rotational", str(int(rotates)))
             self._file(f"sys/block/{disk}/device/model", "stand-in")
-        self._file("sys/block/loop0/stat", "9 " * 11)
-        for link, speed in self.links.items():
-            self._file(f"sys/class/net/{link}/statistics/rx_bytes", str(self.received[link]))
-            self._file(f"sys/class/net/{link}/statistics/tx_bytes", "5")
-            self._file(f"sys/class/net/{link}/speed", str(speed or -1))
-            self._file(f"sys/class/net/{link}/device/vendor", "0")
-        self._file("sys/class/net/lo/statistics/rx_bytes", "99")
+        self._file("proc/diskstats", "\n".join(lines))
+        lines = ["Inter-|   Receive", " face |bytes", "lo: 99 0 0 0 0 0 0 0 99 0 0 0 0 0 0 0"]
+        for link in self.links:
+            lines.append(f"{link}: {self.received[link]} 0 0 0 0 0 0 0 5 0 0 0 0 0 0 0")
+            if self.has_devices:
+                self._file(f"sys/class/net/{link}/device/vendor", "0")
+        self._file("proc/net/dev", "\n".join(lines))
         self._file("proc/self/cgroup", "0::/job")
         group = "sys/fs/cgroup/job"
         if self.quota:
@@ -147,12 +153,20 @@ class StandInMachine:
 
     def reader(
         self, run: Path, monkeypatch: Any, *, period_ms: int = 100, host: str = "here"
-    ) -> MachineReader:
-        """Return the reader of this machine; ``""`` is the one that the test runs on."""
+    ) -> Meter:
+        """Return what reads this machine; ``""`` is the one that the test runs on."""
         if host:
-            monkeypatch.setattr(monitor, "host_name", lambda: host)
-            monkeypatch.setattr(monitor, "boot_id", lambda: "boot" if host == "here" else boot_id())
-        run.mkdir(parents=True, exist_ok=True)
-        files = [*claimed_files([run], "machine", "samples")]
-        counters = MachineCounters.open(self.root)
-        return MachineReader(files, counters, clock=self.clock, period_ns=period_ms * MS)
+            monkeypatch.setattr(meter, "host_name", lambda: host)
+            monkeypatch.setattr(meter, "boot_id", lambda: "boot" if host == "here" else boot_id())
+        monkeypatch.setattr(meter, "SYSTEM_ROOT", self.root)
+        monkeypatch.setattr(psutil, "PROCFS_PATH", str(self.root / "proc"))
+        speeds = {name: SimpleNamespace(speed=speed) for name, speed in self.links.items()}
+        monkeypatch.setattr(psutil, "net_if_stats", lambda: speeds)
+        folder = run / "machine"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{host or 'this'}.samples"
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        return Meter(
+            [(path, file)], {}, energy=False, machine=True, clock=self.clock,
+            period_ns=period_ms * MS,
+        )  # fmt: skip

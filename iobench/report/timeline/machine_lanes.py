@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from iobench.analysis.run import RankRun, Run
-    from iobench.profiles.machine_samples import MachineSamples
-    from iobench.recording.energy_file import GpuReading
+    from iobench.profiles.machine_samples import GpuSeries, MachineSamples
 
 Floats = NDArray[np.float64]
 SHARE, BYTES, RATE = "share", "bytes", "rate"
@@ -69,7 +68,7 @@ def lanes_of_machine(run: RankRun) -> MachineLanes | None:
     if who is None or samples is None or len(samples.time_ns) < 2:
         return None
     energy = of_process(run.whole.energy, who)
-    gpus = _gpu_lanes(() if energy is None else energy.usage)
+    gpus = _gpu_lanes(() if energy is None else energy.gpus)
     return MachineLanes(who.host, who.boot_id, (*_lanes(samples), *gpus))
 
 
@@ -108,18 +107,13 @@ def _lanes(samples: MachineSamples) -> Iterator[MachineLane]:
             yield from lane(f"{link} {way}", RATE, moved, head.links.get(link))
 
 
-def _gpu_lanes(usage: tuple[GpuReading, ...]) -> Iterator[MachineLane]:
-    for name in dict.fromkeys(each.source.name for each in usage):
-        readings = [each for each in usage if each.source.name == name]
-        edges = np.array([each.time_ns for each in readings], dtype=np.int64)
-        if len(edges) < 2:
-            continue
-        title = readings[0].source.title
-        busy = [np.nan if each.busy_percent is None else each.busy_percent for each in readings]
-        taken = [np.nan if each.used_nbytes is None else each.used_nbytes for each in readings]
-        yield MachineLane(f"{title} busy", SHARE, edges, np.array(busy[1:]) / 100, 1.0)
-        top = float(np.nanmax([*taken, 1.0]))
-        yield MachineLane(f"{title} memory", BYTES, edges, np.array(taken[1:], dtype=float), top)
+def _gpu_lanes(gpus: tuple[GpuSeries, ...]) -> Iterator[MachineLane]:
+    for gpu in gpus:
+        edges, used = gpu.time_ns, gpu.used_nbytes[1:]
+        if len(edges) > 1:
+            yield MachineLane(f"{gpu.title} busy", SHARE, edges, gpu.busy[1:], 1.0)
+            top = float(np.nanmax([*used, 1.0]))
+            yield MachineLane(f"{gpu.title} memory", BYTES, edges, used, top)
 
 
 def machine_payload(run: Run | RankRun, start_ns: int, end_ns: int) -> list[dict[str, Any]]:

@@ -10,7 +10,6 @@ from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
-    from iobench.recording.energy_file import GpuReading
 
 
 @frozen
@@ -40,23 +39,23 @@ def usage_of(run: RankRun) -> tuple[GpuUsage, ...]:
 
     Nobody tells then which GPU is whose.
     """
-    if len(run.whole.energy) != 1 or len(run.whole.ranks) != 1 or not len(run.deliveries):
+    energy = run.whole.energy
+    if len(energy) != 1 or len(run.whole.ranks) != 1 or not len(run.deliveries):
         return ()
     begun, ended = run.deliveries.from_ns, run.deliveries.until_ns
-    by_gpu: dict[str, list[GpuReading]] = {}
-    for reading in run.whole.energy[0].usage:
-        place = int(np.searchsorted(begun, reading.time_ns, side="right")) - 1
-        if place >= 0 and reading.time_ns < ended[place]:  # else it was another run's turn
-            by_gpu.setdefault(reading.source.name, []).append(reading)
-    return tuple(map(_summed, by_gpu.values()))
-
-
-def _summed(readings: list[GpuReading]) -> GpuUsage:
-    percent = [each.busy_percent for each in readings if each.busy_percent is not None]
-    nbytes = [each.used_nbytes for each in readings if each.used_nbytes is not None]
-    return GpuUsage(
-        readings[0].source.title,
-        len(readings),
-        sum(percent) / (100 * len(percent)) if percent else None,
-        max(nbytes, default=None),
-    )
+    found = []
+    for gpu in energy[0].gpus:
+        place = np.searchsorted(begun, gpu.time_ns, side="right") - 1
+        inside = (place >= 0) & (gpu.time_ns < ended[place])  # else it was another run's turn
+        busy, used = gpu.busy[inside], gpu.used_nbytes[inside]
+        if inside.any():
+            busy, used = busy[~np.isnan(busy)], used[~np.isnan(used)]
+            found.append(
+                GpuUsage(
+                    gpu.title,
+                    int(inside.sum()),
+                    float(busy.mean()) if len(busy) else None,
+                    int(used.max()) if len(used) else None,
+                )
+            )
+    return tuple(found)

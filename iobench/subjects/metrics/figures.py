@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from iobench.frozen import frozen
 from iobench.json_keys import ITSELF, key
 from iobench.recording.facts import EpochMetric
-from iobench.subjects.energy.figures import energy_j
+from iobench.subjects.energy import energy_j
 
 if TYPE_CHECKING:
     from iobench.analysis.run import RankRun

@@ -15,9 +15,10 @@ from scripts import Script
 from traced_runs import TracedRun
 
 from iobench.analysis.run import Run
-from iobench.recording.energy_counters import EnergySource, UnreadableEnergy
-from iobench.recording.energy_file import EnergySeries, HostEnergy
+from iobench.profiles.machine_samples import EnergySeries, HostEnergy, MachineSamples
+from iobench.recording.energy import EnergySource, UnreadableEnergy
 from iobench.recording.kinds import Kind
+from iobench.recording.meter import MachineHead
 
 MS = 1_000_000
 
@@ -52,17 +53,20 @@ def test_joules_are_shown_and_what_is_not_readable_is_never_zero() -> None:
     profile = traced_run().profile()
     source = EnergySource("gpu:0", "gpu", "NVIDIA A100", "NVML", 100 * MS, None, False)
     series = EnergySeries(
-        source, np.array([0, 400 * MS]), np.array([0, 40_000_000]), n_resets=0, n_failed=0
+        source, np.array([0, 400 * MS]), np.array([0.0, 40.0]), n_resets=0, n_failed=0
     )
     host = profile.processes[0]
     energy = HostEnergy(
         host.host, host.boot_id, 100 * MS, (series,),
-        (UnreadableEnergy("cpu", "permission denied"),), 21, 21 * 85_000, 21, 0, True,
+        (UnreadableEnergy("cpu", "permission denied"),),
     )  # fmt: skip
-    page = PageParts(render_page([Run(replace(profile, energy=(energy,)))]))
+    none = np.zeros(0, dtype=np.int64)
+    head = MachineHead(host.host, host.boot_id, 100 * MS)
+    machine = MachineSamples(head, none, none.reshape(0, 0), {}, energy)
+    page = PageParts(render_page([Run(replace(profile, machines=(machine,)))]))
     assert wrong_figures(page.figures) == []
     assert "Energy" in page.texts["h2"]
-    (total,) = {each["total_uj"] for each in page.document["runs"][0]["energy"]["kinds"].values()}
+    (total,) = {each["total_j"] for each in page.document["runs"][0]["energy"]["kinds"].values()}
     assert total in values_of(page, "watthours")
     assert total in values_of(page, "joules")
     assert "CPUs: permission denied" in page.words

@@ -532,7 +532,6 @@ def test_the_machine_is_below_the_lanes_over_the_same_time(
         early = machine.ns < end_ns // 2
         machine.advance(10, cpus=[1.0, 0.0], disk=1.0 if early else 0.0)
         reader.read()
-    reader.finish()
     profile = replace(made.profile(), machines=read_machines(tmp_path)[0])
     page = ready(open_page(write_timeline(tmp_path / "page.html", profile)))
     lanes = page.evaluate("timeline.spans.meta.machine.flatMap(({ lanes }) => lanes)")

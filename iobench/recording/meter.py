@@ -1,0 +1,474 @@
+"""One thread that reads what a machine shows while a run goes on: ``machine/<host>.samples``.
+
+A line of JSON (`MachineHead`), then readings of equal length, each appended by one write, so that a
+process that is killed loses one at most: the monotonic time (int64), the busy ticks of each CPU
+(uint32, beginning again at 0), and a value for each column of the head (int64, -1 where it is
+unknown or was not due). All are counts since the machine started, but for memory and GPUs: a
+reading left out makes others coarser and not wrong. The last column is the CPU time in ns that
+reading took so far.
+
+CPUs are those that this process may run on; a quota of CPUs and a limit of memory are those of its
+cgroup (v2) or one above it, the tightest. Disks are those with a device of their own, so that none
+is counted twice through LVM or RAID; links likewise where there are such, else, as in a container,
+all but the loopback. psutil has no pressure, cgroups or InfiniBand: these are read here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import logging
+import os
+import re
+import signal
+import struct
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.cpus import cgroup_folders
+from iobench.errors import OptionError
+from iobench.frozen import frozen
+from iobench.recording.clocks import SYSTEM_CLOCK, Clock
+from iobench.recording.energy import (
+    EnergyCounters,
+    EnergySource,
+    UnreadableEnergy,
+    open_counters,
+)
+from iobench.recording.this_process import boot_id, host_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+logger = logging.getLogger(__name__)
+
+SYSTEM_ROOT = Path("/")
+"""Where ``proc`` and ``sys`` are; another one is for tests, with ``psutil.PROCFS_PATH``."""
+METER_VERSION: Final = 1
+METER_FOLDER: Final = "machine"
+OWN_COLUMN: Final = "own_cpu_ns"
+UNKNOWN: Final = -1
+PERIOD_NS: Final = 500_000_000
+SLOW_EVERY: Final = 10
+"""Memory and swap are read once in so many readings."""
+MOST_OF_A_CPU: Final = 500
+"""Reading takes one part of so many of a CPU at most: else it comes less often."""
+LARGE_NBYTES: Final = 8 << 20
+"""Readings come half as often for each of these that a file has."""
+PATIENCE_S: Final = 2.0
+"""A driver that does not answer keeps nobody from leaving for longer."""
+MOST_DEVICES: Final = 32
+MBIT_NBYTES: Final = 125_000
+PAGE_NBYTES: Final = 4096
+Read = Callable[[], Iterable[Any]]
+REFUSALS: Final = (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError)
+"""What reading raises where a system does not tell something."""
+
+
+@frozen
+class MachineHead:
+    """What is read of one machine.
+
+    Parameters
+    ----------
+    period_ns : int
+        Time from a reading to the next.
+    cpus : tuple of int
+        Numbers of the CPUs that may be used; none where CPUs are not read.
+    ticks_per_s : int
+        Of a CPU that is busy.
+    quota_cpus : float or None
+        How many of them the cgroup allows; None is no limit.
+    memory_nbytes, memory_limit_nbytes : int or None
+        Of the machine, and of the cgroup; None is no limit.
+    columns : tuple of str
+        What each value of a reading is, after its time and the CPUs' ticks. ``energy:<n>.uj`` is
+        the counter at this place of ``sources``.
+    links : dict of str to int
+        What a network interface carries at most, in bytes a second, where it is known.
+    spinning : tuple of str
+        Disks that rotate: they serve one request at a time.
+    sources, unreadable
+        Counters of energy, and why others are none; both empty where energy is not read.
+    """
+
+    host: str
+    boot_id: str
+    period_ns: int
+    pid: int = -1
+    cpus: tuple[int, ...] = ()
+    ticks_per_s: int = 100
+    quota_cpus: float | None = None
+    memory_nbytes: int | None = None
+    memory_limit_nbytes: int | None = None
+    columns: tuple[str, ...] = ()
+    links: dict[str, int] = field(default_factory=dict)
+    spinning: tuple[str, ...] = ()
+    sources: tuple[EnergySource, ...] = ()
+    unreadable: tuple[UnreadableEnergy, ...] = ()
+
+
+def is_on(option: str, choice: str) -> bool:
+    """Return whether ``--energy`` or ``--monitor`` is ``auto``; `OptionError` where not ``off``."""
+    if choice not in ("auto", "off"):
+        raise OptionError(f"{option} {choice}: expected auto or off")
+    return choice == "auto"
+
+
+@dataclass(slots=True)
+class _Source:
+    columns: tuple[str, ...]
+    read: Read
+    is_slow: bool
+
+
+class _Machine:
+    """What is read of CPUs, memory, disks and links, each with the columns it gives."""
+
+    def __init__(self, root: Path, add: Callable[..., None]) -> None:
+        import psutil
+
+        self.psutil, self.root, self.add = psutil, root, add
+        self.ticks_per_s = os.sysconf("SC_CLK_TCK")
+        stat = _text(root / "proc/stat")
+        there = [int(each) for each in re.findall(r"^cpu(\d+) ", stat, re.MULTILINE)]
+        allowed = os.sched_getaffinity(0) if root == Path("/") else there
+        self._rows = [row for row, cpu in enumerate(there) if cpu in allowed]
+        self._ticks = [0] * len(self._rows)
+        self.head: dict[str, Any] = {
+            "cpus": tuple(there[row] for row in self._rows),
+            "ticks_per_s": self.ticks_per_s,
+        }
+        self._add_cgroup()
+        for what in ("cpu", "memory", "io"):
+            path = root / "proc/pressure" / what
+            add((f"pressure.{what}_us",), _one(functools.partial(_pressure, path)))
+        self._add_memory()
+        self._add_disks()
+        self._add_links()
+
+    def ticks(self) -> list[int]:
+        """Return for how many ticks each CPU was busy, as before where that cannot be read."""
+        with contextlib.suppress(*REFUSALS):
+            times = self.psutil.cpu_times(percpu=True)
+            busy = (
+                each.user + each.nice + each.system + each.irq + each.softirq + each.steal
+                for each in (times[row] for row in self._rows)
+            )
+            self._ticks = [round(each * self.ticks_per_s) for each in busy]
+        return self._ticks
+
+    def _add_cgroup(self) -> None:
+        """Add the tightest quota and limit, from the process's cgroup up to the root."""
+        quotas, limits = [], []
+        for folder in cgroup_folders(self.root / "sys/fs/cgroup", self.root / "proc/self/cgroup"):
+            quota, _, period = _text(folder / "cpu.max").strip().partition(" ")
+            if quota.isdecimal() and period.isdecimal():
+                quotas.append((int(quota) / int(period), folder))
+            limit = _text(folder / "memory.max").strip()
+            if limit.isdecimal():
+                limits.append((int(limit), folder))
+        if quotas:
+            self.head["quota_cpus"], quota_of = min(quotas)
+            names = ("usage_usec", "nr_periods", "nr_throttled")
+            columns = ("cgroup.cpu_us", "cgroup.periods", "cgroup.throttled")
+            self.add(columns, lambda: _named(quota_of / "cpu.stat", names))
+        if limits:
+            self.head["memory_limit_nbytes"], limit_of = min(limits)
+
+            def used() -> int:  # files that are cached are no memory that is missing
+                (cached,) = _named(limit_of / "memory.stat", ("inactive_file",))
+                return int(_text(limit_of / "memory.current")) - cached
+
+            self.add(("cgroup.used_nbytes",), _one(used), is_slow=True)
+
+    def _add_memory(self) -> None:
+        psutil = self.psutil
+
+        def memory() -> tuple[int, int]:
+            now = psutil.virtual_memory()
+            self.head.setdefault("memory_nbytes", now.total)
+            return now.total - now.available, now.cached
+
+        def swap() -> Iterator[int]:
+            now = psutil.swap_memory()
+            return (each // PAGE_NBYTES if now.total else UNKNOWN for each in (now.sin, now.sout))
+
+        self.add(("memory.used_nbytes", "memory.cached_nbytes"), memory, is_slow=True)
+        if (self.root / "proc/vmstat").exists():  # else psutil warns
+            self.add(("swap.in_pages", "swap.out_pages"), swap, is_slow=True)
+
+    def _add_disks(self) -> None:
+        folder = self.root / "sys/block"
+
+        def counters() -> Any:
+            return self.psutil.disk_io_counters(perdisk=True, nowrap=False)
+
+        names = [*_known(counters)]
+        disks = [each for each in names if (folder / each / "device").exists()][:MOST_DEVICES]
+        rotating = [each for each in disks if _text(folder / each / "queue/rotational") == "1\n"]
+        self.head["spinning"] = tuple(rotating)
+
+        def read() -> Iterator[int]:
+            now = counters()
+            for disk in disks:
+                one = now.get(disk)
+                yield from (
+                    (one.busy_time, one.read_bytes, one.write_bytes) if one else (UNKNOWN,) * 3
+                )
+
+        ways = ("busy_ms", "read", "written")
+        self.add(tuple(f"disk:{disk}.{way}" for disk in disks for way in ways), read)
+
+    def _add_links(self) -> None:
+        classes = self.root / "sys/class"
+
+        def counters() -> Any:
+            return self.psutil.net_io_counters(pernic=True, nowrap=False)
+
+        names = [each for each in _known(counters) if each != "lo"]
+        links = [each for each in names if (classes / "net" / each / "device").exists()] or names
+        links = links[:MOST_DEVICES]
+        speeds = _known(self.psutil.net_if_stats)
+        carried = {each: speeds[each].speed * MBIT_NBYTES for each in links if each in speeds}
+        self.head["links"] = {name: speed for name, speed in carried.items() if speed}
+
+        def read() -> Iterator[int]:
+            now = counters()
+            for link in links:
+                one = now.get(link)
+                yield from (one.bytes_recv, one.bytes_sent) if one else (UNKNOWN,) * 2
+
+        ways = ("received", "sent")
+        self.add(tuple(f"net:{link}.{way}" for link in links for way in ways), read)
+        for port in sorted((classes / "infiniband").glob("*/ports/*"))[:MOST_DEVICES]:
+            name = f"{port.parent.parent.name}/{port.name}"
+            paths = [port / "counters" / each for each in ("port_rcv_data", "port_xmit_data")]
+            words = functools.partial(_ib_bytes, paths)
+            self.add(tuple(f"net:{name}.{way}" for way in ways), words)
+            rate = _text(port / "rate").partition(" ")[0]  # "100 Gb/sec (4X EDR)"
+            if rate.isdecimal():
+                self.head["links"][name] = int(rate) * 1000 * MBIT_NBYTES
+
+
+class Meter:
+    """Reads a machine until it is closed; nothing that goes wrong is an error of the run.
+
+    Parameters
+    ----------
+    files : sequence of (Path, int)
+        With their descriptors, open for appending; all get the same. Closed by this.
+    environment : mapping
+        Of the job: which GPUs it may use.
+    energy, machine : bool
+        Read counters of energy and how busy GPUs are; CPUs, memory, disks and links.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[tuple[Path, int]],
+        environment: Mapping[str, str],
+        *,
+        energy: bool,
+        machine: bool,
+        clock: Clock = SYSTEM_CLOCK,
+        period_ns: int | None = None,
+    ) -> None:
+        period_ns = PERIOD_NS if period_ns is None else period_ns
+        self._files, self._clock, self._asked_ns = dict(files), clock, period_ns
+        self._nbytes = self._n_readings = self._cpu_ns = 0
+        self._pid, self._stopped = os.getpid(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self._sources: list[_Source] = []
+        self._energy = EnergyCounters()
+        if energy:
+            self._energy = open_counters(environment, SYSTEM_ROOT)
+        self._refusals = REFUSALS + self._energy.refusals
+        for place, each in enumerate(self._energy.counters):
+            self._add((f"energy:{place}.uj",), _one(each.read_uj), keep=True)
+            for name, ask in (("busy", each.busy_percent), ("used", each.used_nbytes)):
+                if ask is not None:
+                    self._add((f"gpu:{place}.{name}",), _one(ask))
+        self._machine = _Machine(SYSTEM_ROOT, self._add) if machine else None
+        about = {} if self._machine is None else self._machine.head
+        columns = tuple(name for each in self._sources for name in each.columns)
+        head = MachineHead(
+            host_name(), boot_id(), period_ns, os.getpid(), columns=(*columns, OWN_COLUMN), **about,
+            sources=tuple(each.source for each in self._energy.counters),
+            unreadable=tuple(self._energy.unreadable),
+        )  # fmt: skip
+        self._has_any = bool(head.cpus or columns)
+        self._pack = struct.Struct(f"<q{len(head.cpus)}I{len(head.columns)}q").pack
+        document = {"version": METER_VERSION, **asdict(head)}
+        self._write(json.dumps(document, separators=(",", ":")).encode() + b"\n")
+
+    def _add(
+        self, columns: tuple[str, ...], read: Read, *, is_slow: bool = False, keep: bool = False
+    ) -> None:
+        """Read these columns too, if they are known now."""
+        source = _Source(columns, read, is_slow)
+        if keep or any(each != UNKNOWN for each in self._values(source)):
+            self._sources.append(source)
+
+    def _values(self, source: _Source) -> Sequence[int]:
+        try:
+            return [int(each) for each in source.read()]
+        except self._refusals:
+            return [UNKNOWN] * len(source.columns)
+
+    @property
+    def period_ns(self) -> int:
+        """Time to the next reading: longer in a long run, and where reading takes long."""
+        cost_ns = self._cpu_ns // max(self._n_readings, 1)
+        return max(self._asked_ns << (self._nbytes // LARGE_NBYTES), cost_ns * MOST_OF_A_CPU)
+
+    def read(self, *, everything: bool = False) -> None:
+        """Read what is due once, and write what it shows."""
+        begun_ns, now_ns = self._clock.cpu_ns(), self._clock.now_ns()
+        slow = everything or self._n_readings % SLOW_EVERY == 0
+        values: list[int] = []
+        for each in self._sources:
+            due = slow or not each.is_slow
+            values += self._values(each) if due else [UNKNOWN] * len(each.columns)
+        ticks = [] if self._machine is None else self._machine.ticks()
+        self._write(
+            self._pack(now_ns, *(each & 0xFFFFFFFF for each in ticks), *values, self._cpu_ns)
+        )
+        self._n_readings += 1
+        self._cpu_ns += self._clock.cpu_ns() - begun_ns
+
+    def start(self) -> Meter:
+        """Read from now on, in a thread of its own where there is anything to read."""
+        if not (self._has_any and self._files):
+            self._finish()
+            return self
+        self.read()
+        self._thread = threading.Thread(target=self._run, name="iobench-machine", daemon=True)
+        try:
+            with _no_signals():
+                self._thread.start()
+        except RuntimeError as error:  # no more threads for this user
+            self._thread = None
+            logger.warning("the machine is not sampled (%s); the run continues", error)
+            self._finish()
+        return self
+
+    def close(self) -> None:
+        """Read once more and end; idempotent, and nothing in a fork of the process."""
+        if os.getpid() != self._pid or self._stopped.is_set():
+            return
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join(PATIENCE_S)
+            if self._thread.is_alive():
+                logger.warning("a counter does not answer; what it showed so far is kept")
+
+    def _run(self) -> None:
+        try:
+            while self._files and not self._stopped.wait(self.period_ns / 1e9):
+                self.read()
+            self.read(everything=True)
+        except MemoryError:  # of a limit that the run meets as well, and says
+            logger.warning("the machine is not sampled any more (no memory)")
+        self._finish()
+
+    def _finish(self) -> None:
+        while self._files:
+            os.close(self._files.popitem()[1])
+        self._energy.close()
+
+    def _write(self, data: bytes) -> None:
+        for path, file in [*self._files.items()]:
+            try:
+                reason = "" if os.write(file, data) == len(data) else "no space left"
+            except OSError as error:
+                reason = error.strerror or str(error)
+            if reason:
+                logger.warning(
+                    "%s: nothing more is written to it (%s); the run continues", path, reason
+                )
+                os.close(self._files.pop(path))
+        self._nbytes += len(data)
+
+
+def start_meter(
+    runs: Sequence[Path],
+    environment: Mapping[str, str] = os.environ,
+    *,
+    energy: bool,
+    machine: bool,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Meter:
+    """Begin to read what this machine shows, for some run directories.
+
+    What another process of this machine reads already, or cannot be written, is left out.
+    """
+    files = [*_claimed_files(runs)] if energy or machine else []
+    energy, machine = energy and bool(files), machine and bool(files)
+    return Meter(files, environment, energy=energy, machine=machine, clock=clock).start()
+
+
+def _claimed_files(runs: Sequence[Path]) -> Iterator[tuple[Path, int]]:
+    """Make this machine's file in each run directory, if no other process of it has made it."""
+    # Containers of several machines may share a name.
+    host, boot = (re.sub(r"[^A-Za-z0-9._-]", "_", each) for each in (host_name(), boot_id()))
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+    for run in runs:
+        path = run / METER_FOLDER / f"{host}-{boot[:8]}.samples"
+        try:
+            path.parent.mkdir(exist_ok=True)
+            yield path, os.open(path, flags, 0o666)
+        except OSError as error:
+            if not path.exists():
+                logger.warning("%s: nothing is read for it (%s)", path, error.strerror or error)
+
+
+@contextlib.contextmanager
+def _no_signals() -> Iterator[None]:
+    """Let threads begun here be sent no signal: who waits for signals shall get all of them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _one(ask: Callable[[], Any]) -> Read:
+    """Return what reads a single value."""
+    return lambda: (ask(),)
+
+
+def _text(path: Path) -> str:
+    """Return what a file of the kernel's holds; ``""`` where it cannot be read."""
+    try:
+        return path.read_text("ascii", "replace")
+    except OSError:
+        return ""
+
+
+def _known(ask: Callable[[], Any]) -> dict[str, Any]:
+    """Return what psutil tells by name; nothing where the system has no such thing."""
+    try:
+        return dict(ask())
+    except REFUSALS:
+        return {}
+
+
+def _named(path: Path, names: Sequence[str]) -> list[int]:
+    """Return the numbers that follow these names at the beginning of lines."""
+    numbers = dict(line.split(None, 1) for line in _text(path).splitlines() if " " in line)
+    return [int(numbers[name].split()[0]) for name in names]
+
+
+def _ib_bytes(paths: Sequence[Path]) -> list[int]:
+    """Return the bytes of ports, which count words of 4."""
+    return [int(_text(each)) * 4 for each in paths]
+
+
+def _pressure(path: Path) -> int:
+    """Return for how many microseconds some task was held up; the second line is of all tasks."""
+    return int(_text(path).partition("\n")[0].rpartition("total=")[2])

@@ -1,1 +1,0 @@
-"""What the machine was doing while the training loop waited, and else."""

@@ -1,0 +1,375 @@
+"""What a machine does, written beside a run: small, whole after a kill, and by one thread."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import iobench
+from iobench.errors import OptionError, ProfileError
+from iobench.profiles.machine_samples import read_machines
+from iobench.recording import meter
+from iobench.recording.energy import EnergyCounter, EnergyCounters, EnergySource, UnreadableEnergy
+from iobench.recording.meter import is_on, start_meter
+from iobench.testing import FakeClock
+
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+
+from stand_in_machine import GIB, StandInMachine
+
+MS = 1_000_000
+
+
+class Counter:
+    """A counter that a test moves; what is not a number is raised."""
+
+    def __init__(self):
+        self.value, self.ends = 0, 0
+        self.asked = threading.Semaphore(0)
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+
+    def read_uj(self):
+        self.asked.release()
+        self.goes_on.wait(30)
+        if isinstance(self.value, Exception):
+            raise self.value
+        return self.value
+
+    def end(self):
+        self.ends += 1
+
+
+@pytest.fixture
+def counter(monkeypatch):
+    """The only counter of energy that this machine has."""
+    made = Counter()
+    source = EnergySource("gpu:a", "gpu", "A GPU", "NVML", MS)
+    busy = iter([30, "N/A", 40, *range(99)])
+    found = [EnergyCounter(source, made.read_uj, lambda: next(busy), lambda: 1 << 30)]
+    unreadable = [UnreadableEnergy("cpu", "no counter")]
+    monkeypatch.setattr(
+        meter, "open_counters",
+        lambda *_: EnergyCounters(found, unreadable, (), [made.end]),
+    )  # fmt: skip
+    monkeypatch.setattr(meter, "PERIOD_NS", 3600 * 10**9)
+    return made
+
+
+def start(run, *, energy=True, machine=False, **options):
+    return start_meter([run], energy=energy, machine=machine, **options)
+
+
+def only(run):
+    (found,), _ = read_machines(run)
+    return found
+
+
+def test_counts_are_read_back_as_what_was_busy(tmp_path, monkeypatch):
+    machine = StandInMachine(tmp_path, n_cpus=2, quota="150000 100000", swap=True)
+    reader = machine.reader(tmp_path / "run", monkeypatch)
+    reader.read()
+    machine.advance(
+        500, cpus=[1.0, 0.2], disk=0.5, disk_nbytes=1 << 20, net_nbytes=1000, memory=0.1, quota=0.4,
+    )  # fmt: skip
+    reader.read()
+    machine.advance(1000, cpus=[0, 0.5], io=1.0, swap_pages=3)
+    reader.read(everything=True)
+    found = only(tmp_path / "run")
+    assert (found.host, found.head.cpus, found.head.quota_cpus) == ("here", (0, 1), 1.5)
+    assert found.busy().tolist() == [[1.0, 0.2], [0.0, 0.5]]
+    assert found.cpu_limits()["quota"].tolist() == [0.4, 0.0]
+    for column, wanted in (
+        ("disk:sda.busy_ms", [500, 0]), ("disk:sda.read", [2 << 20, 0]),
+        ("net:eth0.received", [2000, 0]), ("pressure.memory_us", [1e5, 0]),
+        ("pressure.io_us", [0, 1e6]), ("swap.in_pages", [2, 2]),  # read at both ends alone
+    ):  # fmt: skip
+        assert found.per_second(column).tolist() == wanted, column
+    assert found.names("disk") == ("sda",)  # and no loop0
+    assert found.names("net") == ("eth0",)  # and no lo
+    assert found.head.links == {"eth0": 1_250_000_000}
+    assert found.head.spinning == ("sda",)
+    assert found.energy is None
+
+
+def test_what_a_system_does_not_tell_is_in_no_column(tmp_path, monkeypatch):
+    machine = StandInMachine(tmp_path, disks={}, links={}, pressure=False)
+    reader = machine.reader(tmp_path / "run", monkeypatch)
+    reader.read()
+    machine.advance(500)
+    (tmp_path / "proc/meminfo").write_text("nothing that is known\n")
+    reader.read(everything=True)
+    found = only(tmp_path / "run")
+    words = {each.partition(".")[0].partition(":")[0] for each in found.head.columns}
+    assert words == {"memory", "own_cpu_ns"}
+    assert np.isnan(found.values["memory.used_nbytes"]).tolist() == [False, True]
+    assert found.per_second("pressure.io_us") is None
+
+
+def test_the_tightest_cgroup_above_bounds(tmp_path, monkeypatch):
+    machine = StandInMachine(tmp_path, quota="800000 100000", memory_limit=8 * GIB)
+    above = tmp_path / "sys/fs/cgroup"
+    (above / "cpu.max").write_text("200000 100000\n")
+    (above / "cpu.stat").write_text("usage_usec 5\nnr_periods 1\nnr_throttled 0\n")
+    reader = machine.reader(tmp_path / "run", monkeypatch)
+    machine.group_nbytes = 3 * GIB
+    machine.write()
+    reader.read()
+    found = only(tmp_path / "run")
+    assert (found.head.quota_cpus, found.head.memory_limit_nbytes) == (2.0, 8 * GIB)
+    # Cached files are no memory that is missing.
+    assert found.values["cgroup.used_nbytes"].tolist() == [3 * GIB]
+
+
+def test_infiniband_is_counted_by_its_ports(tmp_path, monkeypatch):
+    machine = StandInMachine(tmp_path, links={})
+    port = tmp_path / "sys/class/infiniband/mlx5_0/ports/1"
+    (port / "counters").mkdir(parents=True)
+    (port / "rate").write_text("100 Gb/sec (4X EDR)\n")
+    for name in ("port_rcv_data", "port_xmit_data"):
+        (port / "counters" / name).write_text("0\n")
+    reader = machine.reader(tmp_path / "run", monkeypatch)
+    reader.read()
+    (port / "counters/port_rcv_data").write_text("1000\n")
+    machine.advance(1000)
+    reader.read()
+    found = only(tmp_path / "run")
+    assert found.per_second("net:mlx5_0/1.received").tolist() == [4000]
+    assert found.head.links == {"mlx5_0/1": 12_500_000_000}
+
+
+def test_containers_have_interfaces_without_a_device(tmp_path, monkeypatch):
+    machine = StandInMachine(tmp_path, links={"eth0": 0}, has_devices=False)
+    machine.reader(tmp_path / "run", monkeypatch).read()
+    assert only(tmp_path / "run").names("net") == ("eth0",)
+
+
+def test_a_long_run_is_read_half_as_often_and_counts_stay_whole(tmp_path, monkeypatch):
+    machine = StandInMachine(tmp_path, n_cpus=1)
+    monkeypatch.setattr(meter, "LARGE_NBYTES", 4000)
+    reader = machine.reader(tmp_path / "run", monkeypatch)
+    for number in range(400):
+        if machine.ns % reader.period_ns == 0:
+            reader.read()
+        machine.advance(100, cpus=[number % 2])
+    reader.read()
+    found = only(tmp_path / "run")
+    assert sorted(set((found.step_ns // (100 * MS)).tolist())) == [1, 2, 4, 8]
+    assert (found.time_ns[0], found.time_ns[-1]) == (0, 40_000 * MS)
+    assert found.busy()[:, 0] @ found.step_ns == 20_000 * MS
+
+
+def test_a_machine_that_is_slow_to_tell_is_asked_less_often(tmp_path, monkeypatch):
+    class Slow(FakeClock):
+        def cpu_ns(self):
+            return next(cpu_ns)
+
+    machine, cpu_ns = StandInMachine(tmp_path), iter(range(0, 10**9, 2 * MS))
+    machine.clock = Slow(0)
+    reader = machine.reader(tmp_path / "run", monkeypatch)
+    assert reader.period_ns == 100 * MS
+    reader.read()
+    assert reader.period_ns == 1_000 * MS  # 0.2 % of a CPU
+
+
+def test_a_reading_that_was_cut_off_is_the_only_one_lost(tmp_path, monkeypatch):
+    machine = StandInMachine(tmp_path)
+    reader = machine.reader(tmp_path / "run", monkeypatch)
+    for _ in range(4):
+        reader.read()
+        machine.advance(100)
+    (path,) = (tmp_path / "run" / "machine").iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-3])
+    assert len(only(tmp_path / "run").time_ns) == 3
+    for damaged in (b"", b"{", b"[]\n", b'{"version":1}\n', b"\xff\n", whole[20:]):
+        path.write_bytes(damaged)
+        assert read_machines(tmp_path / "run") == ((), (f"machine/{path.name}",))
+    path.write_bytes(whole.replace(b'"version":1', b'"version":2'))
+    with pytest.raises(ProfileError, match="version 2"):
+        read_machines(tmp_path / "run")
+
+
+def test_options_are_auto_or_off():
+    assert (is_on("--monitor", "auto"), is_on("--energy", "off")) == (True, False)
+    with pytest.raises(OptionError, match=r"--energy 10: expected auto or off"):
+        is_on("--energy", "10")
+    with pytest.raises(OptionError, match="monitor often: expected auto or off"):
+        iobench.record(monitor="often")
+
+
+def test_energy_is_read_first_and_last_and_drivers_are_let_go_of(tmp_path, counter):
+    counter.value = 7
+    reader = start(tmp_path)
+    counter.value = ValueError("not now")
+    reader.read()
+    counter.value = 12
+    reader.close()
+    reader.close()
+    assert counter.ends == 1
+    energy = only(tmp_path).energy
+    (series,) = energy.series
+    assert (series.source.title, series.n_failed) == ("A GPU", 1)
+    assert series.energy_j.tolist() == [0, 5e-6]
+    assert energy.unreadable == (UnreadableEnergy("cpu", "no counter"),)
+    (gpu,) = energy.gpus
+    assert gpu.used_nbytes.tolist() == [1 << 30] * 3
+    assert str(gpu.busy.tolist()) == "[nan, 0.4, 0.0]"  # the first reading says that it is there
+
+
+def test_it_reads_on_its_own_meanwhile(tmp_path, counter, monkeypatch):
+    monkeypatch.setattr(meter, "PERIOD_NS", MS)
+    monkeypatch.setattr(meter, "MOST_OF_A_CPU", 1)
+    reader = start(tmp_path)
+    for _ in range(5):
+        assert counter.asked.acquire(timeout=30)
+    reader.close()
+    assert len(only(tmp_path).time_ns) >= 5
+
+
+def test_a_machine_without_counters_says_so_and_starts_no_thread(tmp_path, monkeypatch):
+    monkeypatch.setattr(meter, "SYSTEM_ROOT", tmp_path / "nothing")
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    before = threading.active_count()
+    start(tmp_path).close()
+    assert threading.active_count() == before
+    energy = only(tmp_path).energy
+    assert energy.series == ()
+    assert [each.kind for each in energy.unreadable] == ["gpu", "cpu", "memory"]
+
+
+def test_no_thread_is_one_warning(tmp_path, counter, monkeypatch, caplog):
+    def refuses(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(meter.threading.Thread, "start", refuses)
+    start(tmp_path).close()
+    assert caplog.text.count("can't start new thread") == 1
+    assert counter.ends == 1
+
+
+def test_one_process_reads_for_a_machine(tmp_path):
+    first = start(tmp_path, machine=True)
+    second = start(tmp_path, machine=True)
+    second.close()
+    first.close()
+    found = only(tmp_path)
+    assert (found.head.pid, len(found.time_ns)) == (os.getpid(), len(set(found.time_ns)))
+    assert len(found.time_ns) >= 2
+    assert set(found.head.cpus) == os.sched_getaffinity(0)
+
+
+@pytest.mark.usefixtures("counter")
+def test_a_thread_that_reads_gets_no_signal(tmp_path):
+    masks = []
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    reader = start(tmp_path)
+    reader._sources[0].read = lambda: masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+    reader.close()
+    assert {signal.SIGCHLD, signal.SIGINT, signal.SIGTERM} <= set(masks[-1])
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+
+
+def test_a_driver_that_hangs_keeps_nobody_from_leaving(tmp_path, counter, monkeypatch, caplog):
+    monkeypatch.setattr(meter, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(meter, "PERIOD_NS", MS)
+    monkeypatch.setattr(meter, "MOST_OF_A_CPU", 1)
+    reader = start(tmp_path)
+    counter.goes_on.clear()
+    while counter.asked.acquire(timeout=0):
+        pass
+    assert counter.asked.acquire(timeout=30)
+    reader.close()
+    assert "does not answer" in caplog.text
+    assert reader._thread.daemon
+    counter.goes_on.set()
+    reader._thread.join(30)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_fork_ends_nothing(tmp_path, counter):
+    reader = start(tmp_path)
+    child = multiprocessing.get_context("fork").Process(target=reader.close)
+    child.start()
+    child.join(30)
+    assert child.exitcode == 0
+    reader.close()
+    assert len(only(tmp_path).time_ns) == 2
+
+
+@pytest.mark.parametrize("short", [True, False])
+def test_a_full_disk_is_one_warning(tmp_path, counter, monkeypatch, caplog, short):
+    reader = start(tmp_path)
+    files, really_write = [*reader._files.values()], os.write
+
+    def full(file, data):
+        if file not in files:
+            return really_write(file, data)
+        if short:
+            return really_write(file, data[:5])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(meter.os, "write", full)
+    reader.close()
+    monkeypatch.undo()
+    assert caplog.text.lower().count("no space left") == 1
+    assert counter.ends == 1
+    assert len(only(tmp_path).time_ns) == 1
+
+
+def test_a_folder_that_cannot_be_made_is_a_warning(tmp_path, caplog):
+    (tmp_path / "machine").write_text("")
+    start(tmp_path).close()
+    assert "nothing is read for it" in caplog.text
+
+
+def test_a_process_that_is_killed_leaves_its_readings(tmp_path):
+    program = (
+        "import os, pathlib, signal, sys, time\n"
+        "from iobench.recording import meter\n"
+        "meter.PERIOD_NS = 10**7\n"
+        "run = pathlib.Path(sys.argv[1])\n"
+        "meter.start_meter([run], energy=False, machine=True)\n"
+        "(file,) = (run / 'machine').iterdir()\n"
+        "before = file.stat().st_size\n"
+        "while file.stat().st_size == before: time.sleep(0.01)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, str(tmp_path)], timeout=60, check=False)
+    assert ended.returncode == -9
+    assert len(only(tmp_path).time_ns) >= 2
+
+
+def test_a_script_looks_where_it_asks_for_it(tmp_path, monkeypatch, counter):
+    monkeypatch.delenv("IOBENCH_RUN", raising=False)
+    with iobench.record(tmp_path / "run", energy=True, monitor="auto"):
+        with iobench.record(energy=True, monitor="auto"):
+            counter.value = 4
+        assert counter.ends == 0
+    assert counter.ends == 1
+    assert only(tmp_path / "run").energy.series[0].energy_j[-1] == 4e-6
+    assert only(tmp_path / "run").head.cpus
+    with iobench.record(tmp_path / "other"):
+        pass
+    assert read_machines(tmp_path / "other") == ((), ())
+
+
+@pytest.mark.parametrize(("local_rank", "looks"), [("0", True), ("1", False)])
+def test_of_a_machines_ranks_the_first_one_looks(tmp_path, monkeypatch, local_rank, looks):
+    for name, value in (("RANK", "1"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", local_rank)):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("IOBENCH_RUN", str(tmp_path / "run"))
+    monkeypatch.setenv("IOBENCH_RUN_MONITOR", "auto")
+    monkeypatch.setenv("IOBENCH_RUN_ENERGY", "1")
+    monkeypatch.setattr("iobench.recording.session._refused", False)
+    iobench.recording.session.current_recording().close()
+    assert bool(read_machines(tmp_path / "run")[0]) == looks
