@@ -1,95 +1,111 @@
-"""``iobench doctor``: which extras and CliMetLab plugins are here, and what installs the rest."""
+"""``iobench doctor``: which extras, plugins and Darshan are here, and what installs the rest."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Final
 
 import typer
 
 from iobench.cli.documents import Json, print_answer
 
-if TYPE_CHECKING:
-    from iobench.cli.installation import Check
-    from iobench.report.document import Section
+UNIONS: Final = {"all", "test", "test-all"}
+"""Extras made of other ones."""
+ALTERNATIVES: Final = {"tensorflow-cpu": "tensorflow", "mlflow-skinny": "mlflow"}
+"""Packages that bring the same modules under another name."""
+# No dependencies: those of power-production forbid the climetlab the others need, and yr's hold
+# packages that shadow the standard library. climetlab itself brings all that they use.
+PLUGINS: Final = {
+    "climetlab-maelstrom-yr": "0.6.3",
+    "climetlab-maelstrom-radiation": "0.7.5",
+    "climetlab-maelstrom-ens10": "0.1.1",
+    "climetlab-maelstrom-downscaling": "0.4.0",
+    "climetlab-maelstrom-power-production": "0.2.2",
+}
 
 
 def doctor(
     extras: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[EXTRA...]", help="Check only these extras. [default: all]"),
+        typer.Argument(metavar="[EXTRA...]", help="Look for these extras alone. [default: all]"),
     ] = None,
-    imported: Annotated[
-        bool,
-        typer.Option(
-            "--import",
-            help="Import each in a process of its own, which tells what is installed and does not "
-            "work. Takes minutes.",
-        ),
-    ] = False,
     json: Json = False,
 ) -> None:
     """Find every optional library and CliMetLab plugin, and say what installs those missing."""
+    import os
     import platform
-    import shlex
-    from contextlib import nullcontext
-    from importlib.metadata import version
 
-    from iobench.cli.installation import (
-        check_extras,
-        check_plugins,
-        described,
-        extra_names,
-    )
-    from iobench.cli.screen import TerminalScreen
     from iobench.registry import unknown_name
-    from iobench.report.document import Command, Section
+    from iobench.report.document import Command, Section, properties
+    from iobench.storage.darshan_runtime import find_runtime
 
-    known = extra_names()
+    packages = _packages()
     for extra in extras or []:
-        if extra not in known:
-            raise unknown_name("extra", extra, known)
-    with TerminalScreen().progress("importing") if imported else nullcontext():
-        checks = check_extras(extras or known, imported=imported)
-        plugins = check_plugins(imported=imported) if not extras or "climetlab" in extras else []
-    sections = [_section("extras", checks)]
-    if plugins:
-        sections.append(_section("CliMetLab plugins of MAELSTROM", plugins))
-    if not imported:
-        again = shlex.join(["iobench", "doctor", *(extras or []), "--import"])
-        why = "none of them was imported: this tells whether they work"
-        sections.append(Section("import", "", (Command(again, why),)))
+        if extra not in packages:
+            raise unknown_name("extra", extra, sorted(packages))
+    rows = []
+    for extra in extras or sorted(packages):
+        found = {name: _version(name) for name in packages[extra]}
+        lacking = [_lacks(name, found[name], packages[extra][name]) for name in found]
+        state = ", ".join(filter(None, lacking))
+        install = f"pip install 'iobench[{extra}]'" if state else ""
+        rows.append((extra, state or ", ".join(map(" ".join, found.items())), install))
+    for name, wanted in PLUGINS.items() if not extras or "climetlab" in extras else ():
+        install = "" if _version(name) else f"pip install --no-deps {name}=={wanted}"
+        rows.append((name, _version(name) or "not installed", install))
+    if not extras or "darshan" in extras:
+        runtime = find_runtime(os.environ)
+        missing = "not found; load its module, or set DARSHAN_LIB to its libdarshan.so"
+        rows.append(("Darshan's runtime", missing if runtime is None else str(runtime.path), ""))
+    commands = (Command(line, f"{name} is not complete") for name, _, line in rows if line)
+    table = properties([row[:2] for row in rows])
+    versions = {"iobench": _version("iobench"), "python": platform.python_version()}
+    keyed = [dict(zip(("name", "state", "install"), row, strict=True)) for row in rows]
     print_answer(
-        f"iobench {version('iobench')}, Python {platform.python_version()}",
-        *sections,
-        figures=described(checks, plugins),
+        f"iobench {versions['iobench']}, Python {versions['python']}",
+        Section("found", "", (table, *commands)),
+        figures={**versions, "found": keyed},
         json=json,
     )
 
 
-def _section(title: str, checks: list[Check]) -> Section:
-    from iobench.report.document import Command, Section, properties
+def _packages() -> dict[str, dict[str, str]]:
+    """Return the packages of each extra that this system can have, with their versions."""
+    import re
+    import sys
+    from importlib.metadata import requires
 
-    rows = []
-    for check in checks:
-        rows.append((check.name, check.status, _parts(check)))
-        rows += [
-            ("", "", f"{package.name}: {package.reason}")
-            for package in check.packages
-            if package.reason and package.version
-        ]
-    commands = (
-        Command(check.install, f"{check.name} is {check.status}")
-        for check in checks
-        if check.install
-    )
-    return Section(title, title, (properties(rows), *commands))
+    found: dict[str, dict[str, str]] = {}
+    for line in requires("iobench") or []:
+        requirement, _, marker = line.partition(";")
+        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", marker)
+        parts = re.match(r"\s*([\w.-]+)(?:\[[^\]]*\])?\s*(.*?)\s*$", requirement)
+        system = re.search(r"sys_platform == ['\"](\w+)['\"]", marker)
+        if extra and parts and (not system or system[1] == sys.platform):
+            found.setdefault(extra[1], {})[parts[1].lower()] = parts[2].strip("()")
+    return {extra: each for extra, each in found.items() if extra not in UNIONS}
 
 
-def _parts(check: Check) -> str:
-    there = [package for package in check.packages if package.version]
-    absent = [package.name for package in check.packages if not package.version]
-    versions = {package.version for package in there}
-    if check.name.startswith("climetlab-") and there:
-        return f"{versions.pop()}: {', '.join(package.name for package in there)}"
-    told = [f"{package.name} {package.version}" for package in there]
-    return ", ".join(told + [f"no {name}" for name in absent])
+def _version(name: str) -> str:
+    """Return the version of a package, or of what stands for it; "" where it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return _version(ALTERNATIVES[name]) if name in ALTERNATIVES else ""
+
+
+def _lacks(name: str, found: str, required: str) -> str:
+    """Return what is wrong with a package, "" for nothing; by the versions >= and == alone."""
+    import re
+
+    def numbers(text: str) -> list[int]:
+        parts = re.findall(r"\d+", re.split(r"[a-z+]", text)[0])
+        return [int(part) for part in (*parts, *"0000")][:4]
+
+    if not found:
+        return f"no {name}"
+    for sign, wanted in re.findall(r"(>=|==)\s*([\w.]+)", required):
+        if numbers(found) < numbers(wanted) or (sign == "==" and numbers(found) != numbers(wanted)):
+            return f"{name} {found}, expected {required}"
+    return ""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from iobench.errors import ProfileError
 from iobench.frozen import frozen
 from iobench.json_files import LARGEST_NBYTES, parse_json, read_fields, read_small_file
-from iobench.recording.meter import (
+from iobench.recording.machine_head import (
     METER_FOLDER,
     METER_VERSION,
     OWN_COLUMN,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.profiles.contents import Process
-    from iobench.recording.energy import EnergySource, UnreadableEnergy
+    from iobench.recording.machine_head import EnergySource, UnreadableEnergy
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -25,19 +25,21 @@ import signal
 import struct
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.cpus import cgroup_folders
 from iobench.errors import OptionError
-from iobench.frozen import frozen
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
-from iobench.recording.energy import (
-    EnergyCounters,
-    EnergySource,
-    UnreadableEnergy,
-    open_counters,
+from iobench.recording.energy_counters import EnergyCounters, open_counters
+from iobench.recording.machine_head import (
+    METER_FOLDER,
+    METER_VERSION,
+    OWN_COLUMN,
+    PAGE_NBYTES,
+    UNKNOWN,
+    MachineHead,
 )
 from iobench.recording.this_process import boot_id, host_name
 
@@ -48,10 +50,6 @@ logger = logging.getLogger(__name__)
 
 SYSTEM_ROOT = Path("/")
 """Where ``proc`` and ``sys`` are; another one is for tests, with ``psutil.PROCFS_PATH``."""
-METER_VERSION: Final = 1
-METER_FOLDER: Final = "machine"
-OWN_COLUMN: Final = "own_cpu_ns"
-UNKNOWN: Final = -1
 PERIOD_NS: Final = 500_000_000
 SLOW_EVERY: Final = 10
 """Memory and swap are read once in so many readings."""
@@ -63,53 +61,9 @@ PATIENCE_S: Final = 2.0
 """A driver that does not answer keeps nobody from leaving for longer."""
 MOST_DEVICES: Final = 32
 MBIT_NBYTES: Final = 125_000
-PAGE_NBYTES: Final = 4096
 Read = Callable[[], Iterable[Any]]
 REFUSALS: Final = (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError)
 """What reading raises where a system does not tell something."""
-
-
-@frozen
-class MachineHead:
-    """What is read of one machine.
-
-    Parameters
-    ----------
-    period_ns : int
-        Time from a reading to the next.
-    cpus : tuple of int
-        Numbers of the CPUs that may be used; none where CPUs are not read.
-    ticks_per_s : int
-        Of a CPU that is busy.
-    quota_cpus : float or None
-        How many of them the cgroup allows; None is no limit.
-    memory_nbytes, memory_limit_nbytes : int or None
-        Of the machine, and of the cgroup; None is no limit.
-    columns : tuple of str
-        What each value of a reading is, after its time and the CPUs' ticks. ``energy:<n>.uj`` is
-        the counter at this place of ``sources``.
-    links : dict of str to int
-        What a network interface carries at most, in bytes a second, where it is known.
-    spinning : tuple of str
-        Disks that rotate: they serve one request at a time.
-    sources, unreadable
-        Counters of energy, and why others are none; both empty where energy is not read.
-    """
-
-    host: str
-    boot_id: str
-    period_ns: int
-    pid: int = -1
-    cpus: tuple[int, ...] = ()
-    ticks_per_s: int = 100
-    quota_cpus: float | None = None
-    memory_nbytes: int | None = None
-    memory_limit_nbytes: int | None = None
-    columns: tuple[str, ...] = ()
-    links: dict[str, int] = field(default_factory=dict)
-    spinning: tuple[str, ...] = ()
-    sources: tuple[EnergySource, ...] = ()
-    unreadable: tuple[UnreadableEnergy, ...] = ()
 
 
 def is_on(option: str, choice: str) -> bool:

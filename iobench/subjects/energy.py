@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from iobench.profiles.contents import Process, Profile
     from iobench.profiles.machine_samples import EnergySeries
     from iobench.profiles.run_facts import RunFacts
-    from iobench.recording.energy import EnergySource
+    from iobench.recording.machine_head import EnergySource
     from iobench.report.document import Cell
 
 Integers = NDArray[np.int64]

@@ -13,7 +13,7 @@ from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, key
 from iobench.profiles.contents import TRAINING_PROCESS
 from iobench.profiles.machine_samples import of_process
-from iobench.recording.meter import PAGE_NBYTES
+from iobench.recording.machine_head import PAGE_NBYTES
 from iobench.report import units
 from iobench.report.document import Section, sentences
 from iobench.subjects.contract import Subject

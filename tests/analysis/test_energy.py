@@ -16,8 +16,7 @@ from iobench.profiles.machine_samples import (
     MachineSamples,
     read_machines,
 )
-from iobench.recording.energy import EnergySource
-from iobench.recording.meter import MachineHead
+from iobench.recording.machine_head import EnergySource, MachineHead
 from iobench.subjects.energy import energy_of, joules_at
 
 MS = 1_000_000

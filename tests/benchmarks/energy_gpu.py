@@ -30,11 +30,11 @@ from typing import TYPE_CHECKING, Any
 import iobench
 from iobench.analysis.run import Run
 from iobench.recording.delivery_log import DeliveryLog
-from iobench.recording.energy import open_counters
+from iobench.recording.energy_counters import open_counters
 from iobench.subjects.energy import energy_of
 
 if TYPE_CHECKING:
-    from iobench.recording.energy import EnergyCounter
+    from iobench.recording.energy_counters import EnergyCounter
 
 ROUNDS = 6
 TOLERANCE = 0.25

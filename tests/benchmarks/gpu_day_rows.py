@@ -711,7 +711,7 @@ def moves(asked: Asked, _: str) -> dict[str, Any]:
 
 
 def energy(asked: Asked, _: str) -> dict[str, Any]:
-    from iobench.recording.energy import GPU, open_counters
+    from iobench.recording.energy_counters import GPU, open_counters
 
     asked.real()
     found = open_counters(os.environ)

@@ -16,9 +16,8 @@ from traced_runs import TracedRun
 
 from iobench.analysis.run import Run
 from iobench.profiles.machine_samples import EnergySeries, HostEnergy, MachineSamples
-from iobench.recording.energy import EnergySource, UnreadableEnergy
 from iobench.recording.kinds import Kind
-from iobench.recording.meter import MachineHead
+from iobench.recording.machine_head import EnergySource, MachineHead, UnreadableEnergy
 
 MS = 1_000_000
 

@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from iobench.recording.energy import open_counters
+from iobench.recording.energy_counters import open_counters
 
 NVML_WORDS = {3: "Not Supported", 4: "Insufficient Permissions", 15: "GPU is lost", 12: "Not Found"}
 AMD_WORDS = {

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.frozen import frozen
+from iobench.recording.machine_head import EnergySource, UnreadableEnergy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,45 +39,6 @@ CRAY_KINDS: Final = {
 }
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 MIG: Final = "a MIG instance has no counter of its own: the card's is of all its instances"
-
-
-@frozen
-class EnergySource:
-    """One counter of energy, as it describes itself.
-
-    Parameters
-    ----------
-    name : str
-        Unique on its machine: ``"cpu:intel-rapl:0"``, ``"gpu:GPU-5c6f..."``.
-    kind : str
-        ``"cpu"``, ``"memory"``, ``"gpu"``, or ``"machine"``, which has the others in it.
-    title : str
-        As people know it: ``"package-0"``, ``"NVIDIA A100-SXM4-40GB"``.
-    by : str
-        Who counts: ``"RAPL"``, ``"NVML"``, ``"AMD SMI"``, ``"HPE Cray"``.
-    period_ns : int
-        How old its value may be: the time between two renewals.
-    wraps_uj : int or None
-        The value after which it begins again at 0.
-    estimated : bool
-        Whether it is the sum of readings of power, and no count, as earlier versions had them.
-    """
-
-    name: str
-    kind: str
-    title: str
-    by: str
-    period_ns: int
-    wraps_uj: int | None = None
-    estimated: bool = False
-
-
-@frozen
-class UnreadableEnergy:
-    """A kind of energy that cannot be read, and why."""
-
-    kind: str
-    reason: str
 
 
 @frozen

@@ -1,0 +1,96 @@
+"""What a file of a machine's readings says first: which columns it has, of what."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Final
+
+from iobench.frozen import frozen
+
+METER_VERSION: Final = 1
+METER_FOLDER: Final = "machine"
+OWN_COLUMN: Final = "own_cpu_ns"
+UNKNOWN: Final = -1
+PAGE_NBYTES: Final = 4096
+
+
+@frozen
+class EnergySource:
+    """One counter of energy, as it describes itself.
+
+    Parameters
+    ----------
+    name : str
+        Unique on its machine: ``"cpu:intel-rapl:0"``, ``"gpu:GPU-5c6f..."``.
+    kind : str
+        ``"cpu"``, ``"memory"``, ``"gpu"``, or ``"machine"``, which has the others in it.
+    title : str
+        As people know it: ``"package-0"``, ``"NVIDIA A100-SXM4-40GB"``.
+    by : str
+        Who counts: ``"RAPL"``, ``"NVML"``, ``"AMD SMI"``, ``"HPE Cray"``.
+    period_ns : int
+        How old its value may be: the time between two renewals.
+    wraps_uj : int or None
+        The value after which it begins again at 0.
+    estimated : bool
+        Whether it is the sum of readings of power, and no count, as earlier versions had them.
+    """
+
+    name: str
+    kind: str
+    title: str
+    by: str
+    period_ns: int
+    wraps_uj: int | None = None
+    estimated: bool = False
+
+
+@frozen
+class UnreadableEnergy:
+    """A kind of energy that cannot be read, and why."""
+
+    kind: str
+    reason: str
+
+
+@frozen
+class MachineHead:
+    """What is read of one machine.
+
+    Parameters
+    ----------
+    period_ns : int
+        Time from a reading to the next.
+    cpus : tuple of int
+        Numbers of the CPUs that may be used; none where CPUs are not read.
+    ticks_per_s : int
+        Of a CPU that is busy.
+    quota_cpus : float or None
+        How many of them the cgroup allows; None is no limit.
+    memory_nbytes, memory_limit_nbytes : int or None
+        Of the machine, and of the cgroup; None is no limit.
+    columns : tuple of str
+        What each value of a reading is, after its time and the CPUs' ticks. ``energy:<n>.uj`` is
+        the counter at this place of ``sources``.
+    links : dict of str to int
+        What a network interface carries at most, in bytes a second, where it is known.
+    spinning : tuple of str
+        Disks that rotate: they serve one request at a time.
+    sources, unreadable
+        Counters of energy, and why others are none; both empty where energy is not read.
+    """
+
+    host: str
+    boot_id: str
+    period_ns: int
+    pid: int = -1
+    cpus: tuple[int, ...] = ()
+    ticks_per_s: int = 100
+    quota_cpus: float | None = None
+    memory_nbytes: int | None = None
+    memory_limit_nbytes: int | None = None
+    columns: tuple[str, ...] = ()
+    links: dict[str, int] = field(default_factory=dict)
+    spinning: tuple[str, ...] = ()
+    sources: tuple[EnergySource, ...] = ()
+    unreadable: tuple[UnreadableEnergy, ...] = ()
