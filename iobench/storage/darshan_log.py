@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.errors import FileFormatError
+from iobench.errors import FileFormatError, MissingExtraError
 from iobench.frozen import frozen
 from iobench.recording.clock_marker import is_clock_marker
-from iobench.storage.darshan_library import JobFacts, OpenLog, RawSegments
 from iobench.storage.storage_trace import (
     COUNTER_DTYPE,
     NO_COUNTERS,
@@ -29,7 +28,7 @@ from iobench.storage.storage_trace import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -67,8 +66,8 @@ class _RankParts:
 
     host: str = ""
     counters: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
-    segments: list[tuple[int, RawSegments]] = field(default_factory=list)
-    marks: list[tuple[int, RawSegments]] = field(default_factory=list)
+    segments: list[NDArray[Any]] = field(default_factory=list)
+    marks: list[NDArray[Any]] = field(default_factory=list)
 
 
 def read_log(
@@ -94,65 +93,77 @@ def read_log(
     MissingExtraError
         If PyDarshan is not installed.
     """
-    with OpenLog(str(readable)) as log:
-        return _LogReader(log, path, name, complaint).read()
+    try:
+        import darshan
+    except ImportError as error:
+        raise MissingExtraError(
+            f"Darshan logs are read by PyDarshan ({error}): pip install 'iobench[darshan]'"
+        ) from None
+    try:
+        with darshan.DarshanReport(str(readable), read_all=False) as report:
+            report.read_name_records()
+            return _LogReader(report, darshan.__version__, path, name, complaint).read()
+    except (ValueError, RuntimeError, OverflowError, OSError) as error:
+        raise FileFormatError(f"cannot be read by PyDarshan: {error}") from None
 
 
 class _LogReader:
-    """Reads one open log."""
+    """Reads one log, a ``darshan.DarshanReport`` of which no records are read yet."""
 
     def __init__(
-        self, log: OpenLog, path: Path, name: LogName, complaint: Callable[[], str]
+        self, report: Any, version: str, path: Path, name: LogName, complaint: Callable[[], str]
     ) -> None:
-        self._log = log
+        job = report.metadata["job"]
+        self._report = report
+        self._reader_version = version
         self._path = path
         self._name = name
         self._complaint = complaint
-        self._job: JobFacts = log.job()
-        self._names = log.names()
+        self._start_ns = int(job["start_time_sec"]) * 10**9 + int(job["start_time_nsec"])
+        self._end_ns = int(job["end_time_sec"]) * 10**9 + int(job["end_time_nsec"])
         self._files: list[str] = []
         self._index: dict[int, int] = {}
         self._ranks: dict[int, _RankParts] = {}
-        self._problems: dict[str, str] = {}
         self._n_left_out = 0
         self._left_out_nbytes = 0
 
     def read(self) -> LogContents:
         """Return all that the log holds."""
-        modules = self._log.modules()
-        for module in ("POSIX", "STDIO", "DXT_POSIX"):
-            if module not in modules:
-                continue
-            try:
-                if module == "DXT_POSIX":
-                    self._read_segments()
-                else:
-                    self._read_counters(module)
-            except FileFormatError as error:
-                self._problems[module] = self._cure(module, modules[module]["ver"], str(error))
+        self._complaint()
+        problems = {}
+        for module, read in (
+            ("POSIX", self._read_counters),
+            ("STDIO", self._read_counters),
+            ("DXT_POSIX", self._read_segments),
+        ):
+            if module in self._report.modules:
+                read(module)
+                # PyDarshan ends where its library fails; only the library says so.
+                if said := self._complaint():
+                    problems[module] = self._cure(module, said)
         states = tuple(
-            ModuleState(name, told["ver"], bool(told["partial_flag"]), self._problems.get(name, ""))
-            for name, told in modules.items()
+            ModuleState(name, told["ver"], bool(told["partial_flag"]), problems.get(name, ""))
+            for name, told in self._report.modules.items()
         )
         return LogContents(self._traces(states), self._n_left_out, self._left_out_nbytes)
 
-    def _cure(self, module: str, version: int, error: str) -> str:
+    def _cure(self, module: str, said: str) -> str:
         """Say why a module could not be read, in the library's words, and what to do."""
-        said = self._complaint() or error
         return (
-            f"{module} version {version} cannot be read by PyDarshan {self._log.reader_version} "
-            f"({said}): install the same or a newer PyDarshan than the Darshan that wrote the log "
-            f"(pip install -U darshan)"
+            f"{module} version {self._report.modules[module]['ver']} cannot be read by PyDarshan "
+            f"{self._reader_version} ({said}): install the same or a newer PyDarshan than the "
+            f"Darshan that wrote the log (pip install -U darshan)"
         )
 
     def _rank(self, rank: int) -> _RankParts:
-        return self._ranks.setdefault(rank if self._job.n_ranks > 1 else 0, _RankParts())
+        several = self._report.metadata["job"]["nprocs"] > 1
+        return self._ranks.setdefault(rank if several else 0, _RankParts())
 
     def _file(self, key: int) -> int:
         """Return the index of a file, less than 0 if it is not kept."""
         found = self._index.get(key)
         if found is None:
-            name = self._names.get(key, f"file {key:#018x}, not named in the log")
+            name = self._report.name_records[key]
             if name in _STREAMS:
                 found = _STREAM
             elif is_clock_marker(name):
@@ -167,75 +178,81 @@ class _LogReader:
         return found
 
     def _read_counters(self, module: str) -> None:
-        """Keep the counters of files, some thousands at a time."""
-        for raw in self._log.file_counters(module, f"struct darshan_{module.lower()}_file"):
-            files = np.array([self._file(int(key)) for key in raw["id"]], np.int32)
-            if module == "POSIX":
-                nbytes = raw["POSIX_BYTES_READ"][files == _LEFT_OUT].clip(0).sum()
-                self._left_out_nbytes += int(nbytes)
-            kept = files >= 0
-            for rank in np.unique(raw["rank"][kept]):
-                own = kept & (raw["rank"] == rank)
-                rows = counter_rows(module, raw[own], files[own], self._job.start_ns)
-                self._rank(int(rank)).counters.setdefault(module, []).append(rows)
+        """Keep the counters of files, one row each."""
+        self._report.mod_read_all_records(module, dtype="numpy")
+        names = self._report.counters[module]
+        for record in self._report.records[module]:
+            file = self._file(record["id"])
+            if file < 0 and file != _LEFT_OUT:
+                continue
+            counters = dict(zip(names["counters"], record["counters"].tolist(), strict=True))
+            if file == _LEFT_OUT:
+                self._left_out_nbytes += max(counters.get("POSIX_BYTES_READ", 0), 0)
+                continue
+            counters |= zip(names["fcounters"], record["fcounters"].tolist(), strict=True)
+            row = counter_row(module, counters, file, self._start_ns)
+            self._rank(record["rank"]).counters.setdefault(module, []).append(row)
 
-    def _read_segments(self) -> None:
-        for raw in self._log.segments():
-            part = self._rank(raw.rank)
-            part.host = part.host or raw.host
-            file = self._file(raw.file)
-            if raw.n_segments and (file >= 0 or file == _MARKER):
-                (part.segments if file >= 0 else part.marks).append((file, raw))
+    def _read_segments(self, module: str) -> None:
+        """Keep the segments of files and of the marker."""
+        self._report.mod_read_all_dxt_records(module, dtype="numpy")
+        for record in self._report.records[module]:
+            part = self._rank(record["rank"])
+            part.host = part.host or record["hostname"]
+            file = self._file(record["id"])
+            if file < 0 and file != _MARKER:
+                continue
+            for calls, write in (("write_segments", True), ("read_segments", False)):
+                if record[calls]:
+                    rows = segment_rows(record[calls], file, self._start_ns)
+                    rows["write"] = write
+                    (part.marks if file == _MARKER else part.segments).append(rows)
 
     def _traces(self, modules: tuple[ModuleState, ...]) -> tuple[ProcessTrace, ...]:
         """Return a trace for each rank that has anything; for a single process always one."""
-        several = self._job.n_ranks > 1
+        job = self._report.metadata["job"]
+        several = job["nprocs"] > 1
         files = tuple(self._files)
-        leftover = self._name.leftover or self._job.end_ns == 0
-        zero_error_ns = _SKEW_NS if self._job.has_nanoseconds else _WHOLE_SECOND_NS
+        parent = job["metadata"].get("fork_parent", "")
+        version = tuple(int(part) for part in job["log_ver"].split("."))
         return tuple(
             ProcessTrace(
                 path=self._path,
                 pid=self._name.pid if rank == 0 else -1,
-                job_id=self._job.job_id,
-                parent_pid=self._job.parent_pid,
+                job_id=int(job["jobid"]),
+                parent_pid=int(parent) if parent.isdigit() else -1,
                 rank=rank if several else -1,
                 host=part.host,
-                executable=self._job.executable,
-                start_ns=self._job.start_ns,
-                end_ns=self._job.end_ns or -1,
-                zero_error_ns=zero_error_ns,
+                executable=self._report.metadata["exe"].strip(),
+                start_ns=self._start_ns,
+                end_ns=self._end_ns or -1,
+                zero_error_ns=_SKEW_NS if version >= (3, 41) else _WHOLE_SECOND_NS,
                 modules=modules,
                 files=files,
                 counters=joined_counters(part.counters, modules),
-                segments=self._segments(part.segments),
-                marks=self._segments(part.marks),
-                leftover=leftover,
+                segments=by_start(part.segments),
+                marks=by_start(part.marks),
+                leftover=self._name.leftover or not self._end_ns,
             )
             for rank, part in sorted((self._ranks or {0: _RankParts()}).items())
         )
 
-    def _segments(self, raws: list[tuple[int, RawSegments]]) -> NDArray[Any]:
-        """Return the segments of a rank by their start; what they were made of is given up."""
-        if not raws:
-            return NO_SEGMENTS
-        files, parts = zip(*raws, strict=True)
-        raws.clear()
-        counts = np.array([each.n_segments for each in parts])
-        firsts = np.cumsum(counts) - counts
-        raw = np.frombuffer(b"".join(each.content for each in parts), self._log.segment_layout)
-        at = np.arange(len(raw)) - np.repeat(firsts, counts)
-        start_ns = nanoseconds(raw["start_time"], self._job.start_ns)
-        order = np.argsort(start_ns, kind="stable")
-        segments = np.empty(len(raw), SEGMENT_DTYPE)
-        segments["start_ns"] = start_ns[order]
-        segments["end_ns"] = nanoseconds(raw["end_time"], self._job.start_ns)[order]
-        segments["offset"], segments["nbytes"] = raw["offset"][order], raw["length"][order]
-        threads = raw["pthread_id"][order] if "pthread_id" in (raw.dtype.names or ()) else -1
-        segments["thread"] = threads
-        segments["file"] = np.repeat(np.array(files, np.int32), counts)[order]
-        segments["write"] = (at < np.repeat([each.n_writes for each in parts], counts))[order]
-        return segments
+
+def segment_rows(calls: Sequence[Mapping[str, Any]], file: int, zero_ns: int) -> NDArray[Any]:
+    """Return the rows of one file's calls, as PyDarshan has them."""
+    rows = np.zeros(len(calls), SEGMENT_DTYPE)
+    for ours, theirs in (("start_ns", "start_time"), ("end_ns", "end_time")):
+        rows[ours] = nanoseconds(np.array([call[theirs] for call in calls]), zero_ns)
+    for ours, theirs in (("offset", "offset"), ("nbytes", "length")):
+        rows[ours] = [call[theirs] for call in calls]
+    rows["file"] = file
+    return rows
+
+
+def by_start(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Return calls of several files in the order of their start."""
+    rows = np.concatenate([NO_SEGMENTS, *parts])
+    return rows[np.argsort(rows["start_ns"], kind="stable")]
 
 
 _COLUMNS: Final = {
@@ -262,18 +279,19 @@ _COLUMNS: Final = {
 """By module, which of its counters our columns are; those with ``_F_`` are in seconds."""
 
 
-def counter_rows(
-    module: str, raw: NDArray[Any], files: NDArray[np.int32], zero_ns: int
+def counter_row(
+    module: str, counters: Mapping[str, float], file: int, zero_ns: int
 ) -> NDArray[Any]:
-    """Return the rows of files by calls of one sort, -1 in all that these do not tell."""
-    rows = np.full(len(raw), -1, COUNTER_DTYPE)
-    rows["file"] = files
+    """Return the row of a file by calls of one sort, -1 in all that these do not tell."""
+    row = np.full(1, -1, COUNTER_DTYPE)
+    row["file"] = file
     for ours, theirs in _COLUMNS[module].items():
+        value = counters[theirs]
         if theirs.endswith("_TIMESTAMP"):
-            rows[ours] = np.where(raw[theirs] > 0, nanoseconds(raw[theirs], zero_ns), -1)
+            row[ours] = nanoseconds(np.array([value]), zero_ns) if value > 0 else -1
         else:
-            rows[ours] = nanoseconds(raw[theirs], 0) if "_F_" in theirs else raw[theirs]
-    return rows
+            row[ours] = nanoseconds(np.array([value]), 0) if "_F_" in theirs else value
+    return row
 
 
 def nanoseconds(seconds: NDArray[Any], zero_ns: int) -> NDArray[np.int64]:

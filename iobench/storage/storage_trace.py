@@ -25,7 +25,6 @@ SEGMENT_DTYPE: Final = np.dtype(
         ("end_ns", "<i8"),
         ("offset", "<i8"),
         ("nbytes", "<i8"),
-        ("thread", "<i8"),
         ("file", "<i4"),
         ("write", "?"),
     ]

@@ -50,7 +50,7 @@ def run_of(
     if named:
         spans["detail"] = files + 1
     segments = np.zeros(n_calls, SEGMENT_DTYPE)
-    segments["file"], segments["nbytes"], segments["thread"] = files, 4096, -1
+    segments["file"], segments["nbytes"] = files, 4096
     begin = start + (random.random(n_calls) * 0.4 * length).astype(np.int64) - OFFSET
     if not related:
         begin = np.sort(random.integers(start[0], start[-1], n_calls))

@@ -88,7 +88,6 @@ class TracedProcess:
         for row, (file, start, end, offset, nbytes) in zip(segments, self.reads, strict=True):
             row["start_ns"], row["end_ns"] = WALL_NS + start, WALL_NS + end
             row["offset"], row["nbytes"], row["file"] = offset, nbytes, files.index(file)
-            row["thread"] = -1
         return ProcessTrace(
             path=Path(f"{self.pid}.darshan"),
             pid=self.pid,
