@@ -28,7 +28,7 @@ _pread: Final = os.pread
 def mark_clock(folder: Path, clock: Clock) -> None:
     """Make the reads, where Darshan's runtime is preloaded; the file is made if it is missing.
 
-    Without them, as where the folder cannot be written, the clock is found by where calls fit.
+    Without them, as where the folder cannot be written, the log gives totals alone.
     """
     if "libdarshan" not in os.environ.get("LD_PRELOAD", ""):
         return

@@ -1,8 +1,7 @@
 """One Darshan log as traces of processes: one, or one for each rank of an MPI job and their sums.
 
 Files of Python itself and of its packages are left out, for `import torch` opens more than a
-thousand of them: kept, they would be most of the memory that a reader of many logs needs, and no
-loader reads them. How many bytes were left out is kept, in a note.
+thousand of them, and no loader reads them.
 """
 
 from __future__ import annotations
@@ -15,16 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import FileFormatError, MissingExtraError
-from iobench.frozen import frozen
 from iobench.recording.clock_marker import is_clock_marker
 from iobench.storage.storage_trace import (
     COUNTER_DTYPE,
+    INTERPRETER,
     NO_COUNTERS,
     NO_SEGMENTS,
     SEGMENT_DTYPE,
     ModuleState,
     ProcessTrace,
-    is_of_interpreter,
 )
 
 if TYPE_CHECKING:
@@ -34,30 +32,9 @@ if TYPE_CHECKING:
 
     from iobench.storage.darshan_files import LogName
 
-_STREAMS: Final = frozenset({"<STDIN>", "<STDOUT>", "<STDERR>"})
-_SKEW_NS: Final = 50_000_000
-"""How late a log may tell its zero where no marker reads do: 1.3 to 42 ms were seen, once 52."""
-_WHOLE_SECOND_NS: Final = 1_000_000_000
-_LEFT_OUT: Final = -1
-_STREAM: Final = -2
-_MARKER: Final = -3
-
-
-@frozen
-class LogContents:
-    """The traces of one log, and what of it was left out.
-
-    Parameters
-    ----------
-    n_left_out : int
-        Files of Python itself and its packages.
-    left_out_nbytes : int
-        Read of them by POSIX calls.
-    """
-
-    traces: tuple[ProcessTrace, ...]
-    n_left_out: int = 0
-    left_out_nbytes: int = 0
+LEFT_OUT: Final = (INTERPRETER, r"^<STD(?:IN|OUT|ERR)>$")
+"""Names of files that are not read: Python's own, and standard streams."""
+_MARKER: Final = -1
 
 
 @dataclass(slots=True)
@@ -72,8 +49,8 @@ class _RankParts:
 
 def read_log(
     readable: Path, path: Path, name: LogName, complaint: Callable[[], str] = lambda: ""
-) -> LogContents:
-    """Read one log.
+) -> tuple[ProcessTrace, ...]:
+    """Return the processes of one log: of a job of MPI each rank, else the only one.
 
     Parameters
     ----------
@@ -84,7 +61,7 @@ def read_log(
     name : LogName
         What its name tells.
     complaint : callable
-        What the library said on standard error since it was last asked.
+        What the library said on standard error since it was last called.
 
     Raises
     ------
@@ -101,8 +78,8 @@ def read_log(
         ) from None
     try:
         with darshan.DarshanReport(str(readable), read_all=False) as report:
-            report.read_name_records()
-            return _LogReader(report, darshan.__version__, path, name, complaint).read()
+            report.read_name_records(filter_patterns=LEFT_OUT, filter_mode="exclude")
+            return _LogReader(report, path, name, complaint).read(darshan.__version__)
     except (ValueError, RuntimeError, OverflowError, OSError) as error:
         raise FileFormatError(f"cannot be read by PyDarshan: {error}") from None
 
@@ -111,23 +88,17 @@ class _LogReader:
     """Reads one log, a ``darshan.DarshanReport`` of which no records are read yet."""
 
     def __init__(
-        self, report: Any, version: str, path: Path, name: LogName, complaint: Callable[[], str]
+        self, report: Any, path: Path, name: LogName, complaint: Callable[[], str]
     ) -> None:
         job = report.metadata["job"]
-        self._report = report
-        self._reader_version = version
-        self._path = path
-        self._name = name
+        self._report, self._path, self._name = report, path, name
         self._complaint = complaint
         self._start_ns = int(job["start_time_sec"]) * 10**9 + int(job["start_time_nsec"])
         self._end_ns = int(job["end_time_sec"]) * 10**9 + int(job["end_time_nsec"])
-        self._files: list[str] = []
-        self._index: dict[int, int] = {}
+        self._files: dict[int, int] = {}
         self._ranks: dict[int, _RankParts] = {}
-        self._n_left_out = 0
-        self._left_out_nbytes = 0
 
-    def read(self) -> LogContents:
+    def read(self, reader_version: str) -> tuple[ProcessTrace, ...]:
         """Return all that the log holds."""
         self._complaint()
         problems = {}
@@ -140,81 +111,54 @@ class _LogReader:
                 read(module)
                 # PyDarshan ends where its library fails; only the library says so.
                 if said := self._complaint():
-                    problems[module] = self._cure(module, said)
+                    version = self._report.modules[module]["ver"]
+                    problems[module] = (
+                        f"{module} version {version} cannot be read by PyDarshan {reader_version} "
+                        f"({said}): install the same or a newer PyDarshan than the Darshan that "
+                        f"wrote the log (pip install -U darshan)"
+                    )
         states = tuple(
             ModuleState(name, told["ver"], bool(told["partial_flag"]), problems.get(name, ""))
             for name, told in self._report.modules.items()
         )
-        return LogContents(self._traces(states), self._n_left_out, self._left_out_nbytes)
-
-    def _cure(self, module: str, said: str) -> str:
-        """Say why a module could not be read, in the library's words, and what to do."""
-        return (
-            f"{module} version {self._report.modules[module]['ver']} cannot be read by PyDarshan "
-            f"{self._reader_version} ({said}): install the same or a newer PyDarshan than the "
-            f"Darshan that wrote the log (pip install -U darshan)"
-        )
+        return self._traces(states)
 
     def _rank(self, rank: int) -> _RankParts:
         several = self._report.metadata["job"]["nprocs"] > 1
         return self._ranks.setdefault(rank if several else 0, _RankParts())
 
     def _file(self, key: int) -> int:
-        """Return the index of a file, less than 0 if it is not kept."""
-        found = self._index.get(key)
-        if found is None:
-            name = self._report.name_records[key]
-            if name in _STREAMS:
-                found = _STREAM
-            elif is_clock_marker(name):
-                found = _MARKER
-            elif is_of_interpreter(name):
-                found = _LEFT_OUT
-                self._n_left_out += 1
-            else:
-                found = len(self._files)
-                self._files.append(name)
-            self._index[key] = found
-        return found
+        """Return the index of a file, `_MARKER` for that of the marker."""
+        if is_clock_marker(self._report.name_records[key]):
+            return _MARKER
+        return self._files.setdefault(key, len(self._files))
 
     def _read_counters(self, module: str) -> None:
-        """Keep the counters of files, one row each."""
         self._report.mod_read_all_records(module, dtype="numpy")
         names = self._report.counters[module]
         for record in self._report.records[module]:
             file = self._file(record["id"])
-            if file < 0 and file != _LEFT_OUT:
-                continue
-            counters = dict(zip(names["counters"], record["counters"].tolist(), strict=True))
-            if file == _LEFT_OUT:
-                self._left_out_nbytes += max(counters.get("POSIX_BYTES_READ", 0), 0)
-                continue
-            counters |= zip(names["fcounters"], record["fcounters"].tolist(), strict=True)
-            row = counter_row(module, counters, file, self._start_ns)
-            self._rank(record["rank"]).counters.setdefault(module, []).append(row)
+            if file != _MARKER:
+                counters = dict(zip(names["counters"], record["counters"].tolist(), strict=True))
+                counters |= zip(names["fcounters"], record["fcounters"].tolist(), strict=True)
+                row = counter_row(module, counters, file, self._start_ns)
+                self._rank(record["rank"]).counters.setdefault(module, []).append(row)
 
     def _read_segments(self, module: str) -> None:
-        """Keep the segments of files and of the marker."""
-        self._report.mod_read_all_dxt_records(module, dtype="numpy")
+        self._report.mod_read_all_dxt_records(module, dtype="numpy", writes=False)
         for record in self._report.records[module]:
-            part = self._rank(record["rank"])
+            part, file = self._rank(record["rank"]), self._file(record["id"])
             part.host = part.host or record["hostname"]
-            file = self._file(record["id"])
-            if file < 0 and file != _MARKER:
-                continue
-            for calls, write in (("write_segments", True), ("read_segments", False)):
-                if record[calls]:
-                    rows = segment_rows(record[calls], file, self._start_ns)
-                    rows["write"] = write
-                    (part.marks if file == _MARKER else part.segments).append(rows)
+            if record["read_segments"]:
+                rows = segment_rows(record["read_segments"], file, self._start_ns)
+                (part.marks if file == _MARKER else part.segments).append(rows)
 
     def _traces(self, modules: tuple[ModuleState, ...]) -> tuple[ProcessTrace, ...]:
         """Return a trace for each rank that has anything; for a single process always one."""
         job = self._report.metadata["job"]
         several = job["nprocs"] > 1
-        files = tuple(self._files)
+        files = tuple(self._report.name_records[key] for key in self._files)
         parent = job["metadata"].get("fork_parent", "")
-        version = tuple(int(part) for part in job["log_ver"].split("."))
         return tuple(
             ProcessTrace(
                 path=self._path,
@@ -226,12 +170,11 @@ class _LogReader:
                 executable=self._report.metadata["exe"].strip(),
                 start_ns=self._start_ns,
                 end_ns=self._end_ns or -1,
-                zero_error_ns=_SKEW_NS if version >= (3, 41) else _WHOLE_SECOND_NS,
                 modules=modules,
                 files=files,
                 counters=joined_counters(part.counters, modules),
-                segments=by_start(part.segments),
-                marks=by_start(part.marks),
+                segments=_by_start(part.segments),
+                marks=_by_start(part.marks),
                 leftover=self._name.leftover or not self._end_ns,
             )
             for rank, part in sorted((self._ranks or {0: _RankParts()}).items())
@@ -249,8 +192,7 @@ def segment_rows(calls: Sequence[Mapping[str, Any]], file: int, zero_ns: int) ->
     return rows
 
 
-def by_start(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Return calls of several files in the order of their start."""
+def _by_start(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     rows = np.concatenate([NO_SEGMENTS, *parts])
     return rows[np.argsort(rows["start_ns"], kind="stable")]
 
@@ -261,10 +203,6 @@ _COLUMNS: Final = {
         "posix_reads": "POSIX_READS",
         "posix_read_nbytes": "POSIX_BYTES_READ",
         "posix_mmaps": "POSIX_MMAPS",
-        "posix_first_open_ns": "POSIX_F_OPEN_START_TIMESTAMP",
-        "posix_first_read_ns": "POSIX_F_READ_START_TIMESTAMP",
-        "posix_last_read_ns": "POSIX_F_READ_END_TIMESTAMP",
-        "posix_last_close_ns": "POSIX_F_CLOSE_END_TIMESTAMP",
     },
     "STDIO": {
         "stdio_opens": "STDIO_OPENS",
@@ -273,7 +211,6 @@ _COLUMNS: Final = {
         "stdio_read_ns": "STDIO_F_READ_TIME",
         "stdio_first_read_ns": "STDIO_F_READ_START_TIMESTAMP",
         "stdio_last_read_ns": "STDIO_F_READ_END_TIMESTAMP",
-        "stdio_last_close_ns": "STDIO_F_CLOSE_END_TIMESTAMP",
     },
 }
 """By module, which of its counters our columns are; those with ``_F_`` are in seconds."""

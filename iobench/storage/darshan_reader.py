@@ -8,7 +8,6 @@ back through a socket, their arrays as they are. A child that ends is replaced f
 from __future__ import annotations
 
 import gzip
-import hashlib
 import os
 import pickle
 import shutil
@@ -25,9 +24,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
-from iobench.errors import FileFormatError, MissingExtraError, StorageError
+from iobench.errors import FileFormatError, IobenchError, MissingExtraError, StorageError
 from iobench.storage.darshan_files import check_log, parse_log_name
-from iobench.storage.darshan_log import LogContents, read_log
+from iobench.storage.darshan_log import read_log
 from iobench.storage.storage_trace import ProcessTrace, StorageTrace
 
 if TYPE_CHECKING:
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
 _PATIENCE_S: Final = 60.0
 _PATIENCE_S_PER_MB: Final = 1.0
+_Answer = tuple[ProcessTrace, ...] | FileFormatError | MissingExtraError
 _NOT_INHERITED: Final = ("DARSHAN_", "DXT_", "IOBENCH_RUN")
 
 
@@ -60,8 +60,8 @@ class ReaderProcess:
         self._stop()
         self._complaints.close()
 
-    def read(self, readable: Path, path: Path, name: LogName) -> LogContents:
-        """Return what a log holds; arguments as of `iobench.storage.darshan_log.read_log`.
+    def read(self, readable: Path, path: Path, name: LogName) -> tuple[ProcessTrace, ...]:
+        """Return the processes of a log; arguments as of `iobench.storage.darshan_log.read_log`.
 
         Raises
         ------
@@ -86,10 +86,9 @@ class ReaderProcess:
             raise FileFormatError(
                 f"is damaged: PyDarshan's process ended while it read it, {self._last_words()}"
             ) from None
-        if isinstance(answer, LogContents):
-            return answer
-        kind, text = answer
-        raise (MissingExtraError if kind == "missing" else FileFormatError)(text)
+        if isinstance(answer, IobenchError):
+            raise answer
+        return answer
 
     def _start(self) -> Connection:
         """Return the connection to the child, a new one if there is none."""
@@ -149,15 +148,15 @@ def child_environment() -> dict[str, str]:
     return inside
 
 
-def _received(answers: Connection) -> LogContents | tuple[str, str]:
+def _received(answers: Connection) -> _Answer:
     """Return one answer; arrays come beside it, uncopied."""
     head = answers.recv_bytes()
     buffers = [answers.recv_bytes() for _ in range(answers.recv())]
-    answer: LogContents | tuple[str, str] = pickle.loads(head, buffers=buffers)
+    answer: _Answer = pickle.loads(head, buffers=buffers)
     return answer
 
 
-def _send(answers: Connection, answer: LogContents | tuple[str, str]) -> None:
+def _send(answers: Connection, answer: _Answer) -> None:
     buffers: list[pickle.PickleBuffer] = []
     answers.send_bytes(pickle.dumps(answer, 5, buffer_callback=buffers.append))
     answers.send(len(buffers))
@@ -188,10 +187,8 @@ def main(descriptor: int) -> None:
             return
         try:
             _send(answers, read_log(readable, path, name, _Complaints()))
-        except FileFormatError as error:
-            _send(answers, ("damaged", str(error)))
-        except MissingExtraError as error:
-            _send(answers, ("missing", str(error)))
+        except (FileFormatError, MissingExtraError) as error:
+            _send(answers, error)
 
 
 if __name__ == "__main__":
@@ -199,7 +196,6 @@ if __name__ == "__main__":
 
 
 _GZIP: Final = b"\x1f\x8b"
-_WHOLE_SECOND_NS: Final = 10**9
 
 
 def read_darshan_logs(paths: Sequence[Path]) -> StorageTrace:
@@ -213,8 +209,8 @@ def read_darshan_logs(paths: Sequence[Path]) -> StorageTrace:
     Returns
     -------
     StorageTrace
-        Its processes in the order of their start; files of Python itself are left out of them.
-        What could not be read is in ``refused``.
+        Its processes in the order of their start; files of Python itself are left out. What could
+        not be read is in ``refused``.
 
     Raises
     ------
@@ -223,18 +219,38 @@ def read_darshan_logs(paths: Sequence[Path]) -> StorageTrace:
     StorageError
         If no process can be started that reads.
     """
-    reading = _Reading()
+    refused: list[str] = []
+    known: dict[tuple[int, int, int], Path] = {}
+    traces: list[ProcessTrace] = []
     with ReaderProcess() as reader:
         for log in paths:
             try:
-                reading.add(log, reader)
+                found = _read(log, reader)
+                identity = (found[0].pid, found[0].job_id, found[0].start_ns)
+                if identity in known:
+                    raise FileFormatError(f"is of the same process as {known[identity]}")
             except FileFormatError as error:
-                reading.refused.append(f"{log}: {error}")
+                refused.append(f"{log}: {error}")
             except StorageError:
                 raise  # of the reader, not of this log
             except OSError as error:
-                reading.refused.append(f"{log}: cannot be read: {error.strerror or error}")
-    return reading.trace()
+                refused.append(f"{log}: cannot be read: {error.strerror or error}")
+            else:
+                known[identity] = log
+                traces += found
+    traces.sort(key=lambda each: (each.start_ns, each.pid, each.rank))
+    return StorageTrace(tuple(traces), tuple(refused))
+
+
+def _read(path: Path, reader: ReaderProcess) -> tuple[ProcessTrace, ...]:
+    name = parse_log_name(path.name)
+    if name.unfinished:
+        raise FileFormatError(
+            "is not finished: Darshan is writing it, or was stopped; read it again later"
+        )
+    with _plain(path) as readable:
+        check_log(readable)
+        return reader.read(readable, path, name)
 
 
 @contextmanager
@@ -253,74 +269,3 @@ def _plain(path: Path) -> Iterator[Path]:
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise FileFormatError(f"is cut short or damaged: {error}") from None
         yield plain
-
-
-class _Reading:
-    """What has been read so far."""
-
-    def __init__(self) -> None:
-        self.refused: list[str] = []
-        self._traces: list[ProcessTrace] = []
-        self._notes: list[str] = []
-        self._known: dict[tuple[int, ...] | bytes, Path] = {}
-        self._starts: dict[int, int] = {}
-        self._n_left_out = 0
-        self._left_out_nbytes = 0
-
-    def add(self, path: Path, reader: ReaderProcess) -> None:
-        """Read one log.
-
-        Raises
-        ------
-        FileFormatError, OSError
-            If it cannot be read, or is of a process that was read before.
-        """
-        name = parse_log_name(path.name)
-        if name.unfinished:
-            raise FileFormatError(
-                "is not finished: Darshan is writing it, or was stopped; read it again later"
-            )
-        with _plain(path) as readable:
-            check_log(readable)
-            with readable.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").digest()
-            if digest in self._known:
-                raise FileFormatError(f"is the same log as {self._known[digest]}")
-            contents = reader.read(readable, path, name)
-        first = contents.traces[0]
-        process = (name.pid, first.job_id, first.start_ns)
-        if name.pid >= 0 and process in self._known:
-            raise FileFormatError(
-                f"is of process {name.pid} and of the same time as {self._known[process]}"
-            )
-        self._known[digest] = self._known[process] = path
-        self._keep(contents, name.pid)
-
-    def _keep(self, contents: LogContents, pid: int) -> None:
-        first = contents.traces[0]
-        if pid >= 0 and pid in self._starts:
-            self._notes.append(
-                f"process {pid} has several logs, of different times: it changed its program, or "
-                f"its number was used again"
-            )
-        self._starts[pid] = first.start_ns
-        if first.rank >= 0 or len(contents.traces) > 1:
-            self._notes.append(
-                f"{first.path.name} is of an MPI job: of files that all ranks opened it has sums "
-                f"over them"
-            )
-        if first.zero_error_ns >= _WHOLE_SECOND_NS:
-            self._notes.append(f"{first.path.name} records its start only in whole seconds")
-        self._traces += contents.traces
-        self._n_left_out += contents.n_left_out
-        self._left_out_nbytes += contents.left_out_nbytes
-
-    def trace(self) -> StorageTrace:
-        """Return all that was read."""
-        if self._n_left_out:
-            self._notes.append(
-                f"left out: files of Python itself and its packages ({self._n_left_out}, of which "
-                f"{self._left_out_nbytes} B were read)"
-            )
-        traces = sorted(self._traces, key=lambda each: (each.start_ns, each.pid, each.rank))
-        return StorageTrace(tuple(traces), tuple(self.refused), tuple(self._notes))

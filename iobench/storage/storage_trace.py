@@ -1,7 +1,7 @@
 """What Darshan saw of the processes of a run: files, counters, segments.
 
 Times are wall-clock nanoseconds as Darshan tells them: its zero may be off by tens of milliseconds,
-which `place_segments` finds and takes back. -1 is unknown wherever it stands.
+which `place_segments` corrects by a marker. -1 is unknown wherever it stands.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ SEGMENT_DTYPE: Final = np.dtype(
         ("offset", "<i8"),
         ("nbytes", "<i8"),
         ("file", "<i4"),
-        ("write", "?"),
     ]
 )
-"""One call that read or wrote; ``file`` is an index into ``ProcessTrace.files``."""
+"""One call that read; ``file`` is an index into ``ProcessTrace.files``."""
 
 COUNTER_DTYPE: Final = np.dtype(
     [("file", "<i4")]
@@ -41,10 +40,6 @@ COUNTER_DTYPE: Final = np.dtype(
             "posix_reads",
             "posix_read_nbytes",
             "posix_mmaps",
-            "posix_first_open_ns",
-            "posix_first_read_ns",
-            "posix_last_read_ns",
-            "posix_last_close_ns",
             # fread and its kin: what is read ahead of the caller goes through POSIX as well
             "stdio_opens",
             "stdio_reads",
@@ -52,7 +47,6 @@ COUNTER_DTYPE: Final = np.dtype(
             "stdio_read_ns",
             "stdio_first_read_ns",
             "stdio_last_read_ns",
-            "stdio_last_close_ns",
         )
     ]
 )
@@ -102,9 +96,6 @@ class ProcessTrace:
         ``""`` where unknown; the executable with its arguments.
     start_ns, end_ns : int
         Wall clock.
-    zero_error_ns : int
-        How late its zero may be told: its times may have to be moved back by so much. 1 s where
-        it is told in whole seconds: then they may have to be moved forward.
     files : tuple of str
         Without standard streams, and without Python's own code and packages.
     counters : ndarray of COUNTER_DTYPE
@@ -126,7 +117,6 @@ class ProcessTrace:
     executable: str = ""
     start_ns: int = -1
     end_ns: int = -1
-    zero_error_ns: int = 50_000_000
     modules: tuple[ModuleState, ...] = ()
     files: tuple[str, ...] = ()
     counters: NDArray[Any] = field(default_factory=lambda: NO_COUNTERS)
@@ -162,10 +152,12 @@ class StorageTrace:
     notes: tuple[str, ...] = ()
 
 
-_INTERPRETER: Final = re.compile(
+INTERPRETER: Final = (
     r"(?:/lib(?:64)?/python\d[\d.]*(?:/|\.?zip$)|/(?:site|dist)-packages/|/pyvenv\.cfg$"
     r"|\.py$|\.py[co](?:\.\d+)?$|\.so(?:\.[\d.]+)?$|\.pth$)"
 )
+"""Files of Python itself: code, libraries, anything in a packages folder."""
+_INTERPRETER: Final = re.compile(INTERPRETER)
 
 
 def is_of_interpreter(name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from iobench.analysis.placement.placed_calls import TraceCoverage
+from iobench.analysis.placement.placed_calls import OtherLogs, TraceCoverage
 from iobench.report.document import Table
 from iobench.report.json_report import reports_to_json
 from iobench.report.renderers.quantities import SpelledTable, spelled
@@ -32,10 +32,6 @@ CLOCK = LogClock(
     offset_ns=-1_283_000,
     low_ns=-1_285_000,
     high_ns=-1_281_000,
-    matched=True,
-    marked=False,
-    reason="",
-    has_segments=True,
 )
 REFUSED = "notes.txt: is no Darshan log"
 COVERAGE = TraceCoverage(
@@ -68,7 +64,7 @@ ACCESS = AccessFigures(
     top_fraction=0.03,
     top_exposed_fraction=0.61,
 )
-TRACED = TracedStorage(COVERAGE, (REFUSED,), (), (CLOCK,))
+TRACED = TracedStorage(COVERAGE, (REFUSED,), (CLOCK,))
 FIGURES = StorageFigures(
     traced=TRACED,
     rows=(
@@ -129,14 +125,8 @@ def test_how_much_was_seen_comes_before_any_figure(traced: RunReport, show: Show
     )
     assert part.index("80 of 80") < part.index("Bytes read")
     assert "notes.txt: is no Darshan log" in part
-    assert (
-        "Clocks aligned so that reads fall within their stages: worker-0 -1.28 ms (window 4.00 us)"
-    ) in (unwrapped(part))
+    assert "Clocks aligned by markers: worker-0 -1.28 ms (within 2.00 us)." in unwrapped(part)
     assert "do not cover everything" not in part
-    marked = replace(TRACED, clocks=(replace(CLOCK, marked=True),))
-    text = unwrapped(show(with_storage(traced, replace(FIGURES, traced=marked))))
-    assert "Clocks aligned by markers: worker-0 -1.28 ms (within 2.00 us)." in text
-    assert "fall within their stages" not in text
 
 
 def test_what_is_missing_is_named_with_the_cure(traced: RunReport, show: Show) -> None:
@@ -148,13 +138,10 @@ def test_what_is_missing_is_named_with_the_cure(traced: RunReport, show: Show) -
         n_stray=16,
         stray_nbytes=182,
         problems=("DXT_POSIX of version 2: install a newer PyDarshan", REFUSED),
-        extra=("0_python_id7-9_1.darshan: of process 9 of job 7, which the run did not have",),
-    )
-    unmatched = replace(
-        CLOCK, matched=False, reason="no read matches", low_ns=-50_000_000, high_ns=0
+        others=OtherLogs(3, 40, 81_925_120, 0),
     )
     assert not coverage.complete
-    told = replace(TRACED, coverage=coverage, clocks=(unmatched,))
+    told = replace(TRACED, coverage=coverage, clocks=())
     text = unwrapped(storage_part(show(with_storage(traced, replace(FIGURES, traced=told)))))
     for words in (
         "logs of 1 of 2 processes",
@@ -162,9 +149,9 @@ def test_what_is_missing_is_named_with_the_cure(traced: RunReport, show: Show) -
         "No log of: worker-1 (process 9).",
         "Incomplete because the tracer ran out of memory: worker-0 (process 8): POSIX, DXT_POSIX.",
         "16 stray segments (182 B in total)",
-        "Logs of other processes: 1.",
+        "Totals of logs without a marker of this run, which are placed in no stage: 3 logs, "
+        "40 files, 81.9 MB read by POSIX calls and 0 by STDIO.",
         "DXT_POSIX of version 2: install a newer PyDarshan",
-        "Clocks that could not be matched: worker-0 (no read matches; within 50.0 ms).",
         "notes.txt: is no Darshan log",
     ):
         assert text.count(words) == 1, words
@@ -253,7 +240,7 @@ def test_json_holds_every_figure(traced: RunReport) -> None:
     document: dict[str, Any] = reports_to_json([traced])["runs"][0]["storage"]
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     assert document["traced"]["complete"] is True
-    assert document["traced"]["refused"] == ["notes.txt: is no Darshan log"]
+    assert document["traced"]["notes"] == ["notes.txt: is no Darshan log"]
     assert [clock["process"] for clock in document["traced"]["clocks"]] == ["worker-0"]
     assert document["bytes"][0]["gaps"][1]["name"] is None
     assert document["bytes"][0]["settled"] is False

@@ -1,49 +1,54 @@
-"""What a tracer saw, put on the profile's clock and into the stages it belongs to."""
+"""Reads in Darshan's logs, put on the run's clock and into the stages that made them.
+
+Darshan tells the zero of its times milliseconds late, in each process by another time. A process
+that records makes a few reads at times that its log then holds (`iobench.recording.clock_marker`);
+they show which process a log is of and how late it is. Of logs without them there are sums alone.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.placement.clock_offsets import FoundOffset, find_offset
-from iobench.analysis.placement.file_names import file_of
-from iobench.analysis.placement.joining import join_logs, process_label, reading_processes
+from iobench.analysis.placement.file_names import file_of, match_names
 from iobench.analysis.placement.placed_calls import (
     PLACED_DTYPE,
+    OtherLogs,
     Placement,
     ProcessPlacement,
     TraceCoverage,
-    asks_for_page,
-    clock_was_set,
     monotonic_of_wall,
 )
-from iobench.analysis.placement.stage_groups import innermost
-from iobench.analysis.placement.traced_stages import (
-    TracedStages,
-    rows_by_process,
-    traced_stages,
-)
+from iobench.analysis.read_spans import NOT_SUMMED, names_interpreter
 from iobench.frozen import frozen
+from iobench.recording.kinds import WORKER_KINDS, Kind, Trait, is_one_of, kinds_that
+from iobench.recording.span_file import Flag
+from iobench.storage.storage_trace import is_of_interpreter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from iobench.analysis.placement.joining import JoinedLogs
+    from iobench.analysis.placement.file_names import FileNames
     from iobench.profiles.contents import Process, Profile
     from iobench.storage.storage_trace import ProcessTrace, StorageTrace
 
 Integers = NDArray[np.int64]
 
-NO_PLACED: Final[NDArray[Any]] = np.zeros(0, PLACED_DTYPE)
-LATER_NS: Final = 100_000
-"""A tracer's zero is told too late, never too early, but for what reading two clocks costs."""
+EARLIEST_NS: Final = -1_000_000_000
+LATEST_NS: Final = 50_000_000
+"""By how much the times of a log may be off. Of another boot or process they are off by more."""
 ROUNDED_NS: Final = 300
 """Darshan keeps times as seconds since 1970 in floats of 64 bits, which are 238 ns apart."""
-WHOLE_SECOND_NS: Final = 1_000_000_000
-"""Old logs tell whole seconds, cut off: their times may have to be moved on by one."""
+CLOCK_STEP_NS: Final = 1_000_000
+"""By more than this two anchors do not differ unless the wall clock was set."""
+MAY_READ: Final = kinds_that(Trait.READS | Trait.MIXED | Trait.READS_LATE)
+_BY_PREFERENCE: Final = (Trait.TELLS_READ, Trait.MIXED, Trait.READS, Trait.READS_LATE)
+_SYSTEM: Final = (
+    "/bin/", "/boot/", "/dev/", "/etc/", "/lib/", "/proc/", "/sbin/", "/sys/", "/usr/",
+)  # fmt: skip
 
 
 def place_segments(
@@ -51,17 +56,12 @@ def place_segments(
     trace: StorageTrace,
     exposed: NDArray[np.float64] | None = None,
 ) -> Placement:
-    """Join the logs of a tracer to the processes of a run, and its calls to their stages.
+    """Return the reads of each process of a run in its stages.
 
     Parameters
     ----------
     exposed : ndarray of float64, shape (n_spans,), optional
         The part of each span that was waited for, NaN where unknown.
-
-    Returns
-    -------
-    Placement
-        One entry for each process of the profile, in its order, with a log or without.
 
     Raises
     ------
@@ -72,257 +72,356 @@ def place_segments(
         raise ValueError(
             f"exposed: {len(exposed)} shares, expected one for each of {len(profile.spans)} spans"
         )
-    expected = reading_processes(profile)
-    joined = join_logs(profile, trace, expected)
-    expected = tuple(index for index in expected if index not in joined.same)
-    placed, texts, seen = [], set(), set()
-    rows = rows_by_process(profile)
-    for index, number in enumerate(joined.trace):
-        files = trace.processes[number].files if number >= 0 else ()
-        stages = traced_stages(profile, rows[index], files)
-        texts |= {path for text in stages.texts for path in [file_of(text)] if path}
-        seen |= {path for text in stages.seen_texts for path in [file_of(text)] if path}
-        if number < 0:
-            placed.append(_without_log(profile, index, trace, joined))
-        else:
-            one = _OneProcess(profile, index, trace.processes[number], stages)
-            placed.append(one.placed(number, exposed))
-    counts = (len(texts), len(seen)) if texts else (None, _n_files_read(trace, joined))
-    return Placement(tuple(placed), _coverage(profile, trace, joined, expected, placed, counts))
+    joined = _join(profile, trace.processes)
+    placed: list[ProcessPlacement] = []
+    texts: set[str] = set()
+    seen: set[str] = set()
+    for index, rows in enumerate(_rows_by_process(profile)):
+        number, low_ns, high_ns = joined.get(index, (-1, 0, 0))
+        log = trace.processes[number] if number >= 0 else None
+        stages = _stages(profile, rows, () if log is None else log.files)
+        texts |= stages.texts
+        seen |= stages.seen_texts
+        if log is not None:
+            own = _placed_reads(profile.processes[index], log, stages, low_ns, high_ns)
+            own["exposed_ns"] = _exposed(own, exposed)
+            placed.append(ProcessPlacement(index, number, low_ns, high_ns, log.files, own))
+    counts = (len(texts), len(seen)) if texts else (None, _n_files_read(trace, placed))
+    return Placement(tuple(placed), _coverage(profile, trace, placed, counts))
 
 
-def _without_log(
-    profile: Profile, process: int, trace: StorageTrace, joined: JoinedLogs
-) -> ProcessPlacement:
-    reason = "no Darshan log" if trace.processes else "no log"
-    if process in joined.same:
-        reason = f"the same process as {profile.processes[joined.same[process]].name}, with its log"
-    return ProcessPlacement(
-        process, -1, reason, 0, 0, 0, matched=False, files=(), segments=NO_PLACED
+def _join(profile: Profile, logs: Sequence[ProcessTrace]) -> dict[int, tuple[int, int, int]]:
+    """Return by process the log with its marker, and the offsets that the marker allows."""
+    by_pid: defaultdict[int, list[int]] = defaultdict(list)
+    by_rank: defaultdict[int, list[int]] = defaultdict(list)
+    for index, who in enumerate(profile.processes):
+        by_pid[who.pid].append(index)
+        if who.role == "consumer":
+            by_rank[who.rank].append(index)
+    joined: dict[int, tuple[int, int, int]] = {}
+    for number, log in enumerate(logs):
+        windows = {
+            index: window
+            for index in (by_pid[log.pid] if log.pid >= 0 else by_rank[log.rank])
+            if _same_host(profile.processes[index].host, log.host)
+            and (window := _offsets(profile.processes[index], log)) is not None
+        }
+        if not windows:
+            continue
+        # A process writes its marker as it begins to record; a pid is used again later.
+        began_ns = int(log.marks["offset"][0])
+        index = min(
+            windows, key=lambda i: abs(profile.processes[i].anchors[0].monotonic_ns - began_ns)
+        )
+        if index not in joined or len(log.segments) > len(logs[joined[index][0]].segments):
+            joined[index] = (number, *windows[index])
+    return joined
+
+
+def _same_host(one: str, other: str) -> bool:
+    """Compare names of hosts, with or without their domains; an unknown one may be any."""
+    short = [name.split(".")[0].casefold() for name in (one, other)]
+    return "" in short or short[0] == short[1]
+
+
+def _offsets(who: Process, log: ProcessTrace) -> tuple[int, int] | None:
+    """Return the least and the largest offset by the marker of a log; None without a right one.
+
+    Each of its reads began after the time that is its offset in the file, and ended before the
+    next one's.
+    """
+    reads = log.marks
+    if len(reads) < 2:
+        return None
+    begun, ended = (monotonic_of_wall(who, reads[name]) for name in ("start_ns", "end_ns"))
+    low = int((reads["offset"] - begun).max()) - ROUNDED_NS
+    high = int((reads["offset"][1:] - ended[:-1]).min()) + ROUNDED_NS
+    return (low, high) if EARLIEST_NS <= low <= high <= LATEST_NS else None
+
+
+def _rows_by_process(profile: Profile) -> list[Integers]:
+    process = profile.spans["process"]
+    order = np.argsort(process, kind="stable")
+    bounds = np.searchsorted(process[order], np.arange(1, len(profile.processes)))
+    return np.split(order, bounds)
+
+
+@frozen
+class _Stages:
+    """The stages of one process in which reads may lie.
+
+    Parameters
+    ----------
+    row : ndarray of int64, shape (n_stages,)
+        In ``Profile.spans``.
+    start_ns, end_ns : ndarray of int64
+        Of a stage that is a sum over a batch, of all sums of the batch: its own time is not known.
+    file, folder : ndarray of int64
+        What it names, -1 if nothing that the log has.
+    unnamed : ndarray of bool
+        Whether it names nothing at all.
+    read_by_name : ndarray of bool, shape (n_files,)
+        Whether some stage that reads names the file or its folder.
+    texts, seen_texts : set of str
+        The files that stages name, but for those of Python and of the system; and of these those
+        that the log has.
+    """
+
+    row: Integers
+    start_ns: Integers
+    end_ns: Integers
+    file: Integers
+    folder: Integers
+    unnamed: NDArray[np.bool_]
+    read_by_name: NDArray[np.bool_]
+    names: FileNames
+    texts: set[str]
+    seen_texts: set[str]
+
+
+def _stages(profile: Profile, rows: Integers, files: Sequence[str]) -> _Stages:
+    """Return the stages among one process's spans in which reads of these files may lie."""
+    spans = profile.spans[rows]
+    chosen = is_one_of(spans["kind"], WORKER_KINDS) & ((spans["flags"] & NOT_SUMMED) == 0)
+    place, start, end = _with_sums_joined(spans, np.flatnonzero(chosen))
+    rows = rows[place]
+    spans = profile.spans[rows]
+    numbers, which = np.unique(spans["detail"], return_inverse=True)
+    which = which.reshape(-1)
+    texts = [profile.strings[number] for number in numbers.tolist()]
+    names = match_names(texts, files)
+    file = np.array([names.file.get(text, -1) for text in texts], np.int64)[which]
+    folder = np.array([names.folder.get(text, -1) for text in texts], np.int64)[which]
+    unnamed = np.array([not file_of(text) for text in texts], bool)[which]
+    reading = ~np.isin(spans["kind"], (Kind.OPEN, Kind.OPAQUE))
+    read_by_name = np.zeros(len(files), bool)
+    read_by_name[file[reading & (file >= 0)]] = True
+    read_by_name |= np.isin(names.folder_of, np.unique(folder[reading & (folder >= 0)]))
+    read_texts = [texts[number] for number in np.unique(which[reading]).tolist()]
+    told = [text for text in read_texts if _is_data(text)] or [
+        text for text in texts if _is_data(text)
+    ]
+    return _Stages(
+        row=rows,
+        start_ns=start,
+        end_ns=end,
+        file=file,
+        folder=folder,
+        unnamed=unnamed & (file < 0) & (folder < 0),
+        read_by_name=read_by_name,
+        names=names,
+        texts={file_of(text) for text in told},
+        seen_texts={file_of(text) for text in told if names.knows(text)},
     )
+
+
+def _is_data(text: str) -> bool:
+    """Return whether a text names a file that a loader may read: no code, none of the system."""
+    path = file_of(text)
+    return bool(path) and not path.startswith(_SYSTEM) and not is_of_interpreter(path)
+
+
+def _with_sums_joined(spans: NDArray[Any], rows: Integers) -> tuple[Integers, Integers, Integers]:
+    """Return rows and their times; of a batch's sums one row, that of reading, with the batch's.
+
+    Sums are written one after the other, whenever the samples they are of were read.
+    """
+    summed = (spans["flags"][rows] & (Flag.SUMMED | Flag.ESTIMATED)) != 0
+    sums, others = rows[summed], rows[~summed]
+    start, end = spans["start_ns"].astype(np.int64), spans["end_ns"].astype(np.int64)
+    if not len(sums):
+        return others, start[others], end[others]
+    rank = np.full(256, len(_BY_PREFERENCE))
+    for place, trait in reversed([*enumerate(_BY_PREFERENCE)]):
+        rank[[*kinds_that(trait)]] = place
+    keys = [spans[name][sums] for name in ("batch", "epoch", "thread")]
+    order = np.lexsort((spans["kind"][sums], rank[spans["kind"][sums]], *keys))
+    sums = sums[order]
+    new = np.ones(len(sums), bool)
+    new[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
+    first = np.flatnonzero(new)
+    return (
+        np.concatenate((others, sums[first])),
+        np.concatenate((start[others], np.minimum.reduceat(start[sums], first))),
+        np.concatenate((end[others], np.maximum.reduceat(end[sums], first))),
+    )
+
+
+def _placed_reads(
+    who: Process, log: ProcessTrace, stages: _Stages, low_ns: int, high_ns: int
+) -> NDArray[Any]:
+    """Return the reads of a log on the run's clock, with the stages they lie in."""
+    reads = np.zeros(len(log.segments), PLACED_DTYPE)
+    for name in ("offset", "nbytes", "file"):
+        reads[name] = log.segments[name]
+    for name in ("start_ns", "end_ns"):
+        reads[name] = monotonic_of_wall(who, log.segments[name]) + (low_ns + high_ns) // 2
+    place = _holders(stages, reads, 0)
+    # What ends with its stage may seem to lie beyond, by what the marker leaves open.
+    place = np.where(place < 0, _holders(stages, reads, high_ns - low_ns), place)
+    reads["stray"] = _strays(log, stages, reads, place)
+    reads["span"] = np.where(reads["stray"], -1, np.append(stages.row, -1)[place])
+    return reads
+
+
+def _holders(stages: _Stages, reads: NDArray[Any], slack_ns: int) -> Integers:
+    """Return the innermost stage around each read, -1 if there is none.
+
+    A stage that names the file comes before one that names its folder, and that before one that
+    names nothing; the last hold only files that no stage which reads names.
+    """
+    place = np.full(len(reads), -1, np.int64)
+    files, folders = reads["file"], stages.names.folder_of[reads["file"]]
+    by_name = stages.read_by_name[files]
+    start, end = reads["start_ns"], reads["end_ns"]
+    first = np.searchsorted(start, stages.start_ns - slack_ns, "left")
+    last = np.searchsorted(start, stages.end_ns + slack_ns, "right")
+    specific = np.where(stages.file >= 0, 2, np.where(stages.folder >= 0, 1, 0))
+    length = stages.end_ns - stages.start_ns
+    # Each later one is written over those before.
+    order = np.lexsort((-np.arange(len(length)), -length, specific))
+    named = (stages.file >= 0) | (stages.folder >= 0) | stages.unnamed
+    for at in order[(last > first)[order] & named[order]].tolist():
+        here = slice(first[at], last[at])
+        held = end[here] <= stages.end_ns[at] + slack_ns
+        if stages.file[at] >= 0:
+            held &= files[here] == stages.file[at]
+        elif stages.folder[at] >= 0:
+            held &= folders[here] == stages.folder[at]
+        else:
+            held &= ~by_name[here]
+        place[here][held] = at
+    return place
+
+
+def _strays(
+    log: ProcessTrace, stages: _Stages, reads: NDArray[Any], place: Integers
+) -> NDArray[np.bool_]:
+    """Mark reads that Darshan credited to a file whose descriptor had another's number.
+
+    After ``np.load`` Darshan still takes the duplicate of the descriptor for the file; what a
+    pipe or socket with its number carries then seems to follow the end of the file. So such reads
+    lie in no stage of their file though it has had one, begin where all that was read of it ends,
+    and there was a duplicate: of it a stream was opened, and POSIX counts twice as many openings
+    as streams. Reads of libraries, of indices, before the first stage: none of these.
+    """
+    file, n_files = reads["file"].astype(np.int64), len(log.files)
+    first, end = np.full(n_files, np.iinfo(np.int64).max), np.zeros(n_files, np.int64)
+    inside = place >= 0
+    np.minimum.at(first, file[inside], stages.start_ns[place[inside]])
+    np.maximum.at(end, file[inside], (reads["offset"] + reads["nbytes"])[inside])
+    counters = log.counters
+    streams, of = counters["stdio_opens"], counters["file"]
+    duplicated = np.zeros(n_files, bool)
+    duplicated[of] = (streams > 0) & (counters["posix_opens"] >= 2 * streams)
+    each = np.maximum(counters["stdio_read_nbytes"], 0) // np.maximum(streams, 1)
+    np.maximum.at(end, of, each)
+    strays: NDArray[np.bool_] = (
+        (reads["nbytes"] > 0)
+        & ~inside
+        & (reads["start_ns"] >= first[file])
+        & duplicated[file]
+        & (reads["offset"] >= end[file])
+    )
+    return strays
+
+
+def _exposed(reads: NDArray[Any], exposed: NDArray[np.float64] | None) -> Integers:
+    unknown = np.full(len(reads), -1, np.int64)
+    if exposed is None or not len(exposed):
+        return unknown
+    share = np.where(reads["span"] >= 0, exposed[reads["span"]], np.nan)
+    known = ~np.isnan(share)
+    length = reads["end_ns"] - reads["start_ns"]
+    return np.where(known, np.rint(np.where(known, share, 0) * length), unknown).astype(np.int64)
 
 
 def _coverage(
     profile: Profile,
     trace: StorageTrace,
-    joined: JoinedLogs,
-    expected: Sequence[int],
     placed: Sequence[ProcessPlacement],
     n_files: tuple[int | None, int],
 ) -> TraceCoverage:
-    """Return how much of a run a tracer saw, given the files that stages name and those it has."""
-    held = [
-        (profile.processes[i], trace.processes[t]) for i, t in enumerate(joined.trace) if t >= 0
+    """Return how much of a run Darshan saw, given the files that stages name and those it has."""
+    joined = {each.process: trace.processes[each.trace] for each in placed}
+    of_log = {_identity(profile.processes[index]) for index in joined}
+    expected = [
+        index
+        for index in _reading_processes(profile)
+        if index in joined or _identity(profile.processes[index]) not in of_log
     ]
-    problems = list(trace.refused)
-    if trace.processes and not held:
-        problems.append(f"none of the logs is of this run: {joined.extra[0]}")
-    for who, log in held:
-        problems += [f"{process_label(who)}: {problem}" for problem in log.problems]
-        if log.leftover:
-            rest = "" if len(log.segments) else "; counters of files are all there is of it"
-            problems.append(
-                f"{process_label(who)}: never closed its log, for it was killed or is alive{rest}"
-            )
-    reads = [each.segments[~each.segments["write"] & ~each.is_page_question] for each in placed]
+    reads = [each.segments[~each.is_page_probe] for each in placed]
+    used = {each.trace for each in placed}
+    others = [log for number, log in enumerate(trace.processes) if number not in used]
     return TraceCoverage(
         n_expected=len(expected),
-        n_found=sum(joined.trace[index] >= 0 for index in expected),
-        missing=tuple(
-            process_label(profile.processes[index]) for index in expected if joined.trace[index] < 0
-        ),
+        n_found=sum(index in joined for index in expected),
+        missing=tuple(_label(profile.processes[i]) for i in expected if i not in joined),
         partial=tuple(
-            f"{process_label(who)}: {', '.join(log.partial_modules)}"
-            for who, log in held
+            f"{_label(profile.processes[index])}: {', '.join(log.partial_modules)}"
+            for index, log in joined.items()
             if log.partial_modules
         ),
         n_files_read=n_files[0],
         n_files_seen=n_files[1],
-        n_segments=sum(len(each) for each in reads),
-        n_placed=sum(each.n_placed for each in placed),
-        n_stray=sum(each.n_stray for each in placed),
+        n_segments=sum(map(len, reads)),
+        n_placed=sum(int((each["span"] >= 0).sum()) for each in reads),
+        n_stray=sum(int(each["stray"].sum()) for each in reads),
         stray_nbytes=sum(int(each["nbytes"][each["stray"]].sum()) for each in reads),
-        problems=tuple(problems),
-        extra=joined.extra,
+        problems=(*trace.refused, *_problems(profile, joined, others)),
+        others=_sums(others),
     )
 
 
-def _n_files_read(trace: StorageTrace, joined: JoinedLogs) -> int:
+def _identity(who: Process) -> tuple[str, int]:
+    return who.host, who.pid
+
+
+def _label(who: Process) -> str:
+    """Return how a line names a process: ``worker-0 (process 12)``."""
+    return f"{who.name} (process {who.pid})"
+
+
+def _reading_processes(profile: Profile) -> tuple[int, ...]:
+    """Return the processes that read, by what their spans are; a loop that only waits does not."""
+    spans = profile.spans
+    reads = is_one_of(spans["kind"], MAY_READ) & (spans["end_ns"] > spans["start_ns"])
+    reads &= ~names_interpreter(profile)
+    return tuple(np.unique(spans["process"][reads]).tolist())
+
+
+def _problems(
+    profile: Profile, joined: Mapping[int, ProcessTrace], others: Sequence[ProcessTrace]
+) -> Iterator[str]:
+    for index, log in joined.items():
+        who = profile.processes[index]
+        yield from (f"{_label(who)}: {problem}" for problem in log.problems)
+        first, last = who.anchors[0], who.anchors[-1]
+        step_ns = (last.wall_ns - last.monotonic_ns) - (first.wall_ns - first.monotonic_ns)
+        if abs(step_ns) > CLOCK_STEP_NS:
+            yield f"{_label(who)}: the wall clock was set during the run: times after that are off"
+    yield from dict.fromkeys(f"{log.path.name}: {text}" for log in others for text in log.problems)
+
+
+def _sums(logs: Sequence[ProcessTrace]) -> OtherLogs | None:
+    """Return what logs hold together; None of none."""
+    if not logs:
+        return None
+    files = {log.files[file] for log in logs for file in _files_read(log)}
+    nbytes = [
+        sum(int(np.maximum(log.counters[name], 0).sum()) for log in logs)
+        for name in ("posix_read_nbytes", "stdio_read_nbytes")
+    ]
+    return OtherLogs(len(logs), len(files), *nbytes)
+
+
+def _files_read(log: ProcessTrace) -> set[int]:
+    counters = log.counters
+    read = (counters["posix_reads"] > 0) | (counters["stdio_reads"] > 0)
+    return {*counters["file"][read].tolist(), *np.unique(log.segments["file"]).tolist()}
+
+
+def _n_files_read(trace: StorageTrace, placed: Sequence[ProcessPlacement]) -> int:
     """Return how many files the processes of the run read by their logs."""
-    found: set[str] = set()
-    for log in (trace.processes[number] for number in joined.trace if number >= 0):
-        counters = log.counters
-        read = (counters["posix_reads"] > 0) | (counters["stdio_reads"] > 0)
-        single = log.segments["file"][~log.segments["write"]]
-        files = {*counters["file"][read].tolist(), *np.unique(single).tolist()}
-        found |= {log.files[file] for file in files}
-    return len(found)
-
-
-@frozen
-class _OneProcess:
-    """One process and its log."""
-
-    profile: Profile
-    process: int
-    log: ProcessTrace
-    stages: TracedStages
-
-    @property
-    def who(self) -> Process:
-        return self.profile.processes[self.process]
-
-    def placed(self, number: int, exposed: NDArray[np.float64] | None) -> ProcessPlacement:
-        marked = self._marked_offset()
-        found = self._offset() if marked is None else marked
-        log = self.log
-        segments = np.zeros(len(log.segments), PLACED_DTYPE)
-        for name in ("offset", "nbytes", "file", "write"):
-            segments[name] = log.segments[name]
-        for name in ("start_ns", "end_ns"):
-            segments[name] = monotonic_of_wall(self.who, log.segments[name]) + found.offset_ns
-        # A clock that is not known places only what lies in one stage wherever it stands.
-        slack = (0, 0) if found.matched else (found.low_ns, found.high_ns)
-        place = self._places(segments, *slack)
-        if marked is not None:  # what ends with its stage may seem to lie beyond, by the bracket
-            width_ns = found.high_ns - found.low_ns
-            place = np.where(place < 0, self._places(segments, width_ns, -width_ns), place)
-        segments["span"] = np.where(place >= 0, np.append(self.stages.row, -1)[place], -1)
-        segments["stray"] = self._strays(segments, place, found.matched)
-        segments["span"][segments["stray"]] = -1
-        segments["exposed_ns"] = _exposed(segments, exposed)
-        return ProcessPlacement(
-            process=self.process,
-            trace=number,
-            reason=self._reason(found),
-            offset_ns=found.offset_ns,
-            low_ns=found.low_ns,
-            high_ns=found.high_ns,
-            matched=found.matched,
-            files=log.files,
-            segments=segments,
-            marked=marked is not None,
-        )
-
-    def _marked_offset(self) -> FoundOffset | None:
-        """Return the offset that the process's own reads at known times tell; None without them.
-
-        Each began after the time that is its offset in the file, and ended before the next one's.
-        """
-        reads, zero_error_ns = self.log.marks, self.log.zero_error_ns
-        if len(reads) < 2:
-            return None
-        begun, ended = (monotonic_of_wall(self.who, reads[name]) for name in ("start_ns", "end_ns"))
-        low = int((reads["offset"] - begun).max()) - ROUNDED_NS
-        high = int((reads["offset"][1:] - ended[:-1]).min()) + ROUNDED_NS
-        # A busy machine holds Darshan up between its two clocks: by 52 ms, seen.
-        if not -WHOLE_SECOND_NS <= low <= high <= max(zero_error_ns, LATER_NS):
-            return None  # of another process, of another boot, or one of them was not kept
-        return FoundOffset((low + high) // 2, low, high, 0, 0, matched=True)
-
-    def _offset(self) -> FoundOffset:
-        """Find the offset by the stages that read as a rule, else by all of them."""
-        zero_error_ns = self.log.zero_error_ns
-        late = zero_error_ns if zero_error_ns >= WHOLE_SECOND_NS else LATER_NS
-        start, end, file = self._items()
-        found = []
-        for reading in (True, False):
-            families = [family for _, family in self.stages.families(file, reading=reading)]
-            found.append(find_offset(start, end, families, -zero_error_ns - LATER_NS, late))
-            if found[-1].matched and (reading or _is_better(found[1], found[0])):
-                return found[-1]
-        return replace(found[0], offset_ns=0, low_ns=-zero_error_ns, high_ns=zero_error_ns)
-
-    def _items(self) -> tuple[Integers, Integers, Integers]:
-        """Return reads, and instants at which files were opened, read or closed, with their files.
-
-        Of a file whose single reads are known the instants of its first and last are left out.
-        """
-        # Questions for pages come before the stage begins.
-        is_read = ~self.log.segments["write"] & ~asks_for_page(self.log.segments)
-        reads = self.log.segments[is_read]
-        counters = self.log.counters
-        seen = np.zeros(len(self.log.files), bool)
-        seen[reads["file"]] = True
-        times, files = [], []
-        for name in counters.dtype.names or ():
-            if "_first_" not in name and "_last_" not in name:
-                continue
-            known = counters[name] > 0
-            if name.startswith("posix") and "_read_" in name:
-                known &= ~seen[counters["file"]]
-            times.append(counters[name][known])
-            files.append(counters["file"][known])
-        instants = monotonic_of_wall(self.who, np.concatenate([np.zeros(0, np.int64), *times]))
-        return (
-            np.concatenate((monotonic_of_wall(self.who, reads["start_ns"]), instants)),
-            np.concatenate((monotonic_of_wall(self.who, reads["end_ns"]), instants)),
-            np.concatenate((reads["file"], *files)).astype(np.int64),
-        )
-
-    def _places(self, segments: NDArray[Any], low_ns: int, high_ns: int) -> Integers:
-        """Return the place of each segment's stage: one that names its file before one that not."""
-        place = np.full(len(segments), -1, np.int64)
-        start, end = segments["start_ns"], segments["end_ns"]
-        for at, family in self.stages.families(segments["file"].astype(np.int64), reading=False):
-            held = innermost(family, start, end, low_ns, high_ns)
-            better = (place < 0) & (held >= 0)
-            place[better] = at[held[better]]
-        return place
-
-    def _strays(self, segments: NDArray[Any], place: Integers, matched: bool) -> NDArray[np.bool_]:
-        """Mark calls that the tracer credited to a file whose descriptor had another's number.
-
-        After ``np.load`` Darshan still takes the duplicate of the descriptor for the file; what a
-        pipe or socket with its number carries then seems to follow the end of the file. So such
-        calls lie in no stage of their file though it has had one, begin where all that was read of
-        it ends, and there was a duplicate: of it a stream was made, and POSIX counts twice as many
-        openings as streams. Reads of libraries, of indices, before the first stage: none of these.
-        """
-        file = segments["file"].astype(np.int64)
-        if not matched or not len(segments):
-            return np.zeros(len(segments), np.bool_)
-        first = np.full(len(self.log.files), np.iinfo(np.int64).max)
-        end = np.zeros(len(self.log.files), np.int64)
-        inside = place >= 0
-        np.minimum.at(first, file[inside], self.stages.start_ns[place[inside]])
-        np.maximum.at(end, file[inside], (segments["offset"] + segments["nbytes"])[inside])
-        counters = self.log.counters
-        streams, of = counters["stdio_opens"], counters["file"]
-        duplicated = np.zeros(len(self.log.files), bool)
-        duplicated[of] = (streams > 0) & (counters["posix_opens"] >= 2 * streams)
-        each = np.maximum(counters["stdio_read_nbytes"], 0) // np.maximum(streams, 1)
-        np.maximum.at(end, of, each)
-        outside = (place < 0) & (segments["start_ns"] >= first[file])
-        carries = segments["nbytes"] > 0
-        beyond: NDArray[np.bool_] = segments["offset"] >= end[file]
-        return carries & outside & duplicated[file] & beyond
-
-    def _reason(self, found: FoundOffset) -> str:
-        """Say what is not as it should be: segments, the clock of the log, that of the machine."""
-        reasons = []
-        if not len(self.log.segments):
-            if self.log.leftover:
-                reasons.append("the process never closed its log: counters, but no segments")
-            elif self.log.problems:
-                reasons.append("no segments: " + "; ".join(self.log.problems))
-        if not found.matched and found.n_items:
-            reasons.append(f"its clock is not known: {found.reason}")
-        if clock_was_set(self.who):
-            reasons.append("the wall clock was set during the run: times after that are off")
-        return "; ".join(reasons)
-
-
-def _is_better(every: FoundOffset, reading: FoundOffset) -> bool:
-    """Tell whether reads were put off to stages that do not read as a rule: many lie only there."""
-    return 10 * every.n_contained > 11 * reading.n_contained
-
-
-def _exposed(segments: NDArray[Any], exposed: NDArray[np.float64] | None) -> Integers:
-    unknown = np.full(len(segments), -1, np.int64)
-    if exposed is None or not len(exposed):
-        return unknown
-    share = np.where(segments["span"] >= 0, exposed[segments["span"]], np.nan)
-    known = ~np.isnan(share)
-    length = segments["end_ns"] - segments["start_ns"]
-    return np.where(known, np.rint(np.where(known, share, 0) * length), unknown).astype(np.int64)
+    logs = [trace.processes[each.trace] for each in placed]
+    return len({log.files[file] for log in logs for file in _files_read(log)})

@@ -243,6 +243,6 @@ def _write_rank(
         writer.add(flow_entries(part, placed, writer))
     if part.placement is not None:
         for each in part.placement.processes:
-            if each.trace >= 0 and len(each.segments):
+            if len(each.segments):
                 writer.add(call_entries(profile, each, placed, writer))
     return list(zip(profile.processes, pids, strict=True))

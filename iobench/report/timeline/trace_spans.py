@@ -197,9 +197,9 @@ def call_entries(
     start = calls["start_ns"] + moved_ns
     end = np.maximum(calls["end_ns"] + moved_ns, start)
     sub = sub_lanes(np.zeros(len(calls), dtype=np.int64), start, end)
-    name = "Darshan" if one.matched else "Darshan (its clock is not known)"
     names = [
-        f"{name} {number}" if number else name for number in range(int(sub.max(initial=0)) + 1)
+        f"Darshan {number}" if number else "Darshan"
+        for number in range(int(sub.max(initial=0)) + 1)
     ]
     pid = placed.pids[one.process]
     tids = np.array([writer.thread(pid, each) for each in names])
@@ -208,12 +208,11 @@ def call_entries(
     stages, place = stages_of(profile.spans[calls["span"][inside]], profile.strings)
     names = [json.dumps(stage_name(*each)) for each in stages]
     stage[inside] = np.array(names, dtype=object)[place]
-    way = np.where(calls["write"], "write", "read")
     colour = np.array(COLOURS)[_colours(exposed, long)]
     where = (np.full(len(calls), pid), tids[sub], *as_us(start))
     files = np.array([json.dumps(each) for each in one.files], dtype=object)[calls["file"]]
     parts = (
-        TextPart('{"ph":"X","name":"%s call","cat":"storage"%s' + WHERE, (way, colour, *where)),
+        TextPart('{"ph":"X","name":"read call","cat":"storage"%s' + WHERE, (colour, *where)),
         TextPart(',"dur":%d.%03d', as_us(long)),
         TextPart(',"args":{"file":%s,"offset":%d,"bytes":%d', (files, calls["offset"], nbytes)),
         TextPart(',"GB/s":%s', (nbytes / np.maximum(long, 1),), (long > 0) & (nbytes >= 0)),

@@ -110,7 +110,6 @@ class AccessFigures:
 def access_figures(
     profile: Profile,
     found: SingleReads,
-    timed: SingleReads | None,
     *,
     read_nbytes: int | None,
     used_nbytes: int | None,
@@ -119,8 +118,6 @@ def access_figures(
 
     Parameters
     ----------
-    timed : SingleReads or None
-        Reads of which is known what they cost.
     read_nbytes, used_nbytes : int or None
         Bytes read by any means, and bytes of the samples that were delivered.
     """
@@ -129,7 +126,7 @@ def access_figures(
     size_bin = np.searchsorted(SIZE_EDGES, sized["nbytes"], side="right")
     placed = reads[reads["offset"] >= 0]
     order = _order_of(placed) if len(placed) == len(reads) else None
-    dearest = dearest_half(timed) if timed else None
+    dearest = dearest_half(found)
     n_bins = len(SIZE_EDGES) + 1
     return AccessFigures(
         n_reads=len(reads),

@@ -34,7 +34,7 @@ class ReadEvidence:
     counted : tuple of CountedBytes
         What the system counted, of each process.
     is_traced : bool
-        Whether there are a tracer's logs.
+        Whether there are logs of the run's processes.
     logs : mapping of int to (ProcessPlacement, ProcessTrace)
         Those of the run's processes: where their calls are, and what else the tracer told.
     """
@@ -54,17 +54,13 @@ def evidence_of(run: RankRun, placement: Placement | None) -> ReadEvidence:
     reading = find_read_spans(profile)
     logs = {}
     if trace is not None and placement is not None:
-        logs = {
-            each.process: (each, trace.processes[each.trace])
-            for each in placement.processes
-            if each.trace >= 0
-        }
+        logs = {each.process: (each, trace.processes[each.trace]) for each in placement.processes}
     return ReadEvidence(
         profile=profile,
         share=run.share,
         reading=reading,
         counted=counted_bytes(profile, reading),
         names=NamedFiles(profile, trace),
-        is_traced=placement is not None,
+        is_traced=bool(logs),
         logs=logs,
     )

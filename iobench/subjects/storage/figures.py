@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from iobench.frozen import frozen
-from iobench.json_keys import HIDDEN, INLINE, figure, key
+from iobench.json_keys import INLINE, figure, key
 from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import lane_keys
 from iobench.subjects.storage.access_patterns import (
@@ -43,15 +43,7 @@ class LogClock:
     offset_ns : int
         By how much the log's times were moved.
     low_ns, high_ns : int
-        The offsets that fit as well; of a log that could not be matched what is known of its zero.
-    matched : bool
-        Whether the offset is known: given by a marker, or found by the stages that hold the calls.
-    marked : bool
-        Whether a marker gave it: reads that the process itself made at known times.
-    reason : str
-        Why not, or what else is wrong with the log.
-    has_segments : bool
-        Whether it has single calls at all.
+        What the marker allows.
     """
 
     process: str
@@ -59,10 +51,6 @@ class LogClock:
     offset_ns: int = field(metadata=key("offset_ns"))
     low_ns: int = field(metadata=key("low_ns"))
     high_ns: int = field(metadata=key("high_ns"))
-    matched: bool
-    marked: bool
-    reason: str
-    has_segments: bool = field(metadata=HIDDEN)
 
 
 @frozen
@@ -71,8 +59,6 @@ class TracedStorage:
 
     Parameters
     ----------
-    refused : tuple of str
-        What was no log, or could not be read, a line each.
     notes : tuple of str
         What else there is to know of the logs.
     clocks : tuple of LogClock
@@ -80,7 +66,6 @@ class TracedStorage:
     """
 
     coverage: TraceCoverage = field(metadata=INLINE)
-    refused: tuple[str, ...]
     notes: tuple[str, ...]
     clocks: tuple[LogClock, ...]
 
@@ -168,14 +153,11 @@ def figures_of_placement(run: RankRun, placement: Placement | None) -> StorageFi
     """Return `storage_of` of a run whose trace's segments are placed already."""
     known, trace = evidence_of(run, placement), run.trace
     rows, reads = byte_rows(known), find_single_reads(known)
-    timed, access = reads, None
-    if not all(placed.matched for placed, _ in known.logs.values()):
-        timed = find_single_reads(known, timed=True)
+    access = None
     if reads is not None:
         access = access_figures(
             run.profile,
             reads,
-            timed,
             read_nbytes=_read_in_loop(run, known.reading, rows),
             used_nbytes=run.exposure.whole.nbytes,
         )
@@ -183,7 +165,7 @@ def figures_of_placement(run: RankRun, placement: Placement | None) -> StorageFi
         traced=None if trace is None or placement is None else _traced(run, trace, placement),
         rows=rows,
         stages=stage_storage(known),
-        costliest=costliest_reads(run.profile, timed) if timed else (),
+        costliest=costliest_reads(run.profile, reads) if reads else (),
         access=access,
         sanity=_sanity(run, known.reading),
         untold=() if trace is None or rows else _untold(trace, UNCOUNTED),
@@ -198,7 +180,6 @@ def _untold(trace: StorageTrace, why: str) -> tuple[str, ...]:
 def _traced(run: RankRun, trace: StorageTrace, placement: Placement) -> TracedStorage:
     return TracedStorage(
         coverage=placement.coverage,
-        refused=trace.refused,
         notes=trace.notes,
         clocks=tuple(
             LogClock(
@@ -207,13 +188,8 @@ def _traced(run: RankRun, trace: StorageTrace, placement: Placement) -> TracedSt
                 offset_ns=each.offset_ns,
                 low_ns=each.low_ns,
                 high_ns=each.high_ns,
-                matched=each.matched,
-                marked=each.marked,
-                reason=each.reason,
-                has_segments=bool(len(each.segments)),
             )
             for each in placement.processes
-            if each.trace >= 0
         ),
     )
 

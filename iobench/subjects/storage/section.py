@@ -95,35 +95,26 @@ def _covered(traced: TracedStorage) -> Iterator[str]:
             f"{units.count(seen.n_stray)} stray segments ({units.nbytes(seen.stray_nbytes)} in "
             "total) are credited to the wrong file and left out."
         )
-    if seen.n_extra_logs:
-        yield f"Logs of other processes: {units.count(seen.n_extra_logs)}."
-    yield from dict.fromkeys((*seen.problems, *traced.refused, *traced.notes))
-    yield from _clock_lines([each for each in traced.clocks if each.has_segments])
+    if (others := seen.others) is not None:
+        yield (
+            f"Totals of logs without a marker of this run, which are placed in no stage: "
+            f"{units.count(others.n_logs)} logs, {units.count(others.n_files)} files, "
+            f"{units.nbytes(others.posix_nbytes)} read by POSIX calls and "
+            f"{units.nbytes(others.stdio_nbytes)} by STDIO."
+        )
+    yield from dict.fromkeys((*seen.problems, *traced.notes))
+    if traced.clocks:
+        yield f"Clocks aligned by markers: {', '.join(map(_clock, traced.clocks))}."
+
+
+def _clock(clock: LogClock) -> str:
+    error = units.duration((clock.high_ns - clock.low_ns) // 2)
+    return f"{clock.process} {units.duration(clock.offset_ns)} (within {error})"
 
 
 def _files(seen: TraceCoverage) -> str:
     of = "" if seen.n_files_read is None else f" of {units.count(seen.n_files_read)}"
     return f"{units.count(seen.n_files_seen)}{of} files seen"
-
-
-def _clock_lines(clocks: Sequence[LogClock]) -> Iterator[str]:
-    """Yield by how much the tracer's clocks were moved, and how well that is known."""
-    marked, matched, rest = [], [], []
-    for each in clocks:
-        width = units.duration(each.high_ns - each.low_ns)
-        if each.marked:
-            error = units.duration((each.high_ns - each.low_ns) // 2)
-            marked.append(f"{each.process} {units.duration(each.offset_ns)} (within {error})")
-        elif each.matched:
-            matched.append(f"{each.process} {units.duration(each.offset_ns)} (window {width})")
-        elif each.reason:
-            rest.append(f"{each.process} ({each.reason}; within {width})")
-    if marked:
-        yield f"Clocks aligned by markers: {', '.join(marked)}."
-    if matched:
-        yield f"Clocks aligned so that reads fall within their stages: {', '.join(matched)}."
-    if rest:
-        yield f"Clocks that could not be matched: {', '.join(rest)}."
 
 
 def _gap_lines(rows: Sequence[ByteRow]) -> Iterator[str]:

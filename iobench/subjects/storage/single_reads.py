@@ -59,12 +59,8 @@ class SingleReads:
     of_segments: bool
 
 
-def find_single_reads(known: ReadEvidence, *, timed: bool = False) -> SingleReads | None:
-    """Return every read of a run; None where only sums over several are known.
-
-    With ``timed`` none are segments of processes whose clock is not known: in which stages they
-    lie, and so what they cost, is not known either.
-    """
+def find_single_reads(known: ReadEvidence) -> SingleReads | None:
+    """Return every read of a run; None where only sums over several are known."""
     profile, reading = known.profile, known.reading
     files: dict[str, int] = {}
     parts, all_segments = [], True
@@ -73,7 +69,7 @@ def find_single_reads(known: ReadEvidence, *, timed: bool = False) -> SingleRead
     for index in range(len(profile.processes)):
         here = np.flatnonzero(process == index)
         part = None
-        if index in known.logs and (known.logs[index][0].matched or not timed):
+        if index in known.logs:
             part = _of_segments(*known.logs[index], known.names, files)
         if part is not None:
             parts.append(part)
@@ -107,8 +103,7 @@ def _of_segments(
         return None
     known = [names.of_file(name) for name in trace.files]
     of_data = np.array([name is not None for name in known], dtype=bool)
-    chosen = (segments["nbytes"] > 0) & ~segments["stray"] & ~segments["write"]
-    chosen &= ~placed.is_page_question
+    chosen = (segments["nbytes"] > 0) & ~segments["stray"] & ~placed.is_page_probe
     chosen &= of_data[segments["file"]] | (segments["span"] >= 0)
     segments = segments[chosen]
     if modules.posix:

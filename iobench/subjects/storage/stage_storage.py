@@ -223,11 +223,9 @@ class _StorageTimes:
         modules = modules_of(trace)
         if not modules.segments or modules.segments_partial or modules.partial:
             return
-        if len(trace.segments) and not placed.matched:
-            return
         self._known.add(placed.process)
         segments = placed.segments
-        segments = segments[(segments["span"] >= 0) & ~segments["stray"] & ~segments["write"]]
+        segments = segments[segments["span"] >= 0]
         spans = self._profile.spans[segments["span"]]
         lane = np.stack((stage_keys(spans), spans["thread"].astype(np.int64)), axis=1)
         lanes, number = np.unique(lane, axis=0, return_inverse=True)
@@ -248,13 +246,11 @@ class _StorageTimes:
         if not len(rows):
             return
         who = self._profile.processes[placed.process]
-        low = placed.low_ns if placed.matched else placed.offset_ns + placed.low_ns
-        high = placed.high_ns if placed.matched else placed.offset_ns + placed.high_ns
         first_ns, last_ns = (
             np.where(rows[name] > 0, monotonic_of_wall(who, rows[name]) + late, unknown)
             for name, late, unknown in (
-                ("stdio_first_read_ns", high, _EVER.min),
-                ("stdio_last_read_ns", low, _EVER.max),
+                ("stdio_first_read_ns", placed.high_ns, _EVER.min),
+                ("stdio_last_read_ns", placed.low_ns, _EVER.max),
             )
         )
         by_file = self._spans_by_file(placed.process)

@@ -90,7 +90,7 @@ def traced_files(
         return total
 
     rows = trace.counters
-    segments = placed.segments[~placed.segments["write"]]
+    segments = placed.segments
     nbytes, file = segments["nbytes"], segments["file"]
     own, inside = ~segments["stray"], segments["span"] >= 0
     opening, reading = (np.append(each, False)[segments["span"]] for each in (opens, reads))
@@ -108,7 +108,7 @@ def traced_files(
     columns |= {
         "segments": by_file(file, nbytes * own),
         "stray": by_file(file, nbytes * ~own),
-        "outside": by_file(file, nbytes * (own & ~inside) * bool(placed.matched)),
+        "outside": by_file(file, nbytes * (own & ~inside)),
         "elsewhere": by_file(file, nbytes * in_other),
     }
     n_segments, n_inside = by_file(file, own), by_file(file, inside & own)

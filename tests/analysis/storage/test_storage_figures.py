@@ -4,7 +4,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from ground_truth_profiles import profile_of_ground_truth
+from ground_truth_profiles import marked_logs, profile_of_ground_truth
 
 from iobench.analysis.run import Run
 from iobench.subjects.storage.figures import storage_of
@@ -16,10 +16,8 @@ LOGS = Path(__file__).parents[2] / "data" / "darshan"
 
 @cache
 def figures(name):
-    from iobench.storage.run_traces import read_traces
-
     profile = profile_of_ground_truth(LOGS / name / "ground_truth.json")
-    return storage_of(Run(profile, read_traces([LOGS / name])).of_rank())
+    return storage_of(Run(profile, marked_logs(LOGS / name, profile)).of_rank())
 
 
 def row(name, scope="run", starts=""):

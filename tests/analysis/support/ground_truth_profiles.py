@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +18,14 @@ from iobench.profiles.reading import make_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import SPAN_DTYPE, Flag
 from iobench.recording.span_reader import Anchor, SpanFile
+from iobench.storage.run_traces import read_traces
+from iobench.storage.storage_trace import SEGMENT_DTYPE, StorageTrace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from iobench.profiles.contents import Profile
+    from iobench.profiles.contents import Process, Profile
+    from iobench.storage.storage_trace import ProcessTrace
 
 STAGES: dict[str, tuple[Kind, str]] = {
     "open": (Kind.OPEN, ""),
@@ -198,3 +202,34 @@ def _loop_rows(
     yield {
         "kind": Kind.OTHER, "start_ns": first, "end_ns": end, "label": "round", "sample": 0,
     }  # fmt: skip
+
+
+MARK_NS = 10_000_000
+UNTOLD_US = -1_500
+"""By how much the log of a process is late that reads nothing."""
+
+
+def marked_logs(folder: Path, profile: Profile) -> StorageTrace:
+    """Return the logs of a run with the markers that iobench would have made.
+
+    Each tells the middle of the offsets that ``expected.json`` says are possible, to 1 us.
+    """
+    told = json.loads((folder / "expected.json").read_text())["clock_offset_dxt_to_time_ns"]
+    offsets = {each["pid"]: sum(each["add_us_window"]) // 2 for each in told}
+    trace, by_pid = read_traces([folder]), {each.pid: each for each in profile.processes}
+    logs = tuple(
+        marked(log, by_pid[log.pid], offsets.get(log.pid, UNTOLD_US)) if log.pid in by_pid else log
+        for log in trace.processes
+    )
+    return replace(trace, processes=logs)
+
+
+def marked(log: ProcessTrace, who: Process, offset_us: int) -> ProcessTrace:
+    """Return a log with the marker of its process."""
+    first = who.anchors[0]
+    marks = np.zeros(4, SEGMENT_DTYPE)
+    marks["offset"] = first.monotonic_ns + np.arange(4) * MARK_NS
+    wall = marks["offset"] + first.wall_ns - first.monotonic_ns
+    marks["start_ns"] = wall - (offset_us - 1) * 1000
+    marks["end_ns"] = wall + MARK_NS - (offset_us + 1) * 1000
+    return replace(log, marks=marks)

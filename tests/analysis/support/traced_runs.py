@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from ground_truth_profiles import span_file
 
-from iobench.analysis.placement.placing import place_segments
 from iobench.analysis.run import Run
 from iobench.profiles.reading import make_profile
 from iobench.recording.kinds import Kind
@@ -22,12 +21,11 @@ from iobench.storage.storage_trace import (
     ProcessTrace,
     StorageTrace,
 )
-from iobench.subjects.storage.figures import figures_of_placement
+from iobench.subjects.storage.figures import storage_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.analysis.placement.placed_calls import ProcessPlacement
     from iobench.profiles.contents import Profile
     from iobench.subjects.storage.figures import StorageFigures
 
@@ -38,12 +36,16 @@ MS = 1_000_000
 
 @dataclass
 class TracedProcess:
-    """A worker: its spans, and the reads and counters of its log, by file."""
+    """A worker: its spans, and the reads and counters of its log, by file.
+
+    The clock of its log is late, by which its reads are moved.
+    """
 
     number: int
     spans: list[dict[str, Any]] = field(default_factory=list)
     reads: list[tuple[str, int, int, int, int]] = field(default_factory=list)
     counters: dict[str, dict[str, int]] = field(default_factory=dict)
+    late_ms: float = 0
 
     @property
     def pid(self) -> int:
@@ -86,8 +88,14 @@ class TracedProcess:
                 row[name] = value
         segments = np.zeros(len(self.reads), SEGMENT_DTYPE)
         for row, (file, start, end, offset, nbytes) in zip(segments, self.reads, strict=True):
-            row["start_ns"], row["end_ns"] = WALL_NS + start, WALL_NS + end
+            row["start_ns"], row["end_ns"] = (
+                WALL_NS + time + round(self.late_ms * MS) for time in (start, end)
+            )
             row["offset"], row["nbytes"], row["file"] = offset, nbytes, files.index(file)
+        marks = np.zeros(4, SEGMENT_DTYPE)
+        marks["offset"] = np.arange(4) * 1000
+        marks["start_ns"] = WALL_NS + marks["offset"] + 400 + round(self.late_ms * MS)
+        marks["end_ns"] = marks["start_ns"] + 200
         return ProcessTrace(
             path=Path(f"{self.pid}.darshan"),
             pid=self.pid,
@@ -96,6 +104,7 @@ class TracedProcess:
             modules=tuple(modules),
             files=files,
             counters=rows,
+            marks=marks,
             segments=segments[np.argsort(segments["start_ns"], kind="stable")],
         )
 
@@ -137,49 +146,10 @@ class TracedRun:
         return make_profile(Path("run"), config, files)
 
     def figures(self, trace: StorageTrace | None = None) -> StorageFigures:
-        """Return the figures of a run whose clocks are known, by its trace or another.
-
-        A read lies in the innermost span around it, of those that name its file or no file.
-        """
-        profile, trace = self.profile(), self.trace() if trace is None else trace
-        run = Run(profile, trace).of_rank()
-        found = place_segments(profile, trace, run.share)
-        placed = tuple(
-            _placed(profile, run.share, each) if each.trace >= 0 else each
-            for each in found.processes
-        )
-        return figures_of_placement(run, replace(found, processes=placed))
+        """Return the figures of a run by its trace, or another."""
+        found = storage_of(Run(self.profile(), self.trace() if trace is None else trace).of_rank())
+        assert found is not None
+        return found
 
     def trace(self) -> StorageTrace:
         return StorageTrace(tuple(each.log() for each in self.workers))
-
-
-def _placed(profile: Profile, share: Any, placed: ProcessPlacement) -> ProcessPlacement:
-    segments = placed.segments.copy()
-    spans = profile.spans
-    for row in segments:
-        around = [
-            (spans["end_ns"][span] - spans["start_ns"][span], span)
-            for span in np.flatnonzero(spans["process"] == placed.process).tolist()
-            if spans["flags"][span] in {0, Flag.SUMMED}
-            and _start(spans, span) <= row["start_ns"]
-            and row["end_ns"] <= _end(spans, span)
-            and profile.strings[spans["detail"][span]] in {"", placed.files[row["file"]]}
-        ]
-        row["span"] = min(around)[1] if around else -1
-        part = share[row["span"]] if around else np.nan
-        length = row["end_ns"] - row["start_ns"]
-        row["exposed_ns"] = -1 if np.isnan(part) else round(length * part)
-    return replace(placed, offset_ns=0, low_ns=0, high_ns=0, matched=True, segments=segments)
-
-
-def _start(spans: Any, span: int) -> int:
-    return int(spans["start_ns"][span])
-
-
-def _end(spans: Any, span: int) -> int:
-    """Return the end of a span; of a sum that of its batch's last one."""
-    if spans["flags"][span] != Flag.SUMMED:
-        return int(spans["end_ns"][span])
-    same = (spans["batch"] == spans["batch"][span]) & (spans["flags"] == Flag.SUMMED)
-    return int(spans["end_ns"][same].max()) if spans["kind"][span] == Kind.READ else -1

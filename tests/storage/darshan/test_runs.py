@@ -51,7 +51,7 @@ def data_rows(trace: ProcessTrace) -> np.ndarray[Any, Any]:
 def data_reads(trace: ProcessTrace) -> np.ndarray[Any, Any]:
     segments = trace.segments
     kept = of_data(trace)[segments["file"]] if len(segments) else np.zeros(0, bool)
-    return segments[kept & ~segments["write"]]
+    return segments[kept]
 
 
 def test_every_log_is_read_and_none_refused() -> None:
@@ -75,7 +75,6 @@ def test_what_a_log_says_of_its_process(run: str, told: dict[str, Any]) -> None:
     assert short.startswith(told["exe"].strip())
     assert trace.start_ns == told["start_time_sec"] * 10**9 + told["start_time_nsec"]
     assert trace.end_ns == told["end_time_sec"] * 10**9 + told["end_time_nsec"]
-    assert trace.zero_error_ns == 50_000_000
     modules = {each.name: {"partial": each.partial, "ver": each.version} for each in trace.modules}
     assert modules == told["modules"]
 
@@ -110,7 +109,7 @@ def test_segments(run: str, told: dict[str, Any]) -> None:
     segments = trace.segments
     assert (np.diff(segments["start_ns"]) >= 0).all()
     assert (segments["start_ns"] >= trace.start_ns).all()
-    assert (segments["end_ns"] <= trace.end_ns + trace.zero_error_ns).all()  # told too late
+    assert (segments["end_ns"] <= trace.end_ns + 50_000_000).all()  # told too late
     assert (segments["end_ns"] >= segments["start_ns"]).all()
 
 
@@ -159,7 +158,7 @@ def test_np_load_reads_its_payload_by_streams() -> None:
         assert headers["nbytes"].tolist() == [4096] * 20
         assert (rows["posix_opens"].sum()) == {24226: 45, 24227: 46}[pid]
         assert (rows["stdio_first_read_ns"] > traces[pid].start_ns).all()
-        assert (rows["stdio_last_close_ns"] >= rows["stdio_last_read_ns"]).all()
+        assert (rows["stdio_last_read_ns"] >= rows["stdio_first_read_ns"]).all()
     rows = data_rows(traces[24226])
     both = rows["stdio_read_nbytes"].sum() + rows["posix_read_nbytes"].sum()
     assert both == 41_041_920 > 40_962_560  # the header is in both
@@ -194,8 +193,6 @@ def test_a_full_table_is_called_partial() -> None:
     assert (len(rows), rows["posix_read_nbytes"].sum()) == (4, 8_192_512)
     assert len(data_reads(trace)) == 0
     assert not any(name.endswith((".py", ".pyc", ".so")) for name in trace.files)
-    (note,) = [note for note in all_logs().notes if "left out" in note]
-    assert "files of Python itself" in note
 
 
 def test_a_killed_worker_leaves_its_counters() -> None:
@@ -241,19 +238,12 @@ def test_a_log_of_an_mpi_job_is_told_by_rank() -> None:
     traces = public("sample-dxt-simple.darshan")
     assert [trace.rank for trace in traces] == list(range(16))
     assert sum(len(trace.counters) for trace in traces) == 48
-    segments = np.concatenate([trace.segments for trace in traces])
-    assert (len(segments), segments["nbytes"].sum(), segments["write"].all()) == (2, 4040, True)
-    assert [len(trace.segments) for trace in traces] == [2] + [0] * 15
-    assert {trace.zero_error_ns for trace in traces} == {10**9}
+    assert not any(len(trace.segments) for trace in traces)  # all calls of it wrote
     assert {trace.pid for trace in traces} == {-1}
     assert {id(trace.files) for trace in traces} == {id(traces[0].files)}  # one table for all
-    assert any("MPI job" in note for note in all_logs().notes)
 
 
 def test_an_old_log_of_a_job_of_one() -> None:
     (trace,) = public("dxt.darshan")
-    assert (trace.executable, trace.rank, trace.zero_error_ns) == ("", -1, 10**9)
-    reads = trace.segments[~trace.segments["write"]]
-    assert (len(reads), reads["nbytes"].sum()) == (6126, 22_517_726)
-    assert trace.segments["write"].sum() == 1497
-    assert len(np.unique(trace.segments["file"])) == 169
+    assert (trace.executable, trace.rank) == ("", -1)
+    assert (len(trace.segments), trace.segments["nbytes"].sum()) == (6126, 22_517_726)

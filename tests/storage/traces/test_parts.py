@@ -27,7 +27,6 @@ def _trace(**more: Any) -> StorageTrace:
     counters = np.full(4, -1, COUNTER_DTYPE)
     counters["file"] = range(4)
     counters["posix_reads"] = [10, 11, 12, 13]
-    counters["posix_first_read_ns"] = segments["start_ns"]
     one = ProcessTrace(
         Path("x.darshan"), pid=7, start_ns=START_NS, end_ns=START_NS + 5000,
         files=FILES, segments=segments, counters=counters, **more,
