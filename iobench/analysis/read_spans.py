@@ -56,11 +56,6 @@ class CountedBytes:
         Bytes from the device; None also where the file system does not say.
     n_looks : int
         How often iobench looked, which reads as well.
-    start_up : int
-        What was read in the process's first batch beside what its stages handed on, and in none
-        of its other batches: modules are imported and tables are loaded there.
-    untimed : int
-        What was read in batches whose samples were not timed, beside what stages told of them.
     mapped : int
         What stages handed on in batches for which hardly any read call returned bytes, and in
         which nothing was decoded that may have been stored in fewer: read through mappings.
@@ -69,8 +64,6 @@ class CountedBytes:
     rchar: int | None
     device: int | None
     n_looks: int
-    start_up: int
-    untimed: int
     mapped: int
 
 
@@ -147,50 +140,31 @@ def counted_bytes(profile: Profile, reads: ReadSpans) -> tuple[CountedBytes, ...
     found = []
     for index, who in enumerate(profile.processes):
         whole = bool(n_looks[index]) and not who.lost and not who.damaged
-        start_up, untimed, mapped = (0, 0, 0)
-        if whole:
-            start_up, untimed, mapped = _beside_stages(profile, reads, looks[process == index])
         found.append(
             CountedBytes(
                 rchar=int(total[0][index]) if whole and not unknown[0][index] else None,
                 device=int(total[1][index]) if whole and tells and not unknown[1][index] else None,
                 n_looks=int(n_looks[index]),
-                start_up=start_up,
-                untimed=untimed,
-                mapped=mapped,
+                mapped=_mapped_nbytes(profile, reads, looks[process == index]) if whole else 0,
             )
         )
     return tuple(found)
 
 
-def _beside_stages(profile: Profile, reads: ReadSpans, looks: NDArray[Any]) -> tuple[int, int, int]:
-    """Return start-up, untimed and mapped bytes of one process, as `CountedBytes` has them.
+def _mapped_nbytes(profile: Profile, reads: ReadSpans, looks: NDArray[Any]) -> int:
+    """Return the mapped bytes of one process, as `CountedBytes` has them.
 
     By batch, so nothing of a process whose looks or stages do not report theirs.
     """
-    if (looks["batch"] < 0).any():
-        return 0, 0, 0
-    spans = profile.spans
-    mine = spans["process"][reads.rows] == looks["process"][0]
-    batch, nbytes = spans["batch"][reads.rows[mine]], reads.nbytes[mine]
-    looks = looks[np.argsort(looks["start_ns"], kind="stable")]
+    mine = profile.spans["process"][reads.rows] == looks["process"][0]
+    batch, nbytes = profile.spans["batch"][reads.rows[mine]], reads.nbytes[mine]
     numbers, place = np.unique(looks["batch"], return_inverse=True)
-    if (nbytes < 0).any() or not np.isin(batch, numbers).all():
-        return 0, 0, 0
-    called, asked = np.zeros((2, len(numbers)), np.int64)
+    is_known = not ((looks["batch"] < 0).any() or (nbytes < 0).any())
+    if not is_known or reads.decoding[mine].any() or not np.isin(batch, numbers).all():
+        return 0
+    called, handed_on = np.zeros((2, len(numbers)), np.int64)
     np.add.at(called, place.reshape(-1), looks["nbytes"])
-    np.add.at(asked, np.searchsorted(numbers, batch), nbytes)
-    rest = called - asked
-    if (rest < 0).any():  # a mapping, or what is stored compressed
-        n_looks = np.bincount(place.reshape(-1), minlength=len(numbers))
-        mapped = called - n_looks * OWN_READ_LIMIT < HARDLY_ANY * asked
-        return 0, 0, 0 if reads.decoding[mine].any() else int(-rest[mapped & (rest < 0)].sum())
-    own = spans[spans["process"] == looks["process"][0]]
-    guessed = own["batch"][(own["flags"] & Flag.ESTIMATED) != 0]
-    untimed = np.isin(numbers, guessed) & ~np.isin(numbers, batch)
-    first = numbers == looks["batch"][0]
-    others = rest[~first & ~untimed]
-    start_up = 0
-    if len(others) and not untimed[first].any():
-        start_up = max(int(rest[first][0]) - int(others.max()), 0)
-    return start_up, int(rest[untimed].sum()), 0
+    np.add.at(handed_on, np.searchsorted(numbers, batch), nbytes)
+    n_looks = np.bincount(place.reshape(-1), minlength=len(numbers))
+    mapped = called - n_looks * OWN_READ_LIMIT < HARDLY_ANY * handed_on
+    return int(np.maximum(handed_on - called, 0)[mapped].sum())

@@ -207,7 +207,8 @@ def differences(old: Any, new: Any, at: str, renamed: dict[str, str]) -> Iterato
     """Yield place, old and new value of what differs; new is `GONE` for a key that is gone."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key, value in old.items():
-            name, scale = _counterpart(renamed.get(key, key), new)
+            place = re.sub(r"\[\d+\]", "", f"{at}.{key}")
+            name, scale = _counterpart(renamed.get(place, renamed.get(key, key)), new)
             if name is None:
                 yield f"{at}.{key}", value, GONE
             else:

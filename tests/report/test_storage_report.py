@@ -16,9 +16,9 @@ from iobench.report.json_report import reports_to_json
 from iobench.report.renderers.quantities import SpelledTable, spelled
 from iobench.report.wrapping import short_path
 from iobench.storage.storage_trace import StorageTrace
-from iobench.subjects.storage.access_patterns import AccessFigures, ReadCost
+from iobench.subjects.storage.byte_rows import ByteDifference, ByteRow
 from iobench.subjects.storage.figures import LogClock, StorageFigures, TracedStorage, storage_of
-from iobench.subjects.storage.gaps import ByteGap, ByteRow
+from iobench.subjects.storage.reads import AccessFigures
 from iobench.subjects.storage.section import storage_section
 from iobench.subjects.storage.stage_storage import StageStorage
 
@@ -56,7 +56,6 @@ ACCESS = AccessFigures(
     consecutive_fraction=1.0,
     sequential_fraction=0.0,
     random_fraction=0.0,
-    stride=None,
     small_read_fraction=0.5,
     reread_factor=1.0,
     read_per_used=1.00006,
@@ -71,24 +70,22 @@ FIGURES = StorageFigures(
         ByteRow(
             "run",
             "run",
-            asked=81_920_000,
-            posix=81_925_120,
-            stdio=None,
-            segments=81_925_120,
-            rchar=81_940_000,
+            requested=81_920_000,
+            darshan=41_925_120,
+            read_calls=44_940_000,
             device=397_312,
-            gaps=(
-                ByteGap("header read twice", 5_120, ("POSIX", "asked")),
-                ByteGap("", -14_880, ("POSIX", "any read call")),
+            differences=(
+                ByteDifference(-39_994_880, ("darshan", "requested"), "compression"),
+                ByteDifference(3_014_880, ("read_calls", "darshan"), ""),
+                ByteDifference(-44_542_688, ("device", "read_calls"), "page cache"),
             ),
         ),
-        ByteRow("file", "/data/a.npy", 2_048_000, None, None, None, None, None, ()),
+        ByteRow("file", "/data/a.npy", 2_048_000, None, None, None, ()),
     ),
     stages=(
         StageStorage("read", 56_900_000, 26_900_000, False, None, 81_920_000, "mixed"),
         StageStorage("fused", 9_000_000, 3_000_000, True, 4_000_000, None, "unknown"),
     ),
-    costliest=(ReadCost("worker-0", "/data/a.npy", 128, 2_048_000, 5, 1_000_000, 900_000),),
     access=ACCESS,
 )
 
@@ -178,21 +175,27 @@ def test_of_one_of_many_ranks_logs_are_counted_alone() -> None:
     assert storage_of(rank) is None
 
 
-def test_gaps_are_named_or_said_to_have_no_name(traced: RunReport, show: Show) -> None:
+def test_differences_are_said_with_their_reason(traced: RunReport, show: Show) -> None:
     text = unwrapped(storage_part(show(traced)))
-    assert "5.12 kB more in POSIX than in asked: header read twice." in text
-    assert "14.9 kB fewer in POSIX than in any read call: nothing explains it." in text
-    assert "1 unexplained" in text
-    assert not FIGURES.rows[0].settled
-    assert tables_of(FIGURES)[0][1].rows[1][-1] == "unseen"
+    for words in (
+        "Darshan counted 40.0 MB less than the stages requested: compression.",
+        "Read calls returned 3.01 MB more than Darshan counted.",
+        "The device delivered 44.5 MB less than read calls returned: page cache.",
+    ):
+        assert words in text
+    little = replace(
+        FIGURES.rows[0], differences=(ByteDifference(5_000, ("read_calls", "darshan"), ""),)
+    )
+    text = show(with_storage(traced, replace(FIGURES, rows=(little,))))
+    assert "Read calls returned" not in text
 
 
 def test_unknown_bytes_are_unknown_and_without_a_tracer_have_no_columns(bound: RunReport) -> None:
     _, text = tables_of(FIGURES)[0]
-    assert len(text.names) == 8
-    assert text.rows[1][2:7] == ("unknown",) * 5
+    assert text.names == ("", "requested", "Darshan", "read calls", "device")
+    assert text.rows[1][2:] == ("unknown",) * 3
     _, text = tables_of(replace(FIGURES, traced=None))[0]
-    assert text.names == ("", "requested by stages", "any read call", "from the device", "gaps")
+    assert text.names == ("", "requested", "read calls", "device")
 
 
 def test_stages_reads_and_sizes(traced: RunReport, show: Show) -> None:
@@ -216,9 +219,6 @@ def test_many_processes_and_files_are_cut_and_said_to_be(bound: RunReport) -> No
     table, text = tables_of(replace(FIGURES, rows=(FIGURES.rows[0], *rows)))[0]
     assert len(text.rows) == 9
     assert table.title == "Bytes read, by counter: 8 of 100 files"
-    unsettled = replace(rows[50], gaps=(ByteGap("", 7, ("asked", "POSIX")),))
-    _, text = tables_of(replace(FIGURES, rows=(*rows[:50], unsettled, *rows[51:])))[0]
-    assert text.rows[-1][0] == "/data/50.npy"
 
 
 @pytest.mark.parametrize(
@@ -242,10 +242,9 @@ def test_json_holds_every_figure(traced: RunReport) -> None:
     assert document["traced"]["complete"] is True
     assert document["traced"]["notes"] == ["notes.txt: is no Darshan log"]
     assert [clock["process"] for clock in document["traced"]["clocks"]] == ["worker-0"]
-    assert document["bytes"][0]["gaps"][1]["name"] is None
-    assert document["bytes"][0]["settled"] is False
-    assert document["bytes"][1]["posix_nbytes"] is None
-    assert document["bytes"][1]["settled"] is False
+    assert [each["reason"] for each in document["bytes"][0]["differences"]] == [
+        "compression", None, "page cache",
+    ]  # fmt: skip
+    assert document["bytes"][1]["darshan_nbytes"] is None
     assert document["stages"][0]["storage_s"] == 0.0269
-    assert document["costliest_reads"][0]["exposed_s"] == 0.0009
     assert document["access"]["bytes_per_s"] == {"worker-0": 2.2e9}

@@ -185,7 +185,7 @@ def _folder(found: RankRun) -> str | None:
     # What a script reads beside its data, as settings, may lie elsewhere.
     far = [row for row in files if near.mount_of(row.name) is not None]
     for found_files in (far, files):
-        if 2 * sum(row.asked or 0 for row in found_files) > (rows[0].asked or 0):
+        if 2 * sum(row.requested or 0 for row in found_files) > (rows[0].requested or 0):
             return os.path.commonpath([row.name for row in found_files])
     return None
 

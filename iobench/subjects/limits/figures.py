@@ -251,7 +251,7 @@ def shape_seen(run: RankRun) -> tuple[list[Path], int, int]:
     storage = run.once(storage_of)
     rows = () if storage is None else storage.rows
     nbytes_of = {
-        path: max(row.asked or 0, row.posix or 0)
+        path: max(row.requested or 0, row.darshan or 0)
         for row in rows
         if row.scope == "file" and (path := Path(_file_of(row.name))).is_file()
     }

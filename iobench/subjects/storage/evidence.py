@@ -1,4 +1,4 @@
-"""What figures of storage are made of: spans, counters of the system, a tracer's placed calls."""
+"""What figures of storage are made of: spans, counters of the system, Darshan's reads in stages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from iobench.analysis.placement.placed_calls import Placement, ProcessPlacement
+    from iobench.analysis.placement.placed_calls import ProcessPlacement
     from iobench.analysis.read_spans import CountedBytes, ReadSpans
     from iobench.analysis.run import RankRun
     from iobench.profiles.contents import Profile
@@ -33,10 +33,8 @@ class ReadEvidence:
         The spans that read.
     counted : tuple of CountedBytes
         What the system counted, of each process.
-    is_traced : bool
-        Whether there are logs of the run's processes.
     logs : mapping of int to (ProcessPlacement, ProcessTrace)
-        Those of the run's processes: where their calls are, and what else the tracer told.
+        Darshan's, of the processes that have one with their marker.
     """
 
     profile: Profile
@@ -44,13 +42,12 @@ class ReadEvidence:
     reading: ReadSpans
     counted: tuple[CountedBytes, ...]
     names: NamedFiles
-    is_traced: bool
     logs: Mapping[int, tuple[ProcessPlacement, ProcessTrace]]
 
 
-def evidence_of(run: RankRun, placement: Placement | None) -> ReadEvidence:
-    """Return what is known of a run, its trace's calls placed already."""
-    profile, trace = run.profile, run.trace
+def evidence_of(run: RankRun) -> ReadEvidence:
+    """Return what is known of a run."""
+    profile, trace, placement = run.profile, run.trace, run.placement
     reading = find_read_spans(profile)
     logs = {}
     if trace is not None and placement is not None:
@@ -61,6 +58,16 @@ def evidence_of(run: RankRun, placement: Placement | None) -> ReadEvidence:
         reading=reading,
         counted=counted_bytes(profile, reading),
         names=NamedFiles(profile, trace),
-        is_traced=bool(logs),
         logs=logs,
     )
+
+
+def incomplete_modules(log: ProcessTrace) -> set[str]:
+    """Return the modules of a log that do not hold all that happened, or could not be read."""
+    return {each.name for each in log.modules if each.partial or each.problem}
+
+
+def has_all_segments(log: ProcessTrace) -> bool:
+    """Return whether a log has every single read of its process, but for those by ``fread``."""
+    names = {each.name for each in log.modules}
+    return "DXT_POSIX" in names and not incomplete_modules(log) & {"POSIX", "STDIO", "DXT_POSIX"}

@@ -11,20 +11,13 @@ from iobench.frozen import frozen
 from iobench.json_keys import INLINE, figure, key
 from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import lane_keys
-from iobench.subjects.storage.access_patterns import (
-    AccessFigures,
-    ReadCost,
-    access_figures,
-    costliest_reads,
-)
-from iobench.subjects.storage.byte_ledger import byte_rows
+from iobench.subjects.storage.byte_rows import MMAP, ByteRow, byte_rows
 from iobench.subjects.storage.evidence import evidence_of
-from iobench.subjects.storage.gaps import UNSEEN, ByteRow
-from iobench.subjects.storage.single_reads import find_single_reads
+from iobench.subjects.storage.reads import AccessFigures, access_figures
 from iobench.subjects.storage.stage_storage import StageStorage, stage_storage
 
 if TYPE_CHECKING:
-    from iobench.analysis.placement.placed_calls import Placement, TraceCoverage
+    from iobench.analysis.placement.placed_calls import TraceCoverage
     from iobench.analysis.read_spans import ReadSpans
     from iobench.analysis.run import RankRun
     from iobench.storage.storage_trace import StorageTrace
@@ -115,8 +108,6 @@ class StorageFigures:
         Bytes by who counted them: the run first, then processes, then files, largest first.
     stages : tuple of StageStorage
         The longest first.
-    costliest : tuple of ReadCost
-        Reads by exposed time, the dearest first; at most 20.
     access : AccessFigures or None
         None where single reads are not known.
     sanity : SanityLine or None
@@ -128,7 +119,6 @@ class StorageFigures:
     traced: TracedStorage | None = None
     rows: tuple[ByteRow, ...] = field(default=(), metadata=key("bytes"))
     stages: tuple[StageStorage, ...] = ()
-    costliest: tuple[ReadCost, ...] = field(default=(), metadata=key("costliest_reads"))
     access: AccessFigures | None = None
     sanity: SanityLine | None = None
     untold: tuple[str, ...] = field(default=(), metadata=key("not_evaluated"))
@@ -146,27 +136,17 @@ def storage_of(run: RankRun) -> StorageFigures | None:
     trace = run.trace
     if run.is_one_of_many:
         return None if trace is None else StorageFigures(untold=_untold(trace, TOO_MANY))
-    return figures_of_placement(run, run.placement)
-
-
-def figures_of_placement(run: RankRun, placement: Placement | None) -> StorageFigures:
-    """Return `storage_of` of a run whose trace's segments are placed already."""
-    known, trace = evidence_of(run, placement), run.trace
-    rows, reads = byte_rows(known), find_single_reads(known)
-    access = None
-    if reads is not None:
-        access = access_figures(
-            run.profile,
-            reads,
-            read_nbytes=_read_in_loop(run, known.reading, rows),
-            used_nbytes=run.exposure.whole.nbytes,
-        )
+    known = evidence_of(run)
+    rows = byte_rows(known)
     return StorageFigures(
-        traced=None if trace is None or placement is None else _traced(run, trace, placement),
+        traced=None if trace is None or run.placement is None else _traced(run, trace),
         rows=rows,
         stages=stage_storage(known),
-        costliest=costliest_reads(run.profile, reads) if reads else (),
-        access=access,
+        access=access_figures(
+            known,
+            read_nbytes=_read_in_loop(run, known.reading, rows),
+            used_nbytes=run.exposure.whole.nbytes,
+        ),
         sanity=_sanity(run, known.reading),
         untold=() if trace is None or rows else _untold(trace, UNCOUNTED),
     )
@@ -177,7 +157,9 @@ def _untold(trace: StorageTrace, why: str) -> tuple[str, ...]:
     return found, *trace.refused, *trace.notes
 
 
-def _traced(run: RankRun, trace: StorageTrace, placement: Placement) -> TracedStorage:
+def _traced(run: RankRun, trace: StorageTrace) -> TracedStorage:
+    placement = run.placement
+    assert placement is not None
     return TracedStorage(
         coverage=placement.coverage,
         notes=trace.notes,
@@ -214,18 +196,14 @@ def _read_in_loop(run: RankRun, reading: ReadSpans, rows: tuple[ByteRow, ...]) -
 
 
 def _read_nbytes(rows: tuple[ByteRow, ...]) -> int | None:
-    """Return the bytes of files that the run read: as a tracer saw, else the kernel, else spans."""
+    """Return the bytes of files that the run read: as Darshan saw, else the kernel, else spans."""
     if not rows:
         return None
     run = rows[0]
-    gaps = {gap.name: gap.nbytes for gap in run.gaps}
-    if "mapping" in gaps:
-        return run.asked
-    traced = run.segments if run.posix is None else run.posix + (run.stdio or 0)
-    unseen = any(gap.name in UNSEEN and gap.between[1] == "asked" for gap in run.gaps)
-    if traced is not None and not unseen:
-        return traced - (gaps.get("stray segments", 0) if run.posix is not None else 0)
-    return run.rchar if run.rchar is not None else run.asked
+    counted = (run.darshan, run.read_calls, run.requested)
+    if any(each.reason == MMAP for each in run.differences):
+        return run.requested
+    return next((each for each in counted if each is not None), None)
 
 
 def _sanity(run: RankRun, reading: ReadSpans) -> SanityLine | None:

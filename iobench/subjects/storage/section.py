@@ -1,4 +1,4 @@
-"""Storage: bytes by who counted them, storage inside stages, dear reads."""
+"""Storage: bytes by who counted them, storage inside stages, sizes and order of reads."""
 
 from __future__ import annotations
 
@@ -26,24 +26,31 @@ if TYPE_CHECKING:
 
     from iobench.analysis.placement.placed_calls import TraceCoverage
     from iobench.report.document import Block, Cell
-    from iobench.subjects.storage.access_patterns import AccessFigures, ReadCost
+    from iobench.subjects.storage.byte_rows import ByteRow
     from iobench.subjects.storage.figures import LogClock, SanityLine, TracedStorage
-    from iobench.subjects.storage.gaps import ByteRow
+    from iobench.subjects.storage.reads import AccessFigures
     from iobench.subjects.storage.stage_storage import StageStorage
 
 MOST: Final = {"run": 1, "process": 8, "file": 8}
-"""Rows shown of each scope, those with gaps that nothing explains first; JSON has them all."""
-MOST_READS: Final = 10
+"""Rows shown of each scope; JSON has them all."""
+SHOWN_FRACTION: Final = 0.01
 NARROW_NAME: Final = 20
 TITLE: Final = "Storage"
-TRACED: Final = ("posix", "stdio", "segments")
 COUNTED: Final = {
-    "asked": "requested by stages",
-    "posix": "POSIX",
-    "stdio": "STDIO",
-    "segments": "segments",
-    "rchar": "any read call",
-    "device": "from the device",
+    "requested": "requested",
+    "darshan": "Darshan",
+    "read_calls": "read calls",
+    "device": "device",
+}
+SUBJECTS: Final = {
+    "darshan": "Darshan counted",
+    "read_calls": "Read calls returned",
+    "device": "The device delivered",
+}
+OBJECTS: Final = {
+    "requested": "the stages requested",
+    "darshan": "Darshan counted",
+    "read_calls": "read calls returned",
 }
 PUBLISHED_RATES: Final = (1.46e9, 8.08e9)
 PUBLISHED_IN: Final = "MLPerf HPC's table 9 (CosmoFlow and DeepCAM on five machines)"
@@ -63,10 +70,9 @@ def storage_section(figures: StorageFigures) -> Section | None:
         (
             *(() if figures.traced is None else sentences(_covered(figures.traced))),
             _byte_table(figures),
-            *sentences(_gap_lines(figures.rows)),
+            *sentences(_difference_lines(figures.rows)),
             *((_stage_table(figures.stages),) if figures.stages else ()),
             *((Sentence(costs, "strong"),) if costs is not None else ()),
-            *((_cost_table(figures.costliest),) if figures.costliest else ()),
             *(_sizes(figures.access, figures.sanity) if figures.access is not None else ()),
         ),
         is_folded=True,
@@ -117,22 +123,17 @@ def _files(seen: TraceCoverage) -> str:
     return f"{units.count(seen.n_files_seen)}{of} files seen"
 
 
-def _gap_lines(rows: Sequence[ByteRow]) -> Iterator[str]:
-    """Yield why the columns of the run's row differ."""
-    for gap in (gap for row in rows if row.scope == "run" for gap in row.gaps):
-        first, second = gap.between
-        yield (
-            f"{units.nbytes(abs(gap.nbytes))} {'more' if gap.nbytes >= 0 else 'fewer'} in "
-            f"{first} than in {second}: {gap.name or 'nothing explains it'}."
-        )
-
-
-def _gaps_word(row: ByteRow) -> str:
-    """Return what a table says of a row's gaps: of those without a name first."""
-    unnamed = _n_unnamed(row)
-    if unnamed:
-        return f"{units.count(unnamed)} unexplained"
-    return "unseen" if not row.settled else "explained" if row.gaps else "none"
+def _difference_lines(rows: Sequence[ByteRow]) -> Iterator[str]:
+    """Yield how the columns of the run's row differ: with a reason, or by 1 % at least."""
+    for row in (row for row in rows if row.scope == "run"):
+        for each in row.differences:
+            first, second = each.between
+            largest = max(getattr(row, first), getattr(row, second))
+            if each.reason or abs(each.nbytes) >= SHOWN_FRACTION * largest:
+                more = "more" if each.nbytes > 0 else "less"
+                reason = f": {each.reason}" if each.reason else ""
+                amount = units.nbytes(abs(each.nbytes))
+                yield f"{SUBJECTS[first]} {amount} {more} than {OBJECTS[second]}{reason}."
 
 
 def _wait_line(access: AccessFigures | None) -> str | None:
@@ -147,27 +148,21 @@ def _wait_line(access: AccessFigures | None) -> str | None:
 
 def _byte_table(figures: StorageFigures) -> Table:
     """Return bytes read by the run, its processes and files, one column for each who counted."""
-    columns = ["asked", *(TRACED if figures.traced is not None else ()), "rchar", "device"]
-    shown = [row for scope in MOST for row in _scope(figures.rows, scope)]
+    columns = [name for name in COUNTED if name != "darshan" or figures.traced is not None]
+    shown = [
+        row
+        for scope, most in MOST.items()
+        for row in [row for row in figures.rows if row.scope == scope][:most]
+    ]
     processes = Counter(row.name.partition(" (")[0] for row in figures.rows)
     return Table(
         f"Bytes read, by counter{_left_out(figures.rows)}",
-        (Column(""), *(Column(COUNTED[name]) for name in columns), Column("gaps")),
+        (Column(""), *(Column(COUNTED[name]) for name in columns)),
         tuple(
-            (
-                _row_name(row, processes),
-                *(Bytes(getattr(row, name)) for name in columns),
-                _gaps_word(row),
-            )
+            (_row_name(row, processes), *(Bytes(getattr(row, name)) for name in columns))
             for row in shown
         ),
     )
-
-
-def _scope(rows: Sequence[ByteRow], scope: str) -> list[ByteRow]:
-    own = [row for row in rows if row.scope == scope]
-    chosen = sorted(own, key=lambda row: not _n_unnamed(row))[: MOST[scope]]
-    return [row for row in own if row in chosen]
 
 
 def _left_out(rows: Sequence[ByteRow]) -> str:
@@ -185,10 +180,6 @@ def _row_name(row: ByteRow, processes: Counter[str]) -> str:
         return short_path(row.name, NARROW_NAME)
     name = row.name.partition(" (")[0]
     return name if processes[name] < 2 else row.name
-
-
-def _n_unnamed(row: ByteRow) -> int:
-    return sum(not gap.name for gap in row.gaps)
 
 
 def _stage_table(stages: Sequence[StageStorage]) -> Table:
@@ -220,25 +211,6 @@ def _stage_rows(row: StageStorage, *, traced: bool) -> Iterator[tuple[Cell, ...]
             name = f"  {each.process.partition(' (')[0]}"
             split = (Duration(each.storage_ns), Duration(rest_ns, rest))
             yield name, Duration(each.busy_ns), *split, "", "", ""
-
-
-def _cost_table(reads: Sequence[ReadCost]) -> Table:
-    """Return the reads that the training loop waited for longest; where, if any of them tells."""
-    reads = reads[:MOST_READS]
-    columns: dict[str, tuple[Column, list[Cell]]] = {
-        "file": (Column("file"), [short_path(each.file) or units.UNKNOWN for each in reads]),
-        "by": (Column("by"), [each.process for each in reads]),
-        "offset": (Column("offset"), [Count(each.offset) for each in reads]),
-        "size": (Column("size"), [Bytes(each.nbytes) for each in reads]),
-        "took": (Column("took", "time"), [Duration(each.duration_ns) for each in reads]),
-        "exposed": (Column("exposed", "time"), [Duration(each.exposed_ns) for each in reads]),
-    }
-    if not any(each.file for each in reads):
-        del columns["file"]
-    if all(each.offset is None for each in reads):
-        del columns["offset"]
-    headings, cells = zip(*columns.values(), strict=True)
-    return Table("Reads waited for longest", headings, tuple(zip(*cells, strict=True)))
 
 
 def _sizes(access: AccessFigures, sanity: SanityLine | None) -> Iterator[Block]:
@@ -301,10 +273,6 @@ def _access_lines(access: AccessFigures, sanity: SanityLine | None) -> list[str]
     """Return in what order and sizes was read, and how much for each byte used."""
     what = "segments" if access.of_segments else "reads of stages"
     lines = [f"{units.count(access.n_reads)} {what}{_order(access)}."]
-    if access.stride is not None:
-        lines.append(
-            f"Most reads begin {units.nbytes(access.stride)} after the previous one: strided."
-        )
     lines.append(
         f"Reads below 64 KiB: {units.fraction(access.small_read_fraction)}. Bytes read per "
         f"distinct byte: {units.ratio(access.reread_factor)}; per byte of the samples: "

@@ -22,7 +22,7 @@ from iobench.recording.kinds import (
 )
 from iobench.recording.span_file import io_looks
 from iobench.recording.span_keys import batch_keys, halves, lane_keys, stage_keys
-from iobench.subjects.storage.traced_bytes import modules_of
+from iobench.subjects.storage.evidence import has_all_segments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -220,8 +220,7 @@ class _StorageTimes:
         return min(self._time.get((stage, process), 0), busy_ns)
 
     def _add(self, placed: ProcessPlacement, trace: ProcessTrace) -> None:
-        modules = modules_of(trace)
-        if not modules.segments or modules.segments_partial or modules.partial:
+        if not has_all_segments(trace):
             return
         self._known.add(placed.process)
         segments = placed.segments

@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from traced_runs import MS, TracedRun
+from traced_runs import TracedRun
 
 from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.subjects.storage.access_patterns import dearest_half, distinct_nbytes
 from iobench.subjects.storage.figures import storage_of
-from iobench.subjects.storage.single_reads import READ_DTYPE, SingleReads
+from iobench.subjects.storage.reads import READ_DTYPE, dearest_half, distinct_nbytes
 
 KIB = 1 << 10
 
@@ -39,14 +38,6 @@ def test_order_of_reads():
     assert access.consecutive_fraction == 2 / 4
     assert access.sequential_fraction == 1 / 4
     assert access.random_fraction == 1 / 4
-    assert access.stride is None
-
-
-def test_strided_reads():
-    assert reading(*(("/d/a", 4096 * step, 100) for step in range(5))).access.stride == 4096
-    assert reading(*(("/d/a", 100 * step, 100) for step in range(5))).access.stride is None
-    assert reading(*(("/d/a", 0, 100) for _ in range(5))).access.stride is None
-    assert reading(*((f"/d/{step}", 0, 100) for step in range(5))).access.stride is None
 
 
 def test_sizes():
@@ -67,7 +58,7 @@ def test_ends_of_files_are_no_reads():
     assert access.small_read_fraction == 1
 
 
-def test_questions_for_pages_are_no_reads():
+def test_probes_of_pages_are_no_reads():
     run = TracedRun()
     worker = run.worker()
     for number in range(4):
@@ -132,16 +123,10 @@ def test_distinct_bytes(pairs):
     assert distinct_nbytes(reads) == len(covered)
 
 
-def costs(exposed_ns):
-    reads = np.zeros(len(exposed_ns), READ_DTYPE)
-    reads["exposed_ns"] = exposed_ns
-    return SingleReads(reads, ("",), True)
-
-
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=30))
 def test_the_dearest_reads_are_the_fewest_that_cost_more_than_half(exposed_ns):
     total = sum(exposed_ns)
-    found = dearest_half(costs(exposed_ns))
+    found = dearest_half(np.array(exposed_ns))
     if not total:
         assert found is None
         return
@@ -178,18 +163,10 @@ def test_one_slow_read_costs_the_wait():
         worker.read("/d/a", start, start + length, 10 * index, 10)
         run.wait(index, start, start + length)
     found = run.figures()
-    first = found.costliest[0]
-    assert (first.process, first.file, first.offset, first.nbytes) == ("worker-0", "/d/a", 400, 10)
-    assert first.duration_ns == pytest.approx(80 * MS, rel=1e-3)
-    # Of the path of its batch a little was done before anybody waited.
-    assert first.exposed_ns == pytest.approx(80 * MS, rel=0.02)
-    assert len(found.costliest) == 20
     assert (found.access.top_fraction, found.access.of_segments) == (1 / 100, True)
     assert found.access.top_exposed_fraction > 0.5
-    without = storage_of(Run(run.profile()).of_rank())
-    assert without.costliest[0].offset is None
-    assert without.costliest[0].file == "/d/a"
-    assert without.costliest[0].exposed_ns == first.exposed_ns
+    without = storage_of(Run(run.profile()).of_rank()).access
+    assert (without.top_fraction, without.of_segments) == (1 / 100, False)
 
 
 def test_sums_over_a_batch_are_no_single_reads():
@@ -199,5 +176,4 @@ def test_sums_over_a_batch_are_no_single_reads():
     run.wait(0, 0, 10)
     found = storage_of(Run(run.profile()).of_rank())
     assert found.access is None
-    assert found.costliest == ()
-    assert found.rows[0].asked == 40
+    assert found.rows[0].requested == 40

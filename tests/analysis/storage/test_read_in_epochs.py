@@ -29,11 +29,11 @@ def looked(batch, at_ms, rchar, device=-1):
     return read(batch, at_ms, rchar, **more)
 
 
-def profile(*, rchar=MB, device=-1, first=0, untimed=(), before=0, short=False, **config):
+def profile(*, rchar=MB, device=-1, untimed=(), before=0, short=False, **config):
     """Six batches of 1 MB an epoch, by two workers made anew for each: each batch takes 10 ms.
 
-    ``first`` is what a worker reads beside its stages at its start, ``untimed`` are batches of
-    which no read is told, ``before`` what the script reads before its loop.
+    ``untimed`` are batches of which no read is known, ``before`` is what the script reads before
+    its loop.
     """
     loop, files = [], []
     if before:
@@ -50,7 +50,7 @@ def profile(*, rchar=MB, device=-1, first=0, untimed=(), before=0, short=False, 
                 rows.append(read(batch, at, -1, detail="", **fused))
             else:
                 rows.append(read(batch, at, MB))
-            rows.append(looked(batch, at + 4, rchar + first * (not rows[1:]), device))
+            rows.append(looked(batch, at + 4, rchar, device))
             loop.append(
                 {
                     "kind": Kind.WAIT, "start_ns": at * MS, "end_ns": (at + 4) * MS, "nbytes": MB,
@@ -106,7 +106,7 @@ def test_workers_made_anew_are_so_many_as_there_are_at_once():
 
 def test_what_is_read_before_the_loop_is_in_no_epoch():
     found = storage(before=500 * MB)
-    assert found.rows[0].asked == 500 * MB + EPOCHS * BATCHES * MB
+    assert found.rows[0].requested == 500 * MB + EPOCHS * BATCHES * MB
     assert found.sanity.nbytes == BATCHES * MB
     assert found.access.read_per_used == 1
 
@@ -145,20 +145,3 @@ def test_cold_is_of_all_that_was_read(rchar, device, cold):
     found = whole(rchar=rchar, device=device, cold_known=True)
     assert found.cold_fraction == (None if cold is None else pytest.approx(cold, rel=1e-3))
     assert found.read_nbytes == EPOCHS * BATCHES * max(rchar, MB)
-
-
-def test_what_each_worker_reads_at_its_start_is_its_start_up():
-    """Workers are made anew for each epoch: so often one file is read."""
-    found = storage(rchar=MB + 9000, first=5 * MB)
-    said = said_of(found)
-    assert f"{EPOCHS * WORKERS * 5}.0 MB more in rchar than in asked: start-up." in said
-    assert "162 kB more in rchar than in asked: headers and buffers." in said
-    assert "nothing explains it" not in said
-
-
-def test_reads_of_samples_that_were_not_timed_are_said_to_be():
-    found = storage(untimed=(4, 5))
-    said = said_of(found)
-    assert "6.00 MB more in rchar than in asked: samples not timed." in said
-    assert "nothing explains it" not in said
-    assert "nothing explains it" in said_of(storage(rchar=2 * MB))
