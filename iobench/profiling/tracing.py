@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from iobench.errors import ProfileError, StorageError
+from iobench.files.open_files import open_files
 from iobench.recording.span_reader import read_head
 from iobench.storage.darshan_gathering import gather_logs
 from iobench.storage.darshan_runtime import ProbedRuntime, ready_runtime
 from iobench.storage.darshan_setup import (
     DarshanChoice,
     DarshanSetup,
-    attached,
     job_number,
     probed_before,
     restart_under,
     set_up,
+    tracing,
 )
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ class ProfileTracing:
         for line in setup.lines():
             self._screen.note(line)
         self._setup, self._runs = setup, tuple(run for run, _ in runs)
-        self._stack.enter_context(attached(setup, every))
+        open_files.let_go()  # what is open already is not seen
+        self._stack.enter_context(tracing(setup))
         for (run, _), folders in zip(runs, own, strict=True):
             told = setup.document(run.path)
             if len(runs) > 1:  # they share the log of this process
@@ -147,9 +149,8 @@ def _runtime() -> ProbedRuntime | str:
     found = ready_runtime(os.environ, sys.executable)
     if isinstance(found, str):
         return found
-    path = found.runtime.path
-    if not found.attachable:
-        return f"{path}: cannot be started within a running process; expected 3.1 or newer"
     if sys.argv[1:2] == ["profile"]:
         restart_under(found)
-    return f"{path} must be there when a process starts; use the command iobench profile"
+    return (
+        f"{found.runtime.path} must be there when a process starts; use the command iobench profile"
+    )

@@ -136,21 +136,21 @@ class _LogReader:
     def _read_counters(self, module: str) -> None:
         self._report.mod_read_all_records(module, dtype="numpy")
         names = self._report.counters[module]
-        for record in self._report.records[module]:
-            file = self._file(record["id"])
+        for each in self._report.records[module]:
+            file = self._file(each["id"])
             if file != _MARKER:
-                counters = dict(zip(names["counters"], record["counters"].tolist(), strict=True))
-                counters |= zip(names["fcounters"], record["fcounters"].tolist(), strict=True)
+                counters = dict(zip(names["counters"], each["counters"].tolist(), strict=True))
+                counters |= zip(names["fcounters"], each["fcounters"].tolist(), strict=True)
                 row = counter_row(module, counters, file, self._start_ns)
-                self._rank(record["rank"]).counters.setdefault(module, []).append(row)
+                self._rank(each["rank"]).counters.setdefault(module, []).append(row)
 
     def _read_segments(self, module: str) -> None:
         self._report.mod_read_all_dxt_records(module, dtype="numpy", writes=False)
-        for record in self._report.records[module]:
-            part, file = self._rank(record["rank"]), self._file(record["id"])
-            part.host = part.host or record["hostname"]
-            if record["read_segments"]:
-                rows = segment_rows(record["read_segments"], file, self._start_ns)
+        for each in self._report.records[module]:
+            part, file = self._rank(each["rank"]), self._file(each["id"])
+            part.host = part.host or each["hostname"]
+            if each["read_segments"]:
+                rows = segment_rows(each["read_segments"], file, self._start_ns)
                 (part.marks if file == _MARKER else part.segments).append(rows)
 
     def _traces(self, modules: tuple[ModuleState, ...]) -> tuple[ProcessTrace, ...]:

@@ -8,6 +8,7 @@ back through a socket, their arrays as they are. A child that ends is replaced f
 from __future__ import annotations
 
 import gzip
+import hashlib
 import os
 import pickle
 import shutil
@@ -220,13 +221,13 @@ def read_darshan_logs(paths: Sequence[Path]) -> StorageTrace:
         If no process can be started that reads.
     """
     refused: list[str] = []
-    known: dict[tuple[int, int, int], Path] = {}
+    known: dict[object, Path] = {}
     traces: list[ProcessTrace] = []
     with ReaderProcess() as reader:
         for log in paths:
             try:
                 found = _read(log, reader)
-                identity = (found[0].pid, found[0].job_id, found[0].start_ns)
+                identity = _identity(log, found[0])
                 if identity in known:
                     raise FileFormatError(f"is of the same process as {known[identity]}")
             except FileFormatError as error:
@@ -240,6 +241,13 @@ def read_darshan_logs(paths: Sequence[Path]) -> StorageTrace:
                 traces += found
     traces.sort(key=lambda each: (each.start_ns, each.pid, each.rank))
     return StorageTrace(tuple(traces), tuple(refused))
+
+
+def _identity(log: Path, trace: ProcessTrace) -> object:
+    """Return what two logs of one process have in common; without its number all they hold."""
+    if trace.pid < 0:
+        return hashlib.sha256(log.read_bytes()).digest()
+    return trace.pid, trace.job_id, trace.start_ns
 
 
 def _read(path: Path, reader: ReaderProcess) -> tuple[ProcessTrace, ...]:

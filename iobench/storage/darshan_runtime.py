@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 LIBRARY: Final = "libdarshan.so"
 FOLDERS: Final = ("", "lib", "lib64")
-LISTED: Final = re.compile(rf"^\s*{re.escape(LIBRARY)}\S*\s.*=>\s*(\S+)$", re.MULTILINE)
-LDCONFIG_S: Final = 10
 
 
 @frozen
@@ -36,7 +34,7 @@ class DarshanRuntime:
     path : Path
         Absolute.
     found : str
-        What led to it: ``"$DARSHAN_LIB"``, ``"ldconfig"``.
+        What led to it: ``"$DARSHAN_LIB"``, ``"darshan-config"``.
     """
 
     path: Path
@@ -47,8 +45,8 @@ def find_runtime(environment: Mapping[str, str]) -> DarshanRuntime | None:
     """Return the runtime that an environment leads to; None if it leads to none.
 
     ``$DARSHAN_LIB`` (the library, or a folder of it) comes first, then what ``$LD_PRELOAD`` holds
-    already, then what a loaded module tells: variables with DARSHAN in their name,
-    ``$LD_LIBRARY_PATH``, ``darshan-config`` on the ``$PATH``. The system's own comes last.
+    already, then what a loaded module sets: variables with DARSHAN in their name,
+    ``$LD_LIBRARY_PATH``, ``darshan-config`` on the ``$PATH``.
     """
     for found, path in _places(environment):
         if path.is_file() and path.name.startswith(LIBRARY):
@@ -79,29 +77,12 @@ def _places(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     if script := shutil.which("darshan-config", path=environment.get("PATH")):
         for path in (Path(script), Path(script).resolve()):
             yield from _below("darshan-config", path.parent.parent)
-    for path in LISTED.findall(_ldconfig(environment)):
-        yield "ldconfig", Path(path)
 
 
 def _below(found: str, path: Path) -> Iterator[tuple[str, Path]]:
     yield found, path
     for folder in FOLDERS:
         yield found, path / folder / LIBRARY
-
-
-def _ldconfig(environment: Mapping[str, str]) -> str:
-    """Return the libraries that the system's linker knows; nothing where it cannot be asked."""
-    path = f"{environment.get('PATH', '')}:/sbin:/usr/sbin"
-    program = shutil.which("ldconfig", path=path)
-    if program is None:
-        return ""
-    try:
-        asked = subprocess.run(
-            [program, "-p"], capture_output=True, text=True, timeout=LDCONFIG_S, check=False
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return asked.stdout
 
 
 def interpreter_of(command: Sequence[str], environment: Mapping[str, str]) -> str:
@@ -226,49 +207,41 @@ def _literal(text: str) -> str:
 
 
 PROBE_S: Final = 60.0
-ENOUGH: Final = (3, 4)
-"""The first runtime that reads a configuration file."""
-# A runtime that was built with HDF5 looks for the system's when a file is opened, not before.
+OLDEST: Final = (3, 4, 5)
+"""The first runtime that writes the logs of forked workers."""
 TOLD: Final = '{"prefixes": '
 CHILD: Final = """\
 import sys
 sys.path[:] = [each for each in sys.path if each]  # nothing of the working folder
-import ctypes, json, os, site, sysconfig
+import json, os, site, sysconfig
 
 folder = sys.argv[1]
 
-def trying(name):
-    print("trying", name, flush=True)
+def imported(name):
+    print("opening a file with", name, flush=True)
     try:
         return __import__(name)
     except ImportError:
         return None
 
-numpy = trying("numpy")
+# A runtime that was built with HDF5 looks for the system's when a file is opened, not before.
+numpy = imported("numpy")
 if numpy is not None:
     numpy.save(os.path.join(folder, "array.npy"), numpy.zeros(8))
     numpy.load(os.path.join(folder, "array.npy"))
-h5py = trying("h5py")
+h5py = imported("h5py")
 if h5py is not None:
     h5py.File(os.path.join(folder, "file.h5"), "w").close()
-netcdf = trying("netCDF4")
+netcdf = imported("netCDF4")
 if netcdf is not None:
     netcdf.Dataset(os.path.join(folder, "file.nc"), "w").close()
-trying("sys")
 paths = sysconfig.get_paths()
 packages = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
 packages += getattr(site, "getsitepackages", list)()
 if hasattr(site, "getusersitepackages"):
     packages.append(site.getusersitepackages())
-print(json.dumps({
-    "prefixes": [sys.prefix, sys.base_prefix, sys.exec_prefix],
-    "packages": packages,
-    "attachable": hasattr(ctypes.CDLL(None), "darshan_core_initialize"),
-}), flush=True)
-child = os.fork()
-if child == 0:
-    os._exit(0)
-os.waitpid(child, 0)
+prefixes = [sys.prefix, sys.base_prefix, sys.exec_prefix]
+print(json.dumps({"prefixes": prefixes, "packages": packages}), flush=True)
 """
 
 
@@ -283,13 +256,7 @@ class ProbedRuntime:
     problem : str
         Why it cannot be used, and what to do; ``""`` if it can.
     version : str
-        As its logs tell; ``""`` if they do not.
-    dated : bool
-        Whether it puts logs into folders by date below the one it is given.
-    attachable : bool
-        Whether it can be started in the middle of a process.
-    forks_seen : bool
-        Whether a process that is forked, as loaders do, leaves a log.
+        As its logs have it; ``""`` if they do not.
     prefixes, packages : tuple of str
         Where that Python and its packages are installed.
     """
@@ -298,9 +265,6 @@ class ProbedRuntime:
     python: str
     problem: str = ""
     version: str = ""
-    dated: bool = False
-    attachable: bool = False
-    forks_seen: bool = True
     prefixes: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
 
@@ -360,7 +324,7 @@ def ready_runtime(environment: Mapping[str, str], python: str) -> ProbedRuntime 
         return "$DARSHAN_DISABLE is set"
     runtime = find_runtime(environment)
     if runtime is None:
-        where = "$DARSHAN_LIB, $LD_PRELOAD, a loaded module, darshan-config or ldconfig"
+        where = "$DARSHAN_LIB, $LD_PRELOAD, a loaded module or darshan-config"
         return f"no libdarshan.so was found through {where}"
     probed = probe(runtime, python, environment)
     return f"{runtime.path} ({runtime.found}): {probed.problem}" if probed.problem else probed
@@ -373,44 +337,39 @@ def _probe(
     folder: Path,
     timeout_s: float,
 ) -> ProbedRuntime:
-    logs, dated = folder / "flat", folder / "dated"
-    logs.mkdir()
+    logs = folder / "logs"
+    make_dated(logs, SYSTEM_CLOCK.wall_ns(), n_days=1)
     config = folder / "darshan.config"
     config.write_text(config_text(interpreter=python, prefixes=(), packages=(), hidden=()), "utf-8")
     plain = _without_ours(environment)
     more = runtime_variables(runtime, plain, config=config, logs=logs, mmap=folder)
-    more |= {"DARSHAN_LOGPATH": str(dated), "DARSHAN_DUMP_CONFIG": "1"}
-    make_dated(dated, SYSTEM_CLOCK.wall_ns(), n_days=1)
     done = _run(python, folder, plain | more, timeout_s)
     if isinstance(done, str):
         return ProbedRuntime(runtime, python, done)
     if done.returncode != 0:
-        alone = _run(python, folder, plain, timeout_s)
-        return ProbedRuntime(runtime, python, _failure(done, alone, python))
-    found = sorted(logs.glob("*.darshan")) or sorted(dated.rglob("*.darshan"))
+        how = f"exit {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
+        at = re.findall(r"^(opening a file with \w+)$", done.stdout, re.MULTILINE)
+        where = at[-1] if at else "starting"
+        said = _last_line(done.stderr)
+        return ProbedRuntime(
+            runtime, python, f"a small program under it ended {where} ({how}): {said}"
+        )
+    found = sorted(logs.rglob("*.darshan"))
     if not found:
-        return ProbedRuntime(runtime, python, _no_log(done.stderr))
+        said = _last_line(done.stderr)
+        return ProbedRuntime(runtime, python, f"a small program under it left no log: {said}")
     version = _version(found[0])
-    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
     problem = ""
-    if numbers and numbers < ENOUGH:
-        problem = f"it is {version}, which reads no configuration file; load 3.4.5 or newer"
+    if numbers and numbers < OLDEST:
+        problem = f"it is {version}; expected 3.4.5 or newer, which writes the logs of workers"
     # Others may print as well: what a site has every Python do.
     lines = [line for line in done.stdout.splitlines() if line.startswith(TOLD)]
     if not lines:
         return ProbedRuntime(runtime, python, "a small program under it ended before its end")
     told: dict[str, Any] = json.loads(lines[-1])
-    return ProbedRuntime(
-        runtime,
-        python,
-        problem,
-        version=version,
-        dated=found[0].parent != logs,
-        attachable=told["attachable"],
-        forks_seen=len(found) > 1,
-        prefixes=tuple(told["prefixes"]),
-        packages=tuple(told["packages"]),
-    )
+    prefixes, packages = tuple(told["prefixes"]), tuple(told["packages"])
+    return ProbedRuntime(runtime, python, problem, version, prefixes, packages)
 
 
 def _run(
@@ -440,38 +399,6 @@ def _without_ours(environment: Mapping[str, str]) -> dict[str, str]:
         for name, value in environment.items()
         if not name.startswith("IOBENCH_RUN") and name != "DARSHAN_LOGFILE"
     }
-
-
-def _failure(
-    done: subprocess.CompletedProcess[str],
-    alone: subprocess.CompletedProcess[str] | str,
-    python: str,
-) -> str:
-    """Say why the child failed, and whether that is the runtime's doing."""
-    if isinstance(alone, str) or alone.returncode != 0:
-        return f"{python} fails a small program without it as well: {_last_line(done.stderr)}"
-    at = re.findall(r"^trying (\w+)$", done.stdout, re.MULTILINE)
-    where = f"opening a file with {at[-1]}" if at and at[-1] != "sys" else "starting"
-    how = f"exit {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
-    if re.search(r"symbol lookup error: .*undefined symbol: _?H5", done.stderr):
-        return (
-            f"it was built with HDF5 and ends Python when {where}, which brings its own HDF5; "
-            "load a runtime that was built with --disable-hdf5-mod"
-        )
-    return f"it ends Python when {where} ({how}): {_last_line(done.stderr)}"
-
-
-def _no_log(stderr: str) -> str:
-    """Say why no log is where it was asked for."""
-    elsewhere = re.search(r"^# LOGPATH_BYENV = (/.*)$", stderr, re.MULTILINE)
-    if elsewhere is not None:
-        return (
-            f"it writes its logs to {elsewhere[1]}, as set by an environment variable chosen when "
-            "it was built (see darshan-config --log-path); unset that, or give --darshan that "
-            "folder"
-        )
-    warned = [line for line in stderr.splitlines() if "darshan" in line and "warning" in line]
-    return "it left no log" + (f": {warned[-1]}" if warned else "; expected Darshan's runtime")
 
 
 def _last_line(text: str) -> str:

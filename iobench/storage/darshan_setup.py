@@ -1,4 +1,4 @@
-"""How a run is traced by Darshan: asked for, set up, begun in the middle of a process."""
+"""How a run is traced by Darshan: the option, the environment of its processes, their start."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ MEMORY: Final = Path("/dev/shm")
 ENOUGH_MEMORY: Final = 1 << 30
 """What must be free there: a mapping that finds no room ends its process."""
 DAYS: Final = 8
-"""For so many days processes of a run may be started."""
+"""For so many days processes of a run may be started: most runtimes write into folders by date."""
 DROPPED: Final = ("DARSHAN_LOGFILE",)
 
 
@@ -156,11 +156,6 @@ class DarshanSetup:
         lines += [f"darshan: {name} is not passed on: one log a process" for name in self.dropped]
         if self.replaced:
             lines.append(f"darshan: your own {', '.join(self.replaced)} do not count in this run")
-        if not self.probed.forks_seen:
-            lines.append(
-                "darshan: this runtime leaves no log of workers that are forked; load 3.4.5 or "
-                "newer, built with its exit wrapper, to see them"
-            )
         return lines
 
 
@@ -208,8 +203,7 @@ def set_up(
     part = config.with_name(f".{config.name}.{os.getpid()}.part")
     try:
         folder.mkdir(exist_ok=True)
-        if probed.dated:
-            make_dated(folder, SYSTEM_CLOCK.wall_ns(), n_days=DAYS)
+        make_dated(folder, SYSTEM_CLOCK.wall_ns(), n_days=DAYS)
         part.write_text(text, "utf-8", "surrogateescape")
         part.replace(config)
     except OSError as error:
@@ -272,14 +266,12 @@ def probed_before(environment: MutableMapping[str, str] = os.environ) -> ProbedR
 
 
 @contextlib.contextmanager
-def attached(
-    setup: DarshanSetup,
-    folders: Iterable[Path],
-    environment: MutableMapping[str, str] = os.environ,
+def tracing(
+    setup: DarshanSetup, environment: MutableMapping[str, str] = os.environ
 ) -> Iterator[None]:
-    """Trace this process, and those that it starts meanwhile; its log is there afterwards.
+    """Trace this process, which has the runtime, and those that it starts meanwhile.
 
-    Files below ``folders`` that are open already are opened once more, to be seen.
+    Its log is there afterwards. What is open already is not seen.
     """
     before = {name: environment.get(name) for name in (*setup.variables, *setup.dropped)}
     for name in setup.dropped:
@@ -288,72 +280,12 @@ def attached(
     runtime = ctypes.CDLL(None)
     runtime.darshan_core_initialize(0, None)
     mark_clock(setup.folder, SYSTEM_CLOCK)
-    follow(folders)
     try:
         yield
     finally:
-        follow(())
         runtime.darshan_core_shutdown(1)
         for name, text in before.items():
             if text is None:
                 environment.pop(name, None)
             else:
                 environment[name] = text
-
-
-DESCRIPTORS: Final = Path("/proc/self/fd")
-AT_OPENING: Final = os.O_CREAT | os.O_EXCL | os.O_TRUNC
-
-_followed: tuple[Path, ...] = ()
-_asked = False
-
-
-def follow(folders: Iterable[Path]) -> None:
-    """Reopen what this process has open for reading below some folders, and what its forks inherit.
-
-    No folders end that.
-    """
-    global _followed, _asked
-    _followed = tuple(folder.resolve() for folder in folders)
-    if _followed and not _asked:
-        _asked = True
-        os.register_at_fork(after_in_child=reopen)
-    reopen()
-
-
-def reopen() -> int:
-    """Replace each such descriptor by a new one of the same file at the same place; count them.
-
-    Does nothing while nothing is followed, and where there is no ``/proc``.
-    """
-    if not _followed:
-        return 0
-    try:
-        numbers = [int(path.name) for path in DESCRIPTORS.iterdir()]
-    except OSError:
-        return 0
-    return sum(_reopen(number) for number in numbers)
-
-
-def _reopen(number: int) -> bool:
-    link = DESCRIPTORS / str(number)
-    with contextlib.suppress(OSError, ValueError):
-        path = link.readlink()
-        if not any(path.is_relative_to(folder) for folder in _followed):
-            return False
-        told = (Path("/proc/self/fdinfo") / str(number)).read_text("ascii")
-        flags = int(told.partition("flags:")[2].split()[0], 8)
-        before = os.fstat(number)
-        if flags & os.O_ACCMODE != os.O_RDONLY:
-            return False
-        again = os.open(path, flags & ~AT_OPENING)
-        try:
-            now = os.fstat(again)
-            if (now.st_dev, now.st_ino) != (before.st_dev, before.st_ino):
-                return False  # something else has its name by now
-            os.lseek(again, os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
-            os.dup2(again, number, inheritable=os.get_inheritable(number))
-        finally:
-            os.close(again)
-        return True
-    return False

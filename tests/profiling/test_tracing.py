@@ -47,12 +47,11 @@ def test_without_a_runtime_it_measures_all_the_same(
     assert "not traced: $DARSHAN_DISABLE is set; what /proc counts" in line
 
 
-@pytest.mark.parametrize("attachable", [True, False])
 def test_a_process_that_is_not_the_command_lines_is_never_replaced(
-    monkeypatch: pytest.MonkeyPatch, attachable: bool
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    runtime = DarshanRuntime(Path("/soft/libdarshan.so"), "ldconfig")
-    probed = ProbedRuntime(runtime, sys.executable, attachable=attachable)
+    runtime = DarshanRuntime(Path("/soft/libdarshan.so"), "$DARSHAN_LIB")
+    probed = ProbedRuntime(runtime, sys.executable)
     monkeypatch.setattr("iobench.profiling.tracing.ready_runtime", lambda *_: probed)
     tracing = ProfileTracing(("auto",), Notes())
     assert tracing.document()["state"] == "off"
@@ -92,7 +91,6 @@ def test_what_a_profile_reads_is_in_the_logs_of_its_processes(
     segments = sum(int(each.segments["nbytes"].sum()) for each in trace.processes)
     # Samples are packed in GRIB. The stand-in was made by the same command, and is not in the logs.
     assert segments == counted > 12 * told["sample_nbytes"] * 0.1
-    assert not any(each.segments["write"].any() for each in trace.processes)
     assert all(len(each.marks) >= 2 for each in trace.processes)
     pids = {process.pid for process in open_profile(run).processes}
     assert pids == {each.pid for each in trace.processes}

@@ -18,7 +18,7 @@ from iobench.report.wrapping import short_path
 from iobench.storage.storage_trace import StorageTrace
 from iobench.subjects.storage.byte_rows import ByteDifference, ByteRow
 from iobench.subjects.storage.figures import LogClock, StorageFigures, TracedStorage, storage_of
-from iobench.subjects.storage.reads import AccessFigures
+from iobench.subjects.storage.read_sizes import AccessFigures
 from iobench.subjects.storage.section import storage_section
 from iobench.subjects.storage.stage_storage import StageStorage
 

@@ -40,6 +40,8 @@ Integers = NDArray[np.int64]
 EARLIEST_NS: Final = -1_000_000_000
 LATEST_NS: Final = 50_000_000
 """By how much the times of a log may be off. Of another boot or process they are off by more."""
+SOON_NS: Final = 1_000_000_000
+"""Within this a process writes its marker after its first anchor."""
 ROUNDED_NS: Final = 300
 """Darshan keeps times as seconds since 1970 in floats of 64 bits, which are 238 ns apart."""
 CLOCK_STEP_NS: Final = 1_000_000
@@ -108,14 +110,17 @@ def _join(profile: Profile, logs: Sequence[ProcessTrace]) -> dict[int, tuple[int
         }
         if not windows:
             continue
-        # A process writes its marker as it begins to record; a pid is used again later.
-        began_ns = int(log.marks["offset"][0])
-        index = min(
-            windows, key=lambda i: abs(profile.processes[i].anchors[0].monotonic_ns - began_ns)
-        )
+        # A pid is used again later; a worker may have been recorded before a loader named it.
+        near = [i for i in windows if _is_marked(profile.processes[i], log)]
+        index = max(near or windows, key=lambda i: profile.processes[i].anchors[0].monotonic_ns)
         if index not in joined or len(log.segments) > len(logs[joined[index][0]].segments):
             joined[index] = (number, *windows[index])
     return joined
+
+
+def _is_marked(who: Process, log: ProcessTrace) -> bool:
+    """Return whether a process began to record as a marker in a log was written."""
+    return bool((abs(log.marks["offset"] - who.anchors[0].monotonic_ns) < SOON_NS).any())
 
 
 def _same_host(one: str, other: str) -> bool:
@@ -344,11 +349,10 @@ def _coverage(
 ) -> TraceCoverage:
     """Return how much of a run Darshan saw, given the files that stages name and those it has."""
     joined = {each.process: trace.processes[each.trace] for each in placed}
-    of_log = {_identity(profile.processes[index]) for index in joined}
     expected = [
         index
         for index in _reading_processes(profile)
-        if index in joined or _identity(profile.processes[index]) not in of_log
+        if index in joined or not _is_recorded_twice(profile, index, joined)
     ]
     reads = [each.segments[~each.is_page_probe] for each in placed]
     used = {each.trace for each in placed}
@@ -373,8 +377,14 @@ def _coverage(
     )
 
 
-def _identity(who: Process) -> tuple[str, int]:
-    return who.host, who.pid
+def _is_recorded_twice(profile: Profile, index: int, joined: Mapping[int, ProcessTrace]) -> bool:
+    """Return whether another entry of the same process has its log: that has both markers."""
+    who = profile.processes[index]
+    return any(
+        (other.host, other.pid) == (who.host, who.pid) and _is_marked(who, log)
+        for number, log in joined.items()
+        for other in [profile.processes[number]]
+    )
 
 
 def _label(who: Process) -> str:

@@ -13,7 +13,7 @@ from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import lane_keys
 from iobench.subjects.storage.byte_rows import MMAP, ByteRow, byte_rows
 from iobench.subjects.storage.evidence import evidence_of
-from iobench.subjects.storage.reads import AccessFigures, access_figures
+from iobench.subjects.storage.read_sizes import AccessFigures, access_figures
 from iobench.subjects.storage.stage_storage import StageStorage, stage_storage
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from iobench.report.document import Block, Cell
     from iobench.subjects.storage.byte_rows import ByteRow
     from iobench.subjects.storage.figures import LogClock, SanityLine, TracedStorage
-    from iobench.subjects.storage.reads import AccessFigures
+    from iobench.subjects.storage.read_sizes import AccessFigures
     from iobench.subjects.storage.stage_storage import StageStorage
 
 MOST: Final = {"run": 1, "process": 8, "file": 8}

@@ -115,7 +115,7 @@ def test_the_chunks_of_a_store_are_one_row_and_compressed():
 def test_what_read_calls_did_not_return(kind, called, reason):
     run = TracedRun(config={"cold_known": True})
     worker = run.worker()
-    worker.span(kind, 0, 8, batch=0, nbytes=BIG)
+    worker.span(kind, 0, 8, batch=0, nbytes=BIG, label="read+decode" * (kind is Kind.FUSED))
     worker.look(9, 0, called, BIG)
     run.wait(0, 0, 9)
     found = storage_of(Run(run.profile()).of_rank())

@@ -165,7 +165,7 @@ def test_the_innermost_stage_may_be_one_that_decodes() -> None:
     run = visits(kind=Kind.FUSED)
     for number, at in enumerate(STARTS):
         run.workers[0].span(Kind.DECODE, at + 0.005, at + 1.999, batch=number, detail=FILES[number])
-    assert storage_ms(run) == {"fused": 0, "decode": pytest.approx(20 * 1.98)}
+    assert storage_ms(run) == {"decode": pytest.approx(20 * 1.98)}
 
 
 def test_sums_over_a_batch_hold_its_reads_at_any_time_of_the_batch() -> None:
@@ -241,11 +241,11 @@ def test_one_process_may_have_two_entries_and_one_log() -> None:
     run.worker().span(Kind.READ, 0, 1, batch=0, nbytes=5, detail=FILES[0])
     profile = visits(run=run).profile()
     main, child, worker = profile.processes
-    later = tuple(
-        replace(each, monotonic_ns=each.monotonic_ns + MS, wall_ns=each.wall_ns + MS)
+    before = tuple(
+        replace(each, monotonic_ns=each.monotonic_ns - MS, wall_ns=each.wall_ns - MS)
         for each in child.anchors
     )
-    child = replace(child, pid=worker.pid, anchors=later)
+    child = replace(child, pid=worker.pid, anchors=before)
     profile = replace(profile, processes=(main, child, worker))
     log = run.workers[1].log()
     assert holders(profile, log) == {"worker-1": str(log.path)}
@@ -307,7 +307,7 @@ def test_logs_without_the_marker_of_a_process_give_totals(change: Any) -> None:
     assert (totals.n_logs, totals.n_files, totals.posix_nbytes, totals.stdio_nbytes) == (
         1, 20, 200, 0,
     )  # fmt: skip
-    assert found.rows[0].posix is None
+    assert found.rows[0].darshan is None
     assert all(stage.storage_ns is None for stage in found.stages)
 
 

@@ -71,7 +71,7 @@ class MadeLog:
         """Write the log."""
         start, end = divmod(self.start_ns, 10**9), divmod(self.start_ns + 5 * 10**9, 10**9)
         job = struct.pack("<7q1024s", 0, *start, *end, self.n_ranks, 42, self.metadata.encode())
-        job += b"python train.py\n" + bytes(512)
+        job += b"python train.py\next4\t/" + bytes(512)
         names = b"".join(
             struct.pack("<Q", _key(at)) + name + b"\0" for at, name in enumerate(self.names)
         )

@@ -1,18 +1,15 @@
-"""What happens to logs when a run ends, and to files that were open before tracing began."""
+"""What happens to logs when a run ends, and how a process is traced."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from runtimes_in_c import LEAVES_LOGS, made_runtime
 
 from iobench.storage.darshan_gathering import gather_logs
-from iobench.storage.darshan_setup import follow, reopen
 from iobench.testing import FakeClock
 
 GONE = 2**22 + 1
@@ -77,77 +74,12 @@ def test_what_a_killed_process_left_is_brought_with_its_holes(tmp_path: Path) ->
         assert (folder / left.name).stat().st_blocks * 512 < 1 << 20
 
 
-# -- open files ---------------------------------------------------------------------------
-
-
-@pytest.fixture
-def followed(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path
-    follow(())
-
-
-def test_a_file_is_opened_again_at_the_same_place(followed: Path) -> None:
-    (followed / "data").write_bytes(b"0123456789")
-    number = os.open(followed / "data", os.O_RDONLY)
-    shared = os.dup(number)  # has one place with it, until it is opened again
-    try:
-        os.lseek(number, 4, os.SEEK_SET)
-        follow([followed])
-        os.lseek(shared, 0, os.SEEK_SET)
-        assert os.read(number, 2) == b"45"
-        assert not os.get_inheritable(number)
-    finally:
-        os.close(number)
-        os.close(shared)
-
-
-def test_what_is_written_or_gone_or_elsewhere_is_left_alone(followed: Path, tmp_path: Path) -> None:
-    (followed / "gone").write_bytes(b"old")
-    gone = os.open(followed / "gone", os.O_RDONLY)
-    (followed / "gone").unlink()
-    written = os.open(followed / "new", os.O_RDWR | os.O_CREAT)
-    elsewhere = os.open(__file__, os.O_RDONLY)
-    try:
-        follow([followed])
-        assert reopen() == 0
-        assert os.read(gone, 3) == b"old"
-    finally:
-        for number in (gone, written, elsewhere):
-            os.close(number)
-
-
-def test_a_fork_opens_what_it_inherits_and_nothing_after_the_end(followed: Path) -> None:
-    code = """
-import os, sys
-from pathlib import Path
-from iobench.storage.darshan_setup import follow
-folder = Path(sys.argv[1])
-number = os.open(folder / "data", os.O_RDONLY)
-follow([folder])
-def in_fork():
-    if os.fork() == 0:
-        os.lseek(number, 5, os.SEEK_SET)  # the parent's place too, where they share one
-        os._exit(0)
-    os.wait()
-    return os.lseek(number, 0, os.SEEK_CUR)
-print(in_fork())
-follow([])
-print(in_fork())
-"""
-    (followed / "data").write_bytes(b"0123456789")
-    done = subprocess.run(
-        [sys.executable, "-c", code, followed], capture_output=True, text=True, timeout=60,
-        check=True,
-    )  # fmt: skip
-    assert done.stdout.split() == ["0", "5"]
-
-
 def test_a_process_started_again_is_traced_from_where_it_says(tmp_path: Path) -> None:
     library = made_runtime(tmp_path, LEAVES_LOGS)
     code = """
 import os, sys
 from pathlib import Path
-from iobench.storage.darshan_setup import attached, probed_before, restart_under
+from iobench.storage.darshan_setup import probed_before, restart_under, tracing
 from iobench.storage.darshan_runtime import ProbedRuntime
 from iobench.storage.darshan_runtime import DarshanRuntime
 from iobench.storage.darshan_setup import set_up
@@ -159,12 +91,12 @@ if probed is None:
 assert probed.packages == ("/p",) and probed_before() is None
 setup = set_up(folder, probed, os.environ, job=11)
 before = dict(os.environ)
-with attached(setup, [folder]):
+with tracing(setup):
     assert os.environ["DARSHAN_ENABLE_NONMPI"] == "1"
 assert dict(os.environ) == before
 if setup.mmap != setup.folder:
     setup.mmap.rmdir()
-print(os.getpid(), *sorted(path.name for path in setup.folder.iterdir()))
+print(os.getpid(), *sorted(path.name for path in setup.folder.iterdir() if path.is_file()))
 """
     started = subprocess.Popen(
         [sys.executable, "-c", code, tmp_path, library],

@@ -34,26 +34,22 @@ def _probed(library: Path, environment: dict[str, str], **more: float) -> Probed
     return probe(DarshanRuntime(library, "$DARSHAN_LIB"), sys.executable, environment, **more)
 
 
-def test_one_that_works_is_told_apart_by_what_it_does(tmp_path: Path, environment) -> None:
+def test_one_that_works(tmp_path: Path, environment) -> None:
     (tmp_path / "modules" / "sitecustomize.py").write_text(
         "import atexit\natexit.register(print, 'a site may have every Python say something')\n"
     )
     probed = _probed(made_runtime(tmp_path, LEAVES_LOGS), environment)
     assert probed.problem == ""
-    assert probed.attachable
-    assert not probed.dated
-    assert not probed.forks_seen  # it has no wrapper of _exit
     assert sys.prefix in probed.prefixes
 
 
-def test_one_that_was_built_with_hdf5_ends_python_and_that_is_said(
+def test_one_that_ends_python_where_a_library_opens_a_file_is_refused(
     tmp_path: Path, environment
 ) -> None:
     (tmp_path / "modules" / "h5py.py").write_text(OPENS_WITH_IT)
     probed = _probed(made_runtime(tmp_path, WITH_HDF5), environment)
-    assert "built with HDF5" in probed.problem
-    assert "opening a file with h5py" in probed.problem
-    assert "--disable-hdf5-mod" in probed.problem
+    assert "ended opening a file with h5py (exit 127)" in probed.problem
+    assert "H5get_libversion" in probed.problem
 
 
 def test_one_that_leaves_no_log_and_one_that_hangs_are_refused(tmp_path: Path, environment) -> None:
@@ -61,13 +57,6 @@ def test_one_that_leaves_no_log_and_one_that_hangs_are_refused(tmp_path: Path, e
     hanging = _probed(made_runtime(tmp_path / "hanging", NEVER_STARTS), environment, timeout_s=0.3)
     assert "left no log" in silent.problem
     assert "did not end within 0.3 s" in hanging.problem
-
-
-def test_a_python_that_fails_anyway_is_not_blamed_on_it(tmp_path: Path, environment) -> None:
-    (tmp_path / "modules" / "numpy.py").write_text("raise SystemExit('broken by itself')")
-    probed = _probed(made_runtime(tmp_path, LEAVES_LOGS), environment)
-    assert "without it as well" in probed.problem
-    assert "broken by itself" in probed.problem
 
 
 def test_a_path_that_cannot_be_preloaded_is_refused(tmp_path: Path, environment) -> None:
@@ -79,9 +68,6 @@ def test_a_user_who_turned_darshan_off_is_obeyed(tmp_path: Path) -> None:
 
 
 def test_no_runtime_is_one_line_that_says_where_it_was_looked_for(tmp_path: Path) -> None:
-    ldconfig = tmp_path / "ldconfig"
-    ldconfig.write_text("#!/bin/sh\nexit 0\n")
-    ldconfig.chmod(0o755)
     told = ready_runtime({"PATH": f"{tmp_path}:/bin"}, sys.executable)
     assert isinstance(told, str)
     assert "DARSHAN_LIB" in told

@@ -59,21 +59,8 @@ def test_a_loaded_module_leads_to_it(tmp_path: Path) -> None:
     assert {each and each.path for each in (by_root, by_path, by_program)} == {library}
 
 
-def test_the_linkers_list_comes_last(tmp_path: Path) -> None:
-    library = _library(tmp_path / "lib")
-    _program(
-        tmp_path / "ldconfig",
-        f"#!/bin/sh\necho '\tlibdarshan-util.so (libc6,x86-64) => /x/y.so'\n"
-        f"echo '\tlibdarshan.so.0 (libc6,x86-64) => {library}'\n",
-    )
-    found = find_runtime({"PATH": f"{tmp_path}:/bin"})
-    assert found is not None
-    assert (found.path, found.found) == (library, "ldconfig")
-
-
 def test_what_only_looks_like_it_is_none(tmp_path: Path) -> None:
     (tmp_path / "libdarshan-util.so").touch()
-    _program(tmp_path / "ldconfig", "#!/bin/sh\nexit 1\n")
     environment = {
         "DARSHAN_LIB": f"-L{tmp_path} -ldarshan",
         "LD_PRELOAD": str(tmp_path / "libdarshan-util.so"),

@@ -22,7 +22,6 @@ PROBED = ProbedRuntime(
     DarshanRuntime(Path("/soft/lib/libdarshan.so"), "$DARSHAN_LIB"),
     "/env/bin/python",
     version="3.5.0",
-    attachable=True,
     prefixes=("/env", "/usr"),
     packages=("/env/lib/python3.11/site-packages",),
 )
@@ -144,10 +143,8 @@ def test_the_environment_adds_to_what_is_preloaded_and_drops_the_name_of_one_log
         setup.mmap.rmdir()
 
 
-def test_where_the_runtime_has_folders_by_date_they_are_there(tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    setup = set_up(tmp_path, replace(PROBED, dated=True), {}, job=1)
+def test_folders_by_date_are_there(tmp_path: Path) -> None:
+    setup = set_up(tmp_path, PROBED, {}, job=1)
     days = list((tmp_path / "darshan").glob("*/*/*"))
     assert len(days) >= 8
     assert all(part.isdecimal() for day in days for part in day.relative_to(setup.folder).parts)
