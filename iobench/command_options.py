@@ -170,7 +170,7 @@ OF_PROFILE: Final = OF_SOURCE | {
         CommandOption("--name", "Name of the run, for reports, trackers and its directory."),
         CommandOption(
             "--digests",
-            "Keep a digest of every sample, for iobench compare (needs xxhash).",
+            "Keep a digest of every batch, for iobench compare (needs xxhash).",
             is_flag=True,
         ),
         CommandOption("--json", "Print the result as JSON instead of a report.", is_flag=True),

@@ -71,7 +71,7 @@ class ScriptRun:
     spool : Path, optional
         Node-local folder for span files until they are gathered.
     digests : bool
-        Keep a digest of every sample.
+        Keep a digest of every batch.
     darshan : tuple of str
         ``("auto",)``, ``("off",)``, or paths of logs that the user's own Darshan writes.
     energy : str

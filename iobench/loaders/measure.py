@@ -55,10 +55,7 @@ class MeasuredPipeline:
     after_round : callable or None
         Called between rounds, outside the time measured: brings spooled spans home.
     digests : DigestLog or None
-        Gets every sample delivered, while the accelerator computes.
-    numbers : sequence of int or None
-        What the samples that the plan counts are in their dataset; None where the loader delivers
-        others.
+        Gets every batch delivered, while the accelerator computes.
     device : DeviceCopies or None
         Copies batches to a device which the loader has not copied there.
     n_batches, steady_ns, n_rounds : int
@@ -76,7 +73,6 @@ class MeasuredPipeline:
     process_io: ProcessIo | None = None
     after_round: Callable[[], object] | None = None
     digests: DigestLog | None = None
-    numbers: Sequence[int] | None = None
     device: DeviceCopies | None = None
     n_batches: int = 0
     steady_ns: int = 0
@@ -177,19 +173,18 @@ def _one_round(run: MeasuredPipeline, n_batches: int | None, progress: RunProgre
 
 
 def _note_samples(run: MeasuredPipeline, digests: DigestLog, batch: Batch) -> int:
-    """Note the digests of a batch; return when that began.
+    """Note the digest of a batch; return when that began.
 
     The step's compute counts from then on, as where an accelerator is at work meanwhile: only what
     takes longer than the step makes it longer.
     """
     recorder, planned = run.recorder, batch.planned
     start_ns = recorder.clock.now_ns()
-    numbers = None if run.numbers is None else [run.numbers[place] for place in planned.samples]
     arrays = batch.arrays if run.device is None else run.device.fetch(batch.arrays)
     n_samples = len(planned.samples) or max(
         (len(array) for array in arrays.values() if array.ndim), default=0
     )
-    digests.add_batch(planned.batch, planned.epoch, numbers, arrays, n_samples)
+    digests.add(planned.batch, planned.epoch, arrays, n_samples)
     recorder.emit(
         Kind.OTHER, start_ns, recorder.clock.now_ns(), batch=planned.batch, epoch=planned.epoch,
         label=recorder.string("digest"),

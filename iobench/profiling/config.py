@@ -84,7 +84,7 @@ class RunConfig(SourceRequest):
     detail : str
         ``auto``, ``sample`` or ``batch``.
     digests : bool
-        Keep a digest of every sample delivered.
+        Keep a digest of every batch delivered.
     darshan : tuple of str
         ``("auto",)``, ``("off",)``, or paths of logs that the user's own Darshan writes.
     energy : str

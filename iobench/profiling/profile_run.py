@@ -55,10 +55,9 @@ from iobench.profiling.given_stores import check_made_of, open_given
 from iobench.profiling.profiled import samples_of_source, samples_of_stores
 from iobench.profiling.storage_limits import RunProbes
 from iobench.profiling.tracing import ProfileTracing
-from iobench.recording.canonical import load_xxhash
 from iobench.recording.clocks import now_ns
 from iobench.recording.costs import unit_costs
-from iobench.recording.digests import DigestLog
+from iobench.recording.digests import DigestLog, load_xxhash
 from iobench.recording.meter import is_on, start_meter
 from iobench.recording.process_io import ProcessIo
 from iobench.recording.run_directory import RunDirectory, checked_name, next_run_path
@@ -307,7 +306,6 @@ def _make_run(
         process_io=ProcessIo() if loader.workers == 0 else None,
         after_round=_after_round(directory, loader),
         digests=digests,
-        numbers=one.numbers,
         device=copies,
     )
 

@@ -1,39 +1,38 @@
-"""Digests of the samples that were delivered: who writes them, their files, and their table.
+"""Digests of the batches that were delivered: one XXH3 of 128 bits each, their files, their table.
 
-One file per process in ``digests/`` of the run directory, little-endian::
+A digest is of the names, dtypes, shapes and bytes of a batch in tree order: names of a dict sorted,
+items of lists and tuples as they come. Whose framework holds an array, its strides and byte order
+make no difference; what a mask covers is no value. XXH3 is fast, and no proof against who wants two
+batches to look alike.
 
-    0      header, 64 bytes: magic, version, bytes of a record, pid, rank
-    64     records of 48 bytes, appended batch by batch in one write each
-
-Nothing is buffered, so that what a worker made before it was killed is there. A record that was
-cut off is known by its check.
+One file per process in ``digests/`` of the run directory, little-endian: a header of 64 bytes, then
+rows, each appended by one write, so that what a worker made before it was killed is there. Files of
+version 1 have a row for each sample, whose digests can be compared with their like alone.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import importlib
 import itertools
 import logging
 import os
 import re
 import struct
+import sys
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.errors import ProfileError
+from iobench.errors import MissingExtraError, ProfileError
 from iobench.frozen import frozen
 from iobench.json_files import LARGEST_NBYTES, read_small_file
-from iobench.recording.canonical import (
-    UndigestibleError,
-    batch_digests,
-    load_xxhash,
-    sample_digest,
-)
 from iobench.recording.this_process import host_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -41,46 +40,149 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAGIC: Final = b"IOBDGSTS"
-VERSION: Final = 1
 HEADER: Final = struct.Struct("<8s2I2q32x")
-NO_DIGEST: Final = bytes(16)
-UNDIGESTIBLE: Final = 1
-"""Flag of a sample that holds something whose value cannot be told."""
-DIGEST_DTYPE: Final = np.dtype(
+"""Magic, version, bytes of a row, pid, rank."""
+ROW: Final = struct.Struct("<4i16s")
+ROWS: Final = {
+    1: np.dtype(
+        [
+            ("sample", "<i8"), ("batch", "<i4"), ("epoch", "<i4"), ("position", "<i4"),
+            ("n_rows", "<i4"), ("high", ">u8"), ("low", ">u8"), ("flags", "<u4"), ("check", "<u4"),
+        ]
+    ),
+    2: np.dtype(
+        [
+            ("batch", "<i4"), ("epoch", "<i4"), ("n_samples", "<i4"), ("known", "<i4"),
+            ("high", ">u8"), ("low", ">u8"),
+        ]
+    ),
+}  # fmt: skip
+"""By version of the file."""
+TABLE_DTYPE: Final = np.dtype(
     [
-        ("sample", "<i8"),
-        ("batch", "<i4"),
-        ("epoch", "<i4"),
-        ("position", "<i4"),
-        ("n_samples", "<i4"),
-        ("high", ">u8"),
-        ("low", ">u8"),
-        ("flags", "<u4"),
-        ("check", "<u4"),
+        ("batch", "<i4"), ("position", "<i4"), ("n_rows", "<i4"), ("n_samples", "<i4"),
+        ("known", "?"), ("high", "<u8"), ("low", "<u8"), ("rank", "<i4"),
     ]
-)
-"""One sample: its number (-1 unknown), its place in a batch of so many, and 128 bits as XXH3's
-canonical form has them."""
-RECORD: Final = struct.Struct("<q4i16sI4x")
-TABLE_DTYPE: Final = np.dtype([*DIGEST_DTYPE.descr, ("rank", "<i4")])
-N_WORDS: Final = DIGEST_DTYPE.itemsize // 4
-# Odd, so that no change of a single word goes unseen; no power of two, so that none is shifted out.
-FACTORS: Final = np.array([2 * (index * 40503 + 12345) + 1 for index in range(N_WORDS - 1)], "<u4")
-START: Final = np.uint32(0x9E3779B9)
-"""What makes a record of zeros, as a file that grew but was not written has, a wrong one."""
+)  # fmt: skip
+"""A batch, or of version 1 a sample: at a position of so many rows of its batch."""
+BATCHES, SAMPLES = "batch", "sample"
 
 
-def row_checks(table: NDArray[Any]) -> NDArray[np.uint32]:
-    """Return what tells of each row whether it is as it was written."""
-    words = table.view("<u4").reshape(len(table), N_WORDS)[:, :-1]
-    found: NDArray[np.uint32] = (words * FACTORS).sum(axis=1, dtype=np.uint32) + START
-    return found
+class UndigestibleError(TypeError):
+    """A batch holds something whose value nobody can tell from outside."""
+
+
+@functools.cache
+def load_xxhash() -> Any:
+    """Return the module that hashes; an extra, since nothing else of a recording needs it.
+
+    Raises
+    ------
+    MissingExtraError
+        If it is not installed.
+    """
+    try:
+        return importlib.import_module("xxhash")
+    except ImportError as error:
+        raise MissingExtraError(
+            "digests of samples need xxhash: pip install 'iobench[digest]'"
+        ) from error
+
+
+def batch_digest(batch: Any) -> bytes:
+    """Return the 16 bytes that stand for a batch.
+
+    Raises
+    ------
+    UndigestibleError
+        If it holds an object that is no array, tensor, number, text, dict, list or tuple.
+    """
+    state = load_xxhash().xxh3_128()
+    try:
+        _add(batch, state.update)
+    except RecursionError as error:
+        raise UndigestibleError("a batch holds itself, or too much inside each other") from error
+    return bytes(state.digest())
+
+
+def _add(value: Any, update: Any) -> None:
+    """Add what stands for a value: a letter, counts, then its parts."""
+    masked = vars(np).get("ma")  # not loaded, there is none: to load it takes 50 ms
+    if value is None:
+        update(b"n")
+    elif isinstance(value, str | bytes | bytearray):
+        text = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else bytes(value)
+        update(b"%b%d:%b" % (b"s" if isinstance(value, str) else b"b", len(text), text))
+    elif isinstance(value, Mapping):
+        update(b"m%d:" % len(value))
+        for name in sorted(value, key=lambda name: (type(name).__name__, str(name))):
+            _add(name, update)
+            _add(value[name], update)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        _add({each.name: getattr(value, each.name) for each in dataclasses.fields(value)}, update)
+    elif isinstance(value, list | tuple):
+        update(b"l%d:" % len(value))
+        for item in value:
+            _add(item, update)
+    elif masked is not None and isinstance(value, masked.MaskedArray):
+        mask = masked.getmaskarray(value)
+        _add([mask, np.where(mask, np.zeros((), value.dtype), value.data)], update)
+    else:
+        _add_array(*_as_array(value), update)
+
+
+def _add_array(array: NDArray[Any], name: str, update: Any) -> None:
+    if array.dtype.kind in "USTO":  # how wide texts are held is no value
+        return _add(array.tolist(), update)
+    if array.dtype.hasobject:
+        raise UndigestibleError(f"a batch holds an array of {array.dtype}, with objects inside")
+    dtype = array.dtype.newbyteorder("<")
+    name = name or (str(dtype.descr) if dtype.names else dtype.name)
+    update(f"a{name}{array.shape}".encode())
+    update(np.ascontiguousarray(array, dtype=dtype).reshape(-1).view(np.uint8))
+    return None
+
+
+def _as_array(value: Any) -> tuple[NDArray[Any], str]:
+    """Return a value as an array, and what its bits are where NumPy has no name for that."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return _of_torch(torch, value)
+    if isinstance(value, bool | int | float | complex | np.generic | np.ndarray) or hasattr(
+        value, "__array__"
+    ):
+        try:
+            array = np.asarray(value)
+        except (TypeError, ValueError, RuntimeError, LookupError, AttributeError) as error:
+            raise UndigestibleError(f"a {type(value).__qualname__}: {error}") from error
+        if array.dtype.kind != "O" or isinstance(value, np.ndarray):
+            return array, ""
+    kind = type(value)
+    raise UndigestibleError(
+        f"a batch holds a {kind.__module__}.{kind.__qualname__}, whose value iobench cannot read; "
+        "expected arrays, tensors, numbers, texts, and dicts, lists and tuples of these"
+    )
+
+
+def _of_torch(torch: Any, value: Any) -> tuple[NDArray[Any], str]:
+    name, bits = str(value.dtype).removeprefix("torch."), {1: torch.uint8, 2: torch.int16}
+    try:
+        if value.layout is not torch.strided or value.is_nested or value.is_quantized:
+            raise TypeError("it is not dense")
+        plain = value.detach().resolve_conj().resolve_neg().cpu().contiguous()
+        if hasattr(np, name) or name == "bool":
+            return plain.numpy(), ""
+        return plain.view(bits[plain.element_size()]).numpy(), name
+    except (RuntimeError, TypeError, KeyError) as error:  # also one of shape alone
+        raise UndigestibleError(
+            f"a batch holds a tensor of {name}, {value.layout}: {error}"
+        ) from error
 
 
 class DigestLog:
     """Notes digests of one process's batches; usable from several threads, and in its forks.
 
-    What cannot be written is one warning: the training goes on, and the samples count as unknown.
+    What cannot be written is one warning: the training goes on, and the batches count as unknown.
 
     Parameters
     ----------
@@ -97,72 +199,29 @@ class DigestLog:
 
     def __init__(self, run: Path, *, rank: int = 0) -> None:
         load_xxhash()
-        self._folder = run / "digests"
-        self._rank = rank
+        self._folder, self._rank = run / "digests", rank
         self._lock = threading.Lock()
         self._fd = self._pid = -1
-        self._failed = self._told = False
+        self._failed = self._warned = False
 
-    def add_samples(
-        self, batch: int, epoch: int, numbers: Sequence[Any] | None, samples: Sequence[Any]
-    ) -> None:
-        """Note samples that are no batch yet.
-
-        Parameters
-        ----------
-        numbers : sequence, optional
-            Of the samples in their dataset; what is no whole number is unknown.
-        """
-        found: list[bytes | None] = []
-        for sample in samples:
-            try:
-                found.append(sample_digest(sample))
-            except UndigestibleError as error:
-                self._tell(error)
-                found.append(None)
-        self._add(batch, epoch, numbers, found)
-
-    def add_batch(
-        self, batch: int, epoch: int, numbers: Sequence[Any] | None, value: Any, n_samples: int
-    ) -> None:
-        """Note the samples of a batch: rows of its arrays; parameters as of `add_samples`."""
+    def add(self, batch: int, epoch: int, value: Any, n_samples: int) -> None:
+        """Note a batch of so many samples."""
+        digest = b""
         try:
-            found: list[bytes | None] = [*batch_digests(value, n_samples)]
+            digest = batch_digest(value)
         except UndigestibleError as error:
-            self._tell(error)
-            found = [None] * n_samples
-        self._add(batch, epoch, numbers, found)
-
-    def _add(
-        self,
-        batch: int,
-        epoch: int,
-        numbers: Sequence[Any] | None,
-        found: Sequence[bytes | None],
-    ) -> None:
-        n_samples = len(found)
-        data = bytearray(n_samples * RECORD.size)
-        for place, number in enumerate(_numbers(numbers, n_samples)):
-            digest = found[place]
-            flags = UNDIGESTIBLE if digest is None else 0
-            RECORD.pack_into(
-                data, place * RECORD.size,
-                number, batch, epoch, place, n_samples, digest or NO_DIGEST, flags,
-            )  # fmt: skip
-        table = np.frombuffer(data, DIGEST_DTYPE)
-        table["check"] = row_checks(table)
-        self._write(data)
-
-    def _write(self, data: bytes | bytearray) -> None:
+            if not self._warned:
+                self._warned = True
+                logger.warning("digests: %s", error)
+        row = ROW.pack(batch, epoch, n_samples, bool(digest), digest)
         with self._lock:
             if self._failed:
                 return
             try:
                 if self._pid != os.getpid():
                     self._open()
-                left = memoryview(data)
-                while left:
-                    left = left[os.write(self._fd, left) :]
+                if os.write(self._fd, row) < len(row):
+                    raise OSError("no space left")
             except OSError as error:
                 self._failed = True
                 logger.warning(
@@ -174,24 +233,18 @@ class DigestLog:
         """Begin a file of this process; a fork's is its own, and its parent's stays open there."""
         self._folder.mkdir(parents=True, exist_ok=True)
         host = re.sub(r"[^A-Za-z0-9._-]", "_", host_name())
-        how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         for number in itertools.count():
             path = self._folder / f"{host}-{os.getpid()}-{number}.bin"
             try:
-                fd = os.open(path, how, 0o666)
+                fd = os.open(path, flags, 0o666)
             except FileExistsError:
                 continue
             break
-        header = HEADER.pack(MAGIC, VERSION, DIGEST_DTYPE.itemsize, os.getpid(), self._rank)
         if self._fd >= 0:
             os.close(self._fd)
-        os.write(fd, header)
+        os.write(fd, HEADER.pack(MAGIC, max(ROWS), ROW.size, os.getpid(), self._rank))
         self._fd, self._pid = fd, os.getpid()
-
-    def _tell(self, error: UndigestibleError) -> None:
-        if not self._told:
-            self._told = True
-            logger.warning("digests: %s", error)
 
     def close(self) -> None:
         """Close the file. Idempotent; more to note opens another one."""
@@ -201,32 +254,26 @@ class DigestLog:
             self._fd = self._pid = -1
 
 
-def _numbers(numbers: Sequence[Any] | None, n_samples: int) -> list[int]:
-    if numbers is None or len(numbers) != n_samples:
-        return [-1] * n_samples
-    return [
-        int(n) if isinstance(n, (int, np.integer)) and 0 <= n < 1 << 63 else -1 for n in numbers
-    ]
-
-
 @frozen(eq=False)
 class DigestTable:
-    """The digests of a run, in no order.
+    """The digests of a run's batches, of version 1 of its samples, in no order.
 
     Parameters
     ----------
     rows : ndarray of TABLE_DTYPE
-        `DIGEST_DTYPE` and the rank.
+    scheme : str
+        What a digest was made of: ``"batch"``, or ``"sample"`` in earlier versions.
     n_damaged : int
-        Records that were cut off or cannot be right, and files that cannot be read at all.
+        Files that cannot be read, and rows that were cut off.
     """
 
     rows: NDArray[Any]
+    scheme: str
     n_damaged: int
 
     def of_rank(self, rank: int) -> DigestTable:
         """Return those of one training process; nobody knows whose the damaged ones are."""
-        return DigestTable(self.rows[self.rows["rank"] == rank], self.n_damaged)
+        return DigestTable(self.rows[self.rows["rank"] == rank], self.scheme, self.n_damaged)
 
 
 def read_digests(run: Path) -> DigestTable | None:
@@ -237,33 +284,33 @@ def read_digests(run: Path) -> DigestTable | None:
     ProfileError
         If a file is of another version.
     """
-    tables, n_damaged = [], 0
     paths = sorted((run / "digests").glob("*.bin"))
+    tables, n_damaged, scheme = [np.zeros(0, TABLE_DTYPE)], 0, BATCHES
     for path in paths:
         try:
             data = read_small_file(path, limit=LARGEST_NBYTES)
         except OSError:
-            n_damaged += 1
-            continue
+            data = b""
         if len(data) < HEADER.size or data[: len(MAGIC)] != MAGIC:
             n_damaged += 1
             continue
         _, version, nbytes, _, rank = HEADER.unpack_from(data)
-        if (version, nbytes) != (VERSION, DIGEST_DTYPE.itemsize):
+        if version not in ROWS or nbytes != ROWS[version].itemsize:
             raise ProfileError(
-                f"{path}: digests of version {version}, expected {VERSION}; use the iobench that "
-                "wrote them"
+                f"{path}: digests of version {version}, expected {max(ROWS)} or lower; use the "
+                "iobench that wrote them"
             )
         n_rows, cut = divmod(len(data) - HEADER.size, nbytes)
-        rows = np.frombuffer(data, DIGEST_DTYPE, n_rows, HEADER.size)
-        right = row_checks(rows) == rows["check"]
-        n_damaged += int((~right).sum()) + (cut > 0)
-        table = np.zeros(int(right.sum()), TABLE_DTYPE)
-        for name in DIGEST_DTYPE.names or ():
-            table[name] = rows[name][right]
+        n_damaged += cut > 0
+        rows = np.frombuffer(data, ROWS[version], n_rows, HEADER.size)
+        table = np.zeros(n_rows, TABLE_DTYPE)
+        table["n_rows"] = table["n_samples"] = 1
+        for name in set(TABLE_DTYPE.names or ()) & set(rows.dtype.names or ()):
+            table[name] = rows[name]
+        if version == 1:
+            scheme, table["known"] = SAMPLES, rows["flags"] == 0
         table["rank"] = rank if abs(rank) < 1 << 31 else -1
-        tables.append(table)
-    if not paths:
-        return None
-    rows = np.concatenate(tables) if tables else np.zeros(0, TABLE_DTYPE)
-    return DigestTable(rows, n_damaged)
+        written = (table["n_samples"] > 0) & (table["n_rows"] > 0)  # else reserved alone
+        n_damaged += int((~written).sum())
+        tables.append(table[written])
+    return DigestTable(np.concatenate(tables), scheme, n_damaged) if paths else None

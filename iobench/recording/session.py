@@ -62,7 +62,7 @@ RUN_DETAIL: Final = "IOBENCH_RUN_DETAIL"
 LAUNCHED: Final = "IOBENCH_RUN_PARENT"
 """Environment: set in every process under ``iobench run``."""
 RUN_DIGESTS: Final = "IOBENCH_RUN_DIGESTS"
-"""Environment: ``1`` keeps a digest of every sample."""
+"""Environment: ``1`` keeps a digest of every batch."""
 RUN_ENERGY: Final = "IOBENCH_RUN_ENERGY"
 """Environment: ``1`` reads counters of energy."""
 RUN_MONITOR: Final = "IOBENCH_RUN_MONITOR"
@@ -114,7 +114,7 @@ class Recording:
     detail : str
         ``auto``, ``sample`` or ``batch``: how finely loaders record samples.
     digests : bool
-        Whether loaders keep a digest of every sample.
+        Whether loaders keep a digest of every batch.
     step : int
         Batches delivered to the training loop so far, of all loaders.
     pass_role : str
@@ -537,7 +537,7 @@ def record(
     detail : str
         ``auto``: every sample while that costs under 1 %; ``sample``: always; ``batch``: sums.
     digests : bool
-        Keep a digest of every sample that PyTorch's loaders make, for ``iobench compare``.
+        Keep a digest of every batch that PyTorch's loaders make, for ``iobench compare``.
     energy : bool
         Read counters of energy of GPUs and processors meanwhile, where they may be read. A thread
         of this process reads them: Python 3.12 and later warn (``DeprecationWarning``) where a
@@ -663,7 +663,7 @@ def _wants_digests() -> bool:
 
 
 def _load_xxhash() -> None:
-    from iobench.recording.canonical import load_xxhash  # only recordings with digests need it
+    from iobench.recording.digests import load_xxhash  # only recordings with digests need it
 
     load_xxhash()
 

@@ -9,10 +9,10 @@ from iobench.analysis.run import Run
 from iobench.frozen import frozen
 from iobench.recording.kinds import Family, Kind
 from iobench.report.suite_words import OWN
+from iobench.subjects.batch_digests import samples_seen
 from iobench.subjects.energy import ENERGY_KINDS, energy_j, energy_of
 from iobench.subjects.limits.figures import limit_of
 from iobench.subjects.metrics.figures import ENERGY, last_figures
-from iobench.subjects.samples.figures import samples_seen
 from iobench.subjects.utilisation.figures import utilisation
 
 if TYPE_CHECKING:

@@ -59,7 +59,7 @@ class Result:
         ``iobench``, ``python``, and what was imported and reads, decodes, computes or trains;
         ``commit`` of iobench where it is a checkout.
     samples_digest : str or None
-        The same of equal samples in whatever order; None unless ``digests`` were asked for.
+        The same of equal batches in whatever order; None unless ``digests`` were asked for.
     stand_in : bool or None
         Whether the files were generated; None where that is not known.
     run : str or None

@@ -38,7 +38,7 @@ _packed: Final = span_file.POSITION.pack
 SUMMED: Final = int(Flag.SUMMED)
 ESTIMATED: Final = int(Flag.ESTIMATED)
 DIGEST: Final = "digest"
-"""Label of the stage that notes digests of samples."""
+"""Label of the stage that notes digests of batches."""
 CALL_LIGHT_SPANS: Final = 4
 """What timing a sample, or one call of a method, costs in light spans: 1.4 in a loop of nothing
 else, 3 to 5 where the sample's own work has been in the caches meanwhile."""
@@ -79,7 +79,7 @@ class BatchMaker:
     process_io : ProcessIo, optional
         Of a process that does nothing else.
     digests : DigestLog, optional
-        Gets the samples of every batch, before they are collated.
+        Gets every batch, once it is collated.
     sparse : bool
         Whether the caller records short batches as a whole, and has one in full now and then.
     worker : bool
@@ -137,7 +137,6 @@ class BatchMaker:
         self.unit_costs = unit_costs
         self._digests = digests
         self._batches = batches
-        self._index: Any = None
         light_ns, full_ns = (unit_costs.get(name) or 0 for name in ("light_ns", "full_ns"))
         self._sample_cost_ns = CALL_LIGHT_SPANS * light_ns * (1 + len(self.methods))
         self._cpu_cost_ns = max(full_ns - light_ns, 0) * (1 + len(self.methods))
@@ -182,7 +181,6 @@ class BatchMaker:
         self._position = lane.place(tag.batch, tag.epoch)
         self._sums.clear()
         self.inner_ns = 0
-        self._index = index
         many = type(index) in (list, tuple)
         self.n_samples = n_samples_of(index)
         self._by_sample = many and self._one_by_one and not self._summed
@@ -435,8 +433,6 @@ class BatchMaker:
             return made
         if self._fetching:
             self.samples_made()
-        if self._digests is not None:
-            self._note_digests(self._digests, tag, samples)
         lane = self.lane
         now_ns, read_cpu_ns = lane.now_ns, lane.cpu_ns
         start_ns = now_ns()
@@ -450,21 +446,20 @@ class BatchMaker:
         self.nbytes = nbytes = batch_nbytes(made)
         lane.position = self._position
         lane.write(start_ns, end_ns, nbytes, cpu_ns, self._described[Kind.COLLATE])
+        if self._digests is not None:
+            of_samples = self._batches and isinstance(samples, list | tuple)
+            n_samples = len(samples) if of_samples else self.n_samples
+            self._note_digest(self._digests, tag, made, n_samples)
         return made
 
-    def _note_digests(self, digests: DigestLog, tag: BatchTag, samples: Any) -> None:
-        """Note the digests of the samples of a batch; a stage of its own."""
-        lane, numbers = self.lane, self._index
+    def _note_digest(self, digests: DigestLog, tag: BatchTag, made: Any, n_samples: int) -> None:
+        """Note the digest of a batch; a stage of its own."""
+        lane = self.lane
         start_ns, cpu_ns = lane.now_ns(), lane.cpu_ns()
-        if self._batches and isinstance(samples, (list, tuple)):
-            of_samples = numbers if type(numbers) in (list, tuple) else None
-            digests.add_samples(tag.batch, tag.epoch, of_samples, samples)
-        elif type(numbers) in (list, tuple):  # the user's dataset makes whole batches
-            digests.add_batch(tag.batch, tag.epoch, numbers, samples, len(numbers))
-        else:
-            digests.add_samples(tag.batch, tag.epoch, [numbers], [samples])
+        digests.add(tag.batch, tag.epoch, made, n_samples)
+        self.ended_ns = lane.now_ns()
         self.recorder.emit(
-            Kind.VERIFY, start_ns, lane.now_ns(), -1, lane.cpu_ns() - cpu_ns, tag.batch, tag.epoch,
+            Kind.VERIFY, start_ns, self.ended_ns, -1, lane.cpu_ns() - cpu_ns, tag.batch, tag.epoch,
             -1, self.recorder.string(DIGEST),
         )  # fmt: skip
 
@@ -484,7 +479,7 @@ class BatchMaker:
             self.samples_made()
         if self._process_io is not None:
             self._count_reads(self._process_io, tag)
-        self.tag = self._index = None
+        self.tag = None
         outer, self._outer = self._outer, None
         makers.maker = outer
         _go_on_with(outer)

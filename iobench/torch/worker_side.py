@@ -58,7 +58,7 @@ class WorkerSpec:
     stateful : bool
         Whether it is torchdata's ``StatefulDataLoader``.
     digests : bool
-        Whether a digest of every sample is kept.
+        Whether a digest of every batch is kept.
     started_ns : int
         When the training process began to start the workers.
     keep_nbytes : int

@@ -36,7 +36,7 @@ def made(path: Path, samples: list[int], *, read_ms: int = 4, digests: bool = Tr
             Kind.WAIT, now, end, nbytes=8, batch=batch, epoch=0, detail=recorder.string("consumer")
         )
         if log is not None:
-            log.add_samples(batch, 0, [sample], [np.full(2, abs(sample), "<f4")])
+            log.add(batch, 0, np.full((1, 2), sample, "<f4"), 1)
         now = end + 6 * MS
     recorder.emit(Kind.WAIT, now, now, label=recorder.string("shutdown"))
     recorder.emit(Kind.OTHER, 0, now, sample=0, label=recorder.string("round"))
@@ -67,19 +67,21 @@ def test_runs_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "Samples: identical samples, different order, 4 samples in 1 epoch compared." in text
 
 
-def test_the_first_sample_that_differs_is_named(
+def test_the_first_batch_that_differs_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     a, b = made(tmp_path / "a", [0, 1, 2, 3]), made(tmp_path / "b", [0, 1, 7, 3])
     text = compared(capsys, a, b)
-    assert "Samples: different samples, 4 samples in 1 epoch compared: 1 of A are not in B" in text
-    assert "First that differs: sample 7, epoch 0, place 2: not found in A," in text
+    assert (
+        "Samples: different batches, 4 samples in 1 epoch compared: batches with 1 samples of A "
+        "are not in B, with 1 of B not in A." in text
+    )
+    assert "First batch that differs: epoch 0, place 2: " in text
     document = json.loads(compared(capsys, a, b, "--json"))
     assert document["interleaved"] is False
     (samples,) = document["samples"]
-    assert (samples["verdict"], samples["n_missing"]) == ("different samples", 1)
-    assert samples["first_difference"]["sample"] == 7
-    assert samples["first_difference"]["batches"] == [None, 2]
+    assert (samples["verdict"], samples["n_missing"]) == ("different batches", 1)
+    assert samples["first_difference"]["batches"] == [2, 2]
     assert len(samples["first_difference"]["digests"][1]) == 32
     assert document["runs"][0]["whole"]["wait_fraction"] == 0.4
     assert document["runs"][0]["mlperf_utilisation"]["fraction"] == 0.6
@@ -102,7 +104,7 @@ def test_the_report_tells_digests_and_utilisation(
     path = made(tmp_path / "a", [0, 1, 2])
     assert main(["report", str(path), "--full"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "Digests of 3 samples (XXH3, 128 bits)" in text
+    assert "Digests of 3 samples (XXH3, 128 bits, of each batch)" in text
     assert "MLPerf Storage's formula (DLIO 2.0.0 (e1919d7)): 60 %; the other 40 %: read" in text
     assert main(["report", str(path), "--json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]

@@ -69,8 +69,9 @@ def test_counts_are_those_of_any_run_by_any_number_of_workers(files: Path) -> No
         assert exact(found) == exact(serial)
         assert found.exact["handed_on_nbytes"] == 2 * used  # to shared memory as well
         assert found.at_most["asked_nbytes"] >= found.exact["read_nbytes"]
-    other_order = counts(files / "order", Files(files), 0, seed=1)
-    assert exact(other_order) == exact(serial)
+    other_order = exact(counts(files / "order", Files(files), 0, seed=1))
+    digests = {name for name in other_order if name.startswith("digests/")}
+    assert {name for name, each in exact(serial).items() if other_order[name] != each} == digests
     twice = counts(files / "twice", Files(files, times=2), 2)
     assert twice.exact["opens"] == 2 * N_SAMPLES
     digests = [name for name in serial.exact if name.startswith("digests/")]

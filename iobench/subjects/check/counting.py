@@ -16,8 +16,8 @@ from iobench.errors import ProfileError
 from iobench.recording.kinds import WHOLE, WORKER_KINDS, Kind, Trait, stage_name
 from iobench.recording.span_file import Flag, io_looks
 from iobench.recording.span_keys import halves, stage_keys
+from iobench.subjects.batch_digests import samples_seen
 from iobench.subjects.check.counts import STAGES, Counts
-from iobench.subjects.samples.figures import samples_seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -178,7 +178,7 @@ class _Tally:
             for (loader, epoch), each in seen.epoch_digests.items()
         }
         if None in found.values() or seen.n_damaged:
-            self._lack("digests", "samples of some batch have none")
+            self._lack("digests", "some batch has none")
             return {}
         return {name: f"{each:032x}" for name, each in found.items()}
 

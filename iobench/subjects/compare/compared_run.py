@@ -16,8 +16,8 @@ from iobench.json_keys import HIDDEN, figure, key
 from iobench.recording.this_process import THREAD_VARIABLES, VERSIONED
 from iobench.report.script_lines import SHORT_HASH
 from iobench.report.units import seconds
+from iobench.subjects.batch_digests import samples_seen
 from iobench.subjects.metrics.figures import last_figures
-from iobench.subjects.samples.figures import samples_seen
 from iobench.subjects.utilisation.figures import mean_utilisation, utilisation
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Exposure, PartExposure, Window
     from iobench.analysis.job_figures import JobTime
     from iobench.profiles.run_facts import RunFacts
-    from iobench.subjects.samples.figures import SamplesSeen
+    from iobench.subjects.batch_digests import SamplesSeen
     from iobench.subjects.utilisation.figures import Utilisation
 
 FACTS: Final = (

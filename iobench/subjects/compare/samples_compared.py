@@ -1,21 +1,27 @@
-"""Whether two runs delivered the same samples, and if not, which is the first that differs."""
+"""Whether two runs delivered the same samples, and if not, the first batch that differs."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Final
 
 from iobench.frozen import frozen
 from iobench.json_keys import key
+from iobench.report import units
+from iobench.report.document import Sentence
 
 if TYPE_CHECKING:
-    from iobench.subjects.samples.figures import EpochSamples, SamplesSeen
+    from iobench.subjects.batch_digests import EpochDelivery, SamplesSeen
 
-Integers = NDArray[np.int64]
+REASONS: Final = {
+    "no epoch in common": "they have no epoch of one loader in common",
+    "digests are missing": "digests of delivered batches are missing",
+    "batches of other sizes": "their batches have other sizes; digests are of batches",
+    "other schemes": "digests of one are of batches, of the other of samples (an earlier version)",
+    "order differs": "their batches come in another order, and one of them ended within an epoch",
+}
 
 
 class SamplesVerdict(Enum):
@@ -24,35 +30,28 @@ class SamplesVerdict(Enum):
     SAME_ORDER = "identical samples, same order"
     OTHER_ORDER = "identical samples, different order"
     UNKNOWN = "unknown"
-    DIFFERENT = "different samples"
+    DIFFERENT = "different batches"
 
 
 @frozen
 class FirstDifference:
-    """The first sample, as the second run delivered them, that the first one does not have.
-
-    Or, where it lacks one and has all others, the first that it lacks, as the first delivered it.
+    """The first batch that differs.
 
     Parameters
     ----------
     loader : int or None
         Its number in both runs; None where it has none.
-    epoch : int
-        Of both runs.
     place : int
-        Samples of the epoch before it.
-    sample : int or None
-        Its number; None where it is not known.
+        Batches of the epoch before it.
     batches : tuple of (int or None)
-        Where either run delivered it; None where one did not, or it is not known which it is there.
+        What either run calls it; None where it has no such one.
     digests : tuple of (str or None)
-        What either run delivered, in hexadecimal digits; None likewise.
+        Of either, in hexadecimal digits.
     """
 
     loader: int | None
     epoch: int
     place: int
-    sample: int | None
     batches: tuple[int | None, int | None]
     digests: tuple[str | None, str | None]
 
@@ -64,20 +63,20 @@ class SamplesComparison:
     Parameters
     ----------
     n_compared : int
-        Samples of the first run of which it is known whether the second delivered them too.
+        Samples of the first run in batches that were compared.
     n_samples : tuple of int
-        Of both runs, with a digest.
+        Of both runs, in batches with a digest.
     n_missing, n_extra : int
-        Samples that the second run lacks, and that only it has; as often as that is so.
+        Samples in batches that the second run lacks, and that only it has.
     n_epochs : int
         That both runs have.
     is_partial : bool
         Whether more was delivered than could be compared: a run ended within an epoch.
     why_unknown : str
-        One of ``"not recorded in a"``, ``"not recorded in b"``, ``"no epoch in common"``,
-        ``"digests are missing"``, ``"no sample in common"``; ``""`` where the verdict is known.
+        ``"not recorded in a"``, ``"not recorded in b"`` or one of `REASONS`; ``""`` where the
+        verdict is known.
     n_unknown_batches : tuple of int
-        Of both runs, batches of which some sample has no digest.
+        Of both runs, batches without a digest.
     """
 
     verdict: SamplesVerdict
@@ -93,12 +92,7 @@ class SamplesComparison:
 
 
 def compare_seen(a: SamplesSeen, b: SamplesSeen) -> SamplesComparison:
-    """Return whether two runs delivered the same samples, by what is known of these.
-
-    Batch sizes do not matter, and ranks are taken together: an epoch is what all of them got. Of
-    an epoch that one run did not finish, as many samples are compared as it has; in another
-    order, those that both have by their numbers.
-    """
+    """Return whether two runs delivered the same samples; ranks are taken together."""
     unknown = SamplesComparison(
         SamplesVerdict.UNKNOWN,
         n_samples=(a.n_samples, b.n_samples),
@@ -107,6 +101,8 @@ def compare_seen(a: SamplesSeen, b: SamplesSeen) -> SamplesComparison:
     for name, seen in (("a", a), ("b", b)):
         if not seen.recorded:
             return replace(unknown, why_unknown=f"not recorded in {name}")
+    if a.scheme != b.scheme:
+        return replace(unknown, why_unknown="other schemes")
     # Where both runs have one loader, it is that one, whatever its number.
     is_only = all(len({each.loader for each in seen.epochs}) == 1 for seen in (a, b))
     of_a, of_b = (
@@ -131,143 +127,104 @@ def compare_seen(a: SamplesSeen, b: SamplesSeen) -> SamplesComparison:
     )
 
 
-def _compare_epoch(a: EpochSamples, b: EpochSamples) -> SamplesComparison:
+def _compare_epoch(a: EpochDelivery, b: EpochDelivery) -> SamplesComparison:
     """Return what is known of one epoch of both; the counts of batches are left to the caller."""
-    missing = bool(a.n_unknown_batches or b.n_unknown_batches)
-    whole = a.is_complete and b.is_complete
-    if not missing:
-        n_both = len(a) if whole and len(a) == len(b) else min(len(a), len(b))
-        same = (a.digests[:n_both] == b.digests[:n_both]) if n_both else np.zeros(0, bool)
+    n_both = min(len(a), len(b))
+    sizes = [
+        dict(zip(each.digests, each.rows["n_samples"].tolist(), strict=True)) for each in (a, b)
+    ]
+    partial = not (a.is_complete and b.is_complete)
+    found = SamplesComparison(
+        SamplesVerdict.UNKNOWN, int(a.rows["n_samples"][:n_both].sum()), is_partial=partial
+    )
+    if a.n_unknown or b.n_unknown:
+        return replace(found, n_compared=0, why_unknown="digests are missing")
+    of_a, of_b = a.digests, b.digests
+    if of_a[:n_both] == of_b[:n_both] and (n_both or not partial):
         # Of one that is whole there is no more to come.
-        beyond = (a.is_complete and len(b) > n_both) or (b.is_complete and len(a) > n_both)
-        if same.all() and (n_both or whole) and not beyond:
-            partial = not whole or len(a) != len(b)
-            return SamplesComparison(SamplesVerdict.SAME_ORDER, n_both, is_partial=partial)
-        ids_a, ids_b = _ids(a.digests, b.digests)
-        lacking, more = _surplus(ids_a, ids_b), _surplus(ids_b, ids_a)
-        if whole:
-            return _of_whole(a, b, lacking, more)
-        in_order = 2 * int(same.sum()) > n_both  # but for some samples
-        at = np.arange(n_both)
-        if in_order and (different := _of_places(a, b, at, at)) is not None:
-            return different
-        # What a whole epoch has not, it never delivers; what a part has not, may still come.
-        if (a.is_complete and more.any()) or (b.is_complete and lacking.any()):
-            if not a.is_complete:
-                more = np.zeros_like(more)
-            if not b.is_complete:
-                lacking = np.zeros_like(lacking)
-            return replace(_of_whole(a, b, lacking, more), n_compared=n_both, is_partial=True)
-        # A run that is a part of the other, in whatever order: nothing speaks against it.
-        either = a.is_complete or b.is_complete
-        if either or (len(a) == len(b) and not more.any()):
-            return SamplesComparison(SamplesVerdict.OTHER_ORDER, n_both, is_partial=True)
-    return _by_number(a, b, missing=missing)
+        longer = (a.is_complete and len(b) > n_both) or (b.is_complete and len(a) > n_both)
+        if not longer:
+            return replace(found, verdict=SamplesVerdict.SAME_ORDER)
+    lacking, more = Counter(of_a) - Counter(of_b), Counter(of_b) - Counter(of_a)
+    if not (lacking or more):
+        return replace(found, verdict=SamplesVerdict.OTHER_ORDER)
+    if (
+        a.rows["n_samples"][: max(n_both - 1, 0)] != b.rows["n_samples"][: max(n_both - 1, 0)]
+    ).any():
+        return replace(found, n_compared=0, why_unknown="batches of other sizes")
+    n_same = sum(one == other for one, other in zip(of_a, of_b, strict=False))
+    if partial and 2 * n_same <= n_both:
+        return replace(found, n_compared=0, why_unknown="order differs")
+    place = next((n for n in range(n_both) if of_a[n] != of_b[n]), n_both)
+    (batch_a, digest_a), (batch_b, digest_b) = _at(a, place), _at(b, place)
+    return replace(
+        found,
+        verdict=SamplesVerdict.DIFFERENT,
+        n_missing=sum(sizes[0][each] * n for each, n in lacking.items()),
+        n_extra=sum(sizes[1][each] * n for each, n in more.items()),
+        first=FirstDifference(
+            None if a.loader < 0 else a.loader, a.epoch, place,
+            (batch_a, batch_b), (digest_a, digest_b),
+        ),
+    )  # fmt: skip
 
 
-def _of_whole(
-    a: EpochSamples, b: EpochSamples, lacking: NDArray[np.bool_], more: NDArray[np.bool_]
-) -> SamplesComparison:
-    """Compare two epochs of which all is known."""
-    n_missing, n_extra = int(lacking.sum()), int(more.sum())
-    if not n_missing and not n_extra:
-        return SamplesComparison(SamplesVerdict.OTHER_ORDER, len(a))
-    if n_extra:
-        place = int(np.flatnonzero(more)[0])
-        first = _difference(a, b, _same_one(a, b, place), place)
-    else:
-        first = _difference(a, b, int(np.flatnonzero(lacking)[0]), None)
-    return SamplesComparison(
-        SamplesVerdict.DIFFERENT, len(a), n_missing=n_missing, n_extra=n_extra, first=first
-    )
+def _at(epoch: EpochDelivery, place: int) -> tuple[int | None, str | None]:
+    if place >= len(epoch):
+        return None, None
+    return int(epoch.rows["batch"][place]), f"{epoch.digests[place]:032x}"
 
 
-def _of_places(
-    a: EpochSamples, b: EpochSamples, of_a: Integers, of_b: Integers
-) -> SamplesComparison | None:
-    """Compare samples that should be the same, by their places in either; None if they are."""
-    differs = np.flatnonzero(a.digests[of_a] != b.digests[of_b])
-    if not len(differs):
-        return None
-    return SamplesComparison(
-        SamplesVerdict.DIFFERENT,
-        len(of_a),
-        n_missing=len(differs),
-        n_extra=len(differs),
-        is_partial=True,
-        first=_difference(a, b, int(of_a[differs[0]]), int(of_b[differs[0]])),
-    )
-
-
-def _by_number(a: EpochSamples, b: EpochSamples, *, missing: bool) -> SamplesComparison:
-    """Compare the samples that both have by their numbers, where one run has not all."""
-    numbers, in_a, in_b = np.intersect1d(a.sample, b.sample, return_indices=True)
-    known = np.flatnonzero(numbers >= 0)
-    in_order = known[np.argsort(in_b[known])]
-    different = _of_places(a, b, in_a[in_order], in_b[in_order])
-    if different is not None:
-        return different
-    if missing or not len(known):
-        why = "digests are missing" if missing else "no sample in common"
-        return SamplesComparison(
-            SamplesVerdict.UNKNOWN, len(known), is_partial=True, why_unknown=why
+def samples_sentences(found: SamplesComparison, a: str, b: str) -> list[Sentence]:
+    """Return the verdict, how much of the runs it is about, and the first batch that differs."""
+    if found.why_unknown.startswith("not recorded"):
+        which = a if found.why_unknown.endswith(" a") else b
+        line = (
+            f"Samples: unknown, because {which} was made without digests. Make both with digests: "
+            "iobench profile --digests, iobench run --digests -- COMMAND, or "
+            "iobench.record(digests=True)"
         )
-    return SamplesComparison(SamplesVerdict.OTHER_ORDER, len(known), is_partial=True)
+        return [Sentence(f"{line}.", "strong")]
+    lines = [Sentence(f"Samples: {_verdict(found, a, b)}.", "strong")]
+    if (first := found.first) is not None:
+        loader = "" if first.loader is None else f" of loader {first.loader}"
+        parts = (
+            f"no batch in {name}" if batch is None else f"{digest} in batch {batch} of {name}"
+            for name, batch, digest in zip((a, b), first.batches, first.digests, strict=True)
+        )
+        where = f"epoch {first.epoch}{loader}, place {units.count(first.place)}"
+        lines.append(
+            Sentence(
+                f"First batch that differs: {where}: {', '.join(parts)}. Its samples are others, "
+                "or the same in other batches."
+            )
+        )
+    for name, n_unknown in zip((a, b), found.n_unknown_batches, strict=True):
+        if n_unknown:
+            lines.append(
+                Sentence(
+                    f"{units.count(n_unknown)} batches of {name} have no digest: lost, or objects "
+                    "whose value iobench cannot read."
+                )
+            )
+    return lines
 
 
-def _ids(a: NDArray[Any], b: NDArray[Any]) -> tuple[Integers, Integers]:
-    """Return small numbers in place of digests, the same for the same ones."""
-    _, ids = np.unique(np.concatenate((a, b)), return_inverse=True)
-    ids = ids.reshape(-1).astype(np.int64)
-    return ids[: len(a)], ids[len(a) :]
-
-
-def _surplus(ids: Integers, others: Integers) -> NDArray[np.bool_]:
-    """Tell which of the ids come more often than in the others: the last ones of each."""
-    order = np.argsort(ids, kind="stable")
-    sorted_ids = ids[order]
-    n_before = np.arange(len(ids)) - np.searchsorted(sorted_ids, sorted_ids, side="left")
-    n_others = np.bincount(others, minlength=int(ids.max(initial=-1)) + 1)
-    found = np.zeros(len(ids), dtype=bool)
-    found[order] = n_before >= n_others[sorted_ids]
-    return found
-
-
-def _same_one(a: EpochSamples, b: EpochSamples, place: int) -> int | None:
-    """Return where the first run has what the second delivered at a place, by its number.
-
-    Without numbers, at the same place, if what is before it is the same in both.
-    """
-    number = int(b.sample[place])
-    if number >= 0:
-        found = np.flatnonzero(a.sample == number)
-        return int(found[0]) if len(found) else None
-    if place < len(a) and (a.digests[:place] == b.digests[:place]).all():
-        return place
-    return None
-
-
-def _difference(
-    a: EpochSamples, b: EpochSamples, of_a: int | None, of_b: int | None
-) -> FirstDifference:
-    places = [(epoch, at) for epoch, at in ((b, of_b), (a, of_a)) if at is not None]
-    numbers = [number for epoch, at in places if (number := int(epoch.sample[at])) >= 0]
-    return FirstDifference(
-        loader=None if a.loader < 0 else a.loader,
-        epoch=a.epoch,
-        place=places[0][1],
-        sample=numbers[0] if numbers else None,
-        batches=(_batch(a, of_a), _batch(b, of_b)),
-        digests=(_digest(a, of_a), _digest(b, of_b)),
-    )
-
-
-def _batch(epoch: EpochSamples, place: int | None) -> int | None:
-    return None if place is None else int(epoch.batch[place])
-
-
-def _digest(epoch: EpochSamples, place: int | None) -> str | None:
-    if place is None:
-        return None
-    key = epoch.digests[place]
-    return f"{key['high']:016x}{key['low']:016x}"
+def _verdict(found: SamplesComparison, a: str, b: str) -> str:
+    verdict = found.verdict
+    if verdict is SamplesVerdict.UNKNOWN:
+        return f"{verdict.value}, {REASONS[found.why_unknown]}"
+    epochs = f"{units.count(found.n_epochs)} epoch{'' if found.n_epochs == 1 else 's'}"
+    samples = f"{units.count(found.n_compared)} sample{'' if found.n_compared == 1 else 's'}"
+    text = f"{verdict.value}, {samples} in {epochs} compared"
+    if verdict is SamplesVerdict.DIFFERENT:
+        text += (
+            f": batches with {units.count(found.n_missing)} samples of {a} are not in {b}, with "
+            f"{units.count(found.n_extra)} of {b} not in {a}"
+        )
+    if found.is_partial:
+        text += (
+            f" (of {units.count(found.n_samples[0])} in {a} and {units.count(found.n_samples[1])} "
+            f"in {b}; nothing more is known, because not all epochs are complete in both)"
+        )
+    return text

@@ -32,7 +32,7 @@ from iobench.report.sentences import PARTS, kept_words
 from iobench.report.suite_words import figure_cell
 from iobench.subjects.compare.comparable import OTHER_BATCH, OTHER_STEP
 from iobench.subjects.compare.figures import BETWEEN, TURNS
-from iobench.subjects.compare.sample_sentences import samples_sentences
+from iobench.subjects.compare.samples_compared import samples_sentences
 from iobench.subjects.metrics.figures import mean_of, own_title
 
 if TYPE_CHECKING:

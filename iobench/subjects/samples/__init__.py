@@ -1,1 +1,0 @@
-"""Which samples a run delivered, in which order, by their digests."""
