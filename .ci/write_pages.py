@@ -1,12 +1,10 @@
 """Writes iobench/cli/pages: of each command what its --help prints; a test holds them to it."""
 
 from pathlib import Path
-from typing import Any
 
-import typer
+import click
 
-from iobench.cli.app import make_app
-from iobench.cli.suite_command import MLLOG
+from iobench.cli.app import MLLOG, make_app
 
 WIDTH = 100
 PAGES = Path(__file__).parents[1] / "iobench" / "cli" / "pages"
@@ -14,13 +12,13 @@ PAGES = Path(__file__).parents[1] / "iobench" / "cli" / "pages"
 
 def pages() -> dict[str, str]:
     """Return the text of each page by the name of its file."""
-    group = typer.main.get_command(make_app())
-    told = {name: [_help(command, name)] for name, command in group.commands.items()}
-    told["suite"].append(_help(group.commands["suite"], "suite", MLLOG))
+    commands = make_app().commands
+    told = {name: [_help(command, name)] for name, command in commands.items()}
+    told["suite"].append(_help(commands["suite"], "suite", MLLOG))
     return {f"{name}.md": "\n".join([f"# iobench {name}\n", *told[name]]) for name in told}
 
 
-def _help(command: Any, name: str, *words: str) -> str:
+def _help(command: click.Command, name: str, *words: str) -> str:
     context = command.make_context(
         f"iobench {name}", list(words), resilient_parsing=True, terminal_width=WIDTH
     )

@@ -1,186 +1,532 @@
-"""Options that name what is loaded and how: the command line declares them, advice varies them.
+"""The options of all commands, each declared once: commands, help pages, advice and suites read it.
 
-Both read this table, so that no command is proposed that is not understood.
+So no command is proposed, and no recipe taken, whose options are not understood.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from iobench.errors import OptionError
-from iobench.frozen import frozen
 
 
-@frozen
-class CommandOption:
+class CommandOption(NamedTuple):
     """One option of a command.
 
     Parameters
     ----------
     name : str
-        As it is spelled.
-    metavar : str or None
-        What stands for its value.
-    is_flag : bool
-        Whether it has no value.
+        As it is spelled; ``--report/--no-report`` for a flag with two spellings.
+    kind : str
+        What its value is: ``text``, ``int``, ``count`` (1 or more), ``float``, ``path`` of this
+        machine, ``place`` (a path or an address), ``size``, ``names`` with commas, ``flag``,
+        ``optional`` (``-`` where no value is given); ``texts``, ``paths``, ``formats`` and
+        ``pairs`` (``NAME=VALUE``) may be repeated.
+    field : str
+        The argument of the command that gets it; by default the name with underscores.
     """
 
     name: str
     help: str
+    kind: str = "text"
+    default: Any = None
     metavar: str | None = None
-    is_flag: bool = False
+    field: str = ""
+    required: bool = False
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether it has no value."""
+        return self.kind == "flag"
 
 
-OF_SOURCE: Final = {
-    each.name: each
-    for each in (
+QUIET: Final = CommandOption("--quiet", "Print no notes and no progress on stderr.", "flag")
+"""Of every command, as ``--help`` is."""
+JSON: Final = CommandOption("--json", "Print JSON instead of text.", "flag")
+MARKDOWN: Final = CommandOption("--markdown", "Print it as Markdown, for an issue.", "flag")
+HTML: Final = CommandOption("--html", "Write it as an HTML page.", "path", metavar="FILE")
+
+DATA_DIR: Final = CommandOption(
+    "--data-dir",
+    "The dataset's files: a CliMetLab mirror, or a flat folder; here or s3://bucket/....",
+    "place",
+    metavar="DIR",
+)
+FILES: Final = CommandOption(
+    "--files",
+    "Your own layout of the dataset: paths or URLs with {year}, {month}, {day}; quoted.",
+    metavar="GLOB",
+)
+DATASET_OPTION: Final = CommandOption(
+    "--option", "An option of the dataset, NAME=VALUE; repeatable.", "pairs", field="options"
+)
+STORE_DIR: Final = CommandOption(
+    "--store-dir",
+    "Folder for stores, stand-ins and indexes. [default: $IOBENCH_STORE_DIR, ...]",
+    "path",
+)
+TINY: Final = CommandOption("--tiny", "Use the small stand-in that tests use.", "flag")
+
+SOURCE: Final = (
+    DATA_DIR,
+    FILES,
+    DATASET_OPTION,
+    CommandOption("--split", "Use only the samples of one split, e.g. train."),
+    CommandOption(
+        "--split-by",
+        "Select samples by a coordinate, [SPLIT:]COORDINATE=FIRST/LAST, e.g. "
+        "train:time=2010/2015-12; repeatable.",
+        "texts",
+    ),
+    CommandOption("--allow-gaps", "--split-by: accept intervals with missing dates.", "flag"),
+    CommandOption(
+        "--sample-dim",
+        "Own files: the dimension along which samples lie, or several, e.g. time,number for "
+        "each date and member.",
+    ),
+    CommandOption("--variables", "Own files: the variables to use, separated by commas.", "names"),
+    STORE_DIR,
+    CommandOption("--download", "Download missing files with the CliMetLab plugin.", "flag"),
+    TINY,
+)
+"""What names the source of samples, in `iobench profile` and `iobench convert`."""
+NAME: Final = CommandOption("--name", "Name of the run, for reports, trackers and its directory.")
+DIGESTS: Final = CommandOption(
+    "--digests", "Keep a digest of every batch, for iobench compare (needs xxhash).", "flag"
+)
+DARSHAN: Final = CommandOption(
+    "--darshan",
+    "auto: trace every read with Darshan, if its runtime is found; or logs of your own "
+    "Darshan, repeatable.",
+    "texts",
+    ("off",),
+    metavar="auto|off|LOG",
+)
+FULL: Final = CommandOption("--full", "Print all of the report, not one screen of it.", "flag")
+
+PROFILE: Final = (
+    CommandOption(
+        "--format",
+        "source, zarr, tfrecord or numpy; several (separated by commas or repeated) take "
+        "turns. Options of iobench convert follow a colon: zarr:codec=blosc-lz4,dtype=float16. "
+        "[default: source; none if only stores are given]",
+        "formats",
+        metavar="FORMAT",
+        field="formats",
+    ),
+    CommandOption(
+        "--pipeline",
+        "What loads the original files: own (iobench), upstream (a plain loop of xarray, or of "
+        "tf.data for TFRecords) or climetlab (the real plugin). Several, separated by commas, take "
+        "turns. auto: own,upstream for your NetCDF files and Zarr stores, else own.",
+        "names",
+        "auto",
+        field="pipelines",
+    ),
+    CommandOption(
+        "--framework",
+        "native: threads that fill batches ahead; workers: our worker processes; torch: "
+        "torch's DataLoader; tensorflow: tf.data; dali: DALI's readers. Several, separated by "
+        "commas, take turns.",
+        default="native",
+    ),
+    CommandOption(
+        "--workers",
+        "Loading processes or threads; 0: the training loop itself loads. [default: usable CPUs]",
+        "int",
+    ),
+    CommandOption(
+        "--prefetch",
+        "Prefetch: batches that each process, or all threads together, may be ahead. [default: 2]",
+        "int",
+    ),
+    CommandOption("--batch-size", "Samples per batch. [default: as published, else 1]", "int"),
+    CommandOption("--batches", "Batches to run. [default: 200, or 60 s of steady state]", "int"),
+    CommandOption(
+        "--duration", "Seconds of steady state to run at most.", "float", field="duration_s"
+    ),
+    CommandOption("--epochs", "Passes over the samples, instead of batches.", "int"),
+    CommandOption(
+        "--evaluate",
+        "Evaluate this split after each epoch of training on the split train, or --split.",
+    ),
+    CommandOption(
+        "--compute", "Time of a training step: published, none, or e.g. 25ms.", default="published"
+    ),
+    CommandOption(
+        "--device",
+        "Device to copy batches to: cuda, cuda:N (also AMD), xpu, none, or auto: an "
+        "accelerator if one is found.",
+        default="auto",
+    ),
+    CommandOption(
+        "--cache",
+        "Page cache: as-is, warm (read first) or cold (evicted every epoch).",
+        default="as-is",
+    ),
+    *SOURCE,
+    CommandOption(
+        "--window",
+        "Make each sample from several items: offsets of inputs and targets, --window=-1,0:1.",
+    ),
+    CommandOption("--out", "The run directory. [default: iobench-runs/NAME-N]", "path"),
+    NAME,
+    DIGESTS,
+    DARSHAN,
+    CommandOption("--json", "Print the result as JSON instead of a report.", "flag"),
+)
+
+CONVERT: Final = (
+    CommandOption(
+        "--to", "Store format: zarr, tfrecord or numpy.", metavar="FORMAT", required=True
+    ),
+    CommandOption(
+        "--stage",
+        "What is stored: decoded (the arrays of the source) or preprocessed (samples).",
+        default="preprocessed",
+    ),
+    CommandOption("--dry-run", "Print the plan, from a short probe, and write nothing.", "flag"),
+    *SOURCE,
+    CommandOption(
+        "--target-variables",
+        "Own files: the target variables of training, separated by commas.",
+        "names",
+    ),
+    CommandOption(
+        "--dtype", "Lossy: float16 or int16; VAR=DTYPE for one variable; repeatable.", "texts"
+    ),
+    CommandOption(
+        "--range",
+        "Range that int16 covers, VAR=LOW:HIGH; repeatable. [default: that of the data, "
+        "found by reading all samples first]",
+        "texts",
+        field="ranges",
+    ),
+    CommandOption("--codec", "zarr: none or blosc-lz4. [default: none]"),
+    CommandOption(
+        "--format-option",
+        "An option of the format, NAME=VALUE, as iobench info FORMAT lists them; repeatable.",
+        "pairs",
+        field="format_options",
+    ),
+    CommandOption(
+        "--shard-size", "Bytes of samples per shard.", "size", "1GiB", field="shard_nbytes"
+    ),
+    CommandOption(
+        "--memory",
+        "Memory for samples being made. [default: enough for samples that share chunks; at "
+        "least 256MiB, and above that at most a quarter of the free memory]",
+        "size",
+        field="memory_nbytes",
+    ),
+    CommandOption("--workers", "Threads that make samples. [default: usable CPUs]", "int"),
+    CommandOption(
+        "--scheduler", "Convert on the workers of this dask scheduler.", metavar="ADDRESS"
+    ),
+    CommandOption(
+        "--compute",
+        "--dry-run: time of the training step: published, none, or e.g. 25ms.",
+        default="published",
+    ),
+    JSON,
+)
+
+RUN: Final = (
+    CommandOption("--out", "The run directory. [default: iobench-runs/SCRIPT-N or NAME-N]", "path"),
+    NAME,
+    CommandOption("--steps", "Record these batches of the training loop only, e.g. 100:300."),
+    CommandOption(
+        "--batches-per-step", "Batches per optimiser step. [default: as observed]", "count"
+    ),
+    CommandOption(
+        "--detail",
+        "Spans per sample, per batch, or auto: as detailed as costs under 1 %.",
+        default="auto",
+    ),
+    DIGESTS,
+    DARSHAN,
+    CommandOption(
+        "--limits",
+        "After the run, probe the files in the way that it read them; auto: for 2 s.",
+        default="off",
+        metavar="off|auto|SECONDS",
+    ),
+    CommandOption(
+        "--json",
+        "Also write the result as JSON; -: to stdout, after the script's output.",
+        "path",
+        metavar="FILE",
+    ),
+    CommandOption("--report/--no-report", "Print the report to stderr at the end.", "flag", True),
+    CommandOption(
+        "--keep-command", "Keep the values of options, too, not their names alone.", "flag"
+    ),
+)
+
+REPORT: Final = (
+    FULL,
+    JSON,
+    MARKDOWN,
+    CommandOption(
+        "--as",
+        "Print it with this installed renderer.",
+        metavar="NAME",
+        field="renderer",
+    ),
+    HTML,
+    CommandOption(
+        "--darshan",
+        "Darshan logs of the run, or folders of them; repeatable. Those made by --darshan auto are "
+        "found without it.",
+        "paths",
+        metavar="LOG",
+    ),
+    CommandOption(
+        "--trace", "Write it as a trace for Perfetto: .json or .json.gz.", "path", metavar="FILE"
+    ),
+    CommandOption(
+        "--torch-trace",
+        "With --trace: add what torch.profiler wrote of the same run; repeatable.",
+        "paths",
+        metavar="FILE",
+    ),
+    CommandOption(
+        "--parquet", "Write its spans as a table, one row per span.", "path", metavar="FILE"
+    ),
+    CommandOption(
+        "--mlflow",
+        "Log the run to an MLflow server: figures by epoch, page and trace; 'env' means "
+        "MLFLOW_TRACKING_URI.",
+        metavar="URI",
+    ),
+    CommandOption(
+        "--wandb",
+        "Log the run to Weights & Biases in the same way; WANDB_MODE=offline keeps it local.",
+        metavar="PROJECT",
+    ),
+)
+
+OPTIONS: Final = {
+    "profile": PROFILE,
+    "run": RUN,
+    "report": REPORT,
+    "advise": (
         CommandOption(
-            "--data-dir",
-            "The dataset's files: a CliMetLab mirror, or a flat folder; here or s3://bucket/....",
-            "DIR",
+            "--try",
+            "Run the best N changes, alternating with the baseline.",
+            "int",
+            0,
+            "N",
+            field="n_tried",
+        ),
+        CommandOption("--rounds", "--try: rounds; fewer than 6 give no interval.", "int", 6),
+        CommandOption(
+            "--epochs",
+            "Epochs of the training, in which staging has to pay. [default: the script's]",
+            "int",
+        ),
+        JSON,
+    ),
+    "simulate": (
+        CommandOption(
+            "--ranks",
+            "Numbers of training processes; a range doubles at each step.",
+            default="1..4096",
+            metavar="N,N|N..N",
         ),
         CommandOption(
-            "--files",
-            "Your own layout of the dataset: paths or URLs with {year}, {month}, {day}; quoted.",
-            "GLOB",
-        ),
-        CommandOption("--option", "An option of the dataset, NAME=VALUE; repeatable."),
-        CommandOption("--split", "Use only the samples of one split, e.g. train."),
-        CommandOption(
-            "--split-by",
-            "Select samples by a coordinate, [SPLIT:]COORDINATE=FIRST/LAST, e.g. "
-            "train:time=2010/2015-12; repeatable.",
+            "--storage-bandwidth",
+            "Storage bandwidth for all ranks together, e.g. 100GB/s; measured: as found by a "
+            "probe.",
+            metavar="RATE|measured",
         ),
         CommandOption(
-            "--allow-gaps", "--split-by: accept intervals with missing dates.", is_flag=True
+            "--storage-iops",
+            "Reads per second that storage serves in total, e.g. 1M.",
+            metavar="RATE",
         ),
         CommandOption(
-            "--sample-dim",
-            "Own files: the dimension along which samples lie, or several, e.g. time,number for "
-            "each date and member.",
-        ),
-        CommandOption("--variables", "Own files: the variables to use, separated by commas."),
-        CommandOption(
-            "--store-dir",
-            "Folder for stores, stand-ins and indexes. [default: $IOBENCH_STORE_DIR, ...]",
+            "--reads-per-sample", "Storage requests per sample. [default: as measured]", "float"
         ),
         CommandOption(
-            "--download",
-            "Download missing files with the CliMetLab plugin.",
-            is_flag=True,
+            "--bytes-per-sample",
+            "Bytes read per sample. [default: as measured]",
+            "size",
+            metavar="SIZE",
         ),
-        CommandOption("--download-timeout", "Seconds the download may take."),
-        CommandOption("--tiny", "Use the small stand-in that tests use.", is_flag=True),
-        CommandOption("--scale", "Use a stand-in with this share of the real samples."),
-        CommandOption("--seed", "Seed of the stand-in and, in a profile, of the sample order."),
-    )
+        JSON,
+    ),
+    "convert": CONVERT,
+    "verify": (
+        CommandOption(
+            "--against",
+            "Make every sample again from this dataset or these files and compare; repeatable.",
+            "texts",
+            metavar="SOURCE",
+            field="targets",
+        ),
+        CommandOption("--share", "Share of the samples to compare, spread evenly.", "float", 1.0),
+        DATA_DIR,
+        FILES,
+        CommandOption(
+            "--option",
+            "An option of the dataset, instead of the one the store was made with.",
+            "pairs",
+            field="options",
+        ),
+        JSON,
+    ),
+    "stage": (
+        CommandOption(
+            "--to",
+            "Copy to below this folder, e.g. $TMPDIR; copies there are shared.",
+            "path",
+            metavar="DIR",
+        ),
+        CommandOption("--remove", "Remove the named copies, and nothing else.", "flag"),
+        JSON,
+    ),
+    "list": (JSON,),
+    "info": (DATA_DIR, FILES, DATASET_OPTION, JSON),
+    "synthesize": (
+        CommandOption(
+            "--scale", "Share of the real samples. [default: what a profile uses]", "float"
+        ),
+        CommandOption("--tiny", "The small sizes that tests use.", "flag"),
+        CommandOption("--seed", "The same seed gives the same bytes.", "int", 0),
+        DATASET_OPTION,
+    ),
+    "check": (
+        CommandOption(
+            "--counts",
+            "Compare the run's counts with those in this file.",
+            "path",
+            metavar="FILE",
+        ),
+        CommandOption("--update", "Write the run's counts to --counts instead.", "flag"),
+        CommandOption(
+            "--max-exposed",
+            "Largest share the run may wait in its epochs after the first, else in steady state: "
+            "5%.",
+            metavar="SHARE",
+        ),
+        CommandOption(
+            "--against",
+            "Compare exposed time per sample with that of a stored run.",
+            "path",
+            metavar="RUN",
+        ),
+        CommandOption("--any-machine", "Also compare with a run from another machine.", "flag"),
+        CommandOption(
+            "--margin",
+            "--against: how much more exposed time per sample it may have.",
+            default="5%",
+            metavar="SHARE",
+        ),
+        CommandOption(
+            "--markdown",
+            "Add a summary to a file, such as $GITHUB_STEP_SUMMARY.",
+            "optional",
+            metavar="[FILE]",
+        ),
+        JSON,
+    ),
+    "compare": (
+        JSON,
+        MARKDOWN,
+        HTML,
+        CommandOption(
+            "--group",
+            "Group runs of the same configuration, so that intervals cover differences between "
+            "runs.",
+            "flag",
+        ),
+        CommandOption("--anyway", "Also compare what would be refused or withheld.", "flag"),
+        CommandOption(
+            "--quarterly",
+            "Print the table of MAELSTROM D2.3 instead (application, framework, format) with the "
+            "published figures; the newest run of each cell.",
+            "flag",
+        ),
+    ),
+    "suite": (
+        CommandOption(
+            "--out",
+            "Folder for results and runs; a suite begun there is continued.",
+            "path",
+            metavar="DIR",
+        ),
+        CommandOption(
+            "--set",
+            "Change the recipe: repeats=3, format=source,zarr, tiny=true; repeatable.",
+            "texts",
+            metavar="KEY=VALUE",
+            field="changes",
+        ),
+        CommandOption("--again", "Measure failed cells again.", "flag"),
+        CommandOption(
+            "--dry-run", "Check the recipe and print its cells and expected time.", "flag"
+        ),
+        CommandOption(
+            "--allow-code",
+            "Run what the recipe names as code: a command, MODULE:CALLABLE, a library.",
+            "flag",
+        ),
+        JSON,
+        MARKDOWN,
+        HTML,
+    ),
+    "suite mllog": (
+        CommandOption(
+            "--out", "Folder for the logs, one per run.", "path", metavar="FOLDER", required=True
+        ),
+        CommandOption(
+            "--tell",
+            "A value that no run records: submission_org=NAME, opt_name=Adam, ...; repeatable.",
+            "texts",
+            metavar="KEY=VALUE",
+        ),
+        JSON,
+    ),
+    "limits": (
+        CommandOption(
+            "--like",
+            "A dataset, store or run whose samples set the size and order of reads. "
+            "[default: 1 MiB, random and sequential]",
+            metavar="NAME|STORE|RUN",
+        ),
+        CommandOption(
+            "--duration", "Longest time in total, in seconds.", "float", 20.0, field="duration_s"
+        ),
+        JSON,
+    ),
+    "cache": (
+        CommandOption("--store-dir", "Also look here. [default: $IOBENCH_STORE_DIR, ...]", "path"),
+        CommandOption(
+            "--older-than",
+            "Only what was last used at least this long ago: 30d, 12h or 8w; remove with "
+            "--remove all.",
+            metavar="AGE",
+        ),
+        CommandOption(
+            "--remove",
+            "Remove the item at this path, or 'all' of yours that are listed; repeatable.",
+            "texts",
+        ),
+        JSON,
+    ),
+    "doctor": (JSON,),
 }
+"""The options of each command, in the order of its help."""
+OF_SOURCE: Final = {option.name: option for option in SOURCE}
 """Options of `iobench profile` that `iobench convert` has as well, by name."""
-OF_PROFILE: Final = OF_SOURCE | {
-    each.name: each
-    for each in (
-        CommandOption(
-            "--format",
-            "source, zarr, tfrecord or numpy; several (separated by commas or repeated) take "
-            "turns. Options of iobench convert follow a colon: zarr:codec=blosc-lz4,dtype=float16. "
-            "[default: source; none if only stores are given]",
-            "FORMAT",
-        ),
-        CommandOption(
-            "--pipeline",
-            "What loads the original files: own (iobench), upstream (a plain loop of xarray, or of "
-            "tf.data for TFRecords) or climetlab (the real plugin). Several, "
-            "separated by commas, take turns. auto: own,upstream for your NetCDF files and Zarr "
-            "stores, else own.",
-        ),
-        CommandOption(
-            "--framework",
-            "native: threads that fill batches ahead; workers: our worker processes; torch: "
-            "torch's DataLoader; tensorflow: tf.data; dali: DALI's readers. Several, separated by "
-            "commas, take turns.",
-        ),
-        CommandOption(
-            "--workers",
-            (
-                "Loading processes or threads; 0: the training loop itself loads. [default: "
-                "usable CPUs]"
-            ),
-        ),
-        CommandOption(
-            "--prefetch",
-            (
-                "Prefetch: batches that each process, or all threads together, may be ahead. "
-                "[default: 2]"
-            ),
-        ),
-        CommandOption("--batch-size", "Samples per batch. [default: as published, else 1]"),
-        CommandOption("--batches", "Batches to run. [default: 200, or 60 s of steady state]"),
-        CommandOption("--duration", "Seconds of steady state to run at most."),
-        CommandOption("--epochs", "Passes over the samples, instead of batches."),
-        CommandOption(
-            "--evaluate",
-            "Evaluate this split after each epoch of training on the split train, or --split.",
-        ),
-        CommandOption("--compute", "Time of a training step: published, none, or e.g. 25ms."),
-        CommandOption("--batches-per-step", "Batches per step. [default: as published, else 1]"),
-        CommandOption(
-            "--cache", "Page cache: as-is, warm (read first) or cold (evicted every epoch)."
-        ),
-        CommandOption(
-            "--device",
-            "Device to copy batches to: cuda, cuda:N (also AMD), xpu, none, or auto: an "
-            "accelerator if one is found.",
-        ),
-        CommandOption(
-            "--window",
-            (
-                "Make each sample from several items: offsets of inputs and targets, "
-                "--window=-1,0:1."
-            ),
-        ),
-        CommandOption("--spool", "Node-local folder for spans until they are gathered."),
-        CommandOption(
-            "--detail", ("Spans per sample, per batch, or auto: as detailed as costs under 1 %.")
-        ),
-        CommandOption(
-            "--darshan",
-            "auto: trace every read with Darshan, if its runtime is found; or logs of your own "
-            "Darshan, repeatable. [default: off]",
-            "auto|off|LOG",
-        ),
-        CommandOption(
-            "--energy",
-            "Read the accessible energy counters of GPUs and processors twice per second.",
-            "auto|off",
-        ),
-        CommandOption(
-            "--monitor",
-            "Sample CPUs, disks and network twice per second, memory every 5 seconds.",
-            "auto|off",
-        ),
-        CommandOption(
-            "--limits",
-            "Seconds for probing the files, in the way that the run reads them, before and after "
-            "it. [default: 2, or IOBENCH_LIMITS]",
-            "off|SECONDS",
-        ),
-        CommandOption("--out", "The run directory. [default: iobench-runs/NAME-N]"),
-        CommandOption("--name", "Name of the run, for reports, trackers and its directory."),
-        CommandOption(
-            "--digests",
-            "Keep a digest of every batch, for iobench compare (needs xxhash).",
-            is_flag=True,
-        ),
-        CommandOption("--json", "Print the result as JSON instead of a report.", is_flag=True),
-        CommandOption("--full", "Print all of the report, not one screen of it.", is_flag=True),
-    )
-}
+OF_PROFILE: Final = {option.name: option for option in PROFILE}
 """All of `iobench profile`, which advice and the recipes of suites know by name."""
 NOT_OF_STORES: Final = (
     *("--format", "--pipeline", "--data-dir", "--files", "--option", "--sample-dim"),
-    *("--variables", "--download", "--tiny", "--scale"),
+    *("--variables", "--download", "--tiny"),
 )
 """What says how samples are made: of no meaning where all there is are finished stores."""
 OF_VALUES: Final = {
@@ -193,7 +539,7 @@ SHARD_SIZE: Final = "shard-size"
 OF_PARTS: Final = {"inner-chunk": re.compile(r".+=\d+")}
 """Options of formats whose value has commas."""
 OF_FORMATS: Final = ("codec", "encoding", "inner-chunk")
-"""Options of our formats, which `iobench convert` has by their names."""
+"""Options of our formats."""
 
 
 def split_formats(texts: Sequence[str]) -> tuple[str, ...]:
@@ -264,7 +610,7 @@ def convert_words(item: str) -> list[str]:
     name, options = parse_format(item)
     words = ["--to", name]
     for key, value in options:
-        if key in OF_VALUES or key in OF_FORMATS or key == SHARD_SIZE:
+        if key in OF_VALUES or key in ("codec", SHARD_SIZE):
             words += [f"--{key}", value]
         else:
             words += ["--format-option", f"{key}={value}"]

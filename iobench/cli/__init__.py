@@ -17,6 +17,8 @@ from typing import Final
 __all__ = ["main"]
 
 INTERRUPTED = 75
+COMPLETE: Final = "_IOBENCH_COMPLETE"
+"""Environment: set by a shell that completes a command, by click's own means."""
 READERS: Final = {"compare", "info", "list", "report"}
 """They leave nothing behind: their memory is given back as they end, not looked through first."""
 OF_MEMORY: Final = ("can't start new thread", "failed to map segment", "annot allocate memory")
@@ -42,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         The arguments without the program's name; by default those of the process.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if COMPLETE in os.environ:
+        return _run(arguments)
     if not arguments:
         print(FIRST_STEPS)
         return 0
@@ -60,7 +64,7 @@ def _run(arguments: list[str]) -> int:
 
     try:
         with interruptible():
-            make_app(arguments)(args=arguments, prog_name="iobench")
+            make_app()(args=arguments, prog_name="iobench")
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else int(done.code is not None)
     except IobenchError as error:

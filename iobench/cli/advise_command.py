@@ -5,12 +5,11 @@ from __future__ import annotations
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
+import click
 
-from iobench.cli.command import IobenchCommand
-from iobench.cli.documents import Json, print_document
+from iobench.cli.documents import print_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,54 +21,17 @@ if TYPE_CHECKING:
 BATCHES: Final = "200"
 DURATION_S: Final = "20"
 """What a profile made for advice runs at most of each format, where nobody says."""
-COMMAND: Final = "iobench.command"
 OF_STORES: Final = frozenset({"tensorflow", "dali"})
 
 
-class AdviseCommand(IobenchCommand):
-    """Takes what follows ``--`` for the command of the script."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse what stands before it."""
-        place = args.index("--") if "--" in args[1:] else len(args)
-        ctx.meta[COMMAND] = args[place + 1 :]
-        return super().parse_args(ctx, args[:place])
-
-
 def advise(
-    ctx: typer.Context,
-    words: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN|NAME... [-- COMMAND...]",
-            help="A run directory, or what to profile first, with options of iobench profile; "
-            "after --, the command of a script's run for --try.",
-        ),
-    ],
-    try_: Annotated[
-        int,
-        typer.Option(
-            "--try", metavar="N", help="Run the best N changes, alternating with the baseline."
-        ),
-    ] = 0,
-    rounds: Annotated[int, typer.Option(help="--try: rounds; fewer than 6 give no interval.")] = 6,
-    epochs: Annotated[
-        int | None,
-        typer.Option(
-            help="Epochs of the training, in which staging has to pay. [default: the script's]"
-        ),
-    ] = None,
-    json: Json = False,
+    *, words: Sequence[str], n_tried: int, rounds: int, epochs: int | None, json: bool
 ) -> None:
-    """Rank what would help by the gain predicted for it, with its cost and the command.
-
-    Of a run directory it tells from what was recorded; of anything else it profiles the original
-    files and one store of their samples first, in turns, unless --format says what. --try runs the
-    command of a script again, from here, with what its environment changes; values of its options
-    are not kept, so it is to be given again unless iobench run had --keep-command.
-    """
+    """Rank what would help, and print it; run the best of it where that is said."""
     import json as json_text
 
+    from iobench.cli.app import WORDS
+    from iobench.cli.profile_command import profile_config
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError
     from iobench.profiling.profile_run import profile
@@ -79,7 +41,7 @@ def advise(
     from iobench.subjects.advice.section import AdviceDocument, advice_document, trial_section
 
     for option, value, least in (
-        ("--try", try_, 0),
+        ("--try", n_tried, 0),
         ("--rounds", rounds, 1),
         ("--epochs", 1 if epochs is None else epochs, 1),
     ):
@@ -88,8 +50,8 @@ def advise(
     screen = TerminalScreen()
     config = None
     run = _run_directory(words)
-    command: list[str] = ctx.meta[COMMAND]
-    if command and (run is None or not try_):
+    command: list[str] = click.get_current_context().meta[WORDS]
+    if command and (run is None or not n_tried):
         raise OptionError(
             f"-- {command[0]}: a command is for iobench advise RUN --try N; leave it out"
         )
@@ -102,15 +64,15 @@ def advise(
         print_document(advice_document(advice, str(run)))
     tried: Sequence[TriedChange] = ()
     why = ""
-    if try_:
+    if n_tried:
         if config is None:
             given = ProfileCommand.parsed(advice.circumstances.facts.command)
-            config = None if given is None else _config_of(given.words())
-        tried, why = _try(advice, config, command, try_, rounds, screen)
+            config = None if given is None else profile_config(given.words())
+        tried, why = _try(advice, config, command, n_tried, rounds, screen)
     if json:
         found = to_plain(AdviceDocument(advice, str(run), tuple(tried), why))
-        typer.echo(json_text.dumps(found, indent=1, allow_nan=False))
-    elif try_:
+        click.echo(json_text.dumps(found, indent=1, allow_nan=False))
+    elif n_tried:
         print_document(Document("", (trial_section(tried, why),)))
 
 
@@ -134,6 +96,7 @@ def _profile_for_advice(words: Sequence[str]) -> RunConfig:
     """Return the profile that advice is made from: short, and of one store beside the source."""
     import shlex
 
+    from iobench.cli.profile_command import profile_config
     from iobench.sources.named_stores import split_stores
     from iobench.subjects.advice.commands import ProfileCommand
 
@@ -147,7 +110,7 @@ def _profile_for_advice(words: Sequence[str]) -> RunConfig:
         more += ["--pipeline", "own"]  # advice is for our loader, and for scripts that ran
     if not given & {"--batches", "--duration"}:
         more += ["--batches", BATCHES, "--duration", DURATION_S]
-    return _config_of([*words, *more])
+    return profile_config([*words, *more])
 
 
 def _formats(words: Sequence[str]) -> str:
@@ -159,12 +122,6 @@ def _formats(words: Sequence[str]) -> str:
     if frameworks & OF_STORES:
         return "tfrecord"
     return "source,numpy" if "torch" in frameworks else "source,tfrecord"
-
-
-def _config_of(words: Sequence[str]) -> RunConfig:
-    from iobench.cli.profile_command import profile_config
-
-    return profile_config(words)
 
 
 def _advice(run: Path, *, epochs: int | None) -> Advice:

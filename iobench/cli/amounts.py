@@ -1,4 +1,4 @@
-"""Rates, times and numbers of ranks, as people write them."""
+"""Rates and numbers of ranks, as people write them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,10 @@ from iobench.errors import OptionError
 from iobench.sizes import parse_nbytes
 
 THOUSANDS: Final = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
-UNITS_NS: Final = {"us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
-LONGEST_NS: Final = 3600 * 1_000_000_000
 
 
 def parse_byte_rate(option: str, text: str) -> float:
-    """Return bytes per second, of ``100GB/s`` or ``100GB``.
-
-    Raises
-    ------
-    OptionError
-        If it is none; also of ``100Gb/s``, which are bits.
-    """
+    """Return bytes per second, of ``100GB/s`` or ``100GB``."""
     size = re.sub(r" ?/ ?s$", "", text.strip())
     if re.search(r"[KMGTkmgt]i?b$", size) and not size.islower():
         raise OptionError(
@@ -33,13 +25,7 @@ def parse_byte_rate(option: str, text: str) -> float:
 
 
 def parse_rate(option: str, text: str) -> float:
-    """Return a number per second, of ``1M``, ``500k`` or ``20000/s``.
-
-    Raises
-    ------
-    OptionError
-        If it is none, or 0.
-    """
+    """Return a number per second, of ``1M``, ``500k`` or ``20000/s``."""
     match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,9})?) ?([kmg]?)(?: ?/ ?s)?", text.strip().lower())
     rate = float(match[1]) * THOUSANDS[match[2]] if match else 0.0
     if not rate:
@@ -47,29 +33,8 @@ def parse_rate(option: str, text: str) -> float:
     return rate
 
 
-def parse_time_ns(option: str, text: str) -> int:
-    """Return nanoseconds, of ``25ms``, ``300us`` or ``0.1s``.
-
-    Raises
-    ------
-    OptionError
-        If it is no time, or more than an hour.
-    """
-    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,9})?) ?(us|ms|s)", text.strip())
-    found = round(float(match[1]) * UNITS_NS[match[2]]) if match else -1
-    if not 0 <= found <= LONGEST_NS:
-        raise OptionError(f"{option} {text}: expected a time such as 300us or 25ms")
-    return found
-
-
 def parse_rank_counts(option: str, text: str, *, most: int) -> tuple[int, ...]:
-    """Return numbers of ranks: ``1,2,4`` each, ``1..4096`` its ends and the powers of two within.
-
-    Raises
-    ------
-    OptionError
-        If it is none of these, or beyond 1 to ``most``.
-    """
+    """Return numbers of ranks: ``1,2,4`` each, ``1..4096`` its ends and powers of two within."""
     found: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r" ?(\d{1,9})(?:\.\.(\d{1,9}))? ?", part)

@@ -1,76 +1,294 @@
-"""Gathers the commands, in the order one uses them; loads the one that is asked for alone."""
+"""The commands, in the order one uses them; each is made of its tables, and imported as it runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from importlib import import_module
-from inspect import getdoc
 from typing import Any, Final
 
-import typer
+import click
 
-from iobench.cli.command import IobenchCommand, make_typer
+from iobench.cli.command import (
+    QUIET_OPTION,
+    SETTINGS,
+    CommandArgument,
+    CommandText,
+    IobenchCommand,
+    make_command,
+)
 
-COMMANDS: Final[dict[str, dict[str, Any]]] = {
-    "profile": {},
-    # What follows the command's first word is the command's own, with or without the "--".
-    "run": {"allow_interspersed_args": False},
-    "report": {},
-    "check": {},
-    "compare": {},
-    "suite": {},
-    # What it does not know are options of the profile that it makes first.
-    "advise": {"ignore_unknown_options": True},
-    "simulate": {},
-    "convert": {},
-    "verify": {},
-    "stage": {},
-    "list": {},
-    "info": {},
-    "limits": {},
-    "synthesize": {},
-    "cache": {},
-    "doctor": {},
-}
-"""Settings of each; ``NAME_command`` has its function, and a class ``NameCommand`` at need."""
+MLLOG: Final = "mllog"
+"""The first word of ``iobench suite mllog DIR``."""
+WORDS: Final = "iobench.words"
+"""Where a context keeps what follows ``--``."""
+RUN_PATH: Final = CommandArgument("run", "RUN", "A run directory.", is_path=True)
 
+COMMANDS: Final = {
+    "profile": CommandText(
+        "measure",
+        """Measure every stage of loading, in the workers, and which of it the training waits for.
 
-def make_app(words: Sequence[str] | None = None) -> typer.Typer:
-    """Return the command line application: with all commands, or the one that these words name.
-
-    Where they name none, as ``--help``, all are there without options, which take a third of it.
-    """
-    app = make_typer(
-        help="Where does training on weather and climate data wait for its data, and why?"
-    )
-    is_named = words is None or not COMMANDS.keys().isdisjoint(words)
-    for name in words[:1] if words and words[0] in COMMANDS else COMMANDS:
-        module = import_module(f"iobench.cli.{name}_command")
-        cls = getattr(module, f"{name.capitalize()}Command", IobenchCommand)
-        command = getattr(module, "list_" if name == "list" else name)
-        told = None if is_named else getdoc(command)
-        app.command(name, cls=cls, context_settings=COMMANDS[name], help=told)(
-            command if is_named else lambda: None
-        )
-    app.callback()(_version)
-    return app
-
-
-def _show_version(asked: bool) -> None:
-    if asked:
-        from importlib.metadata import version
-
-        typer.echo(f"iobench {version('iobench')}")
-        raise typer.Exit
-
-
-def _version(
-    version: bool = typer.Option(
-        False,
-        "--version",
-        help="Print the version and exit.",
-        callback=_show_version,
-        is_eager=True,
+        IOBENCH_LIMITS=off or =SECONDS is for probes of the storage before and after (2 s),
+        IOBENCH_ENERGY=off for counters of energy, IOBENCH_MONITOR=off for the machine's.
+        """,
+        (
+            CommandArgument(
+                "targets",
+                "NAME|FILE|STORE...",
+                "A dataset's name or your own files; also finished stores, alone or with their "
+                "source.",
+                is_several=True,
+            ),
+        ),
     ),
-) -> None:
-    """I/O pipeline profiler and data-format accelerator for weather and climate training."""
+    "run": CommandText(
+        "measure",
+        """Profile any training script, not edited: every loader, in all its processes and ranks.
+
+        Exit code, signals and output are the script's own; the report goes to stderr. Of several
+        launchers (srun iobench run -- ...) all record into one run, and the first one prints.
+        IOBENCH_ENERGY=off reads no counters of energy, IOBENCH_MONITOR=off none of the machine.
+        """,
+        (
+            CommandArgument(
+                "command",
+                "-- COMMAND...",
+                "As you would start it: python train.py --its args; torchrun, a shell script.",
+                is_several=True,
+            ),
+        ),
+        # What follows the command's first word is the command's own, with or without the "--".
+        {"allow_interspersed_args": False},
+    ),
+    "report": CommandText(
+        "measure",
+        "Print what a run measured; works for runs that were killed, too.",
+        (
+            CommandArgument(
+                "run", "RUN", "A run directory; a folder of them is listed.", is_path=True
+            ),
+        ),
+    ),
+    "advise": CommandText(
+        "measure",
+        """Rank what would help by the gain predicted for it, with its cost and the command.
+
+        Of a run directory it tells from what was recorded; of anything else it profiles the
+        original files and one store of their samples first, in turns, unless --format says what.
+        --try runs the command of a script again, from here, with what its environment changes;
+        values of its options are not kept, so it is to be given again unless iobench run had
+        --keep-command.
+        """,
+        (
+            CommandArgument(
+                "words",
+                "RUN|NAME... [-- COMMAND...]",
+                "A run directory, or what to profile first, with options of iobench profile; after "
+                "--, the command of a script's run for --try.",
+                is_several=True,
+            ),
+        ),
+        # What it does not know are options of the profile that it makes first.
+        {"ignore_unknown_options": True},
+    ),
+    "simulate": CommandText(
+        "measure",
+        "Predict samples/s and exposed share of a run on more ranks, and where storage saturates.",
+        (RUN_PATH,),
+    ),
+    "convert": CommandText(
+        "data",
+        "Write samples into a standard container, verified and resumable, or say what it takes.",
+        (
+            CommandArgument(
+                "sources", "SOURCE...", "A dataset's name, or files of your own.", is_several=True
+            ),
+            CommandArgument(
+                "out", "OUT", "Its folder or s3://bucket/prefix: new, or begun by the same command."
+            ),
+        ),
+    ),
+    "verify": CommandText(
+        "data",
+        "Read every byte of a store, compare all checksums, and the samples with their source.",
+        (CommandArgument("store", "STORE", "Folder of the store, or s3://bucket/prefix."),),
+    ),
+    "stage": CommandText(
+        "data",
+        "Copy a store or files once to a node's own disk: verified and resumable.",
+        (
+            CommandArgument(
+                "sources",
+                "STORE|FILES|NAME...",
+                "A store, files, folders or a dataset's name; with --remove, copies.",
+                is_several=True,
+            ),
+        ),
+    ),
+    "list": CommandText(
+        "data", "List the datasets and store formats by the names other commands take."
+    ),
+    "info": CommandText(
+        "data",
+        "Say what a dataset's samples are, a format's options, what a file, a store or a run is.",
+        (
+            CommandArgument(
+                "target",
+                "NAME|FILE|STORE|RUN",
+                "A dataset, a store format, your own file or Zarr store (local or URL), a folder "
+                "of them, or the folder of a store or run.",
+            ),
+        ),
+    ),
+    "synthesize": CommandText(
+        "data",
+        "Write files with exactly the layout of a dataset that cannot be downloaded.",
+        (
+            CommandArgument("name", "NAME", "A dataset's name."),
+            CommandArgument("folder", "DIR", "Folder to write to.", is_path=True),
+        ),
+    ),
+    "check": CommandText(
+        "benchmarks",
+        """Pass or fail a change, for CI: exit 0 passed, 3 regression, 4 undecided, 1 error.
+
+        By counts that no machine changes (RUN --counts: more work fails, less passes), or by
+        exposed time (RUN --max-exposed, RUN --against STORED).
+        """,
+        (RUN_PATH,),
+    ),
+    "compare": CommandText(
+        "benchmarks",
+        """Set runs side by side: what each stage and the loop take, as ratios with their intervals.
+
+        Runs that took turns in one job are compared turn by turn. Whether samples are the same is
+        known of runs made with --digests.
+        """,
+        (
+            CommandArgument(
+                "runs",
+                "RUN RUN...",
+                "Two to eight run directories, or a folder of runs that took turns. With "
+                "--quarterly: folders with runs or suite results in them or below.",
+                is_path=True,
+                is_several=True,
+            ),
+        ),
+    ),
+    "suite": CommandText(
+        "benchmarks",
+        """Profile all cells of a recipe in rounds, and print each with its figures and spread.
+
+        Killed or out of time, the same command continues where it was. Processes that are given one
+        folder share its cells: machines take different ones, on each machine one process measures.
+        iobench suite mllog DIR (see iobench suite mllog --help) writes its runs as MLPerf's logs.
+
+        Recipes that come along: formats, loaders, maelstrom, mlperf-hpc, procurement, quick. Exits
+        with 1 if a cell failed, with 75 if runs are left.
+        """,
+        (
+            CommandArgument(
+                "recipe",
+                "RECIPE",
+                "A .toml file, or the name of a recipe that comes with iobench.",
+            ),
+        ),
+    ),
+    "limits": CommandText(
+        "benchmarks",
+        "Say how fast the files of a folder can be read, and by what: device, server or cache.",
+        (CommandArgument("path", "PATH", "A folder of existing files, or one of them."),),
+    ),
+    "cache": CommandText(
+        "installation", "List what iobench made with its owner and last use, or remove it."
+    ),
+    "doctor": CommandText(
+        "installation",
+        "Find every optional library and CliMetLab plugin, and say what installs those missing.",
+        (
+            CommandArgument(
+                "extras",
+                "[EXTRA...]",
+                "Look for these extras alone. [default: all]",
+                is_several=True,
+                is_required=False,
+            ),
+        ),
+    ),
+}
+"""What the help of each says, by the group that it is shown in."""
+OF_MLLOG: Final = CommandText(
+    "benchmarks",
+    "Write each run as lines of MLPerf's logging (:::MLLOG): what was measured, or is told.",
+    (CommandArgument("folder", "DIR", "The folder written by iobench suite --out.", is_path=True),),
+)
+
+
+class SuiteCommand(IobenchCommand):
+    """Measures the recipe that it is given, unless the first word is `MLLOG`."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> click.Context:
+        """Return the context of this command, or of ``iobench suite mllog``."""
+        if args[:1] != [MLLOG]:
+            return super().make_context(info_name, args, parent, **extra)
+        command = make_command(f"suite {MLLOG}", OF_MLLOG)
+        return command.make_context(f"{info_name} {MLLOG}", args[1:], parent, **extra)
+
+
+class AdviseCommand(IobenchCommand):
+    """Takes what follows ``--`` for the command of the script."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse what stands before it."""
+        place = args.index("--") if "--" in args[1:] else len(args)
+        ctx.meta[WORDS] = args[place + 1 :]
+        return super().parse_args(ctx, args[:place])
+
+
+class _Commands(click.Group):
+    """All commands, by groups."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return their names, in the order of `COMMANDS`."""
+        return list(COMMANDS)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one section for each group."""
+        for group in dict.fromkeys(text.group for text in COMMANDS.values()):
+            with formatter.section(group.capitalize()):
+                formatter.write_dl(
+                    [
+                        (name, text.help.partition("\n")[0])
+                        for name, text in COMMANDS.items()
+                        if text.group == group
+                    ]
+                )
+
+
+def make_app() -> click.Group:
+    """Return the command line application."""
+    classes = {"suite": SuiteCommand, "advise": AdviseCommand}
+    return _Commands(
+        "iobench",
+        commands={
+            name: make_command(name, text, classes.get(name, IobenchCommand))
+            for name, text in COMMANDS.items()
+        },
+        params=[_version_option(), QUIET_OPTION],
+        help="Where does training on weather and climate data wait for its data, and why?",
+        context_settings=SETTINGS,
+    )
+
+
+def _version_option() -> click.Option:
+    def show(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        if value:
+            from importlib.metadata import version
+
+            click.echo(f"iobench {version('iobench')}")
+            ctx.exit()
+
+    return click.Option(
+        ["--version"], is_flag=True, help="Print the version and exit.", expose_value=False,
+        is_eager=True, callback=show,
+    )  # fmt: skip

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
-
-from iobench.cli.documents import Json, print_answer
+from iobench.cli.documents import print_answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,26 +17,7 @@ HOURS: Final = {"h": 1, "d": 24, "w": 168}
 
 
 def cache(
-    store_dir: Annotated[
-        Path | None, typer.Option(help="Also look here. [default: $IOBENCH_STORE_DIR, ...]")
-    ] = None,
-    older_than: Annotated[
-        str | None,
-        typer.Option(
-            metavar="AGE",
-            help=(
-                "Only what was last used at least this long ago: 30d, 12h or 8w; remove with "
-                "--remove all."
-            ),
-        ),
-    ] = None,
-    remove: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Remove the item at this path, or 'all' of yours that are listed; repeatable."
-        ),
-    ] = None,
-    json: Json = False,
+    *, store_dir: Path | None, older_than: str | None, remove: Sequence[str], json: bool
 ) -> None:
     """List what iobench made with its owner and last use, or remove it."""
     from iobench.errors import MissingFileError

@@ -2,93 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
+import click
 
-from iobench.cli.command import IobenchCommand
-from iobench.cli.documents import Json, print_answer, print_document
+from iobench.cli.command import given_options
+from iobench.cli.documents import print_answer, print_document
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from iobench.subjects.check.gates import Checked, Gate
 
 STDOUT: Final = "-"
 
 
-class CheckCommand(IobenchCommand):
-    """Takes ``--markdown`` with or without a file."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments, a ``--markdown`` without a file as one of stdout."""
-        return super().parse_args(ctx, with_stdout(args))
-
-
-def with_stdout(own: Sequence[str]) -> list[str]:
-    """Give a ``--markdown`` without a file the name of stdout."""
-    found = []
-    for place, word in enumerate(own):
-        found.append(word)
-        if word == "--markdown":
-            following = own[place + 1] if place + 1 < len(own) else "--"
-            if following.startswith("-") and following != STDOUT:
-                found.append(STDOUT)
-    return found
-
-
 def check(
-    context: typer.Context,
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
-    counts: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Compare the run's counts with those in this file."),
-    ] = None,
-    update: Annotated[
-        bool, typer.Option("--update", help="Write the run's counts to --counts instead.")
-    ] = False,
-    max_exposed: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SHARE",
-            help=(
-                "Largest share the run may wait in its epochs after the first, else in steady "
-                "state: 5%."
-            ),
-        ),
-    ] = None,
-    against: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="RUN", help=("Compare exposed time per sample with that of a stored run.")
-        ),
-    ] = None,
-    any_machine: Annotated[
-        bool, typer.Option("--any-machine", help="Also compare with a run from another machine.")
-    ] = False,
-    margin: Annotated[
-        str,
-        typer.Option(
-            metavar="SHARE", help="--against: how much more exposed time per sample it may have."
-        ),
-    ] = "5%",
-    markdown: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[FILE]", help="Add a summary to a file, such as $GITHUB_STEP_SUMMARY."
-        ),
-    ] = None,
-    json: Json = False,
+    *,
+    run: Path,
+    counts: Path | None,
+    update: bool,
+    max_exposed: str | None,
+    against: Path | None,
+    any_machine: bool,
+    margin: str,
+    markdown: str | None,
+    json: bool,
 ) -> None:
-    """Pass or fail a change, for CI: exit 0 passed, 3 regression, 4 cannot be told, 1 error.
-
-    By counts that no machine changes (RUN --counts: more work fails, less passes), or by exposed
-    time (RUN --max-exposed, RUN --against STORED).
-    """
+    """Print whether a run passes, and exit with what follows from it."""
     from iobench.errors import OptionError
     from iobench.subjects.check.gates import Checked
 
-    _refuse_idle(context, update=update)
+    _refuse_idle(given_options(click.get_current_context()), update=update)
     if json and markdown == STDOUT:
         raise OptionError("--json and --markdown: both go to stdout; give --markdown a file")
     if update:
@@ -102,15 +49,10 @@ def check(
     _tell(Checked(tuple(gates)), markdown, json=json)
 
 
-def _refuse_idle(context: typer.Context, *, update: bool) -> None:
+def _refuse_idle(given: Collection[str], *, update: bool) -> None:
     """Refuse an option that would change nothing: whoever gives it expects otherwise."""
     from iobench.errors import OptionError
 
-    given = {
-        name
-        for name in context.params
-        if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
-    }
     for name, needed, is_there in (
         ("margin", "--against RUN", "against" in given),
         ("any_machine", "--against RUN", "against" in given),
@@ -173,7 +115,7 @@ def _tell(found: Checked, markdown: str | None, *, json: bool) -> None:
     print_document(document, "json" if json else "markdown" if to_stdout else "")
     if markdown is not None and not to_stdout:
         _add_summary(Path(markdown), find_renderer("markdown").render(document))
-    raise typer.Exit(int(found.judged))
+    sys.exit(int(found.judged))
 
 
 def _add_summary(path: Path, text: str) -> None:

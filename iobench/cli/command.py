@@ -1,108 +1,243 @@
-"""How every command takes its words: options with one value once, and plain ones as they are."""
+"""How commands are made of their tables: ``click`` parses, and values come as commands use them."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
-from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import typer
-from typer.core import TyperCommand, TyperGroup
+import click
 
-from iobench.command_options import OF_PROFILE
-from iobench.frozen import frozen
+from iobench.command_options import OPTIONS, QUIET, CommandOption, split_formats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from click.shell_completion import CompletionItem
 
 _ADDRESS: Final = re.compile(r"(?:[\w+.-]+::)*[A-Za-z][A-Za-z0-9+.-]+:/[^\\]")
 """pathlib leaves one slash of ``https://``."""
+MOST: Final = 1_000_000
+SETTINGS: Final = {"help_option_names": ["-h", "--help"], "show_default": True}
+IS_QUIET: Final = "iobench.quiet"
+REPEATED: Final = {"texts", "paths", "formats", "pairs"}
 
 
-@frozen
-class _Plainly:
-    """What typer makes of a value, without its help for what is plain already: that loads pydantic.
+class CommandArgument(NamedTuple):
+    """What a command is about: words before, after or between its options."""
 
-    Which takes 0.1 s. Typers that have no such methods are left alone.
-    """
-
-    typers: Callable[[], Any]
-
-    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return it converted to what the command takes."""
-        kind = param.type_descriptor.annotation
-        if value is None:
-            return () if param.multiple or param.nargs == -1 else None
-        if type(value) is kind and kind in (str, int, float):
-            return value
-        if kind is Path and isinstance(value, str) and os.access(value, os.R_OK):
-            return Path(value)
-        return self.typers().coerce(value, param=param, ctx=ctx)
+    field: str
+    metavar: str
+    help: str
+    is_path: bool = False
+    is_several: bool = False
+    is_required: bool = True
 
 
-def _plainly(params: Iterable[Any]) -> None:
-    for each in params:
-        if hasattr(each, "get_runtime_param") and hasattr(each, "type_descriptor"):
-            each.get_runtime_param = partial(_Plainly, each.get_runtime_param)
+class CommandText(NamedTuple):
+    """What the help of a command says, above its options."""
+
+    group: str
+    help: str
+    arguments: tuple[CommandArgument, ...] = ()
+    settings: Mapping[str, bool] = MappingProxyType({})
 
 
-class _IobenchGroup(TyperGroup):
-    """The commands together."""
+class _LocalPath(click.Path):
+    """A path of this machine: a folder named like an address would be made, a password in it."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse what comes before the command's name."""
-        _plainly(self.get_params(ctx))
-        return super().parse_args(ctx, args)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if _ADDRESS.match(str(value)):
+            self.fail(f"{value} is an address; expected a path of this machine", param, ctx)
+        return super().convert(value, param, ctx)
 
 
-class IobenchCommand(TyperCommand):
-    """A command that refuses a second value where only the last one would count.
+class _Target(click.types.StringParamType):
+    """A text that may name a file, which shells complete."""
 
-    And an address where a path is expected: folders of that name would be made, a password in it.
-    """
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse, after each option was looked for a second time.
+        return [CompletionItem(incomplete, type="file")]
 
-        Raises
-        ------
-        UsageError
-            If one that takes one value was given twice. A plain flag may be: it says the same.
-            If an address was given for a path of this machine.
-        """
-        _plainly(self.get_params(ctx))
+
+class _Argument(click.Argument):
+    """An argument with a line of help."""
+
+    def __init__(self, described: CommandArgument) -> None:
+        kind = _LocalPath(path_type=Path, readable=False) if described.is_path else _Target()
+        super().__init__(
+            [described.field],
+            type=kind,
+            metavar=described.metavar,
+            nargs=-1 if described.is_several else 1,
+            required=described.is_required,
+        )
+        self.words = (described.metavar, described.help)
+
+
+class IobenchCommand(click.Command):
+    """A command that refuses a second value where only the last one would count."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return its own parameters, and those of every command."""
+        own, common = self.params, super().get_params(ctx)[len(self.params) :]
+        return [*own, QUIET_OPTION, *common]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse, after each option was looked for a second time; a plain flag may be repeated."""
         *_, order = self.make_parser(ctx).parse_args(args=list(args))
-        given = Counter(each for each in order if each.param_type_name == "option")
+        given = Counter(each for each in order if isinstance(each, click.Option))
         for option, times in given.items():
-            is_plain_flag = getattr(option, "is_flag", False) and not option.secondary_opts
-            if times > 1 and not (getattr(option, "multiple", False) or is_plain_flag):
+            is_plain_flag = option.is_flag and not option.secondary_opts
+            if times > 1 and not (option.multiple or is_plain_flag):
                 ctx.fail(
                     f"{option.opts[0]} is given {times} times; it takes one value: give it once"
                 )
-        left = super().parse_args(ctx, args)
-        for each in self.params:
-            named = getattr(getattr(each, "type", None), "name", "")  # typer on click leaves texts
-            values = ctx.params.get(each.name or "")
-            for value in values if isinstance(values, list | tuple) else [values]:
-                is_path = isinstance(value, Path) or (named == "path" and isinstance(value, str))
-                if is_path and _ADDRESS.match(str(value)):
-                    ctx.fail(f"{value} is an address; expected a path of this machine")
-        return left
+        return super().parse_args(ctx, args)
+
+    def format_arguments(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write nothing: click before 8.5 has no such section, so ``format_options`` writes it."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the arguments, then the options."""
+        if rows := [each.words for each in self.params if isinstance(each, _Argument)]:
+            with formatter.section("Arguments"):
+                formatter.write_dl(rows)
+        super().format_options(ctx, formatter)
 
 
-def make_typer(**options: Any) -> typer.Typer:
-    """Return an application without commands; ``options`` as of ``typer.Typer``."""
-    return typer.Typer(
-        cls=_IobenchGroup,
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
-        **options,
+def make_command(
+    name: str, text: CommandText, cls: type[IobenchCommand] = IobenchCommand
+) -> IobenchCommand:
+    """Return a command, whose module is imported when it runs.
+
+    ``NAME_command`` has its function NAME; that of ``suite mllog`` is in ``suite_mllog``.
+    """
+    params: list[click.Parameter] = [_Argument(each) for each in text.arguments]
+    params += map(_option, OPTIONS[name])
+    return cls(
+        name,
+        params=params,
+        help=text.help,
+        callback=_function(name),
+        context_settings={**SETTINGS, **text.settings},
     )
 
 
-def declared(name: str) -> Any:
-    """Return an option of the table that advice reads as well, for the command that has it."""
-    option = OF_PROFILE[name]
-    return typer.Option(option.name, help=option.help, metavar=option.metavar)
+def _function(name: str) -> Callable[..., Any]:
+    def run(**values: Any) -> Any:
+        first, _, second = name.partition(" ")
+        module = import_module(f"iobench.cli.{first}_{second or 'command'}")
+        return getattr(module, "list_" if name == "list" else second or first)(**values)
+
+    return run
+
+
+def _option(option: CommandOption) -> click.Option:
+    name, kind = option.name, option.kind
+    field = option.field or name.partition("/")[0].removeprefix("--").replace("-", "_")
+    more: dict[str, Any] = {}
+    if kind == "flag":
+        more = {"is_flag": True, "default": bool(option.default)}
+    elif kind == "optional":
+        more = {"is_flag": False, "flag_value": "-"}
+    elif option.default is not None:
+        more = {"default": option.default}
+    if option.metavar is not None:
+        more["metavar"] = option.metavar
+    return click.Option(
+        [name, field],
+        type=None if kind == "flag" else _TYPES.get(kind, str),
+        multiple=kind in REPEATED,
+        help=option.help,
+        required=option.required,
+        callback=_VALUES.get(kind),
+        **more,
+    )
+
+
+def _split_names(ctx: click.Context, param: click.Parameter, value: Any) -> tuple[str, ...]:
+    return split_names(value or "")
+
+
+def _split_pairs(ctx: click.Context, param: click.Parameter, value: Any) -> dict[str, str]:
+    from iobench.errors import OptionError
+
+    options: dict[str, str] = {}
+    for pair in value:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise OptionError(f"{param.opts[0]} {pair}: expected NAME=VALUE")
+        if name in options:
+            raise OptionError(f"{param.opts[0]} {pair}: {name} is given twice; give it once")
+        options[name] = text
+    return options
+
+
+def _as_path(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    from iobench.files.urls import as_path
+
+    return None if value is None else as_path(value)
+
+
+def _as_nbytes(ctx: click.Context, param: click.Parameter, value: Any) -> int | None:
+    from iobench.sizes import parse_nbytes
+
+    return None if value is None else parse_nbytes(param.opts[0], value)
+
+
+def _split_formats(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    return split_formats(value) if value else None
+
+
+def _be_quiet(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.meta[IS_QUIET] = True
+
+
+_LOCAL: Final = _LocalPath(path_type=Path, readable=False)
+_TYPES: Final[dict[str, Any]] = {
+    "int": int,
+    "count": click.IntRange(1, MOST),
+    "float": float,
+    "path": _LOCAL,
+    "paths": _LOCAL,
+    "place": _Target(),
+}
+_VALUES: Final[dict[str, Any]] = {
+    "names": _split_names,
+    "pairs": _split_pairs,
+    "place": _as_path,
+    "size": _as_nbytes,
+    "formats": _split_formats,
+}
+QUIET_OPTION: Final = click.Option(
+    [QUIET.name], is_flag=True, help=QUIET.help, expose_value=False, callback=_be_quiet
+)
+"""Of every command, as ``--help`` is."""
+
+
+def split_names(text: str) -> tuple[str, ...]:
+    """Return names written with commas."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def given_options(ctx: click.Context) -> set[str]:
+    """Return the fields of the options that stood on the command line."""
+    return {
+        name
+        for name in ctx.params
+        if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    }
+
+
+def parsed(command: IobenchCommand, words: Sequence[str]) -> dict[str, Any]:
+    """Return the values that the function of a command would get."""
+    with command.make_context(f"iobench {command.name}", list(words)) as context:
+        return context.params

@@ -2,70 +2,29 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import typer
+from iobench.cli.documents import print_document, shown_as, write_document
 
-from iobench.cli.documents import (
-    Html,
-    Json,
-    Markdown,
-    Renderer,
-    print_document,
-    shown_as,
-    write_document,
-)
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
 
 
 def compare(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RUN RUN...",
-            help=(
-                "Two to eight run directories, or a folder of runs that took turns. With "
-                "--quarterly: folders with runs or suite results in them or below."
-            ),
-        ),
-    ],
-    json: Json = False,
-    markdown: Markdown = False,
-    renderer: Renderer = "",
-    html: Html = None,
-    group: Annotated[
-        bool,
-        typer.Option(
-            "--group",
-            help=(
-                "Group runs of the same configuration, so that intervals cover differences "
-                "between runs."
-            ),
-        ),
-    ] = False,
-    anyway: Annotated[
-        bool,
-        typer.Option("--anyway", help="Also compare what would be refused or withheld."),
-    ] = False,
-    quarterly: Annotated[
-        bool,
-        typer.Option(
-            "--quarterly",
-            help=(
-                "Print the table of MAELSTROM D2.3 instead (application, framework, format) "
-                "with the published figures; the newest run of each cell."
-            ),
-        ),
-    ] = False,
+    *,
+    runs: Sequence[Path],
+    json: bool,
+    markdown: bool,
+    html: Path | None,
+    group: bool,
+    anyway: bool,
+    quarterly: bool,
 ) -> None:
-    """Set runs side by side: what each stage and the loop take, as ratios with their intervals.
-
-    Runs that took turns in one job are compared turn by turn. Whether samples are the same is
-    known of runs made with --digests.
-    """
+    """Print runs side by side, or the quarterly table of them."""
     from iobench.errors import OptionError
 
-    told_as = shown_as(json=json, markdown=markdown, renderer=renderer)
+    told_as = shown_as(json=json, markdown=markdown)
     if quarterly and (group or anyway):
         raise OptionError(
             "--quarterly: cannot be combined with --group or --anyway; leave them out"

@@ -44,21 +44,15 @@ def describe_dataset(
     options: Mapping[str, str],
     data_dir: Path | None,
     files: str | None,
-    store_dir: Path | None,
     screen: Screen,
 ) -> dict[str, Any]:
     """Return what a dataset is, told from its files, or from a stand-in where none are at hand.
 
     Nothing is left behind: where no stand-in exists yet, a tiny one is made and removed.
-
-    Raises
-    ------
-    IobenchError
-        If name, options or files are not what they should be.
     """
     dataset = find_dataset(name, **options)
     pattern = FilePattern(files) if files is not None else None
-    with _located(dataset, data_dir, pattern, store_dir, screen) as (paths, locator, told_from):
+    with _located(dataset, data_dir, pattern, screen) as (paths, locator, told_from):
         with screen.progress(f"indexing {name}") as move:
             locator.progress = move
             index = dataset.samples(paths, locator)
@@ -143,13 +137,7 @@ def _statistics(manifest: Manifest) -> dict[str, Any] | None:
 
 
 def describe_run(path: Path) -> dict[str, Any]:
-    """Return what ``run.json`` says, of each format of a run.
-
-    Raises
-    ------
-    ProfileError
-        If one cannot be read, or there are several that are not one profile's.
-    """
+    """Return what ``run.json`` says, of each format of a run."""
     from iobench.profiles.folders import run_paths
     from iobench.profiles.run_facts import RunFacts
     from iobench.recording.run_directory import RunDirectory
@@ -233,7 +221,6 @@ def _located(
     dataset: Dataset,
     data_dir: Path | None,
     pattern: FilePattern | None,
-    store_dir: Path | None,
     screen: Screen,
 ) -> Iterator[tuple[Sequence[Path], FileLocator, str]]:
     """Yield the files, what found them, and whether they are real, a stand-in or a tiny one."""
@@ -251,10 +238,10 @@ def _located(
         if beside is not None or real.n_found or not isinstance(dataset, Synthesizer):
             raise
     else:
-        real.cache_dir = choose_place(store_dir=store_dir).path / "indexes"
+        real.cache_dir = choose_place().path / "indexes"
         yield paths, real, "files"
         return
-    for place in list_places(store_dir=store_dir):
+    for place in list_places():
         root = StandInIdentity.of(dataset).root(place)
         if (root / "stand-in.json").exists():
             locator = FileLocator(stand_in=root, cache_dir=place / "indexes")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
+from iobench.cli.documents import print_answer
 
-from iobench.cli.documents import Json, print_answer
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 UNIONS: Final = {"all", "test", "test-all"}
 """Extras made of other ones."""
@@ -23,14 +24,8 @@ PLUGINS: Final = {
 }
 
 
-def doctor(
-    extras: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[EXTRA...]", help="Look for these extras alone. [default: all]"),
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Find every optional library and CliMetLab plugin, and say what installs those missing."""
+def doctor(*, extras: Sequence[str], json: bool) -> None:
+    """Print which optional libraries, plugins and Darshan runtime are here."""
     import os
     import platform
 
@@ -39,7 +34,7 @@ def doctor(
     from iobench.storage.darshan_runtime import find_runtime
 
     packages = _packages()
-    for extra in extras or []:
+    for extra in extras:
         if extra not in packages:
             raise unknown_name("extra", extra, sorted(packages))
     rows = []

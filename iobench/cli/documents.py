@@ -4,32 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
-
-import typer
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from iobench.report.document import Block, Document, Section
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-Markdown = Annotated[bool, typer.Option("--markdown", help="Print it as Markdown, for an issue.")]
-Renderer = Annotated[
-    str, typer.Option("--as", metavar="NAME", help="Print it with this installed renderer.")
-]
-Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Write it as an HTML page.")]
-"""How commands say what becomes of their document."""
 
-
-def shown_as(*, json: bool, markdown: bool, renderer: str) -> str:
-    """Return the renderer that is asked for, ``""`` for that of terminals.
-
-    Raises
-    ------
-    OptionError
-        If several are.
-    """
+def shown_as(*, json: bool, markdown: bool, renderer: str = "") -> str:
+    """Return the renderer that is asked for, ``""`` for that of terminals."""
     from iobench.errors import OptionError
 
     named = [*["json"] * json, *["markdown"] * markdown, *[renderer] * bool(renderer)]
@@ -39,18 +23,7 @@ def shown_as(*, json: bool, markdown: bool, renderer: str) -> str:
 
 
 def print_document(document: Document, renderer: str = "", *, file: TextIO | None = None) -> None:
-    """Print a document, by default to stdout.
-
-    Parameters
-    ----------
-    renderer : str
-        As what: ``"markdown"``, ``"json"`` or whatever is installed; by default for a terminal.
-
-    Raises
-    ------
-    UnknownNameError
-        If there is no such renderer.
-    """
+    """Print a document, by default to stdout."""
     from iobench.registry import find_renderer
     from iobench.report.renderers.terminal import TerminalRenderer
 
@@ -64,17 +37,7 @@ def print_answer(
     figures: Mapping[str, Any],
     json: bool,
 ) -> None:
-    """Print what a command found: a title with blocks and sections below, or its figures.
-
-    Parameters
-    ----------
-    *told : Section or Block
-        Blocks stand first, in a section without a title.
-    figures : mapping
-        The same for machines.
-    json : bool
-        Whether the figures were asked for.
-    """
+    """Print what a command found: a title with blocks and sections below, or its figures."""
     from iobench.report.document import Document, Section
 
     def plain() -> Any:
@@ -97,15 +60,7 @@ def write_text(text: str, file: TextIO) -> None:
 
 
 def write_document(document: Document, path: Path) -> None:
-    """Write a document as a page that opens offline, and say where.
-
-    Raises
-    ------
-    MissingExtraError
-        If Jinja2 is not installed.
-    StorageError
-        If the file cannot be written.
-    """
+    """Write a document as a page that opens offline, and say where."""
     from iobench.registry import find_renderer
     from iobench.report.written import write_whole
 

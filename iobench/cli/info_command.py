@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import typer
+from iobench.cli.documents import print_answer
 
-from iobench.cli.documents import Json, print_answer
-from iobench.cli.source_options import DataDir, DatasetOptions, FilesGlob, StoreDir, split_options
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def info(
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME|FILE|STORE|RUN",
-            help=(
-                "A dataset, a store format, your own file or Zarr store (local or URL), a "
-                "folder of them, or the folder of a store or run."
-            ),
-        ),
-    ],
-    data_dir: DataDir = None,
-    files: FilesGlob = None,
-    option: DatasetOptions = None,
-    store_dir: StoreDir = None,
-    json: Json = False,
+    *, target: str, data_dir: Path | None, files: str | None, options: dict[str, str], json: bool
 ) -> None:
-    """Say what a dataset's samples are, a format's options, what a file, a store or a run is."""
+    """Print what a name, a file or a folder is."""
     from iobench.chunks.zarr_arrays.store import is_zarr
     from iobench.cli.descriptions import (
         describe_dataset,
@@ -49,16 +34,15 @@ def info(
     if target in dataset_names():
         facts = describe_dataset(
             target,
-            options=split_options(option or []),
-            data_dir=None if data_dir is None else as_path(data_dir),
+            options=options,
+            data_dir=data_dir,
             files=files,
-            store_dir=store_dir,
             screen=TerminalScreen(),
         )
-    elif data_dir or option or store_dir or files:
+    elif data_dir or options or files:
         raise OptionError(
-            f"--data-dir, --files, --option and --store-dir are for datasets, and {path} is not "
-            "one; leave them out"
+            f"--data-dir, --files and --option are for datasets, and {path} is not one; leave them "
+            "out"
         )
     elif target in format_names():
         facts = describe_format(target)

@@ -29,13 +29,7 @@ Row = tuple[Cell, ...]
 
 
 def info_title(facts: Mapping[str, Any]) -> tuple[str, tuple[Section | Block, ...]]:
-    """Return the title of what ``iobench info`` says, and what stands below.
-
-    Parameters
-    ----------
-    facts : mapping
-        What a function of `iobench.cli.descriptions` has returned.
-    """
+    """Return the title of what ``iobench info`` says, and what stands below."""
     match facts["kind"]:
         case "dataset":
             return f"{facts['name']}: {facts['title']}", (properties(_dataset_rows(facts)),)

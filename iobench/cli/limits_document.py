@@ -43,15 +43,7 @@ a busy machine does to short reads is not the storage's."""
 def limits_told(
     limits: StorageLimits, file_system: FileSystem, nfs: NfsMount | None
 ) -> tuple[str, tuple[Section, ...]]:
-    """Return the title, and what the storage can do.
-
-    Parameters
-    ----------
-    file_system : FileSystem
-        Under the folder that was probed.
-    nfs : NfsMount or None
-        How its server is spoken to, where it is NFS.
-    """
+    """Return the title, and what the storage can do."""
     mount = f" at {limits.mount}" if limits.mount else ""
     reach = "" if limits.reach == "unknown" else f", {limits.reach}"
     title = f"{limits.path}: {limits.file_system}{mount}{reach}; host {limits.host}"

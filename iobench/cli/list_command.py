@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from iobench.cli.documents import Json, print_answer
+from iobench.cli.documents import print_answer
 
 
-def list_(
-    json: Json = False,
-) -> None:
+def list_(*, json: bool) -> None:
     """List the datasets and store formats by the names other commands take."""
     from iobench.registry import SOURCE, dataset_names, format_names
     from iobench.report.document import Section, properties

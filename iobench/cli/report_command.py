@@ -5,16 +5,11 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, TextIO
 
-import typer
+import click
 
-from iobench.cli.command import declared
 from iobench.cli.documents import (
-    Html,
-    Json,
-    Markdown,
-    Renderer,
     print_document,
     say_written,
     shown_as,
@@ -29,85 +24,45 @@ if TYPE_CHECKING:
 
 
 def report(
-    run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A run directory; a folder of them is listed.")
-    ],
-    full: Annotated[bool, declared("--full")] = False,
-    json: Json = False,
-    markdown: Markdown = False,
-    renderer: Renderer = "",
-    html: Html = None,
-    darshan: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="LOG",
-            help=(
-                "Darshan logs of the run, or folders of them; repeatable. "
-                "Those made by --darshan auto are found without it."
-            ),
-        ),
-    ] = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write it as a trace for Perfetto: .json or .json.gz."),
-    ] = None,
-    torch_trace: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="With --trace: add what torch.profiler wrote of the same run; repeatable.",
-        ),
-    ] = None,
-    parquet: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write its spans as a table, one row per span."),
-    ] = None,
-    mlflow: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URI",
-            help=(
-                "Log the run to an MLflow server: figures by epoch, page and trace; 'env' "
-                "means MLFLOW_TRACKING_URI."
-            ),
-        ),
-    ] = None,
-    wandb: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PROJECT",
-            help=(
-                "Log the run to Weights & Biases in the same way; WANDB_MODE=offline keeps it "
-                "local."
-            ),
-        ),
-    ] = None,
+    *,
+    run: Path,
+    full: bool,
+    json: bool,
+    markdown: bool,
+    renderer: str | None,
+    html: Path | None,
+    darshan: Sequence[Path],
+    trace: Path | None,
+    torch_trace: Sequence[Path],
+    parquet: Path | None,
+    mlflow: str | None,
+    wandb: str | None,
 ) -> None:
-    """Print what a run measured; works for runs that were killed, too."""
+    """Print what a run measured, and write or log what else is named."""
     from iobench.analysis.run import open_runs
     from iobench.profiles.folders import holds_several
     from iobench.report.report_document import report_document
 
     _check_files(html=html, trace=trace, torch_trace=torch_trace, parquet=parquet)
     _check_servers(mlflow, wandb)
-    told_as = shown_as(json=json, markdown=markdown, renderer=renderer)
+    told_as = shown_as(json=json, markdown=markdown, renderer=renderer or "")
     if holds_several(run) and not any(
         (html, darshan, trace, parquet, mlflow, wandb, markdown, renderer)
     ):
         _list_runs(run, json=json)
         return
-    runs = open_runs(run, darshan or ())
+    runs = open_runs(run, darshan)
     document = report_document(runs)
     if full or told_as:
         print_document(document, told_as)
     else:
-        _print_screen(document, run, darshan or ())
+        _print_screen(document, run, darshan)
     if html is not None:
         write_document(document, html)
     if trace is not None:
         from iobench.report.timeline.trace_file import write_trace
 
-        write_trace(trace, runs, torch_trace or ())
+        write_trace(trace, runs, torch_trace)
         say_written(trace, "open it in ui.perfetto.dev or chrome://tracing")
     if parquet is not None:
         from iobench.report.timeline.arrow_table import write_parquet
@@ -115,12 +70,13 @@ def report(
         write_parquet(parquet, runs)
         say_written(parquet)
     if mlflow is not None or wandb is not None:
+        from iobench.cli.screen import TerminalScreen
         from iobench.tracking.run_logging import log_run
 
         log_run(
             run, mlflow=mlflow, wandb=wandb, opened=runs, document=document,
             trace=None if torch_trace else trace,
-            say=lambda line: typer.echo(f"iobench: {line}", err=True),
+            say=lambda line: TerminalScreen().note(f"iobench: {line}"),
         )  # fmt: skip
 
 
@@ -128,7 +84,7 @@ def _check_files(
     *,
     html: Path | None,
     trace: Path | None,
-    torch_trace: list[Path] | None,
+    torch_trace: Sequence[Path],
     parquet: Path | None,
 ) -> None:
     """Refuse what could not be written before anything is read."""
@@ -166,7 +122,7 @@ def _check_servers(mlflow: str | None, wandb: str | None) -> None:
     elif wandb is not None and not wandb.strip("/ "):
         option, why = "--wandb", "is empty; expected PROJECT or ENTITY/PROJECT"
     if why:
-        raise typer.BadParameter(why, param_hint=option)
+        raise click.BadParameter(why, param_hint=option)
 
 
 def _list_runs(folder: Path, *, json: bool) -> None:
@@ -178,18 +134,7 @@ def _list_runs(folder: Path, *, json: bool) -> None:
 
 
 def print_report(run: Path, *, json: bool, full: bool, file: TextIO | None = None) -> None:
-    """Print the report of a run directory, by default to stdout.
-
-    Parameters
-    ----------
-    full : bool
-        Whether all of it, and not only one screen.
-
-    Raises
-    ------
-    ProfileError
-        If it is none.
-    """
+    """Print the report of a run directory, by default to stdout."""
     from iobench.analysis.run import open_runs
     from iobench.report.report_document import report_document
 
@@ -213,15 +158,7 @@ def _print_screen(
 
 
 def write_json(run: Path, path: Path) -> None:
-    """Write the result of a run directory to a file.
-
-    Raises
-    ------
-    ProfileError
-        If it is none.
-    StorageError
-        If the file cannot be written.
-    """
+    """Write the result of a run directory to a file."""
     from iobench.analysis.run import open_runs
     from iobench.report.renderers.json_text import JsonRenderer
     from iobench.report.report_document import report_document

@@ -7,118 +7,47 @@ import shlex
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from iobench.cli.command import declared
-from iobench.cli.tracer_options import AUTO, Darshan, Energy, Monitor, darshan_words
+from iobench.cli.meters import meters
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from iobench.launch.running import EndedCommand
 
 
 def run(
-    command: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="-- COMMAND...",
-            help="As you would start it: python train.py --its args; torchrun, a shell script.",
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(help="The run directory. [default: iobench-runs/SCRIPT-N or NAME-N]"),
-    ] = None,
-    name: Annotated[str | None, declared("--name")] = None,
-    steps: Annotated[
-        str | None,
-        typer.Option(help="Record these batches of the training loop only, e.g. 100:300."),
-    ] = None,
-    batches_per_step: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=1_000_000,
-            help="Batches per optimiser step. [default: as observed]",
-        ),
-    ] = None,
-    detail: Annotated[
-        str,
-        typer.Option(
-            help=("Spans per sample, per batch, or auto: as detailed as costs under 1 %.")
-        ),
-    ] = "auto",
-    spool: Annotated[
-        Path | None, typer.Option(help="Node-local folder for spans until they are gathered.")
-    ] = None,
-    digests: Annotated[
-        bool,
-        typer.Option(
-            "--digests", help="Keep a digest of every sample, for iobench compare (needs xxhash)."
-        ),
-    ] = False,
-    darshan: Darshan = None,
-    energy: Energy = AUTO,
-    monitor: Monitor = AUTO,
-    limits: Annotated[
-        str,
-        typer.Option(
-            metavar="off|auto|SECONDS",
-            help="After the run, probe the files in the way that it read them; auto: for 2 s.",
-        ),
-    ] = "off",
-    json: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help=("Also write the result as JSON; -: to stdout, after the script's output."),
-        ),
-    ] = None,
-    report: Annotated[
-        bool, typer.Option("--report/--no-report", help="Print the report to stderr at the end.")
-    ] = True,
-    full: Annotated[bool, declared("--full")] = False,
-    keep_command: Annotated[
-        bool,
-        typer.Option(
-            "--keep-command", help="Keep the values of options, too, not their names alone."
-        ),
-    ] = False,
+    *, command: Sequence[str], limits: str, json: Path | None, report: bool, **values: Any
 ) -> None:
-    """Profile any training script, not edited: every loader, in all its processes and ranks.
-
-    Exit code, signals and output are the script's own; the report goes to stderr. Of several
-    launchers (srun iobench run -- ...) all record into one run, and the first one prints.
-    """
+    """Run a command and record it; end as it did."""
+    from iobench.cli.screen import is_quiet
     from iobench.launch.running import ScriptRun, run_script
     from iobench.launch.waiting import default_signals, end_like
     from iobench.storage.limit_probe import probe_seconds
 
     probe_s = probe_seconds(limits)
-    asked = ScriptRun(
-        tuple(command),
-        out=out,
-        name=name,
-        steps=steps,
-        detail=detail,
-        spool=spool,
-        digests=digests,
-        darshan=darshan_words(darshan),
-        energy=energy,
-        monitor=monitor,
-        batches_per_step=batches_per_step,
-        keep_command=keep_command,
-    )
-    ended = run_script(asked, lambda line: print(f"iobench: {line}", file=sys.stderr))
+    asked = ScriptRun(tuple(command), **meters(), **values)
+    quiet = is_quiet()
+
+    def say(line: str) -> None:
+        if not quiet:
+            print(f"iobench: {line}", file=sys.stderr)
+
+    ended = run_script(asked, say)
     with default_signals():
         if ended.run is not None and ended.rank == 0:
-            _tell(ended, json, report=report, full=full, probe_s=probe_s)
+            _tell(ended, json, say, report=report and not quiet, probe_s=probe_s)
     end_like(ended.code)
 
 
 def _tell(
-    ended: EndedCommand, json: Path | None, *, report: bool, full: bool, probe_s: float | None
+    ended: EndedCommand,
+    json: Path | None,
+    say: Callable[[str], None],
+    *,
+    report: bool,
+    probe_s: float | None,
 ) -> None:
     """Print the report and write the JSON; what fails is said, and changes no exit code."""
     from iobench.cli.report_command import print_report, write_json
@@ -127,7 +56,7 @@ def _tell(
     assert ended.run is not None
     again = shlex.join(["iobench", "report", str(ended.run)])
     kept = [f"kept in {ended.run}; show this report again with: {again}"]
-    lines = []
+    lines, failed = [], ""
     if ended.nothing:
         lines.append(f"nothing was recorded: {ended.nothing}")
     if ended.not_closed:
@@ -137,19 +66,20 @@ def _tell(
         if probe_s is not None and not ended.nothing:
             _probe(ended.run, probe_s)
         if report:
-            print_report(ended.run, json=False, full=full, file=sys.stderr)
-            kept *= full  # one screen names it in its last line
+            print_report(ended.run, json=False, full=False, file=sys.stderr)
+            kept.clear()  # its last line names it
         if json is not None and str(json) == "-":
-            print_report(ended.run, json=True, full=full)
+            print_report(ended.run, json=True, full=False)
         elif json is not None:
             write_json(ended.run, json)
     except (IobenchError, OSError) as error:
-        kept.insert(0, f"no report: {' '.join(str(error).split())}")
+        failed = f"iobench: no report: {' '.join(str(error).split())}\n"
     except Exception:  # noqa: BLE001 - days of training must not end in our mistake
         traceback.print_exc()
     with contextlib.suppress(OSError):
+        sys.stderr.write(failed)
         for line in (*kept, *lines):
-            print(f"iobench: {line}", file=sys.stderr)
+            say(line)
 
 
 def _probe(path: Path, probe_s: float) -> None:

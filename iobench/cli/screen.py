@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+import click
+
+from iobench.cli.command import IS_QUIET
+
 if TYPE_CHECKING:
     from iobench.datasets.contract import Progress
 
@@ -17,29 +21,36 @@ JUPYTER_KERNEL: Final = "JPY_PARENT_PID"
 
 def say(line: str) -> None:
     """Print one line on stdout, whatever it tells of: what a terminal would obey is spelled out."""
-    import typer
-
     from iobench.report.wrapping import plain
 
-    typer.echo(plain(line))
+    click.echo(plain(line))
+
+
+def is_quiet() -> bool:
+    """Return whether the command was given ``--quiet``."""
+    context = click.get_current_context(silent=True)
+    return context is not None and IS_QUIET in context.meta
 
 
 class TerminalScreen:
     """Notes and progress bars on stderr; bars only when it is a terminal.
 
     A notebook gives ``!iobench`` a terminal that cannot move its cursor: every redraw would stay.
-    So it would where ``TERM`` says that it cannot.
+    So it would where ``TERM`` says that it cannot. With ``--quiet`` there are neither.
     """
 
     def __init__(self) -> None:
         from rich.console import Console
 
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._is_quiet = is_quiet()
 
     def note(self, text: str) -> None:
         """Say one line."""
         from iobench.report.wrapping import plain
 
+        if self._is_quiet:
+            return
         self._console.print(plain(text), markup=False)
 
     @contextmanager
@@ -52,7 +63,7 @@ class TerminalScreen:
         from iobench.datasets.contract import no_progress
 
         still = JUPYTER_KERNEL in os.environ or os.environ.get("TERM") in ("dumb", "unknown")
-        if still or not sys.stderr.isatty():
+        if still or self._is_quiet or not sys.stderr.isatty():
             yield no_progress
             return
         from rich.progress import (

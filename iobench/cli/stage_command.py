@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
-
-import typer
+from typing import TYPE_CHECKING, Final
 
 from iobench.cli.documents import print_answer
-from iobench.cli.source_options import DataDir, DatasetOptions, FilesGlob, split_options
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from iobench.cli.screen import TerminalScreen
     from iobench.report.document import Block, Cell
     from iobench.staging.staged_copy import StagedCopy
@@ -25,32 +24,13 @@ _VERIFIED: Final = {
 
 
 def stage(
-    sources: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="STORE|FILES|NAME...",
-            help="A store, files, folders or a dataset's name; with --remove, copies.",
-        ),
-    ],
-    to: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help=("Copy to below this folder, e.g. $TMPDIR; copies there are shared."),
-        ),
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(help="Files copied at a time. [default: one per CPU, 4 to 16]")
-    ] = None,
-    remove: Annotated[
-        bool, typer.Option("--remove", help="Remove the named copies, and nothing else.")
-    ] = False,
-    data_dir: DataDir = None,
-    files: FilesGlob = None,
-    option: DatasetOptions = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    *,
+    sources: Sequence[str],
+    to: Path | None,
+    remove: bool,
+    json: bool,
 ) -> None:
-    """Copy a store or files once to a node's own disk: verified and resumable."""
+    """Copy what is named, or remove copies."""
     from iobench.cli.screen import TerminalScreen, say
     from iobench.errors import OptionError
     from iobench.staging.stage import stage as stage_there
@@ -58,20 +38,18 @@ def stage(
     from iobench.stores.places import remember_place
 
     if remove:
-        if to is not None or threads is not None:
-            raise OptionError("--remove: removes the named copies; leave --to and --threads out")
+        if to is not None:
+            raise OptionError("--remove: removes the named copies; leave --to out")
         for path in sources:
             remove_staged(path)
             say(f"removed {path}")
         return
     if to is None:
         raise OptionError("stage: name the folder to copy to (--to), such as --to $TMPDIR")
-    if threads is not None and threads < 1:
-        raise OptionError(f"--threads {threads}: expected 1 or more")
     screen = TerminalScreen()
-    targets = _files_of(sources, data_dir, files, split_options(option or []), screen)
+    targets = _files_of(sources, screen)
     with screen.progress("staging", in_bytes=True) as move:
-        copy = stage_there(targets, to, threads=threads, progress=move, notice=screen.note)
+        copy = stage_there(targets, to, progress=move, notice=screen.note)
     remember_place(copy.path.parent)  # for 'iobench cache'
     title, told = _told(copy)
     facts = {"path": str(copy.path), "was_there": copy.was_there}
@@ -79,28 +57,16 @@ def stage(
     print_answer(title, *told, figures=facts, json=json)
 
 
-def _files_of(
-    sources: list[str],
-    data_dir: str | None,
-    files: str | None,
-    options: dict[str, str],
-    screen: TerminalScreen,
-) -> list[Path | str]:
+def _files_of(sources: Sequence[str], screen: TerminalScreen) -> list[Path | str]:
     """Return what is named, of a dataset its files."""
-    from iobench.errors import OptionError
-    from iobench.files.urls import as_path, is_url
+    from iobench.files.urls import is_url
     from iobench.registry import dataset_names
     from iobench.sources.opening import expand_sources, open_source
     from iobench.sources.request import SourceRequest
 
     name = sources[0]
     if len(sources) == 1 and name in dataset_names() and not Path(name).exists():
-        where = None if data_dir is None else as_path(data_dir)
-        request = SourceRequest(targets=(name,), data_dir=where, files=files, options=options)
-        return list(open_source(request, screen).files)
-    given = {"--data-dir": data_dir, "--files": files, "--option": options}
-    if wrong := [option for option, value in given.items() if value]:
-        raise OptionError(f"{', '.join(wrong)}: for named datasets, not for {', '.join(sources)}")
+        return list(open_source(SourceRequest(targets=(name,)), screen).files)
     # A folder is all that is in it, not the data files alone that a measurement would read.
     return [
         path for each in sources for path in (expand_sources([each]) if is_url(each) else [each])

@@ -47,17 +47,7 @@ def statistics_told(statistics: Mapping[str, Any] | None) -> Iterator[Block]:
 def quality_told(
     quality: Mapping[str, Any], n_samples: int, *, is_probe: bool = False
 ) -> Iterator[Block]:
-    """Yield what fewer bits do to each variable; nothing where none has fewer.
-
-    Parameters
-    ----------
-    quality : mapping
-        As `Manifest.lossy` has it.
-    n_samples : int
-        Samples whose values all are compared.
-    is_probe : bool
-        Whether there are more in what is to be converted.
-    """
+    """Yield what fewer bits do to each variable; nothing where none has fewer."""
     told = {name: each for name, each in quality.items() if "rmse" in each}
     if not told:
         return

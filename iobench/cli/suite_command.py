@@ -2,96 +2,34 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
-
-from iobench.cli.command import IobenchCommand, make_typer
-from iobench.cli.documents import (
-    Html,
-    Json,
-    Markdown,
-    Renderer,
-    print_answer,
-    print_document,
-    shown_as,
-    write_document,
-)
-from iobench.cli.suite_mllog import mllog
+from iobench.cli.documents import print_answer, print_document, shown_as, write_document
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from iobench.suites.recipe import Cell, SuiteRecipe
     from iobench.suites.suite_folder import SuiteFolder
 
 INTERRUPTED: Final = 75
-MLLOG: Final = "mllog"
-"""The first word of ``iobench suite mllog DIR``."""
-
-
-class SuiteCommand(IobenchCommand):
-    """Measures the recipe that it is given, unless the first word is `MLLOG`."""
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
-    ) -> Any:
-        """Return the context of this command, or of ``iobench suite mllog``."""
-        if args[:1] != [MLLOG]:
-            return super().make_context(info_name, args, parent, **extra)
-        app = make_typer()
-        app.command(MLLOG, cls=IobenchCommand)(mllog)
-        command: Any = typer.main.get_command(app)
-        return command.make_context(f"{info_name} {MLLOG}", args[1:], parent, **extra)
 
 
 def suite(
-    recipe: Annotated[
-        str,
-        typer.Argument(
-            metavar="RECIPE",
-            help=("A .toml file, or the name of a recipe that comes with iobench."),
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Folder for results and runs; a suite begun there is continued."
-        ),
-    ] = None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Change the recipe: repeats=3, format=source,zarr, tiny=true; repeatable.",
-        ),
-    ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Measure failed cells again.")] = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help=("Check the recipe and print its cells and expected time.")),
-    ] = False,
-    allow_code: Annotated[
-        bool,
-        typer.Option(
-            "--allow-code",
-            help="Run what the recipe names as code: a command, MODULE:CALLABLE, a library.",
-        ),
-    ] = False,
-    json: Json = False,
-    markdown: Markdown = False,
-    renderer: Renderer = "",
-    html: Html = None,
+    *,
+    recipe: str,
+    out: Path | None,
+    changes: Sequence[str],
+    again: bool,
+    dry_run: bool,
+    allow_code: bool,
+    json: bool,
+    markdown: bool,
+    html: Path | None,
 ) -> None:
-    """Profile all cells of a recipe in rounds, and print each with its figures and their spread.
-
-    Killed or out of time, the same command goes on where it was. Processes that are given one
-    folder share its cells: machines take different ones, on each machine one process measures.
-    iobench suite mllog DIR (see iobench suite mllog --help) writes its runs as MLPerf's logs.
-
-    Recipes that come along: formats, loaders, maelstrom, mlperf-hpc, procurement, quick. Exits
-    with 1 if a cell failed, with 75 if runs are left.
-    """
+    """Measure the cells of a recipe, and print their table; exit 1 or 75 where some are left."""
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError
     from iobench.suites.recipe import read_recipe
@@ -99,8 +37,8 @@ def suite(
     from iobench.suites.suite_run import run_suite
     from iobench.suites.suite_table import suite_document, suite_table
 
-    told_as = shown_as(json=json, markdown=markdown, renderer=renderer)
-    found = read_recipe(recipe, changes or ())
+    told_as = shown_as(json=json, markdown=markdown)
+    found = read_recipe(recipe, changes)
     if not (allow_code or dry_run) and (code := _code_of(found)):
         raise OptionError(f"{recipe}: {code} would be run as code; trust it with --allow-code")
     if out is None and not dry_run:
@@ -122,7 +60,7 @@ def suite(
     if html is not None:
         write_document(document, html)
     if table.n_failed or table.n_open:
-        raise typer.Exit(1 if table.n_failed else INTERRUPTED)
+        sys.exit(1 if table.n_failed else INTERRUPTED)
 
 
 def _code_of(recipe: SuiteRecipe) -> str:

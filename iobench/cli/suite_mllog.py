@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from iobench.cli.documents import Json, print_answer
+from iobench.cli.documents import print_answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 
-def mllog(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The folder written by iobench suite --out.")
-    ],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the logs, one per run.")],
-    tell: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE",
-            help=(
-                "A value that no run records: submission_org=NAME, opt_name=Adam, ...; repeatable."
-            ),
-        ),
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Write each run as lines of MLPerf's logging (:::MLLOG): what was measured, or is told."""
+def mllog(*, folder: Path, out: Path, tell: Sequence[str], json: bool) -> None:
+    """Write each run of a suite as lines of MLPerf's logging."""
     from iobench.analysis.run import Run
     from iobench.errors import ProfileError
     from iobench.files.atomic import storage_errors
@@ -39,7 +22,7 @@ def mllog(
     from iobench.suites.mllog import mllog_text
     from iobench.suites.results import measured_runs
 
-    told = _parse(tell or ())
+    told = _parse(tell)
     logs: dict[str, str] = {}
     for path, result, run in measured_runs(folder):
         opened = Run.open(run)

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from iobench.cli.source_options import (
-    DatasetOptions,
-    split_options,
-)
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def synthesize(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A dataset's name.")],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write to.")],
-    scale: Annotated[
-        float | None,
-        typer.Option(help="Share of the real samples. [default: what a profile uses]"),
-    ] = None,
-    tiny: Annotated[bool, typer.Option("--tiny", help="The small sizes that tests use.")] = False,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 0,
-    option: DatasetOptions = None,
+    *, name: str, folder: Path, scale: float | None, tiny: bool, seed: int, options: dict[str, str]
 ) -> None:
-    """Write files with exactly the layout of a dataset that cannot be downloaded."""
+    """Write a dataset's stand-in into a folder."""
     from iobench.cli.screen import TerminalScreen, say
     from iobench.datasets.contract import Synthesizer
     from iobench.datasets.standins import ensure_stand_in
@@ -32,7 +19,7 @@ def synthesize(
     from iobench.registry import find_dataset
     from iobench.stores.places import remember_place
 
-    dataset = find_dataset(name, **split_options(option or []))
+    dataset = find_dataset(name, **options)
     if not isinstance(dataset, Synthesizer):
         raise OptionError(f"{name}: has no stand-in; see 'iobench list' for datasets that have one")
     screen = TerminalScreen()

@@ -2,50 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Any
 
-import typer
+import click
 
-from iobench.cli.documents import Json, print_answer
-from iobench.cli.source_options import (
-    DataDir,
-    FilesGlob,
-    Memory,
-    StoreDir,
-    split_options,
-)
+from iobench.cli.documents import print_answer
 
 
-def verify(
-    store: Annotated[
-        str, typer.Argument(metavar="STORE", help="Folder of the store, or s3://bucket/prefix.")
-    ],
-    against: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SOURCE",
-            help=(
-                "Make every sample again from this dataset or these files and compare; repeatable."
-            ),
-        ),
-    ] = None,
-    share: Annotated[
-        float, typer.Option(help="Share of the samples to compare, spread evenly.")
-    ] = 1.0,
-    workers: Annotated[
-        int | None, typer.Option(help="Threads that read and compare. [default: usable CPUs]")
-    ] = None,
-    memory: Memory = None,
-    data_dir: DataDir = None,
-    files: FilesGlob = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(help="An option of the dataset, instead of the one the store was made with."),
-    ] = None,
-    store_dir: StoreDir = None,
-    json: Json = False,
-) -> None:
-    """Read every byte of a store, compare all checksums, and the samples with their source."""
+def verify(*, store: str, json: bool, **values: Any) -> None:
+    """Check a store, and print what was compared."""
     import json as json_text
 
     from iobench.cli.conversion_text import verification_told
@@ -54,25 +19,14 @@ def verify(
     from iobench.conversion.checking import verify as check
     from iobench.errors import StoreError
     from iobench.files.urls import as_path
-    from iobench.sizes import parse_nbytes
 
-    request = VerifyRequest(
-        store=as_path(store),
-        targets=tuple(against or ()),
-        data_dir=None if data_dir is None else as_path(data_dir),
-        files=files,
-        options=split_options(option or []),
-        store_dir=store_dir,
-        share=share,
-        workers=workers,
-        memory_nbytes=None if memory is None else parse_nbytes("--memory", memory),
-    )
+    request = VerifyRequest(store=as_path(store), **values)
     try:
         found = check(request, TerminalScreen())
     except StoreError as error:
         if json:
             facts = {"kind": "verification", "as_written": False, "error": str(error)}
-            typer.echo(json_text.dumps(facts, indent=1))
+            click.echo(json_text.dumps(facts, indent=1))
         raise
     title, told = verification_told(found)
     facts = {"kind": "verification", "as_written": True, **found.to_dict()}

@@ -42,24 +42,16 @@ class VerifyRequest(SourceRequest):
         Its folder.
     share : float
         How much of the store is compared with the source, from above 0 to 1.
-    workers : int or None
-        Threads that read the store, and make samples again; None for one per usable CPU.
-    memory_nbytes : int or None
-        What samples may take that are being made again; None as for a conversion.
     """
 
     targets: tuple[Any, ...] = ()
     store: Path = field(default_factory=Path)
     share: float = 1.0
-    workers: int | None = None
-    memory_nbytes: int | None = None
 
     def __post_init__(self) -> None:
         SourceRequest.__post_init__(self)
         if not 0 < self.share <= 1:
             raise OptionError(f"--share {self.share}: expected more than 0 and at most 1")
-        if self.workers is not None and self.workers < 1:
-            raise OptionError(f"--workers {self.workers}: expected 1 or more")
         if not self.targets and self.share != 1:
             raise OptionError(
                 f"--share {self.share}: of what is compared with --against SOURCE; checksums are "
@@ -125,7 +117,7 @@ def verify(request: VerifyRequest, screen: Screen) -> Verification:
     store = open_store(request.store)
     try:
         with screen.progress(f"checking {store.path.name}", in_bytes=True) as move:
-            nbytes = verify_store(store, workers=_workers(request), progress=move)
+            nbytes = verify_store(store, workers=available_cpus(), progress=move)
         comparison = _compare(store, request, screen) if request.targets else None
         manifest = store.manifest
         return Verification(
@@ -150,10 +142,6 @@ def _not_compared(comparison: VerifyResult | None) -> tuple[str, ...]:
         return ("whether samples are as their source has them (--against SOURCE)",)
     left = comparison.n_samples - comparison.n_compared
     return (f"whether {left} samples are as their source has them (--share 1)",) if left else ()
-
-
-def _workers(request: VerifyRequest) -> int:
-    return available_cpus() if request.workers is None else request.workers
 
 
 def _compare(store: Store, request: VerifyRequest, screen: Screen) -> VerifyResult:
@@ -228,8 +216,6 @@ def conversion_of(manifest: Manifest, request: VerifyRequest) -> ConvertRequest:
             data_dir=request.data_dir,
             files=request.files,
             store_dir=request.store_dir,
-            workers=request.workers,
-            memory_nbytes=request.memory_nbytes,
         )
     except OptionError:
         raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,8 +35,6 @@ class ConvertRequest(SourceRequest):
         holds; ``preprocessed``, what a model is given.
     split : str or None
         One of the dataset's splits, to convert no other samples.
-    window : str or None
-        Refused: a store holds each item once.
     format_options : mapping of str to str
         Options of the format.
     dtype, ranges : tuple of str
@@ -49,11 +46,9 @@ class ConvertRequest(SourceRequest):
         Threads that read, decode and preprocess; None for one per usable CPU.
     shard_nbytes : int
         Samples of this many bytes make a shard.
-    compute, batch_size : str, int or None
-        The training step that a plan's pay-back is reckoned with: ``published``, ``none`` or a
-        time such as ``25ms``, and the samples it takes; None for the published number, else 1.
-    hash_sources : bool
-        Whether the source files are known again by all their bytes, not a few stretches.
+    compute : str
+        The training step that a plan's pay-back is reckoned with: ``published``, ``none`` or the
+        time of a sample such as ``25ms``.
     scheduler : str or None
         Address of a dask.distributed scheduler whose workers convert.
     """
@@ -62,7 +57,6 @@ class ConvertRequest(SourceRequest):
     out: Path
     stage: str = "preprocessed"
     split: str | None = None
-    window: str | None = None
     format_options: Mapping[str, str] = field(default_factory=dict)
     dtype: tuple[str, ...] = ()
     ranges: tuple[str, ...] = ()
@@ -70,8 +64,6 @@ class ConvertRequest(SourceRequest):
     workers: int | None = None
     shard_nbytes: int = DEFAULT_SHARD_NBYTES
     compute: str = "published"
-    batch_size: int | None = None
-    hash_sources: bool = False
     scheduler: str | None = None
 
     def __post_init__(self) -> None:
@@ -81,15 +73,9 @@ class ConvertRequest(SourceRequest):
         find_format(self.to)
         if self.stage not in STAGES:
             raise unknown_name("--stage", self.stage, STAGES)
-        if self.window is not None:
-            raise OptionError(
-                f"--window={self.window}: a store holds each item once, whatever windows are laid "
-                "over it later; convert without it and give --window to what loads the store"
-            )
         parse_compute(self.compute, None, batch_size=1, sample_nbytes=1)
-        for option, value in (("--workers", self.workers), ("--batch-size", self.batch_size)):
-            if value is not None and not 0 < value < math.inf:
-                raise OptionError(f"{option} {value}: expected 1 or more")
+        if self.workers is not None and self.workers < 1:
+            raise OptionError(f"--workers {self.workers}: expected 1 or more")
 
     @property
     def n_workers(self) -> int:

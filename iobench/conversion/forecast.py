@@ -646,7 +646,7 @@ def _step_s(prepared: PreparedConversion, request: ConvertRequest) -> float | No
     published = prepared.dataset.published
     if request.compute == "published" and published is None:
         return None
-    batch_size = request.batch_size or (published.batch_size if published else 1)
+    batch_size = published.batch_size if published else 1
     step = parse_compute(
         request.compute,
         published,

@@ -109,7 +109,6 @@ class PreparedConversion:
             files=self.source.files,
             shard_nbytes=request.shard_nbytes,
             encoding=self.encoding,
-            hash_sources=request.hash_sources,
             workers=request.n_workers,
             memory_nbytes=memory_nbytes,
             together=True,

@@ -32,7 +32,6 @@ from iobench.recording.session import (
     RUN_ENERGY,
     RUN_MONITOR,
     RUN_PATH,
-    RUN_SPOOL,
     RUN_STEPS,
     record,
 )
@@ -47,7 +46,7 @@ PATIENCE_NS: Final = 10_000_000_000
 LOOK_NS: Final = 50_000_000
 INHERITED: Final = (
     *("IOBENCH_RUN_PARENT", "IOBENCH_RUN_RECORDS"),
-    *(RUN_STEPS, RUN_SPOOL, RUN_DIGESTS, RUN_ENERGY, RUN_MONITOR, KEEP_COMMAND),
+    *(RUN_STEPS, RUN_DIGESTS, RUN_ENERGY, RUN_MONITOR, KEEP_COMMAND),
 )
 """Environment of an ``iobench run`` around this one, which sees nothing of it."""
 
@@ -68,8 +67,6 @@ class ScriptRun:
         ``"100:300"``: batches of the training loop to record.
     detail : str
         ``auto``, ``sample`` or ``batch``.
-    spool : Path, optional
-        Node-local folder for span files until they are gathered.
     digests : bool
         Keep a digest of every batch.
     darshan : tuple of str
@@ -89,7 +86,6 @@ class ScriptRun:
     name: str | None = None
     steps: str | None = None
     detail: str = "auto"
-    spool: Path | None = None
     digests: bool = False
     darshan: tuple[str, ...] = ("off",)
     energy: str = "auto"
@@ -157,8 +153,8 @@ def run_script(
             f"{asked.command[0]}: no such program; name one, e.g. iobench run -- python train.py"
         )
     record(Path(), steps=asked.steps, detail=asked.detail)  # refuses what is wrong with these
-    is_on("--energy", asked.energy)
-    is_on("--monitor", asked.monitor)
+    is_on("IOBENCH_ENERGY", asked.energy)
+    is_on("IOBENCH_MONITOR", asked.monitor)
     choice = DarshanChoice.parse(asked.darshan)
     job = _own_job(environment)
     run = _join(asked, job, choice, say)
@@ -211,8 +207,8 @@ def _watched(
     meter = start_meter(
         [run.path],
         environment,
-        energy=is_on("--energy", asked.energy),
-        machine=is_on("--monitor", asked.monitor),
+        energy=is_on("IOBENCH_ENERGY", asked.energy),
+        machine=is_on("IOBENCH_MONITOR", asked.monitor),
     )
     try:
         yield
@@ -249,7 +245,7 @@ def _join(
     document |= near_places()
     try:
         path = _default_path(asked, job) if asked.out is None else asked.out
-        run = RunDirectory.join(path, document, token=job.token, spool=asked.spool)
+        run = RunDirectory.join(path, document, token=job.token)
         (run.path / "launch").mkdir(exist_ok=True)
     except (OSError, StorageError) as error:
         if asked.out is not None and (asked.out / "run.json").exists():

@@ -64,28 +64,25 @@ def parse_compute(
     *,
     batch_size: int,
     sample_nbytes: int,
-    batches_per_step: int | None = None,
 ) -> Compute:
     """Return the compute stage that ``--compute`` asks for.
 
     ``published`` is the dataset's published step, scaled with the samples of a step and, for
     samples of another size (a tiny stand-in), with their bytes; ``none`` is no compute; ``25ms`` a
-    fixed time of a step, counted as forward. A step's time is spread evenly over its batches: by
-    default as many as were published with the published time, else one.
+    fixed time of a step, counted as forward. A published step's time is spread evenly over as many
+    batches as were published with it.
 
     Raises
     ------
     OptionError
         If the text is none of these.
     """
-    n_batches = batches_per_step or 1
     if text == "none":
-        return Compute(0, 0, "none", n_batches)
+        return Compute(0, 0, "none")
     if text == "published":
         if published is None:
             why = "none published: 0 ms, give --compute 25ms to set one"
-            return Compute(0, 0, why, n_batches)
-        n_batches = batches_per_step or published.batches_per_step
+            return Compute(0, 0, why)
         scale = batch_size / published.batch_size / published.batches_per_step
         source = published.source
         if published.sample_nbytes and sample_nbytes != published.sample_nbytes:
@@ -93,13 +90,11 @@ def parse_compute(
             source += ", scaled with the bytes of a sample"
         if batch_size != published.batch_size:
             source += f", scaled from batch {published.batch_size} to {batch_size}"
-        if n_batches != published.batches_per_step:
-            source += f", scaled from {published.batches_per_step} batches a step to {n_batches}"
         return Compute(
             round(published.forward_ns * scale),
             round(published.backward_ns * scale),
             source,
-            n_batches,
+            published.batches_per_step,
             round(published.evaluation_ns * scale),
         )
     # No more digits than a clock can wait for.
@@ -107,4 +102,4 @@ def parse_compute(
     if match is None:
         raise OptionError(f"--compute {text}: expected published, none or a time such as 25ms")
     step_ns = round(float(match[1]) * UNITS_NS[match[2]])
-    return Compute(round(step_ns / n_batches), 0, f"--compute {text}", n_batches)
+    return Compute(step_ns, 0, f"--compute {text}")

@@ -2,7 +2,7 @@
 
 How finely is a matter of cost: spans per sample with CPU time while that costs under 1 % of the
 time measured, then without CPU time, then one summed span per batch and stage with one sample in
-N beside it (``--detail auto``).
+N beside it (``iobench run --detail auto``).
 """
 
 from __future__ import annotations

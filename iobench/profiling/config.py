@@ -11,7 +11,6 @@ from iobench.cpus import available_cpus
 from iobench.datasets.baseline import PIPELINES
 from iobench.errors import OptionError
 from iobench.loaders.compute import parse_compute
-from iobench.loaders.stage_timer import Detail
 from iobench.profiling.chosen_device import NONE, check_device
 from iobench.profiling.format_choice import FormatChoice
 from iobench.recording.meter import is_on
@@ -64,15 +63,13 @@ class RunConfig(SourceRequest):
         for 200 batches or 60 s of steady state.
     compute : str
         ``published``, ``none`` or a time such as ``25ms``.
-    batches_per_step : int or None
-        Batches that a step of the optimiser takes; None for those of the published step, else 1.
     device : str
         Where batches are copied to: ``none``, ``auto`` for an accelerator that is there, or one
         by name, as ``cuda:0``.
     cache : str
         ``as-is``, ``warm`` or ``cold``.
-    out, spool : Path or None
-        Where the run and unfinished span files lie.
+    out : Path or None
+        Where the run lies.
     name : str or None
         What the run is called in reports and by trackers, and its directory without ``out``.
     split : str or None
@@ -81,8 +78,6 @@ class RunConfig(SourceRequest):
         The split that is evaluated after each epoch over ``split``, by default ``train``.
     window : str or None
         Offsets of inputs and targets along the sample dimension, as ``-1,0:1``.
-    detail : str
-        ``auto``, ``sample`` or ``batch``.
     digests : bool
         Keep a digest of every batch delivered.
     darshan : tuple of str
@@ -91,9 +86,6 @@ class RunConfig(SourceRequest):
         ``auto`` reads what counters of energy may be read; ``off``.
     monitor : str
         ``auto`` looks at CPUs, memory, disks and network; ``off``.
-    limits : str
-        Seconds that probes of the storage may take in all, before the run and after it; ``auto``
-        for those of `probe_seconds`, or ``off``.
     """
 
     stores: tuple[str, ...] = ()
@@ -107,21 +99,17 @@ class RunConfig(SourceRequest):
     duration_s: float | None = None
     epochs: int | None = None
     compute: str = "published"
-    batches_per_step: int | None = None
     device: str = NONE
     cache: str = "as-is"
     out: Path | None = None
     name: str | None = None
-    spool: Path | None = None
     split: str | None = None
     evaluate: str | None = None
     window: str | None = None
-    detail: str = "auto"
     digests: bool = False
     darshan: tuple[str, ...] = ("off",)
     energy: str = "auto"
     monitor: str = "auto"
-    limits: str = "auto"
     command: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -150,10 +138,9 @@ class RunConfig(SourceRequest):
             )
         if self.cache not in CACHES:
             raise unknown_name("--cache", self.cache, CACHES)
-        Detail.parse(self.detail)
-        is_on("--energy", self.energy)
-        is_on("--monitor", self.monitor)
-        probe_seconds(self.limits)
+        is_on("IOBENCH_ENERGY", self.energy)
+        is_on("IOBENCH_MONITOR", self.monitor)
+        probe_seconds("auto")
         check_device(self.device)
         checked_name(self.name)
         parse_compute(self.compute, None, batch_size=1, sample_nbytes=1)
@@ -191,7 +178,6 @@ class RunConfig(SourceRequest):
             ("--duration", self.duration_s),
             ("--epochs", self.epochs),
             ("--batch-size", self.batch_size),
-            ("--batches-per-step", self.batches_per_step),
             ("--prefetch", self.prefetch),
         ):
             if value is not None and not 0 < value < math.inf:
@@ -239,7 +225,6 @@ class RunConfig(SourceRequest):
             "--variables": bool(self.variables),
             "--download": self.download,
             "--tiny": self.tiny,
-            "--scale": self.scale is not None,
         }
         if wrong := [option for option, is_given in given.items() if is_given]:
             raise OptionError(

@@ -137,7 +137,7 @@ def _profile(
     folders = _folders([one.label for one in prepared])
     runs: list[MeasuredPipeline] = []
     turns = secrets.token_hex(8) if len(prepared) > 1 else None
-    probes = RunProbes(probe_seconds(config.limits), len(prepared))
+    probes = RunProbes(probe_seconds("auto"), len(prepared))
     directories: list[RunDirectory] = []
     try:
         with ExitStack() as stack:
@@ -157,12 +157,12 @@ def _profile(
                     "position": position,
                     "turns": turns,
                     "darshan": tracing.document(),
-                    "detail": config.detail,
+                    "detail": Detail.AUTO.value,
                     "energy": config.energy,
                     "monitor": config.monitor,
                     "asked": {"batches": limit, "steady_s": limit_s, "workers": config.workers},
                 }
-                directory = RunDirectory.create(path, document, spool=config.spool)
+                directory = RunDirectory.create(path, document)
                 stack.callback(directory.gather)
                 directories.append(directory)
                 run = _make_run(config, one, directory, device, compute, batch_size, costs, stack)
@@ -175,8 +175,8 @@ def _profile(
             warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)
             meter = start_meter(
                 [directory.path for directory in directories],
-                energy=is_on("--energy", config.energy),
-                machine=is_on("--monitor", config.monitor),
+                energy=is_on("IOBENCH_ENERGY", config.energy),
+                machine=is_on("IOBENCH_MONITOR", config.monitor),
             )
             stack.callback(meter.close)
             with screen.progress("measuring") as move:
@@ -208,7 +208,6 @@ def _compute(
         profiled.published,
         batch_size=batch_size,
         sample_nbytes=sample_nbytes,
-        batches_per_step=config.batches_per_step,
     )
 
 
@@ -386,7 +385,7 @@ def _make_loader(
     Who copies batches ahead is given ``copies``, a framework that does it itself where the
     ``device`` is; for others the loop does.
     """
-    detail = Detail.parse(config.detail)
+    detail = Detail.AUTO
     if one.ready is not None and one.ready.is_ours:
         named = functools.partial(named_arrays, where=f"a batch of {one.label}")
         return ReadyRing(one.ready.loader, named, recorder=recorder)

@@ -22,12 +22,10 @@ from iobench.storage.limit_probe import (
     probe_run,
 )
 from iobench.storage.page_cache import files_nbytes
-from iobench.storage.probe_reads import ALIGNMENT
 from iobench.stores.finished_store import open_store
 from iobench.stores.manifest import MANIFEST_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from iobench.profiling.formats import Prepared
@@ -101,9 +99,7 @@ def measured_limits(
     path: Path,
     requests: Requests = ANY,
     *,
-    threads: Sequence[int] | None = None,
     duration_s: float = 20.0,
-    max_nbytes: int = 4 << 30,
 ) -> StorageLimits:
     """Return the limits of a folder's storage.
 
@@ -114,26 +110,13 @@ def measured_limits(
     """
     probe = Probe(
         path=path,
-        threads=tuple(sorted(set(threads))) if threads else default_threads(requests.nbytes),
+        threads=default_threads(requests.nbytes),
         request_nbytes=requests.nbytes,
         orders=requests.orders,
         like=requests.like,
         duration_s=duration_s,
-        max_nbytes=max_nbytes,
     )
-    _check_room(probe)
     return probe_limits(probe)
-
-
-def _check_room(probe: Probe) -> None:
-    """Refuse bytes that are not enough for one read of each set: nothing would be measured."""
-    n_sets = 3 * len(probe.orders) * len(probe.threads)  # direct, buffered, and that again
-    least = n_sets * (min(probe.request_nbytes, MAX_REQUEST_NBYTES) + 2 * ALIGNMENT)
-    if probe.max_nbytes < least:
-        raise OptionError(
-            f"--bytes {probe.max_nbytes}: too few for {n_sets} sets of reads of this size; "
-            f"expected {least} or more, or fewer --threads"
-        )
 
 
 def _runs_below(folder: Path) -> list[Path]:

@@ -66,10 +66,10 @@ REFUSALS: Final = (OSError, ValueError, LookupError, TypeError, AttributeError, 
 """What reading raises where a system does not tell something."""
 
 
-def is_on(option: str, choice: str) -> bool:
-    """Return whether ``--energy`` or ``--monitor`` is ``auto``; `OptionError` where not ``off``."""
+def is_on(name: str, choice: str) -> bool:
+    """Return whether a choice is ``auto``; `OptionError` where it is not ``off``."""
     if choice not in ("auto", "off"):
-        raise OptionError(f"{option} {choice}: expected auto or off")
+        raise OptionError(f"{name} {choice}: expected auto or off")
     return choice == "auto"
 
 

@@ -67,8 +67,6 @@ RUN_ENERGY: Final = "IOBENCH_RUN_ENERGY"
 """Environment: ``1`` reads counters of energy."""
 RUN_MONITOR: Final = "IOBENCH_RUN_MONITOR"
 """Environment: ``auto`` looks at the machine meanwhile."""
-RUN_SPOOL: Final = "IOBENCH_RUN_SPOOL"
-"""Environment: where span files lie until they are gathered."""
 DETAILS: Final = ("auto", "sample", "batch")
 PACE_NS: Final = 60_000_000_000
 FIRST_PASS_NS: Final = 5_000_000_000
@@ -610,7 +608,6 @@ def _start_as_told(path: str) -> Recording | None:
             digests=_wants_digests(),
             energy=os.environ.get(RUN_ENERGY) == "1",
             monitor=os.environ.get(RUN_MONITOR) or "off",
-            spool=os.environ.get(RUN_SPOOL) or None,
         ).start(numbered=False)  # one that this process was told of is that of its job, or none
     except IobenchError as error:
         _refused = True

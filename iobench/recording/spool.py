@@ -80,7 +80,7 @@ def choose_spool(
         except OSError as error:
             raise StorageError(
                 f"{asked}: cannot hold the spool ({error.strerror or error}); "
-                "name a writable directory with --spool"
+                "name a writable directory"
             ) from error
     if not is_shared(file_system_type(run)):
         return None

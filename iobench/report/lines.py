@@ -131,7 +131,7 @@ def why_unknown(exposure: Exposure) -> str:
         return (
             "Exposed I/O: unknown. Nothing was recorded, because recording stopped "
             f"({exposure.stopped}); at least {units.count(exposure.lost_spans)} spans were lost. "
-            "Free space there, or name another folder with --out or --spool."
+            "Free space there, or name another folder with --out."
         )
     if not exposure.has_consumer:
         return "Exposed I/O: not defined, because nothing asked a loader for batches."

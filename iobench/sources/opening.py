@@ -244,7 +244,7 @@ def _download(config: SourceRequest, dataset: Dataset, place: Path, screen: Scre
         raise OptionError(f"--download: {dataset.name} has no CliMetLab plugin that fetches it")
     if config.data_dir or config.files is not None or config.tiny or config.scale is not None:
         raise OptionError(
-            "--download: fills CliMetLab's cache; leave --data-dir, --files, --tiny and --scale out"
+            "--download: fills CliMetLab's cache; leave --data-dir, --files and --tiny out"
         )
     downloads = dataset.downloads()
     for one in downloads.calls:
@@ -254,7 +254,6 @@ def _download(config: SourceRequest, dataset: Dataset, place: Path, screen: Scre
         download_missing(
             downloads,
             FileLocator(cache_dir=place / "indexes"),
-            timeout_s=config.download_timeout_s,
             progress=move,
         )
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from iobench.datasets.download import DEFAULT_TIMEOUT_S
 from iobench.datasets.split_by import SplitBy
 from iobench.errors import OptionError
 from iobench.frozen import frozen
@@ -58,8 +56,6 @@ class SourceRequest:
         Of the stand-in; ``seed`` also of the order of samples.
     download : bool
         Whether files that are not at hand may be fetched, through the real CliMetLab plugin.
-    download_timeout_s : float
-        How long that may take.
     """
 
     targets: tuple[Any, ...]
@@ -76,11 +72,8 @@ class SourceRequest:
     scale: float | None = None
     seed: int = 0
     download: bool = False
-    download_timeout_s: float = DEFAULT_TIMEOUT_S
 
     def __post_init__(self) -> None:
-        if not 0 < self.download_timeout_s < math.inf:
-            raise OptionError(f"--download-timeout {self.download_timeout_s}: expected more than 0")
         if self.seed < 0:
             raise OptionError(f"--seed {self.seed}: expected 0 or more")
         if self.allow_gaps and not self.split_by:

@@ -158,8 +158,6 @@ class StoreRequest:
     encoding : Encoding, optional
         What is stored with fewer bits; without loss by default. A range it does not know is found
         by a pass over all samples, once.
-    hash_sources : bool
-        Whether fingerprints of source files are of all their bytes.
     workers : int
         Threads that read, decode and preprocess; one where the dataset has no true attribute
         ``thread_safe``.
@@ -187,7 +185,6 @@ class StoreRequest:
     limit_nbytes: int | None = None
     limit_s: float | None = None
     encoding: Encoding | None = None
-    hash_sources: bool = False
     workers: int = 1
     memory_nbytes: int = 256 << 20
     together: bool = False
@@ -238,9 +235,7 @@ class StoreRequest:
         provenance = mask_values(index.provenance)  # neither in the manifest nor in the digest
         normalisation = provenance.pop("normalisation", {})
         if self.files:
-            provenance["fingerprints"] = [
-                fingerprint(file, whole=self.hash_sources) for file in self.files
-            ]
+            provenance["fingerprints"] = [fingerprint(file) for file in self.files]
         grid = {} if self.limit_s is not None else sample_grid(index, chosen)
         return ConversionPlan(
             dataset=dataset.name,

@@ -20,6 +20,7 @@
     [[skip]]                    # combinations that are none
     format = "zarr:*"
 
+``energy``, ``monitor``, ``limits`` and ``seed`` stand in the environment of the runs.
 A varied ``machine`` has patterns of host names: such a cell is measured there alone. With a
 ``command``, as ``"python train.py {format}"``, a cell is a run of that script, whose other options
 only stand in it and in the table; ``metric:NAME`` is a figure that it gives by `iobench.metric`.
@@ -56,13 +57,21 @@ MACHINE: Final = "machine"
 DATASET: Final = "dataset"
 OF_THE_SUITE: Final = {
     "out": "each run has a folder of its own", "name": "runs are named after their cells",
-    "json": "results are files", "full": "results are files",
-    "spool": "that is a folder of one machine",
+    "json": "results are files",
 }  # fmt: skip
 """Options of a profile that a suite sets, and why."""
 KEYS: Final = ("name", "title", "repeats", "drop", "limit", "metrics", "seed")
 TABLES: Final = ("suite", "fixed", "vary", "skip")
-OPTIONS: Final = (DATASET, COMMAND, *(name.removeprefix("--") for name in OF_PROFILE))
+IN_ENVIRONMENT: Final = {
+    "energy": "IOBENCH_ENERGY", "monitor": "IOBENCH_MONITOR", "limits": "IOBENCH_LIMITS",
+    "seed": "IOBENCH_SEED",
+}  # fmt: skip
+"""What a cell says that stands in the environment of its runs."""
+OPTIONS: Final = (
+    *(DATASET, COMMAND),
+    *(name.removeprefix("--") for name in OF_PROFILE),
+    *IN_ENVIRONMENT,
+)
 DEFAULT_METRICS: Final = ("step_s", "wait_s", "exposed_share", "samples_per_s")
 DEFAULT_REPEATS, DEFAULT_DROP, DEFAULT_LIMIT_S = 5, 1, 600.0
 MOST_CELLS, MOST_REPEATS = 10_000, 1000
@@ -129,13 +138,22 @@ class Cell:
         if "pipeline" not in self.options:
             words.append("--pipeline=own")  # auto would be two runs of files of one's own
         for name, values in self.options.items():
-            if name == DATASET:
+            if name == DATASET or name in IN_ENVIRONMENT:
                 continue
             if OF_PROFILE[f"--{name}"].is_flag:
                 words += [f"--{name}"] * (values == ("true",))
             else:
                 words += [f"--{name}={value}" for value in values]
         return words
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What is set in the environment of its runs."""
+        return {
+            variable: self.options[name][0]
+            for name, variable in IN_ENVIRONMENT.items()
+            if name in self.options
+        }
 
     @property
     def told(self) -> dict[str, str]:

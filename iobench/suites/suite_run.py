@@ -187,7 +187,11 @@ def _measure(folder: SuiteFolder, job: Job, commit: str) -> Result:
     try:
         with storage_errors(log):
             ended = run_limited(
-                command, log, folder.recipe.limit_s, partial(_note_process, folder.host_place)
+                command,
+                log,
+                folder.recipe.limit_s,
+                partial(_note_process, folder.host_place),
+                {**os.environ, **job.cell.environment},
             )
     finally:
         _note_process(folder.host_place, None)

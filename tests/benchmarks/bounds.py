@@ -126,7 +126,7 @@ class Trainings:
         self.number += 1
         out, told = self.home / f"run-{self.number}", self.home / f"options-{self.number}.json"
         told.write_text(json.dumps(options))
-        command = ["run", "--no-report", "--energy", "off", "--out", out]
+        command = ["run", "--no-report", "--out", out]
         self._iobench(shape, *command, "--", sys.executable, JOB, told)
         return out
 
@@ -143,6 +143,7 @@ class Trainings:
             **os.environ,
             "BOUNDS_SAMPLES": json.dumps({"n": n, **shape.samples}),
             "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
+            "IOBENCH_ENERGY": "off",
             "IOBENCH_STORE_DIR": str(self.home / "stores"),
         }
         done = subprocess.run(

@@ -280,10 +280,11 @@ def measured(folder: Path, case: str) -> tuple[dict[str, int], dict[str, int], i
     """Return a script's parts as it timed them, as the report has them, and what recording took."""
     name, *arguments = CASES[case]
     run = folder / "run"
-    command = ["-m", "iobench", "run", "--out", run, "--energy", "off", "--"]
+    command = ["-m", "iobench", "run", "--out", run, "--"]
     told = subprocess.run(
         [sys.executable, *command, sys.executable, f"{name}.py", *arguments],
-        cwd=folder, env={**_environment(), "TRUTH": str(folder / "truth.json")},
+        cwd=folder,
+        env={**_environment(), "IOBENCH_ENERGY": "off", "TRUTH": str(folder / "truth.json")},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if told.returncode:

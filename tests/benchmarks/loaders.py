@@ -46,7 +46,7 @@ PACKAGES = {
     "tensorstore_batched": ["tensorstore>=0.1.70"],
 }
 """What goes into the environment of a contender, beside iobench's own needs."""
-BASE = ["numpy", "psutil", "crc32c", "typer", "rich"]
+BASE = ["numpy", "psutil", "crc32c", "click", "rich"]
 RINGS = ("ring_numpy", "ring_zarr", "ring_tfrecord")
 LIBRARIES = (
     "mosaic_mds", "litdata", "array_record", "zarr_python", "zarr_with_zarrs",

@@ -310,11 +310,13 @@ def test_a_profile_counts_what_is_decoded_and_names_what_would_fit(
 
     def told(*words: str) -> str:
         assert main([*words]) == 0
+        capsys.readouterr()
+        assert main(["report", words[-1], "--full"]) == 0
         return " ".join(capsys.readouterr().out.split())
 
     profile = (
         "profile", path.name, "--sample-dim", "time", "--epochs", "1", "--compute", "none",
-        "--workers", "0", "--store-dir", "stores", "--pipeline", "own", "--full", "--out",
+        "--workers", "0", "--store-dir", "stores", "--pipeline", "own", "--out",
     )  # fmt: skip
     monkeypatch.setenv(CHUNK_CACHE, "0")
     report = told(*profile, "none")
@@ -325,7 +327,8 @@ def test_a_profile_counts_what_is_decoded_and_names_what_would_fit(
     assert "iobench convert a.nc samples.zarr --to zarr --sample-dim time" in report
     assert "The reader of source is iobench's own, not your script's" in report
     monkeypatch.delenv(CHUNK_CACHE)
-    (run,) = json.loads(told(*profile, "kept", "--json"))["runs"]
+    assert main([*profile, "kept", "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert run["decoded"] == {
         "nbytes": 8 * CHUNK_NBYTES,
         "used_nbytes": 8 * CHUNK_NBYTES,
@@ -371,9 +374,11 @@ def test_a_profile_runs_a_plain_loop_beside_our_reader(
     monkeypatch.chdir(tmp_path)
     words = [
         "profile", path.name, "--sample-dim", "time", "--epochs", "1", "--compute", "none",
-        "--workers", "0", "--store-dir", "stores", "--full", "--out", "loop",
+        "--workers", "0", "--store-dir", "stores", "--out", "loop",
     ]  # fmt: skip
     assert main(words) == 0
+    capsys.readouterr()
+    assert main(["report", "loop", "--full"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "The reader of source is iobench's own, not your script's" in said
     assert "The reader of upstream is a plain xarray loop" in said

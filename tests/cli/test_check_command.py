@@ -7,24 +7,25 @@ from typing import TYPE_CHECKING
 import pytest
 
 from iobench.cli import main
-from iobench.cli.check_command import with_stdout
+from iobench.cli.app import make_app
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 @pytest.mark.parametrize(
-    ("words", "own"),
+    ("words", "file"),
     [
-        ("RUN --markdown", "RUN --markdown -"),
-        ("RUN --markdown --json", "RUN --markdown - --json"),
-        ("RUN --markdown sum.md", "RUN --markdown sum.md"),
-        ("RUN --markdown - --json", "RUN --markdown - --json"),
-        ("RUN --json", "RUN --json"),
+        ("RUN --markdown", "-"),
+        ("RUN --markdown --json", "-"),
+        ("RUN --markdown sum.md", "sum.md"),
+        ("RUN --markdown - --json", "-"),
+        ("RUN --json", None),
     ],
 )
-def test_markdown_needs_no_file(words: str, own: str) -> None:
-    assert with_stdout(words.split()) == own.split()
+def test_markdown_needs_no_file(words: str, file: str | None) -> None:
+    with make_app().commands["check"].make_context("check", words.split()) as context:
+        assert context.params["markdown"] == file
 
 
 @pytest.mark.parametrize(

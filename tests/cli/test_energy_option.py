@@ -1,4 +1,4 @@
-"""``--energy`` of ``iobench profile`` and ``iobench run``: who reads counters, and for whom."""
+"""``IOBENCH_ENERGY`` for ``iobench profile`` and ``run``: who reads counters, and for whom."""
 
 from __future__ import annotations
 
@@ -76,20 +76,25 @@ def test_formats_that_take_turns_have_the_same_readings(
     assert len(set(files)) == 1
 
 
-def test_off_reads_nothing_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    (run,) = profiled(capsys, "--energy", "off", "--monitor", "off")
+def test_off_reads_nothing_and_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IOBENCH_ENERGY", "off")
+    monkeypatch.setenv("IOBENCH_MONITOR", "off")
+    (run,) = profiled(capsys)
     assert run["energy"] is None
     assert not Path("run/machine").exists()
     assert json.loads(Path("run/run.json").read_text())["energy"] == "off"
 
 
 def test_another_word_is_refused_before_anything_is_made(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(OptionError, match="--energy on"):
+    with pytest.raises(OptionError, match="IOBENCH_ENERGY on"):
         RunConfig(targets=("x.nc",), energy="on")
-    assert main(["run", "--energy", "on", "--out", "run", "--", sys.executable, "-c", "1"]) == 1
-    assert "--energy on: expected auto or off" in capsys.readouterr().err
+    monkeypatch.setenv("IOBENCH_ENERGY", "on")
+    assert main(["run", "--out", "run", "--", sys.executable, "-c", "1"]) == 1
+    assert "IOBENCH_ENERGY on: expected auto or off" in capsys.readouterr().err
     assert not Path("run").exists()
 
 

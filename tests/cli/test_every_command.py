@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
-import typer.main
 
 from iobench import cli, errors
 from iobench.cli import main
 from iobench.cli.app import make_app
 from iobench.cli.interrupts import Interrupted
 from iobench.cli.suite_command import INTERRUPTED
+from iobench.command_options import OPTIONS
 
 ROOT = Path(__file__).parents[2]
-COMMANDS: dict[str, Any] = typer.main.get_command(make_app()).commands
+COMMANDS: dict[str, Any] = make_app().commands
 ALLOWED = {0, 1, 2, 69, 75}
 OF_CHECK = ALLOWED | {3, 4}
 
@@ -46,8 +48,10 @@ def test_an_option_of_one_value_is_given_once(name: str) -> None:
         words, said = [*twice(option), "word", "word"], ""
         try:
             command.make_context(name, words)
-        except Exception as error:  # noqa: BLE001 - of click, which typer may keep a copy of
-            said = getattr(error, "message", "")
+        except click.UsageError as error:
+            said = error.message
+        except (click.exceptions.Exit, errors.IobenchError):
+            pass
         assert (f"{option.opts[0]} is given 2 times" in said) is refused, (option.opts, said)
 
 
@@ -95,7 +99,7 @@ def test_an_interrupt_exits_75(
         stopped.add_note("the rest is in runs/x")
         raise stopped
 
-    monkeypatch.setattr("iobench.cli.app.make_app", lambda words: interrupted)
+    monkeypatch.setattr("iobench.cli.app.make_app", lambda: interrupted)
     assert main([name]) == 75
     assert capsys.readouterr().err == "iobench: interrupted; the rest is in runs/x\n"
 
@@ -105,11 +109,14 @@ def test_no_branch_exits_with_another_code() -> None:
     found = set()
     for path in Path(cli.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("typer.Exit", "sys.exit"):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in (
+                "click.exceptions.Exit",
+                "sys.exit",
+            ):
                 found.add((path.name, ast.unparse(node)))
     assert found == {
-        ("check_command.py", "typer.Exit(int(found.judged))"),
-        ("suite_command.py", "typer.Exit(1 if table.n_failed else INTERRUPTED)"),
+        ("check_command.py", "sys.exit(int(found.judged))"),
+        ("suite_command.py", "sys.exit(1 if table.n_failed else INTERRUPTED)"),
     }
     assert INTERRUPTED == 75
     codes = {each.exit_code for each in _below(errors.IobenchError)}
@@ -117,6 +124,90 @@ def test_no_branch_exits_with_another_code() -> None:
     from iobench.subjects.check.gates import Outcome
 
     assert {int(each) for each in Outcome} | codes <= OF_CHECK
+
+
+def test_options_are_few_and_those_of_the_table() -> None:
+    assert len(OPTIONS["profile"]) <= 30
+    assert sum(map(len, OPTIONS.values())) + len(["--version"]) <= 140
+    for name, command in COMMANDS.items():
+        has = [each.opts[0] for each in command.params if each.param_type_name == "option"]
+        assert has == [each.name.partition("/")[0] for each in OPTIONS[name]]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_takes_h_and_quiet(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "-h"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith(f"Usage: iobench {name} [OPTIONS]")
+    assert "  --quiet " in told
+    assert "  -h, --help " in told
+
+
+@pytest.mark.parametrize("words", [["--quiet", "synthesize"], ["synthesize", "--quiet"]])
+def test_quiet_leaves_the_result_alone(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = []
+    for more in (["synthesize"], words):
+        (tmp_path / f"{len(said)}").mkdir()
+        folder = str(tmp_path / f"{len(said)}" / "x")
+        assert main([*more, "maelstrom-ens5mini", folder, "--tiny"]) == 0
+        said.append(capsys.readouterr())
+        assert said[-1].out.startswith(f"{folder}: use it with")
+    assert said[1].err == ""
+
+
+def test_quiet_leaves_a_script_alone(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "iobench", "run", "--quiet", "--out", "run", "--"]
+    done = subprocess.run(
+        [*command, sys.executable, "-c", "print(1)"],
+        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
+    assert (tmp_path / "run" / "run.json").exists()
+
+
+@pytest.mark.parametrize("words", [["--help"], ["profile", "--no-such-option"], ["convert"]])
+def test_help_and_wrong_use_take_little_time(words: list[str]) -> None:
+    """Of the least of three: what others on the machine do counts for none of them."""
+    code = (
+        "import resource, subprocess, sys\n"
+        "subprocess.run([sys.executable, '-m', 'iobench', *sys.argv[1:]], capture_output=True)\n"
+        "used = resource.getrusage(resource.RUSAGE_CHILDREN)\n"
+        "print(used.ru_utime + used.ru_stime)"
+    )
+    took = [
+        float(subprocess.check_output([sys.executable, "-c", code, *words], timeout=60))
+        for _ in range(3)
+    ]
+    assert min(took) <= 0.15
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("iobench pro", "profile"),
+        ("iobench convert --shard", "--shard-size"),
+        ("iobench info x", "x"),
+    ],
+)
+def test_shells_complete(shell: str, words: str, found: str) -> None:
+    environment = {**os.environ, "_IOBENCH_COMPLETE": f"{shell}_source"}
+    command = [sys.executable, "-c", "import sys; from iobench.cli import main; sys.exit(main([]))"]
+    source = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert "_IOBENCH_COMPLETE" in source.stdout
+    environment |= {
+        "_IOBENCH_COMPLETE": f"{shell}_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": words.split()[-1] if shell == "fish" else f"{len(words.split()) - 1}",
+    }
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert found in done.stdout
 
 
 def test_python_runs_it_as_a_module() -> None:

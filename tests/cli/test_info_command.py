@@ -61,8 +61,11 @@ def run_and_store(tmp_path_factory):
     return folder / "run", manifest.parent
 
 
-def test_a_dataset_without_files_is_told_from_a_tiny_stand_in_that_is_removed(told, tmp_path):
-    answer = told("maelstrom-ens5mini", "--store-dir", tmp_path / "stores")
+def test_a_dataset_without_files_is_told_from_a_tiny_stand_in_that_is_removed(
+    told, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("IOBENCH_STORE_DIR", str(tmp_path / "stores"))
+    answer = told("maelstrom-ens5mini")
     assert answer["stand_in"]
     assert "tiny" in answer["told_from"]
     assert answer["n_samples"] == 8
@@ -83,7 +86,8 @@ def test_a_dataset_whose_stand_in_is_there_is_told_from_it(told, tmp_path, monke
     dataset = Ens5mini()
     root = StandInIdentity.of(dataset).root(tmp_path)
     ensure_stand_in(dataset, root)
-    answer = told("maelstrom-ens5mini", "--store-dir", tmp_path)
+    monkeypatch.setenv("IOBENCH_STORE_DIR", str(tmp_path))
+    answer = told("maelstrom-ens5mini")
     assert answer["told_from"].startswith("the stand-in that profiles use")
     assert answer["sample"]["variables"][0]["shape"] == [154, 40, 80]
 

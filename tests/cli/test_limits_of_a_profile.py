@@ -1,4 +1,4 @@
-"""``--limits`` of ``iobench profile``: what storage gave a reader of the run's shape, both ways."""
+"""``IOBENCH_LIMITS`` for ``iobench profile``: what storage gave a reader of the run's shape."""
 
 from __future__ import annotations
 
@@ -20,8 +20,14 @@ NAME = "maelstrom-power"
 
 
 @pytest.fixture
-def profiled(store_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
-    def profile(*more: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def profiled(
+    store_dir: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Any:
+    def profile(limits: str, *more: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        monkeypatch.setenv("IOBENCH_LIMITS", limits)
         out = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
         words = ["profile", NAME, *QUICK, "--store-dir", str(store_dir), "--out", str(out), *more]
         assert main(words) == 0
@@ -32,7 +38,7 @@ def profiled(store_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_a_profile_is_held_against_its_own_storage_before_and_after(profiled: Any) -> None:
-    run, told = profiled("--limits", "0.4", "--format", "tfrecord")
+    run, told = profiled("0.4", "--format", "tfrecord")
     before, after = read_limits([told["storage_limits"][0], told["storage_after"]])
     assert before.path == after.path
     assert before.request_nbytes == after.request_nbytes
@@ -46,12 +52,10 @@ def test_a_profile_is_held_against_its_own_storage_before_and_after(profiled: An
         assert use["used_fraction"] == use["used_bytes_per_s"] / use["limit_bytes_per_s"]
 
 
-def test_nothing_is_probed_where_that_is_off(profiled: Any, monkeypatch) -> None:
-    run, told = profiled("--limits", "off")
+def test_nothing_is_probed_where_that_is_off(profiled: Any) -> None:
+    run, told = profiled("off")
     assert not {"storage_limits", "storage_probed", "storage_after", "storage_probe_s"} & set(told)
     assert run["storage_limit"] is None
-    monkeypatch.setenv("IOBENCH_LIMITS", "off")
-    assert profiled()[0]["storage_limit"] is None
 
 
 def test_files_that_were_cold_are_cold_when_the_run_begins(profiled: Any, monkeypatch) -> None:
@@ -65,7 +69,7 @@ def test_files_that_were_cold_are_cold_when_the_run_begins(profiled: Any, monkey
         return told
 
     monkeypatch.setattr(RunProbes, "before", before)
-    run, told = profiled("--limits", "0.2", "--format", "tfrecord")
+    run, told = profiled("0.2", "--format", "tfrecord")
     if held[0] != 0.0:
         pytest.skip("this file system keeps what is dropped, or does not tell")
     assert held == [0.0, 0.0]
@@ -74,7 +78,7 @@ def test_files_that_were_cold_are_cold_when_the_run_begins(profiled: Any, monkey
         assert run["cold_fraction"] > 0.0
 
 
-def test_a_dataset_without_files_says_so(profiled: Any, tmp_path: Path, monkeypatch) -> None:
+def test_a_dataset_without_files_says_so(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "own_numbers.py").write_text(
         "import numpy as np\n"
         "class Numbered:\n"
@@ -82,7 +86,7 @@ def test_a_dataset_without_files_says_so(profiled: Any, tmp_path: Path, monkeypa
         "    def __getitem__(self, number): return {'field': np.full(3, number, 'f4')}\n"
     )
     monkeypatch.chdir(tmp_path)
-    quick = ("--batches", "2", "--compute", "none", "--workers", "0", "--limits", "0.1")
+    quick = ("--batches", "2", "--compute", "none", "--workers", "0")
     assert main(["profile", "own_numbers:Numbered", "--out", "run", *quick]) == 0
     told = json.loads(Path("run/run.json").read_text())
     assert told["no_storage_probe"] == "which files are read is unknown"
@@ -119,7 +123,7 @@ def test_a_script_is_probed_after_its_end_as_it_was_seen_to_read(
             file["x"] = np.random.default_rng(number).random(20_000)
     (tmp_path / "train.py").write_text(SCRIPT)
     words = ["--out", "run", "--limits", asked, "--", sys.executable, "train.py", str(tmp_path)]
-    done = iobench("run", "--full", *words)
+    done = iobench("run", *words)
     assert done.returncode == 0, done.stderr
     told = json.loads((tmp_path / "run" / "run.json").read_text())
     if asked == "off":
@@ -129,4 +133,5 @@ def test_a_script_is_probed_after_its_end_as_it_was_seen_to_read(
     (found,) = read_limits(told["storage_limits"])
     assert found.request_nbytes == 160_000
     assert found.n_files == 6
-    assert "Storage probes, not included above: " in done.stderr
+    told = iobench("report", "run", "--full").stdout
+    assert "Storage probes, not included above: " in told

@@ -86,7 +86,7 @@ def test_memory_that_is_refused_is_said_in_a_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def refuse(*_: object) -> None:
+    def refuse() -> None:
         raise error
 
     monkeypatch.setattr("iobench.cli.app.make_app", refuse)

@@ -1,4 +1,4 @@
-"""``--monitor``: what a real machine did while a loop waited, held against psutil's own counts."""
+"""``IOBENCH_MONITOR``: what a machine did while a loop waited, held against psutil's counts."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ OFF = 0.25
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("IOBENCH_RUN", "IOBENCH_RUN_TOKEN", "IOBENCH_RUN_MONITOR"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("IOBENCH_ENERGY", "off")
     monkeypatch.chdir(tmp_path)
     Path("own_sleepers.py").write_text(MODULE)
 
@@ -69,7 +70,7 @@ def busy(cpus: list[int]) -> Iterator[None]:
 
 def profiled(capsys: pytest.CaptureFixture[str], *more: str) -> tuple[Any, dict[int, float]]:
     """Return what a run that sleeps says of its machine, and how busy psutil saw each CPU."""
-    quick = ("--batches", "16", "--compute", "none", "--workers", "0", "--json", "--energy", "off")
+    quick = ("--batches", "16", "--compute", "none", "--workers", "0", "--json")
     before = psutil.cpu_times(percpu=True)
     assert main(["profile", "own_sleepers:Slow", "--out", "run", *quick, *more]) == 0
     after = psutil.cpu_times(percpu=True)
@@ -128,7 +129,7 @@ def test_a_loop_that_waits_for_sleep_saturates_nothing(capsys: pytest.CaptureFix
 @pytest.mark.thorough
 def test_every_format_has_the_readings_of_its_machine(capsys: pytest.CaptureFixture[str]) -> None:
     """Of several runs in turns each has its own file, of one and the same thread."""
-    options = ("--batches", "4", "--compute", "none", "--workers", "0", "--energy", "off")
+    options = ("--batches", "4", "--compute", "none", "--workers", "0")
     formats = ("--framework", "native,workers")
     assert main(["profile", "own_sleepers:Slow", "--out", "run", *options, *formats]) == 0
     capsys.readouterr()
@@ -138,9 +139,12 @@ def test_every_format_has_the_readings_of_its_machine(capsys: pytest.CaptureFixt
 
 
 @pytest.mark.thorough
-def test_off_looks_at_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_off_looks_at_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IOBENCH_MONITOR", "off")
     quick = ("--batches", "2", "--compute", "none", "--workers", "0", "--json")
-    assert main(["profile", "own_sleepers:Slow", "--out", "run", *quick, "--monitor", "off"]) == 0
+    assert main(["profile", "own_sleepers:Slow", "--out", "run", *quick]) == 0
     assert json.loads(capsys.readouterr().out)["runs"][0]["machine_meanwhile"] is None
     assert not Path("run/machine").exists()
     assert json.loads(Path("run/run.json").read_text())["monitor"] == "off"
@@ -155,8 +159,8 @@ def test_a_launcher_looks_for_its_command() -> None:
 
 
 def test_another_word_is_refused_before_anything_begins() -> None:
-    with pytest.raises(OptionError, match="--monitor 20: expected auto or off"):
+    with pytest.raises(OptionError, match="IOBENCH_MONITOR 20: expected auto or off"):
         RunConfig(targets=("own_sleepers:Slow",), monitor="20")
-    with pytest.raises(OptionError, match="--monitor fast"):
+    with pytest.raises(OptionError, match="IOBENCH_MONITOR fast"):
         run_script(ScriptRun((sys.executable,), out=Path("run"), monitor="fast"), print)
     assert not Path("run").exists()

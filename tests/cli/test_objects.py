@@ -145,21 +145,24 @@ def holds(data: bytes, secret: bytes) -> bool:
 
 
 def test_no_secret_in_any_file_of_probes_runs_and_stores(
-    module: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    module: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A store is verified with its secret given again; without it, it is said which one."""
     secret = b"QQsecretQQ"
     assert holds(base64.b64encode(zlib.compress(b'{"a": "QQsecretQQ"}' * 9)), secret)
     options = ["--option", "api_key=QQsecretQQ", "--option", "url=https://me:QQsecretQQ@host/x"]
-    stores = ("--store-dir", str(tmp_path / "places"))
+    monkeypatch.setenv("IOBENCH_STORE_DIR", str(tmp_path / "places"))
     source = f"{module}:signed"
     quick = ("--batches", "6", "--compute", "none", "--workers", "0", "--format", "source,numpy")
-    assert main(["profile", source, *options, *stores, *quick, "--out", "run"]) == 0
+    assert main(["profile", source, *options, *quick, "--out", "run"]) == 0
     assert main(["report", "run", "--html", "page.html"]) == 0
-    assert main(["convert", source, "store", "--to", "numpy", *options, *stores]) == 0
+    assert main(["convert", source, "store", "--to", "numpy", *options]) == 0
     other = [text.replace("QQsecret", "QQother") for text in options]
     # With another secret it is the same store.
-    assert main(["convert", source, "store", "--to", "numpy", *other, *stores]) == 0
+    assert main(["convert", source, "store", "--to", "numpy", *other]) == 0
     request = json.loads(Path("store/iobench.json").read_text())["provenance"]["request"]
     assert request["options"] == {"api_key": "***", "url": "https://***@host/x"}
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
@@ -167,9 +170,9 @@ def test_no_secret_in_any_file_of_probes_runs_and_stores(
     assert any("places" in file.parts and file.name == "iobench.json" for file in files)
     assert not [file for file in files if holds(file.read_bytes(), secret)]
     capsys.readouterr()
-    assert main(["verify", "store", "--against", source, *options, *stores]) == 0
+    assert main(["verify", "store", "--against", source, *options]) == 0
     capsys.readouterr()
-    assert main(["verify", "store", "--against", source, *options[:2], *stores]) == 1
+    assert main(["verify", "store", "--against", source, *options[:2]]) == 1
     (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("iobench:")]
     assert "give --option url=... again" in line
     assert "api_key" not in line

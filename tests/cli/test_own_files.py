@@ -196,7 +196,7 @@ def test_nothing_is_made_where_a_path_is_mistyped(own, refused, tmp_path: Path, 
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--data-dir", "."), ("--tiny",), ("--option", "date=0101"), ("--scale", "0.5")],
+    [("--data-dir", "."), ("--tiny",), ("--option", "date=0101")],
 )
 def test_options_of_named_datasets_are_refused_for_own_files(own, refused, arguments) -> None:
     assert "not for files" in refused(*own(MEMBERS), "--sample-dim", "time", *arguments)

@@ -9,7 +9,7 @@ import pytest
 h5py = pytest.importorskip("h5py", reason="writes the source files")
 pytest.importorskip("netCDF4", reason="the plain loop reads through it")
 
-PROFILE = ("--sample-dim", "time", "--compute", "none", "--batches", "3", "--limits", "off")
+PROFILE = ("--sample-dim", "time", "--compute", "none", "--batches", "3")
 
 
 def write(path, start, dtypes, n=3):

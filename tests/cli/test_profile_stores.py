@@ -151,10 +151,10 @@ def test_one_table_compares_encodings_of_one_file(converted, iobench_here, tmp_p
     done = iobench_here(
         "profile", "own.nc", "--sample-dim", "time", *words, "--format", "zarr:dtype=float16",
         *BRIEF, "--batches", "30", "--store-dir", tmp_path / "st", "--out", tmp_path / "run",
-        "--full",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    _, _, table = done.stdout.partition("Samples and stores")
+    said = iobench_here("report", tmp_path / "run", "--full").stdout
+    _, _, table = said.partition("Samples and stores")
     assert table
     again = iobench_here("report", tmp_path / "run", "--json")
     runs = json.loads(again.stdout)["runs"]
@@ -378,10 +378,9 @@ def test_advice_takes_a_finished_store_that_was_found_and_converts_nothing(
     done = iobench_here(
         "profile", own_file.name, "--sample-dim", "time", "--format", "source,zarr", "--pipeline",
         "own", *BRIEF, "--batches", "40", "--store-dir", tmp_path / "st", "--out", "found",
-        "--full",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    said = " ".join(done.stdout.split())
+    said = " ".join(iobench_here("report", "found", "--full").stdout.split())
     assert f"used as found: {there}" in said
     assert "time to convert" not in said
     advice = json.loads(iobench_here("advise", "found", "--json").stdout)

@@ -32,10 +32,8 @@ def test_what_is_no_size(text: str) -> None:
         ({"to": "numpi"}, UnknownNameError, "did you mean numpy"),
         ({"to": "source"}, OptionError, "there is already"),
         ({"stage": "decode"}, UnknownNameError, "did you mean decoded"),
-        ({"window": "-1:0"}, OptionError, "holds each item once"),
         ({"stage": "raw"}, UnknownNameError, "decoded, preprocessed"),
         ({"workers": 0}, OptionError, "--workers 0"),
-        ({"batch_size": 0}, OptionError, "--batch-size 0"),
         ({"compute": "soon"}, OptionError, "25ms"),
     ],
 )

@@ -185,7 +185,7 @@ def test_other_values_at_one_time_are_refused(
     "command",
     [
         ("convert", "out", "--to", "zarr"),
-        ("profile", "--compute", "none", "--limits", "off", "--batches", "1", "--out", "run"),
+        ("profile", "--compute", "none", "--batches", "1", "--out", "run"),
         ("verify",),
     ],
     ids=lambda each: each[0],
@@ -390,7 +390,7 @@ def test_a_group_is_named_and_taken(
     assert main(["convert", f"./a#{group}", "out", "--to", "zarr"]) == 0
     assert main(["verify", "out", "--against", f"./a#{group}"]) == 0
     assert main(["info", f"./a#{group}"]) == 0
-    profile = ("--compute", "none", "--limits", "off", "--batches", "1", "--out", "run")
+    profile = ("--compute", "none", "--batches", "1", "--out", "run")
     assert main(["profile", f"./a#{group}", *profile]) == 0
     with pytest.raises(IobenchError, match="has no group 'none'"):
         load("a#none")

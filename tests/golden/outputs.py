@@ -120,10 +120,10 @@ def _checks(run: str) -> dict[str, Any]:
 
 def _limits(run: str) -> dict[str, Any]:
     """Return what is no measurement of a probe, and the names of what is."""
-    words = ("--like", run, "--threads", "1", "--bytes", "64KiB", "--duration", "1", "--json")
-    said = _said("limits", "run", *words)
+    said = _said("limits", "run", "--like", run, "--duration", "1", "--json")
     named = {name: said.get(name) for name in ("request_nbytes", "n_files", "files_nbytes")}
-    reads = [[each["order"], each["way"], each["threads"], *each] for each in said["reads"]]
+    alone = (each for each in said["reads"] if each["threads"] == 1)
+    reads = [[each["order"], each["way"], each["threads"], *each] for each in alone]
     return {"exit": said["exit"], **named, "keys": [*said], "reads": reads}
 
 

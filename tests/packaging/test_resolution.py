@@ -60,7 +60,7 @@ def test_base_resolves_beside_anemoi_datasets(tmp_path: Path) -> None:
     chosen = resolve(tmp_path, "anemoi-datasets>=0.5.30")
     print({name: chosen[name] for name in ("anemoi-datasets", "zarr", "numcodecs", "numpy")})
     assert tuple(map(int, chosen["zarr"].split("."))) <= (2, 18, 7)
-    assert {"numpy", "psutil", "typer", "rich", "crc32c"} <= set(chosen)
+    assert {"numpy", "psutil", "click", "rich", "crc32c"} <= set(chosen)
 
 
 # What all extras together go beside, any of them does. Of Python 3.13 there is no NumPy 1.26, no

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("name", dataset_names())
 def test_a_name_alone_is_profiled_described_and_planned(name, iobench_here, store_dir: Path):
     tiny = (name, "--tiny", "--store-dir", store_dir)
-    words = ("--batches", "2", "--batch-size", "2", "--workers", "0", "--full")
+    words = ("--batches", "2", "--batch-size", "2", "--workers", "0", "--out", "run")
     done = iobench_here("profile", *tiny, *words)
     assert done.returncode == 0, done.stderr
+    done = iobench_here("report", "run", "--full")
     assert "Where loading spends its time" in done.stdout
     # Without its files one would be made for the answer, and removed: `test_info_command`.
     made = StandInIdentity.of(find_dataset(name), tiny=True).root(store_dir)

@@ -36,7 +36,12 @@ def test_nothing_of_an_item_is_lost(item: str) -> None:
     assert parse_format(again) == (name, options)
     words = convert_words(item)
     assert words[:2] == ["--to", name]
-    assert words[2:] == [word for key, value in options for word in (f"--{key}", value)]
+    expected = (
+        ("--format-option", f"{key}={value}") if key in ("encoding", "inner-chunk")
+        else (f"--{key}", value)
+        for key, value in options
+    )  # fmt: skip
+    assert words[2:] == [word for each in expected for word in each]
 
 
 def test_what_is_stored_otherwise() -> None:
@@ -71,10 +76,7 @@ def test_what_is_none_is_said(item: str, said: str) -> None:
 
 
 def test_options_are_those_of_convert() -> None:
-    import typer
-
-    app = typer.main.get_command(make_app())
-    has = {each for param in app.commands["convert"].params for each in param.opts}  # type: ignore[attr-defined]
+    has = {each for param in make_app().commands["convert"].params for each in param.opts}
     words = convert_words("zarr:codec=a,encoding=b,inner-chunk=y=1,dtype=d,"
                           "range=t=0:1,shard-size=1,other=2")  # fmt: skip
     assert {word for word in words if word.startswith("--")} <= has

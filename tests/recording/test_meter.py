@@ -201,9 +201,9 @@ def test_a_reading_that_was_cut_off_is_the_only_one_lost(tmp_path, monkeypatch):
 
 
 def test_options_are_auto_or_off():
-    assert (is_on("--monitor", "auto"), is_on("--energy", "off")) == (True, False)
-    with pytest.raises(OptionError, match=r"--energy 10: expected auto or off"):
-        is_on("--energy", "10")
+    assert (is_on("monitor", "auto"), is_on("energy", "off")) == (True, False)
+    with pytest.raises(OptionError, match=r"energy 10: expected auto or off"):
+        is_on("energy", "10")
     with pytest.raises(OptionError, match="monitor often: expected auto or off"):
         iobench.record(monitor="often")
 

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from iobench.cli import main
 from iobench.suites.metrics import figures_of_run
 from iobench.suites.recipe import SuiteRecipe
@@ -21,7 +23,10 @@ def write_suite(folder: Path, stores: Path, tables: dict[str, Any]) -> Path:
         for number in range(recipe.repeats):
             run = folder / "cells" / cell.folder / f"round-{number}"
             words = [*cell.words, "--store-dir", str(stores), "--out", str(run)]
-            assert main(words) == 0
+            with pytest.MonkeyPatch.context() as patch:
+                for name, value in cell.environment.items():
+                    patch.setenv(name, value)
+                assert main(words) == 0
             found = figures_of_run(run)
             result = Result(
                 suite=recipe.name,

@@ -62,10 +62,12 @@ def use(device: FakeAccelerator, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def profiled(*more: str) -> Path:
-    words = ["--batch-size", "4", "--energy", "off", "--full"]
+    words = ["--batch-size", "4"]
     words += [] if "--batches" in more else ["--batches", "12"]
     words += [] if "--workers" in more else ["--workers", "2"]
     assert main(["profile", "copied_numbers:Numbered", "--out", "run", *words, *more]) == 0
+    if "--json" not in more:
+        assert main(["report", "run", "--full"]) == 0
     return Path("run")
 
 

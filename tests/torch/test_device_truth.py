@@ -265,7 +265,7 @@ def test_a_profile_says_what_copies_took_and_what_of_it_was_hidden(
     n_batches, nbytes = 16, 4 * 32 * 32 * 4
     words = [
         "profile", "numbers_on_a_device:Numbered", "--out", "run", "--batches", str(n_batches),
-        "--batch-size", "4", "--workers", "2", "--energy", "off", "--device", "cuda",
+        "--batch-size", "4", "--workers", "2", "--device", "cuda",
         "--framework", framework, "--compute", f"{step_ms}ms", "--json",
     ]  # fmt: skip
     with FakeAccelerator(latency_ns=15 * MS) as device:

@@ -111,7 +111,7 @@ def alone(
     """A store whose source, and all that was learnt of it, is gone; and what was in it."""
     known = write_source(tmp_path / "source.nc")
     fmt, _, how = request.param.partition(":")
-    more = ["--inner-chunk", "latitude=8,longitude=10"] if how else []
+    more = ["--format-option", "inner-chunk=latitude=8,longitude=10"] if how else []
     more += ["--codec", "blosc-lz4"] if how == "lz4" else []
     done = iobench_here(
         "convert", "source.nc", "store", "--to", fmt, "--sample-dim", "time", "--store-dir",

@@ -3,7 +3,7 @@
 A batch is dispatched when one ``ahead`` before it was taken, begun by a worker that is free, done
 in its service time, handed over, and picked up by the training loop, which computes and asks again.
 Where nothing is short, every time follows from earlier ones (`straight`): numbers for one rank, or
-rows with one for each rank of a job. Where CPUs, storage or the link of a host have a bound, reads
+rows with one for each rank of a job. Where CPUs or storage have a bound, reads
 and computing share them, and the pipeline goes from event to event (`shared`). Both are the same
 where there is plenty.
 """
@@ -136,7 +136,7 @@ def straight(
     *,
     start_ns: Any = 0,
     first_ns: Any = 0,
-    allreduce_ns: float | None = None,
+    in_ranks: bool = False,
 ) -> Times:
     """Return the times of batches where nothing is short, exactly.
 
@@ -146,15 +146,15 @@ def straight(
         When workers begin.
     first_ns : int
         When the loop asks first.
-    allreduce_ns : float, optional
-        Of rows: how long after the slowest rank has ended its step all ask again.
+    in_ranks : bool
+        Of rows: whether all ask again when the slowest rank has ended its step.
     """
     if not how.in_order:
         return _as_they_come(how, batches, start_ns, first_ns)
     on_demand, ahead, is_queue = not how.ahead, how.ahead, how.is_queue
     free: Any = [start_ns] * how.workers
     sent = [start_ns] * how.workers
-    ranks = None if allreduce_ns is None else np.arange(len(batches.pickup[0]))
+    ranks = np.arange(len(batches.pickup[0])) if in_ranks else None
     greatest: Callable[[Any, Any], Any] = max
     if ranks is not None:
         free, greatest = np.zeros((how.workers, len(ranks))), np.maximum
@@ -200,8 +200,8 @@ def straight(
         held = greatest(asked, end + transit) + pickup
         taken.append(held)
         asked = held + compute
-        if allreduce_ns is not None:
-            asked = asked.max() + allreduce_ns
+        if in_ranks:
+            asked = asked.max()
     return times
 
 
@@ -285,8 +285,6 @@ class Use(NamedTuple):
         Of the resource, that it takes alone: CPUs, or what storage gives in a ns.
     least_ns : float
         How long it takes at least, whatever the resource gives.
-    linked_ns : float
-        How long it keeps the link of its host, which serves one after another.
     after_ns : float
         How long its maker pauses then.
     """
@@ -295,7 +293,6 @@ class Use(NamedTuple):
     amount: float
     rate: float = 1.0
     least_ns: float = 0.0
-    linked_ns: float = 0.0
     after_ns: float = 0.0
 
 
@@ -310,14 +307,11 @@ class Resources:
     loop_cpus : float or None
         CPUs that the compute of the training loop takes, which then picks batches up on one; None
         where it shares nothing.
-    ranks_per_host : int
-        Whose reads share a link.
     """
 
     cpus: float = math.inf
     storage: float = math.inf
     loop_cpus: float | None = None
-    ranks_per_host: int = 1
 
 
 def shared(
@@ -328,13 +322,12 @@ def shared(
     n_ranks: int = 1,
     start_ns: float = 0.0,
     first_ns: float = 0.0,
-    allreduce_ns: float = 0.0,
 ) -> Times:
     """Return the times of batches where all ranks share resources.
 
     Processor sharing: at each moment all who use a resource are slowed down alike where together
-    they would take more than there is. A step ends ``allreduce_ns`` after the slowest rank has
-    ended it.
+    they would take more than there is. A step ends when the slowest rank has ended
+    it.
 
     Parameters
     ----------
@@ -350,7 +343,7 @@ def shared(
     Times
         Of as many batches, ``until`` step by step.
     """
-    job = _Job(how, batches, resources, n_ranks, start_ns, allreduce_ns)
+    job = _Job(how, batches, resources, n_ranks, start_ns)
     job.run(first_ns)
     return Times(job.taken, making=job.making, until=job.until)
 
@@ -397,9 +390,9 @@ class _Job:
     """
 
     __slots__ = (
-        "ahead", "allreduce_ns", "asked_ns", "begins", "beside", "came", "compute", "cpus",
-        "free", "in_order", "is_linked", "is_queue", "last_ns", "left", "links", "loop_cpus",
-        "made", "making", "n_batches", "n_idle", "n_ranks", "pickup", "ranks_per_host", "ready",
+        "ahead", "asked_ns", "begins", "beside", "came", "compute", "cpus",
+        "free", "in_order", "is_linked", "is_queue", "last_ns", "left", "loop_cpus",
+        "made", "making", "n_batches", "n_idle", "n_ranks", "pickup", "ready",
         "sends", "service", "storage", "submit", "taken", "taker", "transit", "until", "waiting",
         "wanted", "worker", "workers",
     )  # fmt: skip
@@ -411,10 +404,9 @@ class _Job:
         resources: Resources,
         n_ranks: int,
         start_ns: float,
-        allreduce_ns: float,
     ) -> None:
         n, workers = len(batches.pickup), how.workers
-        self.n_ranks, self.n_batches, self.allreduce_ns = n_ranks, n, allreduce_ns
+        self.n_ranks, self.n_batches = n_ranks, n
         self.ahead, self.is_queue, self.in_order = how.ahead, how.is_queue, how.in_order
         self.is_linked = how.is_linked
         self.workers, self.loop_cpus = workers, resources.loop_cpus
@@ -436,8 +428,6 @@ class _Job:
         self.n_idle, self.asked_ns = [workers] * n_ranks, 0.0
         self.wanted, self.taker = [-1] * n_ranks, [0] * n_ranks
         self.came: list[list[int]] = [[] for _ in range(n_ranks)]
-        hosts = range(-(-n_ranks // resources.ranks_per_host))
-        self.ranks_per_host, self.links = resources.ranks_per_host, [0.0 for _ in hosts]
         self.left, self.last_ns = n_ranks, 0.0
         for batch in range(min(how.ahead * n_ranks, n)):
             turn = self.worker[batch] if how.in_order else batch // n_ranks % workers
@@ -445,8 +435,8 @@ class _Job:
 
     def run(self, first_ns: float) -> None:
         """Go on until nothing is left to happen."""
-        begins, cpus, storage, links = self.begins, self.cpus, self.storage, self.links
-        push, pop, n_ranks = heapq.heappush, heapq.heappop, self.n_ranks
+        begins, cpus, storage = self.begins, self.cpus, self.storage
+        push, pop = heapq.heappush, heapq.heappop
         push(begins, (first_ns, -(2 * self.n_batches + 1), (), 0, self._ask, 0))
         while True:
             on = cpus if cpus.at_ns < storage.at_ns else storage
@@ -464,7 +454,7 @@ class _Job:
                 return
             n_uses = len(uses)
             while place < n_uses:
-                what, amount, rate, least, linked, after = uses[place]
+                what, amount, rate, least, after = uses[place]
                 if what == PAUSE:
                     moment += amount
                     place += 1
@@ -474,10 +464,6 @@ class _Job:
                     break
                 place += 1
                 least += now
-                if linked:
-                    host = batch % n_ranks // self.ranks_per_host
-                    links[host] = max(links[host], now) + linked
-                    least = max(least, links[host])
                 if amount:
                     on = cpus if what == CPU else storage
                     if on.users:
@@ -550,7 +536,7 @@ class _Job:
             self.last_ns = moment
         self.left -= 1
         if not self.left:
-            self.left, until = self.n_ranks, self.last_ns + self.allreduce_ns
+            self.left, until = self.n_ranks, self.last_ns
             self.until.append(until)
             first = (at // self.n_ranks + 1) * self.n_ranks
             self._go(until, -(2 * self.n_batches + 1), (), self._ask, first)

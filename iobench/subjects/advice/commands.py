@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from iobench.subjects.advice.figures import LoadingWay
     from iobench.subjects.advice.levers import Candidate
 
-FLAGS: Final = {name for name, option in OF_PROFILE.items() if option.is_flag}
-ONE_RUN: Final = {"--out", "--json", "--full", "--name"}
+FLAGS: Final = {"--full", *(name for name, option in OF_PROFILE.items() if option.is_flag)}
+"""``--full`` is of runs recorded before it went."""
+ONE_RUN: Final = {"--out", "--json", "--name"}
 """Options not to repeat: a run directory is written once, and another run is another one."""
+AGAIN: Final = OF_PROFILE.keys() - ONE_RUN
+"""Those to repeat; a run recorded by an earlier version may have others."""
 SETTINGS: Final = {
     name: OF_PROFILE[f"--{name.replace('_', '-')}"].name
     for name in (
@@ -84,9 +87,7 @@ class ProfileCommand:
     def words(self, chosen: Collection[str] | None = None) -> list[str]:
         """Return its words, of some options or, by default, of all that another run may have."""
         kept = [
-            option
-            for option in self.options
-            if (option[0] not in ONE_RUN if chosen is None else option[0] in chosen)
+            option for option in self.options if option[0] in (AGAIN if chosen is None else chosen)
         ]
         return [*self.targets, *(word for option in kept for word in _spelled(*option))]
 
@@ -104,7 +105,7 @@ class ProfileCommand:
 
         ``targets`` are what to load instead.
         """
-        dropped = {*changed, *without, *ONE_RUN}
+        dropped = {*changed, *without}
         kept = tuple(option for option in self.options if option[0] not in dropped)
         added = tuple((name, str(value)) for name, value in changed.items())
         words = type(self)(targets or self.targets, (*kept, *added)).words()
@@ -322,9 +323,6 @@ def _of_source(given: ProfileCommand | None) -> str:
     for name in ("--data-dir", "--files", "--sample-dim", "--split"):
         if values := given.values(name):
             told[name] = _text(values[-1])
-    for name in ("--scale", "--seed"):
-        if values := given.values(name):
-            told[name] = values[-1]
     several = {
         "--variables": [part for value in given.values("--variables") for part in value.split(",")],
         "--split-by": given.values("--split-by"),

@@ -78,7 +78,7 @@ class NextSteps:
         sources = best.facts.sources
         if best.facts.stand_in and sources != ():  # a store is of what it was made of
             reason = f"the same profile on real files of {best.facts.dataset}, in DIR"
-            without = ("--tiny", "--scale")
+            without = ("--tiny",)
             found += _varied(best, reason, {"--data-dir": "DIR"}, without, sources)
         return tuple(found)
 

@@ -6,12 +6,11 @@ import statistics
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from iobench.frozen import frozen
 from iobench.subjects.scaling.figures import Saturation, ScalingCurve, ScalingPoint, Spread
 from iobench.subjects.scaling.job_simulation import simulate_job
-from iobench.subjects.scaling.target import Hosts, SharedStorage, time_ns
+from iobench.subjects.scaling.target import SharedStorage, time_ns
 from iobench.subjects.scaling.verdict import FARTHEST
 
 if TYPE_CHECKING:
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
 
     from iobench.subjects.scaling.demand import RankDemand
     from iobench.subjects.scaling.job_simulation import SimulatedJob
-    from iobench.subjects.scaling.target import CacheUse
-
-Floats = NDArray[np.float64]
 
 BOUND_FACTOR: Final = 8
 """Beyond so many times the ranks that were measured a figure is a bound."""
@@ -35,27 +31,15 @@ class _Job:
 
     demand: RankDemand
     storage: SharedStorage
-    hosts: Hosts
-    allreduce_ns: int
     n_seeds: int
 
-    def simulated(self, ranks: int, use: CacheUse | None) -> list[SimulatedJob]:
+    def simulated(self, ranks: int) -> list[SimulatedJob]:
         return [
-            simulate_job(
-                self.demand,
-                self.storage,
-                ranks=ranks,
-                ranks_per_host=int(self.hosts.most_on_one(np.array([ranks]))[0]),
-                hit_fraction=0.0 if use is None else use.hit_fraction,
-                allreduce_ns=self.allreduce_ns,
-                seed=seed,
-            )
+            simulate_job(self.demand, self.storage, ranks=ranks, seed=seed)
             for seed in range(self.n_seeds)
         ]
 
-    def point(
-        self, ranks: int, use: CacheUse | None, jobs: list[SimulatedJob], alone_ns: float
-    ) -> ScalingPoint:
+    def point(self, ranks: int, jobs: list[SimulatedJob], alone_ns: float) -> ScalingPoint:
         step_ns = statistics.median(job.step_ns for job in jobs)
         per_s = 1e9 / step_ns if step_ns else 0.0
         n_samples = ranks * self.demand.batch_size
@@ -63,8 +47,6 @@ class _Job:
         used = min(1.0, statistics.mean(job.served_ns for job in jobs) * per_s / 1e9)
         return ScalingPoint(
             ranks=ranks,
-            hosts=self.hosts.used_by(ranks),
-            cache=use,
             samples_per_s=_spread(
                 [n_samples * 1e9 / job.step_ns if job.step_ns else 0.0 for job in jobs]
             ),
@@ -78,49 +60,34 @@ class _Job:
             is_bound=ranks > BOUND_FACTOR * self.demand.n_ranks,
         )
 
-    def saturations(
-        self, points: Sequence[ScalingPoint]
-    ) -> tuple[Saturation | None, Saturation | None]:
-        """Return from how many ranks on they would read more than storage, or a link, gives.
+    def saturation(self, points: Sequence[ScalingPoint]) -> Saturation | None:
+        """Return from how many ranks on they would read more than storage gives.
 
         R ranks that ask for b bytes in each step of c seconds reach a bandwidth B at R = B c / b.
         The step is that of so many ranks with a storage without bounds: the slowest of more ranks
-        is slower, and none is faster than its node's link. Between simulated points it grows with
-        the logarithm of the ranks.
+        is slower. Between simulated points it grows with the logarithm of the ranks.
         """
-        if not points:
-            return None, None
-        storage, mean = self.storage, self.demand.nbytes.mean()
+        if not self.storage.is_bounded:
+            return None
         free_ns = np.interp(
             np.log(RANKS),
             np.log([point.ranks for point in points]),
             [point.free_step_ns for point in points],
         )
-        missing = 1.0 if points[0].cache is None else 1.0 - self.hosts.hit_fractions(RANKS)
-        link_ns = self.hosts.most_on_one(RANKS) * time_ns(mean, storage.host_bytes_per_s) * missing
-        bytes_ns = time_ns(mean, storage.bytes_per_s)
-        reads_ns = time_ns(self.demand.reads.mean(), storage.reads_per_s)
-        asked_ns = max(bytes_ns, reads_ns) * RANKS * missing
+        bytes_ns = time_ns(self.demand.nbytes.mean(), self.storage.bytes_per_s)
+        reads_ns = time_ns(self.demand.reads.mean(), self.storage.reads_per_s)
+        asked_ns = max(bytes_ns, reads_ns) * RANKS
+        beyond = (asked_ns > 0) & (asked_ns >= free_ns * (1 - 1e-12))
         by = "bandwidth" if bytes_ns >= reads_ns else "reads"
-        of_storage = _first(asked_ns, np.maximum(free_ns, link_ns), by)
-        of_link = _first(link_ns, free_ns, "node bandwidth")
-        return (
-            of_storage if storage.is_bounded else None,
-            of_link if storage.host_bytes_per_s is not None else None,
-        )
+        return Saturation(int(RANKS[beyond.argmax()]) if beyond.any() else None, by)
 
     def error_fraction(self, measured_step_ns: float | None) -> float | None:
         """Return how far the measured job is missed; its reads took what they took."""
         if not measured_step_ns:
             return None
-        job = _Job(self.demand, SharedStorage(), Hosts(), 0, self.n_seeds)
-        steps = [one.step_ns for one in job.simulated(self.demand.n_ranks, None)]
+        job = _Job(self.demand, SharedStorage(), self.n_seeds)
+        steps = [one.step_ns for one in job.simulated(self.demand.n_ranks)]
         return statistics.median(steps) / measured_step_ns - 1
-
-
-def _first(asked_ns: Floats, step_ns: Floats, by: str) -> Saturation:
-    beyond = (asked_ns > 0) & (asked_ns >= step_ns * (1 - 1e-12))
-    return Saturation(int(RANKS[beyond.argmax()]) if beyond.any() else None, by)
 
 
 def simulate_ranks(
@@ -128,25 +95,19 @@ def simulate_ranks(
     storage: SharedStorage,
     ranks: Sequence[int],
     *,
-    hosts: Hosts | None = None,
-    allreduce_ns: int = 0,
     measured_step_ns: float | None = None,
     n_seeds: int = 3,
     progress: Callable[[int, int], object] | None = None,
 ) -> ScalingCurve:
     """Return what a run would do on more ranks that read from one storage.
 
-    Training is synchronous: a step ends ``allreduce_ns`` after the slowest rank has ended it.
-    Every rank makes batches of the measured size with the measured loader.
+    Training is synchronous: a step ends with its slowest rank. Every rank makes batches of the
+    measured size with the measured loader.
 
     Parameters
     ----------
     ranks : sequence of int
         From 1 to `MOST_RANKS`.
-    hosts : Hosts, optional
-        By default a node for each rank, without a cache.
-    allreduce_ns : int
-        Beyond what the measured step holds of it.
     measured_step_ns : float, optional
         Of the run, to tell what the model misses.
     progress : callable, optional
@@ -155,37 +116,25 @@ def simulate_ranks(
     Raises
     ------
     ValueError
-        If a number of ranks is none of these, or a cache has no data set.
+        If a number of ranks is none of these.
     """
-    hosts = hosts or Hosts()
     points = sorted(set(ranks))
     if not points or points[0] < 1 or points[-1] > MOST_RANKS or n_seeds < 1:
         raise ValueError(f"expected ranks from 1 to {MOST_RANKS}, and a seed")
-    if hosts.cache_nbytes and not hosts.dataset_nbytes:
-        raise ValueError("a cache needs the bytes of the data set")
-    job = _Job(demand, storage, hosts, allreduce_ns, n_seeds)
+    job = _Job(demand, storage, n_seeds)
     first = sorted({1, *points})
-    later = [(each, use) for each in first if (use := hosts.cache_use(each)) is not None]
-    wanted = [*((each, None) for each in first), *later]
     found: list[ScalingPoint] = []
     alone_ns = 0.0
-    for each, use in wanted:
-        jobs = job.simulated(each, use)
+    for each in first:
+        jobs = job.simulated(each)
         if each == 1:
             alone_ns = statistics.median(one.step_ns for one in jobs)
-        found.append(job.point(each, use, jobs, alone_ns))
+        found.append(job.point(each, jobs, alone_ns))
         if progress is not None:
-            progress(len(found), len(wanted))
-    cold, warm = tuple(found[: len(first)]), tuple(found[len(first) :])
-    unasked = len(first) - len(points)
-    (saturation, of_host), (later_saturation, later_of_host) = map(job.saturations, (cold, warm))
+            progress(len(found), len(first))
     return ScalingCurve(
-        first_epoch=cold[unasked:],
-        later_epochs=warm[unasked:],
-        saturation=saturation,
-        later_saturation=later_saturation,
-        host_saturation=of_host,
-        later_host_saturation=later_of_host,
+        first_epoch=tuple(found[len(first) - len(points) :]),
+        saturation=job.saturation(found),
         model_error_fraction=job.error_fraction(measured_step_ns),
         n_seeds=n_seeds,
     )

@@ -37,8 +37,6 @@ class BatchTimes:
     ----------
     read_ns : ndarray of float64
         What reading takes a rank by itself.
-    read_cpu_ns : ndarray of float64
-        Of it, what is known to be on a CPU.
     rest_ns : ndarray of float64
         What the maker of the batch does besides.
     nbytes, reads : ndarray of float64
@@ -48,7 +46,6 @@ class BatchTimes:
     """
 
     read_ns: Floats = field(metadata=HIDDEN)
-    read_cpu_ns: Floats = field(metadata=HIDDEN)
     rest_ns: Floats = field(metadata=HIDDEN)
     nbytes: Floats = field(metadata=HIDDEN)
     reads: Floats = field(metadata=HIDDEN)
@@ -193,13 +190,12 @@ def _times(
     """Return the batches of the steady state of a run, or all where these are few."""
     steady = np.flatnonzero(run.steady)
     rows = steady if len(steady) >= FEWEST_STEADY else np.arange(len(run))
-    read_ns, read_cpu_ns, rest_ns, transit_ns = _parts(run, rows)
+    read_ns, rest_ns, transit_ns = _parts(run, rows)
     size, nbytes = run.batch_size or 1, run.read_nbytes[rows].astype(float)
     if nbytes_per_sample is not None:
         nbytes = np.full(len(rows), nbytes_per_sample * size)
     return BatchTimes(
         read_ns=read_ns,
-        read_cpu_ns=read_cpu_ns,
         rest_ns=rest_ns,
         nbytes=nbytes,
         reads=np.full(len(rows), reads_per_sample * size),
@@ -210,8 +206,8 @@ def _times(
     )
 
 
-def _parts(run: RecordedRun, rows: Integers) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return the time of reading, on a CPU of it, of what else makes a batch, and of its way."""
+def _parts(run: RecordedRun, rows: Integers) -> tuple[Floats, Floats, Floats]:
+    """Return the time of reading, of what else makes a batch, and of its way."""
     work, cpu = run.work_ns[rows].astype(float), run.cpu_ns[rows].astype(float)
     kinds = [stage.partition(":")[0] for stage in run.stages]
     part = np.where([kind in READING for kind in kinds], work, 0.0)
@@ -223,9 +219,7 @@ def _parts(run: RecordedRun, rows: Integers) -> tuple[Floats, Floats, Floats, Fl
     if run.beside_ns is not None:
         beside = run.beside_ns[rows].sum(axis=1).astype(float)
     rest = np.maximum(work.sum(axis=1) - part.sum(axis=1) - beside, 0.0) + run.gap_ns[rows]
-    reads = np.array([kind in READING for kind in kinds], dtype=bool)
-    on_cpu = np.clip(cpu, 0.0, work)[:, reads].sum(axis=1)
-    return part.sum(axis=1), on_cpu, rest, run.transit_ns[rows] + beside
+    return part.sum(axis=1), rest, run.transit_ns[rows] + beside
 
 
 def _fused(run: RecordedRun) -> bool:

@@ -10,9 +10,8 @@ from iobench.json_keys import INLINE, figure, key
 from iobench.subjects.scaling.verdict import scaling_verdict
 
 if TYPE_CHECKING:
-    from iobench.analysis.break_even import BreakEven
     from iobench.subjects.scaling.measured_job import MeasuredJob
-    from iobench.subjects.scaling.target import CacheUse, Hosts, MeasuredLimit, SharedStorage
+    from iobench.subjects.scaling.target import MeasuredLimit, SharedStorage
 
 SCALING_VERSION: Final = 1
 
@@ -38,15 +37,12 @@ class ScalingPoint:
 
     Parameters
     ----------
-    ranks, hosts : int
-        Training processes, and machines that they lie on.
-    cache : CacheUse or None
-        None in the first epoch, and without caches.
+    ranks : int
+        Training processes.
     samples_per_s : Spread
         Of all ranks together.
     efficiency : float
-        Samples per second of a rank, over those of a job of one rank in the same epoch; above 1
-        where caches together serve more than one alone.
+        Samples per second of a rank, over those of a job of one rank.
     exposed_fraction : Spread
         The share of the job's time in which its last rank waited for its batch.
     storage_fraction : float or None
@@ -63,8 +59,6 @@ class ScalingPoint:
     """
 
     ranks: int
-    hosts: int = field(metadata=key("nodes"))
-    cache: CacheUse | None
     samples_per_s: Spread
     efficiency: float
     exposed_fraction: Spread
@@ -84,14 +78,14 @@ class ScalingPoint:
 
 @frozen
 class Saturation:
-    """From how many ranks on storage, or a node's link, cannot give what they would read.
+    """From how many ranks on storage cannot give what they would read.
 
     Parameters
     ----------
     ranks : int or None
         The smallest number; None if not even a million do.
     by : str
-        ``"bandwidth"`` or ``"reads"`` of storage, whichever ends first; ``"node bandwidth"``.
+        ``"bandwidth"`` or ``"reads"``, whichever ends first.
     """
 
     ranks: int | None
@@ -105,13 +99,9 @@ class ScalingCurve:
     Parameters
     ----------
     first_epoch : tuple of ScalingPoint
-        Nothing cached.
-    later_epochs : tuple of ScalingPoint
-        With warm caches; empty without any.
-    saturation, later_saturation : Saturation or None
-        None where storage has no bound, and without caches.
-    host_saturation, later_host_saturation : Saturation or None
-        The same of what reaches one node.
+        By number of ranks.
+    saturation : Saturation or None
+        None where storage has no bound.
     model_error_fraction : float or None
         Step time that the model gives for the measured run, over the measured one, less 1.
     n_seeds : int
@@ -119,58 +109,9 @@ class ScalingCurve:
     """
 
     first_epoch: tuple[ScalingPoint, ...]
-    later_epochs: tuple[ScalingPoint, ...]
     saturation: Saturation | None
-    later_saturation: Saturation | None
-    host_saturation: Saturation | None = field(metadata=key("node_saturation"))
-    later_host_saturation: Saturation | None = field(metadata=key("later_node_saturation"))
     model_error_fraction: float | None
     n_seeds: int = field(metadata=key("seeds"))
-
-
-@frozen(kw_only=True)
-class StagedPoint:
-    """A job of so many ranks whose nodes read copies of their own.
-
-    Parameters
-    ----------
-    staging_s, epoch_s : float
-        T_staging of all nodes at once, and T_epoch after it.
-    shared_epoch_s : float
-        T_epoch without it, from the storage that all share, once its caches are warm.
-    break_even : BreakEven
-        When staging has paid.
-    """
-
-    ranks: int
-    hosts: int = field(metadata=key("nodes"))
-    staging_s: float
-    epoch_s: float
-    shared_epoch_s: float
-    break_even: BreakEven = field(metadata=INLINE)
-
-
-@frozen(kw_only=True)
-class StagedScenario:
-    """What staging on every node would do.
-
-    Parameters
-    ----------
-    near_bytes_per_s : float
-        What a node's own storage gives, and takes.
-    read_latency_ns : int
-        What each read takes there, whatever its bytes.
-    copy_nbytes : tuple of float
-        Bytes of each copy, by number of ranks.
-    is_part : bool
-        Whether a node stages what its own ranks read; else all.
-    """
-
-    near_bytes_per_s: float
-    read_latency_ns: int = field(metadata=key("read_latency_ns"))
-    copy_nbytes: tuple[float, ...]
-    is_part: bool
-    points: tuple[StagedPoint, ...]
 
 
 @frozen
@@ -181,12 +122,8 @@ class ScalingFigures:
     ----------
     job : MeasuredJob
         The run that was measured.
-    allreduce_ms : float
-        Of a step, beyond what the run's own steps hold.
     limit : MeasuredLimit or None
         Where storage's bound is what a probe of it found.
-    staged : StagedScenario or None
-        Where each node's own storage was asked about.
     schema_version : int
         Raised when a key changes its meaning or goes.
     """
@@ -194,10 +131,7 @@ class ScalingFigures:
     curve: ScalingCurve = field(metadata=INLINE)
     job: MeasuredJob = field(metadata=key("measured"))
     storage: SharedStorage
-    hosts: Hosts = field(metadata=key("nodes"))
-    allreduce_ms: float
     limit: MeasuredLimit | None = field(default=None, metadata=key("measured_limit"))
-    staged: StagedScenario | None = None
     schema_version: int = SCALING_VERSION
 
     @figure

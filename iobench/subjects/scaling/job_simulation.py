@@ -42,17 +42,14 @@ class DrawnSteps(BatchTimes):
     ----------
     served_ns : ndarray of float64
         Of storage as a whole, if it did nothing else.
-    linked_ns : ndarray of float64
-        Of the node's link, likewise.
     """
 
     served_ns: Floats
-    linked_ns: Floats
 
     def with_ready(self, n_steps: int) -> DrawnSteps:
         """Return the same with the first batches there at once: a pipeline that is full."""
         made: dict[str, Any] = {}
-        for name in ("served_ns", "linked_ns", "read_ns", "rest_ns", "submit_ns", "transit_ns"):
+        for name in ("served_ns", "read_ns", "rest_ns", "submit_ns", "transit_ns"):
             made[name] = getattr(self, name).copy()
             made[name][:n_steps] = 0
         return replace(self, **made)
@@ -64,32 +61,21 @@ def draw_steps(
     *,
     ranks: int,
     n_steps: int,
-    hit_fraction: float,
     seed: int,
 ) -> DrawnSteps:
     """Return what every rank does in so many steps.
 
     Each rank goes through neighbouring batches of a measured rank, chosen at random; a batch keeps
-    its own read time, bytes and compute together. Of each batch some samples are in the cache,
-    drawn one by one.
+    its own read time, bytes and compute together.
     """
     random = np.random.default_rng((seed, ranks))
     rows = _rows(demand, random, ranks, n_steps)
-    missing = np.full(rows.shape, 1.0 - hit_fraction)
-    if 0 < hit_fraction < 1:
-        size = demand.batch_size
-        missing = random.binomial(size, 1 - hit_fraction, rows.shape) / size
     drawn: dict[str, Floats] = {name: getattr(demand, name)[rows] for name in TIMES}
-    drawn["nbytes"], drawn["reads"] = drawn["nbytes"] * missing, drawn["reads"] * missing
-    alone = "read_cpu_ns" if storage.is_near else "read_ns"
-    read_ns = np.maximum(drawn[alone], time_ns(drawn["nbytes"], storage.reader_bytes_per_s))
-    drawn["read_ns"] = read_ns + drawn["reads"] * storage.read_latency_ns
     return DrawnSteps(
         served_ns=np.maximum(
             time_ns(drawn["nbytes"], storage.bytes_per_s),
             time_ns(drawn["reads"], storage.reads_per_s),
         ),
-        linked_ns=time_ns(drawn["nbytes"], storage.host_bytes_per_s),
         **drawn,
     )
 
@@ -152,9 +138,6 @@ def simulate_job(
     storage: SharedStorage,
     *,
     ranks: int,
-    ranks_per_host: int,
-    hit_fraction: float,
-    allreduce_ns: float,
     seed: int,
 ) -> SimulatedJob:
     """Return what the steps of a job come to.
@@ -168,16 +151,14 @@ def simulate_job(
     turns = -(-min(max(MOST_BATCHES // ranks, FEWEST_STEPS), MOST_STEPS) // demand.ahead)
     end = lead + turns * demand.ahead
     n_steps = end + demand.ahead
-    empty = draw_steps(
-        demand, storage, ranks=ranks, n_steps=n_steps, hit_fraction=hit_fraction, seed=seed
-    )
+    empty = draw_steps(demand, storage, ranks=ranks, n_steps=n_steps, seed=seed)
     full = empty if demand.rule is LoaderRule.SERIAL else empty.with_ready(demand.ahead)
-    free = steps = free_steps(demand, full, allreduce_ns)
+    free = steps = free_steps(demand, full)
     counted = end - lead
     free_step_ns = float(free.asked_ns[end] - free.asked_ns[lead]) / counted
-    if not is_free(full, free, ranks_per_host):
-        is_much = _load(empty, lead, ranks_per_host, free_step_ns) >= 1
-        steps = bounded_steps(demand, empty if is_much else full, allreduce_ns, ranks_per_host)
+    if not is_free(full, free):
+        is_much = _load(empty, lead, free_step_ns) >= 1
+        steps = bounded_steps(demand, empty if is_much else full)
     wall_ns = float(steps.asked_ns[end] - steps.asked_ns[lead])
     waited_ns = float((steps.held_ns - steps.asked_ns[:-1])[lead:end].sum())
     return SimulatedJob(
@@ -190,7 +171,7 @@ def simulate_job(
     )
 
 
-def free_steps(demand: RankDemand, drawn: DrawnSteps, allreduce_ns: float) -> StepTimes:
+def free_steps(demand: RankDemand, drawn: DrawnSteps) -> StepTimes:
     """Return the steps of a job whose reads take what they take a rank alone, all ranks at once."""
     how, submit = _dispatch(demand, drawn)
     nothing = np.zeros(drawn.read_ns.shape)
@@ -205,21 +186,19 @@ def free_steps(demand: RankDemand, drawn: DrawnSteps, allreduce_ns: float) -> St
             compute=list(drawn.compute_ns),
             worker=_workers(how, len(nothing)),
         ),
-        allreduce_ns=allreduce_ns,
+        in_ranks=True,
     )
     begun = np.array(np.broadcast_arrays(*times.begun, nothing[0])[:-1])
     taken = np.array(times.taken)
-    ended = (taken + drawn.compute_ns).max(axis=1) + allreduce_ns
+    ended = (taken + drawn.compute_ns).max(axis=1)
     return StepTimes(np.append(0.0, ended), taken.max(axis=1), begun)
 
 
-def bounded_steps(
-    demand: RankDemand, drawn: DrawnSteps, allreduce_ns: float, ranks_per_host: int
-) -> StepTimes:
+def bounded_steps(demand: RankDemand, drawn: DrawnSteps) -> StepTimes:
     """Return the steps of a job, with its reads sharing storage alike.
 
-    A read ends when storage has given its bytes, its node's link has passed them on in turn, and
-    the reader has had the time that it takes alone.
+    A read ends when storage has given its bytes, and the reader has had the time that it takes
+    alone.
     """
     how, submit = _dispatch(demand, drawn)
     n_steps, ranks = submit.shape
@@ -228,12 +207,9 @@ def bounded_steps(
         found: list[float] = values.ravel().tolist()
         return found
 
-    served, read, linked = (
-        flat(each) for each in (drawn.served_ns, drawn.read_ns, drawn.linked_ns)
-    )
+    served, read, rest = map(flat, (drawn.served_ns, drawn.read_ns, drawn.rest_ns))
     n = len(served)
-    rest = flat(drawn.rest_ns)
-    reads = zip([STORAGE] * n, served, [1.0] * n, read, linked, rest, strict=True)
+    reads = zip([STORAGE] * n, served, [1.0] * n, read, rest, strict=True)
     batches = Batches(
         service=list(zip(reads, strict=True)),
         beside=[()] * n,
@@ -243,8 +219,7 @@ def bounded_steps(
         compute=flat(drawn.compute_ns),
         worker=np.repeat(_workers(how, n_steps), ranks).tolist(),
     )
-    resources = Resources(storage=1.0, ranks_per_host=ranks_per_host)
-    times = shared(how, batches, resources, n_ranks=ranks, allreduce_ns=allreduce_ns)
+    times = shared(how, batches, Resources(storage=1.0), n_ranks=ranks)
     taken = np.array(times.taken).reshape(submit.shape)
     return StepTimes(np.append(0.0, times.until), taken.max(axis=1), np.zeros((0, ranks)))
 
@@ -264,39 +239,23 @@ def _workers(how: Dispatch, n_steps: int) -> list[int]:
     return [step % how.workers for step in range(n_steps)]
 
 
-def _load(drawn: DrawnSteps, lead: int, ranks_per_host: int, step_ns: float) -> float:
-    """Return what steps ask of storage, or of a node's link, over what there is."""
-    ranks = drawn.read_ns.shape[1]
-    of_storage = float(drawn.served_ns[lead:].mean()) * ranks
-    of_link = float(drawn.linked_ns[lead:].mean()) * min(ranks, ranks_per_host)
-    return max(of_storage, of_link) / step_ns if step_ns else 1.0
+def _load(drawn: DrawnSteps, lead: int, step_ns: float) -> float:
+    """Return what steps ask of storage over what there is."""
+    asked_ns = float(drawn.served_ns[lead:].mean()) * drawn.read_ns.shape[1]
+    return asked_ns / step_ns if step_ns else 1.0
 
 
-def is_free(drawn: DrawnSteps, steps: StepTimes, ranks_per_host: int) -> bool:
-    """Return whether at no time reads together asked for more than storage, or a link, has."""
-    hosts = np.arange(steps.begun_ns.shape[1]) // ranks_per_host
-    everywhere = np.zeros_like(hosts)
-    return all(
-        not asked_ns.any() or _peak(steps.begun_ns, drawn.read_ns, asked_ns, places) <= 1 + 1e-9
-        for asked_ns, places in ((drawn.served_ns, everywhere), (drawn.linked_ns, hosts))
-    )
-
-
-def _peak(
-    began: Floats,
-    read_ns: Floats,
-    asked_ns: Floats,
-    places: NDArray[np.int64],
-) -> float:
-    """Return the largest share of a place's time that reads asked for at once."""
+def is_free(drawn: DrawnSteps, steps: StepTimes) -> bool:
+    """Return whether at no time reads together asked for more than storage has."""
+    asked_ns, read_ns = drawn.served_ns, drawn.read_ns
+    if not asked_ns.any():
+        return True
     if (asked_ns > read_ns).any():
-        return np.inf
+        return False
     some = asked_ns > 0
-    rate = asked_ns[some] / read_ns[some]
-    place = np.broadcast_to(places, began.shape)[some]
-    moment = np.concatenate([began[some] + read_ns[some], began[some]])
+    began, rate = steps.begun_ns[some], asked_ns[some] / read_ns[some]
+    moment = np.concatenate([began + read_ns[some], began])
     change = np.concatenate([-rate, rate])
     # Those that end come first where others begin at the same moment.
-    order = np.lexsort((change, moment, np.concatenate([place, place])))
-    # What begins at a place ends there, so that the sum is 0 where the next place begins.
-    return float(np.cumsum(change[order]).max())
+    order = np.lexsort((change, moment))
+    return float(np.cumsum(change[order]).max()) <= 1 + 1e-9

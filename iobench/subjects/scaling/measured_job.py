@@ -62,7 +62,7 @@ class MeasuredJob:
     step_ns: float | None = field(metadata=key("step_ns"))
     cold_fraction: float | None
     reads_per_sample: float
-    dataset_nbytes: int | None = field(metadata=HIDDEN)
+    dataset_nbytes: int | None
     delivered_nbytes: float | None
     storage_limits: object = field(metadata=HIDDEN)
     n_batches: int = field(metadata=HIDDEN)

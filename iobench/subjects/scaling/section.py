@@ -11,9 +11,6 @@ from iobench.report.document import (
     Column,
     Count,
     Document,
-    Duration,
-    Epochs,
-    Ratio,
     SampleRate,
     Section,
     Share,
@@ -32,7 +29,6 @@ if TYPE_CHECKING:
     from iobench.subjects.scaling.demand import RankDemand
     from iobench.subjects.scaling.figures import ScalingFigures, ScalingPoint, Spread
     from iobench.subjects.scaling.measured_job import MeasuredJob
-    from iobench.subjects.scaling.target import Hosts
 
 COLD: Final = 0.9
 OF_RULE: Final = {
@@ -44,18 +40,12 @@ OF_RULE: Final = {
 
 def scaling_document(found: ScalingFigures) -> Document:
     """Return what ``iobench simulate`` says."""
-    curve, with_caches = found.curve, bool(found.curve.later_epochs)
-    first = "First epoch, nothing cached" if with_caches else ""
     known = None if found.limit is None else found.limit.first_unknown(found.job.demand)
-    curves = [_table(first, curve.first_epoch, found.hosts, known)]
-    if with_caches:
-        curves.append(_table("Later epochs, caches warm", curve.later_epochs, found.hosts, known))
     return Document(
         title=f"{found.run}: {_measured(found.job)}",
         sections=(
             Section("verdict", "", sentences(found.verdict)),
-            Section("ranks", "", tuple(curves)),
-            *_staged(found),
+            Section("ranks", "", (_table(found.curve.first_epoch, known),)),
             Section("assumed", "Assumptions", sentences(_assumed(found))),
         ),
         figures=lambda: to_plain(found),
@@ -80,30 +70,16 @@ def _loader(demand: RankDemand) -> str:
     return f"{demand.workers} {makers}, {ahead}"
 
 
-def _table(
-    title: str, points: Sequence[ScalingPoint], hosts: Hosts, unknown_from: int | None
-) -> Table:
-    shows_hosts = hosts.n_hosts is not None or (hosts.ranks_per_host or 1) > 1
-    shows_cache = any(point.cache is not None for point in points)
+def _table(points: Sequence[ScalingPoint], unknown_from: int | None) -> Table:
     measured = unknown_from is not None
-    names = [
-        "ranks",
-        *["nodes"] * shows_hosts,
-        "samples/s",
-        *["if storage delivers all"] * measured,
-        "spread",
-        "efficiency",
-        "exposed",
-    ]
-    names += ["spread", "storage used", *["cached"] * shows_cache]
+    names = ["ranks", "samples/s", *["if storage delivers all"] * measured, "spread", "efficiency"]
+    names += ["exposed", "spread", "storage used"]
     rows: list[tuple[Cell, ...]] = []
     for point in points:
-        rate, exposed = point.samples_per_s, point.exposed_fraction
-        used, cache = point.storage_fraction, point.cache
+        rate, exposed, used = point.samples_per_s, point.exposed_fraction, point.storage_fraction
         rows.append(
             (
                 Count(point.ranks),
-                *[Count(point.hosts)] * shows_hosts,
                 SampleRate(rate.median, _bound("<=", units.sample_rate(rate.median), point)),
                 *[_free(point, unknown_from)] * measured,
                 _range(rate, units.sample_rate),
@@ -111,10 +87,9 @@ def _table(
                 Share(exposed.median, _bound(">=", units.fraction(exposed.median), point)),
                 _range(exposed, units.fraction),
                 NOT_APPLICABLE if used is None else Share(used),
-                *[Share(cache.hit_fraction if cache else 0.0)] * shows_cache,
             )
         )
-    return Table(title, tuple(map(Column, names)), tuple(rows))
+    return Table("", tuple(map(Column, names)), tuple(rows))
 
 
 def _free(point: ScalingPoint, unknown_from: int | None) -> Cell:
@@ -137,15 +112,11 @@ def _range(spread: Spread, shown: Callable[[float], str]) -> str:
 def _assumed(found: ScalingFigures) -> Iterator[str]:
     """Yield what the figures rest on."""
     curve, job, demand = found.curve, found.job, found.job.demand
-    more, beyond = "", " Communication that the run did not have is not included."
-    if found.allreduce_ms:
-        more = f", {units.duration(found.allreduce_ms * 1e6)} more for the allreduce"
-        beyond = ""
     yield (
         f"Every rank does what was measured, on batches drawn from {units.count(len(demand))}. A "
-        f"step takes {units.duration(demand.compute_median_ns)} besides loading (median){more}, "
+        f"step takes {units.duration(demand.compute_median_ns)} besides loading (median), "
         "and waits for the slowest rank. Figures are for the steady state, without the start of "
-        f"epochs.{beyond}"
+        "epochs. Communication that the run did not have is not included."
     )
     if demand.n_ranks > 1:
         yield (
@@ -170,7 +141,6 @@ def _assumed(found: ScalingFigures) -> Iterator[str]:
         )
     if not demand.in_order:
         yield "The model takes batches in order; the run's loader took whichever was ready."
-    yield from _caches(found)
     yield from _epoch(found)
     error = curve.model_error_fraction
     if error is not None:
@@ -186,20 +156,15 @@ def _assumed(found: ScalingFigures) -> Iterator[str]:
 
 
 def _reading(found: ScalingFigures) -> str:
-    cold, storage = found.job.cold_fraction, found.storage
+    cold = found.job.cold_fraction
     if cold is not None and cold >= COLD:
         return "The time of a read by one rank alone was measured from storage."
     source = "It was not counted whether the run read from storage or from the page cache"
     if cold is not None:
         source = f"{units.fraction(1 - cold)} of what the run read came from the page cache"
-    if storage.read_latency_ns or storage.reader_bytes_per_s is not None:
-        return (
-            f"{source}; set what the target storage adds with --read-latency and "
-            "--client-bandwidth."
-        )
     return (
         f"{source}, so the time of a read from this storage is unknown and is assumed to be no "
-        "slower; set it with --read-latency and --client-bandwidth."
+        "slower."
     )
 
 
@@ -219,73 +184,10 @@ def _measured_limit(found: ScalingFigures) -> Iterator[str]:
     )
 
 
-def _staged(found: ScalingFigures) -> tuple[Section, ...]:
-    """Return what staging on every node would do."""
-    staged = found.staged
-    if staged is None:
-        return ()
-    names = ("ranks", "nodes", "T_staging", "T_epoch", "without it", "T_staging / T_epoch", "paid")
-    rows = tuple(
-        (
-            Count(each.ranks),
-            Count(each.hosts),
-            Duration(units.nanoseconds(each.staging_s)),
-            Duration(units.nanoseconds(each.epoch_s)),
-            Duration(units.nanoseconds(each.shared_epoch_s)),
-            Ratio(each.break_even.staging_to_epoch),
-            "never"
-            if each.break_even.never
-            else Epochs(each.break_even.epochs or 0.0, "after {} epochs"),
-        )
-        for each in staged.points
-    )
-    copied = "what its own ranks read" if staged.is_part else "all of it"
-    latency = units.duration(staged.read_latency_ns)
-    told = (
-        f"Each node copies {copied} ({units.nbytes(staged.copy_nbytes[0])} with "
-        f"{ranks_words(staged.points[0].ranks)}) to its own storage, which delivers "
-        f"{units.byte_rate(staged.near_bytes_per_s)} with {latency} of latency per read. All nodes "
-        "copy at once, as fast as the shared storage, their link and their loading processes "
-        "allow. Whether a node has enough space is unknown here."
-    )
-    if found.limit is not None:
-        told += (
-            " T_staging, and T_epoch without staging, assume storage that delivers no more "
-            "than the probe got."
-        )
-    table = Table("", tuple(map(Column, names)), rows)
-    return (Section("staged", "Staged on every node", (*sentences([told]), table)),)
-
-
-def _caches(found: ScalingFigures) -> Iterator[str]:
-    last = found.curve.later_epochs[-1] if found.curve.later_epochs else None
-    if last is None or last.cache is None:
-        return
-    hosts, cache = found.hosts, last.cache
-    whose = (
-        "each rank reads the same samples again"
-        if hosts.own_shards
-        else "samples are redistributed in every epoch, and nodes do not serve each other"
-    )
-    epochs = cache.warm_after_epochs
-    yield (
-        f"A node keeps {units.nbytes(hosts.cache_nbytes)}; an epoch has "
-        f"{units.nbytes(hosts.dataset_nbytes)}; {whose}: with {units.count(last.hosts)} "
-        f"node{'s' * (last.hosts != 1)} {units.fraction(cache.hit_fraction)} of reads are served "
-        f"from cache once it is warm, after {units.count(epochs)} epoch{'s' * (epochs != 1)}. A "
-        "cached read takes a rank as long as it took in the run."
-    )
-    if cache.evicting_hit_fraction < cache.hit_fraction:
-        yield (
-            "This assumes a cache that keeps what it has. A least-recently-used cache, such as a "
-            f"page cache, serves {units.fraction(cache.evicting_hit_fraction)}."
-        )
-
-
 def _epoch(found: ScalingFigures) -> Iterator[str]:
     """Yield the check that MLPerf HPC prints: an epoch's reading beside the epoch."""
     last, demand = found.curve.first_epoch[-1], found.job.demand
-    nbytes, rate = found.hosts.dataset_nbytes, last.samples_per_s.median
+    nbytes, rate = found.job.dataset_nbytes, last.samples_per_s.median
     if not (nbytes and demand.sample_nbytes and rate):
         return
     n_samples = nbytes / demand.sample_nbytes

@@ -25,14 +25,10 @@ def scaling_verdict(curve: ScalingCurve, *, unknown_from: int | None = None) -> 
     last = curve.first_epoch[-1]
     if unknown_from is not None:
         unknown_from = max(unknown_from, 1)
-    lines = _saturation_lines(curve.saturation, curve.host_saturation, last.ranks, unknown_from)
-    if curve.later_epochs:
-        later = _saturation_lines(
-            curve.later_saturation, curve.later_host_saturation, last.ranks, unknown_from
-        )
-        lines += [
-            f"With warm caches: {line[0].lower()}{line[1:]}" for line in later if line not in lines
-        ]
+    if curve.saturation is None:
+        lines = ["No storage limit is given; set one with --storage-bandwidth or --storage-iops."]
+    else:
+        lines = [_saturation_line(curve.saturation, last.ranks, unknown_from)]
     free = last.efficiency * last.step_ns / last.free_step_ns if last.free_step_ns else 1.0
     if last.ranks > 1 and free < LOSS:
         lines.append(
@@ -53,31 +49,15 @@ def ranks_words(ranks: int) -> str:
     return f"{units.count(ranks)} rank{'s' * (ranks != 1)}"
 
 
-def _saturation_lines(
-    of_storage: Saturation | None, of_host: Saturation | None, most: int, unknown_from: int | None
-) -> list[str]:
-    found = [
-        (each.ranks or FARTHEST + 1, _saturation_line(what, each, most, known))
-        for what, each, known in (
-            ("Storage", of_storage, unknown_from),
-            ("A node's network link", of_host, None),
-        )
-        if each is not None
-    ]
-    return [line for _, line in sorted(found)] or [
-        "No storage limit is given; set one with --storage-bandwidth or --storage-iops."
-    ]
-
-
-def _saturation_line(what: str, found: Saturation, most: int, unknown_from: int | None) -> str:
+def _saturation_line(found: Saturation, most: int, unknown_from: int | None) -> str:
     if unknown_from is not None and (found.ranks or FARTHEST) >= unknown_from:
-        told = _saturation_line(what, found, most, None)
+        told = _saturation_line(found, most, None)
         return f"If it delivers no more than was measured: {told[0].lower()}{told[1:]}"
     if found.ranks is None:
-        return f"{what} does not saturate, even with {ranks_words(FARTHEST)}."
+        return f"Storage does not saturate, even with {ranks_words(FARTHEST)}."
     if found.ranks <= most:
-        return f"{what} saturates at {ranks_words(found.ranks)}: {found.by}."
+        return f"Storage saturates at {ranks_words(found.ranks)}: {found.by}."
     return (
-        f"{what} does not saturate up to {ranks_words(most)}; {ranks_words(found.ranks)} would: "
+        f"Storage does not saturate up to {ranks_words(most)}; {ranks_words(found.ranks)} would: "
         f"{found.by}."
     )

@@ -55,13 +55,12 @@ def test_ranks_of_a_job_are_the_same_to_the_ns() -> None:
         none = np.zeros(times["read"].shape)
         steps = DrawnSteps(
             **{f"{name}_ns": values for name, values in times.items()},
-            read_cpu_ns=none,
             nbytes=none,
             reads=none,
         )
-        free = free_steps(demand, steps, how["allreduce_ns"])
-        bounded = bounded_steps(demand, steps, how["allreduce_ns"], how["ranks_per_host"])
+        free = free_steps(demand, steps)
+        bounded = bounded_steps(demand, steps)
         *said, was_free = SAID["jobs"][seed]
         found = [each for of in (free, bounded) for each in (of.asked_ns[-1], of.held_ns.sum())]
         assert found == pytest.approx(said, abs=1, rel=0), seed
-        assert is_free(steps, free, how["ranks_per_host"]) == bool(was_free), seed
+        assert is_free(steps, free) == bool(was_free), seed

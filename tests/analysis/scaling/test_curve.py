@@ -1,9 +1,7 @@
-"""A run on more ranks: closed forms, properties, caches, and what is refused."""
+"""A run on more ranks: closed forms, properties, and what is refused."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -22,7 +20,7 @@ from iobench.recording.kinds import Kind
 from iobench.subjects.scaling.curve import simulate_ranks
 from iobench.subjects.scaling.demand import rank_demand
 from iobench.subjects.scaling.figures import Saturation, ScalingCurve, ScalingPoint
-from iobench.subjects.scaling.target import Hosts, SharedStorage
+from iobench.subjects.scaling.target import SharedStorage
 
 MS = 1_000_000
 
@@ -99,14 +97,14 @@ def test_the_sanity_example_of_mlperf_hpc() -> None:
             measured(
                 n=n_batches,
                 workers=1,
-                read_ms=1e-3,
+                read_ms=read_ms,
                 decode_ms=0,
                 step_ms=99.6e3 / n_batches,
                 nbytes=nbytes,
             )
         ]
     )
-    storage = SharedStorage(bytes_per_s=256 * 2.36e9, reader_bytes_per_s=2.36e9)
+    storage = SharedStorage(bytes_per_s=256 * 2.36e9)
     curve = simulate_ranks(demand, storage, [256], n_seeds=1)
     (point,) = curve.first_epoch
     assert point.step_ns * n_batches == pytest.approx(99.6e9)
@@ -114,7 +112,7 @@ def test_the_sanity_example_of_mlperf_hpc() -> None:
     assert point.storage_fraction == pytest.approx(12.8 / 99.6, rel=0.01)
     assert curve.saturation is not None
     assert curve.saturation.ranks == pytest.approx(256 * 99.6 / 12.8, rel=0.01)
-    serial = rank_demand([measured(workers=0, read_ms=1e-3, decode_ms=0, nbytes=nbytes,
+    serial = rank_demand([measured(workers=0, read_ms=read_ms, decode_ms=0, nbytes=nbytes,
                                    step_ms=(99.6e3 - 12.8e3) / n_batches)])  # fmt: skip
     (shown,) = simulate_ranks(serial, storage, [256], n_seeds=1).first_epoch
     assert shown.exposed_fraction.median == pytest.approx(12.8 / 99.6, rel=0.01)
@@ -192,57 +190,6 @@ def test_the_model_tells_what_it_misses() -> None:
     off = curve_of(SharedStorage(), [1], measured_step_ns=20 * MS)
     assert off.model_error_fraction == pytest.approx(0.25)
     assert curve_of(SharedStorage(), [1]).model_error_fraction is None
-
-
-def test_shards_of_ones_own_fit_in_all_caches_together() -> None:
-    storage = SharedStorage(bytes_per_s=5.12e9)
-    hosts = Hosts(ranks_per_host=8, cache_nbytes=10**9, dataset_nbytes=16 * 10**9, own_shards=True)
-    curve = curve_of(storage, [64, 128], hosts=hosts)
-    half, whole = curve.later_epochs
-    assert [point.hosts for point in curve.later_epochs] == [8, 16]
-    assert half.cache is not None
-    assert whole.cache is not None
-    assert (half.cache.hit_fraction, whole.cache.hit_fraction) == (0.5, 1.0)
-    assert half.bytes_per_s == pytest.approx(curve.first_epoch[0].bytes_per_s, rel=0.1)
-    assert whole.samples_per_s.median == pytest.approx(128 / 0.025)
-    assert curve.first_epoch[1].samples_per_s.median == pytest.approx(5.12e9 / 4e6, rel=0.01)
-    assert curve.saturation == Saturation(32, "bandwidth")
-    # 8 hosts hold half: 64 ranks ask for what 32 would, and no number asks for more.
-    assert curve.later_saturation == Saturation(64, "bandwidth")
-
-
-def test_samples_dealt_anew_fit_in_the_cache_of_one_node_only() -> None:
-    hosts = Hosts(n_hosts=4, cache_nbytes=10**9, dataset_nbytes=4 * 10**9)
-    use = hosts.cache_use(64)
-    assert use is not None
-    assert use.hit_fraction == 0.25
-    # 1 - (3/4)^e of all samples is seen after e epochs.
-    assert use.warm_after_epochs == 1
-    large = replace(hosts, cache_nbytes=4 * 10**9).cache_use(64)
-    assert large is not None
-    assert large.hit_fraction == 1
-    assert large.warm_after_epochs == 11
-    assert Hosts().cache_use(3) is None
-
-
-def test_a_cache_that_drops_the_oldest_keeps_less() -> None:
-    n, room = 1500, 600
-    random = np.random.default_rng(0)
-    kept: OrderedDict[int, None] = OrderedDict()
-    hits = 0
-    for epoch in range(9):
-        for sample in random.permutation(n).tolist():
-            if sample in kept:
-                hits += epoch > 0
-                kept.move_to_end(sample)
-            else:
-                kept[sample] = None
-                if len(kept) > room:
-                    kept.popitem(last=False)
-    use = Hosts(cache_nbytes=room, dataset_nbytes=n).cache_use(1)
-    assert use is not None
-    assert use.evicting_hit_fraction == pytest.approx(hits / (8 * n), abs=0.02)
-    assert use.hit_fraction == 0.4
 
 
 def test_reading_among_other_things_is_what_is_done_off_the_cpu() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 MS = 1_000_000
 RULES = ("serial", "pool", "threads", "stream")
-JOB_TIMES = ("served", "linked", "read", "rest", "submit", "transit", "pickup", "compute")
+JOB_TIMES = ("served", "read", "rest", "submit", "transit", "pickup", "compute")
 
 
 def drawn_run(seed: int) -> dict[str, object]:
@@ -88,9 +88,7 @@ def drawn_job(seed: int) -> tuple[dict[str, object], dict[str, np.ndarray]]:
         "rule": RULES[seed % 3],
         "workers": int(random.integers(1, 9)),
         "prefetch": int(random.integers(1, 4)),
-        "ranks_per_host": int(random.integers(1, 5)) if seed % 3 < 2 else 1,
-        "allreduce_ns": float(random.choice([0.0, 2.0])) * MS,
     }
-    most = {"served": random.choice([0, 1, 20]), "linked": random.choice([0, 1, 20])}
+    most = {"served": random.choice([0, 1, 20])}
     most |= {"read": 60, "rest": 20, "submit": 1, "transit": 2, "pickup": 1, "compute": 30}
     return how, {name: random.uniform(0, most[name] * MS, (24, ranks)) for name in JOB_TIMES}
