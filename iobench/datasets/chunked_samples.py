@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from iobench.chunks.file_indexes import FileIndexes
 from iobench.chunks.grib.field_cubes import GribFiles
 from iobench.chunks.grid_pieces import grid_pieces_of
 from iobench.chunks.grouped import SampleGroups
+from iobench.chunks.netcdf.description import describe_netcdf
 from iobench.chunks.netcdf.file import NetcdfFile, read_through_library
 from iobench.chunks.packing import unpack
 from iobench.chunks.zarr_arrays.array_metadata import ZarrStore
@@ -27,25 +28,22 @@ from iobench.coordinates import Meteorology
 from iobench.datasets.cf_coordinates import SamplePlaces
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.file_agreement import (
-    check_coordinates,
+    Agreement,
+    agreement,
+    coordinates_of,
     digest,
     kept_once,
     mixed_units,
-    times_there_twice,
 )
 from iobench.datasets.file_coordinates import netcdf_meteorology, zarr_meteorology
-from iobench.datasets.inspected_netcdf import (
-    coordinate_digests,
-    inspect_files,
-    whole_variable,
-    whole_variables,
-)
+from iobench.datasets.inspected_netcdf import inspect_files, whole_variable, whole_variables
 from iobench.datasets.merged_files import (
-    Holders,
+    holder,
     merged_files,
     variables_of_files,
     with_one_dtype,
 )
+from iobench.datasets.plain_loop import open_plainly
 from iobench.datasets.positions import are_missing, exact_times
 from iobench.datasets.rows import SampleGrid, SampleRows
 from iobench.datasets.selection import (
@@ -58,7 +56,7 @@ from iobench.datasets.selection import (
     sample_variable,
     with_file_dim,
 )
-from iobench.files.urls import range_file
+from iobench.files.urls import URL, range_file
 from iobench.samples import SampleSpec
 
 if TYPE_CHECKING:
@@ -70,8 +68,11 @@ if TYPE_CHECKING:
     from iobench.chunks.chunk_manifest import StoredVariable
     from iobench.chunks.pieces import PiecedVariable
     from iobench.datasets.contract import Arrays, Locator, Raw
+    from iobench.datasets.file_agreement import Order
 
 Container = NetcdfFile | ZarrStore | GribFiles
+TEXTS: Final = "not numeric"
+"""Why arrays of texts are left out of Zarr stores."""
 
 
 def coordinate_values(file: Container, dim: str) -> NDArray[Any]:
@@ -82,10 +83,6 @@ def coordinate_values(file: Container, dim: str) -> NDArray[Any]:
     if variable is None:
         return np.arange(file.dims[dim])
     return _whole(file, dim).reshape(-1)
-
-
-def _has(file: Container, name: str) -> bool:
-    return name in file.variables or (isinstance(file, ZarrStore) and name in file.dates)
 
 
 def _whole(file: Any, name: str) -> NDArray[Any]:
@@ -110,7 +107,10 @@ def _rows(files: Sequence[Container], dim: str, coordinates: Sequence[NDArray[An
 
 
 def _whole_array(file: ZarrStore, name: str) -> NDArray[Any]:
-    """Return the numbers or dates of an array that tells where or when samples are."""
+    """Return the numbers, dates or texts of an array that tells where or when samples are."""
+    if file.skipped.get(name) == TEXTS:
+        with open_plainly(str(file.path)) as opened:
+            return np.asarray(opened.variables[name].values.astype(str))
     variable = file.variables.get(name) or file.dates[name]
     if variable.storage is None:
         return _through_library(file, variable)
@@ -178,7 +178,7 @@ class ChunkedSamples(ChunkedFields):
         self._axes: dict[str, tuple[int, ...]] = {}
         self._names: tuple[str, ...] = ()
         self._files: tuple[Container, ...] = ()
-        self._holders: Holders = {}
+        self._agreement = Agreement({}, frozenset(), ())
 
     def _inspect(self, files: Sequence[Path], locator: Locator) -> Sequence[Container]:
         """Return what the files hold; the sample dimension is looked for in the first one first."""
@@ -224,18 +224,14 @@ class ChunkedSamples(ChunkedFields):
             {dim: [parts[number] for number in order] for dim, parts in coordinates.items()},
             locator.cache_dir,
         )
-        index = SampleIndex(
+        if self.notes:
+            facts["notes"] = list(self.notes)
+        return SampleIndex(
             spec=SampleSpec(tuple(spec)), provenance=facts, meteorology=meteorology, **found
         )
-        if notes := [*self.notes, *times_there_twice(index)]:
-            index = replace(index, provenance={**index.provenance, "notes": notes})
-        return index
 
     def _joined(self, files: Sequence[Container], cache_dir: Path) -> Sequence[Container]:
-        """Return the files, those as one that hold other variables of the same samples.
-
-        Coordinates are compared of all of them.
-        """
+        """Return the files, those as one that hold other variables of the same samples."""
         names = variables_of_files(files, self.selection, self._dims)
         notes = []
         if self.selection.variables and any(names):
@@ -253,15 +249,19 @@ class ChunkedSamples(ChunkedFields):
             check_dimensions(file, files[0], self._dims)
             groups.setdefault(own, []).append(file)
 
-        def digests(some: Sequence[Any], each: Sequence[str]) -> Sequence[Mapping[str, str]]:
-            return self._digests(some, each, cache_dir)
-
-        heads = [group[0] for group in groups.values()]
+        coordinates: dict[str, tuple[str, ...]] = {}
         for own, group in groups.items():
             check_same_schema(group, own, self._dims)
-            notes += check_coordinates(group, own, self._dims, digests, _whole)
-            for head in heads:
-                notes += check_coordinates([group[0], head], own, self._dims, digests, _whole)
+            if len(files) > 1:
+                texts = self._texts(group[0])
+                coordinates = coordinates_of(group[0], own, self._dims, texts) | coordinates
+        self._agreement = agreement(
+            files,
+            coordinates,
+            lambda some, each: self._digests(some, each, cache_dir),
+            _whole,
+            are_places=all(file.dims[dim] == 1 for file in files for dim in self._dims),
+        )
 
         def places(some: Sequence[Container]) -> list[bytes]:
             found = [b""] * len(some)
@@ -272,13 +272,8 @@ class ChunkedSamples(ChunkedFields):
                     found[number] += each.tobytes() + b"|"
             return found
 
-        found, self._holders = merged_files(files, names, self._dims, places)
-        self.notes = (*self.notes, *dict.fromkeys(notes))
-        return found
-
-    def _holder(self, file: Any, name: str) -> Any:
-        """Return the file that holds a variable: one of those that were merged."""
-        return self._holders.get(file.path, {}).get(name, file)
+        self.notes = (*self.notes, *notes, *self._agreement.notes)
+        return merged_files(files, names, self._dims, places)
 
     def _once(
         self, files: Sequence[Container], rows: SampleRows, coordinates: Sequence[NDArray[Any]]
@@ -286,20 +281,16 @@ class ChunkedSamples(ChunkedFields):
         """Return the files that have samples no other has, which these are, and their rows."""
         (dim,) = self._dims
         numbers = list(range(len(files)))
-        found = None
-        if rows.is_time:
-            times = dict(zip(rows.order, exact_times(rows.values), strict=True))
-            found = kept_once(
-                [file.path for file in files],
-                [times[number] for number in numbers],
-                lambda number, index: self._sample(files[number], index),
-                lambda one, other: _scalars(files[one]) != _scalars(files[other]),
-                dim,
-            )
-        if found is None:
-            return numbers, [np.ones(len(part), dtype=bool) for part in coordinates], rows
-        kept, note = found
-        self.notes = (*self.notes, note)
+        kept = [np.ones(len(part), dtype=bool) for part in coordinates]
+        if not rows.is_time:
+            return numbers, kept, rows
+        times = dict(zip(rows.order, exact_times(rows.values), strict=True))
+        in_turn = [times[number] for number in numbers]
+        flags, note = kept_once(files, in_turn, self._sample, _scalars, dim)
+        self.notes = (*self.notes, *[note] * bool(note))
+        if flags.all():
+            return numbers, kept, rows
+        kept = np.split(flags, np.cumsum([len(part) for part in kept])[:-1])
         numbers = [number for number in numbers if kept[number].any()]
         kept = [kept[number] for number in numbers]
         own = [coordinates[number][each] for number, each in zip(numbers, kept, strict=True)]
@@ -310,13 +301,22 @@ class ChunkedSamples(ChunkedFields):
         (dim,) = self._dims
         found = {}
         for name in self._names:
-            each = file.variables[name]
+            each, held = file.variables[name], holder(file, name)
             if each.storage is None:
-                holder = self._holder(file, name)
-                found[name] = _through_library(holder, each, self._dims, [index])
+                found[name] = _through_library(held, each, self._dims, [index])
             else:
-                path = range_file(self._holder(file, name).path)
-                found[name] = read_box(index_box(path, each, each.axis(dim), index))
+                box = index_box(range_file(held.path), each, each.axis(dim), index)
+                found[name] = read_box(box)
+        return self._in_order(file, found)
+
+    def _in_order(self, file: Container, arrays: Arrays) -> dict[str, NDArray[Any]]:
+        """Return the arrays of a sample in the order of the first file's coordinates."""
+        if not self.orders:
+            return dict(arrays)
+        found = {}
+        for name, values in arrays.items():
+            dims = [dim for dim in file.variables[name].dims if dim not in self._dims]
+            found[name] = self._agreement.in_order(file, name, values, dims)
         return found
 
     def _along_one(
@@ -355,18 +355,25 @@ class ChunkedSamples(ChunkedFields):
         self._files = tuple(files[number] for number in grid.order)
         names = grid.names
         if grid.is_doubled:
+            if any(rows.is_time for rows in along.values()):
+                self.notes = (
+                    *self.notes,
+                    f"files have samples of the same {' and '.join(self._dims)}: all are kept, so "
+                    "leave files out where that is not meant",
+                )
             paths = [file.path.name for file in self._files]
             names = [f"{paths[at[0]]} {name}" for at, name in zip(grid.where, names, strict=True)]
         return grid.order, {"where": grid.where, "coordinate": names, "axes": grid.axes}
 
+    def _texts(self, file: Any) -> dict[str, tuple[str, ...]]:
+        """Return the dimensions of the texts that a file has."""
+        return {}
+
     def _digests(
         self, files: Sequence[Any], names: Sequence[str], cache_dir: Path
-    ) -> Sequence[Mapping[str, str]]:
-        """Return a digest of each of some coordinates that a file has."""
-        return [
-            {name: digest(_whole(file, name)) for name in names if _has(file, name)}
-            for file in files
-        ]
+    ) -> Mapping[str, Sequence[NDArray[Any] | None]]:
+        """Return by name a digest of a coordinate of each file; None where it lacks it."""
+        raise NotImplementedError
 
     def _meteorology(
         self, places: SamplePlaces, known: Mapping[str, Sequence[NDArray[Any]]], cache_dir: Path
@@ -402,10 +409,10 @@ class ChunkedSamples(ChunkedFields):
         variables = [file.variables[name] for name in self._names]
         if self.fused:
             found = [
-                _through_library(self._holder(file, each.name), each, self._dims, indexes)
+                _through_library(holder(file, each.name), each, self._dims, indexes)
                 for each in variables
             ]
-            return dict(zip(self._names, found, strict=True))
+            return self._in_order(file, dict(zip(self._names, found, strict=True)))
         paths = self._range_files(file)
         axes = self._axes
         if len(indexes) == 1:
@@ -423,20 +430,24 @@ class ChunkedSamples(ChunkedFields):
 
     def _range_files(self, file: Container) -> list[str]:
         """Return the file that each variable of a sample is in."""
-        if file.path not in self._holders:
+        if not getattr(file, "others", {}):
             return [range_file(file.path)] * len(self._names)
-        return [range_file(self._holder(file, name).path) for name in self._names]
+        return [range_file(holder(file, name).path) for name in self._names]
 
     def decode(
         self, raw: Raw, where: tuple[int, ...], out: Mapping[str, NDArray[Any]] | None = None
     ) -> Arrays:
         """Return the arrays of the sample's bytes, made in ``out`` where they can be."""
-        variables = self._files[where[0]].variables
-        rows = [None] * len(self._names) if out is None else [out[name] for name in self._names]
-        return {
+        file = self._files[where[0]]
+        variables, is_aligned = file.variables, bool(self._agreement.orders)
+        rows: list[NDArray[Any] | None] = [None] * len(self._names)
+        if out is not None and not is_aligned:
+            rows = [out[name] for name in self._names]
+        found = {
             name: unpack(stored, variables[name].packing, row)
             for name, stored, row in zip(self._names, raw.arrays(rows), rows, strict=True)
         }
+        return self._in_order(file, found) if is_aligned else found
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -447,11 +458,16 @@ class ChunkedSamples(ChunkedFields):
     def other_paths(self) -> dict[tuple[int, str], Path]:
         """The file of each variable that is in another than `paths` says, by number and name."""
         return {
-            (number, name): self._holder(file, name).path
+            (number, name): holder(file, name).path
             for number, file in enumerate(self._files)
-            if file.path in self._holders
+            if getattr(file, "others", {})
             for name in self._names
         }
+
+    @property
+    def orders(self) -> Mapping[Path, Order]:
+        """Of files that lie otherwise than the first, the index there of each index."""
+        return self._agreement.orders
 
     @property
     def sample_dim(self) -> str:
@@ -461,7 +477,7 @@ class ChunkedSamples(ChunkedFields):
     @property
     def is_grouped(self) -> bool:
         """Whether samples can be made in groups."""
-        return not self.fused
+        return not self.fused and not self.orders
 
     @cached_property
     def grouped(self) -> SampleGroups:
@@ -486,10 +502,16 @@ class NetcdfSamples(ChunkedSamples):
 
     kind = "NetCDF"
 
+    def _texts(self, file: Any) -> dict[str, tuple[str, ...]]:
+        if not any(why.startswith("not numeric") for why in file.skipped.values()):
+            return {}
+        described = describe_netcdf(file.path, file.group).variables
+        return {name: each.dims for name, each in described.items() if each.texts is not None}
+
     def _digests(
         self, files: Sequence[Any], names: Sequence[str], cache_dir: Path
-    ) -> Sequence[Mapping[str, str]]:
-        return coordinate_digests(files, names, digest, cache_dir=cache_dir)
+    ) -> Mapping[str, Sequence[NDArray[Any] | None]]:
+        return whole_variables(files, names, cache_dir=cache_dir, digest=digest)
 
     def _inspect(self, files: Sequence[Path], locator: Locator) -> Sequence[Container]:
         # The first by itself: what it lacks is said before thousands are looked into.
@@ -510,7 +532,7 @@ class NetcdfSamples(ChunkedSamples):
         self, files: Sequence[Container], dim: str, cache_dir: Path
     ) -> list[NDArray[Any]]:
         some = [each for each in files if isinstance(each, NetcdfFile) and _coordinate(each, dim)]
-        held = [self._holder(each, dim) for each in some]
+        held = [holder(each, dim) for each in some]
         known = whole_variables(held, [dim], cache_dir=cache_dir)[dim]
         kept = {file.path: values for file, values in zip(some, known, strict=True)}
         found = (kept.get(file.path) for file in files)
@@ -525,7 +547,7 @@ class NetcdfSamples(ChunkedSamples):
         files = [file for file in self._files if isinstance(file, NetcdfFile)]
         chosen = {name: name for name in self._names}
         return netcdf_meteorology(
-            files, chosen, places, cache_dir=cache_dir, known=known, holders=self._holders
+            files, chosen, places, cache_dir=cache_dir, known=known, agreed=self._agreement
         )
 
 
@@ -541,6 +563,26 @@ class ZarrSamples(ChunkedSamples):
             check_not_in_groups(inspected[0])
             locator.progress(number + 1, len(files))
         return inspected
+
+    def _texts(self, file: Any) -> dict[str, tuple[str, ...]]:
+        names = [name for name, why in file.skipped.items() if why == TEXTS]
+        if not names or isinstance(file.path, URL):
+            return {}
+        with open_plainly(str(file.path)) as opened:
+            return {name: opened.variables[name].dims for name in names}
+
+    def _digests(
+        self, files: Sequence[Any], names: Sequence[str], cache_dir: Path
+    ) -> Mapping[str, Sequence[NDArray[Any] | None]]:
+        return {
+            name: [
+                digest(_whole_array(file, name))
+                if name in {**file.variables, **file.dates} or file.skipped.get(name) == TEXTS
+                else None
+                for file in files
+            ]
+            for name in names
+        }
 
     def _check(self, file: Container) -> None:
         for name in self._names:
@@ -559,7 +601,9 @@ class ZarrSamples(ChunkedSamples):
     ) -> Meteorology:
         stores = [file for file in self._files if isinstance(file, ZarrStore)]
         chosen = {name: name for name in self._names}
-        return zarr_meteorology(stores, _whole_array, chosen, places, known=known)
+        return zarr_meteorology(
+            stores, _whole_array, chosen, places, known=known, agreed=self._agreement
+        )
 
     def facts(self, path: Path) -> dict[str, Any]:
         """Return name, size of the numbers and a fingerprint of the metadata of a store."""

@@ -1,4 +1,4 @@
-"""Whether files of a set mean the same but for the sample dimension.
+"""Whether files of a set mean the same but for the sample dimension, and in which order they lie.
 
 One check for every container and command: coordinates of other dimensions, units, repeated times.
 """
@@ -6,46 +6,66 @@ One check for every container and command: coordinates of other dimensions, unit
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+import itertools
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.datasets.cf_coordinates import HORIZONTAL, MAX_NBYTES
+from iobench.datasets.merged_files import holder
 from iobench.errors import FileFormatError
 from iobench.files.urls import URL
+from iobench.frozen import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from iobench.chunks.chunk_manifest import StoredVariable
-    from iobench.datasets.contract import SampleIndex
     from iobench.datasets.selection import SourceFile
 
-Digests = Callable[[Sequence[Any], Sequence[str]], "Sequence[Mapping[str, str]]"]
-"""Returns for each of some files the digest of each variable that it has."""
+Order = Mapping[str, "NDArray[np.int64]"]
+"""Of a file that lies otherwise than the first: the index there of each index, by dimension."""
 
 ROUNDING: Final = 1e-6
 """Of a coordinate's largest value: what float32 numbers of it may differ by."""
+FORWARD: Final = slice(None)
+BACKWARD: Final = slice(None, None, -1)
+EASTWARD: Final = re.compile("degrees?_?(east|E)")
 MAX_REMOTE_FILES: Final = 64
 """Behind URLs each coordinate is a request: of more files than this the last is compared."""
 
 
-def compared_files(files: Sequence[Any]) -> Sequence[Any]:
-    """Return the files whose coordinates are held against the first one's."""
-    is_far = len(files) > MAX_REMOTE_FILES and isinstance(files[0].path, URL)
-    return files[-1:] if is_far else files[1:]
+@frozen(eq=False)
+class Agreement:
+    """How files lie, which coordinates mean the same in all, and what users are to know.
+
+    ``orders`` has the path of each file that lies otherwise than the first.
+    """
+
+    orders: Mapping[Path, Order]
+    same: frozenset[str]
+    notes: Sequence[str]
+
+    def in_order(
+        self, file: Any, name: str, values: NDArray[Any], dims: Sequence[str]
+    ) -> NDArray[Any]:
+        """Return values of a variable of a file in the order that the first file has."""
+        return in_order(values, dims, self.orders.get(holder(file, name).path, {}))
 
 
-def digest(values: NDArray[Any]) -> str:
-    """Return a digest of numbers or times that are equal, whatever their dtype."""
-    plain = values.astype("M8[ns]" if values.dtype.kind == "M" else np.float64) + (
-        0 if values.dtype.kind == "M" else 0.0  # not -0.0
-    )
-    return hashlib.blake2b(np.ascontiguousarray(plain).tobytes(), digest_size=16).hexdigest()
+def is_far(files: Sequence[Any]) -> bool:
+    """Return whether too many files are behind URLs for each to be asked."""
+    return len(files) > MAX_REMOTE_FILES and isinstance(files[0].path, URL)
+
+
+def digest(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return a digest of values, their dtype and shape."""
+    found = hashlib.blake2b(np.ascontiguousarray(values).tobytes(), digest_size=16)
+    found.update(f"{values.dtype.str} {values.shape}".encode())
+    return np.frombuffer(found.digest(), np.uint8)
 
 
 def same_values(first: NDArray[Any], other: NDArray[Any]) -> bool:
@@ -62,221 +82,175 @@ def same_values(first: NDArray[Any], other: NDArray[Any]) -> bool:
     return bool(np.allclose(one, two, rtol=0, atol=allowed, equal_nan=True))
 
 
-def check_coordinates(
-    files: Sequence[SourceFile],
-    names: Sequence[str],
-    sample_dims: Sequence[str],
-    digests: Digests,
+def coordinates_of(
+    file: Any, names: Sequence[str], sample_dims: Sequence[str], texts: Mapping[str, Sequence[str]]
+) -> dict[str, tuple[str, ...]]:
+    """Return the dimensions of what says where the numbers of a sample are along its own.
+
+    ``texts`` has those of coordinates that are texts.
+    """
+    sampled = [file.variables[name] for name in names]
+    dims = {dim for each in sampled for dim in each.dims}.difference(sample_dims)
+    listed = {one for each in sampled for one in each.attributes.get("coordinates", "").split()}
+    numbers = {**file.variables, **getattr(file, "dates", {})}
+    found = {
+        name: each.dims
+        for name, each in numbers.items()
+        if name not in names and 8 * int(np.prod(each.shape, dtype=np.int64)) <= MAX_NBYTES
+    }
+    return {
+        name: tuple(own)
+        for name, own in {**found, **texts}.items()
+        if own
+        and dims.issuperset(own)
+        and (tuple(own) == (name,) or name in listed or _units(file, name) in HORIZONTAL)
+    }
+
+
+def agreement(
+    files: Sequence[Any],
+    coordinates: Mapping[str, tuple[str, ...]],
+    digests: Callable[[Sequence[Any], Sequence[str]], Mapping[str, Sequence[NDArray[Any] | None]]],
     read: Callable[[Any, str], NDArray[Any]],
-) -> list[str]:
-    """Return a line for each coordinate that cannot be held against the first file's.
+    *,
+    are_places: bool = False,
+) -> Agreement:
+    """Return in which order files lie, by what their coordinates say.
 
     Parameters
     ----------
     files : sequence of SourceFile
-        Of one schema.
-    names, sample_dims : sequence of str
-        The variables of a sample, and what samples are along.
+        The files.
+    coordinates : mapping of str to tuple of str
+        What is compared, with its dimensions.
     digests, read : callable
-        Of coordinates of files; ``read`` returns their values, decoded.
+        Of coordinates of files, None where one lacks it; ``read`` returns its values, decoded.
+    are_places : bool
+        Whether files are a sample each, so that each may be of a place of its own.
 
     Raises
     ------
     FileFormatError
-        If a coordinate has other values in a file, or the same in another order.
+        If a coordinate has other values in a file.
     """
-    first, notes = files[0], []
-    coordinates = _coordinates(first, names, sample_dims)
-    if not coordinates or len(files) == 1:
-        return []
-    compared = compared_files(files)
-    told = list(coordinates)
-    (expected,), found = digests([first], told), digests(compared, told)
-    values: dict[str, NDArray[Any]] = {}
-    said = set()
-    for file, own in zip(compared, found, strict=True):
-        for name in coordinates:
-            if own.get(name) == expected[name] or name in said:
+    if len(files) == 1:
+        return Agreement({}, frozenset(), [])
+    compared = [files[0], *(files[-1:] if is_far(files) else files[1:])]
+    by_name = digests(compared, list(coordinates))
+    orders: dict[Path, Order] = {}
+    notes, differing, settled = list[str](), set[str](), set[str]()
+    by_rank = sorted(coordinates.items(), key=lambda each: (len(each[1]), each[1] != each[:1]))
+    for name, dims in by_rank:
+        pairs = list(zip(compared, by_name[name], strict=True))
+        lacking = [file for file, own in pairs if own is None and {*dims} <= {*file.dims}]
+        known = [(file, own) for file, own in pairs if own is not None]
+        turned, apart = [], []
+        for file, own in known[1:]:
+            first, expected = known[0]
+            order = orders.get(file.path, {})
+            if order.keys().isdisjoint(dims) and np.array_equal(own, expected):
                 continue
-            if name not in own and not set(coordinates[name].dims) <= set(file.dims):
-                continue  # of another variable
-            if name not in own:
-                note = "is taken to be the same"
-                notes.append(f"{file.path.name} has no coordinate {name!r} as {first.path.name}")
+            values, other = read(first, name), in_order(read(file, name), dims, order)
+            index = _index(values, other, [dim not in settled for dim in dims])
+            if index is None and _is_east(first, name):
+                index = _index(values % 360, other % 360, [dim not in settled for dim in dims])
+            if index is not None:
+                parts = zip(dims, values.shape, index, strict=True)
+                more = {dim: np.arange(n)[part] for dim, n, part in parts if part is not FORWARD}
+                turned += [file] * bool(more)
+                if more or not same_values(values, other):  # another meridian
+                    orders[file.path] = {**order, **more}
+            elif _is_time(first, name) or (are_places and len(dims) > 1):
+                apart.append(file)
             else:
-                if name not in values:
-                    values[name] = read(first, name)
-                other = read(file, name)
-                if same_values(values[name], other):
-                    continue
-                _refuse(first, file, name, values[name], other)
-                note = "samples are put together index by index"
-                notes.append(f"coordinate {name!r} has other values in {file.path.name} than in "
-                             f"{first.path.name}")  # fmt: skip
-            notes[-1] += f": {note}"
-            said.add(name)
-    return notes
+                raise FileFormatError(_refusal(file, first, name, other, values))
+        settled.update(dims)
+        differing.update([name] * bool(apart or lacking))
+        for some, what in (
+            (turned, "lies in another order in {} than in {}, which samples have"),
+            (apart, "has other values in {} than in {}: samples are put together index by index"),
+            (lacking, "is missing in {}: it is taken to be that of {}"),
+        ):
+            if some and known:
+                others = f" and {len(some) - 1} more" if len(some) > 1 else ""
+                where = what.format(f"{some[0].path.name}{others}", known[0][0].path.name)
+                notes.append(f"coordinate {name!r} {where}")
+    return Agreement(orders, frozenset(by_name.keys() - differing), notes)
 
 
-def _coordinates(
-    file: SourceFile, names: Sequence[str], sample_dims: Sequence[str]
-) -> dict[str, StoredVariable]:
-    """Return what says where the numbers of a sample are, along its own dimensions."""
-    dims = {dim for name in names for dim in file.variables[name].dims}
-    told = {
-        word for name in names
-        for word in file.variables[name].attributes.get("coordinates", "").split()
-    }  # fmt: skip
-    dates: Mapping[str, StoredVariable] = getattr(file, "dates", {})
-    return {
-        name: each
-        for name, each in (*file.variables.items(), *dates.items())
-        if name not in names
-        and each.dims
-        and dims.issuperset(each.dims)
-        and not set(sample_dims).intersection(each.dims)
-        and (each.dims == (name,) or name in told or each.attributes.get("units") in HORIZONTAL)
-        and 8 * int(np.prod(each.shape, dtype=np.int64)) <= MAX_NBYTES
-    }
+def in_order(values: NDArray[Any], dims: Sequence[str], order: Order) -> NDArray[Any]:
+    """Return values along dimensions in the order that the first file has."""
+    for axis, dim in enumerate(dims):
+        if dim in order:
+            values = values.take(order[dim], axis)
+    return values
 
 
-def _refuse(
-    first: SourceFile, file: Any, name: str, values: NDArray[Any], other: NDArray[Any]
-) -> None:
-    """Raise FileFormatError unless samples have coordinates of their own: times, or a swath's."""
-    variable = (file.variables.get(name) or file.dates[name])  # fmt: skip
-    units = variable.attributes.get("units", "")
+def _index(
+    first: NDArray[Any], other: NDArray[Any], may_turn: Sequence[bool]
+) -> tuple[Any, ...] | None:
+    """Return the index that makes a coordinate the first one; None where none does."""
+    if first.shape != other.shape:
+        return None
+    ways = [(FORWARD, BACKWARD) if free else (FORWARD,) for free in may_turn]
+    found: list[tuple[Any, ...]] = list(itertools.product(*ways))
+    if may_turn == [True] and len(np.unique(first)) == len(first):
+        found.append((np.argsort(other)[np.argsort(np.argsort(first))],))
+    return next((index for index in found if same_values(first, other[index])), None)
+
+
+def _units(file: Any, name: str) -> str:
+    found = file.variables.get(name) or getattr(file, "dates", {}).get(name)
+    return str(found.attributes.get("units", "")) if found is not None else ""
+
+
+def _is_east(file: Any, name: str) -> bool:
+    return name.lower() in ("lon", "longitude") or bool(EASTWARD.fullmatch(_units(file, name)))
+
+
+def _is_time(file: Any, name: str) -> bool:
+    return " since " in _units(file, name) or name in getattr(file, "dates", {})
+
+
+def _refusal(file: Any, first: Any, name: str, other: NDArray[Any], values: NDArray[Any]) -> str:
     is_zarr = hasattr(file, "zarr_format")
-    opened = f"with d = xarray.{'open_zarr' if is_zarr else 'open_dataset'}({str(file.path)!r})"
-    advice = f"write that file again, {opened}:"
-    write = f"{'to_zarr' if is_zarr else 'to_netcdf'}(NEW)"
-    flipped = next(
-        (axis for axis in range(other.ndim) if same_values(values, np.flip(other, axis))), None
+    opened = f"xarray.open_{'zarr' if is_zarr else 'dataset'}({str(file.path)!r})"
+    found, expected = (
+        " ... ".join(f"{each:g}" if each.dtype.kind in "iuf" else f"{each}" for each in ends)
+        for ends in (some.reshape(-1)[[0, -1]] for some in (other, values))
     )
-    is_time = " since " in units or values.dtype.kind not in "iuf"
-    is_east = values.ndim == 1 and (("degree" in units.lower() and "east" in units.lower())
-                                    or name.lower() in ("lon", "longitude"))  # fmt: skip
-    if flipped is not None and (other.size > 1):
-        dim = variable.dims[flipped]
-        what = f"runs the other way along {dim}"
-        do = f"d.isel({{{dim!r}: slice(None, None, -1)}}).{write}"
-    elif values.ndim == 1 and not is_time and same_values(np.sort(values), np.sort(other)):
-        what = "has the same values in another order"
-        order = np.argsort(other, kind="stable")[np.argsort(np.argsort(values, kind="stable"))]
-        do = f"d.isel({{{variable.dims[0]!r}: {_spelled_order(order)}}}).{write}"
-    elif is_east and same_values(np.sort(values % 360), np.sort(other % 360)):
-        what = "counts longitude from another meridian"
-        turned = f"(d[{name!r}] + 180) % 360 - 180" if values.min() < 0 else f"d[{name!r}] % 360"
-        do = f"d.assign_coords({{{name!r}: {turned}}}).sortby({name!r}).{write}"
-    elif is_time or values.ndim > 1:
-        return
-    else:
-        what, advice = (
-            "has other values",
-            "give files of one grid and the same levels at a time,",
-        )
-        do = f"or, where its values do not matter, {opened}: d.drop_vars({name!r}).{write}"
-    raise FileFormatError(
-        f"{file.path}: coordinate {name!r} {what}: {_spelled(other)}, expected {_spelled(values)} "
-        f"as in {first.path}; {advice} {do}"
+    return (
+        f"{file.path}: coordinate {name!r} has other values: {found}, expected {expected} as in "
+        f"{first.path}; give files of one grid and the same levels at a time, or, where its values "
+        f"do not matter, {opened}.drop_vars({name!r}).to_{'zarr' if is_zarr else 'netcdf'}(NEW)"
     )
-
-
-def _spelled(values: NDArray[Any]) -> str:
-    flat = values.reshape(-1)
-    spelled = [f"{each:g}" if values.dtype.kind in "iuf" else f"{each}" for each in flat[[0, -1]]]
-    return f"{' ... '.join(spelled)} ({len(flat)})" if len(flat) > 1 else spelled[0]
-
-
-def _spelled_order(order: NDArray[np.int64]) -> str:
-    """Return indices as an expression: two pieces of a roll, else all of them."""
-    turn = int(np.argmin(order))
-    rolled = np.roll(np.arange(len(order)), turn)
-    if (order == rolled).all():
-        return f"[*range({int(order[0])}, {len(order)}), *range({int(order[0])})]"
-    return str(order.tolist())
 
 
 def mixed_units(files: Sequence[SourceFile], names: Sequence[str]) -> list[str]:
     """Return a line for each variable that another file has in other units than the first."""
-    found = []
+    notes = []
     for name in names:
-        there = [(each.path.name, each.variables.get(name)) for each in files]
-        units = [(path, one.attributes.get("units", "")) for path, one in there if one is not None]
-        other = next((each for each in units if each[1] != units[0][1]), None)
-        if other is not None:
-            (first, here), (path, there_) = units[0], other
-            found.append(
-                f"variable {name!r} has other units in {path} ({_quoted(there_)}) than in {first} "
-                f"({_quoted(here)}); numbers are kept as they are, and said to be of the first: "
-                "convert them before, if they are not the same"
+        units = [(_units(file, name), file.path.name) for file in files if name in file.variables]
+        if other := next((each for each in units if each[0] != units[0][0]), None):
+            notes.append(
+                f"variable {name!r} has other units in {other[1]} ({other[0]!r}) than in "
+                f"{units[0][1]} ({units[0][0]!r}): numbers are kept as they are"
             )
-    return found
-
-
-def _quoted(units: str) -> str:
-    return repr(units) if units else "none"
-
-
-def times_there_twice(index: SampleIndex) -> list[str]:
-    """Return a line on samples at a place that an earlier one has, where there are any.
-
-    Where samples are along lead times, or are counted, other files have the same as a rule.
-    """
-    dims = index.dims
-    units = {
-        each.name: str(each.attributes.get("units", "")) for each in index.meteorology.coordinates
-    }
-    along = [index.along(dim) for dim in dims]
-    places = [np.asarray(axis.positions, dtype=np.float64) for axis in along]
-    if not dims or not all(map(len, places)):
-        return []
-    if not any(" since " in units.get(dim, "") for dim in dims):
-        places += [np.asarray(axis.rows, dtype=np.float64) for axis in along if len(axis.rows)]
-    if len(places) == 1 and (np.diff(places[0]) > 0).all():
-        return []
-    _, numbers = np.unique(np.stack(places), axis=1, return_inverse=True)
-    numbers = numbers.reshape(-1)
-    seen = np.unique(numbers, return_index=True)[1]
-    is_first = np.zeros(len(numbers), dtype=bool)
-    is_first[seen] = True
-    again = np.flatnonzero(~is_first)
-    if not len(again):
-        return []
-    first = int(again[0])
-    before = int(seen[numbers[first]])
-    have = "has" if len(again) == 1 else "have"
-    return [
-        f"{len(again)} of {len(index)} samples {have} a {' and '.join(dims)} that is there before: "
-        f"{index.coordinate[first]!r} after {index.coordinate[before]!r}; all are kept, so leave "
-        "files out where that is not meant"
-    ]
+    return notes
 
 
 def kept_once(
-    paths: Sequence[Path],
+    files: Sequence[Any],
     times: Sequence[NDArray[Any]],
-    sample: Callable[[int, int], Mapping[str, NDArray[Any]]],
-    are_apart: Callable[[int, int], bool],
+    sample: Callable[[Any, int], Mapping[str, NDArray[Any]]],
+    scalars: Callable[[Any], Mapping[str, float]],
     dim: str,
-) -> tuple[list[NDArray[np.bool_]], str] | None:
-    """Return which samples of each file are kept where a time is there twice, and a note of it.
+) -> tuple[NDArray[np.bool_], str]:
+    """Return which samples are kept where a time is there twice, and a note of it.
 
-    None where no time is there twice, or files are members or forecasts: of the same times, or told
-    apart by other coordinates, with other values.
-
-    Parameters
-    ----------
-    paths : sequence of Path
-        The files.
-    times : sequence of ndarray
-        Those of each, as `exact_times` has them.
-    sample : callable
-        Returns the arrays of a sample by the number of its file, and its index there.
-    are_apart : callable
-        Returns whether other coordinates tell two files apart: other forecasts, or members.
-    dim : str
-        The sample dimension.
+    Of equal ones the first; all of files that are members or forecasts: of the same times, or told
+    apart by a coordinate of one number. ``times`` are those of each file, as `exact_times` has
+    them; ``sample`` returns the arrays of a sample, ``scalars`` the single numbers of a file.
 
     Raises
     ------
@@ -284,43 +258,38 @@ def kept_once(
         If samples of one time differ.
     """
     every = np.concatenate(times)
-    if len(np.unique(every)) == len(every):
-        return None
-    unknown = np.iinfo(np.int64).min
-    kept = [np.ones(len(part), dtype=bool) for part in times]
-    before: dict[float, tuple[int, int]] = {}
-    last = ""
-    first_times = [part.min(initial=every.max()) for part in times]
-    for number in sorted(range(len(paths)), key=first_times.__getitem__):
-        for index, time in enumerate(times[number].tolist()):
-            here = number, index
-            earlier = before.setdefault(time, here)
-            if earlier == here or time == unknown or time != time:
-                continue
-            one, other = sample(*here), sample(*earlier)
-            different = [name for name in one if one[name].tobytes() != other[name].tobytes()]
-            if different and number == earlier[0]:
-                continue  # of one file: whoever wrote it meant both
-            if different:
-                again = np.isin(times[number], times[earlier[0]])
-                if (again.all() and len(again) == len(times[earlier[0]])) or are_apart(
-                    number, earlier[0]
-                ):
-                    return None
-                raise FileFormatError(
-                    f"{paths[number]}: index {index} along {dim} is of the same time as index "
-                    f"{earlier[1]} of {paths[earlier[0]]}, with other values of {different[0]!r}; "
-                    "leave a file out, or write it again without these: xarray's "
-                    f"drop_isel({{{dim!r}: {np.flatnonzero(again).tolist()}}})"
-                )
-            kept[number][index] = False
-            last = f"index {index} of {paths[number].name} as index {earlier[1]} of " + (
-                paths[earlier[0]].name
+    kept = np.ones(len(every), dtype=bool)
+    _, firsts, numbers = np.unique(every, return_index=True, return_inverse=True)
+    is_known = (every == every) & (every != np.iinfo(np.int64).min)
+    again = np.flatnonzero((firsts[numbers] < np.arange(len(every))) & is_known)
+    places = [(number, at) for number, own in enumerate(times) for at in range(len(own))]
+    note = ""
+    for here in again.tolist():
+        (number, index), (earlier, at) = places[here], places[firsts[numbers[here]]]
+        file, other = files[number], files[earlier]
+        arrays, expected = sample(file, index), sample(other, at)
+        differs = [name for name in arrays if arrays[name].tobytes() != expected[name].tobytes()]
+        kept[here] = bool(differs)
+        if not differs:
+            note = (
+                f"{len(again)} of {len(kept)} samples along {dim} are of a time that is there "
+                f"before, and equal to that sample bit for bit (index {index} of {file.path.name} "
+                f"as index {at} of {other.path.name}): taken once"
             )
-    dropped = sum(int((~each).sum()) for each in kept)
-    if not dropped:
-        return None
-    return kept, (
-        f"{dropped} of {sum(map(len, kept))} samples along {dim} are of a time that is there "
-        f"before, and equal to that sample bit for bit ({last}): taken once"
-    )
+        elif number != earlier and (
+            set(times[number].tolist()) == set(times[earlier].tolist())
+            or scalars(file) != scalars(other)
+        ):
+            return np.ones_like(kept), (
+                f"{len(again)} of {len(kept)} samples have a {dim} that is there before: all are "
+                f"kept, those of {file.path.name} and {other.path.name} as members, or forecasts"
+            )
+        else:
+            doubled = [places[each][1] for each in again.tolist() if places[each][0] == number]
+            raise FileFormatError(
+                f"{file.path}: index {index} along {dim} is of the same time as index {at} of "
+                f"{other.path}, with other values of {differs[0]!r}; leave a file out, or write it "
+                f"again without these: xarray's isel({{{dim!r}: [at for at in "
+                f"range({len(times[number])}) if at not in {doubled}]}})"
+            )
+    return kept, note

@@ -16,10 +16,10 @@ from iobench.chunks.netcdf.description import (
 from iobench.coordinates import Meteorology, json_attributes
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.cf_coordinates import LeftOutError, SourceValues, cf_meteorology
-from iobench.datasets.file_agreement import same_values
+from iobench.datasets.file_agreement import Agreement, is_far, same_values
 from iobench.datasets.inspected_netcdf import whole_variables
+from iobench.datasets.merged_files import holder
 from iobench.errors import IobenchError
-from iobench.files.urls import URL
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from iobench.chunks.netcdf.file import NetcdfFile
     from iobench.chunks.zarr_arrays.array_metadata import ZarrStore
     from iobench.datasets.cf_coordinates import SamplePlaces
-    from iobench.datasets.merged_files import Holders
     from iobench.datasets.setup_processes import Advance
 
 File = TypeVar("File", "NetcdfFile", "ZarrStore")
@@ -38,8 +37,7 @@ ByFile = Mapping[str, Sequence["NDArray[Any] | None"]]
 
 MAX_COMPARED_NBYTES: Final = 1 << 20
 """Coordinates up to this size are compared in all files; larger ones in the first and last."""
-MAX_REMOTE_FILES: Final = 64
-"""Behind URLs each coordinate is a request: of more files than this the last is compared."""
+NO_AGREEMENT: Final = Agreement({}, frozenset(), ())
 
 
 def netcdf_meteorology(
@@ -50,7 +48,7 @@ def netcdf_meteorology(
     cache_dir: Path,
     known: Mapping[str, Sequence[NDArray[Any]]] | None = None,
     windows: Mapping[str, slice] | None = None,
-    holders: Holders | None = None,
+    agreed: Agreement = NO_AGREEMENT,
 ) -> Meteorology:
     """Return what NetCDF files say of the samples made of them.
 
@@ -64,11 +62,10 @@ def netcdf_meteorology(
         Where what is read is kept.
     known : mapping of str to list of ndarray, optional
         What each file has of a variable, where that was read before; as stored or decoded.
-    holders : mapping, optional
-        As `merged_files` returns it.
+    agreed : Agreement, optional
+        What is known of how the files lie.
     """
-    merged = holders or {}
-    others = [each.path for each in merged.get(files[0].path, {}).values()]
+    others = [each.path for each in files[0].others.values()]
     try:
         every, _ = catalogued(
             list(dict.fromkeys([files[0].path, *others])),
@@ -78,21 +75,23 @@ def netcdf_meteorology(
     except IobenchError as error:  # the samples can be made all the same
         return Meteorology(places.dims, left_out={"all": str(error)})
 
-    described = replace(
-        every[0],
-        variables={name: one for each in reversed(every) for name, one in each.variables.items()},
-    )
+    variables = {name: one for each in reversed(every) for name, one in each.variables.items()}
+    for name, one in variables.items():
+        if one.texts is not None:
+            texts = agreed.in_order(files[0], name, one.texts, one.dims)
+            variables[name] = replace(one, texts=texts)
+    described = replace(every[0], variables=variables)
 
     def read(some: Sequence[NetcdfFile], names: Sequence[str]) -> ByFile:
-        if not merged:
+        if not others:
             return whole_variables(some, names, cache_dir=cache_dir)
         found: dict[str, Sequence[NDArray[Any] | None]] = {}
         for name in names:
-            held = [merged.get(file.path, {}).get(name, file) for file in some]
+            held = [holder(file, name) for file in some]
             found |= whole_variables(held, [name], cache_dir=cache_dir)
         return found
 
-    return _meteorology(files, described, read, chosen, places, known or {}, windows or {})
+    return _meteorology(files, described, read, chosen, places, known or {}, windows or {}, agreed)
 
 
 def zarr_meteorology(
@@ -102,6 +101,7 @@ def zarr_meteorology(
     places: SamplePlaces,
     *,
     known: Mapping[str, Sequence[NDArray[Any]]],
+    agreed: Agreement,
 ) -> Meteorology:
     """Return likewise what Zarr stores say; ``read`` returns the numbers of an array."""
     first = stores[0]
@@ -124,20 +124,34 @@ def zarr_meteorology(
             for name in names
         }
 
-    return _meteorology(stores, described, read_each, chosen, places, known, {})
+    return _meteorology(stores, described, read_each, chosen, places, known, {}, agreed)
 
 
 def _meteorology(
     files: Sequence[File],
     described: DescribedFile,
-    read: Callable[[Sequence[File], Sequence[str]], ByFile],
+    read_as_stored: Callable[[Sequence[File], Sequence[str]], ByFile],
     chosen: Mapping[str, str],
     places: SamplePlaces,
     known: Mapping[str, Sequence[NDArray[Any]]],
     windows: Mapping[str, slice],
+    agreed: Agreement,
 ) -> Meteorology:
+    def read(some: Sequence[File], names: Sequence[str]) -> ByFile:
+        found = read_as_stored(some, names)
+        if not agreed.orders:
+            return found
+        dims = {name: described.variables[name].dims for name in names}
+        return {
+            name: [
+                own if own is None else agreed.in_order(file, name, own, dims[name])
+                for file, own in zip(some, parts, strict=True)
+            ]
+            for name, parts in found.items()
+        }
+
     def each(names: Sequence[str]) -> dict[str, list[NDArray[Any]] | None]:
-        if _is_far(files):
+        if is_far(files):
             return dict.fromkeys(names)
         found: dict[str, list[NDArray[Any]] | None] = {}
         for name, parts in read(files, names).items():
@@ -147,11 +161,12 @@ def _meteorology(
 
     def same(name: str) -> NDArray[Any]:
         """Return the values of a variable that all files are to agree on."""
-        first = read(files[:1], [name])[name][0]
+        as_first = [file for file in files if holder(file, name).path not in agreed.orders]
+        first = read((as_first or files)[:1], [name])[name][0]
         if first is None:
             raise LeftOutError(f"not read in {files[0].path.name}")
-        compared = files[1:]
-        if first.nbytes > MAX_COMPARED_NBYTES or _is_far(files):
+        compared = files[1:] if name not in agreed.same else []
+        if first.nbytes > MAX_COMPARED_NBYTES or is_far(files):
             compared = compared[-1:]
         others = read(compared, [name])[name] if compared else []
         for file, other in zip(compared, others, strict=True):
@@ -166,10 +181,6 @@ def _meteorology(
     own = {name: parts for name, parts in known.items() if name in described.variables}
     values = SourceValues(same, each, units, own)
     return cf_meteorology(described, chosen, places, values, windows=windows)
-
-
-def _is_far(files: Sequence[File]) -> bool:
-    return len(files) > MAX_REMOTE_FILES and isinstance(files[0].path, URL)
 
 
 def _describe(path: Path, _: Advance, group: str = "") -> DescribedFile:

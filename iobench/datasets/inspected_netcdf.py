@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from iobench.chunks.chunk_manifest import (
     ChunkManifest,
     ChunkRanges,
@@ -13,6 +15,7 @@ from iobench.chunks.chunk_manifest import (
 )
 from iobench.chunks.chunk_reading import read_box
 from iobench.chunks.codec_chain import ChunkCodecs
+from iobench.chunks.netcdf.description import describe_netcdf
 from iobench.chunks.netcdf.file import (
     NetcdfFile,
     inspect_netcdf,
@@ -68,7 +71,10 @@ def inspect_files(
 
 
 def whole_variable(file: NetcdfFile, name: str) -> NDArray[Any]:
-    """Return a whole variable of a file, decoded."""
+    """Return a whole variable of a file, decoded; texts too."""
+    if name in file.skipped:
+        texts = describe_netcdf(file.path, file.group).variables[name].texts
+        return np.array("") if texts is None else texts
     variable = file.variables[name]
     if name in file.numbers:
         return unpack(file.numbers[name], variable.packing)
@@ -78,22 +84,33 @@ def whole_variable(file: NetcdfFile, name: str) -> NDArray[Any]:
 
 
 def whole_variables(
-    files: Sequence[NetcdfFile], names: Sequence[str], *, cache_dir: Path
+    files: Sequence[NetcdfFile],
+    names: Sequence[str],
+    *,
+    cache_dir: Path,
+    digest: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
 ) -> dict[str, list[NDArray[Any] | None]]:
     """Return what each file has of variables, by name: as kept, else read now and kept.
 
-    None where a file lacks one. ``cache_dir`` is where they are kept.
+    None where a file lacks one. ``cache_dir`` is where they are kept; ``digest`` returns what is
+    kept instead of the values.
     """
     by_path = {file.path: file for file in files}
 
+    def made(file: NetcdfFile, name: str) -> NDArray[Any]:
+        values = whole_variable(file, name)
+        return values if digest is None else digest(values)
+
+    def has(file: NetcdfFile, name: str) -> bool:
+        return name in file.variables or file.skipped.get(name, "").startswith("not numeric")
+
     def read(path: Path, _: Advance) -> _FileValues:
         file = by_path[path]
-        return _FileValues(
-            {name: whole_variable(file, name) if name in file.variables else None for name in names}
-        )
+        return _FileValues({name: made(file, name) if has(file, name) else None for name in names})
 
+    what = "digests 2" if digest else "values 1"
     inspection = Inspection(
-        f"netcdf values 1 {_told_group(files)}{' '.join(names)}",
+        f"netcdf {what} {_told_group(files)}{' '.join(names)}",
         read,
         (_FileValues,),
         in_processes=False,
@@ -101,39 +118,6 @@ def whole_variables(
     found, _ = catalogued(list(by_path), inspection, cache_dir=cache_dir)
     known = dict(zip(by_path, found, strict=True))
     return {name: [known[file.path].by_name[name] for file in files] for name in names}
-
-
-def coordinate_digests(
-    files: Sequence[NetcdfFile],
-    names: Sequence[str],
-    digest: Callable[[NDArray[Any]], str],
-    *,
-    cache_dir: Path,
-) -> list[dict[str, str]]:
-    """Return a digest of each of some variables that a file has: as kept, else made and kept."""
-    by_path = {file.path: file for file in files}
-
-    def read(path: Path, _: Advance) -> _FileDigests:
-        file = by_path[path]
-        return _FileDigests(
-            {name: digest(whole_variable(file, name)) for name in names if name in file.variables}
-        )
-
-    inspection = Inspection(
-        f"netcdf digests 1 {_told_group(files)}{' '.join(names)}",
-        read,
-        (_FileDigests,),
-        in_processes=False,
-    )
-    found, _ = catalogued(list(by_path), inspection, cache_dir=cache_dir)
-    return [dict(each.by_name) for each in found]
-
-
-@frozen(eq=False)
-class _FileDigests:
-    """Digests of some variables of a file."""
-
-    by_name: Mapping[str, str]
 
 
 @frozen(eq=False)

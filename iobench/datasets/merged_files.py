@@ -7,18 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.chunks.zarr_arrays.array_metadata import ZarrStore
 from iobench.datasets.selection import sample_names
 from iobench.errors import FileFormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
 
     from iobench.datasets.selection import Selection, SourceFile
-
-Holders = dict["Path", "Mapping[str, Any]"]
-"""By the path of a merged file: the file that holds a variable, by its name, where another does."""
 
 
 def variables_of_files(
@@ -38,13 +33,18 @@ def variables_of_files(
     return [sample_names(file, selection, dims) for file in files]
 
 
+def holder(file: Any, name: str) -> Any:
+    """Return the file that holds a variable: one of those that were merged."""
+    return getattr(file, "others", {}).get(name, file)
+
+
 def merged_files(
     files: Sequence[Any],
     names: Sequence[tuple[str, ...]],
     dims: Sequence[str],
     places: Callable[[Sequence[Any]], Sequence[bytes]],
-) -> tuple[list[Any], Holders]:
-    """Return files that have all variables, and which others hold some of them.
+) -> list[Any]:
+    """Return files that have all variables: ``others`` of each says which lie elsewhere.
 
     Parameters
     ----------
@@ -60,98 +60,85 @@ def merged_files(
     FileFormatError
         If files have one variable at the same place and lack another, or others lie elsewhere.
     """
-    there = list(zip(files, names, strict=True))
     if len(set(map(frozenset, names))) == 1:
-        return list(files), {}
-    every = list(dict.fromkeys(name for _, own in there for name in own))
-    shared = [name for name in every if all(name in own for _, own in there)]
-    by_place: dict[bytes, list[tuple[Any, tuple[str, ...]]]] = {}
-    for place, each in zip(places([file for file, _ in there]), there, strict=True):
-        by_place.setdefault(place, []).append(each)
-    found: list[Any] = []
-    holders: Holders = {}
+        return list(files)
+    every = dict.fromkeys(name for own in names for name in own)
+    shared = ",".join(name for name in every if all(name in own for own in names))
+    advice = f", or take what all have: --variables {shared}" if shared else ""
+    same = f"for the same {' and '.join(dims)}"
+    by_place: dict[bytes, list[tuple[tuple[str, ...], Any]]] = {}
+    for place, file, own in zip(places(files), files, names, strict=True):
+        by_place.setdefault(place, []).append((own, file))
+    found = []
     for parts in by_place.values():
-        held: dict[str, Any] = {}
-        for file, own in parts:
-            if twice := [name for name in own if name in held]:
-                raise FileFormatError(
-                    f"{file.path}: has {twice[0]!r} for the same {' and '.join(dims)} as "
-                    f"{held[twice[0]].path}, and files beside them have other variables; name "
-                    f"files of one member, or forecast, at a time{_only(shared)}"
-                )
-            held |= dict.fromkeys(own, file)
-        if lacking := [name for name in every if name not in held]:
-            other = next(file for file, own in there if lacking[0] in own)
+        held = dict.fromkeys(name for own, _ in parts for name in own)
+        first, *others = [file for _, file in sorted(parts, key=lambda part: sorted(part[0]))]
+        if sum(len(own) for own, _ in parts) > len(held):
             raise FileFormatError(
-                f"{parts[0][0].path}: variable {lacking[0]!r} is missing, expected as in "
-                f"{other.path}: no file has it for the same {' and '.join(dims)}; add that file, "
-                f"or cut files at the same {' and '.join(dims)}{_only(shared)}"
+                f"{first.path}: has variables {same} as {others[0].path}, and other files have "
+                f"other variables; name files of one member, or forecast, at a time{advice}"
             )
-        in_order = [file for file, own in sorted(parts, key=lambda part: sorted(part[1]))]
-        found.append(_merged(in_order))
-        if len(parts) > 1:
-            first = in_order[0]
-            holders[first.path] = {
-                name: file
-                for file in reversed(in_order[1:])
-                for name in (*file.variables, *getattr(file, "dates", ()))
-                if name not in first.variables and name not in getattr(first, "dates", ())
-            }
-    return found, holders
+        if lacking := [name for name in every if name not in held]:
+            other = next(file for own, file in zip(names, files, strict=True) if lacking[0] in own)
+            raise FileFormatError(
+                f"{first.path}: variable {lacking[0]!r} is missing, expected as in {other.path}: "
+                f"no file has it {same}; add that file, or cut files alike{advice}"
+            )
+        found.append(_merged(first, others) if others else first)
+    return found
 
 
-def _only(shared: Sequence[str]) -> str:
-    return f", or take what all have: --variables {','.join(shared)}" if shared else ""
-
-
-def _merged(files: Sequence[Any]) -> Any:
-    first = files[0]
-    if len(files) == 1:
-        return first
-    fields = ["dims", "variables", "skipped"]
-    fields += ["dates", "described"] if isinstance(first, ZarrStore) else []
-    union: dict[str, dict[str, Any]] = {field: {} for field in fields}
-    for field, own in union.items():
-        for file in files:
-            for name, each in getattr(file, field).items():
-                own.setdefault(name, each)
-    union["skipped"] = {
-        name: why for name, why in union["skipped"].items() if name not in union["variables"]
+def _merged(first: Any, others: Sequence[Any]) -> Any:
+    """Return a file with what others have beside it."""
+    fields = [each for each in ("dims", "variables", "dates", "described") if hasattr(first, each)]
+    union = {each: dict(getattr(first, each)) for each in fields}
+    held = {}
+    for file in others:
+        for each in fields:
+            for name, one in getattr(file, each).items():
+                if name not in union[each]:
+                    union[each][name], held[name] = one, file
+    skipped = {
+        name: why
+        for file in (first, *others)
+        for name, why in file.skipped.items()
+        if name not in union["variables"]
     }
-    return replace(first, **union)
+    return replace(first, **union, skipped=skipped, others=held)
 
 
 def with_one_dtype(
     files: Sequence[Any], names: Sequence[tuple[str, ...]]
-) -> tuple[list[Any], list[str]]:
+) -> tuple[Sequence[Any], list[str]]:
     """Return files whose variables have one dtype each, and a line for each that is made wider.
 
     Where that is exact: floats of several widths, and whole numbers up to 32 bits as float64.
     """
-    dtypes: dict[str, set[str]] = {}
+    dtypes: dict[str, set[np.dtype[Any]]] = {}
     for file, own in zip(files, names, strict=True):
         for name in own:
-            dtypes.setdefault(name, set()).add(file.variables[name].packing.dtype)
-    wide = {}
-    for name, several in dtypes.items():
-        found = [np.dtype(each) for each in several]
-        widest = np.result_type(*found)
-        if len(found) > 1 and all(each.kind == "f" or each.itemsize <= 4 for each in found):
-            wide[name] = widest.newbyteorder("<").str
-    if not wide:
-        return list(files), []
-    made = []
-    for file, own in zip(files, names, strict=True):
-        variables = dict(file.variables)
-        for name in set(own) & set(wide):
-            each = variables[name]
-            if each.packing.dtype != wide[name]:
-                packing = replace(each.packing, dtype=wide[name], narrow=each.packing.dtype)
-                variables[name] = replace(each, packing=packing)
-        made.append(replace(file, variables=variables))
-    return made, [
+            dtypes.setdefault(name, set()).add(np.dtype(file.variables[name].packing.dtype))
+    wide = {
+        name: np.result_type(*several)
+        for name, several in dtypes.items()
+        if len(several) > 1 and all(each.kind == "f" or each.itemsize <= 4 for each in several)
+    }
+
+    def widened(each: Any) -> Any:
+        dtype = wide.get(each.name)
+        if dtype is None or each.packing.dtype == dtype.str:
+            return each
+        packing = replace(each.packing, dtype=dtype.str, narrow=each.packing.dtype)
+        return replace(each, packing=packing)
+
+    if wide:
+        files = [
+            replace(file, variables={name: widened(each) for name, each in file.variables.items()})
+            for file in files
+        ]
+    return files, [
         f"variable {name!r} has several dtypes in files "
-        f"({', '.join(sorted(np.dtype(each).name for each in dtypes[name]))}): all are made "
-        f"{np.dtype(each).name}, which is exact"
-        for name, each in wide.items()
+        f"({', '.join(sorted(each.name for each in dtypes[name]))}): all are made {dtype.name}, "
+        "which is exact"
+        for name, dtype in wide.items()
     ]

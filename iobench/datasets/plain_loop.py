@@ -33,7 +33,6 @@ PLAIN_LOOP: Final = (
 NOT_READ: Final = (OSError, ValueError, RuntimeError, KeyError, IndexError, ImportError)
 """What xarray and the libraries below it raise of files they cannot read."""
 MOST_OPEN: Final = 64
-MOST_SAMPLES: Final = 4096
 MOST_TRIED: Final = 128
 CHILD: Final = (
     "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); "
@@ -50,7 +49,7 @@ class VariablePart(NamedTuple):
         Which dataset: the path of a file.
     variable : str
         Its name there.
-    positions : mapping of str to int or slice
+    positions : mapping of str to int, slice or ndarray of int
         By dimension; those that the variable lacks do not count.
     labels : mapping of str to object
         By dimension: a value of its coordinate.
@@ -60,7 +59,7 @@ class VariablePart(NamedTuple):
 
     source: str
     variable: str
-    positions: Mapping[str, int | slice]
+    positions: Mapping[str, Any]
     labels: Mapping[str, Any] = {}
     name: str = ""
 
@@ -200,12 +199,13 @@ def _check_survival(
 ) -> None:
     """Raise FileFormatError where reading ends a process by a signal, as netCDF's C library can.
 
-    Another process opens the files, at most `MOST_TRIED`, and reads the first sample.
+    Another process opens the files of `MOST_TRIED` samples, and reads the first one.
     """
     first = select(index.where[0])
-    numbers = _spread(len(index), MOST_SAMPLES)
-    sources = list(dict.fromkeys(select(index.where[number])[0].source for number in numbers))
-    tried = [sources[number] for number in _spread(len(sources), MOST_TRIED)]
+    n = min(len(index), MOST_TRIED)
+    spread = [number * (len(index) - 1) // max(1, n - 1) for number in range(n)]
+    parts = [part for number in spread for part in select(index.where[number])]
+    tried = list(dict.fromkeys(part.source for part in parts))
     if all(Path(source).is_dir() for source in tried):
         return  # Zarr stores are read in Python
     job = pickle.dumps((open_source or open_plainly, tried, first))
@@ -220,11 +220,6 @@ def _check_survival(
         name = signal.Signals(-child.returncode).name
         said = child.stdout.decode("utf-8", "replace").splitlines()
         raise _not_read(said[-1] if said else tried[0], f"the library below it dies of {name}")
-
-
-def _spread(count: int, most: int) -> list[int]:
-    n = min(count, most)
-    return sorted({number * (count - 1) // max(1, n - 1) for number in range(n)})
 
 
 def try_sources(requests: IO[bytes]) -> None:

@@ -10,7 +10,7 @@ import dataclasses
 import re
 import string
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +31,10 @@ from iobench.chunks.packing import unpack
 from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology
 from iobench.datasets.cf_coordinates import SamplePlaces
 from iobench.datasets.contract import SampleIndex
+from iobench.datasets.file_agreement import agreement, coordinates_of, digest
 from iobench.datasets.file_coordinates import netcdf_meteorology
 from iobench.datasets.grouped_samples import GroupedSamples
-from iobench.datasets.inspected_netcdf import inspect_files
+from iobench.datasets.inspected_netcdf import inspect_files, whole_variable, whole_variables
 from iobench.datasets.normalisation import Normalisation, normalisation_of
 from iobench.datasets.plain_loop import VariablePart, make_plain_loop
 from iobench.datasets.published_files import PublishedFiles, StandIn
@@ -235,8 +236,20 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
         for file in found:
             self.check(file, found[0])
         names = [each.name for each in self.sample_fields]
+        self._check_coordinates(found, names, locator.cache_dir)
         self.keep([only_variables(file, names) for file in found])
         return tuple(found)
+
+    def _check_coordinates(
+        self, files: Sequence[NetcdfFile], names: Sequence[str], cache_dir: Path
+    ) -> None:
+        digests = partial(whole_variables, cache_dir=cache_dir, digest=digest)
+        coordinates = coordinates_of(files[0], names, (self.sample_dim,), {})
+        for path, order in agreement(files, coordinates, digests, whole_variable).orders.items():
+            raise FileFormatError(
+                f"{path}: {', '.join(order)} lies in another order than in {files[0].path}; write "
+                "it again in that order, with xarray's isel"
+            )
 
     def keep(self, files: Sequence[NetcdfFile]) -> None:
         """Keep what reading needs: travels to the workers."""

@@ -140,13 +140,8 @@ def choose_variables(
         If a variable that was asked for does not exist, or none has the sample dimensions.
     """
     selection.check_names(list(file.variables), file.skipped)
-    skipped = dict(file.skipped)
-    helpers = helper_names(file)
-    chosen = sample_names(file, selection, dims)
-    along = _dims_of_variables(file, dims)
-    for name, variable in file.variables.items():
-        if name not in chosen:
-            skipped[name] = _left_out(variable, selection, along, helpers)
+    reasons = _reasons(file, selection, dims)
+    chosen = tuple(name for name, why in reasons.items() if not why)
     if not chosen:
         raise OptionError(
             f"--sample-dim {','.join(dims)}: no variable of {file.path} has "
@@ -154,24 +149,23 @@ def choose_variables(
             + ", ".join(f"{v.name} ({', '.join(v.dims)})" for v in file.variables.values())
             + (f"; left out: {_with_reasons(file.skipped, file.skipped)}" if file.skipped else "")
         )
-    return chosen, skipped
+    return chosen, {**file.skipped, **{name: why for name, why in reasons.items() if why}}
 
 
 def sample_names(file: SourceFile, selection: Selection, dims: Sequence[str]) -> tuple[str, ...]:
     """Return the variables of a file that are part of a sample."""
+    return tuple(name for name, why in _reasons(file, selection, dims).items() if not why)
+
+
+def _reasons(file: SourceFile, selection: Selection, dims: Sequence[str]) -> dict[str, str]:
+    """Return for each variable of a file why it is no part of a sample, ``""`` if it is."""
     helpers = helper_names(file)
-    along = _dims_of_variables(file, dims)
-    return tuple(
-        name
-        for name, each in file.variables.items()
-        if not _left_out(each, selection, along, helpers)
-    )
-
-
-def _dims_of_variables(file: SourceFile, dims: Sequence[str]) -> list[str]:
-    """Return the sample dimensions but those that a file has one index of, and no variable has."""
     there = {dim for each in file.variables.values() for dim in each.dims}
-    return [dim for dim in dims if dim in there or file.dims.get(dim) != 1]
+    # A dimension that the file has one index of, and no variable has, is that of the file itself.
+    along = [dim for dim in dims if dim in there or file.dims.get(dim) != 1]
+    return {
+        name: _left_out(each, selection, along, helpers) for name, each in file.variables.items()
+    }
 
 
 def with_file_dim(file: File, sample_dim: str | None) -> File:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         SampleIndex,
         Where,
     )
+    from iobench.datasets.file_agreement import Order
     from iobench.datasets.setup_processes import Advance
     from iobench.files.source_files import SourceBytes
     from iobench.samples import Sample, SampleSpec
@@ -193,8 +194,9 @@ class UserFiles(GroupedSamples):
             )
         source = self._source
         others = {at: str(path) for at, path in source.other_paths.items()}
+        orders = {str(path): order for path, order in source.orders.items()}
         taken = tuple(map(str, source.paths)), tuple(source.sample_dim.split(",")), index.spec.names
-        select = partial(_parts_of, others, *taken)
+        select = partial(_parts_of, others, orders, *taken)
         return make_plain_loop(index.spec, index, select, partial(_with_dtypes, index.spec))
 
     @property
@@ -209,6 +211,7 @@ class UserFiles(GroupedSamples):
 
 def _parts_of(
     others: Mapping[tuple[int, str], str],
+    orders: Mapping[str, Order],
     paths: Sequence[str],
     dims: Sequence[str],
     names: Sequence[str],
@@ -216,7 +219,11 @@ def _parts_of(
 ) -> list[VariablePart]:
     number, *indexes = where
     at = dict(zip(dims, indexes, strict=True))
-    return [VariablePart(others.get((number, name), paths[number]), name, at) for name in names]
+    sources = [others.get((number, name), paths[number]) for name in names]
+    return [
+        VariablePart(source, name, {**at, **orders.get(source, {})})
+        for source, name in zip(sources, names, strict=True)
+    ]
 
 
 def _with_dtypes(spec: SampleSpec, arrays: Arrays, where: Where) -> Sample:

@@ -211,10 +211,7 @@ def _parted(target: Any) -> tuple[str, str]:
 
 
 def _matching_here(pattern: str) -> list[str]:
-    start = Path(pattern).anchor
-    found = Path(start).glob(pattern.removeprefix(start))
-    hidden = "/." in f"/{pattern}"  # as the shell has it
-    names = sorted(str(each) for each in found if hidden or not each.name.startswith("."))
+    names = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - as `FilePattern`
     if not names:
         raise MissingFileError(
             f"{pattern}: no file matches, seen from {Path.cwd()}; check the spelling"

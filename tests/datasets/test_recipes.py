@@ -187,6 +187,27 @@ def test_another_schema_is_named(tmp_path: Path, change: dict[str, Any], message
         opened(Sea(area="north", start="2020-01-01"), tmp_path)
 
 
+@pytest.mark.parametrize("kind", [Sea, Corner])
+@pytest.mark.parametrize(
+    ("places", "message"),
+    [
+        (range(5, -1, -1), r"2020-01-06.nc: y lies in another order than in .*2020-01-01.nc"),
+        ([0, 1, 2, 3, 4, 6], r"2020-01-06.nc: coordinate 'y' has other values: 0 ... 6"),
+    ],
+)
+def test_other_coordinates_are_refused(
+    tmp_path: Path, kind: type[Recipe], places: Any, message: str
+) -> None:
+    for day, own in (("2020-01-01", range(6)), ("2020-01-06", places)):
+        made = write(tmp_path / f"{day}.nc", day, {}, y=("y", np.array(own, dtype="f8")))
+    with pytest.raises(FileFormatError, match=message):
+        opened(kind(area="north"), tmp_path)
+    made.close()
+    made.isel(y=slice(None, None, -1)).to_netcdf(tmp_path / "2020-01-06.nc")
+    if places[0]:
+        assert len(opened(kind(area="north"), tmp_path)) == 10
+
+
 def test_what_was_chosen_is_required_and_else_what_is_there_taken(tmp_path: Path) -> None:
     write(tmp_path / "2020-01-06.nc", "2020-01-06", {})
     assert len(Sea().files(FolderLocator(tmp_path))) == 2  # of both areas, which are one here

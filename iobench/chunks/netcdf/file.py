@@ -61,7 +61,8 @@ class NetcdfFile:
 
     ``skipped`` says for each variable or group left out why. Of a file behind a URL ``numbers``
     has small variables as they are stored, coordinates before others: to ask for each of them at
-    every start takes longer than all else.
+    every start takes longer than all else. ``others`` are files that hold variables, by name, where
+    several were merged.
     """
 
     path: Path
@@ -70,6 +71,7 @@ class NetcdfFile:
     skipped: Mapping[str, str]
     numbers: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     group: str = ""
+    others: Mapping[str, NetcdfFile] = field(default_factory=dict)
 
 
 def inspect_netcdf(path: Path, group: str = "") -> NetcdfFile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -107,6 +108,8 @@ class ZarrStore:
         Those of the root group.
     described : mapping of str to mapping
         All attributes of each of ``variables`` and ``dates``.
+    others : mapping of str to ZarrStore
+        The stores that hold arrays, by name, where several were merged.
     """
 
     path: Path
@@ -117,3 +120,4 @@ class ZarrStore:
     skipped: Mapping[str, str]
     attributes: Mapping[str, Any]
     described: Mapping[str, Mapping[str, Any]]
+    others: Mapping[str, ZarrStore] = field(default_factory=dict)

@@ -6,20 +6,28 @@ import contextlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.chunks.chunk_manifest import StoredVariable
+from iobench.chunks.grib.field_cubes import GribFiles
+from iobench.chunks.packing import Packing
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.objects.targets import in_one_line
 from iobench.datasets.objects.values import NamedArrays
 from iobench.datasets.positions import time_positions
 from iobench.datasets.rows import SampleGrid, SampleRows
-from iobench.datasets.selection import Selection, check_sample_dims, lacking
+from iobench.datasets.selection import (
+    Selection,
+    check_sample_dims,
+    choose_variables,
+    sample_variable,
+)
 from iobench.errors import OptionError, SampleError
-from iobench.samples import SampleSpec, Variable
+from iobench.samples import SampleSpec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,12 +60,10 @@ class LabelledObject:
     def __init__(self, opener: Opener, value: Any, selection: Selection) -> None:
         self._opener = opener
         self._selection = selection
-        self._dims = check_sample_dims(
-            selection.sample_dim,
-            {str(dim): length for dim, length in value.sizes.items()},
-            [Path(opener.name)],
-        )
-        self._names, self.skipped = _choose(value, selection, self._dims, opener.name)
+        source = _as_file(value, opener.name)
+        self._dims = check_sample_dims(selection.sample_dim, source.dims, [source.path])
+        self._names, self.skipped = choose_variables(source, selection, self._dims)
+        self._stored = [source.variables[name] for name in self._names]
         self._spec: SampleSpec | None = None
         self.files = _files(value)
         self._value: Any = value
@@ -87,7 +93,9 @@ class LabelledObject:
         for dim, length in zip(self._dims, lengths, strict=True):
             if length < 1:
                 raise OptionError(f"{name}: its dimension {dim} is empty; choose another one")
-        self._spec = SampleSpec(tuple(self._variable(value.variables[n]) for n in self._names))
+        self._spec = SampleSpec(
+            tuple(sample_variable(each, self._selection, self._dims) for each in self._stored)
+        )
         if len(self._dims) == 1:
             (length,), labels = lengths, value.indexes.get(self._dims[0])
             index = SampleIndex(
@@ -154,18 +162,6 @@ class LabelledObject:
             self._pid = os.getpid()
         return self._chosen
 
-    def _variable(self, variable: Any) -> Variable:
-        kept = [(str(d), n) for d, n in variable.sizes.items() if d not in self._dims]
-        name = next(n for n in self._names if self._value.variables[n] is variable)
-        return Variable(
-            name=name,
-            shape=tuple(n for _, n in kept),
-            dtype=variable.dtype.str,
-            dims=tuple(dim for dim, _ in kept),
-            units=str(variable.attrs.get("units", "")),
-            role=self._selection.role(name),
-        )
-
     def __getstate__(self) -> dict[str, Any]:
         if not self._opener.makes_it_anew:
             return dict(self.__dict__)
@@ -180,49 +176,23 @@ def as_dataset(value: Any) -> Any:
     return value
 
 
-def _choose(
-    value: Any, selection: Selection, dims: Sequence[str], name: str
-) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the variables of a sample, and for all others why they are left out."""
-    variables = {str(key): variable for key, variable in value.variables.items()}
-    selection.check_names(list(variables), {})
-    helpers = {str(coordinate) for coordinate in value.coords} | _describing(variables)
-    chosen, skipped = [], {}
-    for key, variable in variables.items():
-        asked = selection.asks_for(key)
-        if selection.variables and not asked:
-            reason = "not asked for"
-        elif variable.dtype.kind not in NUMBER_KINDS:
-            reason = f"is no number: dtype {variable.dtype}"
-        elif asked:
-            reason = ""
-        elif key in helpers:
-            reason = "a coordinate"
-        else:
-            reason = lacking(dims, variable.dims)
-        if not reason:
-            chosen.append(key)
-        elif asked:
-            raise OptionError(f"--variables {key}: {name}'s {reason}; leave it out")
-        else:
-            skipped[key] = reason
-    if not chosen:
-        there = ", ".join(f"{k} ({', '.join(map(str, v.dims))})" for k, v in variables.items())
-        has = "it" if len(dims) == 1 else "all of them"
-        raise OptionError(
-            f"--sample-dim {','.join(dims)}: no variable of {name} has {has}; it has {there}"
+def _as_file(value: Any, name: str) -> GribFiles:
+    """Return a dataset as the source of its numbers."""
+    beside = " ".join(map(str, value.coords))
+    variables, skipped = {}, {}
+    for key, each in value.variables.items():
+        if each.dtype.kind not in NUMBER_KINDS:
+            skipped[str(key)] = f"is no number: dtype {each.dtype}"
+            continue
+        attributes = {**each.encoding, **each.attrs}
+        texts = {key: str(attributes.get(key, "")) for key in ("units", "coordinates", "bounds")}
+        texts["coordinates"] += f" {beside}"
+        packing = Packing(each.dtype.str, each.dtype.str)
+        variables[str(key)] = StoredVariable(
+            str(key), tuple(map(str, each.dims)), each.shape, packing, 0, None, texts
         )
-    return tuple(chosen), skipped
-
-
-def _describing(variables: dict[str, Any]) -> set[str]:
-    """Return the names of variables that only describe others."""
-    names: set[str] = set()
-    for variable in variables.values():
-        for key in ("coordinates", "bounds"):
-            for source in (variable.attrs, variable.encoding):
-                names.update(str(source.get(key, "")).split())
-    return names
+    dims = {str(dim): length for dim, length in value.sizes.items()}
+    return GribFiles(Path(name), dims, variables, skipped)
 
 
 def _positions(value: Any, dim: str) -> dict[str, Any]:
