@@ -12,6 +12,7 @@ import click
 from iobench.cli.app import COMMANDS
 from iobench.cli.command import make_command, parsed
 from iobench.cli.meters import meters
+from iobench.command_options import QUIET
 from iobench.errors import OptionError
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ def profile(*, json: bool, **values: Any) -> None:
     from iobench.profiling.profile_run import profile as run_profile
 
     screen = TerminalScreen()
-    run = run_profile(_config(values, ("iobench", *sys.argv[1:])), screen)
+    words = (word for word in sys.argv[1:] if word != QUIET.name)
+    run = run_profile(_config(values, ("iobench", *words)), screen)
     print_report(run, json=json, full=False)
     if json:
         screen.note(f"kept in {run}; show this report again with: iobench report {run}")

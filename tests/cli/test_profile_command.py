@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from iobench.cli import main
 from iobench.cli.interrupts import Interrupted
 from iobench.profiling.profile_run import measure
 
@@ -204,6 +206,19 @@ def test_usage_errors_exit_2(iobench_here) -> None:
     assert iobench_here("profile").returncode == 2
     assert iobench_here("profile", "x", "--workers", "many").returncode == 2
     assert iobench_here("nonsense").returncode == 2
+
+
+def test_a_quiet_profile_keeps_the_command_of_a_loud_one(
+    tmp_path: Path, store_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["profile", "maelstrom-power", "--tiny", "--batches", "3", "--workers", "0"]
+    more = ["--compute", "none", "--store-dir", str(store_dir), "--out", "run"]
+    monkeypatch.setattr(sys, "argv", ["iobench", "--quiet", *words, "--quiet", *more])
+    assert main() == 0
+    assert capsys.readouterr().err == ""
+    config = json.loads(Path("run/run.json").read_text())
+    assert config["command"] == shlex.join(["iobench", *words, *more])
 
 
 def test_an_existing_out_is_not_written_into(iobench_here, tmp_path: Path, store_dir: Path) -> None:
