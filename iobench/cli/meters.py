@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any, Final
 
 ENERGY: Final = "IOBENCH_ENERGY"
@@ -11,7 +12,7 @@ MONITOR: Final = "IOBENCH_MONITOR"
 """Environment: ``off`` looks at no CPUs, memory, disks and links."""
 
 
-def meters() -> dict[str, Any]:
+def meters(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """Return what ``RunConfig`` and ``ScriptRun`` take of both."""
     names = {"energy": ENERGY, "monitor": MONITOR}
-    return {field: os.environ.get(name, "auto") for field, name in names.items()}
+    return {field: environ.get(name, "auto") for field, name in names.items()}

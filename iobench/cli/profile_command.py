@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -37,22 +37,24 @@ def profile(*, json: bool, **values: Any) -> None:
         screen.note(f"as a page with its timeline: iobench report {run} --html report.html")
 
 
-def profile_config(words: Sequence[str]) -> RunConfig:
+def profile_config(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> RunConfig:
     """Return what ``iobench profile`` would be asked to do with these words behind it."""
     values = parsed(make_command("profile", COMMANDS["profile"]), words)
     del values["json"]
-    return _config(values, ("iobench", "profile", *words))
+    return _config(values, ("iobench", "profile", *words), environ)
 
 
-def checked_config(words: Sequence[str]) -> RunConfig:
+def checked_config(words: Sequence[str], environ: Mapping[str, str]) -> RunConfig:
     """Return the same, of words that nobody typed: what is wrong with them is an OptionError."""
     try:
-        return profile_config(words)
+        return profile_config(words, environ)
     except click.UsageError as error:
         raise OptionError(" ".join(error.format_message().split())) from error
 
 
-def _config(values: dict[str, Any], command: tuple[str, ...]) -> RunConfig:
+def _config(
+    values: dict[str, Any], command: tuple[str, ...], environ: Mapping[str, str] = os.environ
+) -> RunConfig:
     from iobench.profiling.config import RunConfig
     from iobench.registry import SOURCE
     from iobench.sources.named_stores import split_stores
@@ -61,7 +63,7 @@ def _config(values: dict[str, Any], command: tuple[str, ...]) -> RunConfig:
     formats = values.pop("formats")
     if formats is None:
         formats = (SOURCE,) if sources else ()
-    seed = os.environ.get(SEED, "0")
+    seed = environ.get(SEED, "0")
     if not seed.isdecimal():
         raise OptionError(f"{SEED} {seed}: expected 0 or more")
     return RunConfig(
@@ -70,6 +72,6 @@ def _config(values: dict[str, Any], command: tuple[str, ...]) -> RunConfig:
         formats=formats,
         command=command,
         seed=int(seed),
-        **meters(),
+        **meters(environ),
         **values,
     )

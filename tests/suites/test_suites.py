@@ -259,6 +259,8 @@ def test_a_run_that_takes_too_long_is_ended(
     ("before", "after", "told"),
     [
         ("batches = 4", "batches = 0", "cell .*: --batches 0: expected more than 0"),
+        ('energy = "off"', 'energy = "on"', "cell .*: IOBENCH_ENERGY on: expected auto or off"),
+        ("batches = 4", "batches = 4\nlimits = 0", "cell .*: IOBENCH_LIMITS=0: expected off"),
         ("batches = 4", 'batches = "few"', "cell .*Invalid value for '--batches'"),
         ("workers = [0, 1]", 'format = ["zar"]', "did you mean zarr"),
         ("workers = [0, 1]", 'format = ["source,zarr"]', "expected one format"),
