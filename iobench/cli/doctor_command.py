@@ -39,13 +39,13 @@ def doctor(*, extras: Sequence[str], json: bool) -> None:
             raise unknown_name("extra", extra, sorted(packages))
     rows = []
     for extra in extras or sorted(packages):
-        found = {name: _version(name) for name in packages[extra]}
-        lacking = [_lacks(name, found[name], packages[extra][name]) for name in found]
+        present = {name: _version(name) for name in packages[extra]}
+        lacking = [_lacks(name, present[name], packages[extra][name]) for name in present]
         state = ", ".join(filter(None, lacking))
         install = f"pip install 'iobench[{extra}]'" if state else ""
-        rows.append((extra, state or ", ".join(map(" ".join, found.items())), install))
-    for name, wanted in PLUGINS.items() if not extras or "climetlab" in extras else ():
-        install = "" if _version(name) else f"pip install --no-deps {name}=={wanted}"
+        rows.append((extra, state or ", ".join(map(" ".join, present.items())), install))
+    for name, pinned in PLUGINS.items() if not extras or "climetlab" in extras else ():
+        install = "" if _version(name) else f"pip install --no-deps {name}=={pinned}"
         rows.append((name, _version(name) or "not installed", install))
     if not extras or "darshan" in extras:
         runtime = find_runtime(os.environ)
@@ -57,8 +57,8 @@ def doctor(*, extras: Sequence[str], json: bool) -> None:
     keyed = [dict(zip(("name", "state", "install"), row, strict=True)) for row in rows]
     print_answer(
         f"iobench {versions['iobench']}, Python {versions['python']}",
-        Section("found", "", (table, *commands)),
-        figures={**versions, "found": keyed},
+        Section("installed", "", (table, *commands)),
+        figures={**versions, "installed": keyed},
         json=json,
     )
 
@@ -69,15 +69,15 @@ def _packages() -> dict[str, dict[str, str]]:
     import sys
     from importlib.metadata import requires
 
-    found: dict[str, dict[str, str]] = {}
+    packages: dict[str, dict[str, str]] = {}
     for line in requires("iobench") or []:
         requirement, _, marker = line.partition(";")
         extra = re.search(r"extra == ['\"]([\w-]+)['\"]", marker)
         parts = re.match(r"\s*([\w.-]+)(?:\[[^\]]*\])?\s*(.*?)\s*$", requirement)
         system = re.search(r"sys_platform == ['\"](\w+)['\"]", marker)
         if extra and parts and (not system or system[1] == sys.platform):
-            found.setdefault(extra[1], {})[parts[1].lower()] = parts[2].strip("()")
-    return {extra: each for extra, each in found.items() if extra not in UNIONS}
+            packages.setdefault(extra[1], {})[parts[1].lower()] = parts[2].strip("()")
+    return {extra: each for extra, each in packages.items() if extra not in UNIONS}
 
 
 def _version(name: str) -> str:
@@ -90,7 +90,7 @@ def _version(name: str) -> str:
         return _version(ALTERNATIVES[name]) if name in ALTERNATIVES else ""
 
 
-def _lacks(name: str, found: str, required: str) -> str:
+def _lacks(name: str, version: str, required: str) -> str:
     """Return what is wrong with a package, "" for nothing; by the versions >= and == alone."""
     import re
 
@@ -98,9 +98,11 @@ def _lacks(name: str, found: str, required: str) -> str:
         parts = re.findall(r"\d+", re.split(r"[a-z+]", text)[0])
         return [int(part) for part in (*parts, *"0000")][:4]
 
-    if not found:
+    if not version:
         return f"no {name}"
-    for sign, wanted in re.findall(r"(>=|==)\s*([\w.]+)", required):
-        if numbers(found) < numbers(wanted) or (sign == "==" and numbers(found) != numbers(wanted)):
-            return f"{name} {found}, expected {required}"
+    for sign, least in re.findall(r"(>=|==)\s*([\w.]+)", required):
+        if numbers(version) < numbers(least) or (
+            sign == "==" and numbers(version) != numbers(least)
+        ):
+            return f"{name} {version}, expected {required}"
     return ""

@@ -75,8 +75,8 @@ class MachineSamples:
         """Return for which share of the time between readings each CPU was busy: (step, CPU)."""
         ticks = np.diff(self.ticks, axis=0) % WRAPS
         seconds = self.step_ns[:, None] / SECOND
-        found: Floats = np.minimum(ticks / (seconds * self.head.ticks_per_s), 1.0)
-        return found
+        shares: Floats = np.minimum(ticks / (seconds * self.head.ticks_per_s), 1.0)
+        return shares
 
     def per_second(self, column: str) -> Floats | None:
         """Return how much a count rose a second between readings; None where there is none.
@@ -86,8 +86,8 @@ class MachineSamples:
         if column not in self.values:
             return None
         rise = np.diff(self.values[column])
-        found: Floats = np.where(rise >= 0, rise, np.nan) / (self.step_ns / SECOND)
-        return found
+        rates: Floats = np.where(rise >= 0, rise, np.nan) / (self.step_ns / SECOND)
+        return rates
 
     def names(self, what: str) -> tuple[str, ...]:
         """Return the devices of a sort, ``"disk"`` or ``"net"``, in the order of the head."""
@@ -100,11 +100,11 @@ class MachineSamples:
 
     def cpu_limits(self) -> dict[str, Floats]:
         """Return how much of the CPUs was used, of those allowed and of the cgroup's quota."""
-        found = {"cpus": self.busy().mean(axis=1)}
+        limits = {"cpus": self.busy().mean(axis=1)}
         used = self.per_second("cgroup.cpu_us")
         if used is not None and self.head.quota_cpus:
-            found["quota"] = np.minimum(used / (1e6 * self.head.quota_cpus), 1.0)
-        return found
+            limits["quota"] = np.minimum(used / (1e6 * self.head.quota_cpus), 1.0)
+        return limits
 
     def cost(self) -> tuple[int, int] | None:
         """Return the CPU time of reading in ns, and how many readings; None of too few."""
@@ -168,17 +168,17 @@ def read_machines(run: Path) -> tuple[tuple[MachineSamples, ...], tuple[str, ...
     ProfileError
         If a file is of another version.
     """
-    found, damaged = [], []
+    machines, damaged = [], []
     for folder, pattern in ((METER_FOLDER, "*.samples"), ("energy", "*.jsonl")):
         for path in sorted((run / folder).glob(pattern)):
             read = _samples if pattern == "*.samples" else _lines_of_energy
             try:
-                found.append(read(path, read_small_file(path, limit=LARGEST_NBYTES)))
+                machines.append(read(path, read_small_file(path, limit=LARGEST_NBYTES)))
             except ProfileError:
                 raise
             except (OSError, ValueError, TypeError, AttributeError, LookupError, OverflowError):
                 damaged.append(f"{folder}/{path.name}")
-    return tuple(found), tuple(damaged)
+    return tuple(machines), tuple(damaged)
 
 
 def read_head(path: Path, line: bytes) -> MachineHead:
@@ -304,16 +304,16 @@ def _between(time_ns: Integers, counts: Integers) -> Floats:
     if not known.any():
         return np.full(len(counts), np.nan)
     unknown = np.nan if not known.all() else None
-    found: Floats = np.interp(time_ns, time_ns[known], counts[known], left=unknown, right=unknown)
-    return found
+    values: Floats = np.interp(time_ns, time_ns[known], counts[known], left=unknown, right=unknown)
+    return values
 
 
-def of_process(found: Iterable[H], who: Process | None) -> H | None:
+def of_process(machines: Iterable[H], process: Process | None) -> H | None:
     """Return what is of the machine that a process ran on; None where it was not looked for."""
-    if who is None:
+    if process is None:
         return None
-    for each in found:
-        known = each.boot_id and who.boot_id
-        if each.boot_id == who.boot_id if known else each.host == who.host:
+    for each in machines:
+        known = each.boot_id and process.boot_id
+        if each.boot_id == process.boot_id if known else each.host == process.host:
             return each
     return None

@@ -74,8 +74,8 @@ class EnergyCounters:
 
     def refuse(self, kind: str, reason: str) -> None:
         """Note that energy of a kind cannot be read; the same once."""
-        if (found := UnreadableEnergy(kind, reason)) not in self.unreadable:
-            self.unreadable.append(found)
+        if (energy := UnreadableEnergy(kind, reason)) not in self.unreadable:
+            self.unreadable.append(energy)
 
     def close(self) -> None:
         """End the use of the drivers; where one is gone there is nothing left to end."""
@@ -89,18 +89,18 @@ def open_counters(environment: Mapping[str, str], root: Path = Path("/")) -> Ene
 
     RAPL's go before those of HPE Cray, which are renewed a hundred times less often.
     """
-    found = EnergyCounters()
+    machine = EnergyCounters()
     if (root / "sys/module/amdgpu").exists():
-        _add_amd(found, environment)
+        _add_amd(machine, environment)
     has_driver = (root / "proc/driver/nvidia").exists()
-    if has_driver or not (found.counters or found.unreadable):
-        _add_nvidia(found, environment, has_driver=has_driver)
-    _add_rapl(found, root / "sys/class/powercap")
-    _add_cray(found, root / "sys/cray/pm_counters")
+    if has_driver or not (machine.counters or machine.unreadable):
+        _add_nvidia(machine, environment, has_driver=has_driver)
+    _add_rapl(machine, root / "sys/class/powercap")
+    _add_cray(machine, root / "sys/cray/pm_counters")
     for kind in (CPU, MEMORY):
-        if not found.of(kind) and all(each.kind != kind for each in found.unreadable):
-            found.refuse(kind, NO_COUNTER)
-    return found
+        if not machine.of(kind) and all(each.kind != kind for each in machine.unreadable):
+            machine.refuse(kind, NO_COUNTER)
+    return machine
 
 
 def _number(path: Path, unit: str = "") -> int:
@@ -126,22 +126,22 @@ def _names(folder: Path) -> list[str]:
 
 
 def _add_file(
-    found: EnergyCounters, source: EnergySource, path: Path, unit_uj: int = 1, unit: str = ""
+    machine: EnergyCounters, source: EnergySource, path: Path, unit_uj: int = 1, unit: str = ""
 ) -> None:
     """Add a counter that is a file, if it can be read now."""
     try:
         _number(path, unit)
     except PermissionError:
-        found.refuse(source.kind, f"permission denied ({path})")
+        machine.refuse(source.kind, f"permission denied ({path})")
     except OSError as error:
-        found.refuse(source.kind, f"{(error.strerror or str(error)).lower()} ({path})")
+        machine.refuse(source.kind, f"{(error.strerror or str(error)).lower()} ({path})")
     except ValueError as error:
-        found.refuse(source.kind, f"{error} ({path})")
+        machine.refuse(source.kind, f"{error} ({path})")
     else:
-        found.counters.append(EnergyCounter(source, lambda: _number(path, unit) * unit_uj))
+        machine.counters.append(EnergyCounter(source, lambda: _number(path, unit) * unit_uj))
 
 
-def _add_rapl(found: EnergyCounters, root: Path) -> None:
+def _add_rapl(machine: EnergyCounters, root: Path) -> None:
     for name in _names(root):
         title = _line(root / name / "name")
         if re.fullmatch(r"intel-rapl:\d+", name) and title.startswith("package"):
@@ -153,24 +153,24 @@ def _add_rapl(found: EnergyCounters, root: Path) -> None:
         wraps = _line(root / name / "max_energy_range_uj")
         wraps_uj = int(wraps) if wraps.isdecimal() else None
         source = EnergySource(f"{kind}:{name}", kind, title, "RAPL", RAPL_PERIOD_NS, wraps_uj)
-        _add_file(found, source, root / name / "energy_uj")
+        _add_file(machine, source, root / name / "energy_uj")
 
 
-def _add_cray(found: EnergyCounters, root: Path) -> None:
+def _add_cray(machine: EnergyCounters, root: Path) -> None:
     names = _names(root)
     kinds = CRAY_KINDS | {
         name: (GPU, name.split("_")[0]) for name in names if re.fullmatch(r"accel\d+_energy", name)
     }
-    better = {each.source.kind for each in found.counters}
+    better = {each.source.kind for each in machine.counters}
     for name in names:
         kind, title = kinds.get(name, ("", ""))
         if not kind or kind in better:
             continue
         if kind == GPU and _line(root / name).split()[:1] == ["0"]:  # there is no accelerator
             continue
-        found.unreadable = [each for each in found.unreadable if each.kind != kind]
+        machine.unreadable = [each for each in machine.unreadable if each.kind != kind]
         source = EnergySource(f"{kind}:{name}", kind, title, "HPE Cray", COUNTER_PERIOD_NS)
-        _add_file(found, source, root / name, 1_000_000, "J")
+        _add_file(machine, source, root / name, 1_000_000, "J")
 
 
 def chosen_gpus(visible: str | None, uuids: Sequence[str]) -> tuple[list[str], bool]:
@@ -196,33 +196,35 @@ def chosen_gpus(visible: str | None, uuids: Sequence[str]) -> tuple[list[str], b
     return chosen, whole
 
 
-def _add_nvidia(found: EnergyCounters, environment: Mapping[str, str], *, has_driver: bool) -> None:
+def _add_nvidia(
+    machine: EnergyCounters, environment: Mapping[str, str], *, has_driver: bool
+) -> None:
     none = "no NVIDIA driver"
     try:
         nvml: Any = importlib.import_module("pynvml")
     except ImportError:
         needs = "the energy of GPUs needs nvidia-ml-py: pip install 'iobench[gpu]'"
-        return found.refuse(GPU, needs if has_driver else none)
-    found.refusals += (nvml.NVMLError,)
+        return machine.refuse(GPU, needs if has_driver else none)
+    machine.refusals += (nvml.NVMLError,)
     try:
         nvml.nvmlInit()
-        found.ends.append(nvml.nvmlShutdown)
+        machine.ends.append(nvml.nvmlShutdown)
         handles = _nvidia_handles(nvml)
     except nvml.NVMLError as error:
-        return found.refuse(GPU, str(error).lower() if has_driver or found.ends else none)
+        return machine.refuse(GPU, str(error).lower() if has_driver or machine.ends else none)
     visible = environment.get(VISIBLE)
     chosen, whole = chosen_gpus(visible, [*handles])
     if not handles:
-        found.refuse(GPU, "no GPU")
+        machine.refuse(GPU, "no GPU")
     elif not whole:
-        found.refuse(GPU, MIG)
+        machine.refuse(GPU, MIG)
     elif not chosen:
-        found.refuse(GPU, f"the job sees no GPU ({VISIBLE}={visible})")
+        machine.refuse(GPU, f"the job sees no GPU ({VISIBLE}={visible})")
     for uuid in chosen:
         try:
-            _add_nvidia_gpu(found, nvml, uuid, handles[uuid])
+            _add_nvidia_gpu(machine, nvml, uuid, handles[uuid])
         except nvml.NVMLError as error:
-            found.refuse(GPU, f"{uuid}: {str(error).lower()}")
+            machine.refuse(GPU, f"{uuid}: {str(error).lower()}")
     return None
 
 
@@ -240,7 +242,7 @@ def _nvidia_handles(nvml: Any) -> dict[str, Any]:
     return handles
 
 
-def _add_nvidia_gpu(found: EnergyCounters, nvml: Any, uuid: str, handle: Any) -> None:
+def _add_nvidia_gpu(machine: EnergyCounters, nvml: Any, uuid: str, handle: Any) -> None:
     name = str(nvml.nvmlDeviceGetName(handle))
     try:
         is_divided = nvml.nvmlDeviceGetMigMode(handle)[0] == nvml.NVML_DEVICE_MIG_ENABLE
@@ -249,7 +251,7 @@ def _add_nvidia_gpu(found: EnergyCounters, nvml: Any, uuid: str, handle: Any) ->
             raise
         is_divided = False
     if is_divided:
-        return found.refuse(GPU, f"{name}: {MIG}")
+        return machine.refuse(GPU, f"{name}: {MIG}")
     nvml.nvmlDeviceGetTotalEnergyConsumption(handle)
     source = EnergySource(f"{GPU}:{uuid}", GPU, name, "NVML", COUNTER_PERIOD_NS)
     counter = EnergyCounter(
@@ -258,23 +260,23 @@ def _add_nvidia_gpu(found: EnergyCounters, nvml: Any, uuid: str, handle: Any) ->
         lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
         lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used,
     )
-    found.counters.append(counter)
+    machine.counters.append(counter)
     return None
 
 
-def _add_amd(found: EnergyCounters, environment: Mapping[str, str]) -> None:
+def _add_amd(machine: EnergyCounters, environment: Mapping[str, str]) -> None:
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # it prints where ROCm's library is not
             smi: Any = importlib.import_module("amdsmi")
     except (ImportError, OSError, KeyError, AttributeError) as error:
-        return found.refuse(GPU, f"the energy of AMD's GPUs needs ROCm's amdsmi ({error})")
-    found.refusals += (smi.AmdSmiException,)
+        return machine.refuse(GPU, f"the energy of AMD's GPUs needs ROCm's amdsmi ({error})")
+    machine.refusals += (smi.AmdSmiException,)
     try:
         smi.amdsmi_init()
-        found.ends.append(smi.amdsmi_shut_down)
+        machine.ends.append(smi.amdsmi_shut_down)
         handles = _amd_handles(smi)
     except smi.AmdSmiException as error:
-        return found.refuse(GPU, _amd_reason(error))
+        return machine.refuse(GPU, _amd_reason(error))
     hip = "HIP_VISIBLE_DEVICES" if "HIP_VISIBLE_DEVICES" in environment else VISIBLE
     chosen = [*handles]
     for name in ("ROCR_VISIBLE_DEVICES", hip):
@@ -282,12 +284,12 @@ def _add_amd(found: EnergyCounters, environment: Mapping[str, str]) -> None:
     if not chosen:
         names = [each for each in ("ROCR_VISIBLE_DEVICES", hip) if each in environment]
         visible = ", ".join(f"{each}={environment[each]}" for each in names)
-        found.refuse(GPU, f"the job sees no GPU ({visible})" if handles else "no GPU")
+        machine.refuse(GPU, f"the job sees no GPU ({visible})" if handles else "no GPU")
     for name in chosen:
         try:
-            _add_amd_gpu(found, smi, name, handles[name])
+            _add_amd_gpu(machine, smi, name, handles[name])
         except smi.AmdSmiException as error:
-            found.refuse(GPU, f"{name}: {_amd_reason(error)}")
+            machine.refuse(GPU, f"{name}: {_amd_reason(error)}")
     return None
 
 
@@ -320,7 +322,7 @@ def _amd_handles(smi: Any) -> dict[str, Any]:
     return {name: handle for _, name, handle in sorted(known, key=lambda each: each[0])}
 
 
-def _add_amd_gpu(found: EnergyCounters, smi: Any, name: str, handle: Any) -> None:
+def _add_amd_gpu(machine: EnergyCounters, smi: Any, name: str, handle: Any) -> None:
     def energy_uj() -> float:
         answer = _amd_answer(smi, "amdsmi_get_energy_count", handle) or {}
         count = answer.get("energy_accumulator", answer.get("power"))  # before ROCm 6.2
@@ -332,16 +334,16 @@ def _add_amd_gpu(found: EnergyCounters, smi: Any, name: str, handle: Any) -> Non
     parts = _amd_answer(smi, "amdsmi_get_gpu_compute_partition", handle)
     if parts not in (None, "", "N/A", "SPX"):
         shared = "a partition has no counter of its own: the card's is of all its partitions"
-        return found.refuse(GPU, f"{title}: {shared}")
+        return machine.refuse(GPU, f"{title}: {shared}")
     try:
         energy_uj()
     except ValueError as error:
-        return found.refuse(GPU, f"{title}: {error}")
+        return machine.refuse(GPU, f"{title}: {error}")
     counter = EnergyCounter(
         EnergySource(f"{GPU}:{name}", GPU, title, "AMD SMI", COUNTER_PERIOD_NS),
         energy_uj,
         lambda: smi.amdsmi_get_gpu_activity(handle).get("gfx_activity"),
         lambda: smi.amdsmi_get_gpu_memory_usage(handle, smi.AmdSmiMemoryType.VRAM),
     )
-    found.counters.append(counter)
+    machine.counters.append(counter)
     return None

@@ -16,18 +16,12 @@ PAGE_NBYTES: Final = 4096
 
 @frozen
 class EnergySource:
-    """One counter of energy, as it describes itself.
+    """One counter of energy: ``"cpu:intel-rapl:0"``, ``"package-0"`` to people, by ``"RAPL"``.
 
     Parameters
     ----------
-    name : str
-        Unique on its machine: ``"cpu:intel-rapl:0"``, ``"gpu:GPU-5c6f..."``.
     kind : str
         ``"cpu"``, ``"memory"``, ``"gpu"``, or ``"machine"``, which has the others in it.
-    title : str
-        As people know it: ``"package-0"``, ``"NVIDIA A100-SXM4-40GB"``.
-    by : str
-        Who counts: ``"RAPL"``, ``"NVML"``, ``"AMD SMI"``, ``"HPE Cray"``.
     period_ns : int
         How old its value may be: the time between two renewals.
     wraps_uj : int or None
@@ -55,29 +49,21 @@ class UnreadableEnergy:
 
 @frozen
 class MachineHead:
-    """What is read of one machine.
+    """What is read of one machine, every ``period_ns``; None is no limit, or unknown.
 
     Parameters
     ----------
-    period_ns : int
-        Time from a reading to the next.
     cpus : tuple of int
         Numbers of the CPUs that may be used; none where CPUs are not read.
-    ticks_per_s : int
-        Of a CPU that is busy.
     quota_cpus : float or None
-        How many of them the cgroup allows; None is no limit.
-    memory_nbytes, memory_limit_nbytes : int or None
-        Of the machine, and of the cgroup; None is no limit.
+        How many of them the cgroup allows.
     columns : tuple of str
-        What each value of a reading is, after its time and the CPUs' ticks. ``energy:<n>.uj`` is
+        What each value of a reading is, after its time and the CPUs' ticks; ``energy:<n>.uj`` is
         the counter at this place of ``sources``.
     links : dict of str to int
         What a network interface carries at most, in bytes a second, where it is known.
     spinning : tuple of str
         Disks that rotate: they serve one request at a time.
-    sources, unreadable
-        Counters of energy, and why others are none; both empty where energy is not read.
     """
 
     host: str

@@ -175,8 +175,8 @@ class _Machine:
                     (one.busy_time, one.read_bytes, one.write_bytes) if one else (UNKNOWN,) * 3
                 )
 
-        ways = ("busy_ms", "read", "written")
-        self.add(tuple(f"disk:{disk}.{way}" for disk in disks for way in ways), read)
+        columns = ("busy_ms", "read", "written")
+        self.add(tuple(f"disk:{disk}.{each}" for disk in disks for each in columns), read)
 
     def _add_links(self) -> None:
         classes = self.root / "sys/class"
@@ -197,13 +197,13 @@ class _Machine:
                 one = now.get(link)
                 yield from (one.bytes_recv, one.bytes_sent) if one else (UNKNOWN,) * 2
 
-        ways = ("received", "sent")
-        self.add(tuple(f"net:{link}.{way}" for link in links for way in ways), read)
+        directions = ("received", "sent")
+        self.add(tuple(f"net:{link}.{each}" for link in links for each in directions), read)
         for port in sorted((classes / "infiniband").glob("*/ports/*"))[:MOST_DEVICES]:
             name = f"{port.parent.parent.name}/{port.name}"
             paths = [port / "counters" / each for each in ("port_rcv_data", "port_xmit_data")]
             words = functools.partial(_ib_bytes, paths)
-            self.add(tuple(f"net:{name}.{way}" for way in ways), words)
+            self.add(tuple(f"net:{name}.{each}" for each in directions), words)
             rate = _text(port / "rate").partition(" ")[0]  # "100 Gb/sec (4X EDR)"
             if rate.isdecimal():
                 self.head["links"][name] = int(rate) * 1000 * MBIT_NBYTES
@@ -233,7 +233,7 @@ class Meter:
         period_ns: int | None = None,
     ) -> None:
         period_ns = PERIOD_NS if period_ns is None else period_ns
-        self._files, self._clock, self._asked_ns = dict(files), clock, period_ns
+        self._files, self._clock, self._period_ns = dict(files), clock, period_ns
         self._nbytes = self._n_readings = self._cpu_ns = 0
         self._pid, self._stopped = os.getpid(), threading.Event()
         self._thread: threading.Thread | None = None
@@ -278,7 +278,7 @@ class Meter:
     def period_ns(self) -> int:
         """Time to the next reading: longer in a long run, and where reading takes long."""
         cost_ns = self._cpu_ns // max(self._n_readings, 1)
-        return max(self._asked_ns << (self._nbytes // LARGE_NBYTES), cost_ns * MOST_OF_A_CPU)
+        return max(self._period_ns << (self._nbytes // LARGE_NBYTES), cost_ns * MOST_OF_A_CPU)
 
     def read(self, *, everything: bool = False) -> None:
         """Read what is due once, and write what it shows."""

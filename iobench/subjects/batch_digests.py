@@ -131,8 +131,8 @@ class EpochDelivery:
 
 
 @frozen(eq=False)
-class SamplesSeen:
-    """All batches of a run, by loader, then epoch; recorded where digests were asked for."""
+class DeliveredSamples:
+    """All batches of a run, by loader, then epoch; recorded where digests were requested."""
 
     recorded: bool
     epochs: tuple[EpochDelivery, ...] = ()
@@ -164,7 +164,7 @@ DELIVERED: Final = np.dtype(
 """A batch that was delivered, or a sample of one."""
 
 
-def samples_seen(runs: Iterable[RankRun]) -> SamplesSeen:
+def delivered_samples(runs: Iterable[RankRun]) -> DeliveredSamples:
     """Return the batches that training processes of one run delivered.
 
     Parameters
@@ -182,12 +182,12 @@ def samples_seen(runs: Iterable[RankRun]) -> SamplesSeen:
     for run in runs:
         profile = run.whole
         if profile.digests is None and not profile.about.digests:
-            return SamplesSeen(recorded=False)
+            return DeliveredSamples(recorded=False)
         rows, ended = _of_rank(run)
         tables.append(rows)
         ends.append(ended)
     if profile is None:
-        return SamplesSeen(recorded=False)
+        return DeliveredSamples(recorded=False)
     table = np.concatenate(tables)
     # Of the same place in the epoch, one rank after the other.
     table = table[np.lexsort((table["rank"], table["order"], table["epoch"], table["loader"]))]
@@ -202,8 +202,8 @@ def samples_seen(runs: Iterable[RankRun]) -> SamplesSeen:
         complete = complete and not profile.about.steps
         epochs.append(EpochDelivery(key[0], key[1], complete, rows))
     if profile.digests is None:
-        return SamplesSeen(recorded=True, epochs=tuple(epochs))
-    return SamplesSeen(True, tuple(epochs), profile.digests.scheme, profile.digests.n_damaged)
+        return DeliveredSamples(recorded=True, epochs=tuple(epochs))
+    return DeliveredSamples(True, tuple(epochs), profile.digests.scheme, profile.digests.n_damaged)
 
 
 def _of_rank(run: RankRun) -> tuple[NDArray[Any], dict[Key, bool]]:
@@ -212,27 +212,27 @@ def _of_rank(run: RankRun) -> tuple[NDArray[Any], dict[Key, bool]]:
     delivered = np.flatnonzero(deliveries.batch >= 0)
     rows, of = _digests_of(profile, deliveries.batch[delivered])
     place = delivered[of]
-    found = np.zeros(len(of), DELIVERED)
-    found["loader"], found["epoch"] = deliveries.loader[place], deliveries.epoch[place]
-    found["rank"], found["batch"] = run.rank, deliveries.batch[place]
-    found["order"] = np.arange(len(found))
+    table = np.zeros(len(of), DELIVERED)
+    table["loader"], table["epoch"] = deliveries.loader[place], deliveries.epoch[place]
+    table["rank"], table["batch"] = run.rank, deliveries.batch[place]
+    table["order"] = np.arange(len(table))
     for name in ("n_samples", "known", "high", "low"):
-        found[name] = rows[name]
+        table[name] = rows[name]
     evaluates = not profile.is_script and bool(deliveries.evaluates.any())
     if not profile.is_script and not evaluates:
-        return found, _place_in_plan(found, profile)
+        return table, _place_in_plan(table, profile)
     ended: dict[Key, bool] = {}
     ends = deliveries.ends_round & deliveries.evaluates if evaluates else deliveries.ends_round
     for row in np.flatnonzero((deliveries.batch >= 0) | deliveries.ends_round).tolist():
         key = int(deliveries.loader[row]), int(deliveries.epoch[row])
         ended[key] = ended.get(key, False) or bool(ends[row])
-    return found, ended
+    return table, ended
 
 
 def _digests_of(profile: Profile, batches: Integers) -> tuple[NDArray[Any], Integers]:
     """Return the digests of delivered batches in order, and the place of each one's batch.
 
-    A batch that is not whole, or was seen differently twice, has one row, without samples.
+    A batch that is not whole, or was noted differently twice, has one row, without samples.
     """
     rows = np.zeros(1, TABLE_DTYPE)
     rows["batch"] = -1
@@ -245,38 +245,38 @@ def _digests_of(profile: Profile, batches: Integers) -> tuple[NDArray[Any], Inte
     count = np.where(is_whole, end - first, 1)
     of = np.repeat(np.arange(len(batches)), count)
     position = np.arange(len(of)) - np.repeat(np.cumsum(count) - count, count)
-    found = rows[np.minimum(first[of] + position, last)]
-    found[~is_whole[of]] = np.zeros(1, TABLE_DTYPE)
-    found["known"] &= found["position"] == position
-    return found, of
+    table = rows[np.minimum(first[of] + position, last)]
+    table[~is_whole[of]] = np.zeros(1, TABLE_DTYPE)
+    table["known"] &= table["position"] == position
+    return table, of
 
 
-def _place_in_plan(found: NDArray[Any], profile: Profile) -> dict[Key, bool]:
+def _place_in_plan(table: NDArray[Any], profile: Profile) -> dict[Key, bool]:
     """Give each batch of a measured plan the epoch of its first sample; return which are whole."""
     size, n_samples = profile.about.batch_size or 1, profile.about.n_samples or 0
-    counts = np.where(found["n_samples"] > 0, found["n_samples"], size)
+    counts = np.where(table["n_samples"] > 0, table["n_samples"], size)
     first = np.cumsum(counts) - counts
     # Of a stream of unknown length all is one epoch.
-    found["epoch"] = first // n_samples if n_samples else 0
+    table["epoch"] = first // n_samples if n_samples else 0
     n_delivered = int(counts.sum())
     return {
         (loader, epoch): n_samples > 0 and n_delivered >= (epoch + 1) * n_samples
-        for loader, epoch in set(map(tuple, found[["loader", "epoch"]].tolist()))
+        for loader, epoch in set(map(tuple, table[["loader", "epoch"]].tolist()))
     }
 
 
 def sample_digests(run: RankRun) -> SampleDigests | None:
-    """Return what a training process delivered by digests; None where none were asked for."""
-    seen = samples_seen([run])
-    if not seen.recorded:
+    """Return what a training process delivered by digests; None where none were requested."""
+    samples = delivered_samples([run])
+    if not samples.recorded:
         return None
     whole = run.exposure.whole
     spent = [(row.stage, row.busy_ns) for row in whole.stages]
     spent += [(row.stage, row.busy_ns) for row in whole.compute_stages]
     return SampleDigests(
-        n_samples=seen.n_samples,
-        n_unknown_batches=seen.n_unknown_batches,
-        n_damaged=seen.n_damaged,
+        n_samples=samples.n_samples,
+        n_unknown_batches=samples.n_unknown_batches,
+        n_damaged=samples.n_damaged,
         epochs=tuple(
             EpochDigest(
                 loader=None if each.loader < 0 else each.loader,
@@ -285,44 +285,44 @@ def sample_digests(run: RankRun) -> SampleDigests | None:
                 is_complete=each.is_complete,
                 digest=None if each.digest is None else f"{each.digest:032x}",
             )
-            for each in seen.epochs
+            for each in samples.epochs
         ),
-        scheme=seen.scheme,
+        scheme=samples.scheme,
         spent_ns=sum(busy_ns for stage, busy_ns in spent if stage in DIGESTING),
         wall_ns=whole.wall_ns,
     )
 
 
-def samples_section(found: SampleDigests) -> Section:
+def samples_section(digests: SampleDigests) -> Section:
     """Return of how many samples there are digests, what they cost, and those of epochs."""
-    more = len(found.epochs) - N_EPOCHS
+    more = len(digests.epochs) - N_EPOCHS
     rows = []
-    for each in found.epochs[:N_EPOCHS]:
+    for each in digests.epochs[:N_EPOCHS]:
         loader = "" if each.loader is None else f" of loader {each.loader}"
         part = "" if each.is_complete else ", a part of it"
         name = f"{each.epoch}{loader}{part}"
         rows.append((name, Count(each.n_samples), each.digest or units.UNKNOWN))
     note = f"{units.count(more)} more epochs are in --json." if more > 0 else ""
     table = Table("", COLUMNS, tuple(rows), note=note)
-    return Section("samples", "Samples", (*sentences([*_lines(found)]), table), is_folded=True)
+    return Section("samples", "Samples", (*sentences([*_lines(digests)]), table), is_folded=True)
 
 
-def _lines(found: SampleDigests) -> Iterator[str]:
-    share = units.fraction(found.spent_ns / found.wall_ns if found.wall_ns else None)
+def _lines(digests: SampleDigests) -> Iterator[str]:
+    share = units.fraction(digests.spent_ns / digests.wall_ns if digests.wall_ns else None)
     yield (
-        f"Digests of {units.count(found.n_samples)} samples (XXH3, 128 bits, of each "
-        f"{found.scheme}): {units.duration(found.spent_ns)} of all processes, {share} of the run's "
-        "time."
+        f"Digests of {units.count(digests.n_samples)} samples (XXH3, 128 bits, of each "
+        f"{digests.scheme}): {units.duration(digests.spent_ns)} of all processes, {share} of "
+        "the run's time."
     )
-    if found.scheme == SAMPLES:
+    if digests.scheme == SAMPLES:
         yield "They are of another scheme than today's, and can be compared with their like alone."
-    if found.n_unknown_batches:
+    if digests.n_unknown_batches:
         yield (
-            f"{units.count(found.n_unknown_batches)} batches have no digest: lost, or objects "
+            f"{units.count(digests.n_unknown_batches)} batches have no digest: lost, or objects "
             "whose value iobench cannot read."
         )
-    if found.n_damaged:
-        yield f"{units.count(found.n_damaged)} digests cannot be read."
+    if digests.n_damaged:
+        yield f"{units.count(digests.n_damaged)} digests cannot be read."
 
 
 SUBJECT: Final = Subject(name="digests", order=600, figures=sample_digests, section=samples_section)

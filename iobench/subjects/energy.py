@@ -190,15 +190,15 @@ def energy_of(run: RankRun) -> EnergyFigures | None:
     profile = run.whole
     if not profile.energy:
         return None
-    who = training_process(run)
-    here = of_process(profile.energy, who)
+    process = training_process(run)
+    here = of_process(profile.energy, process)
     exposure = run.exposure.whole
     n_samples = exposure.n_samples if exposure.n_batches else None
     if here is None:
-        host = "" if who is None else who.host
+        host = "" if process is None else process.host
         unknown = tuple(UnknownEnergy(host, each, "it was not read there") for each in PARTS)
         return EnergyFigures((), (), (), unknown, n_samples)
-    n_sharing = _n_ranks_at(profile, who)
+    n_sharing = _n_ranks_at(profile, process)
     waits, walls = waits_and_walls(run)
     wall_ns = int((walls[1] - walls[0]).sum())
     counted: list[CountedEnergy] = []
@@ -258,8 +258,8 @@ def energy_of(run: RankRun) -> EnergyFigures | None:
 def joules_at(series: EnergySeries, time_ns: Integers) -> Floats:
     """Return the joules counted by each moment; outside the readings those of the nearest."""
     first = series.time_ns[0]
-    found: Floats = np.interp(time_ns - first, series.time_ns - first, series.energy_j)
-    return found
+    joules: Floats = np.interp(time_ns - first, series.time_ns - first, series.energy_j)
+    return joules
 
 
 def energy_sum(parts: Iterable[EnergyFigures | None]) -> EnergyFigures | None:
@@ -267,29 +267,29 @@ def energy_sum(parts: Iterable[EnergyFigures | None]) -> EnergyFigures | None:
 
     Each machine's counters are in it once: its processes have equal parts of them.
     """
-    found = [each for each in parts if each is not None]
-    if not found:
+    ranks = [each for each in parts if each is not None]
+    if not ranks:
         return None
     sources: dict[tuple[str, str], CountedEnergy] = {}
-    for each in (each for part in found for each in part.sources):
+    for each in (each for part in ranks for each in part.sources):
         known = sources.get((each.host, each.source.name))
         sources[each.host, each.source.name] = each if known is None else _added(known, each)
     epochs: dict[int, list[EpochEnergy]] = defaultdict(list)
-    for epoch in (epoch for part in found for epoch in part.epochs):
+    for epoch in (epoch for part in ranks for epoch in part.epochs):
         epochs[epoch.epoch].append(epoch)
-    samples = [each.n_samples for each in found if each.n_samples is not None]
+    samples = [each.n_samples for each in ranks if each.n_samples is not None]
     # Where machines have other counters, a sum is of fewer samples than were delivered.
-    alike = len({tuple(each.kind for each in part.kinds) for part in found}) == 1
-    waits = [each.typical_wait_ns for each in found if each.typical_wait_ns is not None]
+    alike = len({tuple(each.kind for each in part.kinds) for part in ranks}) == 1
+    waits = [each.typical_wait_ns for each in ranks if each.typical_wait_ns is not None]
     return _with_means(
         EnergyFigures(
             kinds=_kinds([*sources.values()]),
             sources=tuple(sources.values()),
             epochs=tuple(_epoch_sum(number, epochs[number]) for number in sorted(epochs)),
-            unknown=tuple(dict.fromkeys(each for part in found for each in part.unknown)),
-            n_samples=sum(samples) if len(samples) == len(found) and alike else None,
-            n_sharing=max(each.n_sharing for each in found),
-            period_ns=max(each.period_ns for each in found),
+            unknown=tuple(dict.fromkeys(each for part in ranks for each in part.unknown)),
+            n_samples=sum(samples) if len(samples) == len(ranks) and alike else None,
+            n_sharing=max(each.n_sharing for each in ranks),
+            period_ns=max(each.period_ns for each in ranks),
             typical_wait_ns=max(waits, default=None),
         )
     )
@@ -297,8 +297,8 @@ def energy_sum(parts: Iterable[EnergyFigures | None]) -> EnergyFigures | None:
 
 def energy_j(run: Iterable[RankRun]) -> float | None:
     """Return what GPUs, processors and memory took, else machines; None where nothing was read."""
-    found = energy_sum([each.once(energy_of) for each in run])
-    kinds = () if found is None else found.kinds
+    total = energy_sum([each.once(energy_of) for each in run])
+    kinds = () if total is None else total.kinds
     parts = [each for each in kinds if each.kind in PARTS] or kinds
     return sum(each.total_j for each in parts) if parts else None
 
@@ -376,8 +376,8 @@ def _with_means(figures: EnergyFigures) -> EnergyFigures:
     return replace(figures, kinds=tuple(kinds))
 
 
-def _n_ranks_at(profile: Profile, who: Process | None) -> int:
-    host = "" if who is None else who.host
+def _n_ranks_at(profile: Profile, process: Process | None) -> int:
+    host = "" if process is None else process.host
     ranks = {each.rank for each in profile.facts if (each.role, each.host) == ("consumer", host)}
     ranks |= {
         each.rank for each in profile.processes if (each.role, each.host) == ("consumer", host)

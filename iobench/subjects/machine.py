@@ -95,7 +95,7 @@ class MachineUse:
         Disks that serve one request at a time.
     links : tuple of ResourceUse
         Network, in the way that carried more, of what the link carries.
-    told_apart : float
+    separability : float
         How much of a step between two readings is waits where the loop waits, less that where it
         does not: 1 where each step is of one alone, 0 where all are alike.
     step_ns : int
@@ -121,7 +121,7 @@ class MachineUse:
     gpus: tuple[ResourceUse, ...]
     processes: tuple[ProcessMemory, ...]
     wait_ns: int = field(metadata=HIDDEN)
-    told_apart: float
+    separability: float
     step_ns: int
     reading_ns: int | None = field(metadata=key("reading_cpu_s"))
 
@@ -143,16 +143,16 @@ def machine_of(run: RankRun) -> MachineFigures | None:
 
 
 def _use_of(run: RankRun) -> MachineUse | None:
-    who = training_process(run)
-    samples = of_process(run.whole.machines, who)
-    if samples is None or who is None or len(samples.time_ns) < 2 or not samples.head.cpus:
+    process = training_process(run)
+    samples = of_process(run.whole.machines, process)
+    if samples is None or process is None or len(samples.time_ns) < 2 or not samples.head.cpus:
         return None
     weights = _Weights(run, samples.time_ns)
     if not weights.total:
         return None
     head, values = samples.head, samples.values
     used = "memory.used_nbytes" if head.memory_limit_nbytes is None else "cgroup.used_nbytes"
-    cost, energy = samples.cost(), of_process(run.whole.energy, who)
+    cost, energy = samples.cost(), of_process(run.whole.energy, process)
     swapped = [values[each] for each in ("swap.in_pages", "swap.out_pages") if each in values]
     periods, throttled = map(samples.per_second, ("cgroup.periods", "cgroup.throttled"))
     shares = None
@@ -189,7 +189,7 @@ def _use_of(run: RankRun) -> MachineUse | None:
             if each.rank == run.rank
         ),
         wait_ns=int(weights.wait.sum()),
-        told_apart=weights.separability,
+        separability=weights.separability,
         step_ns=int(np.median(samples.step_ns)),
         reading_ns=None if cost is None else cost[0] // cost[1],
     )
@@ -230,8 +230,8 @@ class _Weights:
         if values is None:
             return None
         inside = np.flatnonzero(self.wait + self.other)
-        found = values[inside[0] : inside[-1] + 2]
-        return None if np.isnan(found).all() else int(np.nanmax(found))
+        around = values[inside[0] : inside[-1] + 2]
+        return None if np.isnan(around).all() else int(np.nanmax(around))
 
     def swapped(self, columns: Sequence[Floats]) -> int | None:
         """Return the bytes of swap in steps that have time of the run in them."""
@@ -257,18 +257,18 @@ def _memory_use(samples: MachineSamples, weights: _Weights) -> ResourceUse | Non
 
 
 def _disk_use(samples: MachineSamples, name: str, weights: _Weights) -> ResourceUse:
-    busy, *ways = (
+    busy, *moves = (
         samples.per_second(f"disk:{name}.{each}") for each in ("busy_ms", "read", "written")
     )
-    moved = sum((each for each in ways if each is not None), np.zeros(len(samples.step_ns)))
+    moved = sum((each for each in moves if each is not None), np.zeros(len(samples.step_ns)))
     busy = np.full(len(moved), np.nan) if busy is None else np.minimum(busy / 1e3, 1.0)
     return weights.use(name, busy, wait_bytes_per_s=_mean(moved, weights.wait))
 
 
 def _link_use(samples: MachineSamples, name: str, weights: _Weights) -> ResourceUse:
-    ways = [samples.per_second(f"net:{name}.{each}") for each in ("received", "sent")]
+    moves = [samples.per_second(f"net:{name}.{each}") for each in ("received", "sent")]
     most = max(
-        (each for each in ways if each is not None),
+        (each for each in moves if each is not None),
         key=lambda each: _mean(each, weights.wait) or 0.0,
     )
     limit = samples.head.links.get(name)
@@ -412,7 +412,7 @@ def _notes(machines: Sequence[MachineUse]) -> Iterator[str]:
             "Saturated means busy for at least 90 % of the time that the loop waited. It coincides "
             "with the wait, but need not be its cause."
         )
-    mixed = [each for each in machines if each.told_apart < SEPARATE]
+    mixed = [each for each in machines if each.separability < SEPARATE]
     if mixed and any(each.wait_ns for each in mixed):
         yield (
             "Waits and other time alternate faster than the machine was sampled (every "
@@ -430,6 +430,6 @@ def _notes(machines: Sequence[MachineUse]) -> Iterator[str]:
 
 
 SUBJECT: Final = Subject(  # in JSON `machine` is what the run was made on
-    "machine_meanwhile", 250, machine_of, machine_section, together=machines_together
+    "machine_load", 250, machine_of, machine_section, together=machines_together
 )
 """What the machine did, as the entry point names it."""

@@ -9,7 +9,7 @@ from iobench.analysis.run import Run
 from iobench.frozen import frozen
 from iobench.recording.kinds import Family, Kind
 from iobench.report.suite_words import OWN
-from iobench.subjects.batch_digests import samples_seen
+from iobench.subjects.batch_digests import delivered_samples
 from iobench.subjects.energy import ENERGY_KINDS, energy_j, energy_of
 from iobench.subjects.limits.figures import limit_of
 from iobench.subjects.metrics.figures import ENERGY, last_figures
@@ -156,7 +156,7 @@ def figures_of_run(path: Path) -> RunFigures:
     found["storage_gave_bytes_per_s"] = None if gave is None else gave.storage_bytes_per_s
     used = utilisation(rank)
     found["utilisation"] = None if used is None else used.fraction
-    seen = samples_seen([rank])
+    seen = delivered_samples([rank])
     return RunFigures(
         {name: float(value) for name, value in found.items() if value is not None},
         facts,

@@ -27,7 +27,7 @@ def doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
         monkeypatch.setattr(importlib.metadata, "requires", lambda _: requires)
         monkeypatch.setattr(importlib.metadata, "version", version)
         assert main(["doctor", *words, "--json"]) == 0
-        return json.loads(capsys.readouterr().out)["found"]
+        return json.loads(capsys.readouterr().out)["installed"]
 
     return say
 

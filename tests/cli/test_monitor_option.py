@@ -74,7 +74,7 @@ def profiled(capsys: pytest.CaptureFixture[str], *more: str) -> tuple[Any, dict[
     before = psutil.cpu_times(percpu=True)
     assert main(["profile", "own_sleepers:Slow", "--out", "run", *quick, *more]) == 0
     after = psutil.cpu_times(percpu=True)
-    told = json.loads(capsys.readouterr().out)["runs"][0]["machine_meanwhile"]
+    told = json.loads(capsys.readouterr().out)["runs"][0]["machine_load"]
     return told, {cpu: _busy(before[cpu], after[cpu]) for cpu in sorted(os.sched_getaffinity(0))}
 
 
@@ -145,7 +145,7 @@ def test_off_looks_at_nothing(
     monkeypatch.setenv("IOBENCH_MONITOR", "off")
     quick = ("--batches", "2", "--compute", "none", "--workers", "0", "--json")
     assert main(["profile", "own_sleepers:Slow", "--out", "run", *quick]) == 0
-    assert json.loads(capsys.readouterr().out)["runs"][0]["machine_meanwhile"] is None
+    assert json.loads(capsys.readouterr().out)["runs"][0]["machine_load"] is None
     assert not Path("run/machine").exists()
     assert json.loads(Path("run/run.json").read_text())["monitor"] == "off"
 

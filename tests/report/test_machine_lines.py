@@ -63,7 +63,7 @@ def figures(capsys: pytest.CaptureFixture[str]) -> Callable[[Path], Any]:
     def found(path: Path) -> Any:
         capsys.readouterr()
         assert main(["report", str(path), "--json"]) == 0
-        return json.loads(capsys.readouterr().out)["runs"][0]["machine_meanwhile"]
+        return json.loads(capsys.readouterr().out)["runs"][0]["machine_load"]
 
     return found
 
@@ -81,10 +81,10 @@ def test_saturated_cpus_are_told_with_what_they_did_else(recorded, words, figure
     (found,) = figures(run)["machines"]
     assert (found["cpus"], found["host"], found["step_s"]) == (4, "here", 0.1)
     assert found["cpu"]["wait_fraction"] == pytest.approx(0.975)
-    assert found["told_apart"] == 1.0
+    assert found["separability"] == 1.0
 
 
-def test_a_saturated_disk_is_told_apart_from_saturated_cpus(recorded, words):
+def test_a_saturated_disk_is_separability_from_saturated_cpus(recorded, words):
     said = words(
         recorded({"cpus": [0.1] * 4, "disk": 0.99, "disk_nbytes": 12 << 20}, {"disk": 0.1})
     )
@@ -177,7 +177,7 @@ def test_looks_that_are_too_seldom_are_said_to_mix(recorded, words, figures):
     assert (
         "Waits and other time alternate faster than the machine was sampled (every 500 ms)" in said
     )
-    assert figures(run)["machines"][0]["told_apart"] == pytest.approx(0)
+    assert figures(run)["machines"][0]["separability"] == pytest.approx(0)
 
 
 @pytest.mark.parametrize("step_ms", [0, 10])
@@ -193,7 +193,7 @@ def test_a_short_pass_within_a_look_is_said_to_mix_with_what_is_around_it(
     machine.advance(500, cpus=[1] * 4)
     reader.read()
     assert "alternate faster than the machine was sampled (every 500 ms)" in words(path)
-    assert figures(path)["machines"][0]["told_apart"] < 0.1
+    assert figures(path)["machines"][0]["separability"] < 0.1
 
 
 def test_the_memory_of_processes_that_did_not_tell_is_unknown(recorded, words):
@@ -234,10 +234,10 @@ def test_a_job_has_one_section_for_each_machine(tmp_path, monkeypatch, capsys):
         reader.read()
     assert main(["report", str(path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    (whole,) = found["job"]["machine_meanwhile"]["machines"]
+    (whole,) = found["job"]["machine_load"]["machines"]
     assert (whole["host"], whole["rank"]) == (host_name(), 2)  # which waited longest
     assert len(whole["processes"]) == sum(
-        len(each["machine_meanwhile"]["machines"][0]["processes"]) for each in found["runs"]
+        len(each["machine_load"]["machines"][0]["processes"]) for each in found["runs"]
     )
     assert main(["report", str(path), "--full"]) == 0
     assert capsys.readouterr().out.count("The machine during the run") == 1

@@ -21,8 +21,8 @@ from iobench.loaders.measure import MeasuredPipeline, measure
 from iobench.loaders.stage_timer import Detail
 from iobench.recording.digests import DigestLog
 from iobench.recording.run_directory import RunDirectory
-from iobench.subjects.batch_digests import samples_seen
-from iobench.subjects.compare.samples_compared import SamplesVerdict, compare_seen
+from iobench.subjects.batch_digests import delivered_samples
+from iobench.subjects.compare.samples_compared import SamplesVerdict, compare_samples
 from iobench.torch import DataLoader
 from iobench.torch.torch_loader import TorchLoader
 
@@ -31,7 +31,7 @@ SAME = SamplesVerdict.SAME_ORDER
 
 
 def compared(a, b):
-    return compare_seen(samples_seen(Run(a)), samples_seen(Run(b)))
+    return compare_samples(delivered_samples(Run(a)), delivered_samples(Run(b)))
 
 
 class Numbers(torch.utils.data.Dataset):
@@ -86,7 +86,7 @@ def recorded(path, dataset, *, seed=0, epochs=1, **options):
 
 def test_workers_make_no_difference(tmp_path):
     alone = recorded(tmp_path / "0", Numbers(), batch_size=3, epochs=2)
-    seen = samples_seen(Run(alone))
+    seen = delivered_samples(Run(alone))
     assert [(each.epoch, each.n_samples, each.is_complete) for each in seen.epochs] == [
         (0, 12, True), (1, 12, True),
     ]  # fmt: skip
@@ -116,7 +116,7 @@ def test_however_a_loader_makes_its_batches(tmp_path, workers):
     for name, loader in others.items():
         assert compared(first, drained(tmp_path / name, loader)).verdict is SAME, name
     alone = drained(tmp_path / "1", DataLoader(Numbers(), batch_size=None, num_workers=workers))
-    (epoch,) = samples_seen(Run(alone)).epochs
+    (epoch,) = delivered_samples(Run(alone)).epochs
     assert (len(epoch), epoch.n_samples) == (12, 12)
 
 
@@ -139,7 +139,7 @@ def test_a_killed_worker_leaves_what_it_delivered(tmp_path):
         for _ in loader:
             pass
     killed = iobench.open_profile(tmp_path / "1")
-    (epoch,) = samples_seen(Run(killed)).epochs
+    (epoch,) = delivered_samples(Run(killed)).epochs
     assert (epoch.n_samples, epoch.n_unknown, epoch.is_complete) == (9, 0, False)
     found = compared(plain, killed)
     assert (found.verdict, found.is_partial) == (SAME, True)
@@ -148,7 +148,7 @@ def test_a_killed_worker_leaves_what_it_delivered(tmp_path):
 def test_batches_whose_value_cannot_be_read_are_unknown(tmp_path, caplog):
     options = {"batch_size": 2, "collate_fn": list}
     profile = recorded(tmp_path / "run", Odd(), **options)
-    assert samples_seen(Run(profile)).n_unknown_batches == 2
+    assert delivered_samples(Run(profile)).n_unknown_batches == 2
     assert compared(profile, profile).verdict is SamplesVerdict.UNKNOWN
     assert "whose value iobench cannot read" in caplog.text
 
@@ -191,7 +191,7 @@ def through_torch(directory, recorder, batch_size):
 
 def test_every_loader_of_a_profile_delivers_the_same_digests(tmp_path):
     first = measured(tmp_path / "serial", serial)
-    seen = samples_seen(Run(first))
+    seen = delivered_samples(Run(first))
     assert [(each.epoch, each.n_samples, each.is_complete) for each in seen.epochs] == [
         (0, 12, True), (1, 12, True),
     ]  # fmt: skip

@@ -63,13 +63,13 @@ class MachineLanes:
 
 def lanes_of_machine(run: RankRun) -> MachineLanes | None:
     """Return the lanes of the machine that a training process ran on; None if nobody looked."""
-    who = next((each for each in run.profile.processes if each.rank == run.rank), None)
-    samples = of_process(run.whole.machines, who)
-    if who is None or samples is None or len(samples.time_ns) < 2:
+    process = next((each for each in run.profile.processes if each.rank == run.rank), None)
+    samples = of_process(run.whole.machines, process)
+    if process is None or samples is None or len(samples.time_ns) < 2:
         return None
-    energy = of_process(run.whole.energy, who)
+    energy = of_process(run.whole.energy, process)
     gpus = _gpu_lanes(() if energy is None else energy.gpus)
-    return MachineLanes(who.host, who.boot_id, (*_lanes(samples), *gpus))
+    return MachineLanes(process.host, process.boot_id, (*_lanes(samples), *gpus))
 
 
 def _lanes(samples: MachineSamples) -> Iterator[MachineLane]:
@@ -99,12 +99,14 @@ def _lanes(samples: MachineSamples) -> Iterator[MachineLane]:
     for disk in samples.names("disk"):
         busy = samples.per_second(f"disk:{disk}.busy_ms")
         yield from lane(f"{disk} busy", SHARE, None if busy is None else busy / 1e3, 1.0)
-        for way in ("read", "written"):
-            yield from lane(f"{disk} {way}", RATE, samples.per_second(f"disk:{disk}.{way}"))
+        for direction in ("read", "written"):
+            yield from lane(
+                f"{disk} {direction}", RATE, samples.per_second(f"disk:{disk}.{direction}")
+            )
     for link in samples.names("net"):
-        for way in ("received", "sent"):
-            moved = samples.per_second(f"net:{link}.{way}")
-            yield from lane(f"{link} {way}", RATE, moved, head.links.get(link))
+        for direction in ("received", "sent"):
+            moved = samples.per_second(f"net:{link}.{direction}")
+            yield from lane(f"{link} {direction}", RATE, moved, head.links.get(link))
 
 
 def _gpu_lanes(gpus: tuple[GpuSeries, ...]) -> Iterator[MachineLane]:
@@ -123,13 +125,13 @@ def machine_payload(run: Run | RankRun, start_ns: int, end_ns: int) -> list[dict
     thousandths of its ``top``, null where unknown.
     """
     groups: dict[tuple[str, Any], dict[str, Any]] = {}
-    found = {each.host: each for each in map(lanes_of_machine, run.parts) if each is not None}
-    for host, machine in found.items():
+    machines = {each.host: each for each in map(lanes_of_machine, run.parts) if each is not None}
+    for host, machine in machines.items():
         for each in machine.lanes:
             first, last = np.searchsorted(each.edges_ns, (start_ns, end_ns))
             part = slice(max(first - 1, 0), last + 1)
-            seen = each.edges_ns[part]
-            edges, values = _thinned(seen, each.values[part][: len(seen) - 1])
+            inside = each.edges_ns[part]
+            edges, values = _thinned(inside, each.values[part][: len(inside) - 1])
             key = (host, id(each.edges_ns))
             group = groups.setdefault(
                 key, {"edges": ((edges - start_ns) // 1000).tolist(), "lanes": []}
@@ -137,7 +139,7 @@ def machine_payload(run: Run | RankRun, start_ns: int, end_ns: int) -> list[dict
             shown = np.clip(np.rint(values / each.top * STEPS), 0, STEPS)
             group["lanes"].append(
                 {
-                    "name": f"{host} {each.name}" if len(found) > 1 else each.name,
+                    "name": f"{host} {each.name}" if len(machines) > 1 else each.name,
                     "unit": each.unit,
                     "top": each.top,
                     "small": each.is_part,
@@ -168,7 +170,7 @@ def counter_entries(machine: MachineLanes, pid: int, moved_ns: int) -> Iterator[
         time_ns, values = each.edges_ns + moved_ns, np.round(np.append(values, values[-1:]), 1)
         shown = ~np.isnan(values) & np.append(True, np.diff(values) != 0) & (time_ns >= 0)
         shown[-1] = ~np.isnan(values[-1]) and time_ns[-1] >= 0
-        told = json.dumps(f"{each.name} ({name})").replace("%", "%%")
-        head = f'{{"ph":"C","name":{told},"pid":{pid},"ts":%d.%03d,"args":{{"value":%.1f}}}}'
+        title = json.dumps(f"{each.name} ({name})").replace("%", "%%")
+        head = f'{{"ph":"C","name":{title},"pid":{pid},"ts":%d.%03d,"args":{{"value":%.1f}}}}'
         parts = (TextPart(head, (*as_us(time_ns[shown]), values[shown])),)
         yield from texts_of_rows(int(shown.sum()), parts)

@@ -16,7 +16,7 @@ from iobench.errors import ProfileError
 from iobench.recording.kinds import WHOLE, WORKER_KINDS, Kind, Trait, stage_name
 from iobench.recording.span_file import Flag, io_looks
 from iobench.recording.span_keys import halves, stage_keys
-from iobench.subjects.batch_digests import samples_seen
+from iobench.subjects.batch_digests import delivered_samples
 from iobench.subjects.check.counts import STAGES, Counts
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class _Tally:
         return ""
 
     def _digests(self, run: Run) -> dict[str, str]:
-        seen = samples_seen(run)
+        seen = delivered_samples(run)
         if not seen.recorded:
             self._lack("digests", "digests were not requested; use --digests")
             return {}

@@ -16,7 +16,7 @@ from iobench.json_keys import HIDDEN, figure, key
 from iobench.recording.this_process import THREAD_VARIABLES, VERSIONED
 from iobench.report.script_lines import SHORT_HASH
 from iobench.report.units import seconds
-from iobench.subjects.batch_digests import samples_seen
+from iobench.subjects.batch_digests import delivered_samples
 from iobench.subjects.metrics.figures import last_figures
 from iobench.subjects.utilisation.figures import mean_utilisation, utilisation
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Exposure, PartExposure, Window
     from iobench.analysis.job_figures import JobTime
     from iobench.profiles.run_facts import RunFacts
-    from iobench.subjects.batch_digests import SamplesSeen
+    from iobench.subjects.batch_digests import DeliveredSamples
     from iobench.subjects.utilisation.figures import Utilisation
 
 FACTS: Final = (
@@ -98,7 +98,7 @@ class MeasuredRun:
     exposures: tuple[Exposure, ...] = field(metadata=HIDDEN)
     utilisation: Utilisation | None = field(metadata=key("mlperf_utilisation"))
     sums: Mapping[Window, StepSums | None] = field(metadata=HIDDEN)
-    seen: SamplesSeen = field(metadata=HIDDEN)
+    seen: DeliveredSamples = field(metadata=HIDDEN)
     unclosed: tuple[str, ...] = field(metadata=HIDDEN)
     damaged: tuple[str, ...] = field(metadata=HIDDEN)
     group: int | None = None
@@ -229,7 +229,7 @@ def measure_run(path: Path, name: str | None = None) -> MeasuredRun:
         exposures=tuple(exposures),
         utilisation=mean_utilisation(used),
         sums={window: _joined(each) for window, each in parts.items()},
-        seen=samples_seen(run),
+        seen=delivered_samples(run),
         unclosed=tuple(unclosed),
         damaged=tuple(damaged),
         epochs=epochs,

@@ -30,7 +30,7 @@ from iobench.subjects.compare.comparable import (
     withheld,
 )
 from iobench.subjects.compare.compared_run import OF_MACHINE, MeasuredRun, measure_run, total_of
-from iobench.subjects.compare.samples_compared import compare_seen
+from iobench.subjects.compare.samples_compared import compare_samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -259,7 +259,7 @@ def compare_runs(paths: Sequence[Path], *, anyway: bool = False, group: bool = F
         ),
         samples=()
         if group
-        else tuple(compare_seen(first.first.seen, other.first.seen) for other in others),
+        else tuple(compare_samples(first.first.seen, other.first.seen) for other in others),
         waved=waved,
         window=window,
         grouped=group,

@@ -13,7 +13,7 @@ from iobench.report import units
 from iobench.report.document import Sentence
 
 if TYPE_CHECKING:
-    from iobench.subjects.batch_digests import EpochDelivery, SamplesSeen
+    from iobench.subjects.batch_digests import DeliveredSamples, EpochDelivery
 
 REASONS: Final = {
     "no epoch in common": "they have no epoch of one loader in common",
@@ -91,38 +91,38 @@ class SamplesComparison:
     n_unknown_batches: tuple[int, int] = (0, 0)
 
 
-def compare_seen(a: SamplesSeen, b: SamplesSeen) -> SamplesComparison:
+def compare_samples(a: DeliveredSamples, b: DeliveredSamples) -> SamplesComparison:
     """Return whether two runs delivered the same samples; ranks are taken together."""
     unknown = SamplesComparison(
         SamplesVerdict.UNKNOWN,
         n_samples=(a.n_samples, b.n_samples),
         n_unknown_batches=(a.n_unknown_batches, b.n_unknown_batches),
     )
-    for name, seen in (("a", a), ("b", b)):
-        if not seen.recorded:
+    for name, samples in (("a", a), ("b", b)):
+        if not samples.recorded:
             return replace(unknown, why_unknown=f"not recorded in {name}")
     if a.scheme != b.scheme:
         return replace(unknown, why_unknown="other schemes")
     # Where both runs have one loader, it is that one, whatever its number.
-    is_only = all(len({each.loader for each in seen.epochs}) == 1 for seen in (a, b))
+    is_only = all(len({each.loader for each in samples.epochs}) == 1 for samples in (a, b))
     of_a, of_b = (
-        {(0 if is_only else each.loader, each.epoch): each for each in seen.epochs}
-        for seen in (a, b)
+        {(0 if is_only else each.loader, each.epoch): each for each in samples.epochs}
+        for samples in (a, b)
     )
-    found = [_compare_epoch(each, of_b[key]) for key, each in of_a.items() if key in of_b]
-    if not found:
+    epochs = [_compare_epoch(each, of_b[key]) for key, each in of_a.items() if key in of_b]
+    if not epochs:
         return replace(unknown, why_unknown="no epoch in common")
-    worst = max(found, key=lambda each: [*SamplesVerdict].index(each.verdict))
+    worst = max(epochs, key=lambda each: [*SamplesVerdict].index(each.verdict))
     return replace(
         unknown,
         verdict=worst.verdict,
-        n_compared=sum(each.n_compared for each in found),
-        n_missing=sum(each.n_missing for each in found),
-        n_extra=sum(each.n_extra for each in found),
-        n_epochs=len(found),
-        is_partial=any(each.is_partial for each in found)
-        or len(found) < max(len(a.epochs), len(b.epochs)),
-        first=next((each.first for each in found if each.first is not None), None),
+        n_compared=sum(each.n_compared for each in epochs),
+        n_missing=sum(each.n_missing for each in epochs),
+        n_extra=sum(each.n_extra for each in epochs),
+        n_epochs=len(epochs),
+        is_partial=any(each.is_partial for each in epochs)
+        or len(epochs) < max(len(a.epochs), len(b.epochs)),
+        first=next((each.first for each in epochs if each.first is not None), None),
         why_unknown=worst.why_unknown,
     )
 
@@ -134,31 +134,31 @@ def _compare_epoch(a: EpochDelivery, b: EpochDelivery) -> SamplesComparison:
         dict(zip(each.digests, each.rows["n_samples"].tolist(), strict=True)) for each in (a, b)
     ]
     partial = not (a.is_complete and b.is_complete)
-    found = SamplesComparison(
+    known = SamplesComparison(
         SamplesVerdict.UNKNOWN, int(a.rows["n_samples"][:n_both].sum()), is_partial=partial
     )
     if a.n_unknown or b.n_unknown:
-        return replace(found, n_compared=0, why_unknown="digests are missing")
+        return replace(known, n_compared=0, why_unknown="digests are missing")
     of_a, of_b = a.digests, b.digests
     if of_a[:n_both] == of_b[:n_both] and (n_both or not partial):
         # Of one that is whole there is no more to come.
         longer = (a.is_complete and len(b) > n_both) or (b.is_complete and len(a) > n_both)
         if not longer:
-            return replace(found, verdict=SamplesVerdict.SAME_ORDER)
+            return replace(known, verdict=SamplesVerdict.SAME_ORDER)
     lacking, more = Counter(of_a) - Counter(of_b), Counter(of_b) - Counter(of_a)
     if not (lacking or more):
-        return replace(found, verdict=SamplesVerdict.OTHER_ORDER)
+        return replace(known, verdict=SamplesVerdict.OTHER_ORDER)
     if (
         a.rows["n_samples"][: max(n_both - 1, 0)] != b.rows["n_samples"][: max(n_both - 1, 0)]
     ).any():
-        return replace(found, n_compared=0, why_unknown="batches of other sizes")
+        return replace(known, n_compared=0, why_unknown="batches of other sizes")
     n_same = sum(one == other for one, other in zip(of_a, of_b, strict=False))
     if partial and 2 * n_same <= n_both:
-        return replace(found, n_compared=0, why_unknown="order differs")
+        return replace(known, n_compared=0, why_unknown="order differs")
     place = next((n for n in range(n_both) if of_a[n] != of_b[n]), n_both)
     (batch_a, digest_a), (batch_b, digest_b) = _at(a, place), _at(b, place)
     return replace(
-        found,
+        known,
         verdict=SamplesVerdict.DIFFERENT,
         n_missing=sum(sizes[0][each] * n for each, n in lacking.items()),
         n_extra=sum(sizes[1][each] * n for each, n in more.items()),
@@ -175,18 +175,18 @@ def _at(epoch: EpochDelivery, place: int) -> tuple[int | None, str | None]:
     return int(epoch.rows["batch"][place]), f"{epoch.digests[place]:032x}"
 
 
-def samples_sentences(found: SamplesComparison, a: str, b: str) -> list[Sentence]:
+def samples_sentences(comparison: SamplesComparison, a: str, b: str) -> list[Sentence]:
     """Return the verdict, how much of the runs it is about, and the first batch that differs."""
-    if found.why_unknown.startswith("not recorded"):
-        which = a if found.why_unknown.endswith(" a") else b
+    if comparison.why_unknown.startswith("not recorded"):
+        which = a if comparison.why_unknown.endswith(" a") else b
         line = (
             f"Samples: unknown, because {which} was made without digests. Make both with digests: "
             "iobench profile --digests, iobench run --digests -- COMMAND, or "
             "iobench.record(digests=True)"
         )
         return [Sentence(f"{line}.", "strong")]
-    lines = [Sentence(f"Samples: {_verdict(found, a, b)}.", "strong")]
-    if (first := found.first) is not None:
+    lines = [Sentence(f"Samples: {_verdict(comparison, a, b)}.", "strong")]
+    if (first := comparison.first) is not None:
         loader = "" if first.loader is None else f" of loader {first.loader}"
         parts = (
             f"no batch in {name}" if batch is None else f"{digest} in batch {batch} of {name}"
@@ -199,7 +199,7 @@ def samples_sentences(found: SamplesComparison, a: str, b: str) -> list[Sentence
                 "or the same in other batches."
             )
         )
-    for name, n_unknown in zip((a, b), found.n_unknown_batches, strict=True):
+    for name, n_unknown in zip((a, b), comparison.n_unknown_batches, strict=True):
         if n_unknown:
             lines.append(
                 Sentence(
@@ -210,21 +210,24 @@ def samples_sentences(found: SamplesComparison, a: str, b: str) -> list[Sentence
     return lines
 
 
-def _verdict(found: SamplesComparison, a: str, b: str) -> str:
-    verdict = found.verdict
+def _verdict(comparison: SamplesComparison, a: str, b: str) -> str:
+    verdict = comparison.verdict
     if verdict is SamplesVerdict.UNKNOWN:
-        return f"{verdict.value}, {REASONS[found.why_unknown]}"
-    epochs = f"{units.count(found.n_epochs)} epoch{'' if found.n_epochs == 1 else 's'}"
-    samples = f"{units.count(found.n_compared)} sample{'' if found.n_compared == 1 else 's'}"
+        return f"{verdict.value}, {REASONS[comparison.why_unknown]}"
+    epochs = f"{units.count(comparison.n_epochs)} epoch{'' if comparison.n_epochs == 1 else 's'}"
+    samples = (
+        f"{units.count(comparison.n_compared)} sample{'' if comparison.n_compared == 1 else 's'}"
+    )
     text = f"{verdict.value}, {samples} in {epochs} compared"
     if verdict is SamplesVerdict.DIFFERENT:
         text += (
-            f": batches with {units.count(found.n_missing)} samples of {a} are not in {b}, with "
-            f"{units.count(found.n_extra)} of {b} not in {a}"
+            f": batches with {units.count(comparison.n_missing)} samples of {a} are not in {b}, "
+            f"with {units.count(comparison.n_extra)} of {b} not in {a}"
         )
-    if found.is_partial:
+    if comparison.is_partial:
+        of_a, of_b = comparison.n_samples
         text += (
-            f" (of {units.count(found.n_samples[0])} in {a} and {units.count(found.n_samples[1])} "
-            f"in {b}; nothing more is known, because not all epochs are complete in both)"
+            f" (of {units.count(of_a)} in {a} and {units.count(of_b)} in {b}; nothing more is "
+            "known, because not all epochs are complete in both)"
         )
     return text

@@ -43,14 +43,14 @@ def usage_of(run: RankRun) -> tuple[GpuUsage, ...]:
     if len(energy) != 1 or len(run.whole.ranks) != 1 or not len(run.deliveries):
         return ()
     begun, ended = run.deliveries.from_ns, run.deliveries.until_ns
-    found = []
+    usage = []
     for gpu in energy[0].gpus:
         place = np.searchsorted(begun, gpu.time_ns, side="right") - 1
         inside = (place >= 0) & (gpu.time_ns < ended[place])  # else it was another run's turn
         busy, used = gpu.busy[inside], gpu.used_nbytes[inside]
         if inside.any():
             busy, used = busy[~np.isnan(busy)], used[~np.isnan(used)]
-            found.append(
+            usage.append(
                 GpuUsage(
                     gpu.title,
                     int(inside.sum()),
@@ -58,4 +58,4 @@ def usage_of(run: RankRun) -> tuple[GpuUsage, ...]:
                     int(used.max()) if len(used) else None,
                 )
             )
-    return tuple(found)
+    return tuple(usage)

@@ -17,11 +17,11 @@ pytest.importorskip("xxhash", reason="digests need the extra 'digest'")
 
 from iobench.analysis.run import Run
 from iobench.recording.digests import DigestLog, batch_digest, read_digests
-from iobench.subjects.batch_digests import samples_seen
+from iobench.subjects.batch_digests import delivered_samples
 from iobench.subjects.compare.samples_compared import (
     SamplesComparison,
     SamplesVerdict,
-    compare_seen,
+    compare_samples,
 )
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ CHANGED = 1000
 
 
 def compared(a: Profile, b: Profile) -> SamplesComparison:
-    return compare_seen(samples_seen(Run(a)), samples_seen(Run(b)))
+    return compare_samples(delivered_samples(Run(a)), delivered_samples(Run(b)))
 
 
 def digest_of(*samples: int) -> int:
@@ -92,17 +92,19 @@ def write_digests(
 
 
 def test_the_same_batches_in_any_order_have_one_digest_which_counts_them() -> None:
-    (epoch,) = samples_seen(Run(run([0, 1, 2, 3, 4]))).epochs
+    (epoch,) = delivered_samples(Run(run([0, 1, 2, 3, 4]))).epochs
     parts = [digest_of(0, 1), digest_of(2, 3), digest_of(4)]
     assert epoch.digest == sum(parts) % (1 << 128)
     assert (epoch.is_complete, len(epoch), epoch.n_samples) == (True, 3, 5)
-    assert samples_seen(Run(run([2, 3, 0, 1, 4]))).epochs[0].digest == epoch.digest
-    once, twice = (samples_seen(Run(run(each))).epochs[0].digest for each in ([0, 1], [0, 1] * 2))
+    assert delivered_samples(Run(run([2, 3, 0, 1, 4]))).epochs[0].digest == epoch.digest
+    once, twice = (
+        delivered_samples(Run(run(each))).epochs[0].digest for each in ([0, 1], [0, 1] * 2)
+    )
     assert once != twice
 
 
 def test_what_was_made_and_never_delivered_is_in_no_figure() -> None:
-    seen = samples_seen(Run(run([0, 1, 2, 3], undelivered=2)))
+    seen = delivered_samples(Run(run([0, 1, 2, 3], undelivered=2)))
     assert seen.n_samples == 4
     assert compared(run([0, 1, 2, 3]), run([0, 1, 2, 3], undelivered=2)).verdict is SAME
 
@@ -166,12 +168,12 @@ def test_what_cannot_be_compared_is_unknown() -> None:
     assert compared(plain, old).why_unknown == "other schemes"
     assert compared(old, old).verdict is SAME
     lossy = run([0, 1, 2, 3], lost=[1])
-    seen = samples_seen(Run(lossy))
+    seen = delivered_samples(Run(lossy))
     assert (seen.n_unknown_batches, seen.epochs[0].digest) == (1, None)
     found = compared(plain, lossy)
     assert (found.why_unknown, found.n_unknown_batches) == ("digests are missing", (0, 1))
     gone = replace(plain, digests=None)
-    seen = samples_seen(Run(gone))
+    seen = delivered_samples(Run(gone))
     assert (seen.recorded, seen.n_unknown_batches, seen.n_samples) == (True, 2, 0)
     without = replace(plain, digests=None, config={})
     assert compared(without, plain).why_unknown == "not recorded in a"
@@ -179,11 +181,11 @@ def test_what_cannot_be_compared_is_unknown() -> None:
 
 
 def test_a_batch_is_of_the_epoch_of_its_first_sample() -> None:
-    seen = samples_seen(Run(run([0, 1, 2, 2, 1, 0], batch_size=2, n_samples=3)))
+    seen = delivered_samples(Run(run([0, 1, 2, 2, 1, 0], batch_size=2, n_samples=3)))
     assert [(each.epoch, len(each), each.is_complete) for each in seen.epochs] == [
         (0, 2, True), (1, 1, True),
     ]  # fmt: skip
-    (epoch,) = samples_seen(Run(run([0, 1, 2, 2, 1], n_samples=0))).epochs  # of unknown length
+    (epoch,) = delivered_samples(Run(run([0, 1, 2, 2, 1], n_samples=0))).epochs  # of unknown length
     assert (epoch.epoch, epoch.n_samples, epoch.is_complete) == (0, 5, False)
 
 
@@ -195,9 +197,9 @@ def test_a_batch_that_two_processes_noted_counts_once_if_alike() -> None:
 def test_ranks_are_taken_together() -> None:
     whole = run([0, 1, 2, 3], batch_size=1, n_samples=4)
     parts = ranked([0, 2], [1, 3])
-    seen = samples_seen(Run(parts))
+    seen = delivered_samples(Run(parts))
     assert [epoch.rows["rank"].tolist() for epoch in seen.epochs] == [[0, 1, 0, 1]]
-    assert seen.epoch_digests == samples_seen(Run(whole)).epoch_digests
+    assert seen.epoch_digests == delivered_samples(Run(whole)).epoch_digests
     assert compared(whole, parts).verdict is SAME
 
 
