@@ -133,7 +133,7 @@ def no_places_of_the_user(
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     monkeypatch.setenv("IOBENCH_LIMITS", "0.01")  # of each of hundreds of profiles
-    for name in ("IOBENCH_STORE_DIR", "SCRATCH", "CLIMETLAB_MIRROR"):
+    for name in ("IOBENCH_STORE_DIR", "SCRATCH", "CLIMETLAB_MIRROR", "HTTP_PROXY", "http_proxy"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -178,7 +178,7 @@ def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing-key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing-secret")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "HTTP_PROXY", "http_proxy"):
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     from fsspec import get_filesystem_class
     from fsspec.config import conf

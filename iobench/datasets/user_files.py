@@ -244,7 +244,7 @@ def user_files(
     ----------
     paths : sequence of Path or str
         Files of one kind, told by their first bytes; or folders that are Zarr stores. Here, or
-        behind URLs that fsspec opens, of which only the stretches that samples need are read.
+        behind URLs, of which only the stretches that samples need are read.
     sample_dim : str or None
         Dimension along which one index is one sample, or several with commas, the slowest first:
         ``"time,number"`` makes each member of each date a sample. None leaves the choice open:

@@ -1,4 +1,4 @@
-"""File systems behind URLs, one for each process and place; the one module that knows fsspec.
+"""File systems behind URLs but of the web, as fsspec opens them, one for each process and place.
 
 Where a store of objects is and who we are to it (endpoint, credentials) is never asked for and
 never kept: fsspec and the libraries below it find it in the environment (``AWS_*``,
@@ -12,12 +12,13 @@ import os
 import re
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-from iobench.errors import MissingExtraError, MissingFileError, OptionError, StorageError
+from iobench.errors import MissingExtraError, OptionError, StorageError
+from iobench.files.object_requests import reason_of, s3_store
 from iobench.masking import mask_text, note_secrets, shown_url
 
 if TYPE_CHECKING:
@@ -29,15 +30,12 @@ S3 = {"s3", "s3a"}
 _SECRET_NAME = re.compile(r"^(AWS|FSSPEC|GOOGLE|AZURE|GCS|S3)_.*|.*(SECRET|TOKEN|PASSWORD).*")
 MIN_SECRET_LENGTH = 8
 MAX_REASON_LENGTH = 300
-MAX_CONNECTIONS = 64
-_WITH_PORT = {"http", "https", "ftp"}
 _CLOUD = {*S3, "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "ossfs", "memory"}
 """One file system has all that is there, whatever follows the protocol."""
 _LIBRARIES = {
     "botocore.exceptions": ("BotoCoreError", "ClientError"),
     "aiohttp": ("ClientError",),
-    "zipfile": ("BadZipFile",),
-    "tarfile": ("TarError",),
+    "obstore.exceptions": ("BaseError",),
 }
 """Whose errors are none of Python's own; only where they are loaded can they be raised."""
 _opened: dict[str, tuple[Any, str]] = {}
@@ -66,50 +64,35 @@ def open_filesystem(url: URL) -> tuple[Any, str]:
         If fsspec, or what it needs for this protocol, is not installed.
     OptionError
         If nobody knows the protocol, or it lacks what it needs to be opened.
-    MissingFileError
-        If the file is not there that others are in.
     """
+    text = url.with_secrets()
+    if "::" in text:
+        raise OptionError(
+            f"{url}: chains of file systems (::) are not read; copy the file here first"
+        )
     try:
         core = import_module("fsspec.core")
     except ImportError as error:
         raise MissingExtraError(_missing(url, error)) from error
-    text = url.with_secrets()
     with _opening:
         base = _base(url, text)
         try:
             known, path = _opened.get(base, (None, ""))
             if known is None:
                 note_secrets([text])
-                _check_hosts(url, text)
                 known, path = _opened[base] = core.url_to_fs(
                     text,
                     use_listings_cache=False,
                     skip_instance_cache=True,
-                    **_connections(url.protocol, text),
                 )
             elif base != text:  # that of a text is its own
-                path = known._strip_protocol(text.removesuffix(url.lies_in))
+                path = known._strip_protocol(text)
         except ImportError as error:
             raise MissingExtraError(_missing(url, error)) from None
-        except FileNotFoundError:  # what a chain (zip://x::https://...) leads through
-            raise MissingFileError(f"{url}: no such file") from None
         except _remote_errors(ValueError, TypeError) as error:
             reason = without_secrets(str(error))
             raise OptionError(f"{url}: cannot be opened ({reason})") from None
     return known, str(path)
-
-
-def _check_hosts(url: URL, text: str) -> None:
-    """Refuse what no library can ask: a password with a slash ends the host too early."""
-    for part in text.split("::"):
-        if part.partition("://")[0] in _WITH_PORT:
-            try:
-                _ = urlsplit(part).port
-            except ValueError:
-                raise OptionError(
-                    f"{url}: its host and port cannot be identified; write / in a user or password "
-                    "as %2F"
-                ) from None
 
 
 @contextmanager
@@ -138,20 +121,43 @@ def without_secrets(text: str) -> str:
     return text if len(text) <= MAX_REASON_LENGTH else f"{text[:MAX_REASON_LENGTH]}..."
 
 
-def _connections(protocol: str, text: str) -> dict[str, Any]:
-    """Return options for as many connections to S3 as ranges are asked for; botocore has 10."""
-    if protocol not in S3 or "::" in text:
-        return {}
-    own = import_module("fsspec.config").conf.get("s3", {}).get("config_kwargs", {})
-    return {"config_kwargs": {"max_pool_connections": MAX_CONNECTIONS, **own}}
+def open_bucket(fs: Any, bucket: str) -> Any:
+    """Return obstore's store of a bucket: where, and as whom, s3fs would ask for it."""
+    sync = import_module("fsspec.asyn").sync
+    client = sync(fs.loop, fs.set_session)
+    endpoint, region = client.meta.endpoint_url, client.meta.region_name or "us-east-1"
+    if endpoint.endswith(".amazonaws.com"):
+        with suppress(OSError):  # who may read need not be permitted this
+            region = fs.call_s3("head_bucket", Bucket=bucket).get("BucketRegion", region)
+        endpoint = f"https://s3.{region}.amazonaws.com"
+    config = {"region": region, "request_payer": bool(fs.req_kw)}
+    if (client.meta.config.s3 or {}).get("addressing_style") == "virtual":
+        endpoint = endpoint.replace("://", f"://{bucket}.", 1)
+        config["virtual_hosted_style_request"] = True
+    found: Any = None if fs.anon else client._get_credentials()
+    if found is None and not fs.anon:
+        raise import_module("botocore.exceptions").NoCredentialsError
+
+    def credentials() -> dict[str, Any]:
+        now = sync(fs.loop, found.get_frozen_credentials)
+        return {
+            "access_key_id": now.access_key,
+            "secret_access_key": now.secret_key,
+            "token": now.token,
+            "expires_at": getattr(found, "_expiry_time", None),  # None: they do not
+        }
+
+    trust: dict[str, Any] = {}
+    verify = fs.client_kwargs.get("verify", os.environ.get("AWS_CA_BUNDLE"))
+    if verify is False:
+        trust["allow_invalid_certificates"] = True
+    elif isinstance(verify, str):
+        trust["root_certificate"] = Path(verify).read_bytes()
+    return s3_store(bucket, endpoint, config, credentials if found else None, trust)
 
 
 def _base(url: URL, text: str) -> str:
-    """Return what of a URL decides its file system: of an archive, where that lies."""
-    if url.lies_in:
-        return url.protocol + url.lies_in
-    if "::" in text:
-        return text
+    """Return what of a URL decides its file system."""
     if url.protocol in _CLOUD:
         return url.protocol
     scheme, mark, rest = text.partition("://")
@@ -174,6 +180,8 @@ def _remote_errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
 
 
 def _reason(error: BaseException) -> str:
+    if type(error).__module__ == "obstore.exceptions":
+        return without_secrets(reason_of(error))
     text = without_secrets(str(error)) or type(error).__name__
     name = type(error).__name__
     if name == "NoCredentialsError":

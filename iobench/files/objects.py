@@ -1,6 +1,6 @@
-"""Objects behind URLs: what fsspec offers of them, in the words that readers and stores need.
+"""Objects behind URLs: what fsspec and obstore offer, in the words that readers and stores need.
 
-Paths here are those of the fsspec file system, ``bucket/key``; times are the server's. Of S3, where
+Paths here are ``bucket/key``, of the web whole URLs; times are the server's. Of S3, where
 s3fs says less than the protocol: conditions on what is there, the server's time, unfinished uploads
 (https://docs.aws.amazon.com/AmazonS3/latest/API/ of PutObject, ListObjectsV2,
 ListMultipartUploads).
@@ -11,22 +11,22 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import secrets
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from http import HTTPStatus
-from importlib import import_module
 from itertools import starmap
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from iobench.errors import FileFormatError, StorageError
-from iobench.files.filesystems import S3, open_filesystem, remote_errors
-from iobench.files.object_filling import Filling, fill_from_s3
+from iobench.files.filesystems import S3, open_bucket, open_filesystem, remote_errors
+from iobench.files.object_requests import gather, is_answer, read_range, read_state, web_place
 from iobench.frozen import frozen
 from iobench.masking import shown_url
 
@@ -47,13 +47,16 @@ AHEAD_NBYTES = 8 << 20
 SMALL_NBYTES = 1 << 16
 _TIMES = ("LastModified", "mtime", "updated", "last_modified", "modified", "created")
 """Where file systems of fsspec tell when something was written."""
+_LINK = re.compile(rb"""href=["']?(?:\./)?([\w%][^"'/?#:<>]*)/["' >]""", re.IGNORECASE)
 _ETAGS = ("ETag", "etag", "e_tag")
+_Job = tuple[str, int, int, Sequence[memoryview], str]
+"""Path, start, end, memory and ETag."""
 _CONDITIONAL = {*S3, "gs", "gcs", "az", "abfs", "abfss"}
 """Servers that may be asked to write only what is not there."""
 _CONFLICTS = {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}
-_WEB = {"http", "https"}
-WEB_STORES = ("zarr.json", ".zmetadata")
-"""The metadata of a whole Zarr store in one file."""
+WEB = ("http", "https")
+WEB_STORES = ("zarr.json", ".zmetadata", ".zgroup")
+"""What says on a web server that a folder is a Zarr store, the first that hold all metadata."""
 
 
 @frozen
@@ -130,16 +133,13 @@ class Objects:
     protocol : str
         ``s3``, ``gs``, ``https``, ...
     around : tuple of str
-        What stands before and after a path in the URL of an object: ``s3://``, and what a chain
-        of file systems ends in.
+        What stands before and after a path in the URL of an object: ``s3://``, and a query.
     """
 
     def __init__(self, fs: Any, protocol: str, around: tuple[str, str]) -> None:
         self.fs = fs
         self._around = around
         self.is_s3 = protocol in S3
-        self._is_web = protocol in _WEB
-        self._is_async = isinstance(fs, import_module("fsspec.asyn").AsyncFileSystem)
         self._keeps_conditions: bool | None = None if protocol in _CONDITIONAL else False
         self._threads: ThreadPoolExecutor | None = None
 
@@ -160,24 +160,24 @@ class Objects:
         return shown_url(path if "://" in path else f"{before}{path.lstrip('/')}{after}")
 
     def read(self, path: str) -> bytes:
-        """Return all bytes of an object."""
-        with self.errors(path):
-            found = bytes(self.fs.cat_file(path))
-        request_counts.count(ranges=1, nbytes=len(found))
+        """Return all bytes of an object; raise FileNotFoundError if it is not there."""
+        (found,) = self.read_each([path])
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "no such object", self.shown(path))
         return found
 
     def read_each(self, paths: Sequence[str]) -> list[bytes | None]:
         """Return all bytes of several objects, asked for at once; None of those not there."""
+        found = self._read_each(paths)
+        whole = [None if isinstance(one, FileNotFoundError) else one for one in found]
+        self._raise_first(paths, whole)
+        request_counts.count(ranges=len(paths), nbytes=sum(len(one or b"") for one in whole))
+        return [None if one is None else bytes(one) for one in whole]
+
+    def _read_each(self, paths: Sequence[str]) -> list[Any]:
         every = [None] * len(paths)
         with self.errors(paths[0]):
-            found = self.fs.cat_ranges(list(paths), every, every, on_error="return")
-        self._raise_first(
-            paths, [None if isinstance(one, FileNotFoundError) else one for one in found]
-        )
-        whole = [None if isinstance(one, FileNotFoundError) else one for one in found]
-        nbytes = sum(len(one) for one in whole if one is not None)
-        request_counts.count(ranges=len(paths), nbytes=nbytes)
-        return whole
+            return list(self.fs.cat_ranges(list(paths), every, every, on_error="return"))
 
     def ranges(
         self,
@@ -220,35 +220,7 @@ class Objects:
         """
         ends = [start + sum(map(len, views)) for start, views in zip(starts, targets, strict=True)]
         jobs = list(zip(paths, starts, ends, targets, etags or [""] * len(paths), strict=True))
-        found: list[Any]
-        if self._is_async:
-            import asyncio
-
-            async def fill_all() -> list[Any]:
-                room = asyncio.Semaphore(max(1, in_flight))
-
-                async def fill_one(path: str, start: int, end: int, views: Any, etag: str) -> int:
-                    if start == end:  # HTTP has no way to ask for nothing
-                        return 0
-                    async with room:
-                        if self.is_s3:
-                            return await fill_from_s3(self.fs, path, start, end, views, etag)
-                        more = self._only_version(etag)
-                        data = await self.fs._cat_file(path, start=start, end=end, **more)
-                        return _scatter(data, views)
-
-                return await asyncio.gather(*starmap(fill_one, jobs), return_exceptions=True)
-
-            found = import_module("fsspec.asyn").sync(self.fs.loop, fill_all)
-        else:
-            found = []
-            for path, start, end, views, _ in jobs:
-                try:
-                    with self.errors(path):
-                        data = self.fs.cat_file(path, start=start, end=end)
-                    found.append(_scatter(data, views))
-                except FileNotFoundError as error:
-                    found.append(error)
+        found = self._fill_each(jobs, in_flight)
         filled = [count for count in found if isinstance(count, int)]
         request_counts.count(ranges=sum(count > 0 for count in filled), nbytes=sum(filled))
         self._raise_first(paths, found)
@@ -256,13 +228,17 @@ class Objects:
             self._check_length(path, count, end - start)
         return found
 
-    def _only_version(self, etag: str) -> dict[str, Any]:
-        """Return what asks a web server for one version; of a weak tag there may be several."""
-        if not (self._is_web and etag.startswith('"')):
-            return {}
-        own = self.fs.kwargs.get("headers", {})
-        # What is sent compressed is another version to some servers.
-        return {"headers": {**own, "If-Match": etag, "Accept-Encoding": "identity"}}
+    def _fill_each(self, jobs: Sequence[_Job], in_flight: int) -> list[Any]:
+        """Return for each job the bytes that came, or what was raised."""
+        if not jobs:
+            return []
+        paths, starts, ends, targets, _ = map(list, zip(*jobs, strict=True))
+        with self.errors(jobs[0][0]):
+            found = self.fs.cat_ranges(paths, starts, ends, on_error="return")
+        return [
+            one if isinstance(one, BaseException) else _scatter(one, views)
+            for one, views in zip(found, targets, strict=True)
+        ]
 
     def _check_length(self, path: str, nbytes: int, wanted: int) -> None:
         if nbytes > wanted:
@@ -294,54 +270,16 @@ class Objects:
         return found
 
     def stat_each(self, paths: Sequence[str]) -> list[ObjectStat | None]:
-        """Return what is at some paths, asked for at once; None where there is nothing."""
+        """Return what is at some paths, None where there is nothing."""
         request_counts.count(states=len(paths))
-        found: list[Any]
-        if self._is_async and len(paths) > 1:
-            import asyncio
-
-            async def ask_all() -> list[Any]:
-                room = asyncio.Semaphore(AT_ONCE)
-
-                async def ask(path: str) -> Any:
-                    async with room:
-                        return await self.fs._info(path)
-
-                return await asyncio.gather(*map(ask, paths), return_exceptions=True)
-
-            found = import_module("fsspec.asyn").sync(self.fs.loop, ask_all)
-        else:
-            found = []
-            for path in paths:
-                with self.errors(path):
-                    try:
-                        found.append(self.fs.info(path))
-                    except FileNotFoundError as error:
-                        found.append(error)
         states: list[ObjectStat | None] = []
-        for path, one in zip(paths, found, strict=True):
+        for path in paths:
             with self.errors(path):
-                if isinstance(one, FileNotFoundError):
-                    cause = one.__cause__
-                    if cause is not None and _is_unreachable(cause):  # fsspec says: missing
-                        raise cause
-                    states.append(self._web_store(path))
-                elif isinstance(one, BaseException):
-                    raise one
-                elif str(one.get("mimetype", "")).startswith("text/html"):  # a list of a folder
-                    states.append(self._web_store(path) or _stat(one))
-                else:
-                    states.append(_stat(one))
+                try:
+                    states.append(_stat(self.fs.info(path)))
+                except FileNotFoundError:
+                    states.append(None)
         return states
-
-    def _web_store(self, path: str) -> ObjectStat | None:
-        """Return a folder where a web server has a Zarr store, which it need not list."""
-        address, mark, query = path.partition("?")
-        if not self._is_web or address.rpartition("/")[2] in (*WEB_STORES, ".zgroup", ".zarray"):
-            return None
-        below = [f"{address.rstrip('/')}/{name}{mark}{query}" for name in WEB_STORES]
-        held = [found for found in self.stat_each(below) if found is not None]
-        return ObjectStat(0, held[0].st_mtime_ns, "directory", held[0].etag) if held else None
 
     def list_folder(self, path: str, prefix: str = "") -> dict[str, ObjectStat]:
         """Return what is directly in a folder and whose name begins so, by name."""
@@ -545,24 +483,108 @@ class Objects:
 def _is_refused_condition(error: BaseException) -> bool:
     """Whether a server refused what it was asked for under a condition."""
     answer: Any = getattr(error.__cause__, "response", {})
-    if str(answer.get("Error", {}).get("Code", "")) in _CONFLICTS:
-        return True
-    return getattr(error, "status", 0) == HTTPStatus.PRECONDITION_FAILED
+    code = str(answer.get("Error", {}).get("Code", ""))
+    return code in _CONFLICTS or type(error).__name__ == "PreconditionError"
 
 
-def _is_unreachable(error: BaseException) -> bool:
-    """Whether nobody answered, or not in time."""
-    names = {kind.__name__ for kind in type(error).__mro__}
-    return bool(names & {"ClientConnectionError", "TimeoutError"})
+def _is_page(info: dict[str, Any]) -> bool:
+    return str(info["mimetype"]).startswith("text/html")
+
+
+class S3Objects(Objects):
+    """Objects of S3, whose bytes come through obstore."""
+
+    def __init__(self, fs: Any, protocol: str, around: tuple[str, str]) -> None:
+        super().__init__(fs, protocol, around)
+        self._buckets: dict[str, Any] = {}
+
+    def _place(self, path: str) -> tuple[Any, str]:
+        bucket, _, key = path.partition("/")
+        if {"", ".", ".."} & set(key.split("/")):
+            raise StorageError(f"{self.shown(path)}: a name with an empty part cannot be read")
+        if bucket not in self._buckets:
+            self._buckets[bucket] = open_bucket(self.fs, bucket)
+        return self._buckets[bucket], key
+
+    def _read_each(self, paths: Sequence[str]) -> list[Any]:
+        return gather([read_range(self._place, path) for path in paths], AT_ONCE)
+
+    def _fill_each(self, jobs: Sequence[_Job], in_flight: int) -> list[Any]:
+        async def fill(path: str, start: int, end: int, views: Any, etag: str) -> int:
+            if start == end:  # there is no way to ask for nothing
+                return 0
+            return _scatter(await read_range(self._place, path, start, end, etag), views)
+
+        return gather(list(starmap(fill, jobs)), in_flight)
+
+
+class WebObjects(S3Objects):
+    """Files of web servers, which are only read; a path is the whole URL."""
+
+    is_s3 = False
+
+    def __init__(self) -> None:
+        self._around = ("", "")
+
+    def _place(self, path: str) -> tuple[Any, str]:
+        return web_place(path)
+
+    @property
+    def fs(self) -> Any:
+        """Nothing that writes."""
+        raise OSError("a web server takes no files; name a folder or a bucket (s3://...)")
+
+    def stat_each(self, paths: Sequence[str]) -> list[ObjectStat | None]:
+        """Return what is at some paths: a file, a folder where a Zarr store is, None if neither."""
+        request_counts.count(states=len(paths))
+        return list(map(self._state, paths, gather([read_state(path) for path in paths], AT_ONCE)))
+
+    def _state(self, path: str, found: Any) -> ObjectStat | None:
+        is_there = isinstance(found, dict)
+        if is_there and not _is_page(found):
+            return _stat(found)
+        if is_there or is_answer(found):  # a list of a folder, or a refusal of one
+            folder = self._zarr_store(path)
+            if folder or is_there:
+                return folder or _stat(found)
+        self._raise_first([path], [None if isinstance(found, FileNotFoundError) else found])
+        return None
+
+    def _zarr_store(self, path: str) -> ObjectStat | None:
+        address, mark, query = path.partition("?")
+        if address.rpartition("/")[2] in (*WEB_STORES, ".zarray"):
+            return None
+        below = [f"{address.rstrip('/')}/{name}{mark}{query}" for name in WEB_STORES]
+        for found in gather([read_state(each) for each in below], len(below)):
+            if isinstance(found, dict) and not _is_page(found):
+                return replace(_stat(found), st_size=0, kind="directory")
+        return None
+
+    def list_folder(self, path: str, prefix: str = "") -> dict[str, ObjectStat]:
+        """Return the folders that a page of links names; nothing where a server lists none."""
+        address, mark, query = path.partition("?")
+        (page,) = gather([read_range(web_place, f"{address.rstrip('/')}/{mark}{query}")], 1)
+        links = () if isinstance(page, BaseException) else _LINK.findall(bytes(page))
+        names = [unquote(link.decode()) for link in links]
+        return {name: ObjectStat(0, 0, "directory") for name in names if name.startswith(prefix)}
+
+    def find(self, prefix: str) -> dict[str, ObjectStat]:
+        """Return nothing: a web server lists no files."""
+        return {}
 
 
 def _scatter(data: bytes, views: Sequence[memoryview]) -> int:
-    filling = Filling(views)
-    filling.write(data)
-    return filling.nbytes
+    """Copy bytes into memory that lies in pieces; return how many came, even if more than fit."""
+    rest = memoryview(data)
+    for view in views:
+        some = rest[: len(view)]
+        view[: len(some)] = some
+        rest = rest[len(some) :]
+    return len(data)
 
 
 _known: dict[tuple[int, int], Objects] = {}
+_web = WebObjects()
 
 
 def objects_at(url: URL) -> tuple[Objects, str]:
@@ -573,11 +595,14 @@ def objects_at(url: URL) -> tuple[Objects, str]:
     MissingExtraError, OptionError
         As `open_filesystem` does.
     """
+    if url.protocol in WEB:
+        return _web, url.with_secrets()
     fs, path = open_filesystem(url)
     key = (os.getpid(), id(fs))
     if key not in _known:
         before, _, after = url.with_secrets().partition(path.strip("/") or "\0")
-        _known[key] = Objects(fs, url.protocol, (before, after))
+        kind = S3Objects if url.protocol in S3 else Objects
+        _known[key] = kind(fs, url.protocol, (before, after))
     return _known[key], path
 
 

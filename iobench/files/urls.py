@@ -14,7 +14,7 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
-from iobench.files.objects import WEB_STORES, Objects, ObjectStat, RangeReader, objects_at
+from iobench.files.objects import WEB, WEB_STORES, Objects, ObjectStat, RangeReader, objects_at
 from iobench.masking import mask_urls, note_secrets, shown_url
 
 if TYPE_CHECKING:
@@ -24,14 +24,9 @@ else:
     # At run time it is none: what is missing here fails, and never asks the local disk.
     _Base = object
 
-_BEGINNING: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?:::|://)")
-# Protocols that only wrap (simplecache::), the protocol, the path, and what follows the path:
-# a query, or what the file lies in (::https://...).
-_PARTS: Final = re.compile(
-    r"((?:[A-Za-z][A-Za-z0-9+.-]*::)*[A-Za-z][A-Za-z0-9+.-]*://)?(.*?)((?:[?#]|::).*)?", re.DOTALL
-)
+_BEGINNING: Final = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]*::)*[A-Za-z][A-Za-z0-9+.-]*)://")
+"""Several protocols are a chain, which is refused when it is opened."""
 LOCAL_PROTOCOLS: Final = ("file", "local")
-WEB: Final = ("http", "https")
 
 
 def is_url(text: object) -> bool:
@@ -44,7 +39,7 @@ def as_path(text: str | Path) -> Path:
     if not isinstance(text, str) or not is_url(text):
         return text if isinstance(text, URL) else Path(text)
     url = URL(text)
-    if url.protocol in LOCAL_PROTOCOLS and "::" not in text:
+    if url.protocol in LOCAL_PROTOCOLS:
         return Path("/", text.partition("://")[2])
     note_secrets([text])
     return url
@@ -88,13 +83,13 @@ class URL(_Base):
         found: ObjectStat | None = None,
         listing: Mapping[str, ObjectStat] | None = None,
     ) -> None:
-        parts = _PARTS.fullmatch(text)
-        assert parts is not None
-        head, path, tail = parts.groups(default="")
-        if tail[:1] in ("?", "#") and not head.endswith(("http://", "https://")):
-            path, tail = _until_chain(path + tail)
-        self._head, self._tail = head, tail
-        self._path = path if head.startswith("http") else path.rstrip("/")
+        begin = _BEGINNING.match(text)
+        self._head = begin[0] if begin else ""
+        self._path, self._tail = text[len(self._head) :].rstrip("/"), ""
+        if self.protocol in WEB:  # elsewhere a question mark is part of a name
+            cut = re.search("[?#]|$", text)
+            assert cut is not None
+            self._path, self._tail = text[len(self._head) : cut.start()], text[cut.start() :]
         self._found, self._listing = found, listing
 
     def with_secrets(self) -> str:
@@ -104,8 +99,7 @@ class URL(_Base):
     @property
     def protocol(self) -> str:
         """What it begins with, such as ``s3``."""
-        found = _BEGINNING.match(self._head)
-        return "" if found is None else found[1].lower()
+        return self._head.removesuffix("://").lower()
 
     @property
     def path(self) -> str:
@@ -115,11 +109,6 @@ class URL(_Base):
     def with_path(self, path: str) -> URL:
         """Return the URL with another `path`; nothing is known of what is there."""
         return URL(f"{self._head}{path}{self._tail}")
-
-    @property
-    def lies_in(self) -> str:
-        """Of what lies in an archive (``zip://x.nc::https://...``), where that is; with secrets."""
-        return self._tail if self._tail.startswith("::") else ""
 
     def __str__(self) -> str:
         return shown_url(self.with_secrets())
@@ -198,7 +187,7 @@ class URL(_Base):
     @property
     def can_list(self) -> bool:
         """Whether what lies below can be asked for: web servers hand out files by their names."""
-        return self.protocol not in WEB or "::" in self._head + self._tail
+        return self.protocol not in WEB
 
     def is_pattern(self) -> bool:
         """Whether its path has wildcards; a question mark begins the query of a web page."""
@@ -369,8 +358,3 @@ class URL(_Base):
 
     def _there(self) -> tuple[Objects, str]:
         return objects_at(self)
-
-
-def _until_chain(text: str) -> tuple[str, str]:
-    path, mark, rest = text.partition("::")
-    return path, mark + rest

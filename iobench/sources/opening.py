@@ -222,6 +222,8 @@ def _matching_here(pattern: str) -> list[str]:
 def _matching(pattern: URL) -> list[URL]:
     if not str(pattern).partition("://")[2].strip("/*"):
         raise OptionError(f"{pattern}: name the bucket or folder whose files are meant")
+    if not pattern.can_list:
+        raise OptionError(f"{pattern}: a web server lists no files; name them one by one")
     filesystem, inside = open_filesystem(pattern)
     names: list[str] = []
     # There is no such bucket, which is nothing that matches.

@@ -1,6 +1,5 @@
-"""Two libraries for object stores against one S3 server on loopback, in turns.
+"""Two libraries for object stores, and iobench, against one S3 server on loopback, in turns.
 
-    pip install obstore
     python tests/benchmarks/object_stores.py
 
 Per GB are the seconds of CPU of this process; the server's are another's. Best of a few turns.
@@ -35,7 +34,7 @@ UPLOADS = ((4 << 10, 64), (64 << 20, 2))
 
 
 class S3fs:
-    """Through fsspec: what `iobench.files` calls."""
+    """Through fsspec: how `iobench.files` writes."""
 
     name = "s3fs"
 
@@ -122,6 +121,26 @@ class Obstore:
         return True
 
 
+class Iobench:
+    """As loaders read: into memory that is used again."""
+
+    name = "iobench"
+
+    def __init__(self, endpoint: str) -> None:
+        from iobench.files.objects import objects_at
+        from iobench.files.urls import URL
+
+        os.environ["AWS_ENDPOINT_URL"] = endpoint
+        self._objects, self._path = objects_at(URL(f"s3://{BUCKET}/large"))
+        self._memory = memoryview(bytearray(2 * OBJECT_NBYTES))
+
+    def read(self, starts: list[int], nbytes: int) -> int:
+        """Read ranges of the large object, `AT_ONCE` at a time."""
+        views = [[self._memory[n * nbytes : (n + 1) * nbytes]] for n in range(len(starts))]
+        paths = [self._path] * len(starts)
+        return sum(self._objects.fill(paths, starts, views, AT_ONCE))
+
+
 def measured(act: Callable[[], int]) -> tuple[float, float]:
     """Return the seconds and the CPU seconds of one call, each per GB."""
     wall, cpu = time.perf_counter(), time.process_time()
@@ -166,11 +185,13 @@ def main() -> None:
                 return len(data) * count
 
             jobs[f"{count} uploads of {nbytes >> 10} KiB"] = put
-        print(f"{'':28}" + "".join(f"{one.name:>24}" for one in libraries))
+        readers = [*libraries, Iobench(endpoint)]
+        print(f"{'':28}" + "".join(f"{one.name:>24}" for one in readers))
         for what, job in jobs.items():
-            best = {one.name: [float("inf")] * 2 for one in libraries}
+            able = readers if "ranges" in what else libraries
+            best = {one.name: [float("inf")] * 2 for one in able}
             for _ in range(turns):
-                for one in libraries:
+                for one in able:
                     found = measured(lambda one=one, job=job: job(one))  # type: ignore[misc]
                     best[one.name] = list(map(min, best[one.name], found))
             print(

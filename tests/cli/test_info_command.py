@@ -273,7 +273,7 @@ def test_a_file_tells_its_dimensions_variables_and_the_command_to_profile_it(tol
 
 
 def test_a_file_behind_a_url_is_told_as_one_here(told, capsys):
-    pytest.importorskip("aiohttp", reason="fsspec opens http with aiohttp")
+    pytest.importorskip("obstore", reason="asks web servers")
     data = Path(__file__).parents[1] / "data" / "era5"
     with serve(data, "secret") as server:
         url = f"http://me:secret@127.0.0.1:{server.server_port}"

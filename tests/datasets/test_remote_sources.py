@@ -329,7 +329,7 @@ def test_what_only_a_library_reads_is_refused_in_one_line(tmp_path, memory, open
 
 @pytest.mark.parametrize("kind", ["grib", "netcdf4", "classic"])
 def test_a_file_behind_a_url_is_asked_for_its_state_twice_at_first_then_once(kind, tmp_path, real):
-    pytest.importorskip("aiohttp", reason="fsspec opens http with aiohttp")
+    pytest.importorskip("obstore", reason="asks web servers")
     path, sample_dim = source(kind, tmp_path, real)
     with serve(path.parent, "secret") as server:
         url = f"http://me:secret@127.0.0.1:{server.server_port}/{path.name}"

@@ -14,7 +14,7 @@ from iobench.cli import main
 from iobench.errors import MissingFileError
 
 xarray = pytest.importorskip("xarray", reason="writes the stores")
-pytest.importorskip("aiohttp", reason="asks web servers")
+pytest.importorskip("obstore", reason="asks web servers")
 pytest.importorskip("zarr", reason="writes the stores")
 
 VALUES = np.arange(120, dtype="f4").reshape(6, 4, 5)

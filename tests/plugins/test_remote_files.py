@@ -255,16 +255,11 @@ def test_an_object_that_changes_or_goes_in_the_middle(months, bucket, tmp_path):
 
 @pytest.fixture
 def few_tries(monkeypatch, bucket):
-    """Let the libraries try what failed three times, not 25 with long waits between."""
-    from fsspec import get_filesystem_class
+    """Let the libraries try what failed three times, not ten with long waits between."""
+    from iobench.files import filesystems, object_requests
 
-    from iobench.files import filesystems
-
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     monkeypatch.setattr(filesystems, "_opened", {})
-    get_filesystem_class("s3").clear_instance_cache()
-    filesystem, _ = open_filesystem(URL(f"s3://{bucket}"))
-    filesystem.retries = 3
+    monkeypatch.setitem(object_requests.TRIES, "s3", 2)
 
 
 def test_a_server_that_is_too_busy_at_first(few_tries, months, tmp_path, monkeypatch):

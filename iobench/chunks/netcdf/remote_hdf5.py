@@ -82,8 +82,8 @@ def hdf5_source(opened: OpenFile | RemoteBytes) -> Iterator[Any]:
     """Yield what `h5py.File` opens: the path of a local file, a file object for a remote one.
 
     Until it is done no garbage is collected. h5py holds its lock while it reads, and reading waits
-    for fsspec's thread: were that thread to collect an object of h5py's, it would wait for the lock
-    for ever.
+    for the thread of requests: were that thread to collect an object of h5py's, it would wait for
+    the lock for ever.
     """
     if isinstance(opened, OpenFile):
         yield opened.path

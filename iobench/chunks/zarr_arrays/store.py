@@ -23,7 +23,7 @@ from iobench.errors import (
     StorageError,
 )
 from iobench.files.source_files import forget_source_files
-from iobench.files.urls import is_url, range_file
+from iobench.files.urls import URL, is_url, range_file
 from iobench.json_files import read_json
 
 if TYPE_CHECKING:
@@ -212,6 +212,11 @@ def _inspected(path: Path, zarr_format: int, documents: _Documents) -> ZarrStore
     dates = {name: each for name, each in described.items() if name not in variables}
     skipped |= dict.fromkeys(dates, "dates, not numbers")
     if not described and not skipped:
+        if isinstance(path, URL) and not path.can_list:
+            raise FileFormatError(
+                f"{path}: its metadata are not consolidated, and the server lists no folders; run "
+                "zarr.consolidate_metadata where the store is written, or copy the store here first"
+            )
         raise FileFormatError(
             f"{path}: no array in this Zarr store: no {file_of_array} below it; name another folder"
         )

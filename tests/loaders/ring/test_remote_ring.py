@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -203,16 +204,12 @@ def test_a_server_without_ranges_is_refused(bucket: str, monkeypatch: pytest.Mon
     """It would give the first bytes of the object for those that were asked for."""
     place = as_path(f"s3://{bucket}/object")
     place.write_bytes(bytes(range(100)))
-    from iobench.files.filesystems import open_filesystem
+    from moto.s3.responses import S3Response
 
-    filesystem, _ = open_filesystem(place)  # type: ignore[attr-defined]
-    ask = filesystem._call_s3
+    def ignoring(_: Any, __: Any, headers: Any, content: Any) -> Any:
+        return 200, headers, content
 
-    async def ignoring(name: str, **values: Any) -> Any:
-        values.pop("Range", None)
-        return await ask(name, **values)
-
-    monkeypatch.setattr(filesystem, "_call_s3", ignoring)
+    monkeypatch.setattr(S3Response, "_handle_range_header", ignoring)
     with pytest.raises(StorageError, match="the server hands out files only whole"):
         fill_ranges([place], [10], [[memoryview(bytearray(5))]], in_flight=1)
 
@@ -221,69 +218,54 @@ def test_a_server_without_ranges_is_refused(bucket: str, monkeypatch: pytest.Mon
 def test_no_more_are_under_way_than_were_allowed(
     bucket: str, monkeypatch: pytest.MonkeyPatch, in_flight: int
 ) -> None:
-    import asyncio
-
-    from iobench.files.filesystems import open_filesystem
+    from moto.s3.responses import S3Response
 
     place = as_path(f"s3://{bucket}/object")
     place.write_bytes(bytes(range(100)))
-    filesystem, _ = open_filesystem(place)  # type: ignore[attr-defined]
-    ask = filesystem._call_s3
-    counts = [0]
+    answer, lock, counts = S3Response.get_object, threading.Lock(), [0]
+    together = threading.Barrier(in_flight)
 
-    async def counting(name: str, **values: Any) -> Any:
-        counts.append(counts[-1] + 1)
-        await asyncio.sleep(0)  # others may begin meanwhile
-        answer = await ask(name, **values)
-        counts.append(counts[-1] - 1)
-        return answer
+    def counting(self: Any, *arguments: Any) -> Any:
+        with lock:
+            counts.append(counts[-1] + 1)
+        together.wait(10)
+        found = answer(self, *arguments)
+        with lock:
+            counts.append(counts[-1] - 1)
+        return found
 
-    monkeypatch.setattr(filesystem, "_call_s3", counting)
-    memory = memoryview(bytearray(40))
-    views = [[memory[at : at + 5]] for at in range(0, 40, 5)]
-    fill_ranges([place] * 8, [10 + at for at in range(0, 40, 5)], views, in_flight=in_flight)
-    assert bytes(memory) == bytes(range(10, 50))
+    monkeypatch.setattr(S3Response, "get_object", counting)
+    memory = memoryview(bytearray(30))
+    views = [[memory[at : at + 5]] for at in range(0, 30, 5)]
+    fill_ranges([place] * 6, [10 + at for at in range(0, 30, 5)], views, in_flight=in_flight)
+    assert bytes(memory) == bytes(range(10, 40))
     assert max(counts) == in_flight
 
 
 def test_broken_connections_are_tried_again(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from s3fs.core import S3_RETRYABLE_ERRORS
-
-    from iobench.files.filesystems import open_filesystem
+    from moto.s3.responses import S3Response
 
     place = as_path(f"s3://{bucket}/object")
     place.write_bytes(bytes(range(100)))
-    filesystem, _ = open_filesystem(place)  # type: ignore[attr-defined]
-    ask, n_broken = filesystem._call_s3, 0
+    answer, asked = S3Response._handle_range_header, []
 
-    class Breaking:
-        """Ends in the middle, once."""
+    def breaking(self: Any, request: Any, headers: Any, content: Any) -> Any:
+        asked.append(request.headers["Range"])
+        status, headers, content = answer(self, request, headers, content)
 
-        def __init__(self, body: Any) -> None:
-            self.body = body
-            self.n_read = 0
+        def halves() -> Iterator[bytes]:
+            yield content[:7]
+            if len(asked) == 1:
+                raise ConnectionAbortedError
+            yield content[7:]
 
-        async def read(self, nbytes: int) -> bytes:
-            nonlocal n_broken
-            self.n_read += 1
-            if self.n_read == 2 and not n_broken:
-                n_broken += 1
-                raise TimeoutError("no more of it")
-            return bytes(await self.body.read(4))
+        return status, headers, halves()
 
-        def close(self) -> None:
-            self.body.close()
-
-    async def breaking(name: str, **values: Any) -> Any:
-        answer = await ask(name, **values)
-        return {**answer, "Body": Breaking(answer["Body"])}
-
-    assert TimeoutError in S3_RETRYABLE_ERRORS
-    monkeypatch.setattr(filesystem, "_call_s3", breaking)
+    monkeypatch.setattr(S3Response, "_handle_range_header", breaking)
     memory = bytearray(20)
     fill_ranges([place], [30], [[memoryview(memory)[:7], memoryview(memory)[7:]]], in_flight=2)
     assert bytes(memory) == bytes(range(30, 50))
-    assert n_broken == 1
+    assert asked == ["bytes=30-49", "bytes=37-49"]
 
 
 def test_other_file_systems_go_through_fsspec(tmp_path: Path) -> None:
