@@ -493,8 +493,7 @@ OPTIONS: Final = {
     "limits": (
         CommandOption(
             "--like",
-            "A dataset, store or run whose samples set the size and order of reads. "
-            "[default: 1 MiB, random and sequential]",
+            "A dataset, store or run whose samples set the size of reads. [default: 1 MiB]",
             metavar="NAME|STORE|RUN",
         ),
         CommandOption(

@@ -25,12 +25,8 @@ def limits(*, path: str, like: str | None, duration_s: float, json: bool) -> Non
     if is_url(path):
         raise OptionError(f"{path}: is read over the network; expected a mounted folder")
     folder = Path(path)
-    screen = TerminalScreen()
-    found = measured_limits(
-        folder,
-        ANY if like is None else _requests(like, screen),
-        duration_s=duration_s,
-    )
+    requests = ANY if like is None else _requests(like, TerminalScreen())
+    found = measured_limits(folder, requests, duration_s=duration_s)
     file_system = file_system_of(folder)
     nfs = nfs_mount(file_system.mount)
     answer = {**found.to_dict(), "cold": file_system.cold, "nfs": nfs}

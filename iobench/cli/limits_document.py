@@ -25,7 +25,6 @@ from iobench.report.units import (
     moment,
     nbytes,
     ratio,
-    sample_rate,
 )
 from iobench.storage.limit_figures import CACHE
 
@@ -53,7 +52,7 @@ def limits_told(
         *sentences([f"In doubt: {file_system.doubt}."] if file_system.doubt else [], "caution"),
         *sentences([file_system.cold, *_nfs(nfs)]),
         Sentence(
-            f"Reads of {nbytes(limits.request_nbytes)}{like}; {files}, "
+            f"Random reads of {nbytes(limits.request_nbytes)}{like}; {files}, "
             f"{nbytes(limits.files_nbytes)}; {moment(limits.wall_ns)}"
         ),
     )
@@ -81,7 +80,7 @@ def _reads(limits: StorageLimits) -> Table:
 
 
 def _row(figures: ReadFigures) -> tuple[Cell, ...]:
-    named = (f"{figures.order}, {figures.way}", Count(figures.threads))
+    named = (figures.way, Count(figures.threads))
     if figures.refused:
         return (*named, *[NOT_APPLICABLE] * 9)
     stored = figures.device_nbytes
@@ -97,24 +96,17 @@ def _row(figures: ReadFigures) -> tuple[Cell, ...]:
 
 
 def _others(limits: StorageLimits) -> Iterator[str]:
-    """Yield what was refused, and what opens take."""
+    """Yield what was refused, and where read times vary."""
     for each in limits.reads:
         if each.refused:
-            yield f"{each.order}, {each.way}, {_threads(each.threads)}: {each.refused}"
+            yield f"{each.way}: {each.refused}"
     spread = max((each for each in limits.reads if _spread(each)), key=_spread, default=None)
     if spread is not None:
         yield (
-            f"Read times vary widely: of the {count(spread.n_reads)} reads ({spread.order}, "
-            f"{spread.way}, {_threads(spread.threads)}) one in a hundred took "
+            f"Read times vary widely: of the {count(spread.n_reads)} reads ({spread.way}) one in a "
+            f"hundred took "
             f"{duration(spread.latency_ns[2])} or more, {ratio(_spread(spread))} times the median"
         )
-    for opened in limits.opens:
-        if opened.latency_ns:
-            yield (
-                f"Opens: {sample_rate(opened.opens_per_s)}/s by {_threads(opened.threads)}, median "
-                f"{duration(opened.latency_ns[0])}, longest {duration(opened.latency_ns[-1])}; "
-                "names were looked up beforehand"
-            )
 
 
 def _spread(figures: ReadFigures) -> float:
@@ -137,7 +129,3 @@ def _nfs(nfs: NfsMount | None) -> Iterator[str]:
             f"{count(nfs.n_reads)} read requests since it was mounted, by everyone on this "
             f"machine, took {duration(nfs.read_mean_ns)} on average"
         )
-
-
-def _threads(n: int) -> str:
-    return "1 thread" if n == 1 else f"{n} threads"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.cpus import available_cpus
@@ -12,15 +13,7 @@ from iobench.frozen import frozen
 from iobench.loaders.pipeline import Pipeline
 from iobench.profiles.run_facts import RunFacts
 from iobench.recording.run_directory import RunDirectory
-from iobench.storage.limit_probe import (
-    DEFAULT_REQUEST_NBYTES,
-    MAX_HELD_NBYTES,
-    MAX_REQUEST_NBYTES,
-    ORDERS,
-    Probe,
-    probe_limits,
-    probe_run,
-)
+from iobench.storage.limit_probe import probe_run
 from iobench.storage.page_cache import files_nbytes
 from iobench.stores.finished_store import open_store
 from iobench.stores.manifest import MANIFEST_NAME
@@ -34,30 +27,17 @@ if TYPE_CHECKING:
 
 @frozen
 class Requests:
-    """The reads to try: their size, their orders, and whose they are, in words."""
+    """The reads to try: their size, and whose they are, in words."""
 
-    nbytes: int = DEFAULT_REQUEST_NBYTES
-    orders: tuple[str, ...] = ORDERS
+    nbytes: int = 1 << 20
     like: str = ""
 
 
 ANY: Final = Requests()
-MOST_THREADS: Final = 32
-"""Tried where nobody says how many: the bytes of a probe are for all of them."""
-
-
-def default_threads(request_nbytes: int = DEFAULT_REQUEST_NBYTES) -> tuple[int, ...]:
-    """Return 1, 2, 4 and so on up to the CPUs this process may use, and these.
-
-    At most 32, and as many as have buffers of 1 GiB in all.
-    """
-    fitting = MAX_HELD_NBYTES // 4 // min(request_nbytes, MAX_REQUEST_NBYTES)
-    most = min(available_cpus(), MOST_THREADS, fitting)
-    return tuple(sorted({*(1 << power for power in range(most.bit_length())), most}))
 
 
 def requests_of_folder(folder: Path) -> Requests | None:
-    """Return the reads of a store's or a run's samples, in random order; None of other folders.
+    """Return the reads of a store's or a run's samples; None of other folders.
 
     Raises
     ------
@@ -83,40 +63,30 @@ def requests_of_folder(folder: Path) -> Requests | None:
             f"--like {folder}: the run does not record how large a sample is; name a dataset or "
             "store"
         )
-    return Requests(
-        sample_nbytes, ("random",), f"samples of the run {folder}, by their size in memory"
-    )
+    return Requests(sample_nbytes, f"samples of the run {folder}, by their size in memory")
 
 
 def requests_of_samples(nbytes: int, n_samples: int, like: str) -> Requests:
     """Return reads of one sample each: what files hold, divided by the samples in them."""
     if nbytes < 1 or n_samples < 1:
         raise OptionError(f"--like: {like} hold nothing")
-    return Requests(-(-nbytes // n_samples), ("random",), like)
+    return Requests(-(-nbytes // n_samples), like)
 
 
 def measured_limits(
-    path: Path,
-    requests: Requests = ANY,
-    *,
-    duration_s: float = 20.0,
+    path: Path, requests: Requests = ANY, *, duration_s: float = 20.0
 ) -> StorageLimits:
-    """Return the limits of a folder's storage.
+    """Return the limits of a folder's storage, by as many readers as there are CPUs.
 
     Raises
     ------
     IobenchError
         If the path is missing or holds nothing that can be read.
     """
-    probe = Probe(
-        path=path,
-        threads=default_threads(requests.nbytes),
-        request_nbytes=requests.nbytes,
-        orders=requests.orders,
-        like=requests.like,
-        duration_s=duration_s,
+    found = probe_run(
+        [path], requests.nbytes, available_cpus(), like=requests.like, duration_s=duration_s
     )
-    return probe_limits(probe)
+    return replace(found, path=str(path.resolve()))
 
 
 def _runs_below(folder: Path) -> list[Path]:
@@ -203,9 +173,9 @@ def requests_of_run(one: Prepared, n_samples_all: int | None) -> Requests:
             extents = [extent for each in where for extent in each]
             if all(isinstance(extent, FileRange) for extent in extents):
                 sizes = sorted(extent.nbytes for extent in extents)
-                return Requests(sizes[len(sizes) // 2], ("random",), "samples of the store")
+                return Requests(sizes[len(sizes) // 2], "samples of the store")
     nbytes = files_nbytes(one.files)
     n_samples = n_samples_all if one.store is None else one.store.get("n_samples")
     if not nbytes or not n_samples:
-        return Requests(0, ("random",))
-    return Requests(-(-nbytes // n_samples), ("random",), "what the files have of a sample")
+        return Requests(0)
+    return Requests(-(-nbytes // n_samples), "what the files have of a sample")

@@ -37,11 +37,10 @@ NEARLY_ALL, HARDLY_ANY = 0.9, 0.1
 
 @frozen(kw_only=True)
 class ReadFigures:
-    """Reads of one order, in one way, by so many threads.
+    """Reads in one way, by so many threads.
 
     Parameters
     ----------
-    order : {"random", "sequential"}
     way : {"direct", "buffered", "again"}
         With ``O_DIRECT``; through the page cache; so of what was just read.
     n_reads, nbytes, wall_ns : int
@@ -62,7 +61,6 @@ class ReadFigures:
         Of each turn where it was read in several, by all readers at once.
     """
 
-    order: str
     way: str
     threads: int
     n_reads: int = 0
@@ -84,21 +82,6 @@ class ReadFigures:
     def reads_per_s(self) -> float | None:
         """Reads per second; None without reads."""
         return self.n_reads / self.wall_ns * 1e9 if self.wall_ns and self.n_reads else None
-
-
-@frozen(kw_only=True)
-class OpenFigures:
-    """Opening and closing files, whose names were looked up before."""
-
-    threads: int
-    n_opens: int
-    wall_ns: int
-    latency_ns: tuple[int, ...] = ()
-
-    @property
-    def opens_per_s(self) -> float | None:
-        """Files per second; None without any."""
-        return self.n_opens / self.wall_ns * 1e9 if self.wall_ns and self.n_opens else None
 
 
 @frozen(kw_only=True)
@@ -134,7 +117,6 @@ class StorageLimits:
     n_files: int
     files_nbytes: int
     reads: tuple[ReadFigures, ...] = ()
-    opens: tuple[OpenFigures, ...] = ()
     spent_ns: int
     read_nbytes: int
     notes: tuple[str, ...] = ()
@@ -158,8 +140,6 @@ class StorageLimits:
         made = asdict(self)
         for row, figures in zip(made["reads"], self.reads, strict=True):
             row["bytes_per_s"], row["reads_per_s"] = figures.bytes_per_s, figures.reads_per_s
-        for row, opened in zip(made["opens"], self.opens, strict=True):
-            row["opens_per_s"] = opened.opens_per_s
         return {"version": VERSION, **made}
 
     @classmethod

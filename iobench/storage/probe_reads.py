@@ -1,4 +1,4 @@
-"""What a probe reads: existing files, ranges no two sets share, each call timed in its thread."""
+"""What a probe reads: existing files, ranges of them, each call timed in its thread."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ import numpy as np
 from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.files.urls import is_url
 from iobench.frozen import frozen
-from iobench.storage.limit_figures import OpenFigures
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -166,81 +165,31 @@ def _without_small(files: list[ProbeFile], request_nbytes: int) -> list[ProbeFil
 
 
 REQUEST_DTYPE: Final = np.dtype([("file", "<i8"), ("offset", "<i8"), ("nbytes", "<i8")])
-LONGEST_STRETCH: Final = 64
-"""RequestSlots in a row that belong to one set."""
 SHUFFLED: Final = 1 << 20
-"""So many slots are shuffled; of more, some are drawn."""
+"""So many ranges are shuffled; of more, some are drawn."""
 
 
-@frozen
-class RequestSlots:
-    """Files cut into ranges of one request each, and these dealt out in stretches to sets.
-
-    Where there are too few for all sets, each has all of them.
+def random_requests(
+    sizes: Sequence[int], request_nbytes: int, n: int, rng: np.random.Generator
+) -> NDArray[Any]:
+    """Return at most ``n`` requests as `REQUEST_DTYPE`, in random order, none twice.
 
     Parameters
     ----------
     sizes : sequence of int
-        Of the files.
-    request_nbytes : int
-        A file shorter than that is one range.
+        Of the files; one shorter than a request is one range.
     """
-
-    sizes: Sequence[int]
-    request_nbytes: int
-    n_sets: int
-
-    @property
-    def n(self) -> int:
-        """Ranges in all."""
-        return int(self._counts().sum())
-
-    @property
-    def shared(self) -> bool:
-        """Whether sets have ranges in common."""
-        return self.n < 2 * self.n_sets
-
-    def requests(self, number: int, n: int, order: str, rng: np.random.Generator) -> NDArray[Any]:
-        """Return at most ``n`` requests of a set as `REQUEST_DTYPE`; none twice.
-
-        Random, or in the order in which they lie in stretches spread over the files.
-        """
-        total = self.n
-        n_sets, number = (1, 0) if self.shared else (self.n_sets, number)
-        length = max(1, min(LONGEST_STRETCH, total // (4 * n_sets)))
-        # The end of a stretch is left out: what is read ahead of it must not warm another set.
-        used = length - length // 4 if n_sets > 1 else length
-        n_stretches = -(-total // length)
-        n_own = len(range(number, n_stretches, n_sets))
-        if order == "sequential":
-            wanted = min(n_own, max(1, -(-n // used)))
-            own = np.unique(np.linspace(0, n_own - 1, wanted).round().astype(np.int64))
-        elif n_own * length <= SHUFFLED:
-            own = np.arange(n_own, dtype=np.int64)
-        else:
-            own = np.unique(rng.integers(0, n_own, n))
-        first = (number + own * n_sets) * length
-        if order != "sequential" and n_own * length > SHUFFLED:
-            slots = first + rng.integers(0, used, len(first))
-        else:
-            slots = (first[:, None] + np.arange(used)).ravel()
-        slots = slots[slots < total]
-        if order != "sequential":
-            slots = rng.permutation(slots)
-        return self._ranges(slots[: max(0, n)])
-
-    def _counts(self) -> NDArray[np.int64]:
-        return np.maximum(1, np.asarray(self.sizes, np.int64) // self.request_nbytes)
-
-    def _ranges(self, slots: NDArray[np.int64]) -> NDArray[Any]:
-        ends = np.cumsum(self._counts())
-        file = np.searchsorted(ends, slots, side="right")
-        within = slots - np.append(0, ends[:-1])[file]
-        made = np.zeros(len(slots), REQUEST_DTYPE)
-        made["file"] = file
-        made["offset"] = within * self.request_nbytes
-        made["nbytes"] = np.minimum(self.request_nbytes, np.asarray(self.sizes, np.int64)[file])
-        return made
+    lengths = np.asarray(sizes, np.int64)
+    ends = np.cumsum(np.maximum(1, lengths // request_nbytes))
+    total = int(ends[-1])
+    some = np.arange(total) if total <= SHUFFLED else np.unique(rng.integers(0, total, n))
+    slots = rng.permutation(some)[:n]
+    file = np.searchsorted(ends, slots, side="right")
+    found = np.zeros(len(slots), REQUEST_DTYPE)
+    found["file"] = file
+    found["offset"] = (slots - np.append(0, ends[:-1])[file]) * request_nbytes
+    found["nbytes"] = np.minimum(request_nbytes, lengths[file])
+    return found
 
 
 ALIGNMENT: Final = max(4096, mmap.PAGESIZE)
@@ -313,46 +262,39 @@ def read_ranges(
 
     What the system refuses ends a thread; it is in `Timed.error`.
     """
-
-    def read(number: int, timed: Timed, stop: threading.Event) -> None:
-        now_ns, preadv = clock.now_ns, os.preadv
-        with memoryview(buffers[number]) as whole:
-            for file, offset, nbytes in shares[number].tolist():
-                with whole[:nbytes] as part:
-                    start_ns = now_ns()
-                    if start_ns >= deadline_ns or stop.is_set():
-                        return
-                    timed.nbytes += preadv(fds[file], [part], offset)
-                    timed.end_ns = now_ns()
-                timed.latencies_ns.append(timed.end_ns - start_ns)
-                timed.start_ns = timed.start_ns or start_ns
-
-    return at_once(len(shares), read)
-
-
-def at_once(n: int, work: Callable[[int, Timed, threading.Event], None]) -> list[Timed]:
-    """Run ``work`` in ``n`` threads and return what each did; an interruption ends them all."""
-    told = [Timed() for _ in range(n)]
+    done = [Timed() for _ in shares]
     stop = threading.Event()
 
-    def run(number: int) -> None:
+    def read(number: int) -> None:
+        now_ns, preadv, timed = clock.now_ns, os.preadv, done[number]
         try:
-            work(number, told[number], stop)
+            with memoryview(buffers[number]) as whole:
+                for file, offset, nbytes in shares[number].tolist():
+                    with whole[:nbytes] as part:
+                        start_ns = now_ns()
+                        if start_ns >= deadline_ns or stop.is_set():
+                            return
+                        timed.nbytes += preadv(fds[file], [part], offset)
+                        timed.end_ns = now_ns()
+                    timed.latencies_ns.append(timed.end_ns - start_ns)
+                    timed.start_ns = timed.start_ns or start_ns
         except OSError as error:
-            told[number].error = error
+            timed.error = error
 
-    threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(n)]
+    threads = [
+        threading.Thread(target=read, args=(number,), daemon=True) for number in range(len(shares))
+    ]
     try:
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    finally:
+    finally:  # an interruption ends them all
         stop.set()
         for thread in threads:
             if thread.ident is not None:
                 thread.join()
-    return told
+    return done
 
 
 def latency_figures(latencies_ns: Sequence[int]) -> tuple[int, ...]:
@@ -370,44 +312,3 @@ def latency_figures(latencies_ns: Sequence[int]) -> tuple[int, ...]:
 def refuse(error: OSError, path: os.PathLike[str] | str) -> StorageError:
     """Return what is said of a read that failed."""
     return StorageError(f"{path}: cannot be read: {error.strerror or error}")
-
-
-FEW_OPENS: Final = 256
-
-
-def open_figures(
-    paths: Sequence[Path], threads: int, *, clock: Clock, deadline_ns: int
-) -> OpenFigures:
-    """Open and close the files in turn, by threads at once, each once or 256 times in all.
-
-    Raises
-    ------
-    StorageError
-        If one cannot be opened.
-    """
-
-    def open_all(number: int, timed: Timed, stop: threading.Event) -> None:
-        now_ns = clock.now_ns
-        for turn in range(max(FEW_OPENS, len(paths)) // threads):
-            start_ns = now_ns()
-            if start_ns >= deadline_ns or stop.is_set():
-                return
-            os.close(open_quietly(paths[(number + turn * threads) % len(paths)]))
-            timed.end_ns = now_ns()
-            timed.latencies_ns.append(timed.end_ns - start_ns)
-            timed.start_ns = timed.start_ns or start_ns
-
-    told = at_once(threads, open_all)
-    for timed in told:
-        if timed.error is not None:
-            raise refuse(timed.error, timed.error.filename) from timed.error
-    at_work = [timed for timed in told if timed.latencies_ns]
-    if not at_work:
-        return OpenFigures(threads=threads, n_opens=0, wall_ns=0)
-    latencies = [each for timed in at_work for each in timed.latencies_ns]
-    return OpenFigures(
-        threads=threads,
-        n_opens=len(latencies),
-        wall_ns=max(t.end_ns for t in at_work) - min(t.start_ns for t in at_work),
-        latency_ns=latency_figures(latencies),
-    )

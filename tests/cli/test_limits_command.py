@@ -32,12 +32,12 @@ def test_the_answer_is_printed(data: Path, capsys: pytest.CaptureFixture[str]) -
     words_told = " ".join(first.split())
     assert f"{data}: {file_system_of(data).name}" in words_told
     assert file_system_of(data).cold in words_told
-    for words in ("random, direct", "sequential, buffered", "random, again", "Opens:"):
+    for words in ("Random reads of", "direct", "buffered"):
         assert words in first
     assert "wrote nothing" in first
     assert main(["limits", str(data), *FEW, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert {each["order"] for each in told["reads"]} == {"random", "sequential"}
+    assert {each["way"] for each in told["reads"]} >= {"direct", "buffered"}
 
 
 def test_reads_are_like_those_of_a_run_or_store(
@@ -47,7 +47,6 @@ def test_reads_are_like_those_of_a_run_or_store(
     assert main(["limits", str(data), *FEW, "--like", str(run.path), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["request_nbytes"] == 50_000
-    assert {each["order"] for each in told["reads"]} == {"random"}
     assert str(run.path) in told["like"]
     RunDirectory.create(
         tmp_path / "of-store", {"store": {"nbytes": 90_001, "n_samples": 3}, "sample_nbytes": 1}

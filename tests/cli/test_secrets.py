@@ -82,7 +82,7 @@ ASKED = {
     "verify": ("verify URL",),
     "list": ("list URL",),
     "info": ("info URL", "info maelstrom-yr --data-dir URL"),
-    "limits": ("limits URL", "limits RUN --like URL --duration 0.1"),
+    "limits": ("limits URL", "limits RUN --like URL"),
     "synthesize": ("synthesize URL NEW", "synthesize maelstrom-yr URL --tiny"),
     "cache": ("cache --remove URL", "cache --store-dir URL"),
     "doctor": ("doctor URL",),

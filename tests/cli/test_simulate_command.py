@@ -216,7 +216,7 @@ def test_several_runs_are_refused_by_their_names(
 def limits_of(*, served_by: str = "server", request_nbytes: int = 1_000_000) -> dict[str, Any]:
     """Return what a probe found: 1 GB/s from 8 readers, 400 MB/s from one."""
     read = {
-        "order": "random", "way": "direct", "n_reads": 100, "nbytes": 10**8,
+        "way": "direct", "n_reads": 100, "nbytes": 10**8,
         "latency_ns": [1, 1, 1, 1], "resident_fraction": None, "device_nbytes": None,
         "served_by": served_by, "refused": "",
     }  # fmt: skip
@@ -227,7 +227,7 @@ def limits_of(*, served_by: str = "server", request_nbytes: int = 1_000_000) -> 
     return {
         "version": 1, "path": "/scratch", "mount": "/scratch", "host": "a", "file_system": "lustre",
         "reach": "network", "wall_ns": 1, "like": "", "request_nbytes": request_nbytes,
-        "n_files": 1, "files_nbytes": 10**8, "reads": reads, "opens": [],
+        "n_files": 1, "files_nbytes": 10**8, "reads": reads,
         "spent_ns": 1, "read_nbytes": 10**8, "notes": [],
     }  # fmt: skip
 

@@ -122,8 +122,7 @@ def _limits(run: str) -> dict[str, Any]:
     """Return what is no measurement of a probe, and the names of what is."""
     said = _said("limits", "run", "--like", run, "--duration", "1", "--json")
     named = {name: said.get(name) for name in ("request_nbytes", "n_files", "files_nbytes")}
-    alone = (each for each in said["reads"] if each["threads"] == 1)
-    reads = [[each["order"], each["way"], each["threads"], *each] for each in alone]
+    reads = sorted({(each["way"], *each) for each in said["reads"] if each["way"] != "again"})
     return {"exit": said["exit"], **named, "keys": [*said], "reads": reads}
 
 

@@ -14,15 +14,14 @@ from iobench.report.document import Document
 from iobench.report.json_walk import to_plain
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.storage.file_systems import FileSystem, NfsMount
-from iobench.storage.limit_figures import OpenFigures, ReadFigures, StorageLimits
+from iobench.storage.limit_figures import ReadFigures, StorageLimits
 from iobench.subjects.limits.figures import limit_of, limit_use
 
 SECOND = 10**9
 
 
-def reads(served_by: str, gb_per_s: float, *, threads: int = 1, order: str = "random", **more):
+def reads(served_by: str, gb_per_s: float, *, threads: int = 1, **more):
     return ReadFigures(
-        order=order,
         way="buffered",
         threads=threads,
         n_reads=100,
@@ -54,9 +53,8 @@ LIMITS = StorageLimits(
         reads("page cache", 16.0, threads=4),
         reads("mixed", 99.0, threads=2),
         reads("unknown", 99.0, threads=2),
-        ReadFigures(order="random", way="direct", threads=8, refused="tmpfs refuses O_DIRECT"),
+        ReadFigures(way="direct", threads=8, refused="tmpfs refuses O_DIRECT"),
     ),
-    opens=(OpenFigures(threads=1, n_opens=10, wall_ns=10_000, latency_ns=(1, 2, 3, 4_000)),),
     spent_ns=3 * SECOND,
     read_nbytes=10**9,
     notes=("1 folders cannot be read",),
@@ -246,7 +244,7 @@ def test_a_probe_that_gave_nothing_or_less_than_was_read_is_explained(bound, sho
         use = held(bound.exposure, probe, storage_probed="before")
         return " ".join(show(replace(bound, figures={"storage_limit": use})).split())
 
-    late = ReadFigures(order="random", way="buffered", threads=1, refused="no time was left for it")
+    late = ReadFigures(way="buffered", threads=1, refused="no time was left for it")
     said = told(late)
     assert "storage delivered nothing that could be timed to a reader of the same pattern (" in said
     slow = told(reads("device", 1e-6), reads("page cache", 1e-6))
@@ -266,10 +264,9 @@ def test_the_answer_of_a_probe_is_printed_as_it_was_told():
         "In doubt: statfs tells nfs. Cold is cold.",
         "NFS 4.2 over tcp, 2 connections; one request reads at most 1.05 MB 1,000 read requests "
         "since it was mounted, by everyone on this machine, took 3.10 ms on average",
-        "Reads of 23.9 MB, as samples of the store /data/store; 3 files, 4.00 GB",
-        "random, direct, 8 threads: tmpfs refuses O_DIRECT",
+        "Random reads of 23.9 MB, as samples of the store /data/store; 3 files, 4.00 GB",
+        "direct: tmpfs refuses O_DIRECT",
         "16.0 GB/s",
-        "Opens: 1,000,000/s by 1 thread",
         "wrote nothing. Note: 1 folders cannot be read.",
     ):
         assert words in text, words

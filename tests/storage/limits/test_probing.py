@@ -14,17 +14,16 @@ from hypothesis import strategies as st
 
 from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.recording.clocks import SYSTEM_CLOCK
-from iobench.storage import limit_probe
 from iobench.storage.file_systems import Mount, known_by
 from iobench.storage.limit_figures import StorageLimits, served_by
-from iobench.storage.limit_probe import Probe, probe_limits
+from iobench.storage.limit_probe import probe_run
 from iobench.storage.page_cache import evict, warm_up
 from iobench.storage.probe_reads import (
-    RequestSlots,
     aligned,
-    at_once,
     choose_files,
     latency_figures,
+    open_quietly,
+    random_requests,
 )
 from iobench.testing import FakeClock
 
@@ -45,17 +44,18 @@ def _arms(found: StorageLimits, *ways: str):
     return [each for each in found.reads if each.way in ways]
 
 
+def probe(path, request_nbytes=64 * KIB, readers=1, duration_s=2.0, **more):
+    return probe_run([path], request_nbytes, readers, like="", duration_s=duration_s, **more)
+
+
 @settings(deadline=None, max_examples=20)
 @given(
-    max_nbytes=st.integers(1, 3 * MIB),
     request_nbytes=st.integers(1, 300 * KIB),
     duration_s=st.floats(1e-7, 1e-2),
-    threads=st.sets(st.integers(1, 3), min_size=1),
+    readers=st.integers(1, 3),
     step_ns=st.integers(1, 50_000),
 )
-def test_never_more_bytes_or_time_than_allowed(
-    data, max_nbytes, request_nbytes, duration_s, threads, step_ns
-):
+def test_never_more_time_than_allowed(data, request_nbytes, duration_s, readers, step_ns):
     calls: list[tuple[int, int]] = []
     clock = FakeClock(step_ns=step_ns)
     true_preadv = os.preadv
@@ -69,23 +69,15 @@ def test_never_more_bytes_or_time_than_allowed(
     patch = pytest.MonkeyPatch()
     with patch.context() as within:
         within.setattr(os, "preadv", preadv)
-        probe = Probe(
-            path=data,
-            threads=tuple(threads),
-            request_nbytes=request_nbytes,
-            duration_s=duration_s,
-            max_nbytes=max_nbytes,
-        )
         try:
-            found = probe_limits(probe, clock=clock)
+            found = probe(data, request_nbytes, readers, duration_s, clock=clock)
         except MissingFileError:  # the time was over before a file was found
             assert calls == []
             return
     n_bytes = sum(got for _, got in calls)
-    assert n_bytes == found.read_nbytes <= max_nbytes
-    assert n_bytes == sum(each.nbytes for each in found.reads)
+    assert n_bytes == found.read_nbytes == sum(each.nbytes for each in found.reads)
     # The clock moves with each look at it: each thread may have looked once more by then.
-    slack_ns = (len(threads) + 3) * 3 * step_ns
+    slack_ns = (readers + 3) * 3 * step_ns
     assert all(when <= duration_s * 1e9 + slack_ns for when, _ in calls)
 
 
@@ -93,7 +85,7 @@ def test_what_is_read_is_neither_changed_nor_marked_as_read(data):
     files = sorted(data.rglob("*"))
     before = [(path.stat().st_mtime_ns, path.stat().st_atime_ns) for path in files]
     names = [path.name for path in files]
-    probe_limits(Probe(path=data, duration_s=2.0, max_nbytes=MIB, request_nbytes=16 * KIB))
+    probe(data, 16 * KIB)
     assert [path.name for path in sorted(data.rglob("*"))] == names
     after = [(path.stat().st_mtime_ns, path.stat().st_atime_ns) for path in files]
     told = [path.is_file() for path in files]
@@ -104,29 +96,21 @@ def test_what_is_read_is_neither_changed_nor_marked_as_read(data):
 
 def test_what_the_cache_served_is_called_the_cache(data):
     warm_up([data])
-    found = probe_limits(
-        Probe(
-            path=data, threads=(1, 2), duration_s=5.0, max_nbytes=8 * MIB, request_nbytes=64 * KIB
-        )
-    )
+    found = probe(data, readers=2)
     cached = _arms(found, "buffered", "again")
     assert {each.served_by for each in cached} <= {"page cache", "memory", "unknown"}
-    assert {each.resident_fraction for each in cached} == {1.0}
     if found.file_system in ("ext4", "xfs"):
         assert {each.served_by for each in cached} == {"page cache"}
         direct = [each for each in _arms(found, "direct") if not each.refused]
         assert {each.served_by for each in direct} <= {"device"}
-    assert found.threads == (1, 2)
-    assert {each.threads for each in found.opens} == {1, 2}
+    assert found.threads == (2,)
     assert StorageLimits.from_dict(found.to_dict()) == found
 
 
 def test_cold_files_are_served_by_what_holds_them(tmp_path):
     (tmp_path / "cold").write_bytes(os.urandom(8 * MIB))
     evict([tmp_path])
-    found = probe_limits(
-        Probe(path=tmp_path, duration_s=5.0, max_nbytes=16 * MIB, request_nbytes=64 * KIB)
-    )
+    found = probe(tmp_path)
     first = _arms(found, "direct")[0]
     if found.file_system not in ("ext4", "xfs") or first.refused:
         pytest.skip("this file system does not count what its device delivers")
@@ -139,9 +123,7 @@ def test_files_in_memory_are_called_memory():
     path = Path(f"/dev/shm/iobench-test-limits-{os.getpid()}")
     try:
         path.write_bytes(bytes(MIB))
-        found = probe_limits(
-            Probe(path=path, duration_s=2.0, max_nbytes=16 * MIB, request_nbytes=64 * KIB)
-        )
+        found = probe(path)
         assert {each.served_by for each in found.reads if not each.refused} == {"memory"}
     finally:
         path.unlink()
@@ -156,9 +138,7 @@ def test_a_refusal_of_direct_reads_is_named(data, monkeypatch):
         return true_open(path, flags, *rest, **named)
 
     monkeypatch.setattr(os, "open", refuse)
-    found = probe_limits(
-        Probe(path=data, duration_s=2.0, max_nbytes=16 * MIB, request_nbytes=64 * KIB)
-    )
+    found = probe(data)
     direct = _arms(found, "direct")
     assert all(each.refused.endswith("refuses O_DIRECT") for each in direct)
     assert all(each.n_reads for each in _arms(found, "buffered"))
@@ -170,34 +150,7 @@ def test_a_file_that_fails_is_told_and_ends_the_probe(data, monkeypatch):
 
     monkeypatch.setattr(os, "preadv", fail)
     with pytest.raises(StorageError, match="Input/output error"):
-        probe_limits(Probe(path=data, duration_s=2.0))
-
-
-def test_an_interruption_ends_all_threads(data):
-    class Stopped(BaseException):
-        pass
-
-    def wait(number, timed, stop):
-        if number == 0:
-            return
-        assert stop.wait(60)
-
-    import threading
-
-    true_join = threading.Thread.join
-    joins = iter([Stopped()])
-
-    def join(self, timeout=None):
-        for interruption in joins:
-            raise interruption
-        true_join(self, timeout)
-
-    before = threading.active_count()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(threading.Thread, "join", join)
-        with pytest.raises(Stopped):
-            at_once(3, wait)
-    assert threading.active_count() == before
+        probe(data)
 
 
 class TestChoosingFiles:
@@ -249,60 +202,32 @@ class TestChoosingFiles:
         with pytest.raises(StorageError, match="Permission denied"):
             choose_files(tmp_path, 4, clock=SYSTEM_CLOCK, deadline_ns=1 << 62)
 
-    def test_files_that_cannot_be_opened_are_told(self, data, monkeypatch):
-        true_open = limit_probe.open_quietly
 
-        def some(path, flags=0):
-            if "day=2" in str(path):
-                raise PermissionError(errno.EACCES, "Permission denied", str(path))
-            return true_open(path, flags)
-
-        monkeypatch.setattr(limit_probe, "open_quietly", some)
-        found = probe_limits(
-            Probe(path=data, duration_s=1.0, max_nbytes=16 * MIB, request_nbytes=64 * KIB)
-        )
-        assert found.n_files == 3
-        assert "1 files cannot be opened" in found.notes
-        with pytest.raises(StorageError, match="Permission denied"):
-            probe_limits(Probe(path=data / "day=2", duration_s=1.0))
-
-
-sizes = st.lists(st.integers(1, 5_000), min_size=1, max_size=8)
-
-
-@given(sizes, st.integers(1, 2_000), st.integers(1, 6), st.data())
-def test_sets_of_requests_lie_in_the_files_and_share_nothing(sizes, request_nbytes, n_sets, draw):
-    slots = RequestSlots(sizes, request_nbytes, n_sets)
-    order = draw.draw(st.sampled_from(["random", "sequential"]))
-    n = draw.draw(st.integers(0, 200))
-    rng = np.random.default_rng(0)
-    seen: set[tuple[int, int]] = set()
-    for number in range(n_sets):
-        requests = slots.requests(number, n, order, rng)
-        assert len(requests) <= n
-        places = [(int(row["file"]), int(row["offset"])) for row in requests]
-        assert len(set(places)) == len(places)
-        if order == "sequential":
-            assert places == sorted(places)
-        for row in requests.tolist():
-            assert row[1] % request_nbytes == 0
-            assert 0 < row[2] <= request_nbytes
-            assert row[1] + row[2] <= sizes[row[0]]
-        if not slots.shared:
-            assert not seen & set(places)
-        seen |= set(places)
+@given(
+    st.lists(st.integers(1, 5_000), min_size=1, max_size=8),
+    st.integers(1, 2_000),
+    st.integers(0, 200),
+)
+def test_requests_lie_in_the_files_and_none_is_there_twice(sizes, request_nbytes, n):
+    requests = random_requests(sizes, request_nbytes, n, np.random.default_rng(0))
+    assert len(requests) <= n
+    places = [(int(row["file"]), int(row["offset"])) for row in requests]
+    assert len(set(places)) == len(places)
+    for row in requests.tolist():
+        assert row[1] % request_nbytes == 0
+        assert 0 < row[2] <= request_nbytes
+        assert row[1] + row[2] <= sizes[row[0]]
 
 
 def test_of_huge_files_some_ranges_are_drawn():
-    slots = RequestSlots([1 << 50, 1 << 50], 4096, 4)
-    requests = slots.requests(1, 1000, "random", np.random.default_rng(0))
+    requests = random_requests([1 << 50, 1 << 50], 4096, 1000, np.random.default_rng(0))
     assert 900 < len(requests) <= 1000
     assert set(requests["file"].tolist()) == {0, 1}
 
 
 @given(st.integers(0, 1 << 40), st.integers(1, 1 << 20))
 def test_direct_reads_are_widened_to_whole_sectors(offset, nbytes):
-    requests = RequestSlots([1], 1, 1).requests(0, 1, "random", np.random.default_rng(0))
+    requests = random_requests([1], 1, 1, np.random.default_rng(0))
     requests["offset"], requests["nbytes"] = offset, nbytes
     (wide,) = aligned(requests)
     assert wide["offset"] % 4096 == wide["nbytes"] % 4096 == 0
@@ -359,24 +284,6 @@ def test_reads_are_called_what_the_evidence_allows(kind, way, resident, device, 
     assert found == told
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"threads": ()},
-        {"threads": (0,)},
-        {"request_nbytes": 0},
-        {"request_nbytes": 64 << 20, "threads": (1, 65)},
-        {"duration_s": 0.0},
-        {"duration_s": float("nan")},
-        {"max_nbytes": 0},
-        {"orders": ("backwards",)},
-    ],
-)
-def test_a_probe_without_bounds_is_refused(tmp_path, wrong):
-    with pytest.raises(OptionError):
-        Probe(path=tmp_path, **wrong)
-
-
 def test_files_of_others_are_opened_without_a_mark_of_our_choice(data, monkeypatch):
     flags = []
     true_open = os.open
@@ -388,7 +295,7 @@ def test_files_of_others_are_opened_without_a_mark_of_our_choice(data, monkeypat
         return true_open(path, flag, *rest, **named)
 
     monkeypatch.setattr(os, "open", open_)
-    fd = limit_probe.open_quietly(data / "manifest.json")
+    fd = open_quietly(data / "manifest.json")
     assert stat.S_ISREG(os.fstat(fd).st_mode)
     os.close(fd)
     assert [bool(flag & os.O_NOATIME) for flag in flags] == [True, False]
