@@ -115,7 +115,8 @@ def likely_sample_dim(
     if len(times) == 1:
         return times[0], why
     if not times and kind != "GRIB" and len(files) > 1:
-        of_file = [name for name in _numbers(file) if _is_time(file, name, ())]
+        of_file = [name for name, each in _numbers(file).items() if not each.dims]
+        of_file = [name for name in of_file if _is_time(file, name)]
         of_file = [name for name in of_file if name.lower() in COUNTED] or of_file
         if len(of_file) == 1:
             return of_file[0], "of which each file has one time"
@@ -135,10 +136,8 @@ def _numbers(file: SourceFile) -> dict[str, StoredVariable]:
     return {**file.variables, **(file.dates if isinstance(file, ZarrStore) else {})}
 
 
-def _is_time(file: SourceFile, dim: str, dims: tuple[str, ...] | None = None) -> bool:
-    """Return whether the coordinate of a dimension holds times; or a variable along ``dims``."""
-    if dims is not None and _numbers(file)[dim].dims != dims:
-        return False
+def _is_time(file: SourceFile, dim: str) -> bool:
+    """Return whether the coordinate of a dimension holds times."""
     if isinstance(file, ZarrStore) and dim in file.dates:
         return np.dtype(file.dates[dim].packing.stored).kind == "M"
     return " since " in _units(file, dim)

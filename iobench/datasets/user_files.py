@@ -23,7 +23,7 @@ from iobench.datasets.chunked_samples import ChunkedSamples, NetcdfSamples, Zarr
 from iobench.datasets.contract import as_decoded
 from iobench.datasets.grib_samples import GribSamples
 from iobench.datasets.grouped_samples import GroupedSamples
-from iobench.datasets.plain_loop import VariablePart, make_plain_loop
+from iobench.datasets.plain_loop import VariablePart, make_plain_loop, open_plainly
 from iobench.datasets.selection import Selection
 from iobench.errors import (
     FileFormatError,
@@ -172,7 +172,7 @@ class UserFiles(GroupedSamples):
     def has_plain_loop(self) -> bool:
         """Whether ``upstream`` is for such files: NetCDF or Zarr of this machine."""
         source = self._source
-        return not (isinstance(source, GribSamples) or self._selection.group) and not any(
+        return not isinstance(source, GribSamples) and not any(
             isinstance(path, URL) for path in source.paths
         )
 
@@ -186,18 +186,23 @@ class UserFiles(GroupedSamples):
         OptionError
             If the files are GRIB.
         """
-        if isinstance(self._source, GribSamples) or self._selection.group:
-            what = "a group of NetCDF" if self._selection.group else "GRIB"
+        if isinstance(self._source, GribSamples):
             raise OptionError(
-                f"--pipeline upstream: {self.name} is {what}, and the plain loop is one over "
-                "NetCDF or Zarr; leave it out"
+                f"--pipeline upstream: {self.name} is GRIB, and the plain loop is one over NetCDF "
+                "or Zarr; leave it out"
             )
         source = self._source
         others = {at: str(path) for at, path in source.other_paths.items()}
         orders = {str(path): order for path, order in source.orders.items()}
         taken = tuple(map(str, source.paths)), tuple(source.sample_dim.split(",")), index.spec.names
         select = partial(_parts_of, others, orders, *taken)
-        return make_plain_loop(index.spec, index, select, partial(_with_dtypes, index.spec))
+        return make_plain_loop(
+            index.spec,
+            index,
+            select,
+            partial(_with_dtypes, index.spec),
+            partial(open_plainly, group=self.group) if self.group else None,
+        )
 
     @property
     def _groups(self) -> SampleGroups | None:

@@ -162,10 +162,10 @@ def read_through_library(
     name = f"{file.group}/{variable.name}" if file.group else variable.name
     with file.path.open("rb") as opened:
         is_classic = opened.read(4) in CLASSIC_MAGIC
-    source = None if is_classic else _opened_by_h5py(*key)[name]
+    source = None if is_classic else _opened_by("h5py", *key)[name]
     unknown = _unknown_filter(source) if source is not None else ""
     if source is None or unknown or source.shape != variable.shape:
-        source = _opened_by_library(*key)[name]
+        source = _opened_by("netCDF4", *key)[name]
     try:
         stored = source[selection]
     except (OSError, RuntimeError) as error:
@@ -211,35 +211,22 @@ def _unknown_filter(dataset: Any) -> str:
     return next((filter_name(number) for number in numbers if not h5z.filter_avail(number)), "")
 
 
-@lru_cache(maxsize=16)
-def _opened_by_h5py(pid: int, path: str, inode: int, mtime_ns: int) -> Any:
-    """Open a file, once per process."""
-    try:
-        import h5py
-    except ImportError as error:
-        raise _missing("h5py") from error
-    with suppress(ImportError):
-        import_module("hdf5plugin")  # h5py then knows its filters
-    try:
-        return h5py.File(path, "r", rdcc_nbytes=LIBRARY_CACHE_NBYTES)
-    except OSError as error:
-        raise FileFormatError(
-            f"{path}: cannot be opened as HDF5: {error}; fetch the file again"
-        ) from error
-
-
-@lru_cache(maxsize=16)
-def _opened_by_library(pid: int, path: str, inode: int, mtime_ns: int) -> Any:
+@lru_cache(maxsize=32)
+def _opened_by(library: str, pid: int, path: str, inode: int, mtime_ns: int) -> Any:
     """Open a file, once per process: HDF5 handles do not survive a fork."""
     try:
-        import netCDF4
+        module = import_module(library)
     except ImportError as error:
-        raise _missing("netCDF4") from error
+        raise _missing(library) from error
     try:
-        opened = netCDF4.Dataset(path)
+        if library == "h5py":
+            with suppress(ImportError):
+                import_module("hdf5plugin")  # h5py then knows its filters
+            return module.File(path, "r", rdcc_nbytes=LIBRARY_CACHE_NBYTES)
+        opened = module.Dataset(path)
     except OSError as error:
         raise FileFormatError(
-            f"{path}: cannot be opened as NetCDF: {error}; fetch the file again"
+            f"{path}: cannot be opened by {library}: {error}; fetch the file again"
         ) from error
     opened.set_auto_maskandscale(False)
     return opened
