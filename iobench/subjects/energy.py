@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,7 +156,7 @@ class EnergyFigures:
     sources: tuple[CountedEnergy, ...]
     epochs: tuple[EpochEnergy, ...]
     unknown: tuple[UnknownEnergy, ...] = field(metadata=key("not_readable"))
-    n_samples: int | None = field(metadata=HIDDEN)
+    n_samples: int | None = field(default=None, metadata=HIDDEN)
     n_sharing: int = field(default=1, metadata=key("sharing_ranks"))
     period_ns: int = 0
     typical_wait_ns: int | None = field(default=None, metadata=HIDDEN)
@@ -172,18 +172,6 @@ class EnergyFigures:
         """Return what is of one kind; None where it could not be read."""
         return next((each for each in self.kinds if each.kind == kind), None)
 
-    def epoch_j(self, kinds: Sequence[str]) -> float | None:
-        """Return what an epoch took on average, of those that are complete; None without one."""
-        complete = [each for each in self.epochs if each.complete]
-        if not complete:
-            return None
-        of = [each.total_j for epoch in complete for each in epoch.kinds if each.kind in kinds]
-        return sum(of) / len(complete)
-
-    def sample_j(self, total_j: float) -> float | None:
-        """Return what a sample took on average; None where they are not counted."""
-        return total_j / self.n_samples if self.n_samples else None
-
 
 def energy_of(run: RankRun) -> EnergyFigures | None:
     """Return what a training process took; None where it was not looked for."""
@@ -197,7 +185,7 @@ def energy_of(run: RankRun) -> EnergyFigures | None:
     if here is None:
         host = "" if process is None else process.host
         unknown = tuple(UnknownEnergy(host, each, "it was not read there") for each in PARTS)
-        return EnergyFigures((), (), (), unknown, n_samples)
+        return EnergyFigures((), (), (), unknown)
     n_sharing = _n_ranks_at(profile, process)
     waits, walls = waits_and_walls(run)
     wall_ns = int((walls[1] - walls[0]).sum())
@@ -234,24 +222,58 @@ def energy_of(run: RankRun) -> EnergyFigures | None:
             )
         )
     energies = {
-        kind: tuple(np.sum(each, axis=0) for each in zip(*by_kind[kind], strict=True))
-        for kind in ENERGY_KINDS
-        if kind in by_kind
+        kind: tuple(np.sum(each, axis=0) for each in zip(*parts, strict=True))
+        for kind, parts in by_kind.items()
     }
     wait = exposure.batch_wait
-    return _with_means(
-        EnergyFigures(
-            kinds=_kinds(counted),
-            sources=tuple(counted),
-            epochs=tuple(_epochs(run, energies)),
-            unknown=tuple(dict.fromkeys(unknown_here)),
-            n_samples=n_samples,
-            n_sharing=n_sharing,
-            period_ns=here.period_ns,
-            typical_wait_ns=None if wait is None else round(wait.median_ns),
-            is_emulated=bool(run.profile.about.compute.step_ns),
-            trained_on=_trained_on(run.about),
+    return _figures(
+        counted,
+        [*_epochs(run, energies)],
+        unknown_here,
+        n_samples,
+        n_sharing=n_sharing,
+        period_ns=here.period_ns,
+        typical_wait_ns=None if wait is None else round(wait.median_ns),
+        is_emulated=bool(run.profile.about.compute.step_ns),
+        trained_on=_trained_on(run.about),
+    )
+
+
+def _figures(
+    counted: Sequence[CountedEnergy],
+    epochs: Sequence[EpochEnergy],
+    unknown: Iterable[UnknownEnergy],
+    n_samples: int | None,
+    **more: Any,
+) -> EnergyFigures:
+    """Return figures with what all counters of a kind took together."""
+    complete = [each for each in epochs if each.complete]
+    kinds = []
+    for kind in ENERGY_KINDS:
+        of = [each for each in counted if each.source.kind == kind]
+        if not of:
+            continue
+        total_j = sum(each.total_j for each in of)
+        by_epoch = [each.total_j for epoch in complete for each in epoch.kinds if each.kind == kind]
+        kinds.append(
+            KindEnergy(
+                kind=kind,
+                total_j=total_j,
+                wait_j=_sum(each.wait_j for each in of),
+                covered_fraction=min(each.covered_ns / each.wall_ns for each in of),
+                estimated=any(each.source.estimated for each in of),
+                resolution_ns=max(each.resolution_ns for each in of),
+                j_per_epoch=sum(by_epoch) / len(complete) if complete else None,
+                j_per_sample=total_j / n_samples if n_samples else None,
+            )
         )
+    return EnergyFigures(
+        tuple(kinds),
+        tuple(counted),
+        tuple(epochs),
+        tuple(dict.fromkeys(unknown)),
+        n_samples,
+        **more,
     )
 
 
@@ -281,17 +303,14 @@ def energy_sum(parts: Iterable[EnergyFigures | None]) -> EnergyFigures | None:
     # Where machines have other counters, a sum is of fewer samples than were delivered.
     alike = len({tuple(each.kind for each in part.kinds) for part in ranks}) == 1
     waits = [each.typical_wait_ns for each in ranks if each.typical_wait_ns is not None]
-    return _with_means(
-        EnergyFigures(
-            kinds=_kinds([*sources.values()]),
-            sources=tuple(sources.values()),
-            epochs=tuple(_epoch_sum(number, epochs[number]) for number in sorted(epochs)),
-            unknown=tuple(dict.fromkeys(each for part in ranks for each in part.unknown)),
-            n_samples=sum(samples) if len(samples) == len(ranks) and alike else None,
-            n_sharing=max(each.n_sharing for each in ranks),
-            period_ns=max(each.period_ns for each in ranks),
-            typical_wait_ns=max(waits, default=None),
-        )
+    return _figures(
+        [*sources.values()],
+        [_epoch_sum(number, epochs[number]) for number in sorted(epochs)],
+        (each for part in ranks for each in part.unknown),
+        sum(samples) if len(samples) == len(ranks) and alike else None,
+        n_sharing=max(each.n_sharing for each in ranks),
+        period_ns=max(each.period_ns for each in ranks),
+        typical_wait_ns=max(waits, default=None),
     )
 
 
@@ -301,22 +320,6 @@ def energy_j(run: Iterable[RankRun]) -> float | None:
     kinds = () if total is None else total.kinds
     parts = [each for each in kinds if each.kind in PARTS] or kinds
     return sum(each.total_j for each in parts) if parts else None
-
-
-def _kinds(counted: Sequence[CountedEnergy]) -> tuple[KindEnergy, ...]:
-    kinds = {kind: [each for each in counted if each.source.kind == kind] for kind in ENERGY_KINDS}
-    return tuple(
-        KindEnergy(
-            kind=kind,
-            total_j=sum(each.total_j for each in of),
-            wait_j=_sum(each.wait_j for each in of),
-            covered_fraction=min(each.covered_ns / each.wall_ns for each in of),
-            estimated=any(each.source.estimated for each in of),
-            resolution_ns=max(each.resolution_ns for each in of),
-        )
-        for kind, of in kinds.items()
-        if of
-    )
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
@@ -364,18 +367,6 @@ def _epoch_sum(number: int, epochs: Sequence[EpochEnergy]) -> EpochEnergy:
     )
 
 
-def _with_means(figures: EnergyFigures) -> EnergyFigures:
-    kinds = (
-        replace(
-            each,
-            j_per_epoch=figures.epoch_j((each.kind,)),
-            j_per_sample=figures.sample_j(each.total_j),
-        )
-        for each in figures.kinds
-    )
-    return replace(figures, kinds=tuple(kinds))
-
-
 def _n_ranks_at(profile: Profile, process: Process | None) -> int:
     host = "" if process is None else process.host
     ranks = {each.rank for each in profile.facts if (each.role, each.host) == ("consumer", host)}
@@ -396,27 +387,24 @@ def energy_section(figures: EnergyFigures) -> Section:
 
 
 def _table(figures: EnergyFigures) -> Iterator[Table]:
-    if not figures.kinds:
-        return
+    parts = [each for each in figures.kinds if each.kind in PARTS]
     rows = tuple(
-        _cells(figures, f"{'about ' if each.estimated else ''}{NAMES[each.kind]}", [each])
+        _cells(f"{'about ' if each.estimated else ''}{NAMES[each.kind]}", [each])
         for each in figures.kinds
     )
-    parts = [each for each in figures.kinds if each.kind in PARTS]
-    together = _cells(figures, "together", parts) if len(parts) > 1 else ()
-    yield Table("Energy", COLUMNS, rows, together)
+    if rows:
+        yield Table("Energy", COLUMNS, rows, _cells("together", parts) if len(parts) > 1 else ())
 
 
-def _cells(figures: EnergyFigures, name: str, kinds: Sequence[KindEnergy]) -> tuple[Cell, ...]:
+def _cells(name: str, kinds: Sequence[KindEnergy]) -> tuple[Cell, ...]:
     total_j = sum(each.total_j for each in kinds)
-    waits = [each.wait_j for each in kinds if each.wait_j is not None]
-    wait_j = sum(waits) if len(waits) == len(kinds) else None
+    wait_j = _sum(each.wait_j for each in kinds)
     return (
         name,
         Joules(total_j),
         WattHours(total_j),
-        Joules(figures.epoch_j([each.kind for each in kinds])),
-        Joules(figures.sample_j(total_j)),
+        Joules(_sum(each.j_per_epoch for each in kinds)),
+        Joules(_sum(each.j_per_sample for each in kinds)),
         Joules(wait_j),
         Share(wait_j / total_j if wait_j is not None and total_j else None),
     )
