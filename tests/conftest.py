@@ -159,7 +159,8 @@ def iobench(tmp_path: Path) -> RunIobench:
 def s3_server() -> Iterator[str]:
     """Run an object store in memory, in this process, on loopback; return its address."""
     moto_server = pytest.importorskip("moto.server", reason="moto stands for S3")
-    pytest.importorskip("s3fs", reason="s3fs speaks S3")
+    pytest.importorskip("s3fs", reason="s3fs writes to S3")
+    pytest.importorskip("obstore", reason="obstore reads of S3")
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()

@@ -167,11 +167,7 @@ def _store(url: str) -> Any:
     parts = urlsplit(url)
     user, _, host = parts.netloc.rpartition("@")
     try:
-        stores, _ = import_module("obstore.store"), parts.port
-    except ImportError as error:
-        raise MissingExtraError(
-            f"{shown_url(url)} needs what is not installed: obstore: pip install 'iobench[cloud]'"
-        ) from error
+        _ = parts.port
     except ValueError:  # a password with a slash ends the host too early
         raise OptionError(
             f"{shown_url(url)}: its host and port cannot be identified; write / in a user or "
@@ -181,7 +177,7 @@ def _store(url: str) -> Any:
     if user:
         words = base64.b64encode(unquote(user).encode()).decode()
         more["default_headers"] = {"authorization": f"Basic {words}"}
-    return stores.HTTPStore(
+    return _stores(url).HTTPStore(
         parts._replace(netloc=host).geturl(), **_options(url, TRIES["web"], more)
     )
 
@@ -190,12 +186,21 @@ def s3_store(
     bucket: str, endpoint: str, config: dict[str, Any], credentials: Any, trust: dict[str, Any]
 ) -> Any:
     """Return the obstore store of a bucket; ``credentials`` returns them, None sends none."""
-    return import_module("obstore.store").S3Store(
+    return _stores(f"s3://{bucket}").S3Store(
         bucket,
         config={**config, "endpoint": endpoint, "skip_signature": credentials is None},
         credential_provider=credentials,
         **_options(endpoint, TRIES["s3"], trust),
     )
+
+
+def _stores(url: str) -> Any:
+    try:
+        return import_module("obstore.store")
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{shown_url(url)} needs what is not installed: obstore: pip install 'iobench[cloud]'"
+        ) from error
 
 
 def _options(url: str, tries: int, more: dict[str, Any]) -> dict[str, Any]:

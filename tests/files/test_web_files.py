@@ -3,6 +3,7 @@
 import multiprocessing
 import shutil
 import socket
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,7 +13,13 @@ import numpy as np
 import pytest
 
 import iobench
-from iobench.errors import IobenchError, MissingFileError, OptionError, StorageError
+from iobench.errors import (
+    IobenchError,
+    MissingExtraError,
+    MissingFileError,
+    OptionError,
+    StorageError,
+)
 from iobench.files import object_requests
 
 pytest.importorskip("obstore", reason="asks web servers")
@@ -226,3 +233,9 @@ def test_forked_children_ask_what_their_parent_asks(start_server, open_grib):
 
     fork(1)
     assert [answers.get() for _ in range(2)] == [True, True]
+
+
+def test_what_asks_web_servers_is_named_where_it_is_missing(open_grib, monkeypatch):
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    with pytest.raises(MissingExtraError, match=r"obstore: pip install 'iobench\[cloud\]'"):
+        open_grib("http://127.0.0.1:9/never-asked-before.grib?once")
