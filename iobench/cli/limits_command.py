@@ -19,7 +19,7 @@ def limits(*, path: str, like: str | None, duration_s: float, json: bool) -> Non
     from iobench.errors import OptionError
     from iobench.files.urls import is_url
     from iobench.profiling.storage_limits import ANY, measured_limits
-    from iobench.storage.file_systems import file_system_of, nfs_mount
+    from iobench.storage.file_systems import file_system_of
 
     _check_duration(duration_s)
     if is_url(path):
@@ -28,9 +28,8 @@ def limits(*, path: str, like: str | None, duration_s: float, json: bool) -> Non
     requests = ANY if like is None else _requests(like, TerminalScreen())
     found = measured_limits(folder, requests, duration_s=duration_s)
     file_system = file_system_of(folder)
-    nfs = nfs_mount(file_system.mount)
-    answer = {**found.to_dict(), "cold": file_system.cold, "nfs": nfs}
-    title, told = limits_told(found, file_system, nfs)
+    answer = {**found.to_dict(), "cold": file_system.cold}
+    title, told = limits_told(found, file_system)
     print_answer(title, *told, figures=answer, json=json)
 
 

@@ -30,7 +30,7 @@ from iobench.storage.limit_figures import CACHE
 
 if TYPE_CHECKING:
     from iobench.report.document import Cell
-    from iobench.storage.file_systems import FileSystem, NfsMount
+    from iobench.storage.file_systems import FileSystem
     from iobench.storage.limit_figures import ReadFigures, StorageLimits
 
 ENOUGH_READS: Final = 100
@@ -39,9 +39,7 @@ WIDE, LONG_NS = 3.0, 1_000_000
 a busy machine does to short reads is not the storage's."""
 
 
-def limits_told(
-    limits: StorageLimits, file_system: FileSystem, nfs: NfsMount | None
-) -> tuple[str, tuple[Section, ...]]:
+def limits_told(limits: StorageLimits, file_system: FileSystem) -> tuple[str, tuple[Section, ...]]:
     """Return the title, and what the storage can do."""
     mount = f" at {limits.mount}" if limits.mount else ""
     reach = "" if limits.reach == "unknown" else f", {limits.reach}"
@@ -49,8 +47,7 @@ def limits_told(
     files = "1 file" if limits.n_files == 1 else f"{count(limits.n_files)} files"
     like = f", as {limits.like}" if limits.like else ""
     about: tuple[Block, ...] = (
-        *sentences([f"In doubt: {file_system.doubt}."] if file_system.doubt else [], "caution"),
-        *sentences([file_system.cold, *_nfs(nfs)]),
+        Sentence(file_system.cold),
         Sentence(
             f"Random reads of {nbytes(limits.request_nbytes)}{like}; {files}, "
             f"{nbytes(limits.files_nbytes)}; {moment(limits.wall_ns)}"
@@ -115,17 +112,3 @@ def _spread(figures: ReadFigures) -> float:
         return 0.0
     times = figures.latency_ns[2] / max(1, figures.latency_ns[0])
     return times if times >= WIDE and figures.latency_ns[2] >= LONG_NS else 0.0
-
-
-def _nfs(nfs: NfsMount | None) -> Iterator[str]:
-    if nfs is None:
-        return
-    spoken = " over ".join(filter(None, (f"NFS {nfs.version}".strip(), nfs.protocol)))
-    connections = "1 connection" if nfs.connections == 1 else f"{nfs.connections} connections"
-    most = nbytes(nfs.read_nbytes)
-    yield f"{spoken}, {connections}; one request reads at most {most}"
-    if nfs.read_mean_ns is not None:
-        yield (
-            f"{count(nfs.n_reads)} read requests since it was mounted, by everyone on this "
-            f"machine, took {duration(nfs.read_mean_ns)} on average"
-        )

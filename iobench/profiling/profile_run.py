@@ -517,8 +517,7 @@ def _document(
         "expected_workers": [f"worker-{number}" for number in range(one.workers)],
         "cache": {
             "asked": config.cache,
-            "resident_fraction_before": resident.fraction,
-            "resident_known_by": resident.method,
+            "resident_fraction_before": resident,
         },
         **near_places(one.files),
         "cold_known": counts_device_reads(one.files),

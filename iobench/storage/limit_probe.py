@@ -274,8 +274,7 @@ class _Probe:
         found = None
         if self.file_system.in_page_cache:
             found = [
-                pages_of(fds[file], offset, nbytes, tries=False)
-                for file, offset, nbytes in requests.tolist()
+                pages_of(fds[file], offset, nbytes) for file, offset, nbytes in requests.tolist()
             ]
         if found is None or None in found:
             why = (
@@ -307,7 +306,7 @@ class _Probe:
             found = []
             for file, offset, nbytes in left:
                 os.posix_fadvise(fds[file], offset, nbytes, os.POSIX_FADV_DONTNEED)
-                found.append(pages_of(fds[file], offset, nbytes, tries=False))
+                found.append(pages_of(fds[file], offset, nbytes))
             stayed = [0 if pages is None else pages.resident for pages in found]
             left = [request for request, n in zip(left, stayed, strict=True) if n]
             n_left = sum(stayed)

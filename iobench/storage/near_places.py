@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from iobench.files.memory import available_memory_nbytes
 from iobench.files.urls import is_url
-from iobench.storage.file_systems import file_system_of, known_by, read_mounts
+from iobench.storage.file_systems import file_system_of, file_system_on, read_mounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -67,7 +67,7 @@ def near_places(
     shared = {}
     for mount in read_mounts():
         # Of a FUSE mount nobody knows where its data is, but for that it is no disk of ours.
-        on = known_by(-1, mount)
+        on = file_system_on(mount)
         if on.reach == "network" or mount.kind.partition(".")[0] == "fuse":
             shared[str(mount.point)] = mount.kind
     named = [*files]

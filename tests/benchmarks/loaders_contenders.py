@@ -860,7 +860,7 @@ def main() -> None:
             from iobench.storage.page_cache import evict, residency
 
             evict(files)
-            cold = 1 - (residency(files).fraction or 0)
+            cold = 1 - (residency(files) or 0)
         if epoch is None:
             epoch = opened(folder / which / kind, asked["batch_size"] or batch_size)
         found = run(epoch(asked["order"]), asked["compute_s"])

@@ -63,9 +63,9 @@ def test_files_that_were_cold_are_cold_when_the_run_begins(profiled: Any, monkey
 
     def before(self: RunProbes, one: Any, *rest: Any) -> dict[str, Any]:
         evict(one.files)
-        held.append(residency(one.files).fraction)
+        held.append(residency(one.files))
         told = probed(self, one, *rest)
-        held.append(residency(one.files).fraction)
+        held.append(residency(one.files))
         return told
 
     monkeypatch.setattr(RunProbes, "before", before)

@@ -1,13 +1,31 @@
-"""Evicting, warming and asking the page cache."""
+"""Evicting, warming and counting pages of the page cache."""
 
 from __future__ import annotations
 
+import mmap
+import os
+from pathlib import Path
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from iobench.errors import StorageError
 from iobench.storage import page_cache
-from iobench.storage.file_systems import Mount, known_by
-from iobench.storage.page_cache import Residency, evict, residency, warm_up
+from iobench.storage.file_systems import Mount, file_system_on
+from iobench.storage.page_cache import evict, pages_of, residency, warm_up
+
+NBYTES = 40 * mmap.PAGESIZE - 7
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory):
+    path = tmp_path_factory.mktemp("residency") / "data"
+    path.write_bytes(bytes(NBYTES))
+    warm_up([path])
+    fd = os.open(path, os.O_RDONLY)
+    yield fd
+    os.close(fd)
 
 
 @pytest.fixture
@@ -19,13 +37,13 @@ def file(tmp_path):
 
 def test_a_file_just_read_is_resident(file):
     warm_up([file])
-    assert residency([file]).fraction == 1.0
+    assert residency([file]) == 1.0
 
 
 def test_eviction_leaves_no_more_than_was_there(file):
-    before = residency([file]).fraction
+    before = residency([file])
     evict([file])
-    after = residency([file]).fraction
+    after = residency([file])
     assert 0.0 <= after <= before
     assert file.read_bytes() == bytes(1 << 20)
 
@@ -36,39 +54,64 @@ def test_a_folder_stands_for_the_files_below_it(file, tmp_path):
     (below / "0").write_bytes(bytes(3 << 20))
     evict([tmp_path / "store"])
     warm_up([tmp_path / "store", file])
-    assert residency([tmp_path / "store", file]).fraction == 1.0
+    assert residency([tmp_path / "store", file]) == 1.0
     (tmp_path / "empty").mkdir()
-    assert residency([tmp_path / "empty"]).fraction is None
+    assert residency([tmp_path / "empty"]) is None
 
 
 def test_of_nothing_nothing_is_known(tmp_path):
     (tmp_path / "empty").write_bytes(b"")
-    assert residency([]).fraction is None
-    assert residency([tmp_path / "empty"]).fraction is None
+    assert residency([]) is None
+    assert residency([tmp_path / "empty"]) is None
 
 
-def test_the_share_counts_by_size_and_says_how_it_is_known(file, tmp_path):
+def test_the_share_counts_by_size(file, tmp_path):
     (tmp_path / "small").write_bytes(bytes(1 << 18))
     warm_up([tmp_path / "small", file])
     found = residency([file, tmp_path / "small", tmp_path / "small"])
-    assert found.fraction == 1.0
-    assert found.method in ("cachestat", "mincore", "preadv2")
+    assert found == 1.0
 
 
 @pytest.mark.parametrize("kind", ["zfs", "gpfs", "beegfs"])
 def test_a_cache_of_the_file_systems_own_cannot_be_asked(monkeypatch, file, kind):
-    own = known_by(-1, Mount(file.parent, kind))
+    own = file_system_on(Mount(file.parent, kind))
     monkeypatch.setattr(page_cache, "file_system_of", lambda path: own)
-    assert residency([file]) == Residency(None, "")
+    assert residency([file]) is None
 
 
 def test_where_nothing_tells_it_is_unknown(monkeypatch, file):
     monkeypatch.setattr(page_cache, "pages_of", lambda fd: None)
-    assert residency([file]).fraction is None
-    assert residency(["s3://bucket/data"]) == Residency()
+    assert residency([file]) is None
+    assert residency(["s3://bucket/data"]) is None
 
 
 @pytest.mark.parametrize("function", [evict, warm_up, residency])
 def test_a_missing_file_is_named(tmp_path, function):
     with pytest.raises(StorageError, match="gone"):
         function([tmp_path / "gone"])
+
+
+@given(offset=st.integers(0, NBYTES + 9000), nbytes=st.integers(0, NBYTES + 9000))
+def test_all_that_was_just_read_is_there_whatever_the_range(warm, offset, nbytes):
+    found = pages_of(warm, offset, nbytes)
+    end = min(NBYTES, offset + nbytes)
+    first = offset // mmap.PAGESIZE
+    pages = -(-end // mmap.PAGESIZE) - first if end > first * mmap.PAGESIZE else 0
+    assert found is not None
+    assert (found.resident, found.n) == (pages, pages)
+
+
+def test_of_a_file_of_others_the_kernel_tells_nothing(monkeypatch, warm):
+    monkeypatch.setattr(os, "geteuid", lambda: os.fstat(warm).st_uid + 1)
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    monkeypatch.setattr(os, "supports_effective_ids", set())
+    assert pages_of(warm, 0, NBYTES) is None
+
+
+def test_files_in_memory_are_all_there():
+    path = Path(f"/dev/shm/iobench-test-{os.getpid()}")
+    try:
+        path.write_bytes(bytes(1 << 16))
+        assert residency([path]) == 1.0
+    finally:
+        path.unlink()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.recording.clocks import SYSTEM_CLOCK
-from iobench.storage.file_systems import Mount, known_by
+from iobench.storage.file_systems import Mount, file_system_on
 from iobench.storage.limit_figures import StorageLimits, served_by
 from iobench.storage.limit_probe import probe_run
 from iobench.storage.page_cache import evict, warm_up
@@ -277,7 +277,7 @@ def test_latencies_are_such_as_were_measured(latencies):
     ],
 )
 def test_reads_are_called_what_the_evidence_allows(kind, way, resident, device, told):
-    file_system = known_by(-1, Mount(Path("/data"), kind))
+    file_system = file_system_on(Mount(Path("/data"), kind))
     found = served_by(
         file_system, way, nbytes=100, resident_fraction=resident, device_nbytes=device
     )
