@@ -26,6 +26,9 @@ any other exception is a bug and keeps its traceback.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from iobench.masking import mask_text, printable
@@ -51,6 +54,14 @@ __all__ = [
 
 UNAVAILABLE: Final = 69
 """Exit code of what a package or a device is missing for, as sysexits.h has it."""
+_FLAGS: Final = {"allow_gaps", "download", "tiny"}
+_PARAMETERS: Final = {
+    "data_dir", "files", "option", "sample_dim", "scale", "seed", "split", "split_by", "store_dir",
+    "target_variables", "variables", "window",
+}  # fmt: skip
+_OPTION: Final = re.compile(
+    r"--([a-z][a-z-]*)(?:[ =](\w+://[^\s;,]*[^\s;,:]|[^\s;]+?(?=:\s|:?$)))?"
+)
 
 
 class IobenchError(Exception):
@@ -70,6 +81,33 @@ class IobenchError(Exception):
 
 def _shown(text: str) -> str:
     return printable(" ".join(mask_text(text).splitlines()))
+
+
+@contextmanager
+def parameters_named() -> Iterator[None]:
+    """Name the parameters of a Python call where an error names options of commands."""
+    try:
+        yield
+    except IobenchError as error:
+        error.args = (with_parameters(str(error)), *error.args[1:])
+        raise
+
+
+def with_parameters(text: str) -> str:
+    """Return a text with parameters of `iobench.open_dataset` for the options that it names."""
+    return _OPTION.sub(_parameter, text)
+
+
+def _parameter(option: re.Match[str]) -> str:
+    name, text = option[1].replace("-", "_"), option[2] or ""
+    if name in _FLAGS:
+        return f"{name}=True{option[0][len(name) + 2 :]}"
+    if name not in _PARAMETERS:
+        return option[0]
+    spelled = repr(tuple(text.split(",")) if "variables" in name else text)
+    if name == "option":
+        name, spelled = "options", "{{{0!r}: {2!r}}}".format(*text.partition("="))
+    return f"{name}={spelled if text else '...'}"
 
 
 class UnknownNameError(IobenchError, LookupError):

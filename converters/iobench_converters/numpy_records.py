@@ -295,7 +295,7 @@ def read_npy_header(stream: IO[bytes], name: Path, *, dtype: np.dtype[Any], n_sa
         # Parsing Python's literals takes hundreds of times their memory.
         raise StoreError(
             f"{name}: a header of {nbytes} bytes is announced, expected {expected}; "
-            "convert the store again"
+            "convert to a new folder"
         )
     header = stream.read(nbytes)
     try:
@@ -305,7 +305,7 @@ def read_npy_header(stream: IO[bytes], name: Path, *, dtype: np.dtype[Any], n_sa
         found = np.lib.format.descr_to_dtype(values["descr"])
         shape, order = values["shape"], values["fortran_order"]
     except ERRORS as error:
-        raise StoreError(f"{name}: its header is damaged; convert the store again") from error
+        raise StoreError(f"{name}: its header is damaged; convert to a new folder") from error
     if found != dtype.base or shape != (n_samples, *dtype.shape) or order:
         raise StoreError(
             f"{name}: holds {found} {shape}, its store's manifest says "

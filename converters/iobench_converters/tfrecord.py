@@ -294,7 +294,7 @@ def _read_index(path: Path, shard: Shard) -> NDArray[np.int64]:
     if index_file.nbytes > shard.n_samples * MAX_LINE_NBYTES:
         raise StoreError(
             f"{path / index_file.name}: {index_file.nbytes} bytes are too many for "
-            f"{shard.n_samples} records; convert the store again"
+            f"{shard.n_samples} records; convert to a new folder"
         )
     with storage_errors(path / index_file.name):
         text = (path / index_file.name).read_bytes()
@@ -308,7 +308,7 @@ def _read_index(path: Path, shard: Shard) -> NDArray[np.int64]:
     if len(frames) != shard.n_samples or not tiles or not spans:
         raise StoreError(
             f"{path / index_file.name}: does not describe the {shard.n_samples} records of "
-            f"{data_file.name}; convert the store again"
+            f"{data_file.name}; convert to a new folder"
         )
     return frames
 

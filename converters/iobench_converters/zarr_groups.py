@@ -391,12 +391,12 @@ def _check_metadata(
         with storage_errors(path / name):
             content = (path / name).read_bytes()
         if crc32c(content) != file.crc32c or not _is_placed(content, expected.get(name)):
-            raise StoreError(f"{path / name}: not as written with its store; convert again")
+            raise StoreError(f"{path / name}: not as written; convert to a new folder")
     room = math.prod(box)
     if any(shard.n_samples > room for shard in manifest.shards) or any(
         shard.n_samples != room for shard in manifest.shards[:-1]
     ):
-        raise StoreError(f"{path}: shards are not of {room} samples each; convert the store again")
+        raise StoreError(f"{path}: shards are not of {room} samples each; convert to a new folder")
     return box
 
 

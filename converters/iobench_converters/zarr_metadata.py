@@ -165,10 +165,10 @@ def read_shard_shape(path: Path, file: ShardFile, n_dims: int) -> tuple[int, ...
             values = read_json(name)
         shape = values["chunk_grid"]["configuration"]["chunk_shape"][:n_dims]
     except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise StoreError(f"{name}: no metadata of a sharded array; convert again") from error
+        raise StoreError(f"{name}: no sharded array; convert to a new folder") from error
     is_whole = all(type(length) is int and 0 < length < MAX_LENGTH for length in shape)
     if len(shape) != n_dims or not is_whole:
-        raise StoreError(f"{name}: shards of {shape!r} samples; convert the store again")
+        raise StoreError(f"{name}: shards of {shape!r} samples; convert to a new folder")
     return tuple(shape)
 
 

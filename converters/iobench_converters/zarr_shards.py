@@ -355,12 +355,12 @@ def read_chunk_lengths(
     index_nbytes = room * array.n_chunks * ENTRY_NBYTES
     data_nbytes = nbytes - index_nbytes - CHECKSUM_NBYTES
     if data_nbytes < 0:  # before anything is allocated
-        raise StoreError(f"{name}: {nbytes} bytes are less than its index; convert again")
+        raise StoreError(f"{name}: {nbytes} bytes are less than its index; convert to a new folder")
     with storage_errors(name), name.open("rb", buffering=0) as stream:
         stream.seek(data_nbytes)
         raw, stored = stream.read(index_nbytes), stream.read(CHECKSUM_NBYTES)
     if len(raw) != index_nbytes or crc32c(raw) != int.from_bytes(stored, "little"):
-        raise StoreError(f"{name}: checksum of its index is wrong; convert the store again")
+        raise StoreError(f"{name}: checksum of its index is wrong; convert to a new folder")
     index = np.frombuffer(raw, dtype="<u8").reshape(-1, 2)
     n_held = n_samples * array.n_chunks
     offsets, lengths = index[:n_held].astype(np.int64).T
@@ -369,7 +369,7 @@ def read_chunk_lengths(
     if not tiles or ends[-1] != data_nbytes or (index[n_held:] != ABSENT).any():
         raise StoreError(
             f"{name}: its index does not describe the chunks of {n_samples} samples one after "
-            "another; convert the store again"
+            "another; convert to a new folder"
         )
     by_sample: NDArray[np.int64] = lengths.reshape(n_samples, array.n_chunks)
     return by_sample

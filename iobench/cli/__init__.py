@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import resource
 import shlex
 import sys
 from collections.abc import Sequence
@@ -21,6 +22,9 @@ COMPLETE: Final = "_IOBENCH_COMPLETE"
 """Environment: set by a shell that completes a command, by click's own means."""
 READERS: Final = {"compare", "info", "list", "report"}
 """They leave nothing behind: their memory is given back as they end, not looked through first."""
+LOADERS: Final = {"convert", "profile", "synthesize", "verify"}
+"""They read and decode, which compressors and OpenBLAS die of, or wait in, where no memory is."""
+LEAST_ADDRESSES: Final = 1_000_000 * 1024
 OF_MEMORY: Final = ("can't start new thread", "failed to map segment", "annot allocate memory")
 """In what libraries say whose own memory, or a thread, was refused."""
 LONGEST_REASON: Final = 120
@@ -51,6 +55,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     from iobench.cli.masked_streams import masked_streams
 
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY and arguments[0] in LOADERS:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # others ask for memory without an end
+        if limit < LEAST_ADDRESSES:
+            return _say(
+                f"iobench: ulimit -v is {limit // 1024}, expected {LEAST_ADDRESSES // 1024} or "
+                "more; raise the limit",
+                1,
+            )
     if arguments[0] in READERS:
         atexit.register(gc.freeze)
     with masked_streams(arguments):
@@ -85,7 +98,10 @@ def _run(arguments: list[str]) -> int:
             "right to read it, or name another",
             1,
         )
-    except (MemoryError, RuntimeError, ImportError) as error:
+    except BrokenPipeError:
+        # Whoever read stdout has seen enough; keep the interpreter from flushing into it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (MemoryError, RuntimeError, ImportError, OSError) as error:
         if not _wants_memory(error):
             raise
         reason = " ".join(str(error).split())[-LONGEST_REASON:].strip()
@@ -94,9 +110,6 @@ def _run(arguments: list[str]) -> int:
             "fewer workers or a smaller batch, or raise the limit (ulimit -v, ulimit -u)",
             1,
         )
-    except BrokenPipeError:
-        # Whoever read stdout has seen enough; keep the interpreter from flushing into it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from iobench.cli.screen import TerminalScreen
+    from iobench.profiles.run_facts import RunFacts
     from iobench.profiling.config import RunConfig
     from iobench.subjects.advice.figures import Advice, TriedChange
 
@@ -31,13 +32,11 @@ def advise(
     import json as json_text
 
     from iobench.cli.app import WORDS
-    from iobench.cli.profile_command import profile_config
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError
     from iobench.profiling.profile_run import profile
     from iobench.report.document import Document
     from iobench.report.json_walk import to_plain
-    from iobench.subjects.advice.commands import ProfileCommand
     from iobench.subjects.advice.section import AdviceDocument, advice_document, trial_section
 
     for option, value, least in (
@@ -65,9 +64,8 @@ def advise(
     tried: Sequence[TriedChange] = ()
     why = ""
     if n_tried:
-        if config is None:
-            given = ProfileCommand.parsed(advice.circumstances.facts.command)
-            config = None if given is None else profile_config(given.words())
+        if config is None and not advice.circumstances.facts.is_script:
+            config = _recorded_config(advice.circumstances.facts, command)
         tried, why = _try(advice, config, command, n_tried, rounds, screen)
     if json:
         found = to_plain(AdviceDocument(advice, str(run), tuple(tried), why))
@@ -172,6 +170,25 @@ def _try(
         return [], "Nothing tried: iobench profile can run none of the proposed changes."
     with _trial_folder() as folder:
         return try_changes(base, possible[:number], folder, screen, rounds=rounds), ""
+
+
+def _recorded_config(facts: RunFacts, command: Sequence[str]) -> RunConfig | None:
+    """Return a profile, with the files, batches and workers that are recorded; None of none."""
+    import shlex
+    from dataclasses import replace
+
+    from iobench.cli.profile_command import profile_config
+    from iobench.subjects.advice.commands import ProfileCommand
+
+    given = ProfileCommand.parsed(shlex.join(command) if command else facts.command)
+    if given is None:
+        return None
+    if not command:
+        _kept_command(facts.command or "")
+        given = ProfileCommand(facts.sources or given.targets, given.options)
+    config = profile_config(given.words())
+    workers = facts.asked.get("workers", config.workers)
+    return replace(config, batch_size=facts.batch_size or config.batch_size, workers=workers)
 
 
 def _kept_command(command: str) -> list[str]:

@@ -221,7 +221,7 @@ def conversion_of(manifest: Manifest, request: VerifyRequest) -> ConvertRequest:
         raise
     except (AttributeError, TypeError, ValueError) as error:
         raise StoreError(
-            f"{request.store}: its manifest does not say how it was made ({error}); convert again"
+            f"{request.store}: its manifest does not say how ({error}); convert to a new folder"
         ) from error
 
 

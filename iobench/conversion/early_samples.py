@@ -94,7 +94,7 @@ def decoded_samples(dataset: Dataset, index: SampleIndex) -> tuple[Dataset, Samp
     if {"decode", "preprocess"} <= set(dataset.fused):
         raise OptionError(
             f"--stage decoded: {dataset.name} does {'+'.join(dataset.fused)} in one, so there is "
-            "nothing between them to keep; leave --stage out"
+            "nothing between them to keep; leave out --stage"
         )
     where = index.where[0]
     raw = dataset.read(where)
@@ -120,7 +120,7 @@ def _variable(name: str, array: Any, spec: SampleSpec) -> Variable:
             tuple(f"{name}_{axis}" for axis in range(array.ndim)),
         )
     except SampleError as error:
-        raise SampleError(f"--stage decoded: {error}; leave --stage out") from error
+        raise SampleError(f"--stage decoded: {error}; leave out --stage") from error
 
 
 def _little_endian(array: Any) -> Any:

@@ -313,5 +313,6 @@ def _absent_chunk(path: Path, key: str, date: Any, n_more: int = 0) -> FileForma
     more = f" ({n_more} more dates like this)" if n_more else ""
     return FileFormatError(
         f"{path}: chunk {key} of array 'data', date {date}, is not there, and the date is not "
-        f"listed in missing_dates{more}; copy the store again, or leave it out with start and end"
+        f"listed in missing_dates{more}; copy the store again, or leave it out with --option "
+        "start=DATE or end=DATE"
     )

@@ -215,6 +215,7 @@ def _is_time(file: Any, name: str) -> bool:
 def _refusal(file: Any, first: Any, name: str, other: NDArray[Any], values: NDArray[Any]) -> str:
     is_zarr = hasattr(file, "zarr_format")
     opened = f"xarray.open_{'zarr' if is_zarr else 'dataset'}({str(file.path)!r})"
+    written = f"to_zarr(NEW, zarr_format={file.zarr_format})" if is_zarr else "to_netcdf(NEW)"
     found, expected = (
         " ... ".join(f"{each:g}" if each.dtype.kind in "iuf" else f"{each}" for each in ends)
         for ends in (some.reshape(-1)[[0, -1]] for some in (other, values))
@@ -222,7 +223,7 @@ def _refusal(file: Any, first: Any, name: str, other: NDArray[Any], values: NDAr
     return (
         f"{file.path}: coordinate {name!r} has other values: {found}, expected {expected} as in "
         f"{first.path}; give files of one grid and the same levels at a time, or, where its values "
-        f"do not matter, {opened}.drop_vars({name!r}).to_{'zarr' if is_zarr else 'netcdf'}(NEW)"
+        f"do not matter, {opened}.drop_vars({name!r}).{written}"
     )
 
 

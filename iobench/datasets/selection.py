@@ -84,7 +84,10 @@ class Selection:
 
     def check_names(self, existing: Sequence[str], skipped: Mapping[str, str]) -> None:
         """Raise OptionError if a chosen variable is not there, listing those that are."""
-        for option, names in (("--variables", self.variables), ("targets", self.targets)):
+        for option, names in (
+            ("--variables", self.variables),
+            ("--target-variables", self.targets),
+        ):
             unknown = [name for name in names if name not in existing]
             if unknown:
                 raise OptionError(

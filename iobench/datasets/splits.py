@@ -30,7 +30,7 @@ def select_split(index: SampleIndex, name: str) -> Sequence[int]:
     """
     splits = index.splits
     if not splits:
-        raise UnknownNameError(f"--split {name}: this dataset has no splits; leave --split out")
+        raise UnknownNameError(f"--split {name}: this dataset has no splits; leave out --split")
     if name not in splits:
         listed = ", ".join(f"{split} ({len(numbers)})" for split, numbers in splits.items())
         near = difflib.get_close_matches(name, splits, n=1)
@@ -79,7 +79,7 @@ def place_index_windows(
     if not len(axis.positions):
         raise OptionError(
             f"--window={window.spelled}: the samples of this dataset are in no row along which "
-            "they follow each other; leave --window out"
+            "they follow each other; leave out --window"
         )
     splits = (split,) if isinstance(split, str) else tuple(split or ())
     within = select_splits(index, splits) if splits else None

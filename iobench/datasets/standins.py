@@ -118,7 +118,7 @@ def locate_files(
             if own or real.n_found or not isinstance(dataset, Synthesizer):
                 raise
     if not isinstance(dataset, Synthesizer):
-        raise OptionError(f"{dataset.name}: has no stand-in; leave --tiny and --scale away")
+        raise OptionError(f"{dataset.name}: has no stand-in; leave out --tiny and --scale")
     root = StandInIdentity.of(dataset, seed=seed, scale=scale, tiny=tiny).root(store_root)
     ensure_stand_in(
         dataset, root, seed=seed, scale=scale, tiny=tiny, progress=progress, notice=notice

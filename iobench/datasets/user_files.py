@@ -70,7 +70,11 @@ MOST_FOLDERS_DEEP: Final = 4
 """Folders of years, months and days are looked into, a whole home is not."""
 
 FINGERPRINT_NBYTES = 65536
-ZIP_MAGIC = b"PK\x03\x04"
+UNPACKERS: Final = {
+    b"PK\x03\x04": "unzip", b"\x1f\x8b": "gunzip -k", b"BZh": "bunzip2 -k",
+    b"\xfd7zXZ": "unxz -k", b"\x28\xb5\x2f\xfd": "unzstd",
+}  # fmt: skip
+"""By how files begin."""
 
 
 class UserFiles(GroupedSamples):
@@ -406,12 +410,12 @@ def _folder_kind(path: Path) -> str:
         return ZarrSamples.kind
     if (path / STORE_MARK).is_file():
         raise FileFormatError(
-            f"{path}: is a store of finished samples, no source; name what it was made of, or take "
-            "the store as it is: iobench profile STORE, iobench.loader(store, batch_size)"
+            f"{path}: is a store of finished samples, no source; name what it was made of, or it "
+            f"itself: iobench profile {shlex.quote(str(path))}, iobench.loader({str(path)!r}, 8)"
         )
     raise FileFormatError(
-        f"{path}: is a folder without Zarr metadata, and no files in it are named *.nc, *.grib or "
-        "*.zarr; name the files themselves"
+        f"{path}: is a folder without Zarr metadata, and no file in it is GRIB or NetCDF; name a "
+        "folder that holds some, or the files themselves"
     )
 
 
@@ -422,11 +426,21 @@ def _kind(path: Path, opened: SourceBytes) -> str:
         return "GRIB"
     if magic[:4] in CLASSIC_MAGIC or is_hdf5(opened):
         return "NetCDF"
-    if magic[:4] == ZIP_MAGIC:
+    if unpacker := _unpacker(path.name, head):
+        copied, name = ("copy it here, ", path.name) if isinstance(path, URL) else ("", str(path))
         raise FileFormatError(
-            f"{path}: is a zip archive; unpack it and name the Zarr store, or the files, in it"
+            f"{path}: is an archive or compressed; {copied}unpack it with {unpacker} "
+            f"{shlex.quote(name)}; then name the Zarr store, or the files, that were in it"
         )
     found = f"it begins with {magic!r}" if magic else "it is empty"
+    again = ", or fetch it again" if not magic.strip(b"\0") or magic.lstrip()[:1] == b"<" else ""
     raise FileFormatError(
-        f"{path}: is neither GRIB nor NetCDF nor Zarr: {found}; leave it out, or fetch it again"
+        f"{path}: is neither GRIB nor NetCDF nor Zarr: {found}; leave it out{again}"
     )
+
+
+def _unpacker(name: str, head: bytes) -> str:
+    """Return the command that unpacks a file that begins so, ``""`` where none does."""
+    found = next((command for magic, command in UNPACKERS.items() if head.startswith(magic)), "")
+    is_tar = found and (".tar." in name or name.endswith(".tgz"))
+    return "tar -xf" if is_tar or head[257:262] == b"ustar" else found

@@ -53,7 +53,7 @@ class FileKind:
     is_dated: bool
 
 
-MADE_AGAIN: Final = "convert the store again, or stage its copy again"
+MADE_AGAIN: Final = "convert to a new folder, or stage its copy again"
 STORE_FILE: Final = FileKind(
     "store",
     StoreError,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from iobench.datasets.contract import make_sample
 from iobench.datasets.split_by import chosen_splits
 from iobench.datasets.splits import place_index_windows, select_splits
-from iobench.errors import IobenchError, OptionError
+from iobench.errors import OptionError, parameters_named, with_parameters
 from iobench.files.open_files import FileIdentities
 from iobench.files.urls import as_path
 from iobench.samples import Window, is_number_below
@@ -84,8 +83,9 @@ class OpenDataset:
         OptionError
             If it is spelled otherwise, or fits nowhere.
         """
-        wanted = Window.parse(window) if isinstance(window, str) else window
-        return place_index_windows(self.index, wanted)
+        with parameters_named():
+            wanted = Window.parse(window) if isinstance(window, str) else window
+            return place_index_windows(self.index, wanted)
 
     def loader(self, batch_size: int, **options: Any) -> Any:
         """Return ``iobench.loader(self, batch_size, ...)``: batches made in threads, ahead."""
@@ -98,7 +98,7 @@ class _LoggedNotes:
     """Says what a command would print, where scripts look for it."""
 
     def note(self, text: str) -> None:
-        logger.warning(_with_parameters(text))
+        logger.warning(with_parameters(text))
 
     @contextmanager
     def progress(self, title: str, *, in_bytes: bool = False) -> Iterator[Progress]:
@@ -133,11 +133,8 @@ def open_dataset(
     IobenchError
         One line that says which name, file or parameter is not what it should be.
     """
-    try:
+    with parameters_named():
         return _opened(targets, split, options, where)
-    except IobenchError as error:
-        error.args = (_with_parameters(str(error)), *error.args[1:])
-        raise
 
 
 def _opened(
@@ -162,19 +159,3 @@ def _opened(
     index = source.index
     names = chosen_splits(split, request.splits_by)
     return OpenDataset(source, list(select_splits(index, names)) if names else range(len(index)))
-
-
-def _with_parameters(text: str) -> str:
-    """Return a text with the parameters of `open_dataset` where it names options of commands."""
-
-    def parameter(option: re.Match[str]) -> str:
-        name = {"option": "options"}.get(option[1], option[1].replace("-", "_"))
-        if name not in {"split", *SourceRequest.__dataclass_fields__}:
-            return option[0]
-        value: Any = (option[2] or "").strip()
-        if value and name in ("variables", "target_variables"):
-            value = tuple(value.split(","))
-        return f"{name}={value!r}" if value else f"{name}=..."
-
-    value = r"\w+://[^\s;,]*[^\s;,:]|[^\s:;]+(?=:\s|:?$)"
-    return re.sub(rf"--([a-z][a-z-]*)( (?:{value}))?", parameter, text)

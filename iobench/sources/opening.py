@@ -243,7 +243,7 @@ def _download(config: SourceRequest, dataset: Dataset, place: Path, screen: Scre
         raise OptionError(f"--download: {dataset.name} has no CliMetLab plugin that fetches it")
     if config.data_dir or config.files is not None or config.tiny or config.scale is not None:
         raise OptionError(
-            "--download: fills CliMetLab's cache; leave --data-dir, --files and --tiny out"
+            "--download: fills CliMetLab's cache; leave out --data-dir, --files and --tiny"
         )
     downloads = dataset.downloads()
     for one in downloads.calls:
@@ -283,7 +283,7 @@ def _named_dataset(config: SourceRequest) -> Dataset:
     if config.sample_dim or config.variables:
         raise OptionError(
             f"--sample-dim and --variables are for files of your own; {config.targets[0]} says "
-            "itself what a sample is (its options are given as --option NAME=VALUE)"
+            "itself what a sample is; its options are given as --option NAME=VALUE"
         )
     return find_dataset(config.targets[0], **config.options)
 
@@ -293,7 +293,7 @@ def _anemoi_dataset(config: SourceRequest) -> Dataset:
     if config.sample_dim or config.variables:
         raise OptionError(
             "--sample-dim and --variables are for files of your own; of an anemoi store a date is "
-            "a sample, and --option select=A,B chooses variables"
+            "a sample; choose variables with --option select=A,B"
         )
     path = config.targets[0].removeprefix(ANEMOI)
     return anemoi_dataset(path, **config.options)

@@ -124,8 +124,8 @@ class EncodingStep:
         first = np.array(np.unravel_index(start + int(np.argmax(inside)), values.shape))
         raise SampleError(
             f"{where}: {values[tuple(first)]!s} of {self.name}{_at(first)} is beyond the largest "
-            f"number of {self.dtype}; give --dtype {self.name}=int16, or --dtype VAR=float16 for "
-            "each of the other variables"
+            f"number of {self.dtype}; convert to a new folder with --dtype {self.name}=int16, or "
+            "with --dtype VAR=float16 for each of the other variables"
         )
 
     def _check_range(self, values: NDArray[Any], where: str) -> None:
@@ -136,7 +136,8 @@ class EncodingStep:
         first = np.argwhere((values < low) | (values > high))[0]
         raise SampleError(
             f"{where}: {values[tuple(first)]!s} of {self.name}{_at(first)} is beyond the range "
-            f"{low} to {high} of its int16 numbers; give a wider --range {self.name}=LOW:HIGH"
+            f"{low} to {high} of its int16 numbers; convert to a new folder with a wider --range "
+            f"{self.name}=LOW:HIGH"
         )
 
 
@@ -156,7 +157,7 @@ def finite_range(values: NDArray[Any], name: str, where: str) -> tuple[float, fl
     first = np.argwhere(~np.isfinite(values))[0]
     raise SampleError(
         f"{where}: {values[tuple(first)]!s} of {name}{_at(first)} cannot be stored as int16; "
-        f"choose --dtype {name}=float16"
+        f"convert to a new folder with --dtype {name}=float16"
     )
 
 

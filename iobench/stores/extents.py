@@ -234,7 +234,7 @@ def open_file_size(path: Path, *, expected: int) -> int:
         nbytes = path.stat().st_size
     if nbytes != expected:
         raise StoreError(
-            f"{path}: {nbytes} bytes, its store's manifest says {expected}; convert the store again"
+            f"{path}: {nbytes} bytes, its store's manifest says {expected}; convert to a new folder"
         )
     return nbytes
 
@@ -286,12 +286,12 @@ def fill_ranges(
 
 def _missing(error: FileNotFoundError) -> StoreError:
     return StoreError(
-        f"{error.filename} is missing, its store's manifest lists it; convert the store again"
+        f"{error.filename} is missing, its store's manifest lists it; convert to a new folder"
     )
 
 
 def _too_short(file: Path, start: int, expected: int, found: int) -> StoreError:
     return StoreError(
         f"{file}: the object ends at byte {start + found}, expected {expected} bytes from byte "
-        f"{start}; convert the store again"
+        f"{start}; convert to a new folder"
     )

@@ -104,7 +104,7 @@ def open_store(path: Path | str) -> Store:
     if manifest.format_version != fmt.version:
         raise StoreError(
             f"{path}: layout version {manifest.format_version} of {manifest.format}, this iobench "
-            f"reads {fmt.version}; convert again"
+            f"reads {fmt.version}; convert to a new folder"
         )
     return fmt.open(path, manifest)
 
@@ -135,4 +135,4 @@ def read_checksums(path: Path, n_extents: int) -> NDArray[np.uint32]:
         raise StoreError(
             f"{file} is missing; remove the store and convert it again, or stage a copy again"
         ) from error
-    raise StoreError(f"{file}: {nbytes} bytes, expected {expected}; convert the store again")
+    raise StoreError(f"{file}: {nbytes} bytes, expected {expected}; convert to a new folder")

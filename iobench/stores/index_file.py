@@ -132,7 +132,7 @@ def read_meteorology(path: Path, manifest: Manifest) -> Meteorology:
 def _damaged(path: Path, error: Exception) -> StoreError:
     reason = f"no {error}" if isinstance(error, KeyError) else str(error)
     return StoreError(
-        f"{path / INDEX_NAME}: not the index of a store ({reason}); convert the store again"
+        f"{path / INDEX_NAME}: not the index of a store ({reason}); convert to a new folder"
     )
 
 
@@ -292,7 +292,7 @@ def _members(path: Path, manifest: Manifest) -> dict[str, bytes]:
     if listed is None:
         raise StoreError(
             f"{path}: keeps neither times nor splits of its samples, as stores of former versions; "
-            "convert it again"
+            "convert to a new folder"
         )
     name = path / INDEX_NAME
     try:
@@ -300,9 +300,9 @@ def _members(path: Path, manifest: Manifest) -> dict[str, bytes]:
             size = name.stat().st_size
             content = name.read_bytes() if size == listed.nbytes else b""
     except FileNotFoundError as error:
-        raise StoreError(f"{name} is missing; convert the store again") from error
+        raise StoreError(f"{name} is missing; convert to a new folder") from error
     if size != listed.nbytes or crc32c(content) != listed.crc32c:
-        raise StoreError(f"{name}: not as written with its store; convert the store again")
+        raise StoreError(f"{name}: not as written with its store; convert to a new folder")
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             if any(each.compress_type != zipfile.ZIP_STORED for each in archive.infolist()):

@@ -7,13 +7,14 @@ it; those written before there was one open all the same.
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import re
 from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any
 
-from iobench.errors import SampleError, StoreError
+from iobench.errors import SampleError, StorageError, StoreError
 from iobench.files.atomic import storage_errors, write_atomically
 from iobench.files.crc32c import crc32c
 from iobench.frozen import frozen
@@ -261,13 +262,13 @@ def check_document(file: Path) -> bool:
             values = read_json(file)
             stored = values.pop(CHECKSUM, None)
     except (ValueError, AttributeError, TypeError) as error:
-        raise StoreError(f"{file}: is damaged ({error}); convert the store again") from error
+        raise StoreError(f"{file}: is damaged ({error}); convert to a new folder") from error
     if stored is None:
         return False
     if stored != crc32c(canonical_json(values).encode()):
         raise StoreError(
             f"{file}: its checksum is wrong: something that it says is not as it was written; "
-            "convert the store again"
+            "convert to a new folder"
         )
     return True
 
@@ -296,7 +297,9 @@ def read_manifest(path: Path) -> Manifest:
                     f"{MAX_MANIFEST_NBYTES}"
                 )
             data = read_small_file(file)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, StorageError) as error:
+        if isinstance(error, StorageError) and error.errno != errno.ENOTDIR:
+            raise
         raise StoreError(
             f"{path} is not a finished store: it has no {MANIFEST_NAME}; "
             "run its conversion again to finish it, or stage a copy again"

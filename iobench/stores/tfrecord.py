@@ -74,7 +74,7 @@ def parse_frame_header(header: bytes, available: int, *, where: str) -> int:
         If the header is cut short, damaged, or announces more than there is.
     """
     if len(header) != HEADER_NBYTES:
-        raise StoreError(f"{where}: the file ends inside a record header; convert the store again")
+        raise StoreError(f"{where}: the file ends inside a record header; convert to a new folder")
     nbytes, crc = _HEADER.unpack(header)
     if crc != masked(crc32c(header[:8])):
         raise StoreError(f"{where}: checksum of the record's length is wrong; not a TFRecord file")
@@ -128,6 +128,6 @@ def feature_kinds(files: Sequence[Path], names: Iterable[str]) -> dict[str, Feat
                 example = parse_example(memoryview(stream.read(nbytes)))
             missing = [name for name in names if name not in example]
             if missing:
-                raise StoreError(f"{path}: its examples have no {missing[0]!r}; convert it again")
+                raise StoreError(f"{path}: examples lack {missing[0]!r}; convert to a new folder")
             return {name: feature.kind for name, feature in example.items()}
-    raise StoreError(f"{files[0] if files else 'the store'}: holds no sample; convert it again")
+    raise StoreError(f"{files[0] if files else 'the store'}: no sample; convert to a new folder")

@@ -230,14 +230,14 @@ class _FileCheck:
         return _Damage(
             (sample, number),
             f"{path}: checksum of shard {self.shard}, sample {sample}, {array} is wrong "
-            f"({reason}); convert the store again",
+            f"({reason}); convert to a new folder",
         )
 
     def _wrong_file(self, path: Path, is_whole: bool) -> _Damage | None:
         if is_whole:
             return None
         where = "" if self.shard is None else f" of shard {self.shard}, outside its samples,"
-        message = f"{path}: checksum of the file{where} is wrong; convert the store again"
+        message = f"{path}: checksum of the file{where} is wrong; convert to a new folder"
         return _Damage((len(self.store), 0), message)
 
 
@@ -254,7 +254,7 @@ def _extents_by_file(
         if name not in names:
             raise StoreError(
                 f"{path}: holds samples of a shard for which its store's manifest does not list "
-                "it; convert the store again"
+                "it; convert to a new folder"
             )
         chosen = np.flatnonzero(file == number)
         chosen = chosen[np.argsort(offset[chosen], kind="stable")]

@@ -10,6 +10,7 @@ from typing import Any
 import click
 import pytest
 
+from iobench.cli import main
 from iobench.cli.profile_command import profile_config
 from iobench.errors import OptionError
 from iobench.recording.kinds import Kind
@@ -167,3 +168,23 @@ def test_a_dataset_is_profiled_first_and_the_best_change_tried(iobench, store_di
     assert tried["predicted_fraction"] == best["saved_fraction"]
     assert tried["rounds"] == 1
     assert (Path(document["run"]).name, document["not_tried"]) == ("maelstrom-ens10-1", None)
+
+
+def test_a_profile_is_tried_with_the_files_batches_and_workers_that_are_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tried: list[Any] = []
+    monkeypatch.setattr(
+        "iobench.trials.configurations.try_changes",
+        lambda config, *_, **__: tried.append(config) or [],
+    )
+    facts: dict[str, Any] = {"sources": ["own.nc"], "batch_size": 4, "asked": {"workers": 0}}
+    command = "iobench profile gone.nc --format source --workers 3 --batch-size 9 --cache warm"
+    run = recorded(tmp_path / "run", 7, **facts, command=command)
+    assert main(["advise", str(run), "--try", "1"]) == 0
+    masked = recorded(tmp_path / "masked", 7, **facts, command="iobench profile gone.nc --name ***")
+    assert main(["advise", str(masked), "--try", "1"]) == 1
+    assert "give it again: iobench advise RUN --try N -- COMMAND" in capsys.readouterr().err
+    assert main(["advise", str(masked), "--try", "1", "--", *shlex.split(command)]) == 0
+    assert [each.targets for each in tried] == [("own.nc",), ("gone.nc",)]
+    assert {(each.batch_size, each.workers, each.cache) for each in tried} == {(4, 0, "warm")}

@@ -160,7 +160,7 @@ def test_what_is_no_data_file(own, refused, tmp_path: Path) -> None:
     [good] = own(MEMBERS)
     dim = ("--sample-dim", "time")
     assert "notes.txt: is neither GRIB nor NetCDF" in refused("notes.txt", *dim)
-    assert "folder: is a folder without Zarr metadata, and no files in it are named" in refused(
+    assert "folder: is a folder without Zarr metadata, and no file in it is GRIB" in refused(
         "folder", *dim
     )
     assert "gone.grib: no such file, seen from" in refused(good, "gone.grib", *dim)

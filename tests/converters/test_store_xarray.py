@@ -411,7 +411,7 @@ def test_a_store_of_a_former_version_opens_as_it_did(tmp_path, to):
     np.testing.assert_array_equal(old[1]["a"], store[1]["a"])
     assert old.to_xarray().a.dims == ("sample", "x")
     np.testing.assert_array_equal(old.to_xarray().a[2], store[2]["a"])
-    with pytest.raises(StoreError, match="convert it again"):
+    with pytest.raises(StoreError, match="convert to a new folder"):
         old.index()
 
 

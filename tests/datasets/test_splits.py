@@ -33,7 +33,7 @@ def test_an_unknown_split_lists_those_there_are():
 
 
 def test_a_dataset_without_splits_says_so():
-    with pytest.raises(UnknownNameError, match="has no splits; leave --split out"):
+    with pytest.raises(UnknownNameError, match="has no splits; leave out --split"):
         select_split(index(), "train")
 
 

@@ -38,9 +38,9 @@ def store(file: Path) -> Path:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"window": "0:99"}, "window=0:99: fits nowhere"),
-        ({"window": "x"}, "window=x: expected offsets"),
-        ({"split": "x"}, "split=x: this dataset has no splits; leave split out"),
+        ({"window": "0:99"}, "window='0:99': fits nowhere"),
+        ({"window": "x"}, "window='x': expected offsets"),
+        ({"split": "x"}, "split='x': this dataset has no splits; leave out split=..."),
         ({"batch_size": 0}, "batch_size=0: expected 1 or more"),
     ],
 )

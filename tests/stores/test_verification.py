@@ -60,7 +60,7 @@ def test_shard_sample_and_array_of_the_first_failure_are_named(tmp_path, workers
         assert str(caught.value) == (
             f"{extent.file}: checksum of shard {sample // 4}, sample {sample}, array "
             f"{LARGE.names[number]!r} is wrong ({extent.nbytes} bytes from byte {extent.offset}); "
-            "convert the store again"
+            "convert to a new folder"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
 from array import array
@@ -226,10 +227,21 @@ def _opened_by(library: str, pid: int, path: str, inode: int, mtime_ns: int) -> 
         opened = module.Dataset(path)
     except OSError as error:
         raise FileFormatError(
-            f"{path}: cannot be opened by {library}: {error}; fetch the file again"
+            f"{path}: cannot be opened by {library}: {error}; {_to_open(path)}"
         ) from error
     opened.set_auto_maskandscale(False)
     return opened
+
+
+def _to_open(path: Path | str) -> str:
+    """Return what to do where HDF5 cannot open a file: it asks for a lock first."""
+    try:
+        if not isinstance(path, URL):
+            with Path(path).open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return "it is locked: end the program that writes it, or set HDF5_USE_FILE_LOCKING=FALSE"
+    return "fetch the file again"
 
 
 def _missing(library: str) -> MissingExtraError:
@@ -356,11 +368,12 @@ def open_hdf5(path: Path, opened: OpenFile | RemoteBytes) -> Iterator[tuple[Any,
             yield file, raw
     except IobenchError:
         raise
-    except (OSError, RuntimeError, KeyError, ValueError) as error:
+    except (OSError, RuntimeError, KeyError, ValueError, AttributeError) as error:
         reason = " ".join(str(error).split())
-        raise FileFormatError(
-            f"{path}: cannot be read as NetCDF: {reason}; fetch the file again"
-        ) from error
+        do = "it is HDF5 and no NetCDF: write its variables to a new NetCDF file"
+        if not isinstance(error, (ValueError, AttributeError)):  # those are h5netcdf's
+            do = _to_open(path)
+        raise FileFormatError(f"{path}: cannot be read as NetCDF: {reason}; {do}") from error
 
 
 def _check_external(path: Path, name: str, dataset: Any) -> None:

@@ -168,7 +168,10 @@ def _part(path: Path, *keys: str) -> dict[str, Any]:
     for key in keys:
         found = found.get(key) if isinstance(found, dict) else None
     if not isinstance(found, dict):
-        raise FileFormatError(f"{path}: has no {'.'.join(keys)}; consolidate its metadata again")
+        raise FileFormatError(
+            f"{path}: has no {'.'.join(keys)}; consolidate its metadata again: "
+            f"zarr.consolidate_metadata({str(path.parent)!r})"
+        )
     return found
 
 
@@ -190,7 +193,7 @@ def _inspected(path: Path, zarr_format: int, documents: _Documents) -> ZarrStore
         elif not is_url(path) and not (path / name).is_dir():
             raise MissingFileError(
                 f"{path}: the folder of array {name!r} is missing, though metadata name it; fetch "
-                "the store again"
+                f"the store again, or, if it was removed, zarr.consolidate_metadata({str(path)!r})"
             )
         else:
             arrays[name or path.stem] = found
@@ -281,7 +284,7 @@ def _dimensions(
         if len(_dims(found)) != _rank(found):
             raise FileFormatError(
                 f"{path}: array {name!r} of shape {list(found.shape)} names {len(_dims(found))} "
-                "dimensions; fetch the store again"
+                "dimensions; name one for each axis, or fetch the store again"
             )
         lengths = dict(zip(_dims(found), found.shape, strict=True))
         other = [dim for dim, length in lengths.items() if dims.get(dim, length) != length]
@@ -290,9 +293,18 @@ def _dimensions(
         elif found.dims is None:
             skipped[name] = f"its {other[0]}, which has no name, is {lengths[other[0]]} long"
         else:
+            right = (other[0], arrays.get(other[0], found).shape[0])  # of a coordinate
+            pairs = {
+                each: [*zip(_dims(one), one.shape, strict=False)] for each, one in arrays.items()
+            }
+            odd = [
+                each for each, own in pairs.items() if other[0] in dict(own) and right not in own
+            ]
+            zarr_format = 3 if (path / VERSION3).is_file() else 2
             raise FileFormatError(
                 f"{path}: dimension {other[0]} is {lengths[other[0]]} long in array {name!r} and "
-                f"{dims[other[0]]} in others; consolidate its metadata again"
+                f"{dims[other[0]]} in others; write it again without: xarray.open_zarr("
+                f"{str(path)!r}, drop_variables={odd}).to_zarr(NEW, zarr_format={zarr_format})"
             )
     return dims
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from iobench.datasets.splits import place_index_windows, select_split
-from iobench.errors import IobenchError, OptionError
+from iobench.errors import OptionError, parameters_named
 from iobench.loaders.ring.normalising import NormalisedSource, means_of
 from iobench.loaders.ring.patch_reads import patches_of
 from iobench.loaders.ring.patch_source import PatchSizes, PatchSource
@@ -80,12 +79,8 @@ def composed(source: BatchSource, options: Mapping[str, Any], facts: SampleFacts
     if normalise is not False and normalise is not None:
         means = means_of(normalise, source.spec, facts.statistics, facts.normalisation or {})
         source = NormalisedSource(source, means) if means else source
-    try:
+    with parameters_named():
         source = _chosen(source, options.get("window"), options.get("split"), facts)
-    except IobenchError as error:  # in words of the command line
-        text = re.sub(r"^--(window|split)[= ]", r"\1=", str(error))
-        error.args = (re.sub(r"--(window|split)\b", r"\1", text), *error.args[1:])
-        raise
     if sizes is not None:
         source = PatchSource(source, sizes, at, int(options.get("seed", 0)))
     return source

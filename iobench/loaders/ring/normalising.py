@@ -101,7 +101,7 @@ def means_of(
     of = TRAIN if TRAIN in statistics else ALL_SAMPLES
     if of not in statistics:
         raise OptionError(
-            "normalise: the store's manifest has no statistics; convert it again, or give "
+            "normalise: the store's manifest has no statistics; convert to a new folder, or give "
             "(mean, std) by name"
         )
     return {variable.name: _kept(variable, statistics[of], of) for variable in chosen}

@@ -116,7 +116,7 @@ def index_frames(path: Path) -> _FileFrames:
             return _FileFrames(path, size, stride, np.empty(0, dtype=np.int64))
         offsets = [offset - HEADER_NBYTES for offset, _ in scan_frames(path)]
     except StoreError as error:
-        reason = str(error).removesuffix("; convert the store again")
+        reason = str(error).removesuffix("; convert to a new folder")
         raise FileFormatError(f"{reason}; {FETCH}") from error
     return _FileFrames(path, size, 0, np.array(offsets, dtype=np.int64))
 

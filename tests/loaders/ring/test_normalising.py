@@ -196,7 +196,7 @@ def test_statistics_are_those_of_training_by_channel() -> None:
     ("normalise", "statistics", "message"),
     [
         (True, None, "only a store keeps statistics"),
-        (True, {}, "has no statistics; convert it again"),
+        (True, {}, "has no statistics; convert to a new folder"),
         (True, {"all": {"t": statistics_of()["all"]["t"]}}, "no statistics of column; name others"),
         (["pressure"], statistics_of(), "there is no variable 'pressure', only t, column"),
         (["t"], statistics_of(by={"channel": {"mean": [1.0, 2.0]}}), "for each of 2 along channel"),

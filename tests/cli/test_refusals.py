@@ -1,0 +1,410 @@
+"""What a refusal of data proposes is run on the case itself, and works.
+
+Each row makes a case, has it refused, takes out of the message what it proposes, and runs that.
+"""
+
+from __future__ import annotations
+
+import bz2
+import fcntl
+import gzip
+import json
+import lzma
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import iobench
+from iobench.cli import main
+from iobench.errors import IobenchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+xarray = pytest.importorskip("xarray", reason="writes the files")
+h5py = pytest.importorskip("h5py", reason="writes the files")
+zarr = pytest.importorskip("zarr", reason="writes the stores")
+pytest.importorskip("h5netcdf", reason="writes the files")
+pytest.importorskip("netCDF4", reason="reads the files")
+
+TO = "convert {} out --to numpy"
+PROFILE = "--compute none --batches 1 --out run"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A case that is refused.
+
+    Parameters
+    ----------
+    make : callable
+        Writes the files of the case; what it returns is held until the end.
+    refused : str
+        What is run: words of ``iobench``, or a line of Python after ``>>>``.
+    advice : str
+        Pattern of what the message proposes.
+    then : str
+        Lines that do it, as ``refused`` or, after ``$``, of a shell; ``{name}`` are groups of
+        ``advice``. Each has to work.
+    """
+
+    make: Callable[[], Any]
+    refused: str
+    advice: str
+    then: str
+
+
+def field(name: str = "t", n: int = 6, start: int = 0, **more: Any) -> Any:
+    values = np.arange(n * 12, dtype="f4").reshape(n, 3, 4) + start
+    times = np.datetime64("2020-01-01", "ns") + np.arange(start, start + n) * np.timedelta64(6, "h")
+    return xarray.Dataset({name: (("time", "y", "x"), values)}, {"time": times, **more})
+
+
+def netcdf(made: Any = None, name: str = "a.nc", **more: Any) -> Path:
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    (field() if made is None else made).to_netcdf(path, engine="h5netcdf", **more)
+    return path
+
+
+def packed(pack: Callable[[bytes], bytes], name: str) -> None:
+    Path(name).write_bytes(pack(netcdf().read_bytes()))
+    Path("a.nc").unlink()
+
+
+def in_tar(name: str, mode: str) -> None:
+    with tarfile.open(name, mode) as archive:
+        archive.add(netcdf())
+    Path("a.nc").unlink()
+
+
+def in_zip() -> None:
+    store = zarr_store("s.zarr")
+    shutil.make_archive("s", "zip", ".", store.name)
+    shutil.rmtree(store)
+
+
+def zarr_store(name: str = "a.zarr", made: Any = None, **more: Any) -> Path:
+    settings = {"consolidated": True, "zarr_format": 2, **more}
+    (field() if made is None else made).to_zarr(name, **settings)
+    return Path(name)
+
+
+def edited(path: Path, change: Callable[[Any], Any]) -> None:
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
+def mixed_folder() -> None:
+    netcdf(name="d/a.nc")
+    Path("d/b.grib").write_bytes(b"GRIB")
+
+
+def finished_store(more: str = "") -> None:
+    netcdf()
+    assert main(f"{TO.format('a.nc')} {more}".split()) == 0
+
+
+def locked() -> Any:
+    file = lzf()
+    held = file.open("rb")
+    fcntl.flock(held, fcntl.LOCK_EX)
+    return held
+
+
+def lzf() -> Path:
+    return netcdf(encoding={"t": {"compression": "lzf"}})
+
+
+def unlike_netcdf() -> None:
+    """Write HDF5 in which one axis of a variable is named and the other is not."""
+    path = netcdf()
+    with h5py.File(path, "a") as file:
+        file.create_dataset("b", (6, 4)).dims[0].attach_scale(file["time"])
+
+
+def external() -> None:
+    netcdf(name="d/a.nc")
+    with h5py.File("d/a.nc", "a") as file:
+        there = [(str(Path("numbers.bin").absolute()), 0, 24)]
+        file.create_dataset("b", (6,), "f4", external=there).dims[0].attach_scale(file["time"])
+    Path("numbers.bin").write_bytes(bytes(24))
+
+
+def two(one: Any, other: Any) -> None:
+    netcdf(one, "a.nc")
+    netcdf(other, "b.nc")
+
+
+def two_zarr_lengths() -> None:
+    zarr_store(made=field(q=("time", np.arange(6.0))), consolidated=False)
+    edited(Path("a.zarr/q/.zarray"), lambda each: each.update(shape=[5], chunks=[5]))
+
+
+def module(text: str) -> None:
+    Path("mydata.py").write_text(text)
+    sys.modules.pop("mydata", None)
+    netcdf()
+
+
+GROUPED = "import xarray\ndef make():\n    return xarray.open_dataset('a.nc')\n"
+REFUSALS = {
+    # Containers
+    "tar": Refusal(
+        lambda: in_tar("a.tar", "w"), TO.format("a.tar"),
+        r"unpack it with (?P<do>.*?);", "$ {do}\n" + TO.format("a.nc"),
+    ),
+    "tar.gz": Refusal(
+        lambda: in_tar("a b.tar.gz", "w:gz"), TO.format("'a b.tar.gz'"),
+        r"unpack it with (?P<do>.*?);", "$ {do}\n" + TO.format("a.nc"),
+    ),
+    "gzip": Refusal(
+        lambda: packed(gzip.compress, "a.nc.gz"), TO.format("a.nc.gz"),
+        r"unpack it with (?P<do>.*?);", "$ {do}\n" + TO.format("a.nc"),
+    ),
+    "bzip2": Refusal(
+        lambda: packed(bz2.compress, "a.nc.bz2"), TO.format("a.nc.bz2"),
+        r"unpack it with (?P<do>.*?);", "$ {do}\n" + TO.format("a.nc"),
+    ),
+    "xz": Refusal(
+        lambda: packed(lzma.compress, "a.nc.xz"), TO.format("a.nc.xz"),
+        r"unpack it with (?P<do>.*?);", "$ {do}\n" + TO.format("a.nc"),
+    ),
+    "zip": Refusal(
+        in_zip, TO.format("s.zip"), r"with (?P<do>.*?);", "$ {do}\n" + TO.format("s.zarr"),
+    ),
+    "several formats": Refusal(
+        mixed_folder, TO.format("d"), r"name one: (?P<one>\S+)$", TO.format("{one}"),
+    ),
+    "a finished store": Refusal(
+        finished_store, "convert out again --to zarr",
+        r"itself: iobench (?P<do>profile \S+), (?P<call>iobench\.loader\(.*\))$",
+        f"{{do}} {PROFILE}\n>>> next(iter({{call}}))",
+    ),
+    # Files that are damaged, locked or of another layout
+    "cut short": Refusal(
+        lambda: Path("a.nc").write_bytes(netcdf().read_bytes()[:-900]), TO.format("a.nc"),
+        "(?P<do>fetch the file again)$", ">>> netcdf()\n" + TO.format("a.nc"),
+    ),
+    "a lock": Refusal(
+        locked, TO.format("a.nc"),
+        r"is locked: end the program that writes it, or set (?P<do>\S+=FALSE)$",
+        "$ env {do} iobench " + TO.format("a.nc"),
+    ),
+    "no NetCDF": Refusal(
+        unlike_netcdf, TO.format("a.nc"), "(?P<do>write its variables to a new NetCDF file)$",
+        ">>> xarray.Dataset({{'b': (('time', 'x'), h5py.File('a.nc')['b'][:])}})"
+        ".to_netcdf('new.nc')\n" + TO.format("new.nc"),
+    ),
+    "numbers elsewhere": Refusal(
+        external, TO.format("d/a.nc"), r"or set (?P<do>\S+) if you trust it$",
+        "$ env {do} iobench " + TO.format("d/a.nc"),
+    ),
+    "group": Refusal(
+        lambda: netcdf(group="deep"), TO.format("./a.nc"), r"name one: (?P<one>\S+)$",
+        TO.format("{one}"),
+    ),
+    # Dimensions and variables
+    "sample dimension": Refusal(
+        lambda: netcdf(field().isel(time=0, drop=True)), TO.format("a.nc"),
+        r"with (?P<do>--sample-dim); dimensions \(lengths\): (?P<dim>\w+)",
+        TO.format("a.nc") + " {do} {dim}",
+    ),
+    "no such dimension": Refusal(
+        netcdf, TO.format("a.nc") + " --sample-dim tme", r"dimensions \(lengths\): (?P<dim>\w+)",
+        TO.format("a.nc") + " --sample-dim {dim}",
+    ),
+    "of Python": Refusal(
+        netcdf, ">>> iobench.open_dataset('a.nc', sample_dim='tme')",
+        r"^(?P<name>\w+)='tme'.*dimensions \(lengths\): (?P<dim>\w+)",
+        ">>> iobench.open_dataset('a.nc', {name}='{dim}')[0]",
+    ),
+    "no such variable": Refusal(
+        netcdf, TO.format("a.nc") + " --target-variables q",
+        r"^iobench: (?P<option>--\S+): no variable q; the files have (?P<name>\w+)",
+        TO.format("a.nc") + " {option} {name}",
+    ),
+    "not of all": Refusal(
+        lambda: two(field().assign(q=field()["t"]), field(start=6)), TO.format("a.nc b.nc"),
+        r"or take what all have: (?P<do>--variables \w+)$", TO.format("a.nc b.nc") + " {do}",
+    ),
+    "not of all, in Python": Refusal(
+        lambda: two(field().assign(q=field()["t"]), field(start=6)),
+        ">>> iobench.open_dataset('a.nc', 'b.nc')",
+        r"or take what all have: (?P<do>variables=.*)$",
+        ">>> iobench.open_dataset('a.nc', 'b.nc', {do})[0]",
+    ),
+    "another schema": Refusal(
+        lambda: two(
+            field().assign(q=("time", np.arange(6))),
+            field(start=6).assign(q=(("time", "x"), np.zeros((6, 4)))),
+        ),
+        TO.format("a.nc b.nc"), "leave the variable out with (?P<do>--variables)$",
+        TO.format("a.nc b.nc") + " {do} t",
+    ),
+    "another latitude": Refusal(
+        lambda: two(field(y=[0.0, 1, 2]), field(start=6, y=[0.0, 1, 3])), TO.format("a.nc b.nc"),
+        r"do not matter, (?P<do>xarray.*)NEW\)$",
+        ">>> {do}'new.nc')\n" + TO.format("a.nc new.nc"),
+    ),
+    "another latitude of Zarr 2": Refusal(
+        lambda: (
+            zarr_store(made=field(y=[0.0, 1, 2])),
+            zarr_store("b.zarr", field(start=6, y=[0.0, 1, 3])),
+        ),
+        TO.format("a.zarr b.zarr"), r"do not matter, (?P<do>xarray.*)NEW(?P<end>.*)$",
+        ">>> {do}'new.zarr'{end}\n" + TO.format("a.zarr new.zarr"),
+    ),
+    "another kind": Refusal(
+        lambda: (netcdf(), zarr_store()), TO.format("a.nc a.zarr"), "(?P<do>profile them apart)$",
+        f"{{do:.7}} a.nc {PROFILE}1\n{{do:.7}} a.zarr {PROFILE}2",
+    ),
+    # Zarr
+    "no metadata": Refusal(
+        lambda: edited(zarr_store() / ".zmetadata", lambda each: each.pop("metadata")),
+        TO.format("a.zarr"), r"again: (?P<do>zarr\..*\))$", ">>> {do}\n" + TO.format("a.zarr"),
+    ),
+    "an array that was removed": Refusal(
+        lambda: shutil.rmtree(zarr_store(made=field(q=("time", np.zeros(6)))) / "q"),
+        TO.format("a.zarr"), r"if it was removed, (?P<do>zarr\..*\))$",
+        ">>> {do}\n" + TO.format("a.zarr"),
+    ),
+    "two lengths": Refusal(
+        two_zarr_lengths, TO.format("a.zarr"), r"again without: (?P<do>xarray\..*)NEW(?P<end>.*)$",
+        ">>> {do}'new.zarr'{end}\n" + TO.format("new.zarr"),
+    ),
+    # Splits and windows
+    "a gap": Refusal(
+        netcdf, TO.format("a.nc") + " --split-by time=2020",
+        r"or take it with (?P<do>--allow-gaps)$",
+        TO.format("a.nc") + " --split-by time=2020 {do}",
+    ),
+    "a gap, in Python": Refusal(
+        netcdf, ">>> iobench.open_dataset('a.nc', split_by='time=2020')",
+        r"or take it with (?P<do>allow_gaps=\w+)$",
+        ">>> iobench.open_dataset('a.nc', split_by='time=2020', {do})[0]",
+    ),
+    "no splits": Refusal(
+        netcdf, TO.format("a.nc") + " --split train", "(?P<do>leave out --split)$",
+        TO.format("a.nc"),
+    ),
+    "a window of a conversion": Refusal(
+        netcdf, TO.format("a.nc") + " --window=0:1",
+        "without it and give --(?P<name>window) to what loads the store$",
+        TO.format("a.nc") + "\n>>> next(iter(iobench.loader('out', 2, {name}='0:1')))",
+    ),
+    "a window of several dimensions": Refusal(
+        netcdf, ">>> iobench.open_dataset('a.nc', sample_dim='time,y').windows('0:1')",
+        r"name one of them, as (?P<do>window='.*')$",
+        ">>> iobench.open_dataset('a.nc', sample_dim='time,y').windows({do})",
+    ),
+    # What is stored
+    "beyond float16": Refusal(
+        lambda: netcdf(field() + 1e5), TO.format("a.nc") + " --dtype float16",
+        r"convert to a new (?P<where>folder) with (?P<do>--dtype t=int16)",
+        TO.format("a.nc").replace("out", "{where}") + " {do}",
+    ),
+    "beyond a range": Refusal(
+        netcdf, TO.format("a.nc") + " --dtype int16 --range t=0:1",
+        r"to a new (?P<where>folder) with a wider (?P<do>--range t)=LOW:HIGH$",
+        TO.format("a.nc").replace("out", "{where}") + " --dtype int16 {do}=0:100",
+    ),
+    "no number": Refusal(
+        lambda: netcdf(field().where(field()["t"] > 3)), TO.format("a.nc") + " --dtype int16",
+        r"convert to a new (?P<where>folder) with (?P<do>--dtype \S+)$",
+        TO.format("a.nc").replace("out", "{where}") + " {do}",
+    ),
+    "a range alone": Refusal(
+        netcdf, TO.format("a.nc") + " --range t=0:100", "needs (?P<do>--dtype int16)",
+        TO.format("a.nc") + " --range t=0:100 {do}",
+    ),
+    "little memory": Refusal(
+        lambda: netcdf(encoding={"t": {"chunksizes": (6, 3, 4), "zlib": True}}),
+        TO.format("a.nc") + " --memory 1B", r"works is (?P<do>--memory \S+)$",
+        TO.format("a.nc") + " {do}",
+    ),
+    "another store": Refusal(
+        lambda: (finished_store(), netcdf(field(n=3))), TO.format("a.nc"),
+        r"(?P<do>remove it or choose another folder)$",
+        TO.format("a.nc").replace("out", "other"),
+    ),
+    "an unfinished store": Refusal(
+        lambda: (finished_store(), Path("out/iobench.json").unlink()), f"profile ./out {PROFILE}",
+        r"(?P<do>run its conversion again) to finish it", TO.format("a.nc"),
+    ),
+    "a damaged store": Refusal(
+        lambda: (finished_store(), next(Path("out").glob("*.npy")).write_bytes(b"x")),
+        "verify out", r"(?P<do>convert) to a new folder$",
+        "{do} a.nc new --to numpy\nverify new",
+    ),
+    "no store": Refusal(
+        netcdf, ">>> iobench.open_store('a.nc')", r"'iobench (?P<do>convert .*)' makes a store$",
+        "{do}",
+    ),
+    # Options of other sources
+    "options of an object": Refusal(
+        lambda: module(GROUPED), TO.format("mydata:make") + " --sample-dim tme",
+        r"dimensions \(lengths\): (?P<dim>\w+)", TO.format("mydata:make") + " --sample-dim {dim}",
+    ),
+    "a plain loop of a group": Refusal(
+        lambda: netcdf(group="deep"), f"profile ./a.nc#deep --pipeline upstream {PROFILE}",
+        "^iobench: (?P<option>--pipeline) upstream.*leave it out$",
+        f"profile ./a.nc#deep {PROFILE}",
+    ),
+}  # fmt: skip
+
+
+def run(line: str) -> str:
+    """Run a line; return its refusal, or nothing where it works."""
+    if line.startswith(">>> "):
+        try:
+            exec(line[4:], {"iobench": iobench, "xarray": xarray, "zarr": zarr, "h5py": h5py,
+                            "netcdf": netcdf})  # fmt: skip
+        except IobenchError as error:
+            return str(error)
+        return ""
+    if line.startswith("$ "):
+        words = shlex.split(line[2:])
+        if "iobench" in words:
+            at = words.index("iobench")
+            words[at : at + 1] = [sys.executable, "-P", "-m", "iobench"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+        return done.stderr if done.returncode else ""
+    return line if main(shlex.split(line)) else ""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.quick_cases(20)
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_a_refusal_proposes_works(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    case: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("IOBENCH_STORE_DIR", str(tmp_path / "kept"))
+    monkeypatch.setenv("IOBENCH_LIMITS", "off")
+    row = REFUSALS[case]
+    held = row.make()
+    capsys.readouterr()
+    message = run(row.refused)
+    assert message, "it is not refused"
+    if not row.refused.startswith(">>>"):
+        message = capsys.readouterr().err.strip().splitlines()[-1]
+    found = re.search(row.advice, message)
+    assert found, message
+    for line in row.then.format(**found.groupdict()).splitlines():
+        assert not run(line), (message, line, capsys.readouterr().err)
+    del held
