@@ -53,6 +53,7 @@ from iobench.datasets.selection import (
     check_same_schema,
     check_sample_dims,
     choose_variables,
+    numbers_of,
     sample_variable,
     with_file_dim,
 )
@@ -111,7 +112,7 @@ def _whole_array(file: ZarrStore, name: str) -> NDArray[Any]:
     if file.skipped.get(name) == TEXTS:
         with open_plainly(str(file.path)) as opened:
             return np.asarray(opened.variables[name].values.astype(str))
-    variable = file.variables.get(name) or file.dates[name]
+    variable = numbers_of(file)[name]
     if variable.storage is None:
         return _through_library(file, variable)
     # Without the fill value: zarr's default of 0 is a time like any other.
@@ -124,9 +125,7 @@ def _whole_array(file: ZarrStore, name: str) -> NDArray[Any]:
 
 
 def _coordinate(file: Container, dim: str) -> StoredVariable | None:
-    found = file.variables.get(dim)
-    if found is None and isinstance(file, ZarrStore):
-        found = file.dates.get(dim)
+    found = numbers_of(file).get(dim)
     is_one = found is not None and not found.dims and file.dims.get(dim) == 1
     return found if found is not None and (is_one or found.dims == (dim,)) else None
 
@@ -577,7 +576,7 @@ class ZarrSamples(ChunkedSamples):
         return {
             name: [
                 digest(_whole_array(file, name))
-                if name in {**file.variables, **file.dates} or file.skipped.get(name) == TEXTS
+                if name in numbers_of(file) or file.skipped.get(name) == TEXTS
                 else None
                 for file in files
             ]

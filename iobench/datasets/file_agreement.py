@@ -15,6 +15,7 @@ import numpy as np
 
 from iobench.datasets.cf_coordinates import HORIZONTAL, MAX_NBYTES
 from iobench.datasets.merged_files import holder
+from iobench.datasets.selection import holds_times, numbers_of, units_of
 from iobench.errors import FileFormatError
 from iobench.files.urls import URL
 from iobench.frozen import frozen
@@ -92,10 +93,9 @@ def coordinates_of(
     sampled = [file.variables[name] for name in names]
     dims = {dim for each in sampled for dim in each.dims}.difference(sample_dims)
     listed = {one for each in sampled for one in each.attributes.get("coordinates", "").split()}
-    numbers = {**file.variables, **getattr(file, "dates", {})}
     found = {
         name: each.dims
-        for name, each in numbers.items()
+        for name, each in numbers_of(file).items()
         if name not in names and 8 * int(np.prod(each.shape, dtype=np.int64)) <= MAX_NBYTES
     }
     return {
@@ -103,7 +103,7 @@ def coordinates_of(
         for name, own in {**found, **texts}.items()
         if own
         and dims.issuperset(own)
-        and (tuple(own) == (name,) or name in listed or _units(file, name) in HORIZONTAL)
+        and (tuple(own) == (name,) or name in listed or units_of(file, name) in HORIZONTAL)
     }
 
 
@@ -160,7 +160,7 @@ def agreement(
                 turned += [file] * bool(more)
                 if more or not same_values(values, other):  # another meridian
                     orders[file.path] = {**order, **more}
-            elif _is_time(first, name) or (are_places and len(dims) > 1):
+            elif holds_times(first, name) or (are_places and len(dims) > 1):
                 apart.append(file)
             else:
                 raise FileFormatError(_refusal(file, first, name, other, values))
@@ -199,17 +199,8 @@ def _index(
     return next((index for index in found if same_values(first, other[index])), None)
 
 
-def _units(file: Any, name: str) -> str:
-    found = file.variables.get(name) or getattr(file, "dates", {}).get(name)
-    return str(found.attributes.get("units", "")) if found is not None else ""
-
-
 def _is_east(file: Any, name: str) -> bool:
-    return name.lower() in ("lon", "longitude") or bool(EASTWARD.fullmatch(_units(file, name)))
-
-
-def _is_time(file: Any, name: str) -> bool:
-    return " since " in _units(file, name) or name in getattr(file, "dates", {})
+    return name.lower() in ("lon", "longitude") or bool(EASTWARD.fullmatch(units_of(file, name)))
 
 
 def _refusal(file: Any, first: Any, name: str, other: NDArray[Any], values: NDArray[Any]) -> str:
@@ -231,7 +222,7 @@ def mixed_units(files: Sequence[SourceFile], names: Sequence[str]) -> list[str]:
     """Return a line for each variable that another file has in other units than the first."""
     notes = []
     for name in names:
-        units = [(_units(file, name), file.path.name) for file in files if name in file.variables]
+        units = [(units_of(file, name), file.path.name) for file in files if name in file.variables]
         if other := next((each for each in units if each[0] != units[0][0]), None):
             notes.append(
                 f"variable {name!r} has other units in {other[1]} ({other[0]!r}) than in "

@@ -19,6 +19,7 @@ from iobench.datasets.cf_coordinates import LeftOutError, SourceValues, cf_meteo
 from iobench.datasets.file_agreement import Agreement, is_far, same_values
 from iobench.datasets.inspected_netcdf import whole_variables
 from iobench.datasets.merged_files import holder
+from iobench.datasets.selection import numbers_of
 from iobench.errors import IobenchError
 
 if TYPE_CHECKING:
@@ -110,17 +111,14 @@ def zarr_meteorology(
             name: DescribedVariable(
                 each.dims, each.shape, json_attributes(first.described[name], without=NOT_KEPT)
             )
-            for name, each in {**first.variables, **first.dates}.items()
+            for name, each in numbers_of(first).items()
         },
         json_attributes(first.attributes),
     )
 
     def read_each(some: Sequence[ZarrStore], names: Sequence[str]) -> ByFile:
         return {
-            name: [
-                read(store, name) if name in store.variables or name in store.dates else None
-                for store in some
-            ]
+            name: [read(store, name) if name in numbers_of(store) else None for store in some]
             for name in names
         }
 

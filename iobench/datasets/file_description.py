@@ -13,7 +13,15 @@ from iobench.chunks.zarr_arrays.array_metadata import ZarrStore
 from iobench.chunks.zarr_arrays.store import inspect_zarr
 from iobench.datasets.grib_index import index_grib
 from iobench.datasets.inspected_netcdf import inspect_files
-from iobench.datasets.selection import EACH_FILE, SourceFile, check_not_in_groups, helper_names
+from iobench.datasets.selection import (
+    EACH_FILE,
+    SourceFile,
+    check_not_in_groups,
+    helper_names,
+    holds_times,
+    numbers_of,
+    units_of,
+)
 from iobench.datasets.user_files import file_kind
 
 if TYPE_CHECKING:
@@ -105,7 +113,7 @@ def likely_sample_dim(
         times = [dim for dim in ("time", "step") if file.dims.get(dim, 1) > 1][:1]
         why = f"of which the messages have {file.dims[times[0]]:,}" if times else ""
     else:
-        times = [dim for dim in file.dims if dim in several and _is_time(file, dim)]
+        times = [dim for dim in file.dims if dim in several and holds_times(file, dim)]
         why = "whose coordinate holds times"
     times = [dim for dim in times if any(dim in each.dims for each in variables)]
     if not times:
@@ -115,8 +123,8 @@ def likely_sample_dim(
     if len(times) == 1:
         return times[0], why
     if not times and kind != "GRIB" and len(files) > 1:
-        of_file = [name for name, each in _numbers(file).items() if not each.dims]
-        of_file = [name for name in of_file if _is_time(file, name)]
+        of_file = [name for name, each in numbers_of(file).items() if not each.dims]
+        of_file = [name for name in of_file if holds_times(file, name)]
         of_file = [name for name in of_file if name.lower() in COUNTED] or of_file
         if len(of_file) == 1:
             return of_file[0], "of which each file has one time"
@@ -127,27 +135,9 @@ def likely_sample_dim(
     longest = all(length < each[0][1] for each in shapes for _, length in each[1:])
     if not times and len(firsts) == 1 and longest and firsts <= several:
         (first,) = firsts
-        if first.lower() not in GRID and not _units(file, first):
+        if first.lower() not in GRID and units_of(file, first) in ("", "1"):
             return first, "the first and longest dimension of all variables"
     return None
-
-
-def _numbers(file: SourceFile) -> dict[str, StoredVariable]:
-    return {**file.variables, **(file.dates if isinstance(file, ZarrStore) else {})}
-
-
-def _is_time(file: SourceFile, dim: str) -> bool:
-    """Return whether the coordinate of a dimension holds times."""
-    if isinstance(file, ZarrStore) and dim in file.dates:
-        return np.dtype(file.dates[dim].packing.stored).kind == "M"
-    return " since " in _units(file, dim)
-
-
-def _units(file: SourceFile, dim: str) -> str:
-    """Return the units of a dimension's coordinate; none where it is only counted."""
-    coordinate = file.variables.get(dim)
-    units = "" if coordinate is None else str(coordinate.attributes.get("units", ""))
-    return units if units != "1" else ""
 
 
 def _inspected(files: Sequence[Path], cache_dir: Path, group: str) -> tuple[str, SourceFile]:

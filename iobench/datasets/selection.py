@@ -171,12 +171,30 @@ def _reasons(file: SourceFile, selection: Selection, dims: Sequence[str]) -> dic
     }
 
 
+def numbers_of(file: SourceFile) -> dict[str, StoredVariable]:
+    """Return the variables of a file that are numbers or dates."""
+    return {**file.variables, **getattr(file, "dates", {})}
+
+
+def units_of(file: SourceFile, name: str) -> str:
+    """Return the units of a variable, ``""`` where it has none."""
+    found = numbers_of(file).get(name)
+    return "" if found is None else found.attributes.get("units", "")
+
+
+def holds_times(file: SourceFile, name: str) -> bool:
+    """Return whether there is a variable that holds times: dates, or numbers by their units."""
+    found = numbers_of(file).get(name)
+    is_date = found is not None and "M8" in found.packing.stored
+    return is_date or " since " in units_of(file, name)
+
+
 def with_file_dim(file: File, sample_dim: str | None) -> File:
     """Return a file with sample dimensions that files have one index of each: scalars, `EACH_FILE`.
 
     Its variables are repeated along it: each file is a sample.
     """
-    numbers = {**file.variables, **getattr(file, "dates", {})}
+    numbers = numbers_of(file)
     one = {
         dim: 1
         for dim in (sample_dim or "").split(",")
