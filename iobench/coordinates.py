@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.errors import SampleError
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,8 +26,7 @@ MAX_TEXT: Final = 1 << 16
 """Longest text, or list, of an attribute."""
 
 
-@frozen(eq=False)
-class Coordinate:
+class Coordinate(msgspec.Struct, frozen=True, eq=False):
     """A coordinate, its bounds, or a grid mapping (which has no dimension and no value).
 
     Parameters
@@ -49,7 +48,7 @@ class Coordinate:
     name: str
     dims: tuple[str, ...]
     values: NDArray[Any]
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         values = np.asarray(self.values)
@@ -59,12 +58,12 @@ class Coordinate:
                 f"or texts along {self.dims}"
             )
         # One byte order and one layout, so that equal coordinates are written as equal bytes.
-        object.__setattr__(
+        msgspec.structs.force_setattr(
             self, "values", np.ascontiguousarray(values, values.dtype.newbyteorder("<")).reshape(
                 values.shape
             )
         )  # fmt: skip
-        object.__setattr__(self, "dims", tuple(self.dims))
+        msgspec.structs.force_setattr(self, "dims", tuple(self.dims))
 
     @property
     def of_samples(self) -> bool:
@@ -98,8 +97,7 @@ class Coordinate:
         return replace(self, dims=(SAMPLE_DIM, *self.dims), values=values)
 
 
-@frozen(eq=False)
-class Meteorology:
+class Meteorology(msgspec.Struct, frozen=True, eq=False):
     """What is known of samples beside their numbers; empty where nothing is.
 
     Parameters
@@ -119,9 +117,9 @@ class Meteorology:
 
     sample_dims: tuple[str, ...] = ()
     coordinates: tuple[Coordinate, ...] = ()
-    variables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    left_out: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
+    attributes: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    left_out: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         names = [each.name for each in self.coordinates]

@@ -15,9 +15,11 @@ import math
 import os
 import stat
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,6 +126,18 @@ LARGEST_SUM: Final = 2**57
 _hints: Final[Callable[[Any], dict[str, Any]]] = functools.cache(get_type_hints)
 
 
+def is_struct(kind: type) -> bool:
+    """Return whether a class has fields that are declared: a struct, or a dataclass."""
+    return issubclass(kind, msgspec.Struct) or dataclasses.is_dataclass(kind)
+
+
+def field_names(kind: type) -> Sequence[str]:
+    """Return the fields of a struct or dataclass."""
+    if issubclass(kind, msgspec.Struct):
+        return kind.__struct_fields__
+    return [each.name for each in dataclasses.fields(kind)]  # type: ignore[arg-type]
+
+
 def read_fields(kind: type[T], told: Mapping[str, Any], *, lenient: bool = False) -> T:
     """Return a dataclass of what a JSON object says under the names of its fields.
 
@@ -145,11 +159,11 @@ def read_fields(kind: type[T], told: Mapping[str, Any], *, lenient: bool = False
         If a field without default is not there.
     """
     found = {}
-    for each in dataclasses.fields(kind):  # type: ignore[arg-type]  # no type says: a dataclass
-        if each.name in told:
-            hint = _hints(kind)[each.name]
+    for name in field_names(kind):
+        if name in told:
+            hint = _hints(kind)[name]
             try:
-                found[each.name] = _typed(told[each.name], hint, each.name, lenient)
+                found[name] = _typed(told[name], hint, name, lenient)
             except (TypeError, ValueError):
                 if not lenient:
                     raise
@@ -171,7 +185,7 @@ def _typed(value: Any, hint: Any, name: str, lenient: bool) -> Any:
             return kind(_typed(part, its, name, lenient) for part, its in parts)
     elif isinstance(value, dict) and kind in (dict, Mapping):
         return {str(key): _typed(part, of[1], name, lenient) for key, part in value.items()}
-    elif isinstance(value, dict) and dataclasses.is_dataclass(hint) and isinstance(hint, type):
+    elif isinstance(value, dict) and isinstance(hint, type) and is_struct(hint):
         return read_fields(hint, value, lenient=lenient)
     elif kind is float and type(value) is int:
         return float(value)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from iobench.analysis import run as analysis_run
 from iobench.analysis.exposure_figures import Exposure
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@dataclass(frozen=True, slots=True)
-class ShownExposure(Exposure):
+class ShownExposure(Exposure, frozen=True):
     """An `Exposure` that notebooks show as a table, and that becomes plain values for JSON."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -30,8 +30,7 @@ class ShownExposure(Exposure):
         return exposure_fragment(self)
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedProfile(Profile):
+class OpenedProfile(Profile, frozen=True):
     """A `Profile` that notebooks show as a report, and that tells its exposure."""
 
     def exposure(self) -> ShownExposure:
@@ -89,4 +88,4 @@ def exposure(profile: Profile, *, rank: int | None = None) -> ShownExposure:
 
 
 def _values(found: Profile | Exposure) -> dict[str, Any]:
-    return {each.name: getattr(found, each.name) for each in fields(found) if each.init}
+    return msgspec.structs.asdict(found)

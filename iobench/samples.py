@@ -10,14 +10,15 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Self, overload
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from iobench.errors import OptionError, SampleError
-from iobench.frozen import frozen
 
 Role = Literal["input", "target"]
 Sample = Mapping[str, NDArray[Any]]
@@ -27,8 +28,7 @@ SCALED: Final = "scaled"
 """The kind of packing that manifests name."""
 
 
-@frozen
-class Packed:
+class Packed(msgspec.Struct, frozen=True):
     """How the whole numbers that a store holds of a variable become its values.
 
     A value is ``number * scale + offset``, computed in float64 (the attributes ``scale_factor``
@@ -51,7 +51,7 @@ class Packed:
             raise SampleError(f"no such packing: scale {self.scale}, offset {self.offset}")
         if np.dtype(self.dtype).kind != "f":
             raise SampleError(f"packed values of {self.dtype}, expected a floating-point dtype")
-        object.__setattr__(self, "dtype", np.dtype(self.dtype).newbyteorder("<").str)
+        msgspec.structs.force_setattr(self, "dtype", np.dtype(self.dtype).newbyteorder("<").str)
 
     def fits(self, dtype: np.dtype[Any]) -> bool:
         """Return whether numbers of this dtype may be packed so."""
@@ -71,8 +71,7 @@ class Packed:
         return cls(values["dtype"], float(values["scale"]), float(values["offset"]))
 
 
-@frozen
-class Variable:
+class Variable(msgspec.Struct, frozen=True):
     """One named array of a sample.
 
     Parameters
@@ -132,7 +131,7 @@ class Variable:
                 f"of at most {MAX_PACKED_NBYTES} bytes"
             )
         # One spelling per dtype, so that equal specs compare equal.
-        object.__setattr__(self, "dtype", dtype.newbyteorder("<").str)
+        msgspec.structs.force_setattr(self, "dtype", dtype.newbyteorder("<").str)
 
     @property
     def nbytes(self) -> int:
@@ -173,7 +172,7 @@ class Variable:
         return self if self.packed is None else replace(self, dtype=self.packed.dtype, packed=None)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class SampleSpec:
     """The arrays of one sample, in order.
 
@@ -277,8 +276,7 @@ class SampleSpec:
         return cls(tuple(Variable.from_dict(variable) for variable in values["variables"]))
 
 
-@frozen
-class Window:
+class Window(msgspec.Struct, frozen=True):
     """Which items make one sample: offsets along the sample dimension, counted in items.
 
     ``Window((-1, 0), (1,))`` takes the item before and the item itself as inputs, and the next one
@@ -317,7 +315,7 @@ class Window:
                 ) from None
             if len(set(offsets)) != len(offsets):
                 raise OptionError(f"window: {name} {offsets}, expected each offset once")
-            object.__setattr__(self, name, offsets)
+            msgspec.structs.force_setattr(self, name, offsets)
         if not self.inputs:
             raise OptionError("window: no inputs, expected at least one offset such as 0")
 
@@ -414,8 +412,7 @@ class StackedSamples(Sequence[dict[str, NDArray[Any]]]):
         return {name: array[row, ...] for name, array in self.arrays.items()}
 
 
-@frozen
-class SharedBytes:
+class SharedBytes(msgspec.Struct, frozen=True):
     """What was read for a sample that shares decoded chunks with others; a subclass has those.
 
     It is iterated like a list of buffers.

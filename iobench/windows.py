@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 
 from iobench.errors import OptionError
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +25,7 @@ TOLERANCE: Final = 1e-3
 far above what floating point does to a time, far below any gap."""
 
 
-@frozen
-class Gap:
+class Gap(msgspec.Struct, frozen=True):
     """Two neighbours in a row that lie further apart than one step.
 
     Parameters
@@ -45,8 +44,7 @@ class Gap:
     n_missing: int
 
 
-@frozen(eq=False)
-class WindowPlacement:
+class WindowPlacement(msgspec.Struct, frozen=True, eq=False):
     """Where a window fits.
 
     ``len(placement) + n_at_ends + n_at_gaps + n_at_split`` is the number of samples there are, or

@@ -29,7 +29,6 @@ ROOMS = {
     "lazy_face": set(),
     "json_keys": set(),
     "errors": set(),
-    "frozen": set(),
     "command_options": set(),
     "cpus": set(),
     "json_files": set(),
@@ -100,10 +99,10 @@ AGAINST_THE_ARROW = {
     ("iobench.loaders.ring.options", "loader", "tensorflow"),
 }
 """One-line conveniences: (module, method, room that it imports from)."""
-EVERYBODYS = {"errors", "frozen", "json_keys", "lazy_face", "masking"}
-STDLIB_AND_NUMPY = {
+EVERYBODYS = {"errors", "json_keys", "lazy_face", "masking"}
+LIGHT_ROOMS = {
     "recording", "profiles", "analysis", "samples", "windows", "errors", "masking", "registry",
-    "command_words", "coordinates", "cpus", "frozen", "json_files", "json_keys",
+    "command_words", "coordinates", "cpus", "json_files", "json_keys",
 }  # fmt: skip
 MEASURING = {
     "adapters", "analysis", "launch", "opened", "profiles", "recording", "report",
@@ -305,11 +304,12 @@ def test_nothing_outside_its_folder_names_a_subject() -> None:
         assert {found.name for found in others} <= {f"{room}.figures"}
 
 
-def test_recording_and_analysis_need_numpy_alone() -> None:
+def test_recording_and_analysis_need_numpy_and_msgspec_alone() -> None:
     """But for the meter, which reads machines by psutil."""
-    inner = [found for found in outside() if found.room in STDLIB_AND_NUMPY]
+    inner = [found for found in outside() if found.room in LIGHT_ROOMS]
     inner = [each for each in inner if each.module != "iobench.recording.meter"]
-    assert [str(found) for found in inner if found.name.split(".")[0] != "numpy"] == []
+    light = ("msgspec", "numpy")
+    assert [str(found) for found in inner if found.name.split(".")[0] not in light] == []
 
 
 def test_heavy_libraries_are_imported_where_they_are_used() -> None:
@@ -374,22 +374,6 @@ def test_a_command_loads_nothing_heavy(words: str, more: set[str], run: Path) ->
     """Nor what it only looks for."""
     code = f"from iobench.cli import main; assert main({words.split()}) == 0"
     assert _loaded_by(code.replace("RUN", str(run))) & (HEAVY | more | {"jax", "grain"}) == set()
-
-
-def test_values_are_made_by_frozen() -> None:
-    """And those that derive from one by dataclass: ``frozen.py`` says what that costs.
-
-    Not in rooms whose classes no command that only reads a run has to make.
-    """
-    slow = [
-        f"{module}.{node.name}"
-        for module, path in _modules()
-        if _room(module) not in {"conversion", "frozen", "loaders", *OURS} - {"iobench"}
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ClassDef) and not node.bases
-        if any("frozen=True, slots=True" in ast.unparse(each) for each in node.decorator_list)
-    ]
-    assert slow == []
 
 
 def test_importing_iobench_loads_nothing_heavy() -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import copy
 import threading
 from array import array
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from iobench.datasets import Progress, no_progress
 from iobench.errors import OptionError, StorageError, StoreClaimedError, StoreError

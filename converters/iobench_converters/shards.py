@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from array import array
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from iobench.datasets import Maker, UsedBytes
 from iobench.errors import StoreClaimedError
@@ -68,7 +72,9 @@ class Conversion:
 
     def with_encoding(self, encoding: Encoding | None) -> Conversion:
         """Return it with samples stored so."""
-        return replace(self, request=replace(self.request, encoding=encoding))
+        return dataclasses.replace(
+            self, request=msgspec.structs.replace(self.request, encoding=encoding)
+        )
 
     def with_ranges(self, tally: Tally, notice: Notice) -> Conversion:
         """Return it with all ranges known: after a pass over the samples, if it needs one."""

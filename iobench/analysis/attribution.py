@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,7 +17,6 @@ from iobench.analysis.partition import Pieces, leaf_pieces, pieces_inside
 from iobench.analysis.paths import Path, Stretch, Turns, Walker, make_turns, releases_by_turn
 from iobench.analysis.stage_table import StageTable, find_lanes
 from iobench.analysis.time_intervals import overlap_ns
-from iobench.frozen import frozen
 from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 
@@ -32,8 +32,7 @@ Integers = NDArray[np.int64]
 NOBODY: Final = -1
 
 
-@frozen
-class Attribution:
+class Attribution(msgspec.Struct, frozen=True):
     """Every delivery's busy and exposed time by stage.
 
     Parameters

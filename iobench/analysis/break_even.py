@@ -6,18 +6,17 @@ took turns. Nothing is simulated.
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from iobench.frozen import frozen
+import msgspec
+
 from iobench.json_keys import HIDDEN, figure
 
 if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import PartExposure
 
 
-@frozen
-class BreakEven:
+class BreakEven(msgspec.Struct, frozen=True):
     """When what is spent once has been saved again, epoch by epoch.
 
     Parameters
@@ -36,7 +35,10 @@ class BreakEven:
     epochs: float | None
     never: bool
     staging_to_epoch: float | None
-    at_least: bool = field(default=False, metadata=HIDDEN)
+    at_least: bool = False
+    JSON_KEYS: ClassVar = {
+        "at_least": HIDDEN,
+    }
 
     @classmethod
     def of(
@@ -61,8 +63,7 @@ class BreakEven:
         )
 
 
-@frozen
-class FullConversion:
+class FullConversion(msgspec.Struct, frozen=True):
     """The conversion of every sample of the dataset.
 
     Parameters

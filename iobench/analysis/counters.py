@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 
 from iobench.analysis.read_spans import find_read_spans
-from iobench.frozen import frozen
 from iobench.recording.kinds import WHOLE, Kind
 from iobench.recording.span_file import Flag, io_looks
 from iobench.recording.span_keys import lane_keys
@@ -27,8 +27,7 @@ COUNTED: Final = (
 )  # fmt: skip
 
 
-@frozen
-class Counters:
+class Counters(msgspec.Struct, frozen=True):
     """What was counted for each delivery, in a table; integers, exact.
 
     Parameters

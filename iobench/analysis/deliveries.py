@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from iobench.analysis.epoch_numbers import with_epochs
@@ -13,7 +14,6 @@ from iobench.analysis.loop import ONLY
 from iobench.analysis.optimizer_steps import find_steps
 from iobench.analysis.rounds import find_rounds
 from iobench.analysis.time_intervals import union
-from iobench.frozen import frozen
 from iobench.recording.kinds import Kind, Trait, is_one_of, kinds_that
 
 if TYPE_CHECKING:
@@ -44,8 +44,7 @@ STEPPED: Final = "trains"
 TRAINS: Final = kinds_that(Trait.TRAINS)
 
 
-@frozen
-class Deliveries:
+class Deliveries(msgspec.Struct, frozen=True):
     """The waits of one training loop, in order of time; arrays of one row per wait.
 
     Parameters

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from iobench.frozen import frozen
+import msgspec
+
 from iobench.json_keys import HIDDEN, figure
 from iobench.recording.kinds import WORKER_KINDS, Kind
 
@@ -38,8 +38,7 @@ class Verdict(Enum):
     """It waits for 20 % of its time or more."""
 
 
-@frozen
-class Diagnosis:
+class Diagnosis(msgspec.Struct, frozen=True):
     """What a run's figures mean.
 
     Parameters
@@ -107,20 +106,34 @@ class Diagnosis:
     hidden_fraction: float | None
     start_fraction: float
     again_fraction: float
-    serial: bool = field(metadata=HIDDEN)
-    in_script: bool = field(default=False, metadata=HIDDEN)
-    loop_fraction: float | None = field(default=None, metadata=HIDDEN)
-    job: JobTime | None = field(default=None, metadata=HIDDEN)
-    validation: PartExposure | None = field(default=None, metadata=HIDDEN)
-    waited_for: LoaderExposure | None = field(default=None, metadata=HIDDEN)
-    waited_fraction: float | None = field(default=None, metadata=HIDDEN)
-    restarting: LoaderExposure | None = field(default=None, metadata=HIDDEN)
-    stopped: str = field(default="", metadata=HIDDEN)
-    n_batches: int = field(default=0, metadata=HIDDEN)
-    n_folded: int = field(default=0, metadata=HIDDEN)
+    serial: bool
+    in_script: bool = False
+    loop_fraction: float | None = None
+    job: JobTime | None = None
+    validation: PartExposure | None = None
+    waited_for: LoaderExposure | None = None
+    waited_fraction: float | None = None
+    restarting: LoaderExposure | None = None
+    stopped: str = ""
+    n_batches: int = 0
+    n_folded: int = 0
     first_epoch_fraction: float | None = None
     first_epoch_is_cold: bool = False
-    batch_ns: float | None = field(default=None, metadata=HIDDEN)
+    batch_ns: float | None = None
+    JSON_KEYS: ClassVar = {
+        "serial": HIDDEN,
+        "in_script": HIDDEN,
+        "loop_fraction": HIDDEN,
+        "job": HIDDEN,
+        "validation": HIDDEN,
+        "waited_for": HIDDEN,
+        "waited_fraction": HIDDEN,
+        "restarting": HIDDEN,
+        "stopped": HIDDEN,
+        "n_batches": HIDDEN,
+        "n_folded": HIDDEN,
+        "batch_ns": HIDDEN,
+    }
 
     @figure
     def steady(self) -> bool:

@@ -6,15 +6,14 @@ and its I/O: min, mean, median, max and standard deviation.
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.exposure import part_of
 from iobench.analysis.waits import step_statistics
-from iobench.frozen import frozen
 from iobench.json_keys import key
 from iobench.recording.kinds import Kind
 
@@ -29,8 +28,7 @@ Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
 
 
-@frozen
-class EpochFigures:
+class EpochFigures(msgspec.Struct, frozen=True):
     """One pass of the training loop over its samples.
 
     Parameters
@@ -87,8 +85,7 @@ class EpochFigures:
     computed: Mapping[str, StepStatistics]
 
 
-@frozen
-class EpochTime:
+class EpochTime(msgspec.Struct, frozen=True):
     """What one epoch took.
 
     Parameters
@@ -108,12 +105,15 @@ class EpochTime:
 
     epoch: int
     complete: bool
-    n_batches: int = field(metadata=key("batches"))
+    n_batches: int
     wall_ns: int
     wait_ns: int
     compute_ns: int
     validation_ns: int | None
     validation_wait_ns: int | None
+    JSON_KEYS: ClassVar = {
+        "n_batches": key("batches"),
+    }
 
 
 def epoch_times(epochs: Sequence[EpochFigures]) -> tuple[EpochTime, ...]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from iobench.frozen import frozen
+import msgspec
+from msgspec.structs import replace
+
 from iobench.json_keys import HIDDEN, INLINE, figure, key, keyed_by
 
 if TYPE_CHECKING:
@@ -17,8 +18,7 @@ Window = Literal["recurring", "steady", "whole"]
 """Of which part of a run a figure is: see `Exposure`."""
 
 
-@frozen
-class StageExposure:
+class StageExposure(msgspec.Struct, frozen=True):
     """One stage's work inside a window, and the part of it that the training loop waited for.
 
     ``0 <= exposed_ns <= busy_ns`` and ``hidden_ns + exposed_ns == busy_ns``, exactly.
@@ -52,16 +52,21 @@ class StageExposure:
     """
 
     stage: str
-    kind: Kind = field(metadata=HIDDEN)
-    label: str = field(metadata=HIDDEN)
+    kind: Kind
+    label: str
     busy_ns: int
     hidden_ns: int
     exposed_ns: int
     nbytes: int | None
     n_spans: int
     cpu_ns: int | None
-    part_of_ns: int = field(default=0, metadata=HIDDEN)
+    part_of_ns: int = 0
     exposed_per_step_ns: float | None = None
+    JSON_KEYS: ClassVar = {
+        "kind": HIDDEN,
+        "label": HIDDEN,
+        "part_of_ns": HIDDEN,
+    }
 
     @figure
     def wait_fraction(self) -> float | None:
@@ -82,8 +87,7 @@ class StageExposure:
         return None if self.cpu_ns is None else max(0, self.busy_ns - self.cpu_ns)
 
 
-@frozen
-class ComputeStage:
+class ComputeStage(msgspec.Struct, frozen=True):
     """One stage of the training loop itself inside a window.
 
     Parameters
@@ -106,8 +110,7 @@ class ComputeStage:
     per_step_ns: float | None = None
 
 
-@frozen
-class StepFigures:
+class StepFigures(msgspec.Struct, frozen=True):
     """How many batches a step of the optimiser takes.
 
     Parameters
@@ -129,18 +132,21 @@ class StepFigures:
         ``""`` where it is known.
     """
 
-    n_steps: int | None = field(default=None, metadata=key("steps"))
+    n_steps: int | None = None
     batches_per_step: int | None = None
     least_batches: int | None = None
     most_batches: int | None = None
     known_by: str = ""
     optimizer: str = ""
-    n_optimizers: int = field(default=0, metadata=key("optimizers"))
+    n_optimizers: int = 0
     why_unknown: str = ""
+    JSON_KEYS: ClassVar = {
+        "n_steps": key("steps"),
+        "n_optimizers": key("optimizers"),
+    }
 
 
-@frozen
-class StepStatistics:
+class StepStatistics(msgspec.Struct, frozen=True):
     """A time that each of several steps of the training loop took: its wait, a pass, a stage.
 
     Parameters
@@ -170,8 +176,7 @@ class StepStatistics:
         )
 
 
-@frozen
-class DecodedChunkFigures:
+class DecodedChunkFigures(msgspec.Struct, frozen=True):
     """What loading decoded of chunked files, as counted where it was decoded.
 
     Parameters
@@ -186,8 +191,12 @@ class DecodedChunkFigures:
 
     nbytes: int
     used_nbytes: int
-    n_needed: int = field(metadata=key("chunks_needed"))
-    n_decoded: int = field(metadata=key("chunks_decoded"))
+    n_needed: int
+    n_decoded: int
+    JSON_KEYS: ClassVar = {
+        "n_needed": key("chunks_needed"),
+        "n_decoded": key("chunks_decoded"),
+    }
 
     @figure
     def per_used(self) -> float | None:
@@ -195,8 +204,7 @@ class DecodedChunkFigures:
         return self.nbytes / self.used_nbytes if self.used_nbytes else None
 
 
-@frozen
-class PartExposure:
+class PartExposure(msgspec.Struct, frozen=True):
     """Some deliveries of a run, summed: the whole run, its epochs after the first, or steady state.
 
     ``wait_ns + compute_ns == wall_ns`` and the stages' ``exposed_ns`` add up to ``wait_ns``.
@@ -249,23 +257,32 @@ class PartExposure:
     """
 
     wall_ns: int
-    wait_ns: int = field(metadata=key("wait_s", "wait_ns"))
+    wait_ns: int
     compute_ns: int
-    n_batches: int = field(metadata=key("batches"))
-    n_samples: int | None = field(metadata=key("samples"))
+    n_batches: int
+    n_samples: int | None
     nbytes: int | None
     stages: tuple[StageExposure, ...]
     compute_stages: tuple[ComputeStage, ...]
-    waits_ns: tuple[int, ...] = field(metadata=HIDDEN)
-    wait: StepStatistics | None = field(metadata=key("wait_per_step"))
+    waits_ns: tuple[int, ...]
+    wait: StepStatistics | None
     read_nbytes: int | None
     cold_fraction: float | None
     overhead_fraction: float | None
     estimated_fraction: float = 0.0
     whole_batch_fraction: float = 0.0
     decoded: DecodedChunkFigures | None = None
-    batch_wait: StepStatistics | None = field(default=None, metadata=key("wait_per_batch"))
-    step: StepStatistics | None = field(default=None, metadata=key("time_per_step"))
+    batch_wait: StepStatistics | None = None
+    step: StepStatistics | None = None
+    JSON_KEYS: ClassVar = {
+        "wait_ns": key("wait_s", "wait_ns"),
+        "n_batches": key("batches"),
+        "n_samples": key("samples"),
+        "waits_ns": HIDDEN,
+        "wait": key("wait_per_step"),
+        "batch_wait": key("wait_per_batch"),
+        "step": key("time_per_step"),
+    }
 
     @figure.named("compute_rest_s")
     def compute_rest_ns(self) -> int:
@@ -309,8 +326,7 @@ def _per_s(amount: int | None, ns: int) -> float | None:
     return None if amount is None or not ns else amount * 1_000_000_000 / ns
 
 
-@frozen
-class Phase:
+class Phase(msgspec.Struct, frozen=True):
     """One stretch of every round: ``startup``, ``fill``, ``first epoch``, ``steady``, ``drain``.
 
     Of rounds that train; ``validation`` is all of those that validate, test or predict, where
@@ -341,8 +357,7 @@ class Phase:
         return self.wait_ns / self.wall_ns if self.wall_ns else None
 
 
-@frozen
-class Coincidence:
+class Coincidence(msgspec.Struct, frozen=True):
     """Something that long waits fall together with.
 
     Parameters
@@ -359,8 +374,7 @@ class Coincidence:
     n_steps: int
 
 
-@frozen
-class LongWaits:
+class LongWaits(msgspec.Struct, frozen=True):
     """Few waits that hold much of the run's time, so that the median step misleads.
 
     Parameters
@@ -396,8 +410,7 @@ class LongWaits:
     coincidences: tuple[Coincidence, ...]
 
 
-@frozen
-class LoaderExposure:
+class LoaderExposure(msgspec.Struct, frozen=True):
     """One loader of the training loop, and what of the wait was for it.
 
     The waits of all loaders add up to that of the whole run.
@@ -431,15 +444,20 @@ class LoaderExposure:
     prefetch: int
     threads: int
     batch_size: int | None
-    n_rounds: int = field(metadata=key("rounds"))
-    n_batches: int = field(metadata=key("batches"))
-    wait_ns: int = field(metadata=key("wait_s", "wait_ns"))
+    n_rounds: int
+    n_batches: int
+    wait_ns: int
     role: str = ""
-    restarts: bool = field(default=False, metadata=HIDDEN)
+    restarts: bool = False
+    JSON_KEYS: ClassVar = {
+        "n_rounds": key("rounds"),
+        "n_batches": key("batches"),
+        "wait_ns": key("wait_s", "wait_ns"),
+        "restarts": HIDDEN,
+    }
 
 
-@frozen
-class OtherLoop:
+class OtherLoop(msgspec.Struct, frozen=True):
     """A thread that waited for batches beside the training loop; in no other figure.
 
     Parameters
@@ -455,12 +473,14 @@ class OtherLoop:
     process: str
     pid: int
     thread: str
-    n_waits: int = field(metadata=key("waits"))
+    n_waits: int
     wait_ns: int
+    JSON_KEYS: ClassVar = {
+        "n_waits": key("waits"),
+    }
 
 
-@frozen
-class FoldedWaits:
+class FoldedWaits(msgspec.Struct, frozen=True):
     """The batches of a long run before those that are kept one by one.
 
     Parameters
@@ -471,12 +491,14 @@ class FoldedWaits:
         Exposed share of these batches and of the kept ones together.
     """
 
-    folded: Folded = field(metadata=INLINE)
+    folded: Folded
     all_wait_fraction: float | None
+    JSON_KEYS: ClassVar = {
+        "folded": INLINE,
+    }
 
 
-@frozen
-class Exposure:
+class Exposure(msgspec.Struct, frozen=True):
     """Who was waited for, over one training process's run.
 
     Parameters
@@ -544,31 +566,31 @@ class Exposure:
         How many batches a step of the optimiser takes; None where nothing was delivered to train.
     """
 
-    whole: PartExposure = field(metadata=INLINE)
+    whole: PartExposure
     steady: PartExposure | None
-    phases: tuple[Phase, ...] = field(metadata=keyed_by("phase"))
+    phases: tuple[Phase, ...]
     long_waits: LongWaits | None
-    n_rounds: int = field(metadata=key("rounds"))
-    n_unfinished_rounds: int = field(metadata=key("unfinished_rounds"))
+    n_rounds: int
+    n_unfinished_rounds: int
     workers: int
     prefetch: int
     lost_spans: int
     missing_workers: tuple[str, ...]
     loaders: tuple[LoaderExposure, ...] = ()
     other_loops: tuple[OtherLoop, ...] = ()
-    n_failed_waits: int = field(default=0, metadata=key("failed_waits"))
+    n_failed_waits: int = 0
     rank: int = 0
-    has_consumer: bool = field(default=True, metadata=HIDDEN)
-    has_compute: bool = field(default=True, metadata=HIDDEN)
-    stopped: str = field(default="", metadata=HIDDEN)
-    is_script: bool = field(default=False, metadata=HIDDEN)
+    has_consumer: bool = True
+    has_compute: bool = True
+    stopped: str = ""
+    is_script: bool = False
     job: JobTime | None = None
     overhead_once_ns: int | None = None
-    day_nbytes: int | None = field(default=None, metadata=HIDDEN)
-    spans_nbytes: int = field(default=0, metadata=HIDDEN)
-    keep_nbytes: int | None = field(default=None, metadata=HIDDEN)
-    folded: Folded | None = field(default=None, metadata=HIDDEN)
-    steps: StepFigures | None = field(default=None, metadata=key("optimizer_steps"))
+    day_nbytes: int | None = None
+    spans_nbytes: int = 0
+    keep_nbytes: int | None = None
+    folded: Folded | None = None
+    steps: StepFigures | None = None
 
     @property
     def n_folded(self) -> int:
@@ -613,7 +635,24 @@ class Exposure:
 
     recurring: PartExposure | None = None
     validation: PartExposure | None = None
-    recurring_start_ns: int = field(default=0, metadata=HIDDEN)
+    recurring_start_ns: int = 0
+    JSON_KEYS: ClassVar = {
+        "whole": INLINE,
+        "phases": keyed_by("phase"),
+        "n_rounds": key("rounds"),
+        "n_unfinished_rounds": key("unfinished_rounds"),
+        "n_failed_waits": key("failed_waits"),
+        "has_consumer": HIDDEN,
+        "has_compute": HIDDEN,
+        "stopped": HIDDEN,
+        "is_script": HIDDEN,
+        "day_nbytes": HIDDEN,
+        "spans_nbytes": HIDDEN,
+        "keep_nbytes": HIDDEN,
+        "folded": HIDDEN,
+        "steps": key("optimizer_steps"),
+        "recurring_start_ns": HIDDEN,
+    }
 
     @property
     def window(self) -> Window:

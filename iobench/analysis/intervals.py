@@ -12,13 +12,12 @@ Where there are too few blocks or rounds for an interval there is None: it is un
 from __future__ import annotations
 
 import statistics
-from dataclasses import field
 from math import comb, exp, fsum, inf, log, sqrt
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
+import msgspec
 import numpy as np
 
-from iobench.frozen import frozen
 from iobench.json_keys import figure, key
 
 if TYPE_CHECKING:
@@ -42,8 +41,7 @@ STUDENT: Final = (
 """97.5 % of Student's t lie below, by degrees of freedom from 1."""
 
 
-@frozen
-class Blocks:
+class Blocks(msgspec.Struct, frozen=True):
     """A quotient's two sums, in parts.
 
     Parameters
@@ -62,8 +60,7 @@ class Blocks:
         return float(self.amounts.sum()) / weight if weight > 0 else None
 
 
-@frozen
-class Interval:
+class Interval(msgspec.Struct, frozen=True):
     """A figure, and between what it may lie.
 
     Parameters
@@ -74,9 +71,12 @@ class Interval:
         The interval at 95 %; None where there are too few blocks.
     """
 
-    value: float | None = field(metadata=key("ratio"))
+    value: float | None
     low: float | None = None
     high: float | None = None
+    JSON_KEYS: ClassVar = {
+        "value": key("ratio"),
+    }
 
     @figure
     def differs(self) -> bool | None:
@@ -296,8 +296,7 @@ def _around(ratio: float, variance: float, free: float) -> Interval:
     return Interval(ratio, exp(max(low, -690.0)), exp(min(high, 690.0)))
 
 
-@frozen
-class RoundRatio:
+class RoundRatio(msgspec.Struct, frozen=True):
     """Two things timed in rounds of turns, and one of them beside itself (A/A).
 
     Parameters

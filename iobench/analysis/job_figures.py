@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from iobench.frozen import frozen
+import msgspec
+from msgspec.structs import replace
+
 from iobench.json_keys import HIDDEN, figure, key
 
 if TYPE_CHECKING:
@@ -21,8 +22,7 @@ LOADS: Final = ("initial_load", "stage_in", "train_wait", "validation_wait")
 """Parts that go into getting data."""
 
 
-@frozen
-class JobPart:
+class JobPart(msgspec.Struct, frozen=True):
     """One part of a job's time.
 
     Parameters
@@ -47,8 +47,7 @@ class JobPart:
     n_files: int | None = None
 
 
-@frozen
-class JobTime:
+class JobTime(msgspec.Struct, frozen=True):
     """Where the time of a training process went, from its start to its end.
 
     Parameters
@@ -83,18 +82,28 @@ class JobTime:
         loop did then. None without a batch.
     """
 
-    wall_ns: int = field(metadata=key("wall_ns"))
+    wall_ns: int
     parts: tuple[JobPart, ...]
-    read_by: str = field(default="", metadata=HIDDEN)
-    calls_ns: int = field(default=0, metadata=HIDDEN)
+    read_by: str = ""
+    calls_ns: int = 0
     unknown: tuple[str, ...] = ()
     unseen_nbytes: int = 0
-    reload_ns: int = field(default=0, metadata=key("reload_ns"))
+    reload_ns: int = 0
     comm_ns: int = 0
-    lost_end_ns: int = field(default=0, metadata=HIDDEN)
-    rank: int = field(default=0, metadata=HIDDEN)
-    ranks: tuple[JobTime, ...] = field(default=(), metadata=HIDDEN)
-    first_batch_ns: int | None = field(default=None, metadata=key("first_batch_ns"))
+    lost_end_ns: int = 0
+    rank: int = 0
+    ranks: tuple[JobTime, ...] = ()
+    first_batch_ns: int | None = None
+    JSON_KEYS: ClassVar = {
+        "wall_ns": key("wall_ns"),
+        "read_by": HIDDEN,
+        "calls_ns": HIDDEN,
+        "reload_ns": key("reload_ns"),
+        "lost_end_ns": HIDDEN,
+        "rank": HIDDEN,
+        "ranks": HIDDEN,
+        "first_batch_ns": key("first_batch_ns"),
+    }
 
     @figure
     def bound_by(self) -> str:

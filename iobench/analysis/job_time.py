@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from iobench.analysis.deliveries import EVALUATION
 from iobench.analysis.job_figures import PARTS, JobPart, JobTime
 from iobench.analysis.read_spans import names_interpreter
 from iobench.analysis.time_intervals import covered, union
-from iobench.frozen import frozen
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 
@@ -339,8 +339,7 @@ def _first_batch_ns(deliveries: Deliveries) -> int | None:
     return int(deliveries.delivered_ns[first] - asked_ns)
 
 
-@frozen
-class _InitialLoad:
+class _InitialLoad(msgspec.Struct, frozen=True):
     start_ns: Integers
     end_ns: Integers
     calls_ns: int

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.frozen import frozen
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
@@ -116,8 +116,7 @@ class Ledger:
         self.busy_ns[:, waiting] = self.exposed_ns[:, waiting]
 
 
-@frozen
-class ChargedWork:
+class ChargedWork(msgspec.Struct, frozen=True):
     """Parts of the spans that load, each in the delivery that counts it as busy time.
 
     Parameters

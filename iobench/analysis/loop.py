@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 
 from iobench.analysis.exposure_figures import OtherLoop
 from iobench.errors import ProfileError
-from iobench.frozen import frozen
 from iobench.recording.facts import LoaderFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_keys import lane_keys
@@ -25,8 +25,7 @@ ONLY: Final = -1
 """Number of the loader of a run that has one, or of rounds whose loader is unknown."""
 
 
-@frozen
-class TrainingLoop:
+class TrainingLoop(msgspec.Struct, frozen=True):
     """The thread whose waits are counted, and everything that works for it.
 
     Parameters

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.time_intervals import Nesting, nesting, overlap_ns
-from iobench.frozen import frozen
 
 Integers = NDArray[np.int64]
 
 
-@frozen
-class Pieces:
+class Pieces(msgspec.Struct, frozen=True):
     """Stretches of threads that never overlap on one lane, by lane and time.
 
     A span without time of its own (empty, or filled by the spans inside it) has one empty piece,

@@ -14,10 +14,9 @@ from __future__ import annotations
 import bisect
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from iobench.analysis.partition import Pieces
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
 Integers = NDArray[np.int64]
 
 
-@frozen
-class Turns:
+class Turns(msgspec.Struct, frozen=True):
     """The pieces of the loading threads, joined where they follow each other in one batch.
 
     Rows are by lane, then time; ``piece`` has one row more, so that turn i holds the pieces
@@ -67,8 +65,7 @@ def make_turns(pieces: Pieces, part: Integers | None = None, item: Integers | No
     )
 
 
-@frozen
-class Stretch:
+class Stretch(msgspec.Struct, frozen=True):
     """A part of a path: ``[low_ns, high_ns)`` inside a turn, or between turns (turn -1).
 
     A stretch between two turns is named by the turn that ran late, ``late``.
@@ -80,8 +77,7 @@ class Stretch:
     late: int = -1
 
 
-@frozen
-class Path:
+class Path(msgspec.Struct, frozen=True):
     """What a batch's readiness hung on, without slack, from ``start_ns`` to ``ready_ns``.
 
     Parameters

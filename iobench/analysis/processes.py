@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from iobench.analysis.ledger import Ledger
 from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.stage_table import StageTable
-from iobench.frozen import frozen
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import lane_keys
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from iobench.profiles.contents import Profile
 
 
-@frozen
-class StageWork:
+class StageWork(msgspec.Struct, frozen=True):
     """One stage of one process.
 
     Parameters
@@ -41,8 +40,7 @@ class StageWork:
     cpu_ns: int | None
 
 
-@frozen
-class ProcessWork:
+class ProcessWork(msgspec.Struct, frozen=True):
     """What one process did.
 
     Parameters

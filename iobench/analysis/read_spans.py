@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 
-from iobench.frozen import frozen
 from iobench.recording.kinds import Kind, Trait, decodes_too, reads_storage
 from iobench.recording.span_file import Flag, io_looks
 from iobench.recording.span_keys import lane_keys, stages_of
@@ -25,8 +25,7 @@ NOT_SUMMED: Final = Flag.DETAIL | Flag.IO | Flag.DEVICE
 """Flags of spans whose time and bytes another one counts, or no thread spent."""
 
 
-@frozen
-class ReadSpans:
+class ReadSpans(msgspec.Struct, frozen=True):
     """The spans that read, those of one run that count in its sums.
 
     Parameters
@@ -44,8 +43,7 @@ class ReadSpans:
     decoding: NDArray[np.bool_]
 
 
-@frozen
-class CountedBytes:
+class CountedBytes(msgspec.Struct, frozen=True):
     """What the kernel counted in one process, as ``/proc`` tells.
 
     Parameters

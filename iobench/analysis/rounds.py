@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.loop import ONLY
 from iobench.analysis.time_intervals import groups
-from iobench.frozen import frozen
 from iobench.recording.delivery_log import LOADER, RESUMED, STARTUP, TRAINS
 from iobench.recording.kinds import Kind, is_one_of
 
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 Integers = NDArray[np.int64]
 
 
-@frozen
-class Rounds:
+class Rounds(msgspec.Struct, frozen=True):
     """The rounds of a training loop, by their starts.
 
     Parameters

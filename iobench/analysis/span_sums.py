@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from iobench.frozen import frozen
 from iobench.recording.kinds import HANDOVER_KINDS, WAITING_KINDS, WORKER_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 
@@ -23,8 +23,7 @@ NOT_SUMMED: Final = Flag.DETAIL | Flag.IO
 LOADING: Final = (WORKER_KINDS | HANDOVER_KINDS) - WAITING_KINDS
 
 
-@frozen
-class SpanSums:
+class SpanSums(msgspec.Struct, frozen=True):
     """By row of ``Profile.spans``; -1, or NaN, where a span has none or it is not known.
 
     Parameters

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 
 from iobench.analysis.task_lines import laid_in_line
-from iobench.frozen import frozen
 from iobench.recording.kinds import (
     LIFE_KINDS,
     LOOP_KINDS,
@@ -77,8 +77,7 @@ class StageTable:
         return self._number[kind, ""]
 
 
-@frozen
-class Lanes:
+class Lanes(msgspec.Struct, frozen=True):
     """The spans that carry time, apart by where they ran.
 
     Parameters

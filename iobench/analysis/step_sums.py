@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 
 from iobench.analysis.intervals import (
@@ -14,7 +15,6 @@ from iobench.analysis.intervals import (
     block_ratio,
     paired_ratio,
 )
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,8 +32,7 @@ PARTS: Final[tuple[Window, ...]] = ("recurring", "steady", "whole")
 Sums = Mapping[str, "NDArray[np.float64]"]
 
 
-@frozen
-class RoundTimes:
+class RoundTimes(msgspec.Struct, frozen=True):
     """When the rounds of a training process were, by their starts.
 
     Parameters
@@ -48,8 +47,7 @@ class RoundTimes:
     end_ns: NDArray[np.int64]
 
 
-@frozen
-class StepSums:
+class StepSums(msgspec.Struct, frozen=True):
     """Sums over some steps of a run, in stretches of neighbouring ones, and by round.
 
     Parameters

@@ -8,10 +8,9 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from iobench.frozen import frozen
 
 Integers = NDArray[np.int64]
 
@@ -50,8 +49,7 @@ def overlap_ns(
     return np.maximum(inside, 0)
 
 
-@frozen
-class Nesting:
+class Nesting(msgspec.Struct, frozen=True):
     """Which intervals of a lane lie inside which.
 
     Parameters

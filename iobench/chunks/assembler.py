@@ -7,7 +7,6 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -186,8 +185,7 @@ class _Part(NamedTuple):
         return np.frombuffer(stored, dtype=self.variable.packing.stored).reshape(shape)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredArrays(SharedBytes):
+class StoredArrays(SharedBytes, frozen=True):
     """What was read of the arrays of a sample.
 
     Parameters

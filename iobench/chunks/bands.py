@@ -11,6 +11,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from iobench.chunks.pieces import (
@@ -22,7 +23,6 @@ from iobench.chunks.pieces import (
     group_shape,
 )
 from iobench.files.memory import own_pages
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,8 +43,7 @@ COPIED_NBYTES = 4 << 10
 """Shorter stretches are read together and copied to where they belong."""
 
 
-@frozen
-class _Band:
+class _Band(msgspec.Struct, frozen=True):
     """Some samples of a group, and a box of their dimensions.
 
     ``positions`` are those in the group, ascending; ``runs`` count positions in the band.
@@ -116,8 +115,7 @@ def _n_bands(variables: Sequence[PiecedVariable], bands_nbytes: int) -> int:
     return max(1, min(MOST_BANDS, bands_nbytes // max(1, unit)))
 
 
-@frozen
-class _Gates:
+class _Gates(msgspec.Struct, frozen=True):
     """How many bands, and how many jobs, may be in memory at once."""
 
     bands: threading.BoundedSemaphore

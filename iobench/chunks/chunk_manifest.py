@@ -9,17 +9,17 @@ readers bring the file.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.chunks.codec_chain import ChunkCodecs, decode_chunk
 from iobench.chunks.grib.decoding import decode_message
 from iobench.chunks.single_codec import DamagedChunkError
 from iobench.errors import FileFormatError
 from iobench.files.ranges import FileRange
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,15 +32,13 @@ Place = tuple[int, ...]
 """Where a chunk is in the grid of chunks."""
 
 
-@frozen
-class ContiguousNumbers:
+class ContiguousNumbers(msgspec.Struct, frozen=True):
     """All numbers in C order from byte ``offset`` of the file; -1: never written, fill value."""
 
     offset: int
 
 
-@frozen(eq=False)
-class ChunkRanges:
+class ChunkRanges(msgspec.Struct, frozen=True, eq=False):
     """Chunks that are ranges of the file, or of several.
 
     Parameters
@@ -67,8 +65,7 @@ class ChunkRanges:
         return FileRange(file, int(self.offsets[place]), int(self.nbytes[place]))
 
 
-@frozen
-class Sharding:
+class Sharding(msgspec.Struct, frozen=True):
     """How chunks lie together in a shard, a file of many.
 
     Parameters
@@ -89,8 +86,7 @@ class Sharding:
     index_dtype: str
 
 
-@frozen
-class ChunkKeys:
+class ChunkKeys(msgspec.Struct, frozen=True):
     """Chunks that are files of a folder, each alone or with others in a shard.
 
     Parameters
@@ -120,8 +116,7 @@ class ChunkKeys:
         return self.key([number // count for number, count in zip(place, counts, strict=True)])
 
 
-@frozen(eq=False)
-class ChunkManifest:
+class ChunkManifest(msgspec.Struct, frozen=True, eq=False):
     """How the chunks of a variable are encoded, and where they lie.
 
     Parameters
@@ -167,8 +162,7 @@ class ChunkManifest:
         return self.chunks
 
 
-@frozen(eq=False)
-class StoredVariable:
+class StoredVariable(msgspec.Struct, frozen=True, eq=False):
     """A numeric variable of a file or store: its schema and where its numbers lie.
 
     Parameters

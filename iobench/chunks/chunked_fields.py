@@ -6,10 +6,10 @@ import math
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from iobench.chunks.decoded_chunks import DecodedChunks
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,8 +28,7 @@ def _file_and_indexes(
     return numbers[:, 0], numbers[:, 1] if n_dims == 1 else numbers[:, 1:]
 
 
-@frozen
-class SharedChunks:
+class SharedChunks(msgspec.Struct, frozen=True):
     """How a variable is cut into chunks that several samples share; dims and shape as in a file.
 
     ``sample_dim`` has commas between several.

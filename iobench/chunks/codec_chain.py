@@ -9,6 +9,7 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from iobench.chunks.single_codec import (
@@ -25,7 +26,6 @@ from iobench.chunks.single_codec import (
     inflated_slices,
     undo_codec,
 )
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,8 +36,7 @@ GRIB_MESSAGE = "grib"
 """Id of a chunk that is a whole GRIB message: not undone here, but straight into its place."""
 
 
-@frozen
-class ChunkCodecs:
+class ChunkCodecs(msgspec.Struct, frozen=True):
     """How numbers became the bytes of a chunk.
 
     Parameters

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.chunks.boxes import PICK_NBYTES, SHARED_PAGES_NBYTES
 from iobench.chunks.chunk_manifest import Place, StoredVariable, in_ranges
@@ -54,8 +54,7 @@ def grid_pieces_of(
     return GridPieces(file, _in_chunks(variable, own), dims, lengths)
 
 
-@dataclass(frozen=True, slots=True)
-class GridPiece(Piece):
+class GridPiece(Piece, frozen=True):
     """A chunk; start and stop are those of the samples that share it, then along other dimensions.
 
     Parameters

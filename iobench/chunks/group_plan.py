@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
 import numpy as np
 
 from iobench.chunks.file_indexes import index_rows
 from iobench.cpus import available_cpus
 from iobench.errors import OptionError
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -65,8 +65,7 @@ class SharedDecoding(Protocol):
         ...
 
 
-@frozen
-class GroupPlan:
+class GroupPlan(msgspec.Struct, frozen=True):
     """Groups, the memory for what is decoded on the way to their arrays, and what it holds.
 
     ``left_nbytes`` is what the arrays of no samples leave, ``each_nbytes`` what those of one more
@@ -152,8 +151,7 @@ def _neighbours_nbytes(variables: Sequence[SharedDecoding]) -> int:
     return max(a + b for a, b in zip(sizes, [*sizes[1:], sizes[0]], strict=True))
 
 
-@frozen
-class BandMemory:
+class BandMemory(msgspec.Struct, frozen=True):
     """What a group takes that is decoded in bands and put aside, while the one before is written.
 
     Parameters

@@ -5,14 +5,14 @@ from __future__ import annotations
 import base64
 import struct
 import warnings
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.errors import MissingExtraError
 from iobench.files.memory import array_for_one_sample
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,8 +27,7 @@ _ASKED: dict[tuple[Any, ...], np.dtype[Any]] = {}
 """What xarray chose: files of a set have the same attributes, and asking takes a millisecond."""
 
 
-@frozen
-class Packing:
+class Packing(msgspec.Struct, frozen=True):
     """How a variable's numbers on disk become numbers.
 
     Parameters

@@ -10,11 +10,11 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
 import numpy as np
 
 from iobench.chunks.group_plan import SharedDecoding
 from iobench.files.memory import own_pages
-from iobench.frozen import frozen
 from iobench.samples import StackedSamples
 
 if TYPE_CHECKING:
@@ -42,8 +42,7 @@ SHORT_NBYTES = 1 << 16
 """Samples of fewer bytes are copied side by side before they are written."""
 
 
-@frozen
-class IndexRun:
+class IndexRun(msgspec.Struct, frozen=True):
     """Samples of a group whose indexes follow each other.
 
     Parameters
@@ -119,8 +118,7 @@ def consecutive_runs(indexes: Sequence[int] | NDArray[np.int64]) -> list[IndexRu
     return list(map(IndexRun, starts, every[starts].tolist(), lengths))
 
 
-@frozen
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """What is decoded as a whole.
 
     Parameters
@@ -141,8 +139,7 @@ class Piece:
         return math.prod(stop - start for start, stop in zip(self.start, self.stop, strict=True))
 
 
-@frozen
-class PiecePart:
+class PiecePart(msgspec.Struct, frozen=True):
     """Where numbers of a piece go.
 
     Parameters

@@ -7,10 +7,10 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from iobench.datasets.baseline import pipelines_of
@@ -77,7 +77,7 @@ def describe_dataset(
             "sample": _sample(index.spec),
             "normalisation": provenance.get("normalisation"),
             "fused": list(dataset.fused),
-            "published": None if published is None else asdict(published),
+            "published": None if published is None else msgspec.structs.asdict(published),
             "terms_of_use": provenance.get("terms_of_use") or _attribute(dataset, "terms_of_use"),
             "citation": provenance.get("citation") or _attribute(dataset, "citation"),
         }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from iobench.conversion.convert_request import ConvertRequest
 from iobench.conversion.memory_bound import memory_bound
@@ -29,8 +31,7 @@ if TYPE_CHECKING:
     from iobench.stores.verify_result import VerifyResult
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyRequest(SourceRequest):
+class VerifyRequest(SourceRequest, frozen=True, kw_only=True):
     """Which store to check; the source, if named, as for a conversion.
 
     How the samples were made of it (sample dimension, variables, stage, options) is told by
@@ -45,7 +46,7 @@ class VerifyRequest(SourceRequest):
     """
 
     targets: tuple[Any, ...] = ()
-    store: Path = field(default_factory=Path)
+    store: Path = msgspec.field(default_factory=Path)
     share: float = 1.0
 
     def __post_init__(self) -> None:

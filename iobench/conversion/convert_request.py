@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from iobench.cpus import available_cpus
 from iobench.errors import OptionError
@@ -18,8 +19,7 @@ STAGES: Final = ("decoded", "preprocessed")
 DEFAULT_SHARD_NBYTES: Final = 1 << 30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConvertRequest(SourceRequest):
+class ConvertRequest(SourceRequest, frozen=True, kw_only=True):
     """What to convert to what; field for field the options of ``iobench convert``.
 
     To the fields of its source it adds
@@ -57,7 +57,7 @@ class ConvertRequest(SourceRequest):
     out: Path
     stage: str = "preprocessed"
     split: str | None = None
-    format_options: Mapping[str, str] = field(default_factory=dict)
+    format_options: Mapping[str, str] = msgspec.field(default_factory=dict)
     dtype: tuple[str, ...] = ()
     ranges: tuple[str, ...] = ()
     memory_nbytes: int | None = None

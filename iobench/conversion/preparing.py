@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from iobench.conversion.early_samples import decoded_samples
 from iobench.conversion.memory_bound import LEAST_NBYTES, memory_bound

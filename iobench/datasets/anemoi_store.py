@@ -6,6 +6,7 @@ import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from iobench.chunks.anemoi_layout import (
@@ -28,7 +29,6 @@ from iobench.datasets.contract import SampleIndex
 from iobench.datasets.dates import parse_period
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.files.urls import range_file
-from iobench.frozen import frozen
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ ATTRIBUTES = ("attribution", "description", "field_shape", "frequency", "licence
 """Those of the store that are true of its samples, too."""
 
 
-@frozen
-class _Choice:
+class _Choice(msgspec.Struct, frozen=True):
     """The options, parsed as far as they can be without the store."""
 
     start: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
-from iobench.frozen import frozen
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +19,7 @@ PIPELINES: Final = ("own", "upstream", "climetlab")
 CliMetLab plugin."""
 
 
-@frozen
-class SamplePasses:
+class SamplePasses(msgspec.Struct, frozen=True):
     """Samples, or whole batches, that can only be iterated over, pass after pass.
 
     Parameters
@@ -48,8 +47,7 @@ class SamplePasses:
     framework: str = ""
 
 
-@frozen
-class MapStyle:
+class MapStyle(msgspec.Struct, frozen=True):
     """A dataset whose samples are made one by one, and the loader it stands behind.
 
     Parameters
@@ -71,8 +69,7 @@ class MapStyle:
     prefetch: int = 0
 
 
-@frozen
-class Baseline:
+class Baseline(msgspec.Struct, frozen=True):
     """One way to load a dataset's samples beside our reader.
 
     Parameters

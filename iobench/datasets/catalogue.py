@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
+import msgspec
+
 from iobench.cpus import available_cpus
 from iobench.datasets.catalogue_files import (
     DIGEST_NBYTES,
@@ -29,7 +31,6 @@ from iobench.datasets.plain_values import Kinds, describe_kinds, pack_value, unp
 from iobench.datasets.setup_processes import Advance, run_jobs, stopwatch
 from iobench.files.open_files import open_files
 from iobench.files.urls import URL
-from iobench.frozen import frozen
 from iobench.recording.clocks import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
@@ -50,8 +51,7 @@ WRITE_NBYTES: Final = 64 << 20
 """What was found out is written so often, so that little is lost if the process is killed."""
 
 
-@frozen
-class Inspection(Generic[Found]):
+class Inspection(msgspec.Struct, Generic[Found], frozen=True):
     """How something is found out about a file.
 
     Parameters
@@ -62,7 +62,7 @@ class Inspection(Generic[Found]):
     inspect : callable
         Returns what there is to know of a file. May call its second argument with bytes done.
     kinds : tuple of type
-        The frozen dataclasses that its outcomes are made of, besides numbers, texts, tuples,
+        The structs that its outcomes are made of, besides numbers, texts, tuples,
         mappings by text, arrays and the file's path.
     in_processes : bool
         Whether it is picklable and worth processes where many files take seconds.
@@ -126,8 +126,7 @@ def catalogued(
     return Catalogued([found[number] for number in range(len(sources))], len(missing))
 
 
-@frozen
-class _Source:
+class _Source(msgspec.Struct, frozen=True):
     """A file: ``state`` is None where nobody could tell whether it has changed."""
 
     path: Path

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import msgspec
 import numpy as np
 
 from iobench.files.atomic import AtomicFile
-from iobench.frozen import frozen
 from iobench.stores.places import make_item
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ ROW: Final = np.dtype(
 )
 
 
-@frozen
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """What is kept under a key.
 
     Parameters

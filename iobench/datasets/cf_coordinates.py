@@ -7,15 +7,14 @@ and 7.1 (bounds).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 
 from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology
 from iobench.datasets.positions import decode_times_of_files
 from iobench.errors import IobenchError
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,8 +32,7 @@ HORIZONTAL: Final = frozenset({
 """Units and standard names of places (CF conventions 1.11, sections 4.1 and 4.2)."""
 
 
-@frozen(eq=False)
-class SamplePlaces:
+class SamplePlaces(msgspec.Struct, frozen=True, eq=False):
     """Where each sample is in the files of a source.
 
     Parameters
@@ -69,8 +67,7 @@ class SamplePlaces:
         return found
 
 
-@frozen(eq=False)
-class SourceValues:
+class SourceValues(msgspec.Struct, frozen=True, eq=False):
     """How the values of variables are read.
 
     Parameters
@@ -89,7 +86,7 @@ class SourceValues:
     first: Callable[[str], NDArray[Any]]
     each: Callable[[Sequence[str]], Mapping[str, Sequence[NDArray[Any]] | None]]
     units: Callable[[str], Sequence[tuple[str, str]]]
-    known: Mapping[str, Sequence[NDArray[Any]]] = field(default_factory=dict)
+    known: Mapping[str, Sequence[NDArray[Any]]] = msgspec.field(default_factory=dict)
 
 
 def cf_meteorology(

@@ -9,15 +9,14 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
+import msgspec
 from numpy.typing import NDArray
 
 from iobench.coordinates import Meteorology
 from iobench.errors import IobenchError, OptionError, UnknownNameError
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from iobench.chunks.chunked_fields import SharedChunks
@@ -41,8 +40,7 @@ def no_progress(done: int, total: int) -> None:
     """Show nothing."""
 
 
-@frozen
-class PublishedStep:
+class PublishedStep(msgspec.Struct, frozen=True):
     """One training step as published: the default compute stage of a profile.
 
     ``forward_ns`` and ``backward_ns`` are for one step, of ``batches_per_step`` batches of
@@ -61,15 +59,14 @@ class PublishedStep:
     source: str
     exposed_io_s: tuple[float, float, float, float, float] | None = None
     sample_nbytes: int = 0
-    tables: Mapping[str, Mapping[str, tuple[float, float, float, float, float]]] = field(
+    tables: Mapping[str, Mapping[str, tuple[float, float, float, float, float]]] = msgspec.field(
         default_factory=dict
     )
     batches_per_step: int = 1
     evaluation_ns: int = 0
 
 
-@frozen
-class SampleAxis:
+class SampleAxis(msgspec.Struct, frozen=True):
     """A dimension that samples are along, and where each of them lies on it.
 
     Parameters
@@ -86,8 +83,7 @@ class SampleAxis:
     rows: Sequence[int] = ()
 
 
-@frozen
-class SampleIndex:
+class SampleIndex(msgspec.Struct, frozen=True):
     """The samples of a dataset.
 
     Parameters
@@ -124,15 +120,15 @@ class SampleIndex:
 
     spec: SampleSpec
     where: Sequence[Where]
-    splits: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    splits: Mapping[str, Sequence[int]] = msgspec.field(default_factory=dict)
     coordinate: Sequence[str] = ()
     positions: Sequence[float] = ()
     position_units: str = ""
     rows: Sequence[int] = ()
     axes: Sequence[SampleAxis] = ()
-    setup: Mapping[str, float] = field(default_factory=dict)
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    meteorology: Meteorology = field(default_factory=Meteorology)
+    setup: Mapping[str, float] = msgspec.field(default_factory=dict)
+    provenance: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    meteorology: Meteorology = msgspec.field(default_factory=Meteorology)
 
     def __len__(self) -> int:
         return len(self.where)

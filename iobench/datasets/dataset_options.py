@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from iobench.errors import OptionError
-from iobench.frozen import frozen
 
 LISTED = 12
 """Of more values the first and the last are named."""
 
 
-@frozen
-class Option:
+class Option(msgspec.Struct, frozen=True):
     """An option of a dataset, given as ``--option NAME=VALUE``.
 
     Parameters

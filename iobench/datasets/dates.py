@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
 import numpy as np
 
 from iobench.errors import OptionError
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,8 +25,7 @@ SPELLING = re.compile(
 SHARE = re.compile(r"(?P<share>\d+(?:\.\d*)?)%")
 
 
-@frozen
-class Period:
+class Period(msgspec.Struct, frozen=True):
     """A year, month, day or second; or a share of the dates, from the first.
 
     Parameters

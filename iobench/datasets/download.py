@@ -10,12 +10,13 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
+import msgspec
+
 from iobench.datasets.contract import Progress, no_progress
 from iobench.datasets.locate import climetlab_cache_folder
 from iobench.datasets.plugin_process import INSTALL, download_through_plugin, missing_in_cache
 from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import MissingFileError
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,8 +29,7 @@ FULL: Final = 0.85
 """CliMetLab deletes files it has fetched from about here on: 90 % by default."""
 
 
-@frozen
-class PluginDownload:
+class PluginDownload(msgspec.Struct, frozen=True):
     """One call of ``climetlab.load_dataset`` that fetches files.
 
     Parameters
@@ -57,8 +57,7 @@ class PluginDownload:
     to_xarray: bool = False
 
 
-@frozen
-class Downloads:
+class Downloads(msgspec.Struct, frozen=True):
     """What a dataset needs from the network.
 
     Parameters

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 
 from iobench.datasets.cf_coordinates import HORIZONTAL, MAX_NBYTES
@@ -18,7 +19,6 @@ from iobench.datasets.merged_files import holder
 from iobench.datasets.selection import holds_times, numbers_of, units_of
 from iobench.errors import FileFormatError
 from iobench.files.urls import URL
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,8 +39,7 @@ MAX_REMOTE_FILES: Final = 64
 """Behind URLs each coordinate is a request: of more files than this the last is compared."""
 
 
-@frozen(eq=False)
-class Agreement:
+class Agreement(msgspec.Struct, frozen=True, eq=False):
     """How files lie, which coordinates mean the same in all, and what users are to know.
 
     ``orders`` has the path of each file that lies otherwise than the first.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 
 from iobench.chunks.chunk_manifest import (
@@ -25,7 +26,6 @@ from iobench.chunks.netcdf.file import (
 from iobench.chunks.packing import Packing, unpack
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.contract import no_progress
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -120,8 +120,7 @@ def whole_variables(
     return {name: [known[file.path].by_name[name] for file in files] for name in names}
 
 
-@frozen(eq=False)
-class _FileValues:
+class _FileValues(msgspec.Struct, frozen=True, eq=False):
     """What a file has of some variables; None of those that it lacks."""
 
     by_name: Mapping[str, NDArray[Any] | None]

@@ -11,13 +11,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from iobench.chunks.netcdf.file import inspect_netcdf
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.inspected_netcdf import whole_variable
 from iobench.errors import FileFormatError
-from iobench.frozen import frozen
 from iobench.stores.moments import merge_means
 
 if TYPE_CHECKING:
@@ -34,23 +34,20 @@ MOMENTS_VERSION = 1
 Columns = Mapping[str, "NDArray[Any]"]
 
 
-@frozen(eq=False)
-class FileMoments:
+class FileMoments(msgspec.Struct, frozen=True, eq=False):
     """Count, mean and sum of squared deviations of each variable of a file."""
 
     columns: Columns
 
 
-@frozen(eq=False)
-class Scale:
+class Scale(msgspec.Struct, frozen=True, eq=False):
     """What is subtracted and divided by: float64, scalars or of a field's shape."""
 
     mean: NDArray[np.float64]
     divisor: NDArray[np.float64]
 
 
-@frozen(eq=False)
-class Normalisation:
+class Normalisation(msgspec.Struct, frozen=True, eq=False):
     """The z-score of each variable; a deviation of 0 divides by 1."""
 
     scales: Mapping[str, Scale]

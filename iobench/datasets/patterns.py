@@ -7,9 +7,10 @@ import re
 from functools import cached_property
 from pathlib import Path
 
+import msgspec
+
 from iobench.errors import MissingFileError, OptionError
 from iobench.files.urls import URL, as_path
-from iobench.frozen import frozen
 
 PLACEHOLDERS = {"year": 4, "month": 2, "day": 2}
 """Names in braces, and how many digits they stand for."""
@@ -17,8 +18,7 @@ DATE = re.compile(r"(?<!\d)(?P<year>\d{4})-?(?P<month>\d{2})(?:-?(?P<day>\d{2}))
 """A date as published files have it in their names: 20180101, 2018-01-01, 2018-01."""
 
 
-@frozen
-class DatedFile:
+class DatedFile(msgspec.Struct, frozen=True):
     """A file that matches a pattern; ``year``, ``month`` and ``day`` are digits, "" if not told."""
 
     path: Path

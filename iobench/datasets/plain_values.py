@@ -1,4 +1,4 @@
-"""Values of frozen dataclasses, numbers and arrays as a text and bytes, and back.
+"""Values of structs, numbers and arrays as a text and bytes, and back.
 
 What many files have in common (names, dtypes, codecs) goes into the text, which is then the same
 for all of them; whole numbers and arrays go into the bytes. Nothing in either is run: a text names
@@ -7,20 +7,20 @@ only classes that its reader has listed.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-Kinds = tuple[type, ...]
-"""The dataclasses that a value may be made of."""
+Kinds = tuple[type[msgspec.Struct], ...]
+"""The structs that a value may be made of."""
 Packed = tuple[bytes, bytes]
 """A text and bytes."""
 INT64: Final = np.iinfo(np.int64)
@@ -30,10 +30,7 @@ ALIGNMENT: Final = 8
 
 def describe_kinds(kinds: Kinds) -> str:
     """Return what of the classes must not have changed for packed values to be read."""
-    told = [
-        [kind.__qualname__, *((field.name, str(field.type)) for field in dataclasses.fields(kind))]
-        for kind in kinds
-    ]
+    told = [[kind.__qualname__, *_types(kind).items()] for kind in kinds]
     return hashlib.blake2b(json.dumps(told).encode(), digest_size=8).hexdigest()
 
 
@@ -42,10 +39,10 @@ def pack_value(value: Any, kinds: Kinds, path: Path) -> Packed:
 
     Parameters
     ----------
-    value : dataclass, or anything it may hold
+    value : struct, or anything it may hold
         Of None, numbers, texts, tuples, lists, mappings by text, arrays, ``path`` and ``kinds``.
     kinds : tuple of type
-        The frozen dataclasses in it; those of ``unpack_value``, in the same order.
+        The structs in it; those of ``unpack_value``, in the same order.
     path : Path
         Of the file that the value is about; it does not become part of what is returned.
 
@@ -75,15 +72,17 @@ def unpack_value(packed: Packed, kinds: Kinds, path: Path) -> Any:
         raise ValueError(f"not a packed value: {error}") from error
 
 
-def _names(kind: type) -> list[str]:
-    return [field.name for field in dataclasses.fields(kind)]
+def _types(kind: type[msgspec.Struct]) -> dict[str, str]:
+    bases = reversed(kind.__mro__[: kind.__mro__.index(msgspec.Struct)])
+    types = {name: str(hint) for base in bases for name, hint in base.__annotations__.items()}
+    return {name: types[name] for name in kind.__struct_fields__}
 
 
 class _Packer:
     """Collects the whole numbers and the arrays of a value."""
 
     def __init__(self, kinds: Kinds, path: Path) -> None:
-        self.places = {kind: (number, _names(kind)) for number, kind in enumerate(kinds)}
+        self.places = {kind: (number, kind.__struct_fields__) for number, kind in enumerate(kinds)}
         self.path = path
         self.ints: list[int] = []
         self.arrays: list[bytes] = []

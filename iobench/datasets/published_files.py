@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from iobench.datasets.contract import Progress, no_progress
 from iobench.datasets.dataset_options import Option, parse_options
 from iobench.datasets.locate import in_mirror
 from iobench.datasets.standins import PlannedFile, StandInIdentity, write_planned_files
 from iobench.errors import MissingFileError, OptionError
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Locator, PublishedStep
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
 LISTED_URLS = 5
 
 
-@frozen
-class StandIn:
+class StandIn(msgspec.Struct, frozen=True):
     """What a stand-in holds.
 
     Parameters

@@ -17,13 +17,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from iobench.datasets.locate import in_mirror
 from iobench.errors import IobenchError, MissingExtraError, MissingFileError
-from iobench.frozen import frozen
 
 
-@frozen
-class PluginRequest:
+class PluginRequest(msgspec.Struct, frozen=True):
     """What to ask a plugin for.
 
     Parameters

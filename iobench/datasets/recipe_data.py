@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, overload
 
-from iobench.frozen import frozen
+import msgspec
 
 if TYPE_CHECKING:
     from iobench.samples import Role
@@ -16,8 +15,7 @@ FileKey = Mapping[str, str]
 T = TypeVar("T")
 
 
-@frozen
-class Key:
+class Key(msgspec.Struct, frozen=True):
     """A part of the files' URL, in braces there: its name and the values it has, in order."""
 
     name: str
@@ -26,8 +24,7 @@ class Key:
     """What it is, for ``iobench info``: users choose by ``--option NAME=VALUE,VALUE``."""
 
 
-@frozen
-class Axis:
+class Axis(msgspec.Struct, frozen=True):
     """A dimension of the files.
 
     Parameters
@@ -49,8 +46,7 @@ class Axis:
     units: str = ""
 
 
-@frozen
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """A variable of the files.
 
     Parameters
@@ -84,8 +80,7 @@ class Field:
     noise: float = 0.7
 
 
-@frozen
-class Stack:
+class Stack(msgspec.Struct, frozen=True):
     """An array of the sample, variables stacked as channels; float32 ``(channel, ...)``."""
 
     name: str
@@ -93,8 +88,7 @@ class Stack:
     role: Role = "input"
 
 
-@frozen
-class Split:
+class Split(msgspec.Struct, frozen=True):
     """Samples by their time: those whose time, as ``2020-03-01T06``, begins with one of these."""
 
     name: str
@@ -126,8 +120,7 @@ class Hyperslab(NamedTuple):
     of_all: bool = False
 
 
-@frozen(eq=False)
-class Items:
+class Items(msgspec.Struct, frozen=True, eq=False):
     """The samples of a set of files; see `SampleIndex` for each."""
 
     where: Sequence[Any]
@@ -135,7 +128,7 @@ class Items:
     positions: Sequence[float] = ()
     position_units: str = ""
     rows: Sequence[int] = ()
-    splits: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    splits: Mapping[str, Sequence[int]] = msgspec.field(default_factory=dict)
 
 
 class Computed(Sequence[T], Generic[T]):

@@ -6,7 +6,6 @@ overrides the few methods in which it is unlike others. See ``plugins/README.md`
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import string
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from iobench.chunks.assembler import read_boxes
@@ -221,7 +221,9 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
         found = found.within({each for each in lengths if taken.get(each[0]) == each[1]})
         if "time" in found or items.position_units != "seconds":
             return found
-        return dataclasses.replace(found, coordinates=(_times(items.positions), *found.coordinates))
+        return msgspec.structs.replace(
+            found, coordinates=(_times(items.positions), *found.coordinates)
+        )
 
     def open(self, files: Sequence[Path], locator: Locator) -> tuple[NetcdfFile, ...]:
         """Return what the files hold, checked against the recipe; what was learnt is kept.
@@ -595,7 +597,7 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
 def only_variables(file: NetcdfFile, names: Sequence[str]) -> NetcdfFile:
     """Return a file with these variables alone, in this order: what travels to the workers."""
     kept = {name: file.variables[name] for name in names if name in file.variables}
-    return dataclasses.replace(file, variables=kept, skipped={}, numbers={})
+    return msgspec.structs.replace(file, variables=kept, skipped={}, numbers={})
 
 
 def _times(positions: Sequence[float]) -> Coordinate:
@@ -619,14 +621,14 @@ def _placed(
     for each in whole.coordinates:
         axes = tuple(axis for axis, dim in enumerate(each.dims) if dim in single)
         kept = tuple(dim for dim in each.dims if dim not in single)
-        one = dataclasses.replace(each, dims=kept, values=np.squeeze(each.values, axes))
+        one = msgspec.structs.replace(each, dims=kept, values=np.squeeze(each.values, axes))
         try:
             found.append(
                 one if set(parts).isdisjoint(one.dims) else one.cut(parts, max_nbytes=MAX_PARTS)
             )
         except SampleError as error:
             left_out[each.name] = str(error)
-    return dataclasses.replace(whole, coordinates=tuple(found), left_out=left_out)
+    return msgspec.structs.replace(whole, coordinates=tuple(found), left_out=left_out)
 
 
 def _field(slab: Hyperslab, file: NetcdfFile, sample_dim: str) -> Box:

@@ -9,9 +9,10 @@ from bisect import bisect_left, bisect_right
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
+
 from iobench.chunks.file_indexes import joined
 from iobench.datasets.contract import BandedDataset, VariablesApart, as_decoded
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +24,7 @@ APART_NBYTES: Final = 1 << 20
 """Variables of this much of a group are made one by one; of less a hand-over costs too much."""
 
 
-@frozen
-class SampleGroup:
+class SampleGroup(msgspec.Struct, frozen=True):
     """Samples that are made together.
 
     Parameters

@@ -6,11 +6,12 @@ whether files fit together.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+import msgspec
+from msgspec.structs import replace
+
 from iobench.errors import FileFormatError, OptionError
-from iobench.frozen import frozen
 from iobench.samples import Variable
 
 if TYPE_CHECKING:
@@ -52,8 +53,7 @@ class SourceFile(Protocol):
 File = TypeVar("File", bound=SourceFile)
 
 
-@frozen
-class Selection:
+class Selection(msgspec.Struct, frozen=True):
     """The choices of a user.
 
     Parameters

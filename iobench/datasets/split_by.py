@@ -5,15 +5,15 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.coordinates import SAMPLE_DIM
 from iobench.datasets.positions import coordinate_times, spell_times, time_positions
 from iobench.errors import OptionError, UnknownNameError
-from iobench.frozen import frozen
 from iobench.stores.value_statistics import ALL_SAMPLES
 
 if TYPE_CHECKING:
@@ -34,8 +34,7 @@ STEP_TOLERANCE: Final = 1.5
 """Neighbours further apart than so many of the commonest step have a gap between them."""
 
 
-@frozen
-class SplitBy:
+class SplitBy(msgspec.Struct, frozen=True):
     """Samples whose coordinate lies in a closed interval.
 
     Parameters

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.errors import OptionError, UnknownNameError
 from iobench.samples import Window

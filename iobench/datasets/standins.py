@@ -10,9 +10,10 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from iobench.datasets.contract import Progress, Synthesizer, no_progress
 from iobench.datasets.locate import MANIFEST, UNFINISHED, FileLocator
@@ -20,7 +21,6 @@ from iobench.datasets.setup_processes import Advance, run_jobs
 from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.files.atomic import storage_errors, write_atomically
 from iobench.files.claims import claim
-from iobench.frozen import frozen
 from iobench.json_files import read_json
 from iobench.stores.places import make_item
 
@@ -36,8 +36,7 @@ SPARE_NBYTES = 64 << 20
 """Left free on the disk beside what a stand-in takes: indexes, the normalisation, a run."""
 
 
-@frozen
-class PlannedFile:
+class PlannedFile(msgspec.Struct, frozen=True):
     """One file of a stand-in: its path below the root, with ``/``, and about its size.
 
     ``write(path, advance)`` creates the file, calling ``advance(nbytes)`` as it goes; picklable.
@@ -48,8 +47,7 @@ class PlannedFile:
     write: Callable[[Path, Advance], None]
 
 
-@frozen
-class StandInIdentity:
+class StandInIdentity(msgspec.Struct, frozen=True):
     """What two stand-ins must share to be the same."""
 
     dataset: str
@@ -73,7 +71,7 @@ class StandInIdentity:
 
     def header(self) -> dict[str, Any]:
         """Return it as the manifest has it."""
-        return {"stand_in": MANIFEST_VERSION, **asdict(self)}
+        return {"stand_in": MANIFEST_VERSION, **msgspec.structs.asdict(self)}
 
 
 def locate_files(

@@ -10,10 +10,12 @@ import re
 import shlex
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from iobench.chunks.grib.messages import BULLETIN_NBYTES, begins_as_grib
 from iobench.chunks.netcdf.file import CLASSIC_MAGIC, is_hdf5
@@ -34,7 +36,6 @@ from iobench.errors import (
 )
 from iobench.files.source_files import open_source_file
 from iobench.files.urls import URL, as_path
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -358,8 +359,7 @@ def _pattern_of(path: Path) -> str:
     return f"*{known}" if known else f"{re.split(r'[0-9]', path.name)[0]}*"
 
 
-@frozen
-class _Facts:
+class _Facts(msgspec.Struct, frozen=True):
     """What is told of a file whatever its format: its fingerprint is of its beginning and end."""
 
     kind: str

@@ -16,16 +16,16 @@ import secrets
 import socket
 import threading
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from iobench.errors import StorageError, StoreClaimedError
 from iobench.files.atomic import TEMPORARY_SUFFIX, is_local, storage_errors
 from iobench.files.objects import objects_at
 from iobench.files.scratch import list_folders
 from iobench.files.urls import URL
-from iobench.frozen import frozen
 from iobench.json_files import parse_json
 from iobench.recording.clocks import Budget
 
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from iobench.files.objects import Objects
 
 
-@frozen
-class Holder:
+class Holder(msgspec.Struct, frozen=True):
     """Who holds a claim: host, process, when that process began, and a number of its own.
 
     ``job`` is the SLURM job it belongs to, if any.
@@ -106,8 +105,7 @@ _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EX
 """How file systems without hard links refuse one."""
 
 
-@frozen
-class ClaimFile:
+class ClaimFile(msgspec.Struct, frozen=True):
     """A claim that was found: the file, which take-over it is of, whose, and its last heartbeat.
 
     ``holder`` is None while it is being written.
@@ -143,7 +141,7 @@ def create_claim_file(file: Path, holder: Holder) -> bool:
     A file that is created first and filled then is nobody's, for as long as `STALE_S`, if its
     writer is killed in between.
     """
-    data = json.dumps(asdict(holder)).encode()
+    data = json.dumps(msgspec.structs.asdict(holder)).encode()
     if not is_local(file):
         objects, key = _objects(file)
         return objects.create(key, data)

@@ -17,17 +17,19 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from itertools import starmap
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+import msgspec
+from msgspec.structs import replace
+
 from iobench.errors import FileFormatError, StorageError
 from iobench.files.filesystems import S3, open_bucket, open_filesystem, remote_errors
 from iobench.files.object_requests import gather, is_answer, read_range, read_state, web_place
-from iobench.frozen import frozen
 from iobench.masking import shown_url
 
 if TYPE_CHECKING:
@@ -59,8 +61,7 @@ WEB_STORES = ("zarr.json", ".zmetadata", ".zgroup")
 """What says on a web server that a folder is a Zarr store, the first that hold all metadata."""
 
 
-@frozen
-class ObjectStat:
+class ObjectStat(msgspec.Struct, frozen=True):
     """Size, and when it was written last in ns of its server's clock (0 where it does not tell).
 
     Named as `os.stat_result` names them; ``kind`` is ``"file"`` or ``"directory"``, ``etag`` what

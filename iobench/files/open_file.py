@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
+import msgspec
+
 from iobench.errors import (
     FileFormatError,
     IobenchError,
@@ -20,14 +22,12 @@ from iobench.errors import (
     StoreError,
 )
 from iobench.files.ranges import read_into
-from iobench.frozen import frozen
 from iobench.json_files import open_regular
 
 NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
-@frozen(eq=False)
-class FileKind:
+class FileKind(msgspec.Struct, frozen=True, eq=False):
     """Whose files they are, and so what is said where one is not as expected.
 
     Parameters

@@ -7,13 +7,13 @@ import hashlib
 import os
 import secrets
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from iobench.command_words import KEEP_COMMAND
 from iobench.errors import OptionError, StorageError
-from iobench.frozen import frozen
 from iobench.launch.script_commit import commit_of
 from iobench.launch.seen import describe_processes, nothing_recorded, why_unseen
 from iobench.launch.traced_command import begin_tracing, end_tracing
@@ -51,8 +51,7 @@ INHERITED: Final = (
 """Environment of an ``iobench run`` around this one, which sees nothing of it."""
 
 
-@frozen
-class ScriptRun:
+class ScriptRun(msgspec.Struct, frozen=True):
     """What ``iobench run`` was asked for.
 
     Parameters
@@ -99,8 +98,7 @@ class ScriptRun:
         return words_to_keep(self.command, keep_values=self.keep_command)
 
 
-@frozen
-class EndedCommand:
+class EndedCommand(msgspec.Struct, frozen=True):
     """How a command ended, and what of it was recorded.
 
     Parameters
@@ -162,7 +160,7 @@ def run_script(
         return EndedCommand(run_and_wait(asked.command, dict(environment)), None, job.rank)
     if job.rank == 0:
         try:
-            run.update(commit=asdict(commit_of(asked.command, environment)))
+            run.update(commit=msgspec.structs.asdict(commit_of(asked.command, environment)))
         except StorageError as error:
             say(str(error))
     inside = _environment(asked, job, run, environment)

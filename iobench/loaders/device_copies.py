@@ -9,11 +9,12 @@ What a thread waits for copies of other batches is no copying: the link does one
 
 from __future__ import annotations
 
+import dataclasses
 import threading
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.errors import DeviceError
 from iobench.loaders.ring.presenting import map_leaves
@@ -152,7 +153,7 @@ class DeviceCopies:
         if region is not None:
             self._lane.noticed(recorder, region, end_ns)
         arrays = batch.arrays | dict(zip(names, copy.values, strict=True))
-        return replace(batch, arrays=arrays, on_device=True)
+        return dataclasses.replace(batch, arrays=arrays, on_device=True)
 
     def fetch(self, arrays: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
         """Return arrays of a batch in the host's memory, as they are on the device.

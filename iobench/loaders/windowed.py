@@ -7,10 +7,11 @@ torch's loader takes it, makes each sample by itself: an item is read once for e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.errors import OptionError
 from iobench.loaders.pipeline import Pipeline, Step

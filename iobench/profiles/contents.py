@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
-from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, key
 from iobench.profiles.run_facts import RunFacts
 from iobench.recording.span_file import SPAN_DTYPE
@@ -31,8 +31,7 @@ PROFILE_DTYPE: Final = np.dtype([*SPAN_DTYPE.descr, ("process", "<i4"), ("thread
 """A span, the index of its process in ``Profile.processes`` and of its thread within that."""
 
 
-@frozen
-class Folded:
+class Folded(msgspec.Struct, frozen=True):
     """What a long run no longer has one by one: the sums of its first spans.
 
     Parameters
@@ -50,16 +49,20 @@ class Folded:
         What recording took in loading processes of which there is no file any more.
     """
 
-    until_ns: int = field(metadata=HIDDEN)
-    n_batches: int = field(metadata=key("batches"))
+    until_ns: int
+    n_batches: int
     wait_ns: int
     wall_ns: int
     busy_ns: dict[str, int]
-    workers_own_ns: int = field(default=0, metadata=HIDDEN)
+    workers_own_ns: int = 0
+    JSON_KEYS: ClassVar = {
+        "until_ns": HIDDEN,
+        "n_batches": key("batches"),
+        "workers_own_ns": HIDDEN,
+    }
 
 
-@frozen
-class Process:
+class Process(msgspec.Struct, frozen=True):
     """One process that recorded.
 
     Parameters
@@ -112,8 +115,7 @@ class Process:
         return f"{self.role}-{self.worker}" if self.worker >= 0 else self.role
 
 
-@frozen
-class Profile:
+class Profile(msgspec.Struct, frozen=True):
     """One measured run, independent of the order in which its files were found.
 
     Parameters
@@ -168,11 +170,12 @@ class Profile:
     damaged_machines: tuple[str, ...] = ()
     stopped: tuple[StoppedRecording, ...] = ()
     folded: Folded | None = None
-    about: RunFacts = field(init=False, compare=False, repr=False)
+    about: RunFacts = RunFacts()
 
     def __post_init__(self) -> None:
         about = RunFacts.from_config(self.config, self.path)
-        object.__setattr__(self, "about", about.with_processes(self.facts, self.rank))
+        about = about.with_processes(self.facts, self.rank)
+        msgspec.structs.force_setattr(self, "about", about)
 
     @property
     def energy(self) -> tuple[HostEnergy, ...]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from iobench.errors import ProfileError
-from iobench.frozen import frozen
 from iobench.profiles.run_facts import RunFacts
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_reader import read_head
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@frozen
-class FoundRun:
+class FoundRun(msgspec.Struct, frozen=True):
     """A run in a folder of runs.
 
     Parameters

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from iobench.errors import ProfileError
-from iobench.frozen import frozen
 from iobench.json_files import LARGEST_NBYTES, parse_json, read_fields, read_small_file
 from iobench.recording.machine_head import (
     METER_FOLDER,
@@ -34,8 +34,7 @@ MOST_WATTS: Final = 10_000
 """No processor or GPU takes more: a counter that would say so was set back, and did not wrap."""
 
 
-@frozen(eq=False)
-class MachineSamples:
+class MachineSamples(msgspec.Struct, frozen=True, eq=False):
     """One machine's readings.
 
     Parameters
@@ -112,8 +111,7 @@ class MachineSamples:
         return (int(own[-1]), len(own) - 1) if len(own) > 1 and own[-1] > 0 else None
 
 
-@frozen(eq=False)
-class EnergySeries:
+class EnergySeries(msgspec.Struct, frozen=True, eq=False):
     """One counter's readings.
 
     Parameters
@@ -136,8 +134,7 @@ class EnergySeries:
     n_failed: int
 
 
-@frozen(eq=False)
-class GpuSeries:
+class GpuSeries(msgspec.Struct, frozen=True, eq=False):
     """How busy a GPU was lately (a share), and how much of its memory was taken; NaN is unknown."""
 
     title: str
@@ -146,8 +143,7 @@ class GpuSeries:
     used_nbytes: Floats
 
 
-@frozen(eq=False)
-class HostEnergy:
+class HostEnergy(msgspec.Struct, frozen=True, eq=False):
     """What one machine's counters of energy showed, and why others showed nothing."""
 
     host: str

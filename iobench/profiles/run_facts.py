@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from iobench.errors import ProfileError
-from iobench.frozen import frozen
 from iobench.json_files import read_fields
 from iobench.json_keys import HIDDEN, figure
 from iobench.recording.script_run import ScriptCommit  # noqa: TC001 - read_fields asks
@@ -26,8 +27,7 @@ FILE_KINDS: Final = ("NetCDF", "Zarr", "GRIB")
 PUBLISHED_FIGURES: Final = ("min", "mean", "median", "max", "stdev")
 
 
-@frozen
-class ChunkFacts:
+class ChunkFacts(msgspec.Struct, frozen=True):
     """How the variable of a source is cut of which chunks hold most for a sample.
 
     Parameters
@@ -74,8 +74,7 @@ class ChunkFacts:
             raise ValueError(f"{self.dims} have no such lengths")
 
 
-@frozen
-class EmulatedStep:
+class EmulatedStep(msgspec.Struct, frozen=True):
     """What was waited after each batch in place of its part of a training step.
 
     Unknown of a training of the user's own.
@@ -93,7 +92,10 @@ class EmulatedStep:
     forward_ns: int | None = None
     backward_ns: int | None = None
     source: str | None = None
-    evaluation_ns: int | None = field(default=None, metadata=HIDDEN)
+    evaluation_ns: int | None = None
+    JSON_KEYS: ClassVar = {
+        "evaluation_ns": HIDDEN,
+    }
 
     @figure
     def step_ns(self) -> int | None:
@@ -103,8 +105,7 @@ class EmulatedStep:
         return self.forward_ns + self.backward_ns
 
 
-@frozen
-class EvaluatedSamples:
+class EvaluatedSamples(msgspec.Struct, frozen=True):
     """What was evaluated after each epoch.
 
     Parameters
@@ -119,8 +120,7 @@ class EvaluatedSamples:
     n_samples: int
 
 
-@frozen
-class PublishedWait:
+class PublishedWait(msgspec.Struct, frozen=True):
     """What was published of the wait of a step.
 
     Parameters
@@ -135,8 +135,7 @@ class PublishedWait:
     exposed_io_s: Mapping[str, float]
 
 
-@frozen
-class CacheFacts:
+class CacheFacts(msgspec.Struct, frozen=True):
     """The page cache before the run.
 
     Parameters
@@ -154,8 +153,7 @@ class CacheFacts:
     cold_known: bool | None = None
 
 
-@frozen
-class StoreFacts:
+class StoreFacts(msgspec.Struct, frozen=True):
     """The store that was read.
 
     Parameters
@@ -188,12 +186,11 @@ class StoreFacts:
     n_samples: int | None = None
     n_samples_all: int | None = None
     target: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    lossy: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    options: Mapping[str, str] = msgspec.field(default_factory=dict)
+    lossy: Mapping[str, Mapping[str, float]] = msgspec.field(default_factory=dict)
 
 
-@frozen
-class LinkFacts:
+class LinkFacts(msgspec.Struct, frozen=True):
     """What the link to a device was measured to carry, before the run.
 
     Parameters
@@ -219,8 +216,7 @@ class LinkFacts:
     large_nbytes: int | None = None
 
 
-@frozen
-class DeviceFacts:
+class DeviceFacts(msgspec.Struct, frozen=True):
     """The device that batches were copied to.
 
     Parameters
@@ -241,7 +237,7 @@ class DeviceFacts:
     """
 
     name: str
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = msgspec.field(default_factory=dict)
     link: LinkFacts | None = None
     memory: str | None = None
     copied_by: str = ""
@@ -258,8 +254,7 @@ class DeviceFacts:
         return told if isinstance(told, str) else None
 
 
-@frozen
-class NearPlace:
+class NearPlace(msgspec.Struct, frozen=True):
     """A folder of this machine alone that files could be staged in.
 
     Parameters
@@ -279,8 +274,7 @@ class NearPlace:
     free_nbytes: int
 
 
-@frozen
-class NearPlaces:
+class NearPlaces(msgspec.Struct, frozen=True):
     """Where files could be staged, and which mounts other machines share.
 
     Parameters
@@ -294,7 +288,7 @@ class NearPlaces:
     """
 
     places: tuple[NearPlace, ...] = ()
-    shared: Mapping[str, str] = field(default_factory=dict)
+    shared: Mapping[str, str] = msgspec.field(default_factory=dict)
     folder: str | None = None
     memory_nbytes: int | None = None
 
@@ -305,8 +299,7 @@ class NearPlaces:
         return at if at in self.shared else None
 
 
-@frozen
-class StagedFacts:
+class StagedFacts(msgspec.Struct, frozen=True):
     """How the copy that a profile reads was staged.
 
     Parameters
@@ -337,8 +330,7 @@ class _AskedLoader(Protocol):
     def n_batches(self) -> int: ...
 
 
-@frozen
-class RunFacts:
+class RunFacts(msgspec.Struct, frozen=True):
     """What ``run.json`` says of a run, parsed once; what it does not say has the default.
 
     Parameters
@@ -455,13 +447,13 @@ class RunFacts:
 
     name: str | None = None
     commit: ScriptCommit | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
-    thread_settings: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = msgspec.field(default_factory=dict)
+    thread_settings: Mapping[str, str] = msgspec.field(default_factory=dict)
     dataset: str | None = None
     format: str | None = None
     framework: str | None = None
     threads: int = 0
-    pipeline: str = field(default=OWN, metadata=HIDDEN)
+    pipeline: str = OWN
     described_by: str = ""
     stand_in: bool | None = None
     tiny: bool = False
@@ -472,48 +464,80 @@ class RunFacts:
     compute: EmulatedStep = EmulatedStep()
     published: PublishedWait | None = None
     cache: CacheFacts = CacheFacts()
-    setup_s: Mapping[str, float] = field(default_factory=dict)
+    setup_s: Mapping[str, float] = msgspec.field(default_factory=dict)
     store: StoreFacts | None = None
-    machine: Mapping[str, Any] = field(default_factory=dict)
+    machine: Mapping[str, Any] = msgspec.field(default_factory=dict)
     iobench_version: str | None = None
     command: str | None = None
-    spelled: str | None = field(default=None, metadata=HIDDEN)
-    sources: tuple[str, ...] | None = field(default=None, metadata=HIDDEN)
+    spelled: str | None = None
+    sources: tuple[str, ...] | None = None
     files_hint: str | None = None
-    own_label: str | None = field(default=None, metadata=HIDDEN)
-    is_script: bool = field(default=False, metadata=HIDDEN)
-    launcher: str = field(default="", metadata=HIDDEN)
+    own_label: str | None = None
+    is_script: bool = False
+    launcher: str = ""
     steps: tuple[int, int] | None = None
-    storage_limits: Any = field(default=None, metadata=HIDDEN)
-    storage_probed: str | None = field(default=None, metadata=HIDDEN)
-    storage_after: Any = field(default=None, metadata=HIDDEN)
-    no_storage_probe: str | None = field(default=None, metadata=HIDDEN)
-    storage_probe_s: float | None = field(default=None, metadata=HIDDEN)
-    staged_copy: StagedFacts | None = field(default=None, metadata=HIDDEN)
-    near: NearPlaces | None = field(default=None, metadata=HIDDEN)
-    chunks: ChunkFacts | None = field(default=None, metadata=HIDDEN)
-    source_kind: str | None = field(default=None, metadata=HIDDEN)
-    workers: int | None = field(default=None, metadata=HIDDEN)
-    prefetch: int | None = field(default=None, metadata=HIDDEN)
-    world_size: int | None = field(default=None, metadata=HIDDEN)
-    expected_workers: tuple[str, ...] = field(default=(), metadata=HIDDEN)
-    keep_nbytes: int | None = field(default=None, metadata=HIDDEN)
-    unit_costs: Mapping[str, float | None] | None = field(default=None, metadata=HIDDEN)
-    position: float | None = field(default=None, metadata=HIDDEN)
-    turns: str | None = field(default=None, metadata=HIDDEN)
-    detail: str | None = field(default=None, metadata=HIDDEN)
-    digests: bool = field(default=False, metadata=HIDDEN)
-    own_order: bool = field(default=False, metadata=HIDDEN)
-    asked: Mapping[str, Any] = field(default_factory=dict, metadata=HIDDEN)
-    published_tables: Mapping[str, Mapping[str, Five]] = field(
-        default_factory=dict, metadata=HIDDEN
-    )
-    files_nbytes: int | None = field(default=None, metadata=HIDDEN)
-    n_samples_all: int | None = field(default=None, metadata=HIDDEN)
-    title: str | None = field(default=None, metadata=HIDDEN)
+    storage_limits: Any = None
+    storage_probed: str | None = None
+    storage_after: Any = None
+    no_storage_probe: str | None = None
+    storage_probe_s: float | None = None
+    staged_copy: StagedFacts | None = None
+    near: NearPlaces | None = None
+    chunks: ChunkFacts | None = None
+    source_kind: str | None = None
+    workers: int | None = None
+    prefetch: int | None = None
+    world_size: int | None = None
+    expected_workers: tuple[str, ...] = ()
+    keep_nbytes: int | None = None
+    unit_costs: Mapping[str, float | None] | None = None
+    position: float | None = None
+    turns: str | None = None
+    detail: str | None = None
+    digests: bool = False
+    own_order: bool = False
+    asked: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    published_tables: Mapping[str, Mapping[str, Five]] = msgspec.field(default_factory=dict)
+    files_nbytes: int | None = None
+    n_samples_all: int | None = None
+    title: str | None = None
     evaluated: EvaluatedSamples | None = None
     device: DeviceFacts | None = None
-    no_device: str | None = field(default=None, metadata=HIDDEN)
+    no_device: str | None = None
+    JSON_KEYS: ClassVar = {
+        "pipeline": HIDDEN,
+        "spelled": HIDDEN,
+        "sources": HIDDEN,
+        "own_label": HIDDEN,
+        "is_script": HIDDEN,
+        "launcher": HIDDEN,
+        "storage_limits": HIDDEN,
+        "storage_probed": HIDDEN,
+        "storage_after": HIDDEN,
+        "no_storage_probe": HIDDEN,
+        "storage_probe_s": HIDDEN,
+        "staged_copy": HIDDEN,
+        "near": HIDDEN,
+        "chunks": HIDDEN,
+        "source_kind": HIDDEN,
+        "workers": HIDDEN,
+        "prefetch": HIDDEN,
+        "world_size": HIDDEN,
+        "expected_workers": HIDDEN,
+        "keep_nbytes": HIDDEN,
+        "unit_costs": HIDDEN,
+        "position": HIDDEN,
+        "turns": HIDDEN,
+        "detail": HIDDEN,
+        "digests": HIDDEN,
+        "own_order": HIDDEN,
+        "asked": HIDDEN,
+        "published_tables": HIDDEN,
+        "files_nbytes": HIDDEN,
+        "n_samples_all": HIDDEN,
+        "title": HIDDEN,
+        "no_device": HIDDEN,
+    }
 
     @figure.named("pipeline")
     def known_pipeline(self) -> str | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from iobench.loaders.planned_ring import HELD_BY_LOOP
 from iobench.loaders.ring.probe_ahead import ahead_of

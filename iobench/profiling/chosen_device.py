@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
-from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from iobench.errors import MissingDeviceError, MissingExtraError, OptionError
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,8 +26,7 @@ DEVICE_FILES: Final = ("nvidia[0-9]*", "dxg", "kfd", "dri/renderD*", "accel/acce
 Windows beneath a Linux, AMD's, and whatever else computes. Importing torch to ask takes seconds."""
 
 
-@frozen
-class ChosenDevice:
+class ChosenDevice(msgspec.Struct, frozen=True):
     """A device, or why there is none.
 
     Parameters
@@ -39,7 +38,7 @@ class ChosenDevice:
     """
 
     accelerator: Accelerator | None
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = msgspec.field(default_factory=dict)
     why_none: str = ""
 
     def document(self, *, link: Mapping[str, Any] | None, loader: MeasuredLoader) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
+
+from msgspec.structs import replace
 
 from iobench.cpus import available_cpus
 from iobench.datasets.baseline import PIPELINES
@@ -31,8 +32,7 @@ DEFAULT_STEADY_S: Final = 60.0
 DEFAULT_PREFETCH: Final = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunConfig(SourceRequest):
+class RunConfig(SourceRequest, frozen=True, kw_only=True):
     """What to profile and how; field for field the options of ``iobench profile``.
 
     To the fields of its source it adds

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
+import msgspec
+
 from iobench.command_options import OF_VALUES, SHARD_SIZE, parse_format
 from iobench.errors import OptionError
-from iobench.frozen import frozen
 from iobench.registry import SOURCE, find_format, unknown_name
 from iobench.sizes import parse_nbytes
 from iobench.stores.encoding import Encoding
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@frozen
-class FormatChoice:
+class FormatChoice(msgspec.Struct, frozen=True):
     """One item of ``--format``: a container, and how samples are to lie in it.
 
     Parameters

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.cpus import available_cpus
 from iobench.datasets.baseline import SamplePasses
@@ -16,7 +17,6 @@ from iobench.datasets.setup_processes import stopwatch
 from iobench.datasets.split_by import chosen_splits
 from iobench.datasets.splits import select_splits
 from iobench.errors import OptionError, StoreClaimedError, StoreError
-from iobench.frozen import frozen
 from iobench.loaders.gil import GIL_LIMIT, measure_gil_share
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
 from iobench.masking import as_typed, mask_words
@@ -56,8 +56,7 @@ PROBE_MEMORY_NBYTES: Final = 256 << 20
 """Or as much as a sample needs: nobody asked for a bound here."""
 
 
-@frozen(kw_only=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     """One way of loading the same samples, ready to be measured.
 
     Parameters
@@ -117,7 +116,7 @@ class Prepared:
     workers: int
     prefetch: int
     described_by: str = ""
-    setup_s: Mapping[str, float] = field(default_factory=dict)
+    setup_s: Mapping[str, float] = msgspec.field(default_factory=dict)
     windows: Mapping[str, Any] | None = None
     threads: int = 0
     gil_share: float | None = None
@@ -130,8 +129,7 @@ class Prepared:
     spelled: str | None = None
 
 
-@frozen
-class StoreAtHand:
+class StoreAtHand(msgspec.Struct, frozen=True):
     """A store that is ready to be read, made for this profile or there before.
 
     Parameters

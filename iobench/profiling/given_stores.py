@@ -8,9 +8,10 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from iobench.errors import IobenchError, OptionError, StorageError, StoreError
 from iobench.files.urls import as_path
-from iobench.frozen import frozen
 from iobench.masking import mask_values
 from iobench.stores.finished_store import open_store
 from iobench.stores.manifest import canonical_json, read_manifest
@@ -34,8 +35,7 @@ MOST_LOOKED_AT: Final = 20
 """Finished stores of a dataset and format that are compared with what is wanted."""
 
 
-@frozen
-class GivenStore:
+class GivenStore(msgspec.Struct, frozen=True):
     """A finished store among the targets of a profile.
 
     Parameters

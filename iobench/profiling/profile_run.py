@@ -15,12 +15,14 @@ import shlex
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import psutil
+from msgspec.structs import replace
 
 from iobench.datasets.baseline import SamplePasses
 from iobench.datasets.contract import PlannedDataset
@@ -564,7 +566,11 @@ def _chunks(config: RunConfig, profiled: ProfiledSamples, one: Prepared) -> dict
     if found is None:
         return None
     named = ["--sample-dim", config.sample_dim] if config.sample_dim else []
-    return {**asdict(found), "targets": mask_words(config.targets), "options": named}
+    return {
+        **msgspec.structs.asdict(found),
+        "targets": mask_words(config.targets),
+        "options": named,
+    }
 
 
 def _new_run_path(config: RunConfig, dataset: str) -> Path:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import field
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.split_by import split_index
 from iobench.errors import IobenchError
-from iobench.frozen import frozen
 from iobench.registry import dataset_names, find_dataset
 from iobench.stores.sample_numbers import places_among
 
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
     from iobench.sources.opening import Source
 
 
-@frozen(kw_only=True)
-class ProfiledSamples:
+class ProfiledSamples(msgspec.Struct, frozen=True, kw_only=True):
     """The samples that are loaded, whatever they lie in.
 
     Parameters
@@ -60,7 +58,7 @@ class ProfiledSamples:
     stand_in: bool = False
     tiny: bool = False
     files_hint: str = ""
-    setup_s: Mapping[str, float] = field(default_factory=dict)
+    setup_s: Mapping[str, float] = msgspec.field(default_factory=dict)
     source: Source | None = None
     numbers: Sequence[int] | None = None
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from iobench.cpus import available_cpus
 from iobench.errors import IobenchError, OptionError
 from iobench.files.ranges import FileRange
 from iobench.files.urls import is_url
-from iobench.frozen import frozen
 from iobench.loaders.pipeline import Pipeline
 from iobench.profiles.run_facts import RunFacts
 from iobench.recording.run_directory import RunDirectory
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from iobench.storage.limit_figures import StorageLimits
 
 
-@frozen
-class Requests:
+class Requests(msgspec.Struct, frozen=True):
     """The reads to try: their size, and whose they are, in words."""
 
     nbytes: int = 1 << 20

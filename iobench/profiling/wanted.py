@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 
 from iobench.datasets.split_by import chosen_splits
 from iobench.datasets.splits import place_index_windows, select_splits
 from iobench.errors import OptionError, UnknownNameError
-from iobench.frozen import frozen
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.windowed import WindowSource, windowed_pipeline
 from iobench.profiling.config import DEFAULT_BATCHES
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 GAPS_SHOWN: Final = 5
 
 
-@frozen
-class WantedSamples:
+class WantedSamples(msgspec.Struct, frozen=True):
     """The samples a run needs, and the windows over them where those are what it loads."""
 
     samples: list[int]

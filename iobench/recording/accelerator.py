@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from iobench.frozen import frozen
+import msgspec
+
 from iobench.recording.clocks import DeviceClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-@frozen
-class DeviceCopy:
+class DeviceCopy(msgspec.Struct, frozen=True):
     """Arrays on their way to a device.
 
     Parameters

@@ -13,7 +13,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.frozen import frozen
+import msgspec
+
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
 from iobench.recording.span_file import Flag
@@ -39,8 +40,7 @@ MARKS_A_WRITE: Final = 3
 _pending: Final[set[DeviceLane]] = set()
 
 
-@frozen
-class DeviceRegion:
+class DeviceRegion(msgspec.Struct, frozen=True):
     """A stretch of a device's queue: two marks in it, and when or before they were put there."""
 
     kind: Kind
@@ -53,8 +53,7 @@ class DeviceRegion:
     nbytes: int = -1
 
 
-@frozen
-class _Sighting:
+class _Sighting(msgspec.Struct, frozen=True):
     """A mark that the device passed between two times of the host."""
 
     mark: Any

@@ -25,10 +25,10 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 
 from iobench.errors import MissingExtraError, ProfileError
-from iobench.frozen import frozen
 from iobench.json_files import LARGEST_NBYTES, read_small_file
 from iobench.recording.this_process import host_name
 
@@ -254,8 +254,7 @@ class DigestLog:
             self._fd = self._pid = -1
 
 
-@frozen(eq=False)
-class DigestTable:
+class DigestTable(msgspec.Struct, frozen=True, eq=False):
     """The digests of a run's batches, of version 1 of its samples, in no order.
 
     Parameters

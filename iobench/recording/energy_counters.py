@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.frozen import frozen
+import msgspec
+
 from iobench.recording.machine_head import EnergySource, UnreadableEnergy
 
 if TYPE_CHECKING:
@@ -41,8 +42,7 @@ VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 MIG: Final = "a MIG instance has no counter of its own: the card's is of all its instances"
 
 
-@frozen
-class EnergyCounter:
+class EnergyCounter(msgspec.Struct, frozen=True):
     """A counter, and what its driver tells of the use of a GPU: percent busy, bytes taken."""
 
     source: EnergySource

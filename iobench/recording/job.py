@@ -10,7 +10,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
-from iobench.frozen import frozen
+import msgspec
+
 from iobench.recording.this_process import boot_id
 
 if TYPE_CHECKING:
@@ -20,8 +21,7 @@ RUN_TOKEN: Final = "IOBENCH_RUN_TOKEN"
 """Set by who starts a run of several processes: the same for all of them, new for each run."""
 
 
-@frozen
-class JobRank:
+class JobRank(msgspec.Struct, frozen=True):
     """One training process of a job.
 
     Parameters

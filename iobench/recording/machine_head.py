@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Final
 
-from iobench.frozen import frozen
+import msgspec
 
 METER_VERSION: Final = 1
 METER_FOLDER: Final = "machine"
@@ -14,8 +13,7 @@ UNKNOWN: Final = -1
 PAGE_NBYTES: Final = 4096
 
 
-@frozen
-class EnergySource:
+class EnergySource(msgspec.Struct, frozen=True):
     """One counter of energy: ``"cpu:intel-rapl:0"``, ``"package-0"`` to people, by ``"RAPL"``.
 
     Parameters
@@ -39,16 +37,14 @@ class EnergySource:
     estimated: bool = False
 
 
-@frozen
-class UnreadableEnergy:
+class UnreadableEnergy(msgspec.Struct, frozen=True):
     """A kind of energy that cannot be read, and why."""
 
     kind: str
     reason: str
 
 
-@frozen
-class MachineHead:
+class MachineHead(msgspec.Struct, frozen=True):
     """What is read of one machine, every ``period_ns``; None is no limit, or unknown.
 
     Parameters
@@ -76,7 +72,7 @@ class MachineHead:
     memory_nbytes: int | None = None
     memory_limit_nbytes: int | None = None
     columns: tuple[str, ...] = ()
-    links: dict[str, int] = field(default_factory=dict)
+    links: dict[str, int] = msgspec.field(default_factory=dict)
     spinning: tuple[str, ...] = ()
     sources: tuple[EnergySource, ...] = ()
     unreadable: tuple[UnreadableEnergy, ...] = ()

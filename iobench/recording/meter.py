@@ -25,9 +25,11 @@ import signal
 import struct
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from iobench.cpus import cgroup_folders
 from iobench.errors import OptionError
@@ -257,7 +259,7 @@ class Meter:
         )  # fmt: skip
         self._has_any = bool(head.cpus or columns)
         self._pack = struct.Struct(f"<q{len(head.cpus)}I{len(head.columns)}q").pack
-        document = {"version": METER_VERSION, **asdict(head)}
+        document = {"version": METER_VERSION, **msgspec.to_builtins(head)}
         self._write(json.dumps(document, separators=(",", ":")).encode() + b"\n")
 
     def _add(

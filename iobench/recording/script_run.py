@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from iobench.command_words import KEEP_COMMAND, drop_values
 from iobench.errors import OptionError
-from iobench.frozen import frozen
 from iobench.masking import mask_words
 from iobench.recording.this_process import machine
 
@@ -26,8 +27,7 @@ NOTEBOOK_NAME: Final = "JPY_SESSION_NAME"
 """Set by Jupyter to the notebook's path."""
 
 
-@frozen
-class ScriptCommit:
+class ScriptCommit(msgspec.Struct, frozen=True):
     """The commit of the repository that a script lay in when it was started.
 
     Parameters

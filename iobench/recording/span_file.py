@@ -20,9 +20,8 @@ import struct
 from enum import IntFlag
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
-
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -142,8 +141,7 @@ def plain_text(field: bytes) -> str:
     return field.rstrip(b"\0").decode("utf-8", "replace")
 
 
-@frozen
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """Who writes a span file, and the (monotonic, wall) time at which it began."""
 
     pid: int

@@ -8,10 +8,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 
 from iobench.errors import ProfileError
-from iobench.frozen import frozen
 from iobench.json_files import open_regular
 from iobench.masking import mask_urls
 from iobench.recording import span_file as layout
@@ -31,16 +31,14 @@ LATEST_NS: Final = 2**61
 MOST_NBYTES: Final = 2**53
 
 
-@frozen
-class Anchor:
+class Anchor(msgspec.Struct, frozen=True):
     """The same instant on the monotonic clock and on the wall clock, in nanoseconds."""
 
     monotonic_ns: int
     wall_ns: int
 
 
-@frozen
-class Head:
+class Head(msgspec.Struct, frozen=True):
     """The header of a span file; ``end`` and ``peak_nbytes`` are None unless it was closed.
 
     ``once_ns`` and ``own_ns`` are what recording took, once and since; None where nobody measured.
@@ -56,8 +54,7 @@ class Head:
     fold: Fold | None = None
 
 
-@frozen
-class SpanFile:
+class SpanFile(msgspec.Struct, frozen=True):
     """The spans of one process.
 
     Attributes

@@ -10,7 +10,8 @@ import os
 import re
 from typing import TYPE_CHECKING, Final
 
-from iobench.frozen import frozen
+import msgspec
+
 from iobench.recording.this_process import name_in_files
 
 if TYPE_CHECKING:
@@ -23,8 +24,7 @@ NAME: Final = re.compile(
 )
 
 
-@frozen
-class StoppedRecording:
+class StoppedRecording(msgspec.Struct, frozen=True):
     """A process that could not go on recording.
 
     Parameters

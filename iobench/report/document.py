@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, Protocol
 
-from iobench.frozen import frozen
+import msgspec
 
 NOT_APPLICABLE: Final = "-"
 """The cell of a figure that does not exist here; one that exists and is not known holds None."""
@@ -21,8 +21,7 @@ Sign = Literal["", "passed", "failed", "undecided"]
 """What became of something that could fail: a sign before the words that say it."""
 
 
-@frozen
-class Quantity:
+class Quantity(msgspec.Struct, frozen=True):
     """A figure; its class says what it is a figure of.
 
     Parameters
@@ -37,63 +36,62 @@ class Quantity:
     words: str = "{}"
 
 
-class Duration(Quantity):
+class Duration(Quantity, frozen=True):
     """A time in nanoseconds; in a column with a unit group in the unit of its heading."""
 
 
-class Seconds(Quantity):
+class Seconds(Quantity, frozen=True):
     """A time in seconds, said with five decimals, as publications print it."""
 
 
-class Bytes(Quantity):
+class Bytes(Quantity, frozen=True):
     """An amount of bytes."""
 
 
-class ByteRate(Quantity):
+class ByteRate(Quantity, frozen=True):
     """Bytes in a second."""
 
 
-class SampleRate(Quantity):
+class SampleRate(Quantity, frozen=True):
     """Samples in a second."""
 
 
-class Share(Quantity):
+class Share(Quantity, frozen=True):
     """A part of one, said in per cent."""
 
 
-class SignedShare(Quantity):
+class SignedShare(Quantity, frozen=True):
     """How far something is off, as a part of one, said in per cent with its sign."""
 
 
-class Count(Quantity):
+class Count(Quantity, frozen=True):
     """A whole number of things."""
 
 
-class Ratio(Quantity):
+class Ratio(Quantity, frozen=True):
     """One quantity over another of the same unit."""
 
 
-class Number(Quantity):
+class Number(Quantity, frozen=True):
     """A number without a unit, in three significant digits."""
 
 
-class Epochs(Quantity):
+class Epochs(Quantity, frozen=True):
     """A number of epochs, never more exact than its parts."""
 
 
-class Joules(Quantity):
+class Joules(Quantity, frozen=True):
     """An energy in joules."""
 
 
-class WattHours(Quantity):
+class WattHours(Quantity, frozen=True):
     """An energy in joules, said in watt-hours, as electricity is billed."""
 
 
 Cell = Quantity | str
 
 
-@frozen
-class Sentence:
+class Sentence(msgspec.Struct, frozen=True):
     """A line of prose, with its figures as text in it."""
 
     text: str
@@ -101,8 +99,7 @@ class Sentence:
     sign: Sign = ""
 
 
-@frozen
-class BarPart:
+class BarPart(msgspec.Struct, frozen=True):
     """A piece of a bar: how it is drawn (``"exposed"``, ``"hidden"``...), and its length."""
 
     kind: str
@@ -110,8 +107,7 @@ class BarPart:
     what: str = ""
 
 
-@frozen
-class Bar:
+class Bar(msgspec.Struct, frozen=True):
     """One bar: its pieces one after the other, and what it is of.
 
     ``swatch`` is a kind of stage, which has a colour of its own; empty for none.
@@ -122,8 +118,7 @@ class Bar:
     swatch: str = ""
 
 
-@frozen
-class Bars:
+class Bars(msgspec.Struct, frozen=True):
     """Bars on one scale, on which the longest fills the width; only pages that draw show them.
 
     Whatever they say is in a table or a sentence as well.
@@ -133,8 +128,7 @@ class Bars:
     bars: tuple[Bar, ...]
 
 
-@frozen
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """A column of a table.
 
     Parameters
@@ -154,8 +148,7 @@ class Column:
     is_spare: bool = False
 
 
-@frozen
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """A table; its first column names the row.
 
     Parameters
@@ -183,8 +176,7 @@ class Table:
     is_folded: bool = False
 
 
-@frozen
-class KeyFigure:
+class KeyFigure(msgspec.Struct, frozen=True):
     """A figure that is said first: its name, itself, and the rest of the sentence."""
 
     name: str
@@ -192,15 +184,13 @@ class KeyFigure:
     rest: str = ""
 
 
-@frozen
-class KeyFigures:
+class KeyFigures(msgspec.Struct, frozen=True):
     """The figures that are said first: tiles of a page, lines of a terminal."""
 
     figures: tuple[KeyFigure, ...]
 
 
-@frozen
-class HeatMap:
+class HeatMap(msgspec.Struct, frozen=True):
     """A colour for each row and time.
 
     Parameters
@@ -219,15 +209,13 @@ class HeatMap:
     column_ns: int
 
 
-@frozen
-class Lines:
+class Lines(msgspec.Struct, frozen=True):
     """Lines that stand as they are, spaces included."""
 
     lines: tuple[str, ...]
 
 
-@frozen
-class Command:
+class Command(msgspec.Struct, frozen=True):
     """A command line to copy; ``reason`` is why, without the full stop."""
 
     command: str
@@ -240,8 +228,7 @@ class Command:
         return f"{self.reason}{ending}" if self.reason else ""
 
 
-@frozen
-class Drawing:
+class Drawing(msgspec.Struct, frozen=True):
     """A picture that only some pages can draw, by name; others leave it out.
 
     ``data`` makes what it is drawn from, which may be much: called only by who draws it.
@@ -254,8 +241,7 @@ class Drawing:
 Block = Sentence | Table | Bars | KeyFigures | HeatMap | Lines | Command | Drawing
 
 
-@frozen
-class Section:
+class Section(msgspec.Struct, frozen=True):
     """A part of a document.
 
     Parameters
@@ -277,8 +263,7 @@ class Section:
         return all(isinstance(block, Drawing | Bars) for block in self.blocks)
 
 
-@frozen
-class Document:
+class Document(msgspec.Struct, frozen=True):
     """All that a report says.
 
     Parameters

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import msgspec
 
 from iobench.analysis.diagnosis import diagnose
 from iobench.analysis.epochs import EpochTime, epoch_times
 from iobench.analysis.job_figures import JobTime, job_of_ranks
-from iobench.frozen import frozen
 from iobench.json_keys import INLINE, figure
 from iobench.report.json_walk import to_plain
 from iobench.report.run_report import RunReport, make_reports
@@ -32,8 +32,7 @@ OF_THE_RUN: Final = (
 NOT_WAITED: Final = ("stages", "compute_stages")
 
 
-@frozen
-class RunDocument:
+class RunDocument(msgspec.Struct, frozen=True):
     """One training process of a run, as JSON has it.
 
     Parameters
@@ -42,8 +41,11 @@ class RunDocument:
         Raised when a key changes its meaning or goes.
     """
 
-    report: RunReport = field(metadata=INLINE)
+    report: RunReport
     schema_version: int = JSON_VERSION
+    JSON_KEYS: ClassVar = {
+        "report": INLINE,
+    }
 
     @figure
     def verdict(self) -> str:

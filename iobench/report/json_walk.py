@@ -1,4 +1,4 @@
-"""Figures as plain values for strict JSON: one walk over frozen dataclasses.
+"""Figures as plain values for strict JSON: one walk over structs and dataclasses.
 
 Values are unrounded, and what is unknown is null. Fields are keys. `iobench.json_keys` says where a
 field has another name or none; a word of a name says the unit: of a field in nanoseconds (``ns``)
@@ -12,18 +12,17 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
-from iobench.frozen import frozen
 from iobench.json_keys import INSIDE, ITSELF, KEY_OF_ROW, KEYS, figure
 
 OTHER_UNITS: Final = {("ns", "s"): 1_000_000_000}
 """What a figure is divided by, from the unit of its field to that of its key."""
 
 
-@frozen
-class ShownFigure:
-    """One field or property of a dataclass, and how JSON shows it.
+class ShownFigure(msgspec.Struct, frozen=True):
+    """One field or property of a struct, and how JSON shows it.
 
     Parameters
     ----------
@@ -42,17 +41,17 @@ class ShownFigure:
 
 
 KNOWN: Final[dict[type, tuple[ShownFigure, ...]]] = {}
-"""What JSON has of each dataclass seen so far."""
+"""What JSON has of each struct seen so far."""
 
 
 def to_plain(value: Any) -> Any:
-    """Return a value made of dataclasses as dicts, lists, numbers and texts, ready for JSON.
+    """Return a value made of structs as dicts, lists, numbers and texts, ready for JSON.
 
     Parameters
     ----------
     value : object
-        A dataclass, or a mapping or sequence of such; NumPy's numbers and arrays too. An empty text
-        of a dataclass is null, as nothing is known of it.
+        A struct or dataclass, or a mapping or sequence of such; NumPy's numbers and arrays too. An
+        empty text of a struct is null, as nothing is known of it.
 
     Raises
     ------
@@ -61,8 +60,8 @@ def to_plain(value: Any) -> Any:
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value.value if isinstance(value, Enum) else value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _of_dataclass(value)
+    if isinstance(value, msgspec.Struct) or dataclasses.is_dataclass(value):
+        return _of_fields(value)
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
@@ -74,7 +73,7 @@ def to_plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is no figure: expected a dataclass or a plain value")
 
 
-def _of_dataclass(value: object) -> Any:
+def _of_fields(value: object) -> Any:
     found: dict[str, Any] = {}
     kind = type(value)
     if kind not in KNOWN:
@@ -104,10 +103,15 @@ def _divided(value: Any, divisor: int) -> Any:
 
 
 def _figures_of(kind: type) -> tuple[ShownFigure, ...]:
-    """Return what JSON has of a dataclass: its fields, then its properties that are figures."""
-    told: list[tuple[str, Mapping[str, Any]]] = [
-        (each.name, each.metadata) for each in dataclasses.fields(kind)
-    ]
+    """Return what JSON has of a struct: its fields, then its properties that are figures."""
+    told: list[tuple[str, Mapping[str, Any]]]
+    if issubclass(kind, msgspec.Struct):
+        keys_of: dict[str, Any] = {}
+        for base in reversed(kind.__mro__):
+            keys_of |= vars(base).get("JSON_KEYS", {})
+        told = [(name, keys_of.get(name, {})) for name in kind.__struct_fields__]
+    else:
+        told = [(each.name, each.metadata) for each in dataclasses.fields(kind)]  # type: ignore[arg-type]
     for base in reversed(kind.__mro__):
         told += [(name, v.metadata) for name, v in vars(base).items() if isinstance(v, figure)]
     found = []

@@ -6,9 +6,9 @@ is a sentence of the style ``caution``, whichever section says it.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TextIO
 
+from msgspec.structs import replace
 from rich.text import Text
 
 from iobench.report import units

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from iobench.analysis.break_even import predict_full_conversion
 from iobench.analysis.diagnosis import Diagnosis, diagnose
 from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.processes import process_work
-from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, INLINE, key
 from iobench.registry import installed_subjects
 
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
 SOURCE: Final = "source"
 
 
-@frozen
-class RunReport:
+class RunReport(msgspec.Struct, frozen=True):
     """All that is shown of one run.
 
     Parameters
@@ -57,18 +57,30 @@ class RunReport:
     """
 
     run: str | None
-    facts: RunFacts = field(metadata=INLINE)
-    exposure: Exposure = field(metadata=INLINE)
+    facts: RunFacts
+    exposure: Exposure
     diagnosis: Diagnosis
-    unclosed: tuple[str, ...] = field(default=(), metadata=key("unclosed_processes"))
-    damaged: tuple[str, ...] = field(default=(), metadata=key("damaged_processes"))
-    conversion: FullConversion | None = field(default=None, metadata=key("full_conversion"))
-    told: tuple[ProcessFacts, ...] = field(default=(), metadata=HIDDEN)
+    unclosed: tuple[str, ...] = ()
+    damaged: tuple[str, ...] = ()
+    conversion: FullConversion | None = None
+    told: tuple[ProcessFacts, ...] = ()
     processes: tuple[ProcessWork, ...] = ()
-    job_size: int = field(default=1, metadata=HIDDEN)
-    figures: Mapping[str, Any] = field(default_factory=dict, metadata=INLINE)
-    for_job: Mapping[str, Any] = field(default_factory=dict, metadata=HIDDEN)
-    epochs: tuple[EpochFigures, ...] = field(default=(), metadata=HIDDEN)
+    job_size: int = 1
+    figures: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    for_job: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    epochs: tuple[EpochFigures, ...] = ()
+    JSON_KEYS: ClassVar = {
+        "facts": INLINE,
+        "exposure": INLINE,
+        "unclosed": key("unclosed_processes"),
+        "damaged": key("damaged_processes"),
+        "conversion": key("full_conversion"),
+        "told": HIDDEN,
+        "job_size": HIDDEN,
+        "figures": INLINE,
+        "for_job": HIDDEN,
+        "epochs": HIDDEN,
+    }
 
     @property
     def judged(self) -> PartExposure:

@@ -6,9 +6,11 @@ import glob
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from iobench.datasets.anemoi_store import anemoi_dataset
 from iobench.datasets.contract import check_steps
@@ -27,7 +29,6 @@ from iobench.files.filesystems import open_filesystem, remote_errors
 from iobench.files.objects import RequestCounts, request_counts
 from iobench.files.open_files import open_files
 from iobench.files.urls import URL, as_path, is_url
-from iobench.frozen import frozen
 from iobench.registry import dataset_names, find_dataset
 from iobench.sources.terms import show_terms_once, terms_file
 from iobench.stores.places import choose_place
@@ -43,8 +44,7 @@ ANEMOI: Final = "anemoi:"
 Request = TypeVar("Request", bound="SourceRequest")
 
 
-@frozen
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """The dataset, its files and samples, ready to be loaded."""
 
     dataset: Dataset

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
 from iobench.datasets.split_by import SplitBy
 from iobench.errors import OptionError
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Progress
@@ -28,8 +28,7 @@ class Screen(Protocol):
         ...
 
 
-@frozen(kw_only=True)
-class SourceRequest:
+class SourceRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Where samples come from; field for field the options of every command that has a source.
 
     Parameters
@@ -59,7 +58,7 @@ class SourceRequest:
     """
 
     targets: tuple[Any, ...]
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = msgspec.field(default_factory=dict)
     data_dir: Path | None = None
     store_dir: Path | None = None
     files: str | None = None

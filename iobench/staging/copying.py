@@ -8,18 +8,19 @@ import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.errors import FileFormatError
 from iobench.files.atomic import TEMPORARY_SUFFIX, storage_errors
 from iobench.files.crc32c import crc32c
 from iobench.files.joined_crc import JoinedChecksum
 from iobench.files.source_files import open_source_file
-from iobench.frozen import frozen
 from iobench.json_files import open_regular, parse_json
 from iobench.staging.staged_copy import StagedFile
 
@@ -38,8 +39,7 @@ Key = tuple[str, str, int]
 """Name and version of a file, and where a stretch of it begins."""
 
 
-@frozen
-class ListedFile:
+class ListedFile(msgspec.Struct, frozen=True):
     """A file to be made.
 
     Attributes

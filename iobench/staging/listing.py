@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from iobench.errors import FileFormatError, MissingFileError, OptionError, StoreError
 from iobench.files.claims import CLAIM_NAME
 from iobench.files.urls import URL, as_path, range_file
-from iobench.frozen import frozen
 from iobench.staging.copying import ListedFile
 from iobench.stores.finished_store import CHECKSUMS_NAME, open_store
 from iobench.stores.manifest import MANIFEST_NAME
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
 OURS: Final = (MARK_NAME, STAGED_NAME, CLAIM_NAME)
 
 
-@frozen
-class Listing:
+class Listing(msgspec.Struct, frozen=True):
     """All that a copy will be.
 
     Attributes

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from iobench.cpus import available_cpus
 from iobench.errors import StorageError, StoreClaimedError

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+from msgspec.structs import replace
+
 from iobench.errors import StorageError
 from iobench.files.atomic import write_atomically
-from iobench.frozen import frozen
 from iobench.json_files import parse_json, read_fields, read_small_file
 from iobench.stores.manifest import CHECKSUM, checked_json
 from iobench.stores.places import STAGED_NAME, Item, mark_of, remove_item
@@ -22,8 +23,7 @@ LAYOUT: Final = 1
 NOT_KEPT: Final = frozenset({"path", "was_there"})
 
 
-@frozen
-class StagedFile:
+class StagedFile(msgspec.Struct, frozen=True):
     """One file of a copy.
 
     Attributes
@@ -45,8 +45,7 @@ class StagedFile:
     modified: str = ""
 
 
-@frozen
-class StagedCopy:
+class StagedCopy(msgspec.Struct, frozen=True):
     """A copy, as its ``stage.json`` has it.
 
     Attributes
@@ -89,7 +88,7 @@ class StagedCopy:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what it says, JSON-ready, but for its files."""
-        values = {**asdict(replace(self, files=())), "bytes_per_s": self.bytes_per_s}
+        values = {**msgspec.structs.asdict(self), "bytes_per_s": self.bytes_per_s}
         return {name: values[name] for name in values if name not in NOT_KEPT | {"files"}}
 
 
@@ -120,7 +119,11 @@ def staged_copy(path: Path | str) -> StagedCopy | None:
 
 def write_copy(copy: StagedCopy) -> None:
     """Write what a copy says of itself."""
-    values = {"layout": LAYOUT, **copy.to_dict(), "files": [asdict(each) for each in copy.files]}
+    values = {
+        "layout": LAYOUT,
+        **copy.to_dict(),
+        "files": [msgspec.structs.asdict(each) for each in copy.files],
+    }
     write_atomically(copy.path / STAGED_NAME, checked_json(values))
 
 

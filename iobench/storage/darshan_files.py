@@ -14,8 +14,9 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO, Final
 
+import msgspec
+
 from iobench.errors import FileFormatError
-from iobench.frozen import frozen
 
 LOG_MAGIC: Final = 6567223
 """``DARSHAN_MAGIC_NR`` of ``include/darshan-log-format.h``, after a version of eight bytes."""
@@ -104,8 +105,7 @@ _FINISHED: Final = re.compile(
 _MAPPED: Final = re.compile(r".*_id(?P<job>\d+)_mmap-log-\d+-(?P<rank>\d+)\.darshan")
 
 
-@frozen
-class LogName:
+class LogName(msgspec.Struct, frozen=True):
     """What the name of a log tells; -1 is unknown.
 
     Parameters

@@ -8,7 +8,8 @@ import re
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from iobench.frozen import frozen
+import msgspec
+
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
@@ -22,8 +23,7 @@ PID: Final = re.compile(r"_id-?\d+-(\d+)_")
 LEFTOVER: Final = re.compile(r"_mmap-log-\d+-\d+\.darshan$")
 
 
-@frozen
-class GatheredLogs:
+class GatheredLogs(msgspec.Struct, frozen=True):
     """What is there of the logs of a run.
 
     Parameters

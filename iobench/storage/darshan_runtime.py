@@ -12,7 +12,8 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.frozen import frozen
+import msgspec
+
 from iobench.recording.clock_marker import MARKER_NAME
 from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.storage.darshan_gathering import make_dated
@@ -25,8 +26,7 @@ LIBRARY: Final = "libdarshan.so"
 FOLDERS: Final = ("", "lib", "lib64")
 
 
-@frozen
-class DarshanRuntime:
+class DarshanRuntime(msgspec.Struct, frozen=True):
     """A ``libdarshan.so``.
 
     Parameters
@@ -245,8 +245,7 @@ print(json.dumps({"prefixes": prefixes, "packages": packages}), flush=True)
 """
 
 
-@frozen
-class ProbedRuntime:
+class ProbedRuntime(msgspec.Struct, frozen=True):
     """What came of trying a runtime.
 
     Parameters

@@ -10,12 +10,12 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
+import msgspec
+
 from iobench.errors import OptionError, StorageError
-from iobench.frozen import frozen
 from iobench.recording.clock_marker import mark_clock
 from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.recording.spool import choose_spool
@@ -38,8 +38,7 @@ NOT_ASKED = "not requested; --darshan auto traces the reads of a run, if a runti
 OWN_LOGS = "the logs are of a Darshan that iobench did not set up"
 
 
-@frozen
-class DarshanChoice:
+class DarshanChoice(msgspec.Struct, frozen=True):
     """Whether a run is to be traced by us, or has logs of the user's own set-up.
 
     Parameters
@@ -102,8 +101,7 @@ DAYS: Final = 8
 DROPPED: Final = ("DARSHAN_LOGFILE",)
 
 
-@frozen
-class DarshanSetup:
+class DarshanSetup(msgspec.Struct, frozen=True):
     """How the processes of a run are traced.
 
     Parameters
@@ -243,7 +241,9 @@ PROBED: Final = "IOBENCH_DARSHAN_PROBED"
 
 def restart_under(probed: ProbedRuntime, environment: Mapping[str, str] = os.environ) -> NoReturn:
     """Replace this process by one of the same command, with the runtime waiting in it."""
-    told = asdict(probed) | {"runtime": [str(probed.runtime.path), probed.runtime.found]}
+    told = msgspec.structs.asdict(probed) | {
+        "runtime": [str(probed.runtime.path), probed.runtime.found]
+    }
     words = [str(probed.runtime.path)]
     words += [word for word in preloaded(environment) if word not in words]
     # Set, it would trace from the first line on.

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+import msgspec
+
 from iobench.files.urls import is_url
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -71,16 +72,14 @@ COLD["erofs"] = COLD["squashfs"]
 COLD_MEMORY: Final = "Nothing is cold here: the files are in memory (or swapped out)."
 
 
-@frozen
-class Mount:
+class Mount(msgspec.Struct, frozen=True):
     """One line of the list of mounts: where, and of which type."""
 
     point: Path
     kind: str
 
 
-@frozen
-class FileSystem:
+class FileSystem(msgspec.Struct, frozen=True):
     """What a path lies on.
 
     Parameters

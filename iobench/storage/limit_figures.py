@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
+import msgspec
+from msgspec.structs import replace
+
 from iobench.errors import StorageError
-from iobench.frozen import frozen
 from iobench.json_files import read_fields
 
 if TYPE_CHECKING:
@@ -35,8 +36,7 @@ NEARLY_ALL, HARDLY_ANY = 0.9, 0.1
 """Shares that count as all and none: a bandwidth is told to a tenth."""
 
 
-@frozen(kw_only=True)
-class ReadFigures:
+class ReadFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Reads in one way, by so many threads.
 
     Parameters
@@ -84,8 +84,7 @@ class ReadFigures:
         return self.n_reads / self.wall_ns * 1e9 if self.wall_ns and self.n_reads else None
 
 
-@frozen(kw_only=True)
-class StorageLimits:
+class StorageLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What a probe of existing files found.
 
     Parameters
@@ -137,7 +136,7 @@ class StorageLimits:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
-        made = asdict(self)
+        made = msgspec.to_builtins(self)
         for row, figures in zip(made["reads"], self.reads, strict=True):
             row["bytes_per_s"], row["reads_per_s"] = figures.bytes_per_s, figures.reads_per_s
         return {"version": VERSION, **made}

@@ -12,10 +12,11 @@ import errno
 import mmap
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.errors import OptionError
 from iobench.files.urls import is_url

@@ -14,9 +14,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from iobench.errors import OptionError, StorageError
 from iobench.files.urls import is_url
-from iobench.frozen import frozen
 from iobench.storage.file_systems import file_system_of
 
 if TYPE_CHECKING:
@@ -134,8 +135,7 @@ AT_ONCE: Final = 128 << 20
 """Length of the mappings that are looked at: ``mincore`` writes one byte a page."""
 
 
-@frozen
-class Pages:
+class Pages(msgspec.Struct, frozen=True):
     """How many pages there are, and how many of them the page cache holds."""
 
     resident: int

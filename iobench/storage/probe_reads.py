@@ -12,11 +12,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import msgspec
 import numpy as np
 
 from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.files.urls import is_url
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,16 +33,14 @@ SMALL: Final = 0.1
 """Files shorter than half a request are left out if they hold less than this share of all."""
 
 
-@frozen
-class ProbeFile:
+class ProbeFile(msgspec.Struct, frozen=True):
     """A file that is there, with its size."""
 
     path: Path
     nbytes: int
 
 
-@frozen
-class ChosenFiles:
+class ChosenFiles(msgspec.Struct, frozen=True):
     """Files to read, by path, and what was not looked at, in words."""
 
     files: tuple[ProbeFile, ...]

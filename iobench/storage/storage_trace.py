@@ -7,13 +7,11 @@ which `place_segments` corrects by a marker. -1 is unknown wherever it stands.
 from __future__ import annotations
 
 import re
-from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
-
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,8 +54,7 @@ NO_SEGMENTS: Final[NDArray[Any]] = np.zeros(0, SEGMENT_DTYPE)
 NO_COUNTERS: Final[NDArray[Any]] = np.zeros(0, COUNTER_DTYPE)
 
 
-@frozen
-class ModuleState:
+class ModuleState(msgspec.Struct, frozen=True):
     """One sort of calls that a tracer followed in one process.
 
     Parameters
@@ -76,8 +73,7 @@ class ModuleState:
     problem: str = ""
 
 
-@frozen
-class ProcessTrace:
+class ProcessTrace(msgspec.Struct, frozen=True):
     """What a tracer saw of one process, or of all that share a log.
 
     Parameters
@@ -119,9 +115,9 @@ class ProcessTrace:
     end_ns: int = -1
     modules: tuple[ModuleState, ...] = ()
     files: tuple[str, ...] = ()
-    counters: NDArray[Any] = field(default_factory=lambda: NO_COUNTERS)
-    segments: NDArray[Any] = field(default_factory=lambda: NO_SEGMENTS)
-    marks: NDArray[Any] = field(default_factory=lambda: NO_SEGMENTS)
+    counters: NDArray[Any] = msgspec.field(default_factory=lambda: NO_COUNTERS)
+    segments: NDArray[Any] = msgspec.field(default_factory=lambda: NO_SEGMENTS)
+    marks: NDArray[Any] = msgspec.field(default_factory=lambda: NO_SEGMENTS)
     leftover: bool = False
 
     @property
@@ -135,8 +131,7 @@ class ProcessTrace:
         return tuple(each.problem for each in self.modules if each.problem)
 
 
-@frozen
-class StorageTrace:
+class StorageTrace(msgspec.Struct, frozen=True):
     """All that tracers left of a run.
 
     Parameters

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from iobench.errors import MissingFileError, OptionError, StoreError
-from iobench.frozen import frozen
 from iobench.samples import Sample
 from iobench.stores.plan import fingerprint, probe_samples
 from iobench.stores.verification import shard_of
@@ -160,8 +160,7 @@ def _by_name(named: Sequence[tuple[str, Any]]) -> dict[tuple[str, int], Any]:
     return found
 
 
-@frozen
-class _Unequal:
+class _Unequal(msgspec.Struct, frozen=True):
     """What of one array differs: how many values, the first of them, by how much at most."""
 
     n_values: int

@@ -7,10 +7,9 @@ group ``iobench.formats``; see ``converters/README.md`` for how to write one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from iobench.frozen import frozen
+import msgspec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,8 +29,7 @@ Notice = Callable[[str], None]
 """Called with one line for the user while something goes on."""
 
 
-@frozen
-class ShardInfo:
+class ShardInfo(msgspec.Struct, frozen=True):
     """One finished shard, as its writer leaves it.
 
     Parameters
@@ -50,8 +48,8 @@ class ShardInfo:
 
     shard: Shard
     checksums: Sequence[int]
-    lossy: Errors = field(default_factory=dict)
-    moments: ShardMoments = field(default_factory=dict)
+    lossy: Errors = msgspec.field(default_factory=dict)
+    moments: ShardMoments = msgspec.field(default_factory=dict)
 
 
 class Writer(Protocol):

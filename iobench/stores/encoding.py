@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.errors import OptionError
-from iobench.frozen import frozen
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding_steps import DTYPES, FLOATS, EncodingStep, finite_range
 
@@ -52,8 +52,7 @@ class EncodedSample(dict[str, "NDArray[Any]"]):
     moments: NDArray[np.float64]
 
 
-@frozen
-class Encoding:
+class Encoding(msgspec.Struct, frozen=True):
     """What is to be stored with fewer bits, by variable; ``""`` is every floating-point one.
 
     Parameters
@@ -64,8 +63,8 @@ class Encoding:
         Lowest and highest value of variables stored as int16.
     """
 
-    dtypes: Mapping[str, str] = field(default_factory=dict)
-    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    dtypes: Mapping[str, str] = msgspec.field(default_factory=dict)
+    ranges: Mapping[str, tuple[float, float]] = msgspec.field(default_factory=dict)
 
     @classmethod
     def parse(

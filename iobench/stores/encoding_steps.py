@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.errors import OptionError, SampleError
-from iobench.frozen import frozen
 from iobench.samples import Packed
 from iobench.stores.moments import N_MOMENTS, fold_moments, piece_moments
 from iobench.stores.rounding import (
@@ -31,8 +31,7 @@ FLOATS: Final = ("<f2", "<f4", "<f8")
 """Of variables that may have fewer bits."""
 
 
-@frozen
-class EncodingStep:
+class EncodingStep(msgspec.Struct, frozen=True):
     """What is done to one floating-point variable.
 
     Parameters

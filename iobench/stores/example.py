@@ -10,10 +10,10 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from iobench.errors import StoreError
-from iobench.frozen import frozen
 from iobench.stores.varints import decode_varints, encode_varint, encode_varints, parse_varint
 
 if TYPE_CHECKING:
@@ -38,8 +38,7 @@ class FeatureKind(IntEnum):
     INT64 = 3
 
 
-@frozen
-class Feature:
+class Feature(msgspec.Struct, frozen=True):
     """One feature of an example: its kind and the raw bodies of its list message.
 
     Usually there is one body; a message may come in several that follow each other.

@@ -9,13 +9,14 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from iobench.errors import StoreError
 from iobench.files.atomic import is_local, storage_errors
 from iobench.files.open_file import STORE_FILE
 from iobench.files.open_files import FileSet
 from iobench.files.ranges import FileRange
 from iobench.files.remote_ranges import fetched, fill_views
-from iobench.frozen import frozen
 from iobench.samples import is_number_below
 from iobench.stores.fields import FieldDecoder, RowDecoder
 from iobench.stores.index_file import read_index
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
     from iobench.stores.manifest import Manifest
 
 
-@frozen
-class ExtentTable:
+class ExtentTable(msgspec.Struct, frozen=True):
     """Where every sample of a store is.
 
     Parameters

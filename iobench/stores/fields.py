@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+import msgspec
 import numpy as np
-
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@frozen
-class FieldPart:
+class FieldPart(msgspec.Struct, frozen=True):
     """Bytes of an extent: those of one variable, or others, whose name is empty."""
 
     name: str
@@ -28,8 +26,7 @@ class FieldPart:
     nbytes: int
 
 
-@frozen
-class FieldLayout:
+class FieldLayout(msgspec.Struct, frozen=True):
     """Where variables lie in the extents of a sample, and the bytes around them.
 
     Parameters
@@ -165,8 +162,7 @@ class RowDecoder(Protocol):
         ...
 
 
-@frozen
-class ChunkedArray:
+class ChunkedArray(msgspec.Struct, frozen=True):
     """What an extent of a sample holds: chunks of one shape, in C order, numbers in C order.
 
     Parameters

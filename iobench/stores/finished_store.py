@@ -5,10 +5,10 @@ Written last are the checksums, the container's own metadata, and then the manif
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.errors import StoreError
 from iobench.files.atomic import is_local, storage_errors, write_atomically

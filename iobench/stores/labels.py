@@ -8,13 +8,13 @@ dimension for each; else one, called as what they are along, or ``sample``.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.coordinates import SAMPLE_DIM, Coordinate, Meteorology
-from iobench.frozen import frozen
 from iobench.stores.time_units import decodable_attributes
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ class ArrayLabels(NamedTuple):
     variable: str
 
 
-@frozen
-class StoreLabels:
+class StoreLabels(msgspec.Struct, frozen=True):
     """Names for all that a store holds.
 
     Parameters

@@ -11,13 +11,14 @@ import errno
 import json
 import math
 import re
-from dataclasses import field, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from iobench.errors import SampleError, StorageError, StoreError
 from iobench.files.atomic import storage_errors, write_atomically
 from iobench.files.crc32c import crc32c
-from iobench.frozen import frozen
 from iobench.json_files import parse_json, read_json, read_small_file
 from iobench.masking import mask_urls
 from iobench.samples import SampleSpec
@@ -41,8 +42,7 @@ MAX_PARTS = 8
 """Folders below a store's, and the name, that a file of it may have: Zarr's arrays have one."""
 
 
-@frozen
-class ShardFile:
+class ShardFile(msgspec.Struct, frozen=True):
     """One file of a store: its name, size, CRC-32C of all its bytes.
 
     The name is plain, or a path of plain names below the store's folder (``t2m/c.0.0``).
@@ -53,8 +53,7 @@ class ShardFile:
     crc32c: int
 
 
-@frozen
-class Shard:
+class Shard(msgspec.Struct, frozen=True):
     """Consecutive samples of a store and the files that hold them.
 
     Parameters
@@ -81,8 +80,7 @@ class Shard:
         )
 
 
-@frozen
-class Manifest:
+class Manifest(msgspec.Struct, frozen=True):
     """What ``iobench.json`` says.
 
     Parameters
@@ -128,18 +126,18 @@ class Manifest:
     samples: Sequence[int]
     dataset: str = ""
     plan: str = ""
-    options: Mapping[str, str] = field(default_factory=dict)
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    normalisation: Mapping[str, Any] = field(default_factory=dict)
-    lossy: Mapping[str, Any] = field(default_factory=dict)
-    statistics: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, str] = msgspec.field(default_factory=dict)
+    provenance: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    normalisation: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    lossy: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    statistics: Mapping[str, Any] = msgspec.field(default_factory=dict)
     metadata: tuple[ShardFile, ...] = ()
-    sample_grid: Mapping[str, int] = field(default_factory=dict)
+    sample_grid: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # As JSON gives them back, so that a manifest equals the one read from its file.
         for name in ("options", "provenance", "normalisation", "lossy", "statistics"):
-            object.__setattr__(self, name, json.loads(_json(getattr(self, name))))
+            msgspec.structs.force_setattr(self, name, json.loads(_json(getattr(self, name))))
 
     @property
     def n_samples(self) -> int:

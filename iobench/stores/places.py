@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
 from iobench.errors import StorageError, StoreClaimedError
 from iobench.files.atomic import (
     OTHER_FOLDER,
@@ -26,7 +28,6 @@ from iobench.files.atomic import (
 )
 from iobench.files.claims import CLAIM_NAME, find_writer
 from iobench.files.scratch import free_files, free_nbytes
-from iobench.frozen import frozen
 from iobench.json_files import read_json
 from iobench.stores.manifest import checked_json
 
@@ -46,8 +47,7 @@ FILES_OF_A_SHARD = 2
 """At the least, while a store is written: its data, and what the journal says of it."""
 
 
-@frozen
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """A folder for what iobench makes.
 
     Parameters
@@ -66,8 +66,7 @@ class Place:
     notice: str = ""
 
 
-@frozen
-class Item:
+class Item(msgspec.Struct, frozen=True):
     """Something iobench made: a folder with its mark.
 
     Parameters

@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import re
 import tempfile
-from dataclasses import field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
 
 from iobench.errors import MissingFileError, OptionError
 from iobench.files.atomic import storage_errors
 from iobench.files.urls import URL
-from iobench.frozen import frozen
 from iobench.masking import mask_values
 from iobench.stores.labels import sample_grid
 from iobench.stores.manifest import canonical_json, count_runs
@@ -31,7 +33,7 @@ STRETCH_NBYTES = 1 << 16
 PIECE_NBYTES = 1 << 22
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ConversionPlan:
     """Everything that decides what a store holds.
 
@@ -131,8 +133,7 @@ class ConversionPlan:
         return [self.shard(number) for number in range(self.n_shards)]
 
 
-@frozen
-class StoreRequest:
+class StoreRequest(msgspec.Struct, frozen=True):
     """What a store is to hold, where, and how it is written; pickled as its dataset is.
 
     Parameters
@@ -179,7 +180,7 @@ class StoreRequest:
     fmt: Format
     path: Path
     samples: Sequence[int] | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = msgspec.field(default_factory=dict)
     files: Sequence[Path] = ()
     shard_nbytes: int = 1 << 30
     limit_nbytes: int | None = None

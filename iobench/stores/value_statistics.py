@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 
-from iobench.frozen import frozen
 from iobench.samples import StackedSamples
 from iobench.stores.encoding import EncodedSample
 from iobench.stores.moments import (
@@ -54,8 +55,7 @@ MAX_GROUPS: Final = 1024
 FOLDED_NBYTES: Final = 4 << 20
 
 
-@frozen(eq=False)
-class Measured:
+class Measured(msgspec.Struct, frozen=True, eq=False):
     """What was measured of some samples, each as if it were alone.
 
     Parameters
@@ -86,7 +86,7 @@ class Measured:
         return cls(moments, [np.concatenate(each) for each in values])
 
 
-@frozen(eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class MeasuredSamples(Sequence["Sample"]):
     """Samples as they are stored, and what was measured of them.
 
@@ -110,8 +110,7 @@ class MeasuredSamples(Sequence["Sample"]):
         return iter(self.samples)
 
 
-@frozen(eq=False)
-class VariableRows:
+class VariableRows(msgspec.Struct, frozen=True, eq=False):
     """One variable of some samples, as it is stored; the others come before and behind it.
 
     Parameters

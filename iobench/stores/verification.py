@@ -9,12 +9,12 @@ from contextlib import suppress
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from iobench.errors import StoreError
 from iobench.files.atomic import is_local, storage_errors
 from iobench.files.crc32c import crc32c
-from iobench.frozen import frozen
 from iobench.stores.extents import ExtentStore, missing_is_damage
 from iobench.stores.finished_store import CHECKSUMS_NAME, read_checksums
 from iobench.stores.manifest import MANIFEST_NAME, check_document
@@ -136,8 +136,7 @@ def array_of_extent(store: Store, extent: FileRange[Path], number: int, n_extent
     return f"one of its arrays {', '.join(names)}, which are stored together"
 
 
-@frozen
-class _Damage:
+class _Damage(msgspec.Struct, frozen=True):
     """What is not as written; ``place`` says which comes first: sample, extent."""
 
     place: tuple[int, int]
@@ -160,8 +159,7 @@ class _Counter:
                 self._progress(self.done, self._total)
 
 
-@frozen
-class _Extents:
+class _Extents(msgspec.Struct, frozen=True):
     """Extents of one file, sorted by offset; ``index`` counts the extents of the whole store."""
 
     offset: NDArray[np.int64]
@@ -172,8 +170,7 @@ class _Extents:
 _NO_EXTENTS = _Extents(*(np.empty(0, dtype=np.int64) for _ in range(3)))
 
 
-@frozen
-class _FileCheck:
+class _FileCheck(msgspec.Struct, frozen=True):
     """Reads one file and compares it, and every extent in it, with what was written."""
 
     store: Store

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from iobench.frozen import frozen
+import msgspec
 
 N_NAMED: Final = 3
 """Files named in a sentence."""
 
 
-@frozen
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """One value of a store that is not that of its source.
 
     Parameters
@@ -62,8 +61,7 @@ class Difference:
         }
 
 
-@frozen
-class SourceFiles:
+class SourceFiles(msgspec.Struct, frozen=True):
     """How the source files compare with the fingerprints in the manifest, by file name.
 
     Parameters
@@ -106,8 +104,7 @@ class SourceFiles:
         }
 
 
-@frozen
-class VerifyResult:
+class VerifyResult(msgspec.Struct, frozen=True):
     """What the comparison of a store with its source found.
 
     Parameters

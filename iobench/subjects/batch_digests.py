@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, figure
 from iobench.recording.digests import BATCHES, SAMPLES, TABLE_DTYPE
 from iobench.report import units
@@ -30,8 +29,7 @@ N_EPOCHS: Final = 3
 COLUMNS: Final = tuple(map(Column, ("epoch", "samples", "digest, in any order")))
 
 
-@frozen
-class EpochDigest:
+class EpochDigest(msgspec.Struct, frozen=True):
     """What one loader delivered in one epoch.
 
     Parameters
@@ -52,8 +50,7 @@ class EpochDigest:
     digest: str | None
 
 
-@frozen
-class SampleDigests:
+class SampleDigests(msgspec.Struct, frozen=True):
     """What a run delivered by its digests, which are equal where batches are.
 
     Parameters
@@ -75,8 +72,12 @@ class SampleDigests:
     n_damaged: int
     epochs: tuple[EpochDigest, ...]
     scheme: str
-    spent_ns: int = field(metadata=HIDDEN)
-    wall_ns: int = field(metadata=HIDDEN)
+    spent_ns: int
+    wall_ns: int
+    JSON_KEYS: ClassVar = {
+        "spent_ns": HIDDEN,
+        "wall_ns": HIDDEN,
+    }
 
     @figure
     def hash(self) -> str:
@@ -84,8 +85,7 @@ class SampleDigests:
         return "xxh3_128"
 
 
-@frozen(eq=False)
-class EpochDelivery:
+class EpochDelivery(msgspec.Struct, frozen=True, eq=False):
     """What one loader delivered in one epoch, in order of delivery, ranks by turns.
 
     Parameters
@@ -130,8 +130,7 @@ class EpochDelivery:
         return None if self.n_unknown else sum(self.digests) % (1 << 128)
 
 
-@frozen(eq=False)
-class DeliveredSamples:
+class DeliveredSamples(msgspec.Struct, frozen=True, eq=False):
     """All batches of a run, by loader, then epoch; recorded where digests were requested."""
 
     recorded: bool

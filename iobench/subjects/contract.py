@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from iobench.frozen import frozen
+import msgspec
 
 if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 F = TypeVar("F")
 
 
-@frozen
-class Subject(Generic[F]):
+class Subject(msgspec.Struct, Generic[F], frozen=True):
     """One question asked of a run, and how it is answered in every report.
 
     An installed package adds one with an entry point of the group ``iobench.subjects`` that names

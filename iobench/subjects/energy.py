@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from iobench.analysis.host_time import training_process, waits_and_walls
-from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, INLINE, figure, key, keyed_by
 from iobench.profiles.machine_samples import of_process
 from iobench.report import units
@@ -43,8 +43,7 @@ PUBLISHED_WH: Final = (135.66, 157.61)
 PUBLISHED_EPOCHS: Final = 6
 
 
-@frozen
-class CountedEnergy:
+class CountedEnergy(msgspec.Struct, frozen=True):
     """What one counter showed of a run; of several ranks on its machine each has an equal part.
 
     Parameters
@@ -60,20 +59,26 @@ class CountedEnergy:
         The longer one of the counter's renewal and the usual time between readings.
     """
 
-    source: EnergySource = field(metadata=INLINE)
+    source: EnergySource
     host: str
     total_j: float
     wait_j: float | None
     covered_ns: int
-    wall_ns: int = field(metadata=HIDDEN)
-    n_readings: int = field(metadata=key("readings"))
-    n_resets: int = field(metadata=key("resets"))
-    n_failed: int = field(metadata=key("failed_readings"))
+    wall_ns: int
+    n_readings: int
+    n_resets: int
+    n_failed: int
     resolution_ns: int
+    JSON_KEYS: ClassVar = {
+        "source": INLINE,
+        "wall_ns": HIDDEN,
+        "n_readings": key("readings"),
+        "n_resets": key("resets"),
+        "n_failed": key("failed_readings"),
+    }
 
 
-@frozen
-class KindEnergy:
+class KindEnergy(msgspec.Struct, frozen=True):
     """All counters of one kind together: GPUs, processors, memory, or whole machines.
 
     Parameters
@@ -106,8 +111,7 @@ class KindEnergy:
         return None if self.wait_j is None else self.total_j - self.wait_j
 
 
-@frozen
-class EpochKind:
+class EpochKind(msgspec.Struct, frozen=True):
     """Energy of one kind in one epoch, and in its waits."""
 
     kind: str
@@ -115,18 +119,20 @@ class EpochKind:
     wait_j: float
 
 
-@frozen
-class EpochEnergy:
+class EpochEnergy(msgspec.Struct, frozen=True):
     """One epoch of a training process; complete where all its batches were measured."""
 
     epoch: int
     complete: bool
-    n_batches: int = field(metadata=key("batches"))
-    kinds: tuple[EpochKind, ...] = field(metadata=keyed_by("kind"))
+    n_batches: int
+    kinds: tuple[EpochKind, ...]
+    JSON_KEYS: ClassVar = {
+        "n_batches": key("batches"),
+        "kinds": keyed_by("kind"),
+    }
 
 
-@frozen
-class UnknownEnergy:
+class UnknownEnergy(msgspec.Struct, frozen=True):
     """Energy of a machine that could not be read, and why; never 0."""
 
     host: str
@@ -134,8 +140,7 @@ class UnknownEnergy:
     reason: str
 
 
-@frozen
-class EnergyFigures:
+class EnergyFigures(msgspec.Struct, frozen=True):
     """What a run took, as far as a counter reported.
 
     Parameters
@@ -152,16 +157,25 @@ class EnergyFigures:
         The dataset that a user's own script trained on, its files real; ``""`` elsewhere.
     """
 
-    kinds: tuple[KindEnergy, ...] = field(metadata=keyed_by("kind"))
+    kinds: tuple[KindEnergy, ...]
     sources: tuple[CountedEnergy, ...]
     epochs: tuple[EpochEnergy, ...]
-    unknown: tuple[UnknownEnergy, ...] = field(metadata=key("not_readable"))
-    n_samples: int | None = field(default=None, metadata=HIDDEN)
-    n_sharing: int = field(default=1, metadata=key("sharing_ranks"))
+    unknown: tuple[UnknownEnergy, ...]
+    n_samples: int | None = None
+    n_sharing: int = 1
     period_ns: int = 0
-    typical_wait_ns: int | None = field(default=None, metadata=HIDDEN)
-    is_emulated: bool = field(default=False, metadata=HIDDEN)
-    trained_on: str = field(default="", metadata=HIDDEN)
+    typical_wait_ns: int | None = None
+    is_emulated: bool = False
+    trained_on: str = ""
+    JSON_KEYS: ClassVar = {
+        "kinds": keyed_by("kind"),
+        "unknown": key("not_readable"),
+        "n_samples": HIDDEN,
+        "n_sharing": key("sharing_ranks"),
+        "typical_wait_ns": HIDDEN,
+        "is_emulated": HIDDEN,
+        "trained_on": HIDDEN,
+    }
 
     @figure
     def readable(self) -> bool:

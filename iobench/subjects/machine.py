@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from iobench.analysis.host_time import training_process, wait_and_other_ns
-from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, key
 from iobench.profiles.contents import TRAINING_PROCESS
 from iobench.profiles.machine_samples import of_process
@@ -39,8 +39,7 @@ SEPARATE: Final = 0.5
 """From this on waits are of other steps between readings than the rest, by and large."""
 
 
-@frozen
-class ResourceUse:
+class ResourceUse(msgspec.Struct, frozen=True):
     """How busy something was while the training loop waited and in the rest of its passes.
 
     Parameters
@@ -61,16 +60,14 @@ class ResourceUse:
     limit_bytes_per_s: float | None = None
 
 
-@frozen
-class ProcessMemory:
+class ProcessMemory(msgspec.Struct, frozen=True):
     """The most memory that a process had at once, shared pages counted; null where unknown."""
 
     name: str
     peak_nbytes: int | None
 
 
-@frozen
-class MachineUse:
+class MachineUse(msgspec.Struct, frozen=True):
     """One machine, while one training process ran on it.
 
     Parameters
@@ -106,7 +103,7 @@ class MachineUse:
 
     host: str
     rank: int
-    n_cpus: int = field(metadata=key("cpus"))
+    n_cpus: int
     quota_cpus: float | None
     cpu: ResourceUse
     throttled_fraction: float | None
@@ -117,21 +114,29 @@ class MachineUse:
     memory: ResourceUse | None
     disks: tuple[ResourceUse, ...]
     spinning: tuple[str, ...]
-    links: tuple[ResourceUse, ...] = field(metadata=key("network"))
+    links: tuple[ResourceUse, ...]
     gpus: tuple[ResourceUse, ...]
     processes: tuple[ProcessMemory, ...]
-    wait_ns: int = field(metadata=HIDDEN)
+    wait_ns: int
     separability: float
     step_ns: int
-    reading_ns: int | None = field(metadata=key("reading_cpu_s"))
+    reading_ns: int | None
+    JSON_KEYS: ClassVar = {
+        "n_cpus": key("cpus"),
+        "links": key("network"),
+        "wait_ns": HIDDEN,
+        "reading_ns": key("reading_cpu_s"),
+    }
 
 
-@frozen
-class MachineFigures:
+class MachineFigures(msgspec.Struct, frozen=True):
     """What the machines of a run were doing during it, by name, and damaged files of readings."""
 
     machines: tuple[MachineUse, ...]
-    damaged: tuple[str, ...] = field(default=(), metadata=key("damaged_files"))
+    damaged: tuple[str, ...] = ()
+    JSON_KEYS: ClassVar = {
+        "damaged": key("damaged_files"),
+    }
 
 
 def machine_of(run: RankRun) -> MachineFigures | None:

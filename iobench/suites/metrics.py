@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from iobench.analysis.run import Run
-from iobench.frozen import frozen
 from iobench.recording.kinds import Family, Kind
 from iobench.report.suite_words import OWN
 from iobench.subjects.batch_digests import delivered_samples
@@ -27,8 +28,7 @@ COMMAND: Final = "command"
 """The option of cells that run a script."""
 
 
-@frozen
-class Metric:
+class Metric(msgspec.Struct, frozen=True):
     """One figure of a run.
 
     Parameters
@@ -104,8 +104,7 @@ def why_not_given(metric: str, options: Options) -> str:
     return METRICS[metric].refused(options)
 
 
-@frozen
-class RunFigures:
+class RunFigures(msgspec.Struct, frozen=True):
     """What is kept of a run.
 
     Parameters

@@ -39,9 +39,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
+import msgspec
+
 from iobench.command_options import OF_PROFILE, split_formats
 from iobench.errors import OptionError, StorageError
-from iobench.frozen import frozen
 from iobench.json_files import read_small_file
 from iobench.masking import mask_words, note_secrets
 from iobench.registry import unknown_name
@@ -84,8 +85,7 @@ Values = tuple[str, ...]
 """Of one option: mostly one; several of an option that may be repeated."""
 
 
-@frozen
-class Cell:
+class Cell(msgspec.Struct, frozen=True):
     """One configuration of a suite.
 
     Parameters
@@ -161,8 +161,7 @@ class Cell:
         return {name: " ".join(_masked(name, each)) for name, each in self.options.items()}
 
 
-@frozen
-class SuiteRecipe:
+class SuiteRecipe(msgspec.Struct, frozen=True):
     """What a suite measures.
 
     Parameters

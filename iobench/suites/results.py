@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from iobench.errors import ProfileError
 from iobench.files.atomic import write_atomically
-from iobench.frozen import frozen
 from iobench.json_files import read_fields, read_json
 
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ SMALLEST: Final = 1e-100
 """Of figures, and of what one over them may be: squares of others are no floats."""
 
 
-@frozen
-class Result:
+class Result(msgspec.Struct, frozen=True):
     """One run of one cell.
 
     Parameters
@@ -77,14 +76,14 @@ class Result:
     status: str
     started: str
     reason: str | None = None
-    figures: Mapping[str, float] = field(default_factory=dict)
-    machine: Mapping[str, Any] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
+    figures: Mapping[str, float] = msgspec.field(default_factory=dict)
+    machine: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    versions: Mapping[str, str] = msgspec.field(default_factory=dict)
     samples_digest: str | None = None
     stand_in: bool | None = None
     run: str | None = None
     took_s: float = 0.0
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
@@ -108,19 +107,17 @@ class Result:
     @property
     def document(self) -> dict[str, Any]:
         """What its file says."""
-        return {"kind": RESULT_KIND, "version": RESULT_VERSION, **asdict(self)}
+        return {"kind": RESULT_KIND, "version": RESULT_VERSION, **msgspec.structs.asdict(self)}
 
 
-@frozen
-class SkippedFile:
+class SkippedFile(msgspec.Struct, frozen=True):
     """A file, or folder of them, that is in no figure, and why."""
 
     file: str
     why: str
 
 
-@frozen
-class SuiteResults:
+class SuiteResults(msgspec.Struct, frozen=True):
     """The results of one suite.
 
     Parameters

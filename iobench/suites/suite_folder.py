@@ -14,13 +14,14 @@ import fnmatch
 import json
 import random
 from collections import defaultdict
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
+
+import msgspec
+from msgspec.structs import replace
 
 from iobench.errors import IobenchError, OptionError, ProfileError, StorageError
 from iobench.files.atomic import storage_errors, write_atomically
 from iobench.files.claims import CLAIM_NAME, claim, find_holder
-from iobench.frozen import frozen
 from iobench.json_files import read_json
 from iobench.recording.this_process import host_name, name_in_files
 from iobench.suites.recipe import SuiteRecipe
@@ -46,16 +47,14 @@ RECIPE_FILE: Final = "recipe.json"
 CELLS, HOSTS = "cells", "hosts"
 
 
-@frozen
-class Job:
+class Job(msgspec.Struct, frozen=True):
     """One run that a suite takes: a cell, and the round."""
 
     cell: Cell
     round: int
 
 
-@frozen
-class SuiteFolder:
+class SuiteFolder(msgspec.Struct, frozen=True):
     """A suite's folder.
 
     Parameters

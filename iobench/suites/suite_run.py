@@ -19,12 +19,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import psutil
 
 from iobench.errors import UNAVAILABLE, IobenchError
 from iobench.files.atomic import storage_errors
 from iobench.files.claims import claim, try_claim
-from iobench.frozen import frozen
 from iobench.launch.script_commit import commit_of
 from iobench.recording.clocks import SYSTEM_CLOCK, now_ns
 from iobench.recording.this_process import host_name, machine, name_in_files
@@ -50,8 +50,7 @@ ERROR: Final = "iobench: "
 LONGEST_REASON: Final = 500
 
 
-@frozen
-class Forecast:
+class Forecast(msgspec.Struct, frozen=True):
     """How long the rest of a suite may take.
 
     Parameters

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import statistics
 from collections import Counter, defaultdict
-from dataclasses import field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import msgspec
 
 from iobench.analysis.intervals import Interval, dropped, trimmed_mean
-from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, figure
 from iobench.report import units
 from iobench.report.document import (
@@ -40,8 +40,7 @@ OF_THE_RUN: Final = ("file_system", "accelerator")
 """Facts of a machine that differ from cell to cell by what a cell asks for."""
 
 
-@frozen
-class CellFigure:
+class CellFigure(msgspec.Struct, frozen=True):
     """One figure of a cell, over its runs.
 
     Parameters
@@ -60,8 +59,7 @@ class CellFigure:
     n_kept: int
 
 
-@frozen
-class CellRow:
+class CellRow(msgspec.Struct, frozen=True):
     """One cell.
 
     Parameters
@@ -86,11 +84,13 @@ class CellRow:
     n_runs: int
     figures: Mapping[str, CellFigure]
     doubts: tuple[str, ...]
-    not_given: Mapping[str, str] = field(metadata=HIDDEN)
+    not_given: Mapping[str, str]
+    JSON_KEYS: ClassVar = {
+        "not_given": HIDDEN,
+    }
 
 
-@frozen
-class SuiteTable:
+class SuiteTable(msgspec.Struct, frozen=True):
     """All that is known of a suite.
 
     Parameters

@@ -9,7 +9,7 @@ import importlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.frozen import frozen
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,8 +50,7 @@ class TracedCall:
     inner: list[TracedCall] = field(default_factory=list)
 
 
-@frozen
-class TracedThread:
+class TracedThread(msgspec.Struct, frozen=True):
     """A thread, by its name and number, with its calls in order of their starts."""
 
     name: str

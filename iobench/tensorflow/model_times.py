@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import tensorflow as tf
 
-from iobench.frozen import frozen
 from iobench.recording.kinds import Kind
 from iobench.tensorflow.operation_kinds import hands_on, kind_of, operation_name, runs_functions
 
@@ -15,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@frozen
-class OperatorTime:
+class OperatorTime(msgspec.Struct, frozen=True):
     """The work of one operation of a pipeline since its iterator began.
 
     Parameters
@@ -47,7 +45,7 @@ class OperatorTime:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-ready values."""
-        return asdict(self)
+        return msgspec.structs.asdict(self)
 
 
 def read_model_times(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from iobench.loaders.contract import IN_THREADS
 from iobench.loaders.iterable_loader import IterableLoader
@@ -55,7 +57,7 @@ class TFPipelineLoader(IterableLoader):
         if self._is_first:
             self._is_first = False
             self._traced.start()
-        return replace(found, worker=IN_THREADS)
+        return dataclasses.replace(found, worker=IN_THREADS)
 
     def after_round(self) -> None:
         """Write what TensorFlow's threads did in the round, and trace the next one."""

@@ -14,7 +14,8 @@ import re
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from iobench.frozen import frozen
+import msgspec
+
 from iobench.recording.kinds import Kind
 from iobench.tensorflow.traced_work import EXECUTED
 
@@ -53,8 +54,7 @@ class LoopStep(NamedTuple):
     epoch: int
 
 
-@frozen
-class StepScopes:
+class StepScopes(msgspec.Struct, frozen=True):
     """The scopes in which a model computes and its optimiser works, as Keras names both.
 
     ``why_none`` is why operations may bear no names of these, in words; without any names no part

@@ -11,7 +11,8 @@ import re
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
-from iobench.frozen import frozen
+import msgspec
+
 from iobench.tensorflow.operation_kinds import hands_on, kind_of, operation_name, waits_for_threads
 
 if TYPE_CHECKING:
@@ -32,8 +33,7 @@ LONGEST_CHAIN: Final = 16
 """Threads that an element passes through, at most."""
 
 
-@frozen
-class LoaderWait:
+class LoaderWait(msgspec.Struct, frozen=True):
     """A batch and when the training loop waited for it, on the clock of the trace."""
 
     asked_ns: int
@@ -41,8 +41,7 @@ class LoaderWait:
     batch: int
 
 
-@frozen
-class TracedWork:
+class TracedWork(msgspec.Struct, frozen=True):
     """A stretch of one thread that is work of one operation; they never overlap on a thread.
 
     ``batch`` is -1 where it was for none that was delivered within the trace. ``in_loop`` is

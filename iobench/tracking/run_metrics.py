@@ -6,9 +6,10 @@ import math
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from iobench.analysis.diagnosis import diagnose
 from iobench.analysis.epochs import epoch_figures
-from iobench.frozen import frozen
 from iobench.masking import mask_line
 from iobench.report.sentences import verdict_sentence
 from iobench.report.units import seconds
@@ -29,8 +30,7 @@ MS_PER_S: Final = 1000
 NS_PER_MS: Final = 1_000_000
 
 
-@frozen
-class EpochMetrics:
+class EpochMetrics(msgspec.Struct, frozen=True):
     """The metrics of one epoch.
 
     Parameters
@@ -53,8 +53,7 @@ class EpochMetrics:
         return self.metrics[EPOCH_MARK]
 
 
-@frozen
-class RunContents:
+class RunContents(msgspec.Struct, frozen=True):
     """What is told of one training process of a run.
 
     Parameters

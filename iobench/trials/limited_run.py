@@ -8,15 +8,14 @@ import signal
 import subprocess
 from typing import TYPE_CHECKING
 
-from iobench.frozen import frozen
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 
-@frozen
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """How a command ended.
 
     Parameters

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import gc
 import importlib.metadata
@@ -10,6 +9,8 @@ import importlib.util
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from iobench.datasets import (
     Baseline,
@@ -122,7 +123,7 @@ def plugin_baseline(
     for name, array in first.items():
         dims = tuple(f"axis_{number}" for number in range(array.ndim))
         variables.append(Variable(name, array.shape, array.dtype.str, dims))
-    made = dataclasses.replace(index, spec=SampleSpec(tuple(variables)), setup={})
+    made = msgspec.structs.replace(index, spec=SampleSpec(tuple(variables)), setup={})
     told = SOURCE.format(
         package=package,
         version=importlib.metadata.version(package),

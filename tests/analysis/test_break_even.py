@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from iobench.analysis.break_even import BreakEven, FullConversion, predict_full_conversion
 from iobench.analysis.exposure_figures import PartExposure

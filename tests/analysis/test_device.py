@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -42,10 +42,10 @@ def simulated(steps, *, with_batches=True):
 def profile_of(sketch, *, closed=True):
     profile = sketch.profile()
     processes = tuple(
-        dataclasses.replace(process, threads=("MainThread", "cuda:0"), closed=closed)
+        msgspec.structs.replace(process, threads=("MainThread", "cuda:0"), closed=closed)
         for process in profile.processes
     )
-    return dataclasses.replace(profile, processes=processes)
+    return msgspec.structs.replace(profile, processes=processes)
 
 
 def exposure_of(sketch, **more):
@@ -119,7 +119,7 @@ def test_a_device_that_is_far_behind_waits_for_the_first_batch_alone(steps):
 @given(STEPS)
 def test_order_of_spans_does_not_matter(steps):
     sketch = simulated(steps)
-    turned = dataclasses.replace(sketch, spans=sketch.spans[::-1])
+    turned = msgspec.structs.replace(sketch, spans=sketch.spans[::-1])
     assert exposure_of(turned).sums == exposure_of(sketch).sums
 
 

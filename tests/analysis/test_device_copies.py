@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,8 +34,8 @@ LINK = {
 def profile_of(sketch: Sketch) -> Profile:
     profile = sketch.profile()
     names = ("MainThread", "cuda:0", "reader-0", "pin-0")
-    processes = tuple(dataclasses.replace(each, threads=names) for each in profile.processes)
-    return dataclasses.replace(profile, processes=processes)
+    processes = tuple(msgspec.structs.replace(each, threads=names) for each in profile.processes)
+    return msgspec.structs.replace(profile, processes=processes)
 
 
 def with_device(memory: str | None, link: dict[str, Any] | None = LINK) -> Sketch:

@@ -1,7 +1,7 @@
 """The verdict, as data."""
 
-from dataclasses import replace
-
+import msgspec
+from msgspec.structs import replace
 from schedules import Sketch, pool
 
 from iobench.analysis.diagnosis import Verdict, diagnose
@@ -70,7 +70,7 @@ def cold_then_warm(n_epochs, **config):
         else span
         for span in sketch.spans
     ]  # fmt: skip
-    return exposure(replace(sketch, spans=spans).profile())
+    return exposure(msgspec.structs.replace(sketch, spans=spans).profile())
 
 
 def test_the_first_of_several_epochs_is_apart_and_told():

@@ -1,12 +1,11 @@
 """Joules of waits of whatever was read: sums, and counters that wrap or are set back."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from energy_files import source, write_energy
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from schedules import epochs, pool
 
 from iobench.analysis.run import Run, exposure

@@ -2,12 +2,13 @@
 
 import statistics
 from collections import Counter
-from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from schedules import CONSUMER, Sketch, epochs, pool
 from scripts import LOOP, Script
 
@@ -46,7 +47,7 @@ def several_epochs(made, workers, step_ns, told):
     for span in spans:
         if span["kind"] in (Kind.FORWARD, Kind.BACKWARD):
             span.pop("detail", None)
-    return replace(sketch, spans=spans)
+    return msgspec.structs.replace(sketch, spans=spans)
 
 
 def add_up(figures, whole):
@@ -191,7 +192,9 @@ def test_a_loader_made_anew_for_each_epoch_counts_epochs():
         loader = script.loader()
         training(script, loader, 4, end=epoch < 2)
         names.append(loader.number)
-    script.sketch.loaders = [replace(each, name="Samples") for each in script.sketch.loaders]
+    script.sketch.loaders = [
+        msgspec.structs.replace(each, name="Samples") for each in script.sketch.loaders
+    ]
     figures = epoch_figures(Run(script.profile()).of_rank())
     assert [(each.epoch, each.part.n_batches, each.complete) for each in figures] == [
         (0, 4, True), (1, 4, True), (2, 4, False),

@@ -1,8 +1,7 @@
 """Several loaders: which trains, which evaluates, and how much of the job their loop is."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from scripts import LOOP, Script
 
 from iobench.analysis.diagnosis import diagnose

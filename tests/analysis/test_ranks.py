@@ -1,11 +1,11 @@
 """Jobs of several training processes: the last rank, its imbalance, clocks, communication."""
 
-from dataclasses import replace
-
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from scripts import LOOP, Script
 
 from iobench.analysis.run import Run
@@ -185,7 +185,7 @@ def on_host(profile: Profile, shift: int, wall: int, behind: int = 0) -> Profile
     spans["end_ns"] += shift
     anchors = (Anchor(shift, since), Anchor(shift + 10**9, since + 10**9 + wall))
     processes = tuple(replace(each, anchors=anchors) for each in profile.processes)
-    return replace(profile, spans=spans, processes=processes)
+    return msgspec.structs.replace(profile, spans=spans, processes=processes)
 
 
 @pytest.mark.parametrize("wall", [0, -8])
@@ -227,7 +227,7 @@ def test_the_uncertainty_of_clocks_holds_whichever_pair_is_right():
     other = on_host(profiles[1], 10**12, 80)
     (loop, *rest) = other.processes
     killed = replace(loop, role="worker", worker=0, anchors=loop.anchors[:1])
-    both = replace(other, processes=(loop, *rest, killed))
+    both = msgspec.structs.replace(other, processes=(loop, *rest, killed))
     # Two pairs say 0, one says 80: the median is 0, and 80 may be the truth.
     assert compared([on_host(profiles[0], 0, 0), both]).clock_uncertainty_ns == 80
 

@@ -1,12 +1,12 @@
 """Scripts: several loaders in one training loop, rounds that overlap, waits without a batch."""
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from schedules import exposed
 from scripts import LOOP, Script, ScriptSketch
 

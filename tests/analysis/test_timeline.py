@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from schedules import CONSUMER, Sketch, pool
 from scripts import Script
 from streams import stream
@@ -258,7 +259,7 @@ def test_killed_workers_keep_their_lanes_and_lost_ones_have_none() -> None:
     killed = [
         span for span in sketch.spans if span["lane"] != ("worker", 1) or span["start_ns"] < 800
     ]
-    timeline = timeline_of(Run(replace(sketch, spans=killed).profile()))
+    timeline = timeline_of(Run(msgspec.structs.replace(sketch, spans=killed).profile()))
     assert [lane.name for lane in timeline.lanes] == ["consumer", "worker-0", "worker-1"]
     timeline = timeline_of(Run(sketch.without(("worker", 1)).profile()))
     assert [lane.name for lane in timeline.lanes] == ["consumer", "worker-0"]

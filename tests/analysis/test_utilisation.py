@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from schedules import CONSUMER, STAGES, Sketch, pool
 from scripts import Script
 
@@ -114,7 +116,8 @@ rounds_of_steps = st.lists(
 
 def with_epochs(rounds: Sequence[Sequence[Block]]) -> list[list[Block]]:
     return [
-        [replace(block, epoch=epoch) for block in blocks] for epoch, blocks in enumerate(rounds)
+        [msgspec.structs.replace(block, epoch=epoch) for block in blocks]
+        for epoch, blocks in enumerate(rounds)
     ]
 
 
@@ -204,7 +207,7 @@ def joined(profiles: Sequence[Profile]) -> Profile:
         part["process"] += len(processes)
         spans.append(part)
         processes += [replace(process, rank=rank) for process in profile.processes]
-    return replace(
+    return msgspec.structs.replace(
         profiles[0],
         spans=np.concatenate(spans),
         processes=tuple(processes),
@@ -253,6 +256,8 @@ def test_loaders_made_anew_for_each_epoch_are_all_counted() -> None:
             loader.next()
             script.compute(20)
         loader.end()
-    script.sketch.loaders = [replace(each, name="Train") for each in script.sketch.loaders]
+    script.sketch.loaders = [
+        msgspec.structs.replace(each, name="Train") for each in script.sketch.loaders
+    ]
     found = utilisation(Run(script.profile()).of_rank())
     assert ([each.epoch for each in found.epochs], found.n_counted) == ([0, 1, 2], 9)

@@ -1,8 +1,7 @@
 """What is summed beside the times: samples, bytes, CPU time, cold reads, overhead."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from schedules import CONSUMER, Sketch, pool
 
 from iobench.analysis.run import exposure

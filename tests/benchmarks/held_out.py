@@ -41,12 +41,12 @@ import time
 import warnings
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.analysis.replay.changes import Change
 from iobench.analysis.replay.replay import Demands, demands_of, machine_of, replay

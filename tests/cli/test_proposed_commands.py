@@ -6,11 +6,11 @@ import ast
 import shlex
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
@@ -140,7 +140,7 @@ def test_what_is_of_no_meaning_for_stores_is_refused_for_them() -> None:
         alone = RunConfig(targets=(), stores=("a.zarr",), formats=())
         changed = {
             each: getattr(config, each)
-            for each in RunConfig.__dataclass_fields__
+            for each in RunConfig.__struct_fields__
             if each not in ("targets", "stores", "command")
             and (option == "--format") == (each == "formats")
             and getattr(config, each) != getattr(alone, each)

@@ -6,11 +6,12 @@ import multiprocessing
 import os
 import signal
 import threading
-from dataclasses import replace
 from importlib.metadata import version
 
+import msgspec
 import pytest
 from converting import content, convert
+from msgspec.structs import replace
 
 from iobench.errors import OptionError, SampleError, StorageError, StoreClaimedError, StoreError
 from iobench.files.atomic import AtomicFile
@@ -370,7 +371,7 @@ def test_probe_is_marked_as_one(tmp_path):
 
 def test_store_of_a_later_version_is_refused(tmp_path):
     run(tmp_path / "store")
-    later = replace(tfrecord.FORMAT, version=2)
+    later = msgspec.structs.replace(tfrecord.FORMAT, version=2)
     run(tmp_path / "later", fmt=later)
     with pytest.raises(StoreError, match="layout version 2 of tfrecord"):
         open_store(tmp_path / "later")

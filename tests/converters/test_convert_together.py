@@ -8,10 +8,11 @@ import multiprocessing.connection
 import os
 import shutil
 import signal
-from dataclasses import asdict, replace
 
+import msgspec
 import pytest
 from converting import content, convert
+from msgspec.structs import replace
 
 from iobench.errors import OptionError, StoreClaimedError, StoreError
 from iobench.files.claims import CLAIM_NAME, JOURNAL_NAME, STALE_S, Holder, try_claim
@@ -72,7 +73,7 @@ def held_shard(path, number, *, host=None, age_s=0.0):
     folder.mkdir()
     holder = replace(Holder.here(), host=host or "elsewhere")
     file = folder / CLAIM_NAME
-    file.write_text(json.dumps(asdict(holder)))
+    file.write_text(json.dumps(msgspec.structs.asdict(holder)))
     beat = file.stat().st_mtime - age_s
     os.utime(file, (beat, beat))
     return folder
@@ -202,7 +203,7 @@ def test_who_wakes_up_after_losing_a_shard_goes_on_with_the_others(tmp_path):
         dataset.number = -1
         (folder / CLAIM_NAME).unlink()
         gone = replace(Holder.here(), process_started="long ago")
-        (folder / f"{CLAIM_NAME}.1").write_text(json.dumps(asdict(gone)))
+        (folder / f"{CLAIM_NAME}.1").write_text(json.dumps(msgspec.structs.asdict(gone)))
 
     dataset = Watched(number=6, action=lose)
     run(path, dataset=dataset, notice=lines.append)

@@ -7,11 +7,11 @@ import json
 import multiprocessing
 import os
 import signal
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from converting import convert
+from msgspec.structs import replace
 
 from iobench.datasets.contract import SampleIndex
 from iobench.files.claims import JOURNAL_NAME

@@ -1,7 +1,6 @@
 """Stores in xarray: by its own reader of Zarr, and by to_xarray() whatever the container."""
 
 import pickle
-from dataclasses import replace
 
 import eccodes
 import netCDF4
@@ -11,6 +10,7 @@ import xarray
 from converting import convert as driver
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import iobench
 from iobench.coordinates import Coordinate, Meteorology

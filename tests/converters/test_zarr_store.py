@@ -5,13 +5,13 @@ import os
 import pickle
 import re
 import struct
-from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from iobench.errors import OptionError, SampleError, StoreError
 from iobench.files.crc32c import crc32c

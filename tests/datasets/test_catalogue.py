@@ -6,10 +6,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import netCDF4
 import numpy as np
 import pytest
@@ -27,8 +27,7 @@ from iobench.stores.places import list_items, remove_item
 LONG_AGO = 1_600_000_000 * 10**9
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True):
     """What the inspection of these tests finds out."""
 
     path: Path
@@ -159,8 +158,7 @@ def test_what_was_found_before_an_error_is_kept(files, kept):
 
 
 def test_other_kinds_or_names_are_other_entries(files, kept):
-    @dataclass(frozen=True)
-    class Less:
+    class Less(msgspec.Struct, frozen=True):
         path: Path
 
     contents(files, kept)
@@ -285,8 +283,8 @@ def test_processes_find_what_one_finds(tmp_path, kept, monkeypatch):
 
 def plain(value: Any) -> Any:
     """Return everything an inspected file holds, with the types of numbers, to be compared."""
-    if is_dataclass(value):
-        return type(value), {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, msgspec.Struct):
+        return type(value), {n: plain(each) for n, each in msgspec.structs.asdict(value).items()}
     if isinstance(value, dict):
         return {name: plain(each) for name, each in value.items()}
     if isinstance(value, tuple):

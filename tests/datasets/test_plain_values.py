@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,14 +18,12 @@ from iobench.datasets.plain_values import describe_kinds, pack_value, unpack_val
 HERE = Path("a")
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(msgspec.Struct, frozen=True):
     one: Any
     two: Any
 
 
-@dataclass(frozen=True)
-class Alone:
+class Alone(msgspec.Struct, frozen=True):
     path: Path
 
 
@@ -106,7 +104,7 @@ def test_a_text_names_no_class_but_those_given():
 
 def test_another_field_or_type_is_another_description():
     def described(**types):
-        made = make_dataclass("Pair", list(types.items()), frozen=True)
+        made = msgspec.defstruct("Pair", list(types.items()), frozen=True)
         return describe_kinds((made,))
 
     assert len({described(a="int"), described(a="str"), described(b="int")}) == 3

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import eccodes
+import msgspec
 import numpy as np
 import pytest
 
@@ -114,7 +113,7 @@ def real_size(tmp_path_factory):
     """One member of one forecast on the real grid, as the profile's stand-in has it."""
     path = tmp_path_factory.mktemp("real") / "output"
     default = Ens10().stand_in(scale=None, tiny=False, seed=0)
-    plan = dataclasses.replace(default, years=(2016,), n_members=1)
+    plan = msgspec.structs.replace(default, years=(2016,), n_members=1)
     Ens10().write(plan, {"date": "0101"}, path, lambda nbytes: None)
     assert path.stat().st_size == 11 * 519948
     return path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import pickle
 import shutil
@@ -10,6 +9,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -136,7 +136,7 @@ def test_a_variable_spread_over_files_is_refused(prepared):
     first, *others = index.where[0]
     mixed = [[first, *(each._replace(file="other") for each in others)], *index.where[1:]]
     with pytest.raises(FileFormatError, match=r"members of .* are in several files"):
-        dataset.upstream(files, dataclasses.replace(index, where=mixed), batch_size=None)
+        dataset.upstream(files, msgspec.structs.replace(index, where=mixed), batch_size=None)
 
 
 def test_what_no_plain_loop_reads_is_refused(prepared, monkeypatch):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import json
 import pickle
 import shutil
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -207,7 +207,7 @@ def test_years_of_a_date_in_several_files_are_refused(needs, prepared):
         for number, ranges in enumerate(index.where)
     ]
     with pytest.raises(MissingFileError, match="the plugin reads all years of"):
-        dataset.through_plugin(files, dataclasses.replace(index, where=where))
+        dataset.through_plugin(files, msgspec.structs.replace(index, where=where))
 
 
 def test_what_the_plugin_fails_on_is_refused(prepared):

@@ -7,11 +7,11 @@ import os
 import shutil
 import signal
 import zlib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from iobench import open_profile
 from iobench.analysis.run import Run, exposure

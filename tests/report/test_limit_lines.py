@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from io import StringIO
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from iobench.cli.limits_document import limits_told
 from iobench.profiles.run_facts import RunFacts

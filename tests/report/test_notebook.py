@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from html.parser import HTMLParser
 from io import StringIO
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from iobench.opened import open_profile
 from iobench.recording.kinds import Kind
@@ -169,5 +171,5 @@ def test_a_profile_that_tells_nothing_says_so(tmp_path: Path) -> None:
     profile = open_profile(tmp_path / "run")
     spans = profile.spans.copy()
     spans["end_ns"] = 2**62
-    html = replace(profile, spans=spans)._repr_html_()
+    html = msgspec.structs.replace(profile, spans=spans)._repr_html_()
     assert Fragment(html).text.strip()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from io import BytesIO, StringIO, TextIOWrapper
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from iobench.analysis.diagnosis import diagnose
 from iobench.recording.kinds import Kind

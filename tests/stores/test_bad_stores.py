@@ -11,13 +11,13 @@ import json
 import os
 import pickle
 import tracemalloc
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from iobench.errors import IobenchError, SampleError, StoreError
 from iobench.files.crc32c import crc32c

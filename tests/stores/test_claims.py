@@ -5,9 +5,10 @@ import multiprocessing
 import os
 import subprocess
 import sys
-from dataclasses import asdict, replace
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from iobench.errors import StoreClaimedError
 from iobench.files.claims import CLAIM_NAME, STALE_S, Holder, claim, find_holder
@@ -16,7 +17,7 @@ from iobench.files.claims import CLAIM_NAME, STALE_S, Holder, claim, find_holder
 def leave_claim(path, holder, *, age_s=0.0, name=CLAIM_NAME):
     """Put somebody's claim there, last touched so long ago."""
     file = path / name
-    file.write_text(json.dumps(asdict(holder)))
+    file.write_text(json.dumps(msgspec.structs.asdict(holder)))
     seen_ns = file.stat().st_mtime_ns - int(age_s * 1e9)
     os.utime(file, ns=(seen_ns, seen_ns))
     return file

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.sample_making import samples_in_order

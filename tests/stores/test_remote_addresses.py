@@ -6,12 +6,13 @@ import json
 import os
 import pickle
 import sys
-from dataclasses import asdict, replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from iobench.errors import MissingExtraError, OptionError, StorageError, StoreClaimedError
 from iobench.files import claims as claims_module
@@ -187,7 +188,7 @@ def test_a_claim_of_a_process_that_ended_is_free(place):
     held = try_claim(place)
     gone = replace(held.holder, process_started="long ago", token="gone")
     held.release()
-    (place / CLAIM_NAME).write_bytes(json.dumps(asdict(gone)).encode())
+    (place / CLAIM_NAME).write_bytes(json.dumps(msgspec.structs.asdict(gone)).encode())
     with claim(place, wait_s=0) as again:
         again.check()
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import os
 import tracemalloc
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from iobench.errors import StoreError
 from iobench.samples import SampleSpec, Variable

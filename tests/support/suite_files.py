@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.suites.results import RESULT_KIND as KIND
 from iobench.suites.results import RESULT_SUFFIX, Result
@@ -54,6 +55,10 @@ def suite(
             cell = folder / f"{number:03d}-{layout}"
             cell.mkdir(parents=True, exist_ok=True)
             # As `write_result`, which waits for the disk each time.
-            told_json = {"kind": KIND, "version": VERSION, **asdict(replace(told, **changed))}
+            told_json = {
+                "kind": KIND,
+                "version": VERSION,
+                **msgspec.structs.asdict(replace(told, **changed)),
+            }
             (cell / f"round-{repeat}{RESULT_SUFFIX}").write_text(json.dumps(told_json))
     return folder

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from iobench.analysis.run import Run
 from iobench.errors import FileFormatError, MissingFileError, ProfileError
@@ -153,7 +154,7 @@ def test_memory_of_as_many_processes_as_a_machine_has_cpus_is_no_bound(make_run:
 def test_lost_spans_leave_nothing_exact(make_run: MakeRun) -> None:
     profile = open_profile(make_run(n_batches=4))
     process = replace(profile.processes[0], lost=3, peak_nbytes=None)
-    found = counts_of(Run(replace(profile, processes=(process,))))
+    found = counts_of(Run(msgspec.structs.replace(profile, processes=(process,))))
     assert found.unknown["reads"] == "3 spans were lost"
     told = ("samples", "reads", "stages/read/spans")
     assert [found.exact[name] for name in told] == [None] * 3

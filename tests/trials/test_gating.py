@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from iobench.analysis.run import Run
 from iobench.analysis.step_sums import StepSums
@@ -88,7 +89,7 @@ def test_counts_of_a_run_that_was_killed_are_not_kept(
 ) -> None:
     run, kept = make_run(), tmp_path / "counts.json"
     process = replace(open_profile(run).processes[0], closed=False)
-    killed = replace(open_profile(run), processes=(process,))
+    killed = msgspec.structs.replace(open_profile(run), processes=(process,))
     monkeypatch.setattr(Run, "open", lambda _: Run(killed))
     assert main(["check", str(run), "--counts", str(kept), "--update"]) == ERROR
     assert "expected a run that has finished" in capsys.readouterr().err

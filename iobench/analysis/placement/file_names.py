@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.read_spans import NOT_SUMMED
-from iobench.frozen import frozen
 from iobench.recording.kinds import WORKER_KINDS, is_one_of
 from iobench.storage.storage_trace import is_of_interpreter
 
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 Integers = NDArray[np.int64]
 
 
-@frozen
-class FileNames:
+class FileNames(msgspec.Struct, frozen=True):
     """Which texts of stages name which files of a tracer.
 
     Parameters

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import msgspec
 import numpy as np
 
-from iobench.frozen import frozen
 from iobench.json_keys import figure, key
 
 if TYPE_CHECKING:
@@ -38,8 +37,7 @@ _PAGE: Final = 4096
 """The smallest there is."""
 
 
-@frozen
-class ProcessPlacement:
+class ProcessPlacement(msgspec.Struct, frozen=True):
     """One process of a run and its log.
 
     Parameters
@@ -78,8 +76,7 @@ class ProcessPlacement:
         return probes
 
 
-@frozen
-class OtherLogs:
+class OtherLogs(msgspec.Struct, frozen=True):
     """Sums over the logs that have no marker of a process of the run.
 
     Parameters
@@ -90,14 +87,17 @@ class OtherLogs:
         Bytes read by POSIX calls and by ``fread``.
     """
 
-    n_logs: int = field(metadata=key("logs"))
-    n_files: int = field(metadata=key("files"))
+    n_logs: int
+    n_files: int
     posix_nbytes: int
     stdio_nbytes: int
+    JSON_KEYS: ClassVar = {
+        "n_logs": key("logs"),
+        "n_files": key("files"),
+    }
 
 
-@frozen
-class TraceCoverage:
+class TraceCoverage(msgspec.Struct, frozen=True):
     """How much of the run Darshan saw; what comes before any other figure.
 
     Parameters
@@ -123,18 +123,28 @@ class TraceCoverage:
         Logs without a marker of the run.
     """
 
-    n_expected: int = field(metadata=key("logs_expected"))
-    n_found: int = field(metadata=key("logs_found"))
+    n_expected: int
+    n_found: int
     missing: tuple[str, ...]
     partial: tuple[str, ...]
-    n_files_read: int | None = field(metadata=key("files_read"))
-    n_files_seen: int = field(metadata=key("files_seen"))
-    n_segments: int = field(metadata=key("segments"))
-    n_placed: int = field(metadata=key("segments_placed"))
-    n_stray: int = field(metadata=key("segments_stray"))
+    n_files_read: int | None
+    n_files_seen: int
+    n_segments: int
+    n_placed: int
+    n_stray: int
     stray_nbytes: int
     problems: tuple[str, ...]
-    others: OtherLogs | None = field(default=None, metadata=key("other_logs"))
+    others: OtherLogs | None = None
+    JSON_KEYS: ClassVar = {
+        "n_expected": key("logs_expected"),
+        "n_found": key("logs_found"),
+        "n_files_read": key("files_read"),
+        "n_files_seen": key("files_seen"),
+        "n_segments": key("segments"),
+        "n_placed": key("segments_placed"),
+        "n_stray": key("segments_stray"),
+        "others": key("other_logs"),
+    }
 
     @figure
     def complete(self) -> bool:
@@ -147,8 +157,7 @@ class TraceCoverage:
         )
 
 
-@frozen
-class Placement:
+class Placement(msgspec.Struct, frozen=True):
     """The processes of a run that have logs, with their reads in stages."""
 
     processes: tuple[ProcessPlacement, ...]

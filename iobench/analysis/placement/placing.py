@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,7 +24,6 @@ from iobench.analysis.placement.placed_calls import (
     monotonic_of_wall,
 )
 from iobench.analysis.read_spans import NOT_SUMMED, names_interpreter
-from iobench.frozen import frozen
 from iobench.recording.kinds import WORKER_KINDS, Kind, Trait, is_one_of, kinds_that
 from iobench.recording.span_file import Flag
 from iobench.storage.storage_trace import is_of_interpreter
@@ -151,8 +151,7 @@ def _rows_by_process(profile: Profile) -> list[Integers]:
     return np.split(order, bounds)
 
 
-@frozen
-class _Stages:
+class _Stages(msgspec.Struct, frozen=True):
     """The stages of one process in which reads may lie.
 
     Parameters

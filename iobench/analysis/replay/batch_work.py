@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from iobench.analysis.partition import leaf_pieces, pieces_inside
 from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.replay.stream_shape import StreamPieces, find_shape
 from iobench.analysis.stage_table import StageTable
-from iobench.frozen import frozen
 from iobench.recording.kinds import HANDOVER_KINDS, WORKER_KINDS, Kind, is_one_of, stage_name
 from iobench.recording.span_keys import lane_keys, stages_of
 
@@ -31,8 +31,7 @@ UNKNOWN: Final = int(np.iinfo(np.int64).min)
 """A time that nobody noted."""
 
 
-@frozen
-class BatchWork:
+class BatchWork(msgspec.Struct, frozen=True):
     """How the batches of one loader were made; arrays of one row per batch.
 
     The fields that a `RecordedRun` has are as there.
@@ -115,8 +114,7 @@ def find_batch_work(
     return layout.whole(lanes, rule)
 
 
-@frozen
-class _AskedBatches:
+class _AskedBatches(msgspec.Struct, frozen=True):
     """The batches in question: of which wait, of which round, and when that began."""
 
     row: Integers
@@ -418,8 +416,7 @@ def _makers_of(asked: _AskedBatches, lane: Integers, begin: Integers) -> tuple[I
     return maker, n_makers
 
 
-@frozen
-class LoopWork:
+class LoopWork(msgspec.Struct, frozen=True):
     """Stages of the training loop's own thread inside its waits.
 
     Parameters

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
 from iobench.errors import OptionError
-from iobench.frozen import frozen
 
 Integers = NDArray[np.int64]
 
 
-@frozen(kw_only=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     """What is done otherwise; what is None or empty stays as it was.
 
     Parameters
@@ -34,7 +33,7 @@ class Change:
         Reads take as long as their bytes at this rate, where that is longer.
     """
 
-    stage_factors: Mapping[str, float] = field(default_factory=dict)
+    stage_factors: Mapping[str, float] = msgspec.field(default_factory=dict)
     workers: int | None = None
     prefetch: int | None = None
     keep_workers: bool = False

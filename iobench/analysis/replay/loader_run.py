@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.frozen import frozen
 from iobench.recording.kinds import copies_batches
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ class LoaderRule(Enum):
     """Nobody saw who made the batches: it cannot be replayed."""
 
 
-@frozen
-class RecordedRun:
+class RecordedRun(msgspec.Struct, frozen=True):
     """What one loader did in a run, batch by batch: all that its replay needs.
 
     Parameters

@@ -7,10 +7,11 @@ for a turn. A prediction for other workers has to start from what each would hav
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from iobench.analysis.replay.changes import Change, changed
@@ -23,7 +24,6 @@ from iobench.analysis.replay.simulated_run import (
     reads_storage,
     simulated,
 )
-from iobench.frozen import frozen
 from iobench.recording.kinds import LOOP_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 from iobench.storage.limit_figures import DEVICE, SERVER, STORAGE, read_limits
@@ -103,8 +103,7 @@ def slowdown_at_rate(run: RecordedRun, nbytes_per_s: float) -> float | None:
     return max(after, least, before) / before if before else None
 
 
-@frozen
-class Demands:
+class Demands(msgspec.Struct, frozen=True):
     """A run as it would be if nobody were in anybody's way.
 
     Parameters

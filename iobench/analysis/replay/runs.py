@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from iobench.analysis.counters import io_counters
@@ -27,7 +29,6 @@ from iobench.analysis.replay.batch_work import (
 )
 from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
 from iobench.analysis.stage_table import find_lanes
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
@@ -102,8 +103,7 @@ def reported_loaders(run: RankRun) -> tuple[RecordedRun, ...]:
     return () if run.is_one_of_many else recorded_runs(run, max_batches=REPORTED_BATCHES)
 
 
-@frozen
-class _Frame:
+class _Frame(msgspec.Struct, frozen=True):
     """Where the batches of one loader lie among the waits, and its rounds."""
 
     rows: Integers
@@ -228,7 +228,7 @@ class _Parts:
     ) -> None:
         begun = profile.spans["start_ns"] < end_ns
         if not begun.all():
-            profile = replace(profile, spans=profile.spans[begun])
+            profile = msgspec.structs.replace(profile, spans=profile.spans[begun])
         self.profile, self.loop, self.deliveries = profile, loop, deliveries
         self.numbers = numbers
         self.lanes: Lanes = find_lanes(profile, loop)
@@ -238,7 +238,7 @@ class _Parts:
         """Return what one loader did."""
         settings = self.loop.loaders.get(loader, self.loop.loaders[ONLY])
         if settings.workers:
-            settings = replace(settings, worker_pids=self._worker_pids(frame))
+            settings = dataclasses.replace(settings, worker_pids=self._worker_pids(frame))
         rule = self._rule(settings, frame)
         times = find_batch_work(
             self.lanes,

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,7 +23,6 @@ from iobench.analysis.replay.simulator import (
     straight,
 )
 from iobench.errors import ProfileError
-from iobench.frozen import frozen
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, copies_batches
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ READING: Final = frozenset(kind.spelled for kind in READING_KINDS | MIXED_KINDS)
 """Kinds of stages whose waiting may be for storage."""
 
 
-@frozen(kw_only=True)
-class Machine:
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """What all workers and the training loop share.
 
     Parameters
@@ -52,8 +51,7 @@ class Machine:
     loop_cpu_fraction: float = 0.0
 
 
-@frozen
-class Replayed:
+class Replayed(msgspec.Struct, frozen=True):
     """A run recomputed; times in integer ns.
 
     Parameters

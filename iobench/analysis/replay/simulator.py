@@ -16,9 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
-
-from iobench.frozen import frozen
 
 PAUSE, CPU, STORAGE = range(3)
 MOST_ITEMS: Final = 8
@@ -26,8 +25,7 @@ MOST_ITEMS: Final = 8
 UNKNOWN: Final = -1.0
 
 
-@frozen
-class StreamShape:
+class StreamShape(msgspec.Struct, frozen=True):
     """How the threads of a stream hang together.
 
     Parameters
@@ -52,8 +50,7 @@ class StreamShape:
     batches_apart: bool
 
 
-@frozen
-class Dispatch:
+class Dispatch(msgspec.Struct, frozen=True):
     """How a loader hands batches to whoever makes them.
 
     Parameters
@@ -296,8 +293,7 @@ class Use(NamedTuple):
     after_ns: float = 0.0
 
 
-@frozen(kw_only=True)
-class Resources:
+class Resources(msgspec.Struct, frozen=True, kw_only=True):
     """What all ranks share, in the units of `Use.rate`.
 
     Parameters

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.replay.simulator import StreamShape
-from iobench.frozen import frozen
 from iobench.recording.span_keys import halves
 
 if TYPE_CHECKING:
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 Integers = NDArray[np.int64]
 
 
-@frozen
-class StreamPieces:
+class StreamPieces(msgspec.Struct, frozen=True):
     """The pieces of a stream's batches; arrays of one row per piece, in any order.
 
     Parameters

@@ -6,9 +6,9 @@ These are number, time, step and the type of level by its own name, then the gri
 from __future__ import annotations
 
 import math
-from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from iobench.chunks.chunk_manifest import ChunkManifest, ChunkRanges, StoredVariable
@@ -16,7 +16,6 @@ from iobench.chunks.codec_chain import GRIB_MESSAGE, ChunkCodecs
 from iobench.chunks.packing import Packing
 from iobench.errors import FileFormatError
 from iobench.files.urls import range_file
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,8 +32,7 @@ CONSECUTIVE_J, ALTERNATING_ROWS = 0x20, 0x10
 FLOAT32 = Packing("<f4", "<f4")
 
 
-@frozen(eq=False)
-class GribCoordinate:
+class GribCoordinate(msgspec.Struct, frozen=True, eq=False):
     """Along a dimension: times, or its values; their units; what each is called."""
 
     values: NDArray[Any]
@@ -42,8 +40,7 @@ class GribCoordinate:
     names: Sequence[str]
 
 
-@frozen(eq=False)
-class GribFiles:
+class GribFiles(msgspec.Struct, frozen=True, eq=False):
     """What some GRIB files hold together.
 
     Parameters
@@ -59,8 +56,8 @@ class GribFiles:
     path: Path
     dims: Mapping[str, int]
     variables: Mapping[str, StoredVariable]
-    skipped: Mapping[str, str] = field(default_factory=dict)
-    along: Mapping[str, GribCoordinate] = field(default_factory=dict)
+    skipped: Mapping[str, str] = msgspec.field(default_factory=dict)
+    along: Mapping[str, GribCoordinate] = msgspec.field(default_factory=dict)
 
 
 class FieldCube:

@@ -11,9 +11,8 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
-
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,8 +44,7 @@ class _Stream(ctypes.Structure):
     )
 
 
-@frozen
-class CodedIntegers:
+class CodedIntegers(msgspec.Struct, frozen=True):
     """How integers of at most 32 bits were coded.
 
     Parameters

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from iobench.chunks.grib.decoding import load_eccodes
@@ -14,7 +15,6 @@ from iobench.chunks.grib.messages import GribMessage, damaged, dated_headers, gr
 from iobench.files.ranges import FileRange
 from iobench.files.source_files import open_source_file
 from iobench.files.urls import range_file
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -71,8 +71,7 @@ _PARAMETER = ("shortName", "name", "units")
 _GRID = ("Ni", "Nj", "numberOfValues", "gridType", "scanningMode")
 
 
-@frozen(eq=False)
-class GribIndex:
+class GribIndex(msgspec.Struct, frozen=True, eq=False):
     """Every message of some GRIB files, one row each, in file order.
 
     Parameters

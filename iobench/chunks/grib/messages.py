@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from iobench.chunks.grib.looking_ahead import HeadReader
 from iobench.errors import FileFormatError
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,8 +26,7 @@ BULLETIN_NBYTES = 256
 _BULLETIN_BYTES = bytes([*b"\0\1\3\r\n", *range(0x20, 0x7F)])
 
 
-@frozen
-class GribMessage:
+class GribMessage(msgspec.Struct, frozen=True):
     """One message: bytes ``offset`` to ``offset + length`` of its file.
 
     ``headers`` is a valid message with the same headers but without data where the packing allows,
@@ -40,8 +40,7 @@ class GribMessage:
     grid: bytes
 
 
-@frozen
-class DatedHeaders:
+class DatedHeaders(msgspec.Struct, frozen=True):
     """The reference date of a message as yyyymmdd and hhmm, and all else its headers say.
 
     ``others`` are the headers without the date, and without the numbers that values are packed

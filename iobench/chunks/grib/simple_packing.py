@@ -12,10 +12,10 @@ import math
 import struct
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from iobench.chunks.grib.libaec import CodedIntegers
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -32,8 +32,7 @@ NOT_GIVEN = 0xFFFF
 END = b"7777"
 
 
-@frozen
-class SimplePacking:
+class SimplePacking(msgspec.Struct, frozen=True):
     """Where a message's integers are, and what they mean: (X * 2^E + R) * 10^-D.
 
     Parameters

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from iobench.chunks.chunk_manifest import ChunkManifest, contiguous, in_ranges
 from iobench.errors import FileFormatError, IobenchError
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,8 +31,7 @@ TYPES_5 = {7: "u1", 8: ">u2", 9: ">u4", 10: ">i8", 11: ">u8"}
 UNKNOWN_RECORDS = {1: 0xFFFFFFFF, 2: 0xFFFFFFFF, 5: 0xFFFFFFFFFFFFFFFF}
 
 
-@frozen
-class ClassicVariable:
+class ClassicVariable(msgspec.Struct, frozen=True):
     """A variable of a classic file, with where its numbers lie."""
 
     name: str
@@ -51,8 +50,7 @@ class ClassicHeader(NamedTuple):
     attributes: dict[str, Any]
 
 
-@frozen
-class _Described:
+class _Described(msgspec.Struct, frozen=True):
     """A variable as the header has it."""
 
     name: str

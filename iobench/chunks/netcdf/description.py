@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 
 from iobench.chunks.netcdf.classic import read_classic_header
@@ -12,7 +12,6 @@ from iobench.chunks.netcdf.file import CLASSIC_MAGIC, open_hdf5
 from iobench.chunks.packing import CODING
 from iobench.coordinates import json_attributes
 from iobench.files.source_files import open_source_file
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,8 +27,7 @@ NOT_KEPT: Final = frozenset((
 """Attributes of how numbers are stored: untrue of decoded ones."""
 
 
-@frozen(eq=False)
-class DescribedVariable:
+class DescribedVariable(msgspec.Struct, frozen=True, eq=False):
     """A variable as its source describes it.
 
     Parameters
@@ -51,12 +49,11 @@ class DescribedVariable:
     texts: NDArray[np.str_] | None = None
 
 
-@frozen(eq=False)
-class DescribedFile:
+class DescribedFile(msgspec.Struct, frozen=True, eq=False):
     """A file, or store, as it describes itself."""
 
     variables: Mapping[str, DescribedVariable]
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 def describe_netcdf(path: Path, group: str = "") -> DescribedFile:

@@ -7,13 +7,14 @@ import math
 import os
 from array import array
 from contextlib import contextmanager, suppress
-from dataclasses import field, replace
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.chunks.boxes import Box, box_ranges, check_known, contiguous_array, index_box
 from iobench.chunks.chunk_manifest import (
@@ -33,7 +34,6 @@ from iobench.files.open_files import open_files
 from iobench.files.source_files import open_source_file
 from iobench.files.source_ranges import read_extents
 from iobench.files.urls import URL, range_file
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -56,8 +56,7 @@ EXTERNAL = "IOBENCH_HDF5_EXTERNAL"
 CLASSIC_MAGIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 
 
-@frozen(eq=False)
-class NetcdfFile:
+class NetcdfFile(msgspec.Struct, frozen=True, eq=False):
     """What a NetCDF file holds, without its numbers.
 
     ``skipped`` says for each variable or group left out why. Of a file behind a URL ``numbers``
@@ -70,9 +69,9 @@ class NetcdfFile:
     dims: Mapping[str, int]
     variables: Mapping[str, StoredVariable]
     skipped: Mapping[str, str]
-    numbers: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    numbers: Mapping[str, NDArray[Any]] = msgspec.field(default_factory=dict)
     group: str = ""
-    others: Mapping[str, NetcdfFile] = field(default_factory=dict)
+    others: Mapping[str, NetcdfFile] = msgspec.field(default_factory=dict)
 
 
 def inspect_netcdf(path: Path, group: str = "") -> NetcdfFile:

@@ -6,9 +6,8 @@ import math
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
-
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,8 +56,7 @@ def fill_number(value: Any, dtype: np.dtype[Any]) -> Any:
     return number.astype(dtype)[()]
 
 
-@frozen(eq=False)
-class StoredArray:
+class StoredArray(msgspec.Struct, frozen=True, eq=False):
     """An array as its metadata describes it.
 
     Parameters
@@ -86,8 +84,7 @@ class StoredArray:
     attributes: Mapping[str, Any]
 
 
-@frozen(eq=False)
-class ZarrStore:
+class ZarrStore(msgspec.Struct, frozen=True, eq=False):
     """What a Zarr store holds, without its numbers.
 
     Parameters

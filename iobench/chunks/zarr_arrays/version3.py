@@ -7,10 +7,10 @@ cover (chunk grids that are not regular, codecs of others, storage transformers)
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.chunks.chunk_manifest import ChunkKeys, ChunkManifest, Sharding
 from iobench.chunks.codec_chain import ChunkCodecs

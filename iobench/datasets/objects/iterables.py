@@ -6,13 +6,14 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import msgspec
+
 from iobench.datasets.baseline import SamplePasses
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.objects.targets import in_one_line
 from iobench.datasets.objects.values import NamedArrays, named_arrays, spec_of
 from iobench.errors import OptionError, SampleError
 from iobench.files.atomic import is_local
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,8 +41,7 @@ class BatchLoader(Protocol):
         ...
 
 
-@frozen
-class ReadyBatches:
+class ReadyBatches(msgspec.Struct, frozen=True):
     """A loader's own batches.
 
     Parameters

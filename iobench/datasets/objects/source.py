@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from iobench.datasets.download import Downloads, PluginDownload
 from iobench.datasets.objects.indexed import IndexedObject

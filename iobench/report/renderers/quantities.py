@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.frozen import frozen
+import msgspec
+
 from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
@@ -77,8 +78,7 @@ def shades(heat: HeatMap, row: int) -> str:
     return "".join(SHADES[-int(-share * (len(SHADES) - 1) // 1)] for share in heat.shares[row])
 
 
-@frozen
-class SpelledTable:
+class SpelledTable(msgspec.Struct, frozen=True):
     """A table whose cells are text.
 
     Parameters

@@ -6,6 +6,7 @@ from itertools import pairwise, product
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final, TextIO
 
+import msgspec
 from rich.box import Box
 from rich.cells import cell_len
 from rich.console import Console
@@ -13,7 +14,6 @@ from rich.padding import Padding
 from rich.table import Table as DrawnTable
 from rich.text import Text
 
-from iobench.frozen import frozen
 from iobench.report.document import (
     Command,
     HeatMap,
@@ -59,8 +59,7 @@ def page_width(file: TextIO | None = None) -> int:
     return min(max(Console(file=file).width, NARROWEST), WIDEST)
 
 
-@frozen
-class _Look:
+class _Look(msgspec.Struct, frozen=True):
     """How close a table is drawn: spaces more between columns, and lines of a heading."""
 
     gap: int = 0

@@ -6,11 +6,11 @@ import json
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 
 from iobench.analysis.run import Run
 from iobench.errors import MissingExtraError, ProfileError
-from iobench.frozen import frozen
 from iobench.recording.kinds import stage_name
 from iobench.recording.span_file import Flag, io_looks
 from iobench.recording.span_keys import stages_of
@@ -38,8 +38,7 @@ CONFIGURATION: Final = (
 """What of ``run.json`` goes into the table: no commands, paths, machines or environments."""
 
 
-@frozen
-class ArrowColumn:
+class ArrowColumn(msgspec.Struct, frozen=True):
     """One column of the table.
 
     Parameters

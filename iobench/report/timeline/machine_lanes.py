@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.frozen import frozen
 from iobench.profiles.machine_samples import of_process
 from iobench.report.timeline.trace_writer import TextPart, as_us, texts_of_rows
 
@@ -26,8 +26,7 @@ STEPS: Final = 1000
 """A page has values in so many steps of a lane's top."""
 
 
-@frozen(eq=False)
-class MachineLane:
+class MachineLane(msgspec.Struct, frozen=True, eq=False):
     """One figure of a machine over time.
 
     Parameters
@@ -52,8 +51,7 @@ class MachineLane:
     is_part: bool = False
 
 
-@frozen
-class MachineLanes:
+class MachineLanes(msgspec.Struct, frozen=True):
     """All lanes of one machine, as the process that ran on it calls it."""
 
     host: str

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.time_intervals import nesting
-from iobench.frozen import frozen
 from iobench.recording.kinds import QUEUED_KINDS, Kind, is_one_of, stage_name
 from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import lane_keys, stages_of
@@ -24,8 +24,7 @@ MAIN_THREAD: Final = "MainThread"
 """As Python calls it: where a process has others too, it goes by the process's name alone."""
 
 
-@frozen
-class TimelineLane:
+class TimelineLane(msgspec.Struct, frozen=True):
     """One row of a timeline: a thread of a process, or an accelerator of it.
 
     Parameters
@@ -45,8 +44,7 @@ class TimelineLane:
     is_device: bool
 
 
-@frozen
-class Timeline:
+class Timeline(msgspec.Struct, frozen=True):
     """All stretches of time of a profile, by lane and start; counters are not among them.
 
     Parameters

@@ -21,10 +21,10 @@ import json
 import zlib
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.frozen import frozen
 from iobench.recording.kinds import Kind, Trait, stage_title
 from iobench.recording.span_file import Flag
 from iobench.report.timeline.machine_lanes import machine_payload
@@ -47,8 +47,7 @@ MOST_DIGITS: Final = 10
 """Of 7 bits, in 64."""
 
 
-@frozen
-class TimelinePayload:
+class TimelinePayload(msgspec.Struct, frozen=True):
     """What a page embeds of a profile for its timeline.
 
     Parameters

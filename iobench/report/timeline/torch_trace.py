@@ -14,10 +14,10 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 
 from iobench.errors import FileFormatError, StorageError
-from iobench.frozen import frozen
 from iobench.report.timeline.model import sub_lanes
 from iobench.report.timeline.trace_writer import microseconds
 
@@ -33,8 +33,7 @@ WITH_IDS: Final = frozenset("stfbneNOD")
 LONGEST_US: Final = Decimal(2**62) / 1000
 
 
-@frozen
-class TorchTrace:
+class TorchTrace(msgspec.Struct, frozen=True):
     """A trace of torch's profiler.
 
     Parameters

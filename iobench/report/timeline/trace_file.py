@@ -8,10 +8,10 @@ from pathlib import Path
 from shutil import copyfileobj
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
+import msgspec
 import numpy as np
 
 from iobench.errors import FileFormatError, OptionError, ProfileError, StorageError
-from iobench.frozen import frozen
 from iobench.report import units
 from iobench.report.timeline.machine_lanes import counter_entries, lanes_of_machine
 from iobench.report.timeline.model import timeline_of
@@ -55,8 +55,7 @@ def check_trace_name(path: Path | str) -> None:
         raise OptionError(f"{path}: expected a name that ends in {' or '.join(TRACE_SUFFIXES)}")
 
 
-@frozen
-class _Seen:
+class _Seen(msgspec.Struct, frozen=True):
     """What has to be known of all profiles before any is written; each may be read once more.
 
     Parameters

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
-from iobench.frozen import frozen
 from iobench.recording.kinds import (
     HANDOVER_KINDS,
     QUEUED_KINDS,
@@ -41,8 +41,7 @@ WORDS: Final = (",exposed", ",partly exposed", ",hidden", "")
 WHERE: Final = ',"pid":%d,"tid":%d,"ts":%d.%03d'
 
 
-@frozen
-class PlacedSpans:
+class PlacedSpans(msgspec.Struct, frozen=True):
     """Where the spans of a timeline are in a trace.
 
     Parameters

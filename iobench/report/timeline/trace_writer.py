@@ -10,9 +10,8 @@ import json
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+import msgspec
 import numpy as np
-
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -88,8 +87,7 @@ class TraceWriter:
         self.add([f'{{"ph":"M","name":"{what}","pid":{pid},"tid":{tid},"args":{told}}}'])
 
 
-@frozen
-class TextPart:
+class TextPart(msgspec.Struct, frozen=True):
     """A part of the text of each row of a table.
 
     Parameters

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.analysis.replay.changes import Change, changed
 from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
-from iobench.frozen import frozen
 from iobench.recording.kinds import (
     MIXED_KINDS,
     READING_KINDS,
@@ -67,8 +67,7 @@ LOOKS_AHEAD: Final = 64
 """Batches that a bound lets threads be ahead: more than any ring has."""
 
 
-@frozen
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """A change that is possible, with its gain and the batches in memory that it adds.
 
     ``starts`` is whether it starts workers, and no run told what that takes.

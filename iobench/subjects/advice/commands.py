@@ -7,8 +7,9 @@ import shlex
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, Self
 
+import msgspec
+
 from iobench.command_options import NOT_OF_STORES, OF_PROFILE, OF_SOURCE, convert_words
-from iobench.frozen import frozen
 from iobench.subjects.advice.levers import ENVIRONMENT, Lever
 
 if TYPE_CHECKING:
@@ -53,8 +54,7 @@ OPENINGS: Final = {
 STORED: Final = {Lever.FORMAT, Lever.OFFLINE, Lever.CHUNKS, Lever.CODEC, Lever.MEMORY}
 
 
-@frozen
-class ProfileCommand:
+class ProfileCommand(msgspec.Struct, frozen=True):
     """What ``iobench profile`` was called with: what it loads, and options with their values."""
 
     targets: tuple[str, ...]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
 
 from iobench.analysis.diagnosis import hidden_fraction
-from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, INLINE, figure, key
 from iobench.profiles.run_facts import RunFacts
 
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from iobench.subjects.tasks.figures import Tasks
 
 
-@frozen
-class StoreProbe:
+class StoreProbe(msgspec.Struct, frozen=True):
     """The store a way of loading reads: part of a dataset, converted.
 
     ``target`` is how it was named, where it was there and was given or found; ``path`` where it
@@ -36,12 +35,15 @@ class StoreProbe:
     nbytes: int
     convert_s: float | None
     n_samples_all: int
-    target: str | None = field(default=None, metadata=HIDDEN)
-    path: str | None = field(default=None, metadata=HIDDEN)
+    target: str | None = None
+    path: str | None = None
+    JSON_KEYS: ClassVar = {
+        "target": HIDDEN,
+        "path": HIDDEN,
+    }
 
 
-@frozen(kw_only=True)
-class LoadingWay:
+class LoadingWay(msgspec.Struct, frozen=True, kw_only=True):
     """One way of loading samples, as it was measured.
 
     Parameters
@@ -66,12 +68,20 @@ class LoadingWay:
     format: str
     framework: str
     pipeline: str
-    run: RecordedRun = field(metadata=HIDDEN)
-    whole: PartExposure = field(metadata=HIDDEN)
-    steady: PartExposure | None = field(metadata=HIDDEN)
-    sums: Mapping[Window, StepSums] = field(default_factory=dict, metadata=HIDDEN)
-    store: StoreProbe | None = field(default=None, metadata=HIDDEN)
-    recurring: PartExposure | None = field(default=None, metadata=HIDDEN)
+    run: RecordedRun
+    whole: PartExposure
+    steady: PartExposure | None
+    sums: Mapping[Window, StepSums] = msgspec.field(default_factory=dict)
+    store: StoreProbe | None = None
+    recurring: PartExposure | None = None
+    JSON_KEYS: ClassVar = {
+        "run": HIDDEN,
+        "whole": HIDDEN,
+        "steady": HIDDEN,
+        "sums": HIDDEN,
+        "store": HIDDEN,
+        "recurring": HIDDEN,
+    }
 
     @property
     def container(self) -> str:
@@ -134,8 +144,7 @@ class LoadingWay:
         return store.nbytes * store.n_samples_all // store.n_samples if store.n_samples else None
 
 
-@frozen(kw_only=True)
-class Circumstances:
+class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
     """What a training is like beside its way of loading; None is unknown.
 
     Parameters
@@ -174,7 +183,7 @@ class Circumstances:
         What dask computed for it.
     """
 
-    facts: RunFacts = field(default_factory=lambda: RunFacts.from_config({}))
+    facts: RunFacts = msgspec.field(default_factory=lambda: RunFacts.from_config({}))
     cpus: int | None = None
     memory_nbytes: int | None = None
     n_samples_all: int | None = None
@@ -205,8 +214,7 @@ class Evidence(Enum):
     """It cannot gain more; what it does gain has to be measured."""
 
 
-@frozen
-class Gain:
+class Gain(msgspec.Struct, frozen=True):
     """What a change saves, as shares of the time a sample takes now.
 
     Parameters
@@ -226,11 +234,17 @@ class Gain:
     """
 
     evidence: Evidence
-    saved: float | None = field(metadata=key("saved_fraction"))
-    low: float | None = field(metadata=key("low_fraction"))
-    high: float | None = field(metadata=key("high_fraction"))
+    saved: float | None
+    low: float | None
+    high: float | None
     is_proven: bool | None = None
-    waiting: float | None = field(default=None, metadata=key("waiting_fraction"))
+    waiting: float | None = None
+    JSON_KEYS: ClassVar = {
+        "saved": key("saved_fraction"),
+        "low": key("low_fraction"),
+        "high": key("high_fraction"),
+        "waiting": key("waiting_fraction"),
+    }
 
     @property
     def expected(self) -> float:
@@ -240,8 +254,7 @@ class Gain:
         return (self.high or 0.0) if self.waiting is None else self.waiting
 
 
-@frozen
-class Cost:
+class Cost(msgspec.Struct, frozen=True):
     """What a change takes; None is unknown, 0 is nothing.
 
     Parameters
@@ -268,8 +281,7 @@ class Cost:
         return None if unknown else (self.convert_s or 0.0) + (self.stage_s or 0.0)
 
 
-@frozen
-class AdvisedChange:
+class AdvisedChange(msgspec.Struct, frozen=True):
     """A change with its price.
 
     Parameters
@@ -282,16 +294,19 @@ class AdvisedChange:
         The lines that make it, and for a profile those that measure it.
     """
 
-    candidate: Candidate = field(metadata=INLINE)
-    gain: Gain = field(metadata=INLINE)
+    candidate: Candidate
+    gain: Gain
     cost: Cost
     saved_s: float | None
     break_even: BreakEven | None = None
     commands: tuple[str, ...] = ()
+    JSON_KEYS: ClassVar = {
+        "candidate": INLINE,
+        "gain": INLINE,
+    }
 
 
-@frozen(kw_only=True)
-class TriedChange:
+class TriedChange(msgspec.Struct, frozen=True, kw_only=True):
     """A change that was really made, in turns with the baseline: shares of a sample's time saved.
 
     Parameters
@@ -310,7 +325,7 @@ class TriedChange:
 
     title: str
     settings: Mapping[str, str | int]
-    predicted: Gain = field(metadata=HIDDEN)
+    predicted: Gain
     rounds: int
     saved_fraction: float
     low_fraction: float | None
@@ -320,6 +335,9 @@ class TriedChange:
     is_noise: bool | None
     staging_s: float | None = None
     predicted_staging_s: float | None = None
+    JSON_KEYS: ClassVar = {
+        "predicted": HIDDEN,
+    }
 
     @classmethod
     def of(cls, change: AdvisedChange, ratio: RoundRatio) -> TriedChange:
@@ -375,8 +393,7 @@ class AdviceOutcome(Enum):
     ADVICE = "advice"
 
 
-@frozen
-class Advice:
+class Advice(msgspec.Struct, frozen=True):
     """What would help a run, and what it costs.
 
     Parameters
@@ -396,11 +413,17 @@ class Advice:
     """
 
     outcome: AdviceOutcome
-    baseline: LoadingWay = field(metadata=HIDDEN)
-    circumstances: Circumstances = field(metadata=HIDDEN)
-    error_fraction: float | None = field(default=None, metadata=key("replay_error_fraction"))
+    baseline: LoadingWay
+    circumstances: Circumstances
+    error_fraction: float | None = None
     payoffs: Payoffs | None = None
     changes: tuple[AdvisedChange, ...] = ()
     to_measure: tuple[AdvisedChange, ...] = ()
     ruled_out: tuple[RuledOut, ...] = ()
-    epoch_s: float | None = field(default=None, metadata=HIDDEN)
+    epoch_s: float | None = None
+    JSON_KEYS: ClassVar = {
+        "baseline": HIDDEN,
+        "circumstances": HIDDEN,
+        "error_fraction": key("replay_error_fraction"),
+        "epoch_s": HIDDEN,
+    }

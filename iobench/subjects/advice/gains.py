@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from iobench.analysis.replay.changes import Change
@@ -50,9 +50,9 @@ def beginning_of(run: RecordedRun, n_batches: int = LONGEST_RUN) -> RecordedRun:
         rows, weight = part_of_epochs(run.round, run.repeated[run.round], run.steady, n_batches)
     rounds, number = np.unique(run.round[rows], return_inverse=True)
     kept: dict[str, Any] = {
-        each.name: value[rounds if each.name in OF_ROUNDS else rows]
-        for each in fields(run)
-        if isinstance(value := getattr(run, each.name), np.ndarray)
+        name: value[rounds if name in OF_ROUNDS else rows]
+        for name in run.__struct_fields__
+        if isinstance(value := getattr(run, name), np.ndarray)
     }
     share = len(rows) / len(run)
     times = {name: round(getattr(run, name) * share) for name in ("wall_ns", "wait_ns")}

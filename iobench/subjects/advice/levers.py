@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from enum import Enum
-from typing import Final
+from typing import ClassVar, Final
 
-from iobench.frozen import frozen
+import msgspec
+
 from iobench.json_keys import INLINE, figure
 from iobench.report import units
 
@@ -66,8 +66,7 @@ TITLES: Final = {
 }
 
 
-@frozen
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """Something to change.
 
     Parameters
@@ -79,7 +78,7 @@ class Candidate:
     """
 
     levers: tuple[Lever, ...]
-    settings: Mapping[str, str | int] = field(default_factory=dict)
+    settings: Mapping[str, str | int] = msgspec.field(default_factory=dict)
 
     @figure
     def title(self) -> str:
@@ -155,8 +154,7 @@ class Reason(Enum):
     TOO_FEW_EPOCHS = "too few epochs"
 
 
-@frozen
-class RuledOut:
+class RuledOut(msgspec.Struct, frozen=True):
     """Something not proposed, and the figures that say why.
 
     Parameters
@@ -167,10 +165,13 @@ class RuledOut:
         What it takes and what there is, in bytes or CPUs; or a gain and its error.
     """
 
-    candidate: Candidate = field(metadata=INLINE)
+    candidate: Candidate
     reason: Reason
     needed: float | None = None
     available: float | None = None
+    JSON_KEYS: ClassVar = {
+        "candidate": INLINE,
+    }
 
     @figure
     def sentence(self) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from iobench.analysis.replay.replay import machine_of
 from iobench.analysis.replay.runs import reported_loaders
 from iobench.analysis.step_sums import PARTS, step_sums
-from iobench.frozen import frozen
 from iobench.subjects.advice.figures import Circumstances, LoadingWay, StoreProbe
 from iobench.subjects.device.figures import device_sums
 from iobench.subjects.storage.figures import storage_of
@@ -29,8 +30,7 @@ TODAY: Final = ("upstream", "climetlab")
 """Pipelines that are how an application loads now: everything is compared with them."""
 
 
-@frozen
-class MeasuredRank:
+class MeasuredRank(msgspec.Struct, frozen=True):
     """What one training process did, as far as something may be advised on it.
 
     Parameters

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import msgspec
 
 from iobench.analysis.diagnosis import Verdict, diagnose
-from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, ITSELF, figure
 from iobench.masking import as_typed
 from iobench.report import units
@@ -36,8 +36,7 @@ START_FRACTION: Final = 0.1
 """Waits outside of the steady state are worth a word from this share of the run on."""
 
 
-@frozen
-class NextStep:
+class NextStep(msgspec.Struct, frozen=True):
     """What to try.
 
     Parameters
@@ -52,8 +51,7 @@ class NextStep:
     command: str | None = None
 
 
-@frozen
-class NextSteps:
+class NextSteps(msgspec.Struct, frozen=True):
     """What to try, best first.
 
     Parameters
@@ -62,7 +60,10 @@ class NextSteps:
         A training process; or, of several ways of loading the same samples, one of each.
     """
 
-    ranks: tuple[MeasuredRank, ...] = field(metadata=HIDDEN)
+    ranks: tuple[MeasuredRank, ...]
+    JSON_KEYS: ClassVar = {
+        "ranks": HIDDEN,
+    }
 
     @figure.named(ITSELF)
     def steps(self) -> tuple[NextStep, ...]:

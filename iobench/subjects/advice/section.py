@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from iobench.frozen import frozen
+import msgspec
+
 from iobench.json_keys import INLINE, figure
 from iobench.report import units
 from iobench.report.document import (
@@ -43,8 +43,7 @@ EVIDENCE: Final = {
 MOST_STAGES: Final = 4
 
 
-@frozen
-class AdviceDocument:
+class AdviceDocument(msgspec.Struct, frozen=True):
     """Advice as JSON has it.
 
     Parameters
@@ -57,11 +56,14 @@ class AdviceDocument:
         Why none was tried, though that was asked for.
     """
 
-    advice: Advice = field(metadata=INLINE)
+    advice: Advice
     run: str
     tried: tuple[TriedChange, ...] = ()
     not_tried: str = ""
     schema_version: int = ADVICE_VERSION
+    JSON_KEYS: ClassVar = {
+        "advice": INLINE,
+    }
 
     @figure
     def sentence(self) -> str:

@@ -6,15 +6,14 @@ is for is often not known, and often it is for several: then no wait can be char
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
+import msgspec
 import numpy as np
 
 from iobench.analysis.ledger import Ledger
 from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.stage_table import StageTable
-from iobench.frozen import frozen
 from iobench.json_keys import key
 from iobench.recording.kinds import WORKER_KINDS, is_one_of
 from iobench.recording.span_file import Flag
@@ -27,8 +26,7 @@ MAKES_BATCHES: Final = "MainThread"
 """The thread of a loading process that batches are made in; before the first it opens files."""
 
 
-@frozen
-class BackgroundStage:
+class BackgroundStage(msgspec.Struct, frozen=True):
     """One stage of such threads.
 
     Parameters
@@ -49,8 +47,7 @@ class BackgroundStage:
     n_spans: int
 
 
-@frozen
-class Background:
+class Background(msgspec.Struct, frozen=True):
     """What threads read and decoded that is of no known batch.
 
     Parameters
@@ -62,7 +59,10 @@ class Background:
     """
 
     stages: tuple[BackgroundStage, ...]
-    n_threads: int = field(metadata=key("threads"))
+    n_threads: int
+    JSON_KEYS: ClassVar = {
+        "n_threads": key("threads"),
+    }
 
 
 def background_of(run: RankRun) -> Background | None:

@@ -6,12 +6,12 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import msgspec
 
 from iobench.errors import FileFormatError, MissingFileError, StorageError
-from iobench.frozen import frozen
 from iobench.json_files import parse_json, read_small_file
 from iobench.json_keys import HIDDEN, figure
 
@@ -32,8 +32,7 @@ VERSION: Final = 1
 ABOUT: Final = "what a run does, exactly; made by iobench check --update"
 
 
-@frozen
-class Counts:
+class Counts(msgspec.Struct, frozen=True):
     """What was done for the batches that were delivered, over all training processes.
 
     Parameters
@@ -56,11 +55,10 @@ class Counts:
 
     exact: Mapping[str, Figure]
     at_most: Mapping[str, int | None]
-    unknown: Mapping[str, str] = field(default_factory=dict)
+    unknown: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@frozen
-class CountDifference:
+class CountDifference(msgspec.Struct, frozen=True):
     """One figure that is not as expected.
 
     Parameters
@@ -73,9 +71,13 @@ class CountDifference:
     """
 
     name: str
-    expected: Quotient = field(metadata=HIDDEN)
-    found: Quotient = field(metadata=HIDDEN)
+    expected: Quotient
+    found: Quotient
     how: str = "exact"
+    JSON_KEYS: ClassVar = {
+        "expected": HIDDEN,
+        "found": HIDDEN,
+    }
 
     @figure.named("expected")
     def expected_number(self) -> int | str | float | None:
@@ -88,8 +90,7 @@ class CountDifference:
         return float(self.found) if isinstance(self.found, Fraction) else self.found
 
 
-@frozen
-class CountsComparison:
+class CountsComparison(msgspec.Struct, frozen=True):
     """Outcome of comparing the counts of one run.
 
     Parameters

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
 
 from iobench.analysis.intervals import Interval, quotient
 from iobench.analysis.step_sums import step_sums
-from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, figure, key
 from iobench.recording.kinds import Kind
 
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from iobench.analysis.step_sums import StepSums
 
 
-@frozen
-class ExposedShare:
+class ExposedShare(msgspec.Struct, frozen=True):
     """How much of its time a training process waited, over what a long training sees.
 
     Parameters
@@ -37,14 +36,22 @@ class ExposedShare:
 
     n_steps: int
     n_samples: int | None
-    wall_ns: int = field(metadata=key("wall_ns"))
-    wait_ns: int = field(metadata=key("wait_ns"))
-    unknown_ns: int = field(metadata=key("unknown_ns"))
+    wall_ns: int
+    wait_ns: int
+    unknown_ns: int
     lost_spans: int
-    sums: StepSums | None = field(metadata=HIDDEN)
+    sums: StepSums | None
     window: Window = "steady"
-    n_batches: int = field(default=0, metadata=HIDDEN)
-    n_folded: int = field(default=0, metadata=key("folded_batches"))
+    n_batches: int = 0
+    n_folded: int = 0
+    JSON_KEYS: ClassVar = {
+        "wall_ns": key("wall_ns"),
+        "wait_ns": key("wait_ns"),
+        "unknown_ns": key("unknown_ns"),
+        "sums": HIDDEN,
+        "n_batches": HIDDEN,
+        "n_folded": key("folded_batches"),
+    }
 
     @figure.named("exposed_fraction")
     def share(self) -> float | None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import field
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import msgspec
+
 from iobench.analysis.intervals import difference
-from iobench.frozen import frozen
 from iobench.json_keys import INLINE, figure, key
 
 if TYPE_CHECKING:
@@ -44,16 +43,15 @@ class Doubt(Enum):
 Judged = tuple[Outcome, Doubt | None]
 
 
-class Gate(ABC):
+class Gate(msgspec.Struct, frozen=True):
     """Something that is held against something."""
 
-    __slots__ = ()
     kind: ClassVar[str]
 
     @property
-    @abstractmethod
     def judged(self) -> Judged:
         """What is concluded, and where it is nothing, why."""
+        raise NotImplementedError
 
     @figure
     def gate(self) -> str:
@@ -71,8 +69,7 @@ class Gate(ABC):
         return self.judged[1]
 
 
-@frozen
-class Checked:
+class Checked(msgspec.Struct, frozen=True):
     """What comes of several gates together."""
 
     gates: tuple[Gate, ...]
@@ -95,13 +92,15 @@ class Checked:
         return int(self.judged)
 
 
-@frozen
-class CountsGate(Gate):
+class CountsGate(Gate, frozen=True):
     """Counts of one run against those that were kept."""
 
     kind = "counts"
     run: str
-    comparison: CountsComparison = field(metadata=INLINE)
+    comparison: CountsComparison
+    JSON_KEYS: ClassVar = {
+        "comparison": INLINE,
+    }
 
     @property
     def judged(self) -> Judged:
@@ -113,14 +112,17 @@ class CountsGate(Gate):
         return Outcome.PASSED, None
 
 
-@frozen
-class ShareGate(Gate):
+class ShareGate(Gate, frozen=True):
     """The exposed share of one training process against a limit."""
 
     kind = "exposed"
     run: str
-    found: ExposedShare = field(metadata=INLINE)
-    limit: float = field(metadata=key("limit_fraction"))
+    found: ExposedShare
+    limit: float
+    JSON_KEYS: ClassVar = {
+        "found": INLINE,
+        "limit": key("limit_fraction"),
+    }
 
     @property
     def judged(self) -> Judged:
@@ -139,8 +141,7 @@ class ShareGate(Gate):
         return Outcome.REGRESSION, None
 
 
-@frozen
-class GrowthGate(Gate):
+class GrowthGate(Gate, frozen=True):
     """The exposed time of a run against that of one that was kept, per sample.
 
     Parameters
@@ -153,7 +154,10 @@ class GrowthGate(Gate):
     run: str
     found: ExposedShare
     stored: ExposedShare
-    margin: float = field(metadata=key("margin_fraction"))
+    margin: float
+    JSON_KEYS: ClassVar = {
+        "margin": key("margin_fraction"),
+    }
 
     @figure
     def growth_fraction(self) -> float | None:

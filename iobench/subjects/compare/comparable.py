@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from iobench.errors import ProfileError
-from iobench.frozen import frozen
 from iobench.report import units
 from iobench.subjects.compare.compared_run import OF_MACHINE
 
@@ -19,8 +20,7 @@ OTHER_BATCH: Final = "other batch size"
 SAME_MACHINE: Final = tuple(name for name in OF_MACHINE if name not in ("system", "python"))
 
 
-@frozen
-class Obstacle:
+class Obstacle(msgspec.Struct, frozen=True):
     """Why runs are not compared.
 
     Parameters

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.analysis.epochs import epoch_figures, epoch_times
 from iobench.analysis.job_figures import job_of_ranks
 from iobench.analysis.run import Run
 from iobench.analysis.step_sums import EXPOSED, StepSums, add_sums, step_sums
-from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, figure, key
 from iobench.recording.this_process import THREAD_VARIABLES, VERSIONED
 from iobench.report.script_lines import SHORT_HASH
@@ -40,8 +40,7 @@ FACTS: Final = (
 OF_MACHINE: Final = ("host", "system", "python", "cpus", "cpu_model", "memory_nbytes")
 
 
-@frozen
-class PartFigures:
+class PartFigures(msgspec.Struct, frozen=True):
     """A part of a run, for JSON; what is unknown is None.
 
     Parameters
@@ -66,8 +65,7 @@ class PartFigures:
     exposed_fraction: Mapping[str, float]
 
 
-@frozen
-class MeasuredRun:
+class MeasuredRun(msgspec.Struct, frozen=True):
     """One run, all of its training processes together.
 
     Parameters
@@ -92,18 +90,29 @@ class MeasuredRun:
         Energy, and a script's own figures in the last epoch, as `last_figures` has them.
     """
 
-    name: str = field(metadata=key("run"))
-    config: Mapping[str, Any] = field(metadata=HIDDEN)
-    facts: RunFacts = field(metadata=HIDDEN)
-    exposures: tuple[Exposure, ...] = field(metadata=HIDDEN)
-    utilisation: Utilisation | None = field(metadata=key("mlperf_utilisation"))
-    sums: Mapping[Window, StepSums | None] = field(metadata=HIDDEN)
-    seen: DeliveredSamples = field(metadata=HIDDEN)
-    unclosed: tuple[str, ...] = field(metadata=HIDDEN)
-    damaged: tuple[str, ...] = field(metadata=HIDDEN)
+    name: str
+    config: Mapping[str, Any]
+    facts: RunFacts
+    exposures: tuple[Exposure, ...]
+    utilisation: Utilisation | None
+    sums: Mapping[Window, StepSums | None]
+    seen: DeliveredSamples
+    unclosed: tuple[str, ...]
+    damaged: tuple[str, ...]
     group: int | None = None
     epochs: tuple[EpochTime, ...] = ()
-    figures: Mapping[str, float | None] = field(default_factory=dict)
+    figures: Mapping[str, float | None] = msgspec.field(default_factory=dict)
+    JSON_KEYS: ClassVar = {
+        "name": key("run"),
+        "config": HIDDEN,
+        "facts": HIDDEN,
+        "exposures": HIDDEN,
+        "utilisation": key("mlperf_utilisation"),
+        "sums": HIDDEN,
+        "seen": HIDDEN,
+        "unclosed": HIDDEN,
+        "damaged": HIDDEN,
+    }
 
     @figure
     def job(self) -> JobTime | None:

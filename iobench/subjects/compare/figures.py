@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import field, replace
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from iobench.analysis.intervals import Blocks, Interval, block_ratio, paired_ratio
 from iobench.analysis.step_sums import (
@@ -18,9 +20,9 @@ from iobench.analysis.step_sums import (
     pair_rounds,
 )
 from iobench.errors import OptionError
-from iobench.frozen import frozen
 from iobench.json_files import read_json
-from iobench.json_keys import HIDDEN, INLINE, figure, key
+from iobench.json_keys import HIDDEN, INLINE, figure
+from iobench.json_keys import key as named
 from iobench.profiles.folders import run_paths
 from iobench.subjects.compare.comparable import (
     OTHER_BATCH,
@@ -55,8 +57,7 @@ PER_STEP, PER_BATCH, PER_SAMPLE = "steps", "batches", "samples"
 NS_PER_S: Final = 1e9
 
 
-@frozen
-class ComparedFigure:
+class ComparedFigure(msgspec.Struct, frozen=True):
     """One figure of two runs.
 
     Parameters
@@ -77,17 +78,20 @@ class ComparedFigure:
         Why they cannot be compared, and are not; ``""`` where they can.
     """
 
-    key: str = field(metadata=key("figure"))
+    key: str
     name: str
     unit: str
     stage: str
     values: tuple[float | None, float | None]
-    interval: Interval = field(metadata=INLINE)
+    interval: Interval
     withheld: str = ""
+    JSON_KEYS: ClassVar = {
+        "key": named("figure"),
+        "interval": INLINE,
+    }
 
 
-@frozen
-class PairComparison:
+class PairComparison(msgspec.Struct, frozen=True):
     """A run, or a group of them, against the first.
 
     Parameters
@@ -118,11 +122,13 @@ class PairComparison:
     n_turns: tuple[int, int]
     forgetful_from: tuple[int | None, int | None]
     other_machine: tuple[str, ...]
-    withheld: tuple[str, ...] = field(metadata=HIDDEN)
+    withheld: tuple[str, ...]
+    JSON_KEYS: ClassVar = {
+        "withheld": HIDDEN,
+    }
 
 
-@frozen
-class ComparedRun:
+class ComparedRun(msgspec.Struct, frozen=True):
     """One run of a comparison, or several of one configuration.
 
     Parameters
@@ -155,8 +161,7 @@ class ComparedRun:
         return found
 
 
-@frozen
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True):
     """Runs, and each of them against the first.
 
     Parameters
@@ -173,12 +178,16 @@ class Comparison:
         What part of the runs figures are of, as `Exposure` knows it: the first that all have.
     """
 
-    runs: tuple[ComparedRun, ...] = field(metadata=HIDDEN)
-    pairs: tuple[PairComparison, ...] = field(metadata=key("comparisons"))
+    runs: tuple[ComparedRun, ...]
+    pairs: tuple[PairComparison, ...]
     samples: tuple[SamplesComparison, ...]
     waved: tuple[str, ...]
     window: Window
     grouped: bool
+    JSON_KEYS: ClassVar = {
+        "runs": HIDDEN,
+        "pairs": named("comparisons"),
+    }
 
     @figure
     def schema_version(self) -> int:
@@ -314,8 +323,7 @@ def _unlike(run: MeasuredRun, runs: Sequence[MeasuredRun]) -> str:
     return f" ({'; '.join(least)})"
 
 
-@frozen
-class _Asked:
+class _Asked(msgspec.Struct, frozen=True):
     """How a figure follows from sums, and what it depends on."""
 
     key: str

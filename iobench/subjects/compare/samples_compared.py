@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from iobench.frozen import frozen
+import msgspec
+from msgspec.structs import replace
+
 from iobench.json_keys import key
 from iobench.report import units
 from iobench.report.document import Sentence
@@ -33,8 +34,7 @@ class SamplesVerdict(Enum):
     DIFFERENT = "different batches"
 
 
-@frozen
-class FirstDifference:
+class FirstDifference(msgspec.Struct, frozen=True):
     """The first batch that differs.
 
     Parameters
@@ -56,8 +56,7 @@ class FirstDifference:
     digests: tuple[str | None, str | None]
 
 
-@frozen
-class SamplesComparison:
+class SamplesComparison(msgspec.Struct, frozen=True):
     """What two runs delivered, set against each other.
 
     Parameters
@@ -86,9 +85,12 @@ class SamplesComparison:
     n_extra: int = 0
     n_epochs: int = 0
     is_partial: bool = False
-    first: FirstDifference | None = field(default=None, metadata=key("first_difference"))
+    first: FirstDifference | None = None
     why_unknown: str = ""
     n_unknown_batches: tuple[int, int] = (0, 0)
+    JSON_KEYS: ClassVar = {
+        "first": key("first_difference"),
+    }
 
 
 def compare_samples(a: DeliveredSamples, b: DeliveredSamples) -> SamplesComparison:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, figure
 from iobench.recording.kinds import OTHER, Kind, copies_batches
 from iobench.recording.span_file import Flag
@@ -23,8 +22,7 @@ PINNED: Final = "pinned"
 PAGEABLE: Final = "pageable"
 
 
-@frozen
-class HostToDevice:
+class HostToDevice(msgspec.Struct, frozen=True):
     """The copies of batches to devices, over the whole run.
 
     Parameters
@@ -63,14 +61,18 @@ class HostToDevice:
     loop_ns: int
     waited_ns: int
     hidden_ns: int
-    wall_ns: int = field(metadata=HIDDEN)
-    in_loop: bool = field(metadata=HIDDEN)
+    wall_ns: int
+    in_loop: bool
     device_ns: int | None = None
     device_exposed_ns: int | None = None
     memory: str | None = None
     pinned_bytes_per_s: float | None = None
     pageable_bytes_per_s: float | None = None
     large_bytes_per_s: float | None = None
+    JSON_KEYS: ClassVar = {
+        "wall_ns": HIDDEN,
+        "in_loop": HIDDEN,
+    }
 
     @figure
     def bytes_per_s(self) -> float | None:

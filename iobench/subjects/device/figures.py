@@ -8,13 +8,13 @@ device was done with all before it, and ends where its first work on that batch 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from iobench.frozen import frozen
 from iobench.json_keys import key
 from iobench.recording.device_lane import ANCHOR
 from iobench.recording.kinds import Kind, Trait, is_one_of, kind_named, kinds_that, stage_name
@@ -33,8 +33,7 @@ USE_KINDS: Final = kinds_that(Trait.USES_BATCH)
 NEVER: Final = np.iinfo(np.int64).max
 
 
-@frozen
-class DeviceSums:
+class DeviceSums(msgspec.Struct, frozen=True):
     """What the devices of one training process waited for, in sum.
 
     Parameters
@@ -65,17 +64,23 @@ class DeviceSums:
     rank: int
     devices: tuple[str, ...]
     n_waits: int
-    exposed_ns: int | None = field(metadata=key("exposed_ns"))
-    host_wait_ns: int = field(metadata=key("host_wait_ns"))
-    covered_ns: int | None = field(metadata=key("covered_ns"))
-    busy_ns: Mapping[str, int] = field(metadata=key("busy_ns"))
-    uncertainty_ns: int = field(metadata=key("uncertainty_ns"))
+    exposed_ns: int | None
+    host_wait_ns: int
+    covered_ns: int | None
+    busy_ns: Mapping[str, int]
+    uncertainty_ns: int
     copies: HostToDevice | None = None
     usage: tuple[GpuUsage, ...] = ()
+    JSON_KEYS: ClassVar = {
+        "exposed_ns": key("exposed_ns"),
+        "host_wait_ns": key("host_wait_ns"),
+        "covered_ns": key("covered_ns"),
+        "busy_ns": key("busy_ns"),
+        "uncertainty_ns": key("uncertainty_ns"),
+    }
 
 
-@frozen
-class DeviceExposure:
+class DeviceExposure(msgspec.Struct, frozen=True):
     """What the devices of one training process waited for; arrays of one row per wait.
 
     Parameters

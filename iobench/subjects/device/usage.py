@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
-
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
 
 
-@frozen
-class GpuUsage:
+class GpuUsage(msgspec.Struct, frozen=True):
     """What a driver told of one GPU during a run, of all processes together.
 
     Parameters

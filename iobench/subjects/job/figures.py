@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from iobench.frozen import frozen
+import msgspec
+
 from iobench.json_keys import HIDDEN, figure, key
 
 if TYPE_CHECKING:
@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@frozen
-class RankExposure:
+class RankExposure(msgspec.Struct, frozen=True):
     """One training process of a job.
 
     Parameters
@@ -38,14 +37,19 @@ class RankExposure:
 
     rank: int
     host: str
-    n_batches: int = field(metadata=key("batches"))
+    n_batches: int
     wait_ns: int
     wall_ns: int
-    n_last: int = field(metadata=key("steps_last"))
+    n_last: int
     exposed_ns: int
     comm_held_ns: int | None = None
-    n_operations: int | None = field(default=None, metadata=key("collective_operations"))
+    n_operations: int | None = None
     comm_nbytes: int | None = None
+    JSON_KEYS: ClassVar = {
+        "n_batches": key("batches"),
+        "n_last": key("steps_last"),
+        "n_operations": key("collective_operations"),
+    }
 
     @figure
     def wait_fraction(self) -> float | None:
@@ -53,8 +57,7 @@ class RankExposure:
         return self.wait_ns / self.wall_ns if self.wall_ns else None
 
 
-@frozen
-class MissingRank:
+class MissingRank(msgspec.Struct, frozen=True):
     """A training process that did not start, left nothing, or did not end as it should.
 
     Parameters
@@ -71,8 +74,7 @@ class MissingRank:
     what: str
 
 
-@frozen
-class JobExposure:
+class JobExposure(msgspec.Struct, frozen=True):
     """What a job of several training processes waited for, step by step.
 
     A step has the same place in the same round of the same loader on all ranks. Its last rank is
@@ -117,22 +119,33 @@ class JobExposure:
 
     world_size: int
     ranks: tuple[RankExposure, ...]
-    missing: tuple[MissingRank, ...] = field(metadata=key("missing_ranks"))
-    n_steps: int = field(metadata=key("steps"))
-    n_single_steps: int = field(metadata=key("single_rank_steps"))
+    missing: tuple[MissingRank, ...]
+    n_steps: int
+    n_single_steps: int
     steps_wall_ns: int
     wait_ns: int
     exposed_ns: int
     imbalance: float | None
     hosts: tuple[str, ...]
     clock_uncertainty_ns: int | None
-    n_uncertain_steps: int = field(metadata=key("uncertain_steps"))
+    n_uncertain_steps: int
     bin_ns: int
-    matrix_ns: tuple[tuple[int, ...], ...] = field(metadata=key("wait_matrix_s"))
-    step_wait_ns: NDArray[np.int64] = field(compare=False, repr=False, metadata=HIDDEN)
-    step_exposed_ns: NDArray[np.int64] = field(compare=False, repr=False, metadata=HIDDEN)
-    step_last: NDArray[np.int64] = field(compare=False, repr=False, metadata=HIDDEN)
-    n_folded: int = field(default=0, metadata=HIDDEN)
+    matrix_ns: tuple[tuple[int, ...], ...]
+    step_wait_ns: NDArray[np.int64]
+    step_exposed_ns: NDArray[np.int64]
+    step_last: NDArray[np.int64]
+    n_folded: int = 0
+    JSON_KEYS: ClassVar = {
+        "missing": key("missing_ranks"),
+        "n_steps": key("steps"),
+        "n_single_steps": key("single_rank_steps"),
+        "n_uncertain_steps": key("uncertain_steps"),
+        "matrix_ns": key("wait_matrix_s"),
+        "step_wait_ns": HIDDEN,
+        "step_exposed_ns": HIDDEN,
+        "step_last": HIDDEN,
+        "n_folded": HIDDEN,
+    }
 
     @figure
     def wait_fraction(self) -> float | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from iobench.frozen import frozen
 from iobench.subjects.job.figures import JobExposure, MissingRank, RankExposure
 from iobench.subjects.job.steps import rank_steps
 
@@ -24,8 +24,7 @@ Integers = NDArray[np.int64]
 N_BINS: Final = 48
 
 
-@frozen
-class RankOfJob:
+class RankOfJob(msgspec.Struct, frozen=True):
     """What the comparison of the ranks of a job needs of one of them.
 
     Parameters
@@ -150,8 +149,7 @@ def _numbers(names: Sequence[str]) -> list[int]:
     return [number[name] for name in names]
 
 
-@frozen
-class _Clocks:
+class _Clocks(msgspec.Struct, frozen=True):
     """What to add to the times of each rank, and how far apart that may be.
 
     Parameters

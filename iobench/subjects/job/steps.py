@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.loop import ONLY
 from iobench.analysis.time_intervals import covered
-from iobench.frozen import frozen
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 
@@ -26,8 +26,7 @@ NO_OPERATIONS: Final = ("wait", "hook")
 """Spans for operations that began before them, or for operations inside them."""
 
 
-@frozen
-class Communication:
+class Communication(msgspec.Struct, frozen=True):
     """How long collective operations held a training loop, how many, and their bytes."""
 
     held_ns: int
@@ -35,8 +34,7 @@ class Communication:
     nbytes: int | None
 
 
-@frozen
-class RankSteps:
+class RankSteps(msgspec.Struct, frozen=True):
     """One training process's waits and collective operations; times on its own machine's clock.
 
     Parameters

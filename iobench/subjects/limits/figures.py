@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
 from itertools import accumulate
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from iobench.errors import StorageError
-from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, figure, key
 from iobench.storage.limit_figures import (
     CACHE,
@@ -45,8 +46,7 @@ APART: Final = 1.25
 """And the medians by so much, since turns that follow each other are alike."""
 
 
-@frozen
-class LimitUse:
+class LimitUse(msgspec.Struct, frozen=True):
     """How much of what storage can do a run used.
 
     Parameters
@@ -86,15 +86,19 @@ class LimitUse:
     threads: tuple[int, ...] = ()
     request_nbytes: int = 0
     mount: str = ""
-    wall_ns: int = field(default=0, metadata=key("probed_wall_ns"))
+    wall_ns: int = 0
     probed: str = ""
     before_bytes_per_s: float | None = None
     after_bytes_per_s: float | None = None
     changed: bool = False
     storage_bytes_per_s: float | None = None
     cache_bytes_per_s: float | None = None
-    by_residency: bool = field(default=False, metadata=HIDDEN)
+    by_residency: bool = False
     reason: str = ""
+    JSON_KEYS: ClassVar = {
+        "wall_ns": key("probed_wall_ns"),
+        "by_residency": HIDDEN,
+    }
 
     @figure
     def used_fraction(self) -> float | None:

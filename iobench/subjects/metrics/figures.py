@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
 from statistics import fmean
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from iobench.frozen import frozen
+import msgspec
+
 from iobench.json_keys import ITSELF, key
 from iobench.recording.facts import EpochMetric
 from iobench.subjects.energy import energy_j
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 ENERGY: Final = "energy_j"
 
 
-@frozen
-class ScriptMetrics:
+class ScriptMetrics(msgspec.Struct, frozen=True):
     """All figures of a script by name, epoch by epoch."""
 
-    epochs: Mapping[str, tuple[EpochMetric, ...]] = field(metadata=key(ITSELF))
+    epochs: Mapping[str, tuple[EpochMetric, ...]]
+    JSON_KEYS: ClassVar = {
+        "epochs": key(ITSELF),
+    }
 
 
 def script_metrics(run: RankRun) -> ScriptMetrics | None:

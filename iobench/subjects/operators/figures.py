@@ -7,11 +7,11 @@ pace hangs on: the definition's last resort, "split by its busiest operator".
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import msgspec
 
 from iobench.analysis.ledger import apportion
-from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, INLINE, ITSELF, key
 from iobench.recording.kinds import Kind
 
@@ -26,8 +26,7 @@ NEARLY: Final = 0.9
 """An operation nearly as busy as the busiest one holds the pipeline up as much."""
 
 
-@frozen
-class OperatorShare:
+class OperatorShare(msgspec.Struct, frozen=True):
     """What an operation of an opaque pipeline is held to have cost the training loop.
 
     Parameters
@@ -48,12 +47,14 @@ class OperatorShare:
     kind: str
     busy_ns: int
     occupied_ns: int
-    exposed_ns: int = field(metadata=key("exposed_s", "exposed_ns"))
+    exposed_ns: int
     estimated: bool = True
+    JSON_KEYS: ClassVar = {
+        "exposed_ns": key("exposed_s", "exposed_ns"),
+    }
 
 
-@frozen
-class LoaderOperator:
+class LoaderOperator(msgspec.Struct, frozen=True):
     """An operation of a loader that tells sums of them.
 
     Parameters
@@ -67,12 +68,15 @@ class LoaderOperator:
     """
 
     loader: int
-    name: str = field(metadata=HIDDEN)
-    share: OperatorShare = field(metadata=INLINE)
+    name: str
+    share: OperatorShare
+    JSON_KEYS: ClassVar = {
+        "name": HIDDEN,
+        "share": INLINE,
+    }
 
 
-@frozen
-class Operators:
+class Operators(msgspec.Struct, frozen=True):
     """The wait for ``opaque`` stages by operations of loaders that report sums of these.
 
     Parameters
@@ -81,7 +85,10 @@ class Operators:
         By loader, in the order of its pipeline.
     """
 
-    rows: tuple[LoaderOperator, ...] = field(metadata=key(ITSELF))
+    rows: tuple[LoaderOperator, ...]
+    JSON_KEYS: ClassVar = {
+        "rows": key(ITSELF),
+    }
 
 
 def operators_of(run: RankRun) -> Operators:

@@ -8,10 +8,10 @@ a suite's result files alone are left of it, its cell has the means over its rep
 from __future__ import annotations
 
 import os
-from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 
 from iobench.analysis.epochs import step_times
@@ -19,7 +19,6 @@ from iobench.analysis.intervals import trimmed_mean
 from iobench.analysis.run import Run, open_runs
 from iobench.analysis.waits import step_statistics
 from iobench.errors import IobenchError, ProfileError
-from iobench.frozen import frozen
 from iobench.profiles.folders import made_ns
 from iobench.profiles.run_facts import PUBLISHED_FIGURES, RunFacts
 from iobench.recording.run_directory import RunDirectory
@@ -50,8 +49,7 @@ Cell = tuple[str, bool, str, str]
 """Application, whether of the small stand-ins, framework and format."""
 
 
-@frozen
-class TimedRow:
+class TimedRow(msgspec.Struct, frozen=True):
     """Figures of one sort of time, as they were measured or published.
 
     Parameters
@@ -77,8 +75,7 @@ def exposed_fraction(rows: Mapping[str, TimedRow]) -> float | None:
     return None if wait is None or not batch else wait / batch
 
 
-@frozen
-class Published:
+class Published(msgspec.Struct, frozen=True):
     """What was published of an application.
 
     Parameters
@@ -92,8 +89,7 @@ class Published:
     rows: Mapping[str, TimedRow]
 
 
-@frozen
-class QuarterlyRun:
+class QuarterlyRun(msgspec.Struct, frozen=True):
     """The run, or suite, that stands for a cell.
 
     Parameters
@@ -127,7 +123,7 @@ class QuarterlyRun:
     n_ranks: int
     n_repeats: int
     rows: Mapping[str, TimedRow]
-    figures: Mapping[str, float | None] = field(default_factory=dict)
+    figures: Mapping[str, float | None] = msgspec.field(default_factory=dict)
 
     @property
     def cell(self) -> Cell:
@@ -135,16 +131,14 @@ class QuarterlyRun:
         return self.application, self.tiny, self.framework, self.format
 
 
-@frozen
-class SkippedRun:
+class SkippedRun(msgspec.Struct, frozen=True):
     """A run that is not in the table, and why."""
 
     run: str
     why: str
 
 
-@frozen
-class Quarterly:
+class Quarterly(msgspec.Struct, frozen=True):
     """All that the table shows.
 
     Parameters

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.analysis.intervals import block_ratio, blocks_of, paired_ratio
 from iobench.analysis.replay.changes import Change
 from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import reported_loaders
 from iobench.analysis.replay.simulated_run import can_replay
-from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, figure, key
 from iobench.recording.kinds import stage_title
 
@@ -40,8 +40,7 @@ do what no span tells: the goal of ``tests/benchmarks/held_out.py`` for its medi
 ``tests/benchmarks/replaying.py`` prints what nine in ten predictions stay below."""
 
 
-@frozen
-class Payoff:
+class Payoff(msgspec.Struct, frozen=True):
     """What a stage would gain if it took `Payoffs.factor` times as long.
 
     Parameters
@@ -60,8 +59,12 @@ class Payoff:
     stage: str
     saved_ns: int
     saved_fraction: float
-    low: float | None = field(default=None, metadata=key("low_fraction"))
-    high: float | None = field(default=None, metadata=key("high_fraction"))
+    low: float | None = None
+    high: float | None = None
+    JSON_KEYS: ClassVar = {
+        "low": key("low_fraction"),
+        "high": key("high_fraction"),
+    }
 
     @property
     def title(self) -> str:
@@ -69,8 +72,7 @@ class Payoff:
         return stage_title(self.stage)
 
 
-@frozen
-class Payoffs:
+class Payoffs(msgspec.Struct, frozen=True):
     """What faster stages would gain, by replay of the loader that trains.
 
     Parameters
@@ -109,16 +111,24 @@ class Payoffs:
     reason: str
     window: Window
     wall_ns: int
-    n_batches: int = field(metadata=key("batches"))
+    n_batches: int
     factor: float | None = None
     stages: tuple[Payoff, ...] = ()
     joint_ns: int | None = None
-    joint_low: float | None = field(default=None, metadata=key("joint_low_fraction"))
-    joint_high: float | None = field(default=None, metadata=key("joint_high_fraction"))
+    joint_low: float | None = None
+    joint_high: float | None = None
     is_part: bool = False
-    n_loaders: int = field(default=1, metadata=HIDDEN)
-    loader: str = field(default="", metadata=HIDDEN)
-    waited_for: str | None = field(default=None, metadata=HIDDEN)
+    n_loaders: int = 1
+    loader: str = ""
+    waited_for: str | None = None
+    JSON_KEYS: ClassVar = {
+        "n_batches": key("batches"),
+        "joint_low": key("joint_low_fraction"),
+        "joint_high": key("joint_high_fraction"),
+        "n_loaders": HIDDEN,
+        "loader": HIDDEN,
+        "waited_for": HIDDEN,
+    }
 
     @figure
     def withheld(self) -> bool:
@@ -149,8 +159,7 @@ def is_told(error_fraction: float | None) -> bool:
     return error_fraction is not None and abs(error_fraction) <= WITHHELD_ABOVE
 
 
-@frozen
-class Prediction:
+class Prediction(msgspec.Struct, frozen=True):
     """What a change saves, as shares of the time of a batch now.
 
     Parameters

@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 
-from iobench.frozen import frozen
 from iobench.subjects.scaling.figures import Saturation, ScalingCurve, ScalingPoint, Spread
 from iobench.subjects.scaling.job_simulation import simulate_job
 from iobench.subjects.scaling.target import SharedStorage, time_ns
@@ -25,8 +25,7 @@ MOST_RANKS: Final = 16_384
 RANKS: Final = np.arange(1, FARTHEST + 1)
 
 
-@frozen
-class _Job:
+class _Job(msgspec.Struct, frozen=True):
     """What all simulations of a curve share."""
 
     demand: RankDemand

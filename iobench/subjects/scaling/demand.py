@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.errors import ProfileError
-from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, figure, key
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS
 
@@ -29,8 +29,7 @@ READING: Final = frozenset(kind.spelled for kind in READING_KINDS)
 FUSED: Final = frozenset(kind.spelled for kind in MIXED_KINDS)
 
 
-@frozen(kw_only=True)
-class BatchTimes:
+class BatchTimes(msgspec.Struct, frozen=True, kw_only=True):
     """What batches ask of storage and take of their rank; times in ns, arrays of one shape.
 
     Parameters
@@ -45,21 +44,30 @@ class BatchTimes:
         As in `RecordedRun`; what others did after the maker was done is in ``transit_ns``.
     """
 
-    read_ns: Floats = field(metadata=HIDDEN)
-    rest_ns: Floats = field(metadata=HIDDEN)
-    nbytes: Floats = field(metadata=HIDDEN)
-    reads: Floats = field(metadata=HIDDEN)
-    submit_ns: Floats = field(metadata=HIDDEN)
-    transit_ns: Floats = field(metadata=HIDDEN)
-    pickup_ns: Floats = field(metadata=HIDDEN)
-    compute_ns: Floats = field(metadata=HIDDEN)
+    read_ns: Floats
+    rest_ns: Floats
+    nbytes: Floats
+    reads: Floats
+    submit_ns: Floats
+    transit_ns: Floats
+    pickup_ns: Floats
+    compute_ns: Floats
+    JSON_KEYS: ClassVar = {
+        "read_ns": HIDDEN,
+        "rest_ns": HIDDEN,
+        "nbytes": HIDDEN,
+        "reads": HIDDEN,
+        "submit_ns": HIDDEN,
+        "transit_ns": HIDDEN,
+        "pickup_ns": HIDDEN,
+        "compute_ns": HIDDEN,
+    }
 
 
-TIMES: Final = tuple(each.name for each in fields(BatchTimes))
+TIMES: Final = BatchTimes.__struct_fields__
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankDemand(BatchTimes):
+class RankDemand(BatchTimes, frozen=True, kw_only=True):
     """The batches of a run, or of all ranks of a job, in the order of delivery.
 
     Parameters
@@ -84,12 +92,18 @@ class RankDemand(BatchTimes):
 
     rule: LoaderRule
     workers: int
-    ahead: int = field(metadata=key("batches_ahead"))
+    ahead: int
     batch_size: int
-    n_ranks: int = field(metadata=key("ranks"))
-    starts: tuple[int, ...] = field(metadata=HIDDEN)
+    n_ranks: int
+    starts: tuple[int, ...]
     reading_known: bool
-    in_order: bool = field(metadata=HIDDEN)
+    in_order: bool
+    JSON_KEYS: ClassVar = {
+        "ahead": key("batches_ahead"),
+        "n_ranks": key("ranks"),
+        "starts": HIDDEN,
+        "in_order": HIDDEN,
+    }
 
     def __len__(self) -> int:
         return len(self.read_ns)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from iobench.frozen import frozen
+import msgspec
+
 from iobench.json_keys import INLINE, figure, key
 from iobench.subjects.scaling.verdict import scaling_verdict
 
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 SCALING_VERSION: Final = 1
 
 
-@frozen
-class Spread:
+class Spread(msgspec.Struct, frozen=True):
     """A figure over repeated simulations.
 
     Parameters
@@ -31,8 +30,7 @@ class Spread:
     high: float
 
 
-@frozen
-class ScalingPoint:
+class ScalingPoint(msgspec.Struct, frozen=True):
     """A job of so many ranks, in steady state.
 
     Parameters
@@ -65,9 +63,13 @@ class ScalingPoint:
     storage_fraction: float | None
     bytes_per_s: float
     reads_per_s: float
-    step_ns: int = field(metadata=key("step_ns"))
-    free_step_ns: int = field(metadata=key("free_step_ns"))
+    step_ns: int
+    free_step_ns: int
     is_bound: bool
+    JSON_KEYS: ClassVar = {
+        "step_ns": key("step_ns"),
+        "free_step_ns": key("free_step_ns"),
+    }
 
     @figure
     def free_samples_per_s(self) -> float | None:
@@ -76,8 +78,7 @@ class ScalingPoint:
         return rate * self.step_ns / self.free_step_ns if self.free_step_ns else None
 
 
-@frozen
-class Saturation:
+class Saturation(msgspec.Struct, frozen=True):
     """From how many ranks on storage cannot give what they would read.
 
     Parameters
@@ -92,8 +93,7 @@ class Saturation:
     by: str
 
 
-@frozen
-class ScalingCurve:
+class ScalingCurve(msgspec.Struct, frozen=True):
     """What a run would do on more ranks.
 
     Parameters
@@ -111,11 +111,13 @@ class ScalingCurve:
     first_epoch: tuple[ScalingPoint, ...]
     saturation: Saturation | None
     model_error_fraction: float | None
-    n_seeds: int = field(metadata=key("seeds"))
+    n_seeds: int
+    JSON_KEYS: ClassVar = {
+        "n_seeds": key("seeds"),
+    }
 
 
-@frozen
-class ScalingFigures:
+class ScalingFigures(msgspec.Struct, frozen=True):
     """What ``iobench simulate`` says: the curve, and what it was made from.
 
     Parameters
@@ -128,11 +130,16 @@ class ScalingFigures:
         Raised when a key changes its meaning or goes.
     """
 
-    curve: ScalingCurve = field(metadata=INLINE)
-    job: MeasuredJob = field(metadata=key("measured"))
+    curve: ScalingCurve
+    job: MeasuredJob
     storage: SharedStorage
-    limit: MeasuredLimit | None = field(default=None, metadata=key("measured_limit"))
+    limit: MeasuredLimit | None = None
     schema_version: int = SCALING_VERSION
+    JSON_KEYS: ClassVar = {
+        "curve": INLINE,
+        "job": key("measured"),
+        "limit": key("measured_limit"),
+    }
 
     @figure
     def run(self) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from iobench.analysis.replay.loader_run import LoaderRule
@@ -17,7 +18,6 @@ from iobench.analysis.replay.simulator import (
     shared,
     straight,
 )
-from iobench.frozen import frozen
 from iobench.subjects.scaling.demand import TIMES, BatchTimes
 from iobench.subjects.scaling.target import time_ns
 
@@ -34,8 +34,7 @@ NEIGHBOURS: Final = 8
 """Batches that stay together: neighbours are alike, for they come from the same file."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrawnSteps(BatchTimes):
+class DrawnSteps(BatchTimes, frozen=True, kw_only=True):
     """The batches of all ranks; arrays of shape (n_steps, ranks).
 
     Parameters
@@ -94,8 +93,7 @@ def _rows(
     return rows
 
 
-@frozen
-class SimulatedJob:
+class SimulatedJob(msgspec.Struct, frozen=True):
     """What a step of a job came to, the beginning left out; ns and bytes of all ranks.
 
     Parameters
@@ -114,8 +112,7 @@ class SimulatedJob:
     reads: float
 
 
-@frozen
-class StepTimes:
+class StepTimes(msgspec.Struct, frozen=True):
     """When the steps of a job were; float ns.
 
     Parameters

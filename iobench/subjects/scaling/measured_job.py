@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
+import msgspec
 import numpy as np
 
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.errors import ProfileError
-from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, INLINE, key
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
@@ -29,8 +28,7 @@ MOST_MEASURED: Final = 16
 """Ranks of a job whose batches are looked at; what they do is alike."""
 
 
-@frozen
-class MeasuredJob:
+class MeasuredJob(msgspec.Struct, frozen=True):
     """A run, or a job of several ranks, as a simulation takes it.
 
     Parameters
@@ -55,18 +53,29 @@ class MeasuredJob:
         Of the ranks looked at, and those before them, of which there are sums only.
     """
 
-    name: str = field(metadata=HIDDEN)
-    demand: RankDemand = field(metadata=INLINE)
-    n_looked_at: int = field(metadata=key("ranks_looked_at"))
-    n_loaders: int = field(metadata=key("loaders"))
-    step_ns: float | None = field(metadata=key("step_ns"))
+    name: str
+    demand: RankDemand
+    n_looked_at: int
+    n_loaders: int
+    step_ns: float | None
     cold_fraction: float | None
     reads_per_sample: float
     dataset_nbytes: int | None
     delivered_nbytes: float | None
-    storage_limits: object = field(metadata=HIDDEN)
-    n_batches: int = field(metadata=HIDDEN)
-    n_folded: int = field(metadata=key("folded_batches"))
+    storage_limits: object
+    n_batches: int
+    n_folded: int
+    JSON_KEYS: ClassVar = {
+        "name": HIDDEN,
+        "demand": INLINE,
+        "n_looked_at": key("ranks_looked_at"),
+        "n_loaders": key("loaders"),
+        "step_ns": key("step_ns"),
+        "dataset_nbytes": HIDDEN,
+        "storage_limits": HIDDEN,
+        "n_batches": HIDDEN,
+        "n_folded": key("folded_batches"),
+    }
 
 
 def measured_job(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.frozen import frozen
 from iobench.json_keys import key
 
 if TYPE_CHECKING:
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 
-@frozen(kw_only=True)
-class SharedStorage:
+class SharedStorage(msgspec.Struct, frozen=True, kw_only=True):
     """What all ranks read from together.
 
     Parameters
@@ -41,8 +39,7 @@ def time_ns(amount: Floats, per_s: float | None) -> Floats:
     return np.zeros_like(amount) if per_s is None else amount / per_s * 1e9
 
 
-@frozen(kw_only=True)
-class MeasuredLimit:
+class MeasuredLimit(msgspec.Struct, frozen=True, kw_only=True):
     """The most that a probe of a run's storage got from it, with so many readers of one node.
 
     Parameters
@@ -62,7 +59,10 @@ class MeasuredLimit:
     readers: int
     request_nbytes: int
     mount: str
-    wall_ns: int = field(metadata=key("probed_wall_ns"))
+    wall_ns: int
+    JSON_KEYS: ClassVar = {
+        "wall_ns": key("probed_wall_ns"),
+    }
 
     def bounds(self, demand: RankDemand) -> tuple[float | None, float | None]:
         """Return bytes, or else reads, a second that bound a run's own reads.

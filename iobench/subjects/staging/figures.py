@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from iobench.analysis.break_even import BreakEven
 from iobench.analysis.replay.replay import slowdown_at_rate
 from iobench.analysis.replay.runs import reported_loaders
 from iobench.analysis.time_intervals import covered, overlap_ns, union
-from iobench.frozen import frozen
 from iobench.json_keys import figure, key
 from iobench.recording.kinds import Kind
 
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 Integers = NDArray[np.int64]
 
 
-@frozen(kw_only=True)
-class Staging:
+class Staging(msgspec.Struct, frozen=True, kw_only=True):
     """What staging took; ``outside + waited + hidden`` is all of it, exactly.
 
     Parameters
@@ -66,9 +65,14 @@ class Staging:
     nbytes: int | None
     copy_of: str | None = None
     epoch_ns: int | None = None
-    n_epochs: int = field(default=0, metadata=key("epochs_measured"))
-    n_all_epochs: int = field(default=0, metadata=key("epochs"))
-    slowdown: float | None = field(default=None, metadata=key("slowdown_at_rate"))
+    n_epochs: int = 0
+    n_all_epochs: int = 0
+    slowdown: float | None = None
+    JSON_KEYS: ClassVar = {
+        "n_epochs": key("epochs_measured"),
+        "n_all_epochs": key("epochs"),
+        "slowdown": key("slowdown_at_rate"),
+    }
 
     @figure
     def bytes_per_s(self) -> float | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.analysis.read_spans import HARDLY_ANY, OWN_READ_LIMIT
-from iobench.frozen import frozen
 from iobench.json_keys import key
 from iobench.subjects.storage.evidence import incomplete_modules
 
@@ -28,8 +28,7 @@ MOST_FILES: Final = 1000
 """Rows of files, the largest."""
 
 
-@frozen
-class ByteDifference:
+class ByteDifference(msgspec.Struct, frozen=True):
     """Bytes by which two columns of a row differ.
 
     Parameters
@@ -47,8 +46,7 @@ class ByteDifference:
     reason: str
 
 
-@frozen
-class ByteRow:
+class ByteRow(msgspec.Struct, frozen=True):
     """Bytes read by one process, of one file, or by the run; None is unknown.
 
     Parameters
@@ -67,15 +65,20 @@ class ByteRow:
 
     scope: str
     name: str
-    requested: int | None = field(metadata=key("requested_nbytes"))
-    darshan: int | None = field(metadata=key("darshan_nbytes"))
-    read_calls: int | None = field(metadata=key("read_calls_nbytes"))
-    device: int | None = field(metadata=key("device_nbytes"))
+    requested: int | None
+    darshan: int | None
+    read_calls: int | None
+    device: int | None
     differences: tuple[ByteDifference, ...]
+    JSON_KEYS: ClassVar = {
+        "requested": key("requested_nbytes"),
+        "darshan": key("darshan_nbytes"),
+        "read_calls": key("read_calls_nbytes"),
+        "device": key("device_nbytes"),
+    }
 
 
-@frozen
-class _Bytes:
+class _Bytes(msgspec.Struct, frozen=True):
     """The bytes of a row, and what speaks for a reason.
 
     Parameters

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from iobench.analysis.placement.file_names import NamedFiles
 from iobench.analysis.read_spans import counted_bytes, find_read_spans
-from iobench.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from iobench.storage.storage_trace import ProcessTrace
 
 
-@frozen
-class ReadEvidence:
+class ReadEvidence(msgspec.Struct, frozen=True):
     """What is known of the reads of one training process and its loading processes.
 
     Parameters

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
+import msgspec
 import numpy as np
 
-from iobench.frozen import frozen
 from iobench.json_keys import INLINE, figure, key
 from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import lane_keys
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from iobench.storage.storage_trace import StorageTrace
 
 
-@frozen
-class LogClock:
+class LogClock(msgspec.Struct, frozen=True):
     """How the clock of one log was set by that of its process.
 
     Parameters
@@ -41,13 +39,17 @@ class LogClock:
 
     process: str
     log: str
-    offset_ns: int = field(metadata=key("offset_ns"))
-    low_ns: int = field(metadata=key("low_ns"))
-    high_ns: int = field(metadata=key("high_ns"))
+    offset_ns: int
+    low_ns: int
+    high_ns: int
+    JSON_KEYS: ClassVar = {
+        "offset_ns": key("offset_ns"),
+        "low_ns": key("low_ns"),
+        "high_ns": key("high_ns"),
+    }
 
 
-@frozen
-class TracedStorage:
+class TracedStorage(msgspec.Struct, frozen=True):
     """What Darshan saw of a run.
 
     Parameters
@@ -58,13 +60,15 @@ class TracedStorage:
         Of the logs that are of the run.
     """
 
-    coverage: TraceCoverage = field(metadata=INLINE)
+    coverage: TraceCoverage
     notes: tuple[str, ...]
     clocks: tuple[LogClock, ...]
+    JSON_KEYS: ClassVar = {
+        "coverage": INLINE,
+    }
 
 
-@frozen
-class SanityLine:
+class SanityLine(msgspec.Struct, frozen=True):
     """MLPerf HPC's check: what reading an epoch should take, against what the epoch took.
 
     Parameters
@@ -79,11 +83,16 @@ class SanityLine:
         What an epoch took, and how much of it the training loop waited.
     """
 
-    nbytes: int = field(metadata=key("epoch_nbytes"))
-    n_processes: int = field(metadata=key("processes"))
+    nbytes: int
+    n_processes: int
     bytes_per_s: float
     epoch_s: float
-    wait_s: float = field(metadata=key("epoch_wait_s"))
+    wait_s: float
+    JSON_KEYS: ClassVar = {
+        "nbytes": key("epoch_nbytes"),
+        "n_processes": key("processes"),
+        "wait_s": key("epoch_wait_s"),
+    }
 
     @figure.named("reading_s")
     def estimated_s(self) -> float:
@@ -96,8 +105,7 @@ class SanityLine:
         return self.estimated_s <= self.epoch_s - self.wait_s
 
 
-@frozen
-class StorageFigures:
+class StorageFigures(msgspec.Struct, frozen=True):
     """What storage did in a run of one training process.
 
     Parameters
@@ -117,11 +125,15 @@ class StorageFigures:
     """
 
     traced: TracedStorage | None = None
-    rows: tuple[ByteRow, ...] = field(default=(), metadata=key("bytes"))
+    rows: tuple[ByteRow, ...] = ()
     stages: tuple[StageStorage, ...] = ()
     access: AccessFigures | None = None
     sanity: SanityLine | None = None
-    untold: tuple[str, ...] = field(default=(), metadata=key("not_evaluated"))
+    untold: tuple[str, ...] = ()
+    JSON_KEYS: ClassVar = {
+        "rows": key("bytes"),
+        "untold": key("not_evaluated"),
+    }
 
 
 UNCOUNTED: Final = "the run counted no bytes to compare them with"

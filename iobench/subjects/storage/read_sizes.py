@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import msgspec
 import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.time_intervals import covered
-from iobench.frozen import frozen
 from iobench.json_keys import key
 from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import lane_keys
@@ -43,8 +42,7 @@ NEARLY_ALL: Final = 0.95
 """Segments of less than this share of a process's bytes do not stand for its reads."""
 
 
-@frozen
-class AccessFigures:
+class AccessFigures(msgspec.Struct, frozen=True):
     """How the run read: sizes, order, and what it read for what it used.
 
     Calls that returned nothing, as at the end of every file, are left out.
@@ -76,7 +74,7 @@ class AccessFigures:
         than half of the time that all reads were waited for.
     """
 
-    n_reads: int = field(metadata=key("reads"))
+    n_reads: int
     of_segments: bool
     size_edges: tuple[int, ...]
     size_counts: tuple[int, ...]
@@ -90,6 +88,9 @@ class AccessFigures:
     bytes_per_s: Mapping[str, float]
     top_fraction: float | None
     top_exposed_fraction: float | None
+    JSON_KEYS: ClassVar = {
+        "n_reads": key("reads"),
+    }
 
 
 def access_figures(

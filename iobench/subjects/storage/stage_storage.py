@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.placement.placed_calls import monotonic_of_wall
 from iobench.analysis.read_spans import NOT_SUMMED, names_interpreter
 from iobench.analysis.time_intervals import covered
-from iobench.frozen import frozen
 from iobench.json_keys import figure
 from iobench.recording.kinds import (
     WORKER_KINDS,
@@ -44,8 +44,7 @@ FEW: Final = 0.05
 """Up to this share from the device is the cache's, and from one less this share the device's."""
 
 
-@frozen
-class ProcessStorage:
+class ProcessStorage(msgspec.Struct, frozen=True):
     """One stage in one process; as `StageStorage`, which sums it.
 
     Parameters
@@ -63,8 +62,7 @@ class ProcessStorage:
     storage_ns: int | None
 
 
-@frozen
-class StageStorage:
+class StageStorage(msgspec.Struct, frozen=True):
     """One stage that read: how much of it was storage.
 
     Parameters

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import msgspec
 import numpy as np
 
-from iobench.frozen import frozen
 from iobench.json_keys import HIDDEN, figure
 from iobench.recording.kinds import Kind, Trait, is_one_of, kinds_that, stage_name
 from iobench.recording.span_file import Flag
@@ -24,8 +23,7 @@ UNSEEN: Final = (f"{GRAPH} ", f"{GRAPH}.")
 MOST_VARIABLES: Final = 8
 
 
-@frozen
-class ChunkedVariable:
+class ChunkedVariable(msgspec.Struct, frozen=True):
     """A variable that was opened in dask's chunks, and what was read of it.
 
     Parameters
@@ -52,7 +50,10 @@ class ChunkedVariable:
     n_reads: int
     read_nbytes: int
     epochs: int
-    by_netcdf4: bool = field(default=False, metadata=HIDDEN)
+    by_netcdf4: bool = False
+    JSON_KEYS: ClassVar = {
+        "by_netcdf4": HIDDEN,
+    }
 
     @figure
     def reads_of_each(self) -> float | None:
@@ -60,8 +61,7 @@ class ChunkedVariable:
         return self.read_nbytes / self.nbytes / self.epochs if self.nbytes else None
 
 
-@frozen
-class Tasks:
+class Tasks(msgspec.Struct, frozen=True):
     """What dask computed while batches were made.
 
     Parameters
@@ -97,7 +97,10 @@ class Tasks:
     unseen: tuple[str, ...]
     elsewhere_nbytes: int
     variables: tuple[ChunkedVariable, ...]
-    worked_ns: int = field(default=0, metadata=HIDDEN)
+    worked_ns: int = 0
+    JSON_KEYS: ClassVar = {
+        "worked_ns": HIDDEN,
+    }
 
     @property
     def at_once(self) -> int:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
-from iobench.frozen import frozen
 from iobench.json_keys import figure, key
 from iobench.recording.kinds import Kind, Trait, stage_name
 
@@ -30,8 +30,7 @@ OTHER: Final = Kind.OTHER.spelled
 UNTOLD: Final = Kind.UNKNOWN.spelled
 
 
-@frozen
-class StepStretch:
+class StepStretch(msgspec.Struct, frozen=True):
     """Steps one after another, the first of them in no other figure.
 
     Parameters
@@ -51,9 +50,14 @@ class StepStretch:
 
     epoch: int
     n_steps: int
-    total_ns: int = field(metadata=key("total_ns"))
-    compute_ns: int = field(metadata=key("compute_ns"))
-    missing_ns: Mapping[str, int] = field(metadata=key("missing_ns"))
+    total_ns: int
+    compute_ns: int
+    missing_ns: Mapping[str, int]
+    JSON_KEYS: ClassVar = {
+        "total_ns": key("total_ns"),
+        "compute_ns": key("compute_ns"),
+        "missing_ns": key("missing_ns"),
+    }
 
     @property
     def fraction(self) -> float:
@@ -61,8 +65,7 @@ class StepStretch:
         return self.compute_ns / self.total_ns if self.compute_ns else 0.0
 
 
-@frozen
-class EpochUtilisation:
+class EpochUtilisation(msgspec.Struct, frozen=True):
     """Accelerator utilisation of one epoch.
 
     Parameters
@@ -77,8 +80,7 @@ class EpochUtilisation:
     fraction: float
 
 
-@frozen
-class Utilisation:
+class Utilisation(msgspec.Struct, frozen=True):
     """What share of the time accelerators computed, as MLPerf Storage has it.
 
     Parameters

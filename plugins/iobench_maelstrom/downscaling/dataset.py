@@ -9,11 +9,12 @@ channels). Ranges of values are those of stand-ins alone.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from iobench.datasets import (
     Axis,
@@ -133,7 +134,9 @@ class Downscaling(Recipe):
         if not self.augmented_name:
             return items
         splits = {self.augmented[self.augmented_name][1]: range(len(items.where))}
-        return dataclasses.replace(items, positions=(), position_units="", rows=(), splits=splits)
+        return msgspec.structs.replace(
+            items, positions=(), position_units="", rows=(), splits=splits
+        )
 
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
         """Return what the samples' values follow from."""
@@ -346,7 +349,7 @@ class DownscalingTier2(Downscaling):
             return plan
         whole = 31 * 24
         hours = max(1, round(scale * len(self.keys[0].values) * whole))
-        return dataclasses.replace(plan, n_steps=min(hours, whole))
+        return msgspec.structs.replace(plan, n_steps=min(hours, whole))
 
 
 def downscaling(**options: str) -> Downscaling:

@@ -7,12 +7,12 @@ level, and ERA5's geopotential or temperature there.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from iobench.coordinates import Coordinate, Meteorology, forecast_times
@@ -99,7 +99,7 @@ PUBLISHED = PublishedStep(
         },
     },
 )
-PUBLISHED_PL = dataclasses.replace(
+PUBLISHED_PL = msgspec.structs.replace(
     PUBLISHED,
     source=f"{PUBLISHED.source}; 22 channels, of which 14 take 98 % of the operations",
     exposed_io_s=None,

@@ -7,11 +7,11 @@ assumption): mean and deviation over the members of every variable at every leve
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from iobench.datasets import (
@@ -146,7 +146,7 @@ class Ens5mini(Recipe):
             "starts": [start.replace("-", "") for start in index.coordinate],
             "normalisation": self._statistics.facts(),
         }
-        return dataclasses.replace(
+        return msgspec.structs.replace(
             index, setup=setup, provenance={**index.provenance, **provenance}
         )
 

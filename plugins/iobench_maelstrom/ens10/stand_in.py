@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -54,8 +53,7 @@ TARGET_NOISE = 0.62
 LONG_NAMES = {"t2m": "2 metre temperature", "z": "Geopotential", "t": "Temperature"}
 
 
-@dataclass(frozen=True, slots=True)
-class Ensemble(StandIn):
+class Ensemble(StandIn, frozen=True):
     """What a stand-in holds: ensembles of some start dates (``MMDD``) in some years."""
 
     dates: tuple[str, ...] = ()

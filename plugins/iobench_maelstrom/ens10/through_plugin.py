@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from iobench.datasets import Baseline, Downloads, PluginDownload, PluginRequest, VariablePart
@@ -28,7 +28,7 @@ def ens10_through_plugin(own: Ens10, index: SampleIndex) -> Baseline:
     where = [(start[5:7] + start[8:10], start) for start in index.coordinate]
     paths = [Path(ranges[0][0]) for ranges in index.where]
     requests = _requests(own, [date for date, _ in where], paths, {"dtype": own.task.dtype})
-    index = dataclasses.replace(index, where=where)
+    index = msgspec.structs.replace(index, where=where)
     select = functools.partial(_parts_of, own.task)
     return plugin_baseline(own, index, requests, select, package=PACKAGE)
 

@@ -57,8 +57,7 @@ TINY_GRID = _grid(54.9, 7.0, 60, 80)
 """Around the turbines."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeatherField(Field):
+class WeatherField(Field, frozen=True, kw_only=True):
     """A field of the weather."""
 
     long_name: str

@@ -6,12 +6,12 @@ its row of each array is read by extent.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from iobench.coordinates import Meteorology
@@ -278,7 +278,7 @@ class Radiation(ChunkedFields, RadiationFiles):
         for name in POSITIONS:
             if name not in found and name not in held:
                 left_out.setdefault(name, "has no units of a place in the files")
-        return dataclasses.replace(found, left_out={**left_out, **found.left_out})
+        return msgspec.structs.replace(found, left_out={**left_out, **found.left_out})
 
     def _targets(self, opened: Pairs) -> list[tuple[str, tuple[str, ...], tuple[int, ...]]]:
         """Return name, dimensions and shape of each target, fluxes first."""

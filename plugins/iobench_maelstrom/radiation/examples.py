@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from iobench.datasets import Inspection, catalogued, range_file
@@ -43,8 +44,7 @@ FEATURES: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
 """Dimensions and shape of each feature."""
 
 
-@dataclass(frozen=True, slots=True)
-class _FileFrames:
+class _FileFrames(msgspec.Struct, frozen=True):
     """Where the frames of one file begin: one each ``stride`` bytes, or at ``offsets``."""
 
     path: Path

@@ -6,13 +6,13 @@ training in metno/maelstrom-train makes them, and the air temperature that was a
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from iobench.coordinates import Meteorology, forecast_times
@@ -261,7 +261,7 @@ class Yr(Recipe):
             starts.astype("M8[s]")[numbers[:, 0]], np.asarray(self.leadtimes)[numbers[:, 1]]
         )
         others = (each for each in found.coordinates if each.name not in ("time", "valid_time"))
-        return dataclasses.replace(found, coordinates=(*times, *others))
+        return msgspec.structs.replace(found, coordinates=(*times, *others))
 
     def _samples_in(self, split: Split) -> Sequence[int]:
         """Return the samples of the files whose start is in a split; upstream's overlap."""

@@ -7,7 +7,6 @@ depend on how many processes write.
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,8 +60,7 @@ NOISE = {
 """The share of noise in each variable of the two sizes; see `smooth_values`."""
 
 
-@dataclass(frozen=True, slots=True)
-class YrPlan(StandIn):
+class YrPlan(StandIn, frozen=True):
     """What a stand-in holds: ``n_steps`` lead times of a grid, of one of the `SIZES`."""
 
     size: str = ""

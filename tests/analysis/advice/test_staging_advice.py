@@ -5,13 +5,13 @@ The known truth of a gain is the same loader's rule run over near reads.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from schedules import STAGES, pool
 
 from iobench.analysis.replay.runs import recorded_runs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -206,7 +207,7 @@ def threads_run(durations, **how):
     profile = threads(durations, **how).profile()
     who = profile.processes[0]
     names = ("MainThread", *(f"iobench-ring-{number}" for number in range(how["n_threads"])))
-    object.__setattr__(who, "threads", names)
+    msgspec.structs.force_setattr(who, "threads", names)
     (run,) = recorded_runs(Run(profile).of_rank())
     return run
 

@@ -1,8 +1,7 @@
 """Bytes of hand-made runs by who counted them, and why they differ."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from traced_runs import TracedRun
 
 from iobench.analysis.run import Run

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from ground_truth_profiles import marked_logs, profile_of_ground_truth
+from msgspec.structs import replace
 
 pytest.importorskip("darshan", reason="PyDarshan reads Darshan's logs")
 

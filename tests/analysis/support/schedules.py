@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.analysis.run import exposure
 from iobench.profiles.contents import PROFILE_DTYPE, Process, Profile
@@ -48,12 +50,14 @@ class Sketch:
         self.add(("worker", worker), Kind.SUBMIT_QUEUE, start_ns, end_ns, batch=batch)
 
     def without(self, lane: Lane) -> Sketch:
-        return replace(self, spans=[span for span in self.spans if span["lane"] != lane])
+        return msgspec.structs.replace(
+            self, spans=[span for span in self.spans if span["lane"] != lane]
+        )
 
     def moved(self, change: Callable[[int], int]) -> Sketch:
         """Return the same spans at other times."""
         times = ("start_ns", "end_ns")
-        return replace(
+        return msgspec.structs.replace(
             self,
             spans=[{**span, **{name: change(span[name]) for name in times}} for span in self.spans],
         )
@@ -109,7 +113,7 @@ def on_machine(
         )
         for index, who in enumerate(found.processes)
     )
-    return replace(found, processes=processes)
+    return msgspec.structs.replace(found, processes=processes)
 
 
 def pool(

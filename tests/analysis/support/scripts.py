@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+from msgspec.structs import replace
 from schedules import STAGES, Sketch
 
 from iobench.profiles.contents import Process, Profile
@@ -44,7 +46,7 @@ class ScriptSketch(Sketch):
             rank=self.rank,
             world_size=self.world_size,
             loaders=[
-                replace(
+                msgspec.structs.replace(
                     loader,
                     worker_pids=[
                         *loader.worker_pids,

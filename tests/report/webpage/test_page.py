@@ -8,11 +8,11 @@ import json
 import os
 import sys
 from base64 import b64encode
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from page_runs import PageParts, render_page, values_of, write_job, write_run, wrong_figures
 
 from iobench.analysis.epochs import epoch_figures

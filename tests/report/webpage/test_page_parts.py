@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from page_runs import PageParts, render_page, values_of, wrong_figures
 
 sys.path.append(str(Path(__file__).parents[2] / "analysis" / "support"))
@@ -80,7 +81,9 @@ def test_loaders_made_anew_for_each_epoch_have_epochs() -> None:
             loader.next()
             script.compute(20)
         loader.end()
-    script.sketch.loaders = [replace(each, name="Samples") for each in script.sketch.loaders]
+    script.sketch.loaders = [
+        msgspec.structs.replace(each, name="Samples") for each in script.sketch.loaders
+    ]
     profile = script.profile()
     profile = replace(profile, config={**profile.config, "kind": "script"})
     page = PageParts(render_page([Run(profile)]))

@@ -7,7 +7,6 @@ import json
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from many_spans import many_spans
+from msgspec.structs import replace
 from timeline_pages import ASSETS, unpacked
 
 from iobench.analysis.run import Run

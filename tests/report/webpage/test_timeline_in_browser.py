@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from browser import PageOpener
 from many_spans import many_spans, two_ranks
+from msgspec.structs import replace
 from timeline_pages import page_of, unpacked, write_timeline
 
 from iobench.analysis.run import Run, exposure
