@@ -145,7 +145,7 @@ def _opened(
 ) -> OpenDataset:
     if not targets:
         raise OptionError("open_dataset: name a dataset, or files")
-    known = set(SourceRequest.__dataclass_fields__) - {"targets", "options"}
+    known = set(SourceRequest.__struct_fields__) - {"targets", "options"}
     if wrong := sorted(set(where) - known):
         raise OptionError(f"open_dataset: no argument {wrong[0]!r}; there are {sorted(known)}")
     for name in ("data_dir", "store_dir"):

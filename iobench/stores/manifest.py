@@ -11,7 +11,6 @@ import errno
 import json
 import math
 import re
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -355,7 +354,7 @@ def _spec(values: Mapping[str, Any]) -> SampleSpec:
 
 
 def _file_values(files: Sequence[ShardFile]) -> list[dict[str, Any]]:
-    return [{f.name: getattr(file, f.name) for f in fields(file)} for file in files]
+    return [msgspec.structs.asdict(file) for file in files]
 
 
 def _files(values: Any) -> tuple[ShardFile, ...]:
