@@ -12,7 +12,7 @@ from iobench.recording.facts import read_process_facts
 from iobench.recording.this_process import host_name, name_in_files
 from iobench.storage.darshan_gathering import gather_logs
 from iobench.storage.darshan_runtime import interpreter_of, ready_runtime
-from iobench.storage.darshan_setup import DarshanSetup, job_number, set_up
+from iobench.storage.darshan_setup import DarshanSetup, set_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -45,7 +45,6 @@ def begin_tracing(
                 run.path,
                 found,
                 environment,
-                job=job_number(f"{job.token}:{run.path}"),
                 data=_named(command),
             )
         except StorageError as error:

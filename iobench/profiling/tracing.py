@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -17,7 +16,6 @@ from iobench.storage.darshan_runtime import ProbedRuntime, ready_runtime
 from iobench.storage.darshan_setup import (
     DarshanChoice,
     DarshanSetup,
-    job_number,
     probed_before,
     restart_under,
     set_up,
@@ -81,9 +79,7 @@ class ProfileTracing:
         own = [_folders(files) for _, files in runs]
         every = set().union(*own)
         try:
-            setup = set_up(
-                out, self._probed, os.environ, job=job_number(secrets.token_hex()), data=every
-            )
+            setup = set_up(out, self._probed, os.environ, data=every)
         except StorageError as error:
             self._refuse(str(error))
             for run, _ in runs:

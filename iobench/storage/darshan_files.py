@@ -14,8 +14,6 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO, Final
 
-import msgspec
-
 from iobench.errors import FileFormatError
 
 LOG_MAGIC: Final = 6567223
@@ -99,29 +97,7 @@ def _check_streams(file: BinaryIO, at: int, length: int) -> None:
 
 # USER_EXE_id<job>-<pid>_<month>-<day>-<second of the day>-<hash>[_<seconds>].darshan; user and
 # program may hold any of these marks themselves, so the last match counts.
-_FINISHED: Final = re.compile(
-    r".*_id(?P<job>\d+)(?:-(?P<pid>\d+))?_\d+-\d+-\d+-\d+(?:_\d+)?\.darshan(?P<partial>_partial)?"
-)
-_MAPPED: Final = re.compile(r".*_id(?P<job>\d+)_mmap-log-\d+-(?P<rank>\d+)\.darshan")
-
-
-class LogName(msgspec.Struct, frozen=True):
-    """What the name of a log tells; -1 is unknown.
-
-    Parameters
-    ----------
-    job_id, pid : int
-        In logs of MPI jobs the process is that of rank 0.
-    unfinished : bool
-        Darshan is writing it, or died while it did: ``.darshan_partial``.
-    leftover : bool
-        The memory-mapped log of a process that never ended well: killed, or still alive.
-    """
-
-    job_id: int = -1
-    pid: int = -1
-    unfinished: bool = False
-    leftover: bool = False
+_OF_PROCESS: Final = re.compile(r".*_id-?\d+-(\d+)_\d+-\d+-\d+-\d+(?:_\d+)?\.darshan")
 
 
 def is_log_name(name: str) -> bool:
@@ -129,15 +105,16 @@ def is_log_name(name: str) -> bool:
     return name.removesuffix(".gz").endswith((".darshan", ".darshan_partial"))
 
 
-def parse_log_name(name: str) -> LogName:
-    """Return what the name of a log tells, compressed by gzip or not.
+def is_unfinished(name: str) -> bool:
+    """Return whether Darshan is writing a log of this name, or died while it did."""
+    return name.removesuffix(".gz").endswith(".darshan_partial")
+
+
+def pid_of_log(name: str) -> int:
+    """Return the process of a finished log by its name, compressed by gzip or not; -1 if unknown.
 
     The runtime composes it in ``darshan-runtime/lib/darshan-core.c``; ``DARSHAN_LOGFILE`` and users
-    give others, which tell nothing.
+    give others. In logs of MPI jobs it is the process of rank 0.
     """
-    name = name.removesuffix(".gz")
-    if mapped := _MAPPED.fullmatch(name):
-        return LogName(job_id=int(mapped["job"]), leftover=True)
-    if finished := _FINISHED.fullmatch(name):
-        return LogName(int(finished["job"]), int(finished["pid"] or -1), bool(finished["partial"]))
-    return LogName(unfinished=name.endswith(".darshan_partial"), leftover="_mmap-log-" in name)
+    found = _OF_PROCESS.fullmatch(name.removesuffix(".gz"))
+    return int(found[1]) if found else -1

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
+from iobench.storage.darshan_files import pid_of_log
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 PATIENCE_NS: Final = 10_000_000_000
 LOOK_NS: Final = 50_000_000
 PIECE_NBYTES: Final = 1 << 16
-PID: Final = re.compile(r"_id-?\d+-(\d+)_")
-LEFTOVER: Final = re.compile(r"_mmap-log-\d+-\d+\.darshan$")
 
 
 class GatheredLogs(msgspec.Struct, frozen=True):
@@ -93,15 +91,14 @@ def gather_logs(
     flatten(folder)
     if mmap != folder and not waited_for:
         _bring(mmap, folder)
-    leftovers = [path for path in folder.glob("*.darshan") if LEFTOVER.search(path.name)]
+    leftovers = list(folder.glob("*_mmap-log-*.darshan"))
     missing = tuple(sorted(set(pids) - told - waited_for))
     return GatheredLogs(told, len(leftovers), tuple(sorted(waited_for)), missing)
 
 
 def _pids(folder: Path) -> frozenset[int]:
     """Return the processes that have whole logs, in the folder or by date below it."""
-    names = (path.name for path in folder.rglob("*.darshan") if not LEFTOVER.search(path.name))
-    return frozenset(int(found[1]) for name in names if (found := PID.search(name)))
+    return frozenset(pid_of_log(path.name) for path in folder.rglob("*.darshan")) - {-1}
 
 
 def _bring(mmap: Path, folder: Path) -> None:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.storage.darshan_files import LogName
 
 LEFT_OUT: Final = (INTERPRETER, r"^<STD(?:IN|OUT|ERR)>$")
 """Names of files that are not read: Python's own, and standard streams."""
@@ -48,7 +47,7 @@ class _RankParts:
 
 
 def read_log(
-    readable: Path, path: Path, name: LogName, complaint: Callable[[], str] = lambda: ""
+    readable: Path, path: Path, pid: int, complaint: Callable[[], str] = lambda: ""
 ) -> tuple[ProcessTrace, ...]:
     """Return the processes of one log: of a job of MPI each rank, else the only one.
 
@@ -58,8 +57,8 @@ def read_log(
         The file to read: ``path``, or what it holds if it is compressed.
     path : Path
         The log as its user knows it.
-    name : LogName
-        What its name tells.
+    pid : int
+        By its name, -1 if unknown; of an MPI job that of rank 0.
     complaint : callable
         What the library said on standard error since it was last called.
 
@@ -79,7 +78,7 @@ def read_log(
     try:
         with darshan.DarshanReport(str(readable), read_all=False) as report:
             report.read_name_records(filter_patterns=LEFT_OUT, filter_mode="exclude")
-            return _LogReader(report, path, name, complaint).read(darshan.__version__)
+            return _LogReader(report, path, pid, complaint).read(darshan.__version__)
     except (ValueError, RuntimeError, OverflowError, OSError) as error:
         raise FileFormatError(f"cannot be read by PyDarshan: {error}") from None
 
@@ -87,14 +86,11 @@ def read_log(
 class _LogReader:
     """Reads one log, a ``darshan.DarshanReport`` of which no records are read yet."""
 
-    def __init__(
-        self, report: Any, path: Path, name: LogName, complaint: Callable[[], str]
-    ) -> None:
+    def __init__(self, report: Any, path: Path, pid: int, complaint: Callable[[], str]) -> None:
         job = report.metadata["job"]
-        self._report, self._path, self._name = report, path, name
+        self._report, self._path, self._pid = report, path, pid
         self._complaint = complaint
         self._start_ns = int(job["start_time_sec"]) * 10**9 + int(job["start_time_nsec"])
-        self._end_ns = int(job["end_time_sec"]) * 10**9 + int(job["end_time_nsec"])
         self._files: dict[int, int] = {}
         self._ranks: dict[int, _RankParts] = {}
 
@@ -158,24 +154,19 @@ class _LogReader:
         job = self._report.metadata["job"]
         several = job["nprocs"] > 1
         files = tuple(self._report.name_records[key] for key in self._files)
-        parent = job["metadata"].get("fork_parent", "")
         return tuple(
             ProcessTrace(
                 path=self._path,
-                pid=self._name.pid if rank == 0 else -1,
+                pid=self._pid if rank == 0 else -1,
                 job_id=int(job["jobid"]),
-                parent_pid=int(parent) if parent.isdigit() else -1,
                 rank=rank if several else -1,
                 host=part.host,
-                executable=self._report.metadata["exe"].strip(),
                 start_ns=self._start_ns,
-                end_ns=self._end_ns or -1,
                 modules=modules,
                 files=files,
                 counters=joined_counters(part.counters, modules),
                 segments=_by_start(part.segments),
                 marks=_by_start(part.marks),
-                leftover=self._name.leftover or not self._end_ns,
             )
             for rank, part in sorted((self._ranks or {0: _RankParts()}).items())
         )

@@ -23,16 +23,12 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from iobench.errors import FileFormatError, IobenchError, MissingExtraError, StorageError
-from iobench.storage.darshan_files import check_log, parse_log_name
+from iobench.storage.darshan_files import check_log, is_unfinished, pid_of_log
 from iobench.storage.darshan_log import read_log
 from iobench.storage.storage_trace import ProcessTrace, StorageTrace
-
-if TYPE_CHECKING:
-    from iobench.storage.darshan_files import LogName
-
 
 _PATIENCE_S: Final = 60.0
 _PATIENCE_S_PER_MB: Final = 1.0
@@ -61,7 +57,7 @@ class ReaderProcess:
         self._stop()
         self._complaints.close()
 
-    def read(self, readable: Path, path: Path, name: LogName) -> tuple[ProcessTrace, ...]:
+    def read(self, readable: Path, path: Path) -> tuple[ProcessTrace, ...]:
         """Return the processes of a log; arguments as of `iobench.storage.darshan_log.read_log`.
 
         Raises
@@ -76,7 +72,7 @@ class ReaderProcess:
         answers = self._start()
         patience_s = self._patience_s + _PATIENCE_S_PER_MB * readable.stat().st_size / 1e6
         try:
-            answers.send((readable, path, name))
+            answers.send((readable, path, pid_of_log(path.name)))
             if not answers.poll(patience_s):
                 self._stop()
                 raise FileFormatError(
@@ -183,11 +179,11 @@ def main(descriptor: int) -> None:
     answers.send("begun")
     while True:
         try:
-            readable, path, name = answers.recv()
+            readable, path, pid = answers.recv()
         except EOFError:
             return
         try:
-            _send(answers, read_log(readable, path, name, _Complaints()))
+            _send(answers, read_log(readable, path, pid, _Complaints()))
         except (FileFormatError, MissingExtraError) as error:
             _send(answers, error)
 
@@ -251,14 +247,13 @@ def _identity(log: Path, trace: ProcessTrace) -> object:
 
 
 def _read(path: Path, reader: ReaderProcess) -> tuple[ProcessTrace, ...]:
-    name = parse_log_name(path.name)
-    if name.unfinished:
+    if is_unfinished(path.name):
         raise FileFormatError(
             "is not finished: Darshan is writing it, or was stopped; read it again later"
         )
     with _plain(path) as readable:
         check_log(readable)
-        return reader.read(readable, path, name)
+        return reader.read(readable, path)
 
 
 @contextmanager

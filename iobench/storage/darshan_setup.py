@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import hashlib
 import json
 import os
 import sys
@@ -91,8 +90,6 @@ class DarshanChoice(msgspec.Struct, frozen=True):
 
 
 CONFIG: Final = "darshan.config"
-JOB: Final = "IOBENCH_DARSHAN_JOB"
-"""Environment: the number that all logs of a run have in common; spawned workers tell no parent."""
 MEMORY: Final = Path("/dev/shm")
 ENOUGH_MEMORY: Final = 1 << 30
 """What must be free there: a mapping that finds no room ends its process."""
@@ -157,17 +154,10 @@ class DarshanSetup(msgspec.Struct, frozen=True):
         return lines
 
 
-def job_number(token: str) -> int:
-    """Return the number of a run, the same for all launchers of a job; fits a signed 32-bit one."""
-    return int.from_bytes(hashlib.sha256(token.encode()).digest()[:4], "big") >> 1
-
-
 def set_up(
     run: Path,
     probed: ProbedRuntime,
     environment: Mapping[str, str],
-    *,
-    job: int,
     data: Iterable[Path] = (),
 ) -> DarshanSetup:
     """Make what tracing needs in a run directory, and return how processes are to be started.
@@ -180,8 +170,6 @@ def set_up(
         Without a problem.
     environment : mapping
         Of the processes, besides what is added.
-    job : int
-        The number that all logs will have.
     data : iterable of Path
         Files and folders to see even where Darshan by itself does not look, as below ``/var``.
 
@@ -210,7 +198,6 @@ def set_up(
     variables = runtime_variables(
         probed.runtime, environment, config=config, logs=folder, mmap=mmap
     )
-    variables |= {"DARSHAN_JOBID": JOB, JOB: str(job)}
     dropped = tuple(name for name in DROPPED if name in environment)
     replaced = tuple(
         name

@@ -84,13 +84,11 @@ class ProcessTrace(msgspec.Struct, frozen=True):
         -1 where the log does not tell: leftovers of killed processes, sums over ranks.
     job_id : int
         What the tracer calls the job.
-    parent_pid : int
-        The process it was forked from.
     rank : int
         -1 for a process outside MPI, and for sums over all ranks of a log.
-    host, executable : str
-        ``""`` where unknown; the executable with its arguments.
-    start_ns, end_ns : int
+    host : str
+        ``""`` where unknown.
+    start_ns : int
         Wall clock.
     files : tuple of str
         Without standard streams, and without Python's own code and packages.
@@ -100,25 +98,19 @@ class ProcessTrace(msgspec.Struct, frozen=True):
         By start.
     marks : ndarray of SEGMENT_DTYPE
         Reads that `mark_clock` made, by start: their offsets are times of our monotonic clock.
-    leftover : bool
-        Whether the process never closed it: it was killed, became another program, or is alive.
     """
 
     path: Path
     pid: int = -1
     job_id: int = -1
-    parent_pid: int = -1
     rank: int = -1
     host: str = ""
-    executable: str = ""
     start_ns: int = -1
-    end_ns: int = -1
     modules: tuple[ModuleState, ...] = ()
     files: tuple[str, ...] = ()
     counters: NDArray[Any] = msgspec.field(default_factory=lambda: NO_COUNTERS)
     segments: NDArray[Any] = msgspec.field(default_factory=lambda: NO_SEGMENTS)
     marks: NDArray[Any] = msgspec.field(default_factory=lambda: NO_SEGMENTS)
-    leftover: bool = False
 
     @property
     def partial_modules(self) -> tuple[str, ...]:

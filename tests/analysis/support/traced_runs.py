@@ -100,7 +100,6 @@ class TracedProcess:
             path=Path(f"{self.pid}.darshan"),
             pid=self.pid,
             start_ns=WALL_NS,
-            end_ns=WALL_NS + 10**12,
             modules=tuple(modules),
             files=files,
             counters=rows,

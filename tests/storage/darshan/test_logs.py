@@ -20,7 +20,7 @@ from made_logs import START_NS, MadeLog, reads_in_order
 
 from iobench.errors import FileFormatError, MissingExtraError, StorageError
 from iobench.storage import darshan_reader
-from iobench.storage.darshan_files import LogName, check_log, parse_log_name
+from iobench.storage.darshan_files import check_log, pid_of_log
 from iobench.storage.darshan_log import joined_counters
 from iobench.storage.darshan_reader import ReaderProcess, read_darshan_logs
 from iobench.storage.run_traces import read_traces
@@ -36,21 +36,19 @@ MPI = DATA / "public" / "sample-dxt-simple.darshan"
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "pid"),
     [
-        (WORKER.name, LogName(24135, 24153)),
-        (WORKER.name + ".gz", LogName(24135, 24153)),
-        (LEFTOVER.name, LogName(22385, leftover=True)),
-        ("a_id7-8_x_id12-34_1-2-3-4_5.darshan", LogName(12, 34)),
-        ("me_python3.11_id12-34_1-2-3-4.darshan_partial", LogName(12, 34, unfinished=True)),
-        ("treddy_a.out_id4233209_4-22-36691-17437.darshan", LogName(4233209)),
-        ("id4242.darshan_partial", LogName(unfinished=True)),
-        ("mine.darshan", LogName()),
-        ("x_mmap-log-y.darshan", LogName(leftover=True)),
+        (WORKER.name, 24153),
+        (WORKER.name + ".gz", 24153),
+        (LEFTOVER.name, -1),
+        ("a_id7-8_x_id12-34_1-2-3-4_5.darshan", 34),
+        ("me_python3.11_id12-34_1-2-3-4.darshan_partial", -1),
+        ("treddy_a.out_id4233209_4-22-36691-17437.darshan", -1),
+        ("mine.darshan", -1),
     ],
 )
-def test_what_the_name_of_a_log_tells(name: str, told: LogName) -> None:
-    assert parse_log_name(name) == told
+def test_the_process_stands_in_the_name_of_a_log(name: str, pid: int) -> None:
+    assert pid_of_log(name) == pid
 
 
 @pytest.mark.parametrize(
@@ -166,7 +164,7 @@ def test_a_log_that_takes_too_long() -> None:
         ReaderProcess(patience_s=0.0) as reader,
         pytest.raises(FileFormatError, match="did not read it in 0 s"),
     ):
-        reader.read(WORKER, WORKER, parse_log_name(WORKER.name))
+        reader.read(WORKER, WORKER)
 
 
 def test_a_reader_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:

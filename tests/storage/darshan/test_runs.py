@@ -66,15 +66,9 @@ def test_every_log_is_read_and_none_refused() -> None:
 def test_what_a_log_says_of_its_process(run: str, told: dict[str, Any]) -> None:
     trace = run_of(run)[told["pid"]]
     assert trace.path.name == told["log"]
-    assert (trace.rank, trace.leftover) == (-1, False)
+    assert trace.rank == -1
     assert trace.job_id == told["jobid"]
-    assert trace.parent_pid == int(told["fork_parent"] or -1)
-    short = trace.executable.replace("/tmp/darshan-venv/bin/", "").replace(
-        "/tmp/darshan-build", "."
-    )
-    assert short.startswith(told["exe"].strip())
     assert trace.start_ns == told["start_time_sec"] * 10**9 + told["start_time_nsec"]
-    assert trace.end_ns == told["end_time_sec"] * 10**9 + told["end_time_nsec"]
     modules = {each.name: {"partial": each.partial, "ver": each.version} for each in trace.modules}
     assert modules == told["modules"]
 
@@ -109,7 +103,6 @@ def test_segments(run: str, told: dict[str, Any]) -> None:
     segments = trace.segments
     assert (np.diff(segments["start_ns"]) >= 0).all()
     assert (segments["start_ns"] >= trace.start_ns).all()
-    assert (segments["end_ns"] <= trace.end_ns + 50_000_000).all()  # told too late
     assert (segments["end_ns"] >= segments["start_ns"]).all()
 
 
@@ -121,7 +114,6 @@ def test_raw_reads_are_one_of_the_file_and_one_of_its_end(run: str) -> None:
     assert len(data_rows(traces[told["main_pid"]])) == 0
     for pid in told["worker_pids"]:
         trace = traces[pid]
-        assert trace.parent_pid == told["main_pid"]
         rows = data_rows(trace)
         assert len(rows) == 20
         assert rows["posix_opens"].sum() == (20 if run == "s1_raw_fork" else 40)
@@ -147,7 +139,6 @@ def test_seconds_of_reading(run: str, seconds: tuple[float, ...]) -> None:
 def test_np_load_reads_its_payload_by_streams() -> None:
     traces = run_of("s2_npload_spawn")
     assert set(traces) == {24207, 24225, 24226, 24227}
-    assert {trace.parent_pid for trace in traces.values()} == {-1}
     assert all(trace.job_id == pid for pid, trace in traces.items())
     assert [each.name for each in traces[24225].modules] == ["POSIX"]
     for pid in (24226, 24227):
@@ -199,7 +190,7 @@ def test_a_killed_worker_leaves_its_counters() -> None:
     traces = run_of("s5_sigkill")
     assert set(traces) == {22385, 22393, -1}
     trace = traces[-1]
-    assert (trace.leftover, trace.pid, trace.parent_pid, trace.end_ns) == (True, -1, -1, -1)
+    assert trace.pid == -1
     assert trace.job_id == 22385
     assert trace.path.name.endswith(".darshan.gz")
     rows = data_rows(trace)
@@ -207,7 +198,6 @@ def test_a_killed_worker_leaves_its_counters() -> None:
     assert (rows["posix_reads"].sum(), rows["posix_read_nbytes"].sum()) == (24, 24_577_536)
     assert "DXT_POSIX" not in {each.name for each in trace.modules}
     assert len(trace.segments) == 0
-    assert not traces[22393].leftover
     assert len(data_reads(traces[22393])) == 24
 
 
@@ -245,5 +235,5 @@ def test_a_log_of_an_mpi_job_is_told_by_rank() -> None:
 
 def test_an_old_log_of_a_job_of_one() -> None:
     (trace,) = public("dxt.darshan")
-    assert (trace.executable, trace.rank) == ("", -1)
+    assert trace.rank == -1
     assert (len(trace.segments), trace.segments["nbytes"].sum()) == (6126, 22_517_726)

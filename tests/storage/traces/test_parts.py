@@ -28,7 +28,7 @@ def _trace(**more: Any) -> StorageTrace:
     counters["file"] = range(4)
     counters["posix_reads"] = [10, 11, 12, 13]
     one = ProcessTrace(
-        Path("x.darshan"), pid=7, start_ns=START_NS, end_ns=START_NS + 5000,
+        Path("x.darshan"), pid=7, start_ns=START_NS,
         files=FILES, segments=segments, counters=counters, **more,
     )  # fmt: skip
     return StorageTrace((one,), refused=("y",), notes=("n",))

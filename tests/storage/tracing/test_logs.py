@@ -89,7 +89,7 @@ if probed is None:
     runtime = DarshanRuntime(library, "a test")
     restart_under(ProbedRuntime(runtime, sys.executable, packages=("/p",)))
 assert probed.packages == ("/p",) and probed_before() is None
-setup = set_up(folder, probed, os.environ, job=11)
+setup = set_up(folder, probed, os.environ)
 before = dict(os.environ)
 with tracing(setup):
     assert os.environ["DARSHAN_ENABLE_NONMPI"] == "1"
@@ -109,4 +109,4 @@ print(os.getpid(), *sorted(path.name for path in setup.folder.iterdir() if path.
     assert marker == "iobench-clock-marker"
     assert started.returncode == 0
     assert int(pid) == started.pid
-    assert f"_id11-{pid}_" in name
+    assert f"-{pid}_" in name

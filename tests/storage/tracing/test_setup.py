@@ -16,7 +16,7 @@ from iobench.storage.darshan_runtime import (
     config_text,
     hidden_folders,
 )
-from iobench.storage.darshan_setup import DarshanChoice, job_number, set_up
+from iobench.storage.darshan_setup import DarshanChoice, set_up
 
 PROBED = ProbedRuntime(
     DarshanRuntime(Path("/soft/lib/libdarshan.so"), "$DARSHAN_LIB"),
@@ -124,12 +124,11 @@ def test_the_environment_adds_to_what_is_preloaded_and_drops_the_name_of_one_log
         "DARSHAN_ENABLE_NONMPI": "1",
         "HOME": "/home/me",
     }
-    setup = set_up(tmp_path, PROBED, base, job=7)
+    setup = set_up(tmp_path, PROBED, base)
     inside = setup.environment(base)
     assert inside["LD_PRELOAD"] == "/soft/lib/libdarshan.so:/a/liba.so"
     assert "DARSHAN_LOGFILE" not in inside
     assert (inside["HOME"], inside["DARSHAN_MODMEM"]) == ("/home/me", "8")
-    assert inside[inside["DARSHAN_JOBID"]] == "7"
     assert inside["DARSHAN_LOG_DIR_PATH"] == inside["DARSHAN_LOGPATH"] == str(tmp_path / "darshan")
     assert Path(inside["DARSHAN_CONFIG_PATH"]).read_text().startswith("# ")
     assert Path(inside["DARSHAN_MMAP_LOGPATH"]).is_dir()
@@ -144,7 +143,7 @@ def test_the_environment_adds_to_what_is_preloaded_and_drops_the_name_of_one_log
 
 
 def test_folders_by_date_are_there(tmp_path: Path) -> None:
-    setup = set_up(tmp_path, PROBED, {}, job=1)
+    setup = set_up(tmp_path, PROBED, {})
     days = list((tmp_path / "darshan").glob("*/*/*"))
     assert len(days) >= 8
     assert all(part.isdecimal() for day in days for part in day.relative_to(setup.folder).parts)
@@ -155,20 +154,14 @@ def test_folders_by_date_are_there(tmp_path: Path) -> None:
 def test_a_run_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "darshan").write_text("")
     with pytest.raises(StorageError, match="darshan: cannot be made"):
-        set_up(tmp_path, PROBED, {}, job=1)
+        set_up(tmp_path, PROBED, {})
 
 
 def test_data_whose_name_is_no_text_are_named_by_their_bytes(tmp_path: Path) -> None:
-    setup = set_up(tmp_path, PROBED, {}, job=1, data=[Path("/var/d\udcff")])
+    setup = set_up(tmp_path, PROBED, {}, data=[Path("/var/d\udcff")])
     assert b"/var/d\xff(/|$)" in (tmp_path / "darshan.config").read_bytes()
     if setup.mmap != setup.folder:
         setup.mmap.rmdir()
-
-
-@given(st.text())
-def test_the_number_of_a_job_is_what_darshan_reads(token: str) -> None:
-    assert 0 <= job_number(token) < 1 << 31
-    assert job_number(token) == job_number(token)
 
 
 def test_the_words_of_the_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
