@@ -39,14 +39,12 @@ class MachineSamples(msgspec.Struct, frozen=True, eq=False):
 
     Parameters
     ----------
-    time_ns : ndarray of int64, shape (n_readings,)
-        Monotonic, rising.
     ticks : ndarray of int64, shape (n_readings, n_cpus)
         For how many each CPU was busy, modulo 2**32.
     values : mapping of str to ndarray of float64, shape (n_readings,)
         By column, what was not due on a straight line; NaN is unknown.
     energy : HostEnergy or None
-        None where it was not looked for.
+        None where it was not requested.
     """
 
     head: MachineHead
@@ -112,19 +110,10 @@ class MachineSamples(msgspec.Struct, frozen=True, eq=False):
 
 
 class EnergySeries(msgspec.Struct, frozen=True, eq=False):
-    """One counter's readings.
+    """One counter's readings: joules since the first one, which never fall.
 
-    Parameters
-    ----------
-    time_ns : ndarray of int64, shape (n_readings,)
-        Monotonic, rising.
-    energy_j : ndarray of float64, shape (n_readings,)
-        Joules since the first reading; never falls.
-    n_resets : int
-        How often the counter was set back: what it had counted by then since the reading before
-        is in nothing.
-    n_failed : int
-        Readings that could not be made.
+    ``n_resets`` is how often the counter was set back: what it had counted by then since the
+    reading before is in nothing. ``n_failed`` readings could not be made.
     """
 
     source: EnergySource

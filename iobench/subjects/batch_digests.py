@@ -30,17 +30,14 @@ COLUMNS: Final = tuple(map(Column, ("epoch", "samples", "digest, in any order"))
 
 
 class EpochDigest(msgspec.Struct, frozen=True):
-    """What one loader delivered in one epoch.
+    """What one loader delivered in one epoch; complete where all of the pass was recorded.
 
     Parameters
     ----------
     loader : int or None
         Its number; None for the one of ``iobench profile``.
-    is_complete : bool
-        Whether all of the pass was delivered and recorded.
     digest : str or None
-        Of all its batches in any order, in 32 hexadecimal digits; None where one of them is not
-        known.
+        Of all its batches in any order; None where one of them is not known.
     """
 
     loader: int | None
@@ -86,16 +83,7 @@ class SampleDigests(msgspec.Struct, frozen=True):
 
 
 class EpochDelivery(msgspec.Struct, frozen=True, eq=False):
-    """What one loader delivered in one epoch, in order of delivery, ranks by turns.
-
-    Parameters
-    ----------
-    loader : int
-        Its number; -1 for the one of ``iobench profile``.
-    is_complete : bool
-        Whether all of the pass was delivered and recorded.
-    rows : ndarray of DELIVERED
-    """
+    """What one loader (-1: that of ``iobench profile``) delivered in one epoch, ranks by turns."""
 
     loader: int
     epoch: int

@@ -27,20 +27,10 @@ STEPS: Final = 1000
 
 
 class MachineLane(msgspec.Struct, frozen=True, eq=False):
-    """One figure of a machine over time.
+    """One figure of a machine: means between two edges, NaN is unknown.
 
-    Parameters
-    ----------
-    unit : str
-        ``"share"`` from 0 to 1, ``"bytes"`` or ``"rate"``, in bytes a second.
-    edges_ns : ndarray of int64, shape (n_steps + 1,)
-        Monotonic.
-    values : ndarray of float64, shape (n_steps,)
-        Means between two edges; NaN is unknown.
-    top : float
-        What fills the lane.
-    is_part : bool
-        Whether it is one of many alike, drawn small: a CPU.
+    ``unit`` is ``"share"`` from 0 to 1, ``"bytes"`` or ``"rate"``, in bytes a second; ``top`` fills
+    the lane; ``is_part`` is one of many alike, drawn small: a CPU.
     """
 
     name: str

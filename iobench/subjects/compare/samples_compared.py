@@ -35,19 +35,7 @@ class SamplesVerdict(Enum):
 
 
 class FirstDifference(msgspec.Struct, frozen=True):
-    """The first batch that differs.
-
-    Parameters
-    ----------
-    loader : int or None
-        Its number in both runs; None where it has none.
-    place : int
-        Batches of the epoch before it.
-    batches : tuple of (int or None)
-        What either run calls it; None where it has no such one.
-    digests : tuple of (str or None)
-        Of either, in hexadecimal digits.
-    """
+    """The first batch that differs: its place in the epoch, its number and digest in both runs."""
 
     loader: int | None
     epoch: int
