@@ -261,8 +261,9 @@ def _placed_reads(
     for name in ("start_ns", "end_ns"):
         reads[name] = monotonic_of_wall(who, log.segments[name]) + (low_ns + high_ns) // 2
     place = _holders(stages, reads, 0)
-    # What ends with its stage may seem to lie beyond, by what the marker leaves open.
-    place = np.where(place < 0, _holders(stages, reads, high_ns - low_ns), place)
+    if (place < 0).any():
+        # What ends with its stage may seem to lie beyond, by what the marker leaves open.
+        place = np.where(place < 0, _holders(stages, reads, high_ns - low_ns), place)
     reads["stray"] = _strays(log, stages, reads, place)
     reads["span"] = np.where(reads["stray"], -1, np.append(stages.row, -1)[place])
     return reads
