@@ -132,6 +132,11 @@ def is_answer(error: BaseException) -> bool:
     return "HttpError" not in str(error)
 
 
+def is_refused(error: BaseException) -> bool:
+    """Whether a server answered that this is not permitted."""
+    return _status(error)[:3] == "403"
+
+
 def reason_of(error: BaseException) -> str:
     """Return why a request failed, without the URL, which obstore repeats with its secrets."""
     text, answer = str(error), _status(error)

@@ -29,7 +29,14 @@ from msgspec.structs import replace
 
 from iobench.errors import FileFormatError, StorageError
 from iobench.files.filesystems import S3, open_bucket, open_filesystem, remote_errors
-from iobench.files.object_requests import gather, is_answer, read_range, read_state, web_place
+from iobench.files.object_requests import (
+    gather,
+    is_answer,
+    is_refused,
+    read_range,
+    read_state,
+    web_place,
+)
 from iobench.masking import shown_url
 
 if TYPE_CHECKING:
@@ -270,8 +277,11 @@ class Objects:
             raise FileNotFoundError(errno.ENOENT, "no such object", self.shown(path))
         return found
 
-    def stat_each(self, paths: Sequence[str]) -> list[ObjectStat | None]:
-        """Return what is at some paths, None where there is nothing."""
+    def stat_each(self, paths: Sequence[str], may_hide: bool = False) -> list[ObjectStat | None]:
+        """Return what is at some paths, None where there is nothing.
+
+        With ``may_hide`` a web server may say instead that it is not permitted.
+        """
         request_counts.count(states=len(paths))
         states: list[ObjectStat | None] = []
         for path in paths:
@@ -535,30 +545,29 @@ class WebObjects(S3Objects):
         """Nothing that writes."""
         raise OSError("a web server takes no files; name a folder or a bucket (s3://...)")
 
-    def stat_each(self, paths: Sequence[str]) -> list[ObjectStat | None]:
+    def stat_each(self, paths: Sequence[str], may_hide: bool = False) -> list[ObjectStat | None]:
         """Return what is at some paths: a file, a folder where a Zarr store is, None if neither."""
         request_counts.count(states=len(paths))
-        return list(map(self._state, paths, gather([read_state(path) for path in paths], AT_ONCE)))
+        found = gather([read_state(path) for path in paths], AT_ONCE)
+        return [self._state(path, one, may_hide) for path, one in zip(paths, found, strict=True)]
 
-    def _state(self, path: str, found: Any) -> ObjectStat | None:
-        is_there = isinstance(found, dict)
-        if is_there and not _is_page(found):
-            return _stat(found)
-        if is_there or is_answer(found):  # a list of a folder, or a refusal of one
-            folder = self._zarr_store(path)
-            if folder or is_there:
-                return folder or _stat(found)
-        self._raise_first([path], [None if isinstance(found, FileNotFoundError) else found])
-        return None
-
-    def _zarr_store(self, path: str) -> ObjectStat | None:
+    def _state(self, path: str, found: Any, may_hide: bool) -> ObjectStat | None:
         address, mark, query = path.partition("?")
-        if address.rpartition("/")[2] in (*WEB_STORES, ".zarray"):
-            return None
-        below = [f"{address.rstrip('/')}/{name}{mark}{query}" for name in WEB_STORES]
-        for found in gather([read_state(each) for each in below], len(below)):
-            if isinstance(found, dict) and not _is_page(found):
-                return replace(_stat(found), st_size=0, kind="directory")
+        is_there = isinstance(found, dict)
+        is_metadata = address.rpartition("/")[2] in (*WEB_STORES, ".zarray", ".zattrs")
+        if is_there and (is_metadata or not _is_page(found)):
+            return _stat(found)
+        if not is_metadata and (is_there or is_answer(found)):  # of a folder: a list, or a refusal
+            below = [f"{address.rstrip('/')}/{name}{mark}{query}" for name in WEB_STORES]
+            for one in gather([read_state(each) for each in below], len(below)):
+                if isinstance(one, dict) and not _is_page(one):
+                    return replace(_stat(one), st_size=0, kind="directory")
+            if is_there:
+                return _stat(found)
+        # Who may not list a bucket is not told what is missing there.
+        is_hidden = (is_metadata or may_hide) and is_refused(found)
+        is_missing = is_hidden or isinstance(found, FileNotFoundError)
+        self._raise_first([path], [None if is_missing else found])
         return None
 
     def list_folder(self, path: str, prefix: str = "") -> dict[str, ObjectStat]:

@@ -149,11 +149,11 @@ def states_of(urls: Sequence[URL]) -> list[URL]:
     Raises
     ------
     StorageError
-        If a server cannot be reached, or refuses.
+        If a server cannot be reached, or knows nobody of that name (401).
     """
     found = []
     for objects, numbers, paths, _ in _by_server(cast("Sequence[Path]", urls)):
-        states = objects.stat_each(paths)
+        states = objects.stat_each(paths, may_hide=True)
         found += [
             URL(urls[number].with_secrets(), state)
             for number, state in zip(numbers, states, strict=True)

@@ -11,11 +11,11 @@ import pytest
 
 import iobench
 from iobench.cli import main
-from iobench.errors import MissingFileError
+from iobench.errors import FileFormatError, MissingFileError, StorageError
 
 xarray = pytest.importorskip("xarray", reason="writes the stores")
 pytest.importorskip("obstore", reason="asks web servers")
-pytest.importorskip("zarr", reason="writes the stores")
+zarr = pytest.importorskip("zarr", reason="writes the stores")
 
 VALUES = np.arange(120, dtype="f4").reshape(6, 4, 5)
 
@@ -24,6 +24,7 @@ class Server(http.server.SimpleHTTPRequestHandler):
     """Hands out files and ranges of them, and folders if it lists any."""
 
     lists = False
+    missing = 404
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_):
@@ -35,7 +36,7 @@ class Server(http.server.SimpleHTTPRequestHandler):
         if not path.is_file():
             if self.lists and path.is_dir():
                 return super().send_head()
-            self.send_error(404)
+            self.send_error(self.missing)
             return None
         content, part = path.read_bytes(), self.headers.get("Range")
         start, stop = 0, len(content)
@@ -58,6 +59,12 @@ class ListingServer(Server):
     lists = True
 
 
+class HidingServer(Server):
+    """Says of what is missing that it is not permitted, as buckets do that nobody may list."""
+
+    missing = 403
+
+
 @pytest.fixture(params=[Server, ListingServer])
 def web(request, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -74,12 +81,12 @@ def web(request, tmp_path, monkeypatch):
     server.server_close()
 
 
-def write(name, version, values=VALUES):
+def write(name, version, values=VALUES, consolidated=True):
     one = xarray.Dataset(
         {"r": (("time", "y", "x"), values)}, coords={"time": np.arange(len(values))}
     )
     encoding = {"r": {"chunks": (2, 4, 5)}}
-    one.to_zarr(f"web/{name}", zarr_format=version, consolidated=True, encoding=encoding)
+    one.to_zarr(f"web/{name}", zarr_format=version, consolidated=consolidated, encoding=encoding)
 
 
 @pytest.mark.filterwarnings("ignore")  # of consolidated metadata in version 3
@@ -107,6 +114,40 @@ def test_a_store_of_the_web_is_converted_and_the_secret_is_not_said(web, capsys)
     said = "".join(capsys.readouterr())
     assert "hidden-secret" not in said + Path("out/iobench.json").read_text()
     np.testing.assert_array_equal(iobench.open_store("out").to_xarray()["r"].values, VALUES)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("web", [HidingServer], indirect=True)
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_server_need_not_say_what_is_missing(web, version):
+    write("s.zarr", version)
+    opened = iobench.open_dataset(f"{web}/s.zarr", sample_dim="time")
+    np.testing.assert_array_equal(opened[5]["r"], VALUES[5])
+    with pytest.raises(StorageError, match=r"none\.zarr: not permitted \(403 Forbidden\)"):
+        iobench.open_dataset(f"{web}/none.zarr", sample_dim="time")
+
+
+def open_last(url):
+    return iobench.open_dataset(url, sample_dim="time")[5]["r"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("web", [ListingServer], indirect=True)
+@pytest.mark.parametrize("version", [2, 3])
+def test_arrays_are_found_in_a_list_of_folders(web, version):
+    write("s.zarr", version, consolidated=False)
+    np.testing.assert_array_equal(open_last(f"{web}/s.zarr"), VALUES[5])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("web", [Server], indirect=True)
+@pytest.mark.parametrize("version", [2, 3])
+def test_metadata_that_are_not_consolidated_are_refused_with_advice_that_helps(web, version):
+    write("s.zarr", version, consolidated=False)
+    with pytest.raises(FileFormatError, match=r"no folders; run zarr\.consolidate_metadata"):
+        open_last(f"{web}/s.zarr")
+    zarr.consolidate_metadata("web/s.zarr")
+    np.testing.assert_array_equal(open_last(f"{web}/s.zarr"), VALUES[5])
 
 
 def test_what_is_not_there_is_said_so(web):

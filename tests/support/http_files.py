@@ -15,6 +15,8 @@ from pathlib import Path
 def serve(folder: Path, secret: str) -> Iterator[ThreadingHTTPServer]:
     """Yield a server of files and ranges of them; 401 without the secret, 404 without a file.
 
+    Its ``missing`` is another status for that.
+
     The secret is the password of any user, or anywhere in the query. The server's ``n_left`` counts
     down answers with bytes; when it is 0 they are refused with 403. Negative: never. Its
     ``n_heads`` counts questions for the state of a file.
@@ -43,7 +45,7 @@ def serve(folder: Path, secret: str) -> Iterator[ThreadingHTTPServer]:
             if secret not in query + base64.b64decode(encoded).decode():
                 self.refuse(401)
             elif not file.is_file():
-                self.refuse(404)
+                self.refuse(server.missing)
             elif is_whole and server.n_left == 0:
                 self.refuse(403)
             else:
@@ -70,6 +72,7 @@ def serve(folder: Path, secret: str) -> Iterator[ThreadingHTTPServer]:
     class Server(ThreadingHTTPServer):
         n_left = -1
         n_heads = 0
+        missing = 404
         daemon_threads = True
         request_queue_size = 128  # many ask at once; of more than that who waits tries again in 1 s
 
