@@ -35,7 +35,6 @@ COMMANDS: Final = {
                 "NAME|FILE|STORE...",
                 "A dataset's name or your own files; also finished stores, alone or with their "
                 "source.",
-                is_several=True,
             ),
         ),
     ),
@@ -52,7 +51,6 @@ COMMANDS: Final = {
                 "command",
                 "-- COMMAND...",
                 "As you would start it: python train.py --its args; torchrun, a shell script.",
-                is_several=True,
             ),
         ),
         # What follows the command's first word is the command's own, with or without the "--".
@@ -83,7 +81,6 @@ COMMANDS: Final = {
                 "RUN|NAME... [-- COMMAND...]",
                 "A run directory, or what to profile first, with options of iobench profile; after "
                 "--, the command of a script's run for --try.",
-                is_several=True,
             ),
         ),
         # What it does not know are options of the profile that it makes first.
@@ -98,9 +95,7 @@ COMMANDS: Final = {
         "data",
         "Write samples into a standard container, verified and resumable, or say what it takes.",
         (
-            CommandArgument(
-                "sources", "SOURCE...", "A dataset's name, or files of your own.", is_several=True
-            ),
+            CommandArgument("sources", "SOURCE...", "A dataset's name, or files of your own."),
             CommandArgument(
                 "out", "OUT", "Its folder or s3://bucket/prefix: new, or begun by the same command."
             ),
@@ -119,7 +114,6 @@ COMMANDS: Final = {
                 "sources",
                 "STORE|FILES|NAME...",
                 "A store, files, folders or a dataset's name; with --remove, copies.",
-                is_several=True,
             ),
         ),
     ),
@@ -169,7 +163,6 @@ COMMANDS: Final = {
                 "Two to eight run directories, or a folder of runs that took turns. With "
                 "--quarterly: folders with runs or suite results in them or below.",
                 is_path=True,
-                is_several=True,
             ),
         ),
     ),
@@ -208,8 +201,6 @@ COMMANDS: Final = {
                 "extras",
                 "[EXTRA...]",
                 "Look for these extras alone. [default: all]",
-                is_several=True,
-                is_required=False,
             ),
         ),
     ),

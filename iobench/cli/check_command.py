@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from iobench.cli.command import given_options
 from iobench.cli.documents import print_answer, print_document
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from iobench.subjects.check.gates import Checked, Gate
 
 STDOUT: Final = "-"
@@ -35,7 +32,7 @@ def check(
     from iobench.errors import OptionError
     from iobench.subjects.check.gates import Checked
 
-    _refuse_idle(given_options(click.get_current_context()), update=update)
+    _refuse_idle(update=update)
     if json and markdown == STDOUT:
         raise OptionError("--json and --markdown: both go to stdout; give --markdown a file")
     if update:
@@ -49,10 +46,12 @@ def check(
     _tell(Checked(tuple(gates)), markdown, json=json)
 
 
-def _refuse_idle(given: Collection[str], *, update: bool) -> None:
+def _refuse_idle(*, update: bool) -> None:
     """Refuse an option that would change nothing: whoever gives it expects otherwise."""
     from iobench.errors import OptionError
 
+    context, typed = click.get_current_context(), click.core.ParameterSource.COMMANDLINE
+    given = {name for name in context.params if context.get_parameter_source(name) is typed}
     for name, needed, is_there in (
         ("margin", "--against RUN", "against" in given),
         ("any_machine", "--against RUN", "against" in given),

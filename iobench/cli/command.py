@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from iobench.command_options import OPTIONS, QUIET, CommandOption, split_formats
+from iobench.errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,14 +29,12 @@ REPEATED: Final = {"texts", "paths", "formats", "pairs"}
 
 
 class CommandArgument(NamedTuple):
-    """What a command is about: words before, after or between its options."""
+    """What a command is about: ``...`` in the metavar is several words, ``[`` first also none."""
 
     field: str
     metavar: str
     help: str
     is_path: bool = False
-    is_several: bool = False
-    is_required: bool = True
 
 
 class CommandText(NamedTuple):
@@ -75,8 +75,8 @@ class _Argument(click.Argument):
             [described.field],
             type=kind,
             metavar=described.metavar,
-            nargs=-1 if described.is_several else 1,
-            required=described.is_required,
+            nargs=-1 if "..." in described.metavar else 1,
+            required=not described.metavar.startswith("["),
         )
         self.words = (described.metavar, described.help)
 
@@ -157,43 +157,41 @@ def _option(option: CommandOption) -> click.Option:
         multiple=kind in REPEATED,
         help=option.help,
         required=option.required,
-        callback=_VALUES.get(kind),
+        callback=partial(_converted, kind),
         **more,
     )
 
 
-def _split_names(ctx: click.Context, param: click.Parameter, value: Any) -> tuple[str, ...]:
-    return split_names(value or "")
+def _converted(kind: str, ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    """Return a value as commands take it."""
+    name = param.opts[0]
+    if kind == "names":
+        return tuple(filter(None, map(str.strip, (value or "").split(","))))
+    if kind == "pairs":
+        return _pairs(name, value)
+    if kind == "formats":
+        return split_formats(value) if value else None
+    if kind == "place" and value is not None:
+        from iobench.files.urls import as_path
+
+        return as_path(value)
+    if kind == "size" and value is not None:
+        from iobench.sizes import parse_nbytes
+
+        return parse_nbytes(name, value)
+    return value
 
 
-def _split_pairs(ctx: click.Context, param: click.Parameter, value: Any) -> dict[str, str]:
-    from iobench.errors import OptionError
-
+def _pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:
     options: dict[str, str] = {}
-    for pair in value:
+    for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals or not name:
-            raise OptionError(f"{param.opts[0]} {pair}: expected NAME=VALUE")
+            raise OptionError(f"{option} {pair}: expected NAME=VALUE")
         if name in options:
-            raise OptionError(f"{param.opts[0]} {pair}: {name} is given twice; give it once")
+            raise OptionError(f"{option} {pair}: {name} is given twice; give it once")
         options[name] = text
     return options
-
-
-def _as_path(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-    from iobench.files.urls import as_path
-
-    return None if value is None else as_path(value)
-
-
-def _as_nbytes(ctx: click.Context, param: click.Parameter, value: Any) -> int | None:
-    from iobench.sizes import parse_nbytes
-
-    return None if value is None else parse_nbytes(param.opts[0], value)
-
-
-def _split_formats(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-    return split_formats(value) if value else None
 
 
 def _be_quiet(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -210,31 +208,10 @@ _TYPES: Final[dict[str, Any]] = {
     "paths": _LOCAL,
     "place": _Target(),
 }
-_VALUES: Final[dict[str, Any]] = {
-    "names": _split_names,
-    "pairs": _split_pairs,
-    "place": _as_path,
-    "size": _as_nbytes,
-    "formats": _split_formats,
-}
 QUIET_OPTION: Final = click.Option(
     [QUIET.name], is_flag=True, help=QUIET.help, expose_value=False, callback=_be_quiet
 )
 """Of every command, as ``--help`` is."""
-
-
-def split_names(text: str) -> tuple[str, ...]:
-    """Return names written with commas."""
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def given_options(ctx: click.Context) -> set[str]:
-    """Return the fields of the options that stood on the command line."""
-    return {
-        name
-        for name in ctx.params
-        if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-    }
 
 
 def parsed(command: IobenchCommand, words: Sequence[str]) -> dict[str, Any]:
