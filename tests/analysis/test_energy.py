@@ -1,12 +1,17 @@
 """Joules of waits of whatever was read: sums, and counters that wrap or are set back."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
-from energy_files import source, write_energy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from schedules import epochs, pool
+
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+from energy_files import source, write_energy
 
 from iobench.analysis.run import Run, exposure
 from iobench.profiles.machine_samples import (
