@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -117,4 +116,4 @@ class ZarrStore(msgspec.Struct, frozen=True, eq=False):
     skipped: Mapping[str, str]
     attributes: Mapping[str, Any]
     described: Mapping[str, Mapping[str, Any]]
-    others: Mapping[str, ZarrStore] = field(default_factory=dict)
+    others: Mapping[str, ZarrStore] = msgspec.field(default_factory=dict)
