@@ -142,6 +142,23 @@ def test_files_that_lie_in_another_order_are_aligned(
             np.testing.assert_array_equal(values, expected["r"].values[number], strict=True)
 
 
+@pytest.mark.parametrize("kinds", [("NETCDF4", "NETCDF3_64BIT"), ("NETCDF3_CLASSIC", "NETCDF4")])
+def test_texts_of_two_containers_are_the_same(
+    tmp_path: Path, load: Callable[..., Any], kinds: tuple[str, str]
+) -> None:
+    first = write(named(fields(0, 3)), tmp_path / "a", kinds[0])
+    for reorder in (same, lambda each: each.isel(lat=[3, 0, 1, 2])):
+        other = write(reorder(named(fields(3, 6))), tmp_path / f"b{reorder.__name__}", kinds[1])
+        np.testing.assert_array_equal(load(first, other)["r"], R)
+
+
+def test_groups_in_another_order_are_aligned(tmp_path: Path, load: Callable[..., Any]) -> None:
+    fields(0, 3).to_netcdf(tmp_path / "a.nc", group="Grid")
+    listed(turned(fields(3, 6))).to_netcdf(tmp_path / "b.nc", group="Grid")
+    found = load(f"{tmp_path}/a.nc#Grid", f"{tmp_path}/b.nc#Grid")
+    np.testing.assert_array_equal(found["r"], R)
+
+
 OTHER: dict[str, tuple[Change, Change, str]] = {
     "levels": (same, lambda each: each.assign_coords(lev=[1000.0, 500, 100]), "lev"),
     "a longitude": (
