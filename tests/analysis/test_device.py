@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import msgspec
@@ -119,7 +120,7 @@ def test_a_device_that_is_far_behind_waits_for_the_first_batch_alone(steps):
 @given(STEPS)
 def test_order_of_spans_does_not_matter(steps):
     sketch = simulated(steps)
-    turned = msgspec.structs.replace(sketch, spans=sketch.spans[::-1])
+    turned = dataclasses.replace(sketch, spans=sketch.spans[::-1])
     assert exposure_of(turned).sums == exposure_of(sketch).sums
 
 

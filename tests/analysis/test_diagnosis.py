@@ -1,6 +1,7 @@
 """The verdict, as data."""
 
-import msgspec
+import dataclasses
+
 from msgspec.structs import replace
 from schedules import Sketch, pool
 
@@ -70,7 +71,7 @@ def cold_then_warm(n_epochs, **config):
         else span
         for span in sketch.spans
     ]  # fmt: skip
-    return exposure(msgspec.structs.replace(sketch, spans=spans).profile())
+    return exposure(dataclasses.replace(sketch, spans=spans).profile())
 
 
 def test_the_first_of_several_epochs_is_apart_and_told():

@@ -1,9 +1,9 @@
 """Figures by epoch: exact sums of the whole run, and the statistics of D2.3 within each."""
 
+import dataclasses
 import statistics
 from collections import Counter
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -47,7 +47,7 @@ def several_epochs(made, workers, step_ns, told):
     for span in spans:
         if span["kind"] in (Kind.FORWARD, Kind.BACKWARD):
             span.pop("detail", None)
-    return msgspec.structs.replace(sketch, spans=spans)
+    return dataclasses.replace(sketch, spans=spans)
 
 
 def add_up(figures, whole):
@@ -193,7 +193,7 @@ def test_a_loader_made_anew_for_each_epoch_counts_epochs():
         training(script, loader, 4, end=epoch < 2)
         names.append(loader.number)
     script.sketch.loaders = [
-        msgspec.structs.replace(each, name="Samples") for each in script.sketch.loaders
+        dataclasses.replace(each, name="Samples") for each in script.sketch.loaders
     ]
     figures = epoch_figures(Run(script.profile()).of_rank())
     assert [(each.epoch, each.part.n_batches, each.complete) for each in figures] == [

@@ -1,7 +1,8 @@
 """Exposure of runs that are odd in one way: without compute, batches, an end."""
 
+from dataclasses import replace
+
 import pytest
-from msgspec.structs import replace
 from schedules import CONSUMER, Sketch, exposed, pool
 
 from iobench.analysis.run import exposure

@@ -13,10 +13,11 @@ Those that are not here:
 18      test_utilisation.py, test_it_equals_dlio_on_the_same_steps
 """
 
+from dataclasses import replace
+
 from chain_rule import chain_rule
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 from reference import reference
 from schedules import Sketch, epochs, exposed, pool
 from streams import stream

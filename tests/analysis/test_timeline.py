@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -259,7 +259,7 @@ def test_killed_workers_keep_their_lanes_and_lost_ones_have_none() -> None:
     killed = [
         span for span in sketch.spans if span["lane"] != ("worker", 1) or span["start_ns"] < 800
     ]
-    timeline = timeline_of(Run(msgspec.structs.replace(sketch, spans=killed).profile()))
+    timeline = timeline_of(Run(dataclasses.replace(sketch, spans=killed).profile()))
     assert [lane.name for lane in timeline.lanes] == ["consumer", "worker-0", "worker-1"]
     timeline = timeline_of(Run(sketch.without(("worker", 1)).profile()))
     assert [lane.name for lane in timeline.lanes] == ["consumer", "worker-0"]

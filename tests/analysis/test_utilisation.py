@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +117,7 @@ rounds_of_steps = st.lists(
 
 def with_epochs(rounds: Sequence[Sequence[Block]]) -> list[list[Block]]:
     return [
-        [msgspec.structs.replace(block, epoch=epoch) for block in blocks]
+        [dataclasses.replace(block, epoch=epoch) for block in blocks]
         for epoch, blocks in enumerate(rounds)
     ]
 
@@ -257,7 +258,7 @@ def test_loaders_made_anew_for_each_epoch_are_all_counted() -> None:
             script.compute(20)
         loader.end()
     script.sketch.loaders = [
-        msgspec.structs.replace(each, name="Train") for each in script.sketch.loaders
+        dataclasses.replace(each, name="Train") for each in script.sketch.loaders
     ]
     found = utilisation(Run(script.profile()).of_rank())
     assert ([each.epoch for each in found.epochs], found.n_counted) == ([0, 1, 2], 9)

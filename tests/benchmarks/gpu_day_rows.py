@@ -21,14 +21,13 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from msgspec.structs import replace
 
 import iobench
 from iobench.errors import IobenchError, OptionError

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import multiprocessing
@@ -8,7 +9,6 @@ import signal
 import threading
 from importlib.metadata import version
 
-import msgspec
 import pytest
 from converting import content, convert
 from msgspec.structs import replace
@@ -371,7 +371,7 @@ def test_probe_is_marked_as_one(tmp_path):
 
 def test_store_of_a_later_version_is_refused(tmp_path):
     run(tmp_path / "store")
-    later = msgspec.structs.replace(tfrecord.FORMAT, version=2)
+    later = dataclasses.replace(tfrecord.FORMAT, version=2)
     run(tmp_path / "later", fmt=later)
     with pytest.raises(StoreError, match="layout version 2 of tfrecord"):
         open_store(tmp_path / "later")

@@ -88,7 +88,7 @@ def test_unknown_is_null(unknown: RunReport) -> None:
 
 
 def test_no_batch_is_strict_json_too(make: Make, unknown: RunReport) -> None:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     whole = replace(unknown.exposure.whole, wall_ns=0, wait_ns=0, compute_ns=0, n_batches=0)
     whole = replace(whole, stages=(), waits_ns=(), wait=None)

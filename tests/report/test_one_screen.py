@@ -7,7 +7,6 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 from page_runs import write_run
@@ -139,7 +138,7 @@ def test_what_ran_the_verdict_what_would_help_and_the_stages_are_on_it(bound: Ru
 
 def test_stages_that_find_no_room_are_summed(bound: RunReport) -> None:
     rows = bound.exposure.steady.stages * 9
-    steady = msgspec.structs.replace(bound.exposure.steady, stages=rows)
+    steady = replace(bound.exposure.steady, stages=rows)
     report = replace(bound, exposure=replace(bound.exposure, steady=steady))
     text = held_to_one_screen(report_document([], reports=[report]))
     table = text.splitlines()

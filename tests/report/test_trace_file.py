@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 from collections import Counter, defaultdict
@@ -319,7 +320,7 @@ def test_loaders_made_anew_are_epochs_as_in_tables(tmp_path: Path) -> None:
             loader.end()
     names = ("Train", "Test")
     script.sketch.loaders = [
-        replace(each, name=names[each.number % 2]) for each in script.sketch.loaders
+        dataclasses.replace(each, name=names[each.number % 2]) for each in script.sketch.loaders
     ]
     profile = script.profile()
     figures = epoch_figures(Run(profile).of_rank())

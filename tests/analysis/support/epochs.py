@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
 from scripts import Loader, Script
 
 from iobench.recording.kinds import Kind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,14 +51,14 @@ class Sketch:
         self.add(("worker", worker), Kind.SUBMIT_QUEUE, start_ns, end_ns, batch=batch)
 
     def without(self, lane: Lane) -> Sketch:
-        return msgspec.structs.replace(
+        return dataclasses.replace(
             self, spans=[span for span in self.spans if span["lane"] != lane]
         )
 
     def moved(self, change: Callable[[int], int]) -> Sketch:
         """Return the same spans at other times."""
         times = ("start_ns", "end_ns")
-        return msgspec.structs.replace(
+        return dataclasses.replace(
             self,
             spans=[{**span, **{name: change(span[name]) for name in times}} for span in self.spans],
         )

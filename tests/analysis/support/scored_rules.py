@@ -20,12 +20,12 @@ And ours:
 from __future__ import annotations
 
 import bisect
+import dataclasses
 from dataclasses import dataclass, field
 from itertools import chain, combinations
 from math import factorial
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -130,7 +130,7 @@ def replay(profile: Profile, stages: Sequence[str], factor: float) -> Blame:
     """Return what a replay says."""
     (run,) = recorded_runs(Run(profile).of_rank())
     if not can_replay(run):
-        return msgspec.structs.replace(path(profile, stages, factor), withheld=True)
+        return dataclasses.replace(path(profile, stages, factor), withheld=True)
     walls = {}
     for chosen in (frozenset(some) for some in _subsets(stages)):
         there = dict.fromkeys(chosen & {*run.stages, *run.loop_stages}, factor)
@@ -162,7 +162,7 @@ def _of_replays(
     (run,) = recorded_runs(Run(profile).of_rank())
     now = walls[frozenset()]
     if abs(now / run.wall_ns - 1) > WITHHELD_FRACTION:
-        return msgspec.structs.replace(path(profile, stages, factor), withheld=True)
+        return dataclasses.replace(path(profile, stages, factor), withheld=True)
     saved = {stage: float(now - walls[frozenset({stage})]) for stage in stages}
     given = dict.fromkeys(stages, 0.0)
     for chosen, wall in walls.items():

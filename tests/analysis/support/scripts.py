@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec.structs import replace
 from schedules import STAGES, Sketch
 
@@ -46,7 +46,7 @@ class ScriptSketch(Sketch):
             rank=self.rank,
             world_size=self.world_size,
             loaders=[
-                msgspec.structs.replace(
+                dataclasses.replace(
                     loader,
                     worker_pids=[
                         *loader.worker_pids,
