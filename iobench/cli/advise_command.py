@@ -175,7 +175,8 @@ def _try(
 def _recorded_config(facts: RunFacts, command: Sequence[str]) -> RunConfig | None:
     """Return a profile, with the files, batches and workers that are recorded; None of none."""
     import shlex
-    from dataclasses import replace
+
+    from msgspec.structs import replace
 
     from iobench.cli.profile_command import profile_config
     from iobench.subjects.advice.commands import ProfileCommand

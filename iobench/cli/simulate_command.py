@@ -23,7 +23,7 @@ def simulate(
     json: bool,
 ) -> None:
     """Print what a run on more ranks would reach."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from iobench.cli.amounts import parse_byte_rate, parse_rank_counts, parse_rate
     from iobench.cli.screen import TerminalScreen
