@@ -37,7 +37,7 @@ def drop_values(words: Sequence[str], *, of_text: bool = False) -> list[str]:
         kind = "" if text else _program(word.rpartition("/")[2])
         if value == "code" or (value == "value" and (word[:1] == "-" and not is_option)):
             found.append(MASK)
-            value = ""
+            value, program = "", "" if value == "code" else program
         elif value == "module":
             found.append(word)
             value = program = ""

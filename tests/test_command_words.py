@@ -20,6 +20,7 @@ WORDS = st.lists(st.text(alphabet="ab\"'\\ =-:,{}$c", max_size=12), max_size=3)
         ("mysql -pQ4rty", "mysql -p***"),
         ("python -u -X dev -m pkg.train --a b", "python -u -X *** -m pkg.train --a ***"),
         ("python3.11 -c code 1", "python3.11 -c *** 1"),
+        ("python -c code -p X -W X -x", "python -c *** -p *** -W *** -x"),
         ("torchrun --nproc 4 train.py --x", "torchrun --nproc *** train.py --x"),
         ("torchrun --standalone -m pkg.train", "torchrun --standalone -m pkg.train"),
         ("srun --exclusive python train.py", "srun --exclusive python train.py"),

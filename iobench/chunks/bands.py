@@ -44,10 +44,7 @@ COPIED_NBYTES = 4 << 10
 
 
 class _Band(msgspec.Struct, frozen=True):
-    """Some samples of a group, and a box of their dimensions.
-
-    ``positions`` are those in the group, ascending; ``runs`` count positions in the band.
-    """
+    """Some samples of a group, by ascending positions and runs of them, and a box of dimensions."""
 
     positions: NDArray[np.int64]
     runs: tuple[IndexRun, ...]

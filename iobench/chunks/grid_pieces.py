@@ -189,10 +189,7 @@ def _inner(piece: Piece) -> Piece:
 
 
 def _boxes(first: int, last: int, shape: Place) -> Iterator[tuple[int, Place, Place]]:
-    """Yield the boxes that, one after the other, are a range of an array's places in C order.
-
-    Each with the number of its first place, its start and its stop.
-    """
+    """Yield first place, start and stop of boxes that are a range of places in C order."""
     if len(shape) == 1:
         yield first, (first,), (last,)
         return

@@ -192,10 +192,7 @@ def _in_flight(
     *,
     apart: bool = False,
 ) -> int:
-    """Return the memory for pieces on the way: one for each CPU, or as an eighth holds, or one.
-
-    ``two_nbytes`` is for what is held of one sample beside them.
-    """
+    """Return the memory for pieces on the way: one for each CPU, or as an eighth holds, or one."""
     variables = [variable for file in files for variable in file]
     largest = max(variables, key=lambda variable: variable.on_the_way_nbytes)
     one = largest.on_the_way_nbytes

@@ -387,10 +387,7 @@ class PieceTarget:
         return PiecePart((*source, ...), self._array[inside])
 
     def _overlaps(self, start: int, stop: int) -> list[tuple[slice, slice]]:
-        """Return which positions in the group take which indexes of a piece, counted from its own.
-
-        Pieces side by side ask for the same; threads that ask at once find the same.
-        """
+        """Return which positions in the group take which indexes of a piece, from its own on."""
         found = self._along.get((start, stop))
         if found is None:
             found = [

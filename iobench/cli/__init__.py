@@ -59,11 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if limit != resource.RLIM_INFINITY and arguments[0] in LOADERS:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # others ask for memory without an end
         if limit < LEAST_ADDRESSES:
-            return _say(
-                f"iobench: ulimit -v is {limit // 1024}, expected {LEAST_ADDRESSES // 1024} or "
-                "more; raise the limit",
-                1,
-            )
+            least = LEAST_ADDRESSES // 1024
+            return _say(f"iobench: ulimit -v is {limit // 1024}: raise it to {least} or more", 1)
     if arguments[0] in READERS:
         atexit.register(gc.freeze)
     with masked_streams(arguments):

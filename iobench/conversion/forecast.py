@@ -323,10 +323,7 @@ def plan(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> Conv
 
 
 def _peak(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> int:
-    """Return the bytes held at once: of groups, or of samples that threads make one by one.
-
-    No more than is allowed then, or one sample if that is more.
-    """
+    """Return the bytes held at once, as far as is allowed: of groups, or of samples in threads."""
     beside = PLACE_NBYTES * source.n_samples + HEAP_NBYTES + THREAD_NBYTES * target.workers
     if source.group_nbytes is not None:
         return source.group_nbytes + beside
@@ -563,10 +560,7 @@ def measure_probe(
 
 
 def _probed(prepared: PreparedConversion, memory: MemoryBound) -> tuple[list[int], list[int]]:
-    """Return the samples of a probe and where groups of them end.
-
-    Groups that are made together, two at least, as there are; else samples spread evenly.
-    """
+    """Return the samples of a probe and where groups of them end: two, or spread evenly."""
     nbytes = max(1, prepared.index.spec.nbytes)
     fewest, most = PROBE_N_SAMPLES
     wanted = min(most, max(fewest, PROBE_NBYTES // nbytes), len(prepared.samples))

@@ -305,10 +305,7 @@ def _grid_mappings(text: Any) -> list[str]:
 def _times_in_one_unit(
     parts: Sequence[NDArray[Any]], units: Sequence[tuple[str, str]]
 ) -> tuple[list[NDArray[Any]], dict[str, str] | None]:
-    """Return the values of files in one unit, and the attributes that are new by that.
-
-    None of these where files have several units that are not all times of one calendar.
-    """
+    """Return the values of files in one unit, and the attributes that are new by that, or None."""
     given = list(parts)
     if len(set(units)) <= 1:
         return given, {}
@@ -331,10 +328,7 @@ def _times_in_one_unit(
 
 
 def _seconds(times: NDArray[Any]) -> NDArray[Any]:
-    """Return times as seconds since 1970 of their calendar, whole numbers where they are.
-
-    Where one is missing all are fractions, and that one is NaN.
-    """
+    """Return times as seconds since 1970 of their calendar: whole, or fractions with NaN."""
     if times.dtype.kind == "M":
         micro = times.astype("datetime64[us]").astype(np.int64)
         if (missing := np.isnat(times)).any():

@@ -377,10 +377,7 @@ class ChunkedSamples(ChunkedFields):
     def _meteorology(
         self, places: SamplePlaces, known: Mapping[str, Sequence[NDArray[Any]]], cache_dir: Path
     ) -> Meteorology:
-        """Return coordinates and attributes.
-
-        ``known`` is what each file has along the sample dimensions, in the order of ``places``.
-        """
+        """Return coordinates, those along samples as ``known`` of each file, and attributes."""
         return Meteorology(self._dims)
 
     def _coordinates(

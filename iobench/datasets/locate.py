@@ -228,13 +228,7 @@ class FileLocator:
 
 
 class _RemoteFiles:
-    """Files behind URLs, as they were when they were first looked for.
-
-    Attributes
-    ----------
-    found : dict
-        By URL; what is there knows its size and version.
-    """
+    """Files behind URLs, by URL as ``found``, as they were when they were first looked for."""
 
     def __init__(self) -> None:
         self.found: dict[URL, URL] = {}

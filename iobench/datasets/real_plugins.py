@@ -123,10 +123,7 @@ def climetlab_offline(who: str) -> Iterator[Any]:
 
 
 def _revive_cache() -> None:
-    """Start the thread of CliMetLab's cache again where a fork left it behind.
-
-    Calls of it would wait for ever.
-    """
+    """Start the thread of CliMetLab's cache again after a fork: its calls would wait for ever."""
     from climetlab.core import caching
 
     if not caching.CACHE.is_alive():

@@ -227,10 +227,7 @@ def _names(
     values: Sequence[NDArray[Any]],
     every: Sequence[NDArray[np.int64]],
 ) -> list[str]:
-    """Return names of samples, as ``2010-01-01T00, number 3``.
-
-    ``every`` numbers the values of each dimension: each is spelled once.
-    """
+    """Return names of samples, as ``2010-01-01T00, number 3``; ``every`` numbers values."""
     parts = []
     for dim, rows, own, numbers in zip(dims, along, values, every, strict=True):
         distinct = own[np.unique(numbers, return_index=True)[1]]

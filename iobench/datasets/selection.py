@@ -84,10 +84,8 @@ class Selection(msgspec.Struct, frozen=True):
 
     def check_names(self, existing: Sequence[str], skipped: Mapping[str, str]) -> None:
         """Raise OptionError if a chosen variable is not there, listing those that are."""
-        for option, names in (
-            ("--variables", self.variables),
-            ("--target-variables", self.targets),
-        ):
+        options = {"--variables": self.variables, "--target-variables": self.targets}
+        for option, names in options.items():
             unknown = [name for name in names if name not in existing]
             if unknown:
                 raise OptionError(

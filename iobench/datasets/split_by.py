@@ -242,13 +242,7 @@ class _Values:
 
 
 class _Steps:
-    """How far apart the values of a coordinate lie.
-
-    Parameters
-    ----------
-    samples : ndarray of int64
-        One for each value, ascending.
-    """
+    """How far apart the values of a coordinate lie: of samples, one for each value, ascending."""
 
     def __init__(self, values: _Values, samples: NDArray[np.int64]) -> None:
         self.values = values

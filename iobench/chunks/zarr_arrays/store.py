@@ -293,18 +293,11 @@ def _dimensions(
         elif found.dims is None:
             skipped[name] = f"its {other[0]}, which has no name, is {lengths[other[0]]} long"
         else:
-            right = (other[0], arrays.get(other[0], found).shape[0])  # of a coordinate
-            pairs = {
-                each: [*zip(_dims(one), one.shape, strict=False)] for each, one in arrays.items()
-            }
-            odd = [
-                each for each, own in pairs.items() if other[0] in dict(own) and right not in own
-            ]
             zarr_format = 3 if (path / VERSION3).is_file() else 2
             raise FileFormatError(
                 f"{path}: dimension {other[0]} is {lengths[other[0]]} long in array {name!r} and "
-                f"{dims[other[0]]} in others; write it again without: xarray.open_zarr("
-                f"{str(path)!r}, drop_variables={odd}).to_zarr(NEW, zarr_format={zarr_format})"
+                f"{dims[other[0]]} in others; write it again without the wrong array: xarray."
+                f"open_zarr({str(path)!r}, drop_variables=NAME).to_zarr(NEW, {zarr_format=})"
             )
     return dims
 

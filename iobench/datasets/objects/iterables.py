@@ -234,10 +234,7 @@ def _files_of(loader: BatchLoader) -> tuple[Path, ...]:
 
 
 def _batch_loader(value: Any) -> BatchLoader | None:
-    """Return the loader of iobench's that something is, or whose batches it hands on as they are.
-
-    Such as what its ``as_dataset()`` and ``data_loader()`` return.
-    """
+    """Return the loader of iobench's that something is, or whose batches it hands on."""
     ring = sys.modules.get("iobench.loaders.ring.loader")
     if ring is None:
         return None
