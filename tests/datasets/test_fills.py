@@ -136,7 +136,7 @@ def test_a_fill_value_of_zarr_2_in_its_attributes_alone_unpacks_to_none(tmp_path
 
 @pytest.mark.parametrize(
     ("container", "attribute"),
-    [(container, "scale_factor") for container in CONTAINERS]
+    [(each, name) for each in CONTAINERS for name in ("scale_factor", "add_offset")]
     + [("zarr2", "_FillValue"), ("zarr3", "_FillValue"), ("hdf5", "_FillValue")],
 )
 def test_an_attribute_that_is_no_number_leaves_out_its_variable_alone(

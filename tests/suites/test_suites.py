@@ -447,6 +447,9 @@ def test_a_finished_suite_shows_other_figures_of_its_runs(
         ("os:system", 'option = "command=touch EXECUTED"\n'),
         ("maelstrom-yr", "command = 'touch EXECUTED'\n"),
         ("maelstrom-yr", 'darshan = "/tmp/library.so"\n'),
+        ("subprocess:run", ""),
+        ("maelstrom-yr", 'option = "--allow-code"\n'),
+        ("maelstrom-yr", 'window = "--help"\n'),
         ("--help", ""),
         ("-m", ""),
         ("", ""),
@@ -475,3 +478,21 @@ def test_a_long_key_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFix
         recipe.write_text(f"[fixed]\n{'a' * n} = 1\n")
         assert main(["suite", str(recipe), "--dry-run"]) == 1
         assert len(capsys.readouterr().err) < 500
+
+
+@pytest.mark.timeout(100)
+def test_children_import_nothing_of_the_folder(tmp_path: Path) -> None:
+    for name in ("iobench.py", "numpy.py", "json.py", "h5netcdf.py", "click/__init__.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"open({str(tmp_path / 'EXECUTED')!r}, 'w')\n")
+    (tmp_path / "r.toml").write_text(
+        '[suite]\nrepeats = 1\ndrop = 0\n[fixed]\ndataset = "maelstrom-yr"\ntiny = true\n'
+        'batches = 1\ncompute = "none"\n[vary]\nformat = ["source"]\n'
+    )
+    words = [sys.executable, "-P", "-m", "iobench", "suite", "r.toml", "--out", "out"]
+    environ = {**os.environ, "IOBENCH_STORE_DIR": str(tmp_path / "kept")}
+    done = subprocess.run(
+        words, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=90, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "EXECUTED").exists()
