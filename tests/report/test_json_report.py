@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from iobench.errors import ProfileError
 from iobench.report import units
 from iobench.report.json_report import reports_to_json
 from iobench.report.run_report import RunReport
@@ -107,10 +108,28 @@ def test_published_row(bound: RunReport) -> None:
     }
 
 
-def test_run_json_of_other_types_is_unknown(make: Make) -> None:
-    run = run_of(make(dataset=3, stand_in="yes", framework=True, published=7, setup=None))
-    assert [run[key] for key in ("dataset", "stand_in", "framework", "published")] == [None] * 4
-    assert run["setup_s"] == {}
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({"dataset": 3}, r"Expected `str.*`, got `int` - at `\$\.dataset`"),
+        ({"stand_in": "yes"}, r"Expected `bool.*`, got `str` - at `\$\.stand_in`"),
+        ({"workers": -1}, r"Expected `int` >= 0 - at `\$\.workers`"),
+        ({"published": 7}, r"Expected `object`, got `int` - at `\$\.published`"),
+        ({"setup": {"convert": "long"}}, r"got `str` - at `\$\.setup\[\.\.\.\]`"),
+        ({"store": {"nbytes": []}}, r"got `array` - at `\$\.store\.nbytes`"),
+    ],
+)
+def test_run_json_of_other_types_is_refused_in_one_line(
+    make: Make, said: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(ProfileError, match=f"run.json: .*{expected}; put it right") as raised:
+        make(**said)
+    assert "\n" not in str(raised.value)
+
+
+def test_run_json_without_a_value_has_the_default(make: Make) -> None:
+    run = run_of(make(dataset=None, published=None, setup=None))
+    assert (run["dataset"], run["published"], run["setup_s"]) == (None, None, {})
 
 
 def leaves(value: Any) -> list[float]:
