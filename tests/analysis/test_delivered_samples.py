@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -166,9 +164,7 @@ def test_what_cannot_be_compared_is_unknown() -> None:
     plain = run([0, 1, 2, 3])
     found = compared(plain, run([0, 1, 2, 3], batch_size=1))
     assert (found.verdict, found.why_unknown) == (UNKNOWN, "batches of other sizes")
-    old = dataclasses.replace(
-        plain, digests=msgspec.structs.replace(plain.digests, scheme="sample")
-    )
+    old = replace(plain, digests=replace(plain.digests, scheme="sample"))
     assert compared(plain, old).why_unknown == "other schemes"
     assert compared(old, old).verdict is SAME
     lossy = run([0, 1, 2, 3], lost=[1])
