@@ -79,7 +79,7 @@ def test_one_sample_is_made_where_there_is_room_for_none():
 def test_all_workers_are_used_where_there_is_room():
     together = threading.Barrier(4, timeout=20)
 
-    class Waiting(Ensemble, frozen=True):
+    class Waiting(Ensemble):
         def decode(self, raw, where):
             if self.past_the_first:
                 together.wait()
