@@ -92,7 +92,6 @@ SOURCE: Final = (
     TINY,
 )
 """What names the source of samples, in `iobench profile` and `iobench convert`."""
-NAME: Final = CommandOption("--name", "Name of the run, for reports, trackers and its directory.")
 DIGESTS: Final = CommandOption(
     "--digests", "Keep a digest of every batch, for iobench compare (needs xxhash).", "flag"
 )
@@ -172,9 +171,14 @@ PROFILE: Final = (
         "Make each sample from several items: offsets of inputs and targets, --window=-1,0:1.",
     ),
     CommandOption("--out", "The run directory. [default: iobench-runs/NAME-N]", "path"),
-    NAME,
     DIGESTS,
     DARSHAN,
+    CommandOption(
+        "--limits",
+        "Probe the storage before and after; auto: for $IOBENCH_LIMITS, else 2 s.",
+        default="auto",
+        metavar="off|auto|SECONDS",
+    ),
     CommandOption("--json", "Print the result as JSON instead of a report.", "flag"),
 )
 
@@ -235,7 +239,7 @@ CONVERT: Final = (
 
 RUN: Final = (
     CommandOption("--out", "The run directory. [default: iobench-runs/SCRIPT-N or NAME-N]", "path"),
-    NAME,
+    CommandOption("--name", "Name of the run, for reports, trackers and its directory."),
     CommandOption("--steps", "Record these batches of the training loop only, e.g. 100:300."),
     CommandOption(
         "--batches-per-step", "Batches per optimiser step. [default: as observed]", "count"

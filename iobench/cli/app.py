@@ -26,8 +26,8 @@ COMMANDS: Final = {
         "measure",
         """Measure every stage of loading, in the workers, and which of it the training waits for.
 
-        IOBENCH_LIMITS=off or =SECONDS is for probes of the storage before and after (2 s),
-        IOBENCH_ENERGY=off for counters of energy, IOBENCH_MONITOR=off for the machine's.
+        IOBENCH_ENERGY=off reads no counters of energy, IOBENCH_MONITOR=off none of the machine.
+        IOBENCH_RUN_NAME is the run's name in reports, trackers and its directory.
         """,
         (
             CommandArgument(

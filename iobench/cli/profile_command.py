@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SEED: Final = "IOBENCH_SEED"
 """Environment: of the order of samples, and of stand-ins; 0 by default."""
+RUN_NAME: Final = "IOBENCH_RUN_NAME"
+"""Environment: what a run is called."""
 
 
 def profile(*, json: bool, **values: Any) -> None:
@@ -72,6 +74,7 @@ def _config(
         formats=formats,
         command=command,
         seed=int(seed),
+        name=environ.get(RUN_NAME),
         **meters(environ),
         **values,
     )

@@ -84,7 +84,6 @@ def _check_cell(cell: Cell) -> None:
     from iobench.errors import IobenchError, OptionError
     from iobench.files.urls import URL, as_path
     from iobench.registry import find_dataset
-    from iobench.storage.limit_probe import probe_seconds
 
     kind, *words = cell.words
     if kind == "run":
@@ -92,7 +91,6 @@ def _check_cell(cell: Cell) -> None:
     try:
         environ = {**os.environ, **cell.environment}
         config = checked_config(words, environ)
-        probe_seconds("auto", environ)
         n_ways = len(config.frameworks) * (len(config.formats) + len(config.stores))
         if n_ways * len(config.pipelines) != 1:
             raise OptionError("expected one format, framework and pipeline; let them vary instead")

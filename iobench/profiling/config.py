@@ -72,6 +72,8 @@ class RunConfig(SourceRequest, frozen=True, kw_only=True):
         Where the run lies.
     name : str or None
         What the run is called in reports and by trackers, and its directory without ``out``.
+    limits : str
+        For how long the storage is probed before and after: ``off``, ``auto`` or seconds.
     split : str or None
         One of the dataset's splits, to load no other samples.
     evaluate : str or None
@@ -103,6 +105,7 @@ class RunConfig(SourceRequest, frozen=True, kw_only=True):
     cache: str = "as-is"
     out: Path | None = None
     name: str | None = None
+    limits: str = "auto"
     split: str | None = None
     evaluate: str | None = None
     window: str | None = None
@@ -140,7 +143,7 @@ class RunConfig(SourceRequest, frozen=True, kw_only=True):
             raise unknown_name("--cache", self.cache, CACHES)
         is_on("IOBENCH_ENERGY", self.energy)
         is_on("IOBENCH_MONITOR", self.monitor)
-        probe_seconds("auto")
+        probe_seconds(self.limits)
         check_device(self.device)
         checked_name(self.name)
         parse_compute(self.compute, None, batch_size=1, sample_nbytes=1)

@@ -139,7 +139,7 @@ def _profile(
     folders = _folders([one.label for one in prepared])
     runs: list[MeasuredPipeline] = []
     turns = secrets.token_hex(8) if len(prepared) > 1 else None
-    probes = RunProbes(probe_seconds("auto"), len(prepared))
+    probes = RunProbes(probe_seconds(config.limits), len(prepared))
     directories: list[RunDirectory] = []
     try:
         with ExitStack() as stack:

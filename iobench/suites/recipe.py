@@ -57,15 +57,13 @@ if TYPE_CHECKING:
 MACHINE: Final = "machine"
 DATASET: Final = "dataset"
 OF_THE_SUITE: Final = {
-    "out": "each run has a folder of its own", "name": "runs are named after their cells",
-    "json": "results are files",
+    "out": "each run has a folder of its own", "json": "results are files",
 }  # fmt: skip
 """Options of a profile that a suite sets, and why."""
 KEYS: Final = ("name", "title", "repeats", "drop", "limit", "metrics", "seed")
 TABLES: Final = ("suite", "fixed", "vary", "skip")
 IN_ENVIRONMENT: Final = {
-    "energy": "IOBENCH_ENERGY", "monitor": "IOBENCH_MONITOR", "limits": "IOBENCH_LIMITS",
-    "seed": "IOBENCH_SEED",
+    "energy": "IOBENCH_ENERGY", "monitor": "IOBENCH_MONITOR", "seed": "IOBENCH_SEED",
 }  # fmt: skip
 """What a cell says that stands in the environment of its runs."""
 OPTIONS: Final = (

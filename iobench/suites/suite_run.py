@@ -181,8 +181,7 @@ def _measure(folder: SuiteFolder, job: Job, commit: str) -> Result:
             shutil.rmtree(run)
     started, begun_ns = datetime.fromtimestamp(SYSTEM_CLOCK.wall_ns() / 1e9, UTC), now_ns()
     kind, *words = job.cell.words
-    words = [f"--out={run}", *([f"--name={folder.recipe.name}"] * (kind == "profile")), *words]
-    command = [sys.executable, "-P", "-m", "iobench", kind, *words]
+    command = [sys.executable, "-P", "-m", "iobench", kind, f"--out={run}", *words]
     try:
         with storage_errors(log):
             ended = run_limited(
@@ -190,7 +189,7 @@ def _measure(folder: SuiteFolder, job: Job, commit: str) -> Result:
                 log,
                 folder.recipe.limit_s,
                 partial(_note_process, folder.host_place),
-                {**os.environ, **job.cell.environment},
+                {**os.environ, "IOBENCH_RUN_NAME": folder.recipe.name, **job.cell.environment},
             )
     finally:
         _note_process(folder.host_place, None)

@@ -1,4 +1,4 @@
-"""``IOBENCH_LIMITS`` for ``iobench profile``: what storage gave a reader of the run's shape."""
+"""``iobench profile --limits``: what storage gave a reader of the run's shape."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def profiled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Any:
     def profile(limits: str, *more: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        monkeypatch.setenv("IOBENCH_LIMITS", limits)
         out = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
-        words = ["profile", NAME, *QUICK, "--store-dir", str(store_dir), "--out", str(out), *more]
+        words = ["profile", NAME, *QUICK, "--store-dir", str(store_dir), "--out", str(out)]
+        words += ["--limits", limits, *more]
         assert main(words) == 0
         (run,) = json.loads(capsys.readouterr().out)["runs"]
         return run, json.loads((out / "run.json").read_text())

@@ -54,7 +54,7 @@ ASKED = {
         "profile maelstrom-yr --tiny --data-dir URL",
         "profile maelstrom-yr --tiny --files URL",
         "profile URL --out URL",
-        "profile maelstrom-yr --tiny --name URL --batches 2 --no-such-option",
+        "profile maelstrom-yr --tiny --limits URL --batches 2 --no-such-option",
         "profile --no-such-option=URL",
     ),
     "run": (

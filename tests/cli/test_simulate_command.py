@@ -271,4 +271,4 @@ def test_a_run_without_limits_of_its_storage_has_none_to_take(
 ) -> None:
     run = write_run(tmp_path / "run", storage_limits=limits)
     assert main(["simulate", str(run), "--storage-bandwidth", "measured"]) == 1
-    assert "IOBENCH_LIMITS=10" in capsys.readouterr().err
+    assert "--limits 10" in capsys.readouterr().err

@@ -248,7 +248,8 @@ def test_a_profile_has_a_name_too(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("IOBENCH_STORE_DIR", str(tmp_path / "stores"))
-    words = "profile maelstrom-yr --tiny --batches 4 --compute none --workers 1 --name my-run"
+    monkeypatch.setenv("IOBENCH_RUN_NAME", "my-run")
+    words = "profile maelstrom-yr --tiny --batches 4 --compute none --workers 1"
     assert main(words.split()) == 0
     assert capfd.readouterr().out.startswith("my-run (maelstrom-yr as source): ")
     (run,) = to_json([Run.open(tmp_path / "iobench-runs" / "my-run-1")])["runs"]

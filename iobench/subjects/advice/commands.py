@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FLAGS: Final = {"--full", *(name for name, option in OF_PROFILE.items() if option.is_flag)}
 """``--full`` is of runs recorded before it went."""
-ONE_RUN: Final = {"--out", "--json", "--name"}
+ONE_RUN: Final = {"--out", "--json"}
 """Options not to repeat: a run directory is written once, and another run is another one."""
 AGAIN: Final = OF_PROFILE.keys() - ONE_RUN
 """Those to repeat; a run recorded by an earlier version may have others."""

@@ -40,5 +40,5 @@ def measured_limit(job: MeasuredJob) -> MeasuredLimit:
     why = "of reads that storage served" if every else "of its storage"
     raise OptionError(
         f"--storage-bandwidth measured: {job.name} has no limits {why}; measure again with "
-        "IOBENCH_LIMITS=10, or say a rate"
+        "--limits 10, or say a rate"
     )
