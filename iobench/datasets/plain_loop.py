@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pickle
 import signal
@@ -236,6 +237,13 @@ def try_sources(requests: IO[bytes]) -> None:
             open_source(source).close()
 
 
+def _is_consolidated(folder: Path) -> bool:
+    """Return whether a Zarr group's file of metadata has those of all its arrays."""
+    with contextlib.suppress(OSError, ValueError):
+        return "consolidated_metadata" in json.loads((folder / "zarr.json").read_bytes())
+    return (folder / ".zmetadata").exists()
+
+
 def open_plainly(path: str, **options: Any) -> Any:
     """Return a file or Zarr store as ``xarray.open_dataset`` opens it.
 
@@ -251,6 +259,9 @@ def open_plainly(path: str, **options: Any) -> Any:
             raise _not_read(path, "it needs the zarr package: pip install 'iobench[zarr]'")
         check_for_library(Path(path))
         options["engine"] = "zarr"
+        if not _is_consolidated(Path(path)):
+            # zarr keeps the error of looking for it, and with it the batch that is being made.
+            options["consolidated"] = False
     try:
         if _is_grib(path):
             if find_spec("cfgrib") is None:

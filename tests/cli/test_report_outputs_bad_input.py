@@ -242,7 +242,7 @@ def test_numbers_that_are_none_are_unknown(tmp_path: Path, say: Say, text: str) 
 
 
 def test_what_info_tells_does_nothing_to_a_terminal(tmp_path: Path, say: Say) -> None:
-    run = whole_run(tmp_path / "run", HOSTILE, setup={HOSTILE: HOSTILE}, cache=[HOSTILE])
+    run = whole_run(tmp_path / "run", HOSTILE, setup={HOSTILE: 1.0}, cache={"asked": HOSTILE})
     code, out, err = say("info", run)
     assert code == 0, err
     for sign in ("\x1b", "\x07", "\u2028"):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from iobench.conversion.forecast import (
     HEAP_NBYTES,

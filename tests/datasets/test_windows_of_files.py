@@ -216,7 +216,6 @@ def test_numbers_that_are_no_times_stand_as_they_are(tmp_path, place):
 @pytest.mark.parametrize(
     ("hours", "words"),
     [
-        ([0, 6, 6, 12], r"sample 1 \(a.nc time=6\) and sample 2 \(a.nc time=6\) have one"),
         ([0, 6, 18, 12], r"sample 2 \(a.nc time=18\) and sample 3 .* out of order"),
         ([0, 6, 12, 15], r"lie 10800 apart, others 21600"),
     ],

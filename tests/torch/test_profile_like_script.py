@@ -24,16 +24,21 @@ pytestmark = pytest.mark.timeout(60)
 MODULE = """
 import numpy as np
 
+def work():  # long enough for a span a step
+    np.sort(np.random.default_rng(0).random(50_000))
+
 class Whole:
     def __len__(self):
         return 12
     def __getitem__(self, number):
+        work()
         return {"field": np.full((3, 4), number, "f4")}
 
 class Parted(Whole):
     def __getitem__(self, number):
         return self.preprocess(self.decode(self.read(number)))
     def read(self, number):
+        work()
         return np.full((3, 4), number, "f4").tobytes()
     def decode(self, raw):
         return {"field": np.frombuffer(raw, "f4").reshape(3, 4).copy()}
@@ -44,6 +49,7 @@ class FromFiles(Whole):
     def __init__(self):
         np.save("field.npy", np.zeros((3, 4), "f4"))
     def __getitem__(self, number):
+        work()
         return {"field": np.load("field.npy")}
 """
 DATASETS = ("Whole", "Parted", "FromFiles")
@@ -52,7 +58,7 @@ DATASETS = ("Whole", "Parted", "FromFiles")
 def profiled(target: str, workers: int) -> iobench.Profile:
     config = RunConfig(
         targets=(target,), framework="torch", workers=workers, batch_size=3, epochs=2,
-        compute="none", detail="sample", out=Path(f"profile-{workers}"), store_dir=Path("stores"),
+        compute="none", out=Path(f"profile-{workers}"), store_dir=Path("stores"),
     )  # fmt: skip
     return iobench.open_profile(profile(config, QuietScreen()))
 
