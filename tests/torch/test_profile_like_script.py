@@ -25,7 +25,7 @@ MODULE = """
 import numpy as np
 
 def work():  # long enough for a span a step
-    np.sort(np.random.default_rng(0).random(50_000))
+    np.sort(np.random.default_rng(0).random(400_000))
 
 class Whole:
     def __len__(self):
