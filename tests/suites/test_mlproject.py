@@ -30,7 +30,9 @@ def test_mlflow_runs_the_project_and_has_the_figures_of_each_run(
     pytest.importorskip("mlflow", reason="it runs the project")
     pytest.importorskip("sqlalchemy", reason="needs the whole of MLflow, not mlflow-skinny")
     recipe = write_recipe(
-        ("repeats = 3", "repeats = 1\ndrop = 0"), ('"stores"', f'"{tmp_path / "stores"}"')
+        ("repeats = 3", "repeats = 1\ndrop = 0"),
+        ('"stores"', f'"{tmp_path / "stores"}"'),
+        ('"tiny_samples:make"', '"maelstrom-yr"\ntiny = true'),
     )
     out, uri = tmp_path / "out", f"sqlite:///{tmp_path / 'mlflow.db'}"
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "IOBENCH_"))}
