@@ -11,7 +11,6 @@ import click
 
 from iobench.cli.app import COMMANDS
 from iobench.cli.command import make_command, parsed
-from iobench.cli.meters import meters
 from iobench.command_options import QUIET
 from iobench.errors import OptionError
 
@@ -58,6 +57,7 @@ def _config(
     values: dict[str, Any], command: tuple[str, ...], environ: Mapping[str, str] = os.environ
 ) -> RunConfig:
     from iobench.profiling.config import RunConfig
+    from iobench.recording.meter import chosen_meters
     from iobench.registry import SOURCE
     from iobench.sources.named_stores import split_stores
 
@@ -75,6 +75,6 @@ def _config(
         command=command,
         seed=int(seed),
         name=environ.get(RUN_NAME),
-        **meters(environ),
+        **chosen_meters(environ),
         **values,
     )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import sys
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from iobench.cli.meters import meters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,10 +23,11 @@ def run(
     from iobench.cli.screen import is_quiet
     from iobench.launch.running import ScriptRun, run_script
     from iobench.launch.waiting import default_signals, end_like
+    from iobench.recording.meter import chosen_meters
     from iobench.storage.limit_probe import probe_seconds
 
     probe_s = probe_seconds(limits)
-    asked = ScriptRun(tuple(command), **meters(), **values)
+    asked = ScriptRun(tuple(command), **chosen_meters(os.environ), **values)
     quiet = is_quiet()
 
     def say(line: str) -> None:

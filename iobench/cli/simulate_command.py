@@ -31,9 +31,8 @@ def simulate(
     from iobench.subjects.scaling.curve import MOST_RANKS, simulate_ranks
     from iobench.subjects.scaling.figures import ScalingFigures
     from iobench.subjects.scaling.measured_job import measured_job
-    from iobench.subjects.scaling.measured_limit import measured_limit
     from iobench.subjects.scaling.section import scaling_document
-    from iobench.subjects.scaling.target import SharedStorage
+    from iobench.subjects.scaling.target import SharedStorage, measured_limit
 
     counts = parse_rank_counts("--ranks", ranks, most=MOST_RANKS)
     if reads_per_sample is not None and not 0 < reads_per_sample <= 1e9:

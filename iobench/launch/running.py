@@ -23,7 +23,7 @@ from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.facts import ProcessFacts, read_process_facts
 from iobench.recording.job import RUN_TOKEN, JobRank, find_job
 from iobench.recording.kept_spans import KEEP, keep_text
-from iobench.recording.meter import is_on, start_meter
+from iobench.recording.meter import ENERGY, MONITOR, is_on, start_meter
 from iobench.recording.run_directory import RunDirectory, checked_name, next_run_path, run_name
 from iobench.recording.script_run import script_document, words_to_keep
 from iobench.recording.session import (
@@ -151,8 +151,8 @@ def run_script(
             f"{asked.command[0]}: no such program; name one, e.g. iobench run -- python train.py"
         )
     record(Path(), steps=asked.steps, detail=asked.detail)  # refuses what is wrong with these
-    is_on("IOBENCH_ENERGY", asked.energy)
-    is_on("IOBENCH_MONITOR", asked.monitor)
+    is_on(ENERGY, asked.energy)
+    is_on(MONITOR, asked.monitor)
     choice = DarshanChoice.parse(asked.darshan)
     job = _own_job(environment)
     run = _join(asked, job, choice, say)
@@ -205,8 +205,8 @@ def _watched(
     meter = start_meter(
         [run.path],
         environment,
-        energy=is_on("IOBENCH_ENERGY", asked.energy),
-        machine=is_on("IOBENCH_MONITOR", asked.monitor),
+        energy=is_on(ENERGY, asked.energy),
+        machine=is_on(MONITOR, asked.monitor),
     )
     try:
         yield

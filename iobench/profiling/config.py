@@ -14,7 +14,7 @@ from iobench.errors import OptionError
 from iobench.loaders.compute import parse_compute
 from iobench.profiling.chosen_device import NONE, check_device
 from iobench.profiling.format_choice import FormatChoice
-from iobench.recording.meter import is_on
+from iobench.recording.meter import ENERGY, MONITOR, is_on
 from iobench.recording.run_directory import checked_name
 from iobench.registry import SOURCE, unknown_name
 from iobench.samples import Window
@@ -141,8 +141,8 @@ class RunConfig(SourceRequest, frozen=True, kw_only=True):
             )
         if self.cache not in CACHES:
             raise unknown_name("--cache", self.cache, CACHES)
-        is_on("IOBENCH_ENERGY", self.energy)
-        is_on("IOBENCH_MONITOR", self.monitor)
+        is_on(ENERGY, self.energy)
+        is_on(MONITOR, self.monitor)
         probe_seconds(self.limits)
         check_device(self.device)
         checked_name(self.name)

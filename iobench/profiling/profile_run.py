@@ -60,7 +60,7 @@ from iobench.profiling.tracing import ProfileTracing
 from iobench.recording.clocks import now_ns
 from iobench.recording.costs import unit_costs
 from iobench.recording.digests import DigestLog, load_xxhash
-from iobench.recording.meter import is_on, start_meter
+from iobench.recording.meter import ENERGY, MONITOR, is_on, start_meter
 from iobench.recording.process_io import ProcessIo
 from iobench.recording.run_directory import RunDirectory, checked_name, next_run_path
 from iobench.recording.this_process import machine, package_versions, thread_settings
@@ -177,8 +177,8 @@ def _profile(
             warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)
             meter = start_meter(
                 [directory.path for directory in directories],
-                energy=is_on("IOBENCH_ENERGY", config.energy),
-                machine=is_on("IOBENCH_MONITOR", config.monitor),
+                energy=is_on(ENERGY, config.energy),
+                machine=is_on(MONITOR, config.monitor),
             )
             stack.callback(meter.close)
             with screen.progress("measuring") as move:

@@ -24,7 +24,7 @@ import re
 import signal
 import struct
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -66,6 +66,15 @@ MBIT_NBYTES: Final = 125_000
 Read = Callable[[], Iterable[Any]]
 REFUSALS: Final = (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError)
 """What reading raises where a system does not tell something."""
+
+
+ENERGY, MONITOR = "IOBENCH_ENERGY", "IOBENCH_MONITOR"
+"""Environment: ``off`` reads no counters of energy, or none of CPUs, memory, disks and links."""
+
+
+def chosen_meters(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return what ``RunConfig`` and ``ScriptRun`` take of both."""
+    return {"energy": environ.get(ENERGY, "auto"), "monitor": environ.get(MONITOR, "auto")}
 
 
 def is_on(name: str, choice: str) -> bool:

@@ -5,7 +5,6 @@ import shutil
 import socket
 import sys
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -54,7 +53,7 @@ class Handler(BaseHTTPRequestHandler):
         manner = self.server.manner
         self.server.asked.append((self.path, self.headers.get("Authorization")))
         if manner == "silence":
-            time.sleep(2)
+            self.server.ended.wait(30)
         elif manner == "elsewhere":
             self.answer(302, location=f"{self.server.other}{self.path}")
         elif manner.isdigit():
@@ -96,6 +95,7 @@ def start_server():
     def start(manner="", other=""):
         server = Server(("127.0.0.1", 0), Handler)
         server.manner, server.other, server.asked = manner, other, []
+        server.ended = threading.Event()
         server.content = GRIB.read_bytes()
         server.at = f"127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
@@ -105,6 +105,7 @@ def start_server():
 
     yield start
     for server, thread in servers:
+        server.ended.set()
         server.shutdown()
         server.server_close()
         thread.join()
