@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from iobench.loaders.opened_store import open_store
     from iobench.loaders.ring.options import loader
     from iobench.opened import exposure, open_profile
-    from iobench.profiles.contents import Profile
     from iobench.recording.script_metrics import metric
     from iobench.recording.session import record
     from iobench.recording.stages import stage
     from iobench.report.timeline.arrow_table import to_arrow
+    from iobench.runs.contents import Profile
     from iobench.samples import SampleSpec, Variable
     from iobench.sources.opened_dataset import open_dataset
 
@@ -41,7 +41,7 @@ __all__ = [
 
 _HOMES = {
     "IobenchError": "iobench.errors",
-    "Profile": "iobench.profiles.contents",
+    "Profile": "iobench.runs.contents",
     "SampleSpec": "iobench.samples",
     "Variable": "iobench.samples",
     "exposure": "iobench.opened",

@@ -8,8 +8,8 @@ import msgspec
 
 from iobench.analysis import run as analysis_run
 from iobench.analysis.exposure_figures import Exposure
-from iobench.profiles import reading
-from iobench.profiles.contents import Profile
+from iobench.runs import reading
+from iobench.runs.contents import Profile
 
 if TYPE_CHECKING:
     from pathlib import Path

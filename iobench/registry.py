@@ -1,7 +1,7 @@
 """Names to what is installed, through entry points, loaded on first use.
 
 Groups: ``iobench.datasets`` (factories that take options), ``iobench.formats`` (containers),
-``iobench.converters`` (how a dataset becomes a store), ``iobench.subjects`` (what is asked of a
+``iobench.converters`` (how a dataset becomes a store), ``iobench.findings`` (what is asked of a
 run) and ``iobench.renderers`` (what makes text of a report). First-party ones come through the same
 door as anybody's.
 """
@@ -19,9 +19,9 @@ from iobench.errors import IobenchError, OptionError, UnknownNameError
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset
+    from iobench.findings.contract import Finding
     from iobench.report.document import Renderer
     from iobench.stores.contract import Converter, Format
-    from iobench.subjects.contract import Subject
 
 SOURCE = "source"
 LONGEST_NAME = 200
@@ -94,7 +94,7 @@ def find_converter() -> Converter:
     return found
 
 
-def installed_subjects() -> tuple[Subject[Any], ...]:
+def installed_findings() -> tuple[Finding[Any], ...]:
     """Return all that is asked of a run, in the order in which reports say it.
 
     Raises
@@ -102,19 +102,24 @@ def installed_subjects() -> tuple[Subject[Any], ...]:
     IobenchError
         If several packages claim one name.
     """
-    return _subjects_on(tuple(sys.path))
+    return _findings_on(tuple(sys.path))
 
 
 @functools.cache
-def _subjects_on(path: tuple[str, ...]) -> tuple[Subject[Any], ...]:
+def _findings_on(path: tuple[str, ...]) -> tuple[Finding[Any], ...]:
     """Return them as looked up once for a path, which takes longer than many of the answers."""
-    points: dict[str, list[EntryPoint]] = {}
     for point in _points("iobench.subjects"):
+        raise IobenchError(
+            f"{point.value}: the entry point group iobench.subjects is iobench.findings now; "
+            "rename it in the package's pyproject.toml and install the package again"
+        )
+    points: dict[str, list[EntryPoint]] = {}
+    for point in _points("iobench.findings"):
         points.setdefault(point.name, []).append(point)
-    found: list[Subject[Any]] = [
-        _loaded("subject", name, claimed) for name, claimed in points.items()
+    found: list[Finding[Any]] = [
+        _loaded("finding", name, claimed) for name, claimed in points.items()
     ]
-    return tuple(sorted(found, key=lambda subject: (subject.order, subject.name)))
+    return tuple(sorted(found, key=lambda finding: (finding.order, finding.name)))
 
 
 def renderer_names() -> list[str]:

@@ -6,9 +6,9 @@ import pytest
 
 from iobench.analysis.run import exposure, open_runs
 from iobench.errors import ProfileError
-from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
+from iobench.runs.reading import open_profile
 
 CONFIG = {"workers": 2, "prefetch": 1, "expected_workers": ["worker-0", "worker-1"]}
 

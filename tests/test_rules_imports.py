@@ -40,11 +40,11 @@ ROOMS = {
     "recording": {"command_words", "cpus", "json_files"},
     "adapters": {"recording"},
     "registry": set(),
-    "profiles": {"json_files", "recording"},
-    "analysis": {"profiles", "recording", "storage"},
-    "report": {"analysis", "json_files", "profiles", "recording", "registry", "storage"},
-    "subjects": {
-        "analysis", "command_options", "json_files", "json_keys", "profiles", "recording", "report",
+    "runs": {"json_files", "recording"},
+    "analysis": {"runs", "recording", "storage"},
+    "report": {"analysis", "json_files", "runs", "recording", "registry", "storage"},
+    "findings": {
+        "analysis", "command_options", "json_files", "json_keys", "runs", "recording", "report",
         "storage",
     },
     "storage": {"files", "json_files", "recording"},
@@ -67,7 +67,7 @@ ROOMS = {
     "testing": {"datasets", "files", "samples", "stores"},
     "sources": {"samples", "datasets", "files", "registry", "stores"},
     "profiling": {
-        "command_options", "cpus", "datasets", "files", "loaders", "profiles", "recording",
+        "command_options", "cpus", "datasets", "files", "loaders", "runs", "recording",
         "registry", "samples", "sizes", "sources", "staging", "storage", "stores", "tensorflow",
         "torch", "dali",
     },
@@ -76,20 +76,20 @@ ROOMS = {
         "registry", "samples", "sizes", "sources", "stores",
     },
     "trials": {
-        "analysis", "json_files", "launch", "profiles", "profiling", "recording", "staging",
-        "storage", "subjects",
+        "analysis", "json_files", "launch", "runs", "profiling", "recording", "staging",
+        "storage", "findings",
     },
     "suites": {
-        "analysis", "command_options", "files", "json_files", "launch", "profiles", "profiling",
-        "recording", "registry", "report", "storage", "subjects", "trials",
+        "analysis", "command_options", "files", "json_files", "launch", "runs", "profiling",
+        "recording", "registry", "report", "storage", "findings", "trials",
     },
-    "tracking": {"analysis", "json_files", "profiles", "recording", "report"},
+    "tracking": {"analysis", "json_files", "runs", "recording", "report"},
     "cli": {
         "analysis", "chunks", "command_options", "conversion", "datasets", "files", "launch",
-        "profiles", "profiling", "recording", "registry", "report", "sizes", "sources",
-        "staging", "storage", "stores", "subjects", "suites", "tracking", "trials",
+        "runs", "profiling", "recording", "registry", "report", "sizes", "sources",
+        "staging", "storage", "stores", "findings", "suites", "tracking", "trials",
     },
-    "opened": {"analysis", "profiles", "report"},
+    "opened": {"analysis", "runs", "report"},
     "__main__": {"cli"},
 }  # fmt: skip
 AGAINST_THE_ARROW = {
@@ -101,19 +101,19 @@ AGAINST_THE_ARROW = {
 """One-line conveniences: (module, method, room that it imports from)."""
 EVERYBODYS = {"errors", "json_keys", "lazy_face", "masking"}
 LIGHT_ROOMS = {
-    "recording", "profiles", "analysis", "samples", "windows", "errors", "masking", "registry",
+    "recording", "runs", "analysis", "samples", "windows", "errors", "masking", "registry",
     "command_words", "coordinates", "cpus", "json_files", "json_keys",
 }  # fmt: skip
 MEASURING = {
-    "adapters", "analysis", "launch", "opened", "profiles", "recording", "report",
-    "subjects", "suites", "tracking", "trials",
+    "adapters", "analysis", "launch", "opened", "runs", "recording", "report",
+    "findings", "suites", "tracking", "trials",
 }  # fmt: skip
 SAME_IDEA = {
     "contract": "what a room asks of those who write for it",
-    "figures": "what a subject has found, in the folder of each subject",
+    "figures": "what a finding has found, in the folder of each finding",
     "hooks": "what follows a library, or starts to, in the room of each",
     "instrument": "a pipeline of a framework made to record, in the room of each",
-    "section": "what a subject says, in the folder of each subject",
+    "section": "what a finding says, in the folder of each finding",
     "store_loader": "batches of a store for a framework, in the room of each",
     "tensors": "arrays as a framework has them, in the room of each",
 }
@@ -261,10 +261,10 @@ def _reached(imports: dict[str, set[str]], module: str) -> set[str]:
         "iobench.analysis.intervals",
         "iobench.analysis.ledger",
         "iobench.analysis.partition",
-        "iobench.profiles.contents",
+        "iobench.runs.contents",
         "iobench.report.document",
         "iobench.report.units",
-        "iobench.subjects.contract",
+        "iobench.findings.contract",
         "iobench.chunks.packing",
     ],
 )
@@ -292,15 +292,15 @@ def test_plugins_and_converters_import_public_names_only(package: str) -> None:
 def test_nothing_outside_its_folder_names_a_subject() -> None:
     points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
     rooms = {
-        value.partition(":")[0].rpartition(".")[0] for value in points["iobench.subjects"].values()
+        value.partition(":")[0].rpartition(".")[0] for value in points["iobench.findings"].values()
     }
     assert rooms
     for room in rooms:
         within = [found for found in among_us() if f"{found.name}.".startswith(f"{room}.")]
         outside = [found for found in within if not found.module.startswith(f"{room}.")]
-        # A subject may have a command of its own, and others may read its figures.
+        # A finding may have a command of its own, and others may read its figures.
         others = [each for each in outside if each.room not in {"cli", "suites", "trials"}]
-        assert {each.room for each in others} <= {"subjects"}
+        assert {each.room for each in others} <= {"findings"}
         assert {found.name for found in others} <= {f"{room}.figures"}
 
 

@@ -45,11 +45,11 @@ ELSEWHERE = {
         "iobench/chunks/grib/",  # of samples coded together, as CCSDS and libaec call them
         "iobench/loaders/ring/order.py",  # of neighbours, as shuffle='blocks:N' calls them
         "iobench/report/",  # of a document: what stands below another
-        "iobench/subjects/",
+        "iobench/findings/",
     ),
     "results": (  # of suites, as those who hand them in call them
         "iobench/cli/suite_command.py",
-        "iobench/subjects/quarterly/",
+        "iobench/findings/quarterly/",
         "iobench/suites/",
     ),
 }

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import TrainingLoop
     from iobench.analysis.stage_table import Lanes
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 Integers = NDArray[np.int64]
 NOBODY: Final = -1

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import TrainingLoop
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 COUNTED: Final = (
     "n_looks", "read_nbytes", "read_unknown", "device_nbytes", "device_unknown", "undecoded_nbytes",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import StepFigures, Window
     from iobench.analysis.loop import TrainingLoop
     from iobench.analysis.rounds import Rounds
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]

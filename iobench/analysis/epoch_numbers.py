@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import TrainingLoop
-    from iobench.profiles.contents import Profile
-    from iobench.profiles.run_facts import RunFacts
+    from iobench.runs.contents import Profile
+    from iobench.runs.run_facts import RunFacts
 
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]

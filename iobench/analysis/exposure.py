@@ -22,12 +22,12 @@ from iobench.analysis.job_time import job_time_of
 from iobench.analysis.loop import ONLY
 from iobench.analysis.waits import find_long_waits, step_statistics
 from iobench.errors import ProfileError
-from iobench.profiles.contents import TRAINING_PROCESS
 from iobench.recording.span_file import RECORD_NBYTES
+from iobench.runs.contents import TRAINING_PROCESS
 
 if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 Marks = NDArray[np.bool_]
 LARGEST_SUM: Final = 2.0**61

@@ -11,8 +11,8 @@ from iobench.json_keys import HIDDEN, INLINE, figure, key, keyed_by
 
 if TYPE_CHECKING:
     from iobench.analysis.job_figures import JobTime
-    from iobench.profiles.contents import Folded
     from iobench.recording.kinds import Kind
+    from iobench.runs.contents import Folded
 
 Window = Literal["recurring", "steady", "whole"]
 """Of which part of a run a figure is: see `Exposure`."""

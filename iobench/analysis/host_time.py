@@ -11,7 +11,7 @@ from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
-    from iobench.profiles.contents import Process
+    from iobench.runs.contents import Process
 
 Integers = NDArray[np.int64]
 

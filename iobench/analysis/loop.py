@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 ONLY: Final = -1
 """Number of the loader of a run that has one, or of rounds whose loader is unknown."""

@@ -20,7 +20,7 @@ from iobench.recording.kinds import Kind
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import TrainingLoop
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 Integers = NDArray[np.int64]
 

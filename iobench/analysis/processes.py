@@ -15,7 +15,7 @@ from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import lane_keys
 
 if TYPE_CHECKING:
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 
 class StageWork(msgspec.Struct, frozen=True):

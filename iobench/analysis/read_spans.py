@@ -15,7 +15,7 @@ from iobench.storage.storage_trace import is_of_interpreter
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 HARDLY_ANY: Final = 0.05
 """Calls that returned less than this share of what was handed on did not read it."""

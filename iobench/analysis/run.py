@@ -14,8 +14,8 @@ from iobench.analysis.exposure import exposure_of, refuse_what_has_no_sum
 from iobench.analysis.loop import ONLY, find_loop
 from iobench.analysis.span_sums import SpanSums, sums_of_spans, unknown_sums
 from iobench.errors import ProfileError
-from iobench.profiles.folders import run_paths
-from iobench.profiles.reading import RankProfiles
+from iobench.runs.folders import run_paths
+from iobench.runs.reading import RankProfiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from iobench.analysis.ledger import Ledger
     from iobench.analysis.loop import TrainingLoop
     from iobench.analysis.placement.placed_calls import Placement
-    from iobench.profiles.contents import Process, Profile
-    from iobench.profiles.run_facts import RunFacts
     from iobench.recording.facts import ProcessFacts
+    from iobench.runs.contents import Process, Profile
+    from iobench.runs.run_facts import RunFacts
     from iobench.storage.storage_trace import StorageTrace
 
 T = TypeVar("T")

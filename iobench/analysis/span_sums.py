@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from iobench.analysis.attribution import Attribution
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.ledger import ChargedWork, Ledger
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 Integers = NDArray[np.int64]
 NOT_SUMMED: Final = Flag.DETAIL | Flag.IO

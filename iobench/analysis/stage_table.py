@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.loop import TrainingLoop
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 # Labels of waits and gaps that no span covers.
 ALWAYS: Final = (

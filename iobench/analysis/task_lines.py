@@ -21,7 +21,7 @@ from iobench.recording.task_spans import GRAPH, TASK
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 
 def laid_in_line(profile: Profile, spans: NDArray[Any]) -> NDArray[Any]:

@@ -16,8 +16,8 @@ from iobench.recording.span_file import Flag
 if TYPE_CHECKING:
     from iobench.analysis.attribution import Attribution
     from iobench.analysis.deliveries import Deliveries
-    from iobench.profiles.contents import Profile
     from iobench.recording.facts import LoaderFacts
+    from iobench.runs.contents import Profile
 
 Marks = NDArray[np.bool_]
 

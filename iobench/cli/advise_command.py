@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from iobench.cli.screen import TerminalScreen
-    from iobench.profiles.run_facts import RunFacts
+    from iobench.findings.advice.figures import Advice, TriedChange
     from iobench.profiling.config import RunConfig
-    from iobench.subjects.advice.figures import Advice, TriedChange
+    from iobench.runs.run_facts import RunFacts
 
 BATCHES: Final = "200"
 DURATION_S: Final = "20"
@@ -34,10 +34,10 @@ def advise(
     from iobench.cli.app import WORDS
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError
+    from iobench.findings.advice.section import AdviceDocument, advice_document, trial_section
     from iobench.profiling.profile_run import profile
     from iobench.report.document import Document
     from iobench.report.json_walk import to_plain
-    from iobench.subjects.advice.section import AdviceDocument, advice_document, trial_section
 
     for option, value, least in (
         ("--try", n_tried, 0),
@@ -77,7 +77,7 @@ def advise(
 def _run_directory(words: Sequence[str]) -> Path | None:
     """Return the run directory that is named, None where it is something to profile."""
     from iobench.errors import OptionError
-    from iobench.profiles.folders import holds_runs
+    from iobench.runs.folders import holds_runs
 
     path = Path(words[0])
     if not holds_runs(path):
@@ -95,8 +95,8 @@ def _profile_for_advice(words: Sequence[str]) -> RunConfig:
     import shlex
 
     from iobench.cli.profile_command import profile_config
+    from iobench.findings.advice.commands import ProfileCommand
     from iobench.sources.named_stores import split_stores
-    from iobench.subjects.advice.commands import ProfileCommand
 
     given = {word.partition("=")[0] for word in words}
     parsed = ProfileCommand.parsed(shlex.join(["iobench", "profile", *words]))
@@ -126,8 +126,8 @@ def _advice(run: Path, *, epochs: int | None) -> Advice:
     from iobench.analysis.replay.runs import recorded_runs
     from iobench.analysis.run import open_runs
     from iobench.errors import ProfileError
-    from iobench.subjects.advice.advising import advice_of
-    from iobench.subjects.advice.measured import measured_rank
+    from iobench.findings.advice.advising import advice_of
+    from iobench.findings.advice.measured import measured_rank
 
     measured = (measured_rank(each, recorded_runs(each)) for one in open_runs(run) for each in one)
     advice = advice_of(measured, epochs=epochs)
@@ -179,7 +179,7 @@ def _recorded_config(facts: RunFacts, command: Sequence[str]) -> RunConfig | Non
     from msgspec.structs import replace
 
     from iobench.cli.profile_command import profile_config
-    from iobench.subjects.advice.commands import ProfileCommand
+    from iobench.findings.advice.commands import ProfileCommand
 
     given = ProfileCommand.parsed(shlex.join(command) if command else facts.command)
     if given is None:

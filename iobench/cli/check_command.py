@@ -11,7 +11,7 @@ import click
 from iobench.cli.documents import print_answer, print_document
 
 if TYPE_CHECKING:
-    from iobench.subjects.check.gates import Checked, Gate
+    from iobench.findings.check.gates import Checked, Gate
 
 STDOUT: Final = "-"
 
@@ -30,7 +30,7 @@ def check(
 ) -> None:
     """Print whether a run passes, and exit with what follows from it."""
     from iobench.errors import OptionError
-    from iobench.subjects.check.gates import Checked
+    from iobench.findings.check.gates import Checked
 
     _refuse_idle(update=update)
     if json and markdown == STDOUT:
@@ -72,7 +72,7 @@ def _of_run(
     any_machine: bool,
 ) -> list[Gate]:
     from iobench.errors import OptionError
-    from iobench.subjects.check.gated_runs import gate_counts, gate_growth, gate_shares
+    from iobench.findings.check.gated_runs import gate_counts, gate_growth, gate_shares
 
     gates: list[Gate] = []
     if counts is not None:
@@ -90,9 +90,9 @@ def _of_run(
 
 
 def _keep(run: Path, counts: Path, *, json: bool) -> None:
+    from iobench.findings.check.gated_runs import keep_counts
+    from iobench.findings.check.section import kept_lines
     from iobench.report.document import sentences
-    from iobench.subjects.check.gated_runs import keep_counts
-    from iobench.subjects.check.section import kept_lines
 
     kept = keep_counts(run, counts)
     figures = {name: {"exact": each.exact, "at_most": each.at_most} for name, each in kept.items()}
@@ -106,8 +106,8 @@ def _keep(run: Path, counts: Path, *, json: bool) -> None:
 
 def _tell(found: Checked, markdown: str | None, *, json: bool) -> None:
     """Print what was found; leave with what follows from it."""
+    from iobench.findings.check.section import check_document
     from iobench.registry import find_renderer
-    from iobench.subjects.check.section import check_document
 
     document = check_document(found)
     to_stdout = markdown == STDOUT

@@ -30,16 +30,16 @@ def compare(
             "--quarterly: cannot be combined with --group or --anyway; leave them out"
         )
     if quarterly:
-        from iobench.subjects.quarterly.figures import SkippedRun, make_quarterly
-        from iobench.subjects.quarterly.section import quarterly_document
+        from iobench.findings.quarterly.figures import SkippedRun, make_quarterly
+        from iobench.findings.quarterly.section import quarterly_document
         from iobench.suites.suite_folder import read_suites
 
         suites, unread = read_suites(each for each in runs if each.is_dir())
         skipped = (SkippedRun(each.file, each.why) for each in unread)
         document = quarterly_document(make_quarterly(runs, suites, skipped))
     else:
-        from iobench.subjects.compare.figures import compare_runs
-        from iobench.subjects.compare.section import comparison_document
+        from iobench.findings.compare.figures import compare_runs
+        from iobench.findings.compare.section import comparison_document
 
         document = comparison_document(compare_runs(runs, anyway=anyway, group=group))
     print_document(document, told_as)

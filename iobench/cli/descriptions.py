@@ -138,9 +138,9 @@ def _statistics(manifest: Manifest) -> dict[str, Any] | None:
 
 def describe_run(path: Path) -> dict[str, Any]:
     """Return what ``run.json`` says, of each format of a run."""
-    from iobench.profiles.folders import run_paths
-    from iobench.profiles.run_facts import RunFacts
     from iobench.recording.run_directory import RunDirectory
+    from iobench.runs.folders import run_paths
+    from iobench.runs.run_facts import RunFacts
 
     runs = [RunDirectory.open(folder) for folder in run_paths(path)]
     runs.sort(key=lambda run: RunFacts.from_config(run.config, run.path).position or 0)
@@ -161,8 +161,8 @@ def describe_run(path: Path) -> dict[str, Any]:
 
 def _of_process(run: RunDirectory) -> dict[str, Any]:
     """Return what a script's training process told of its packages and threads."""
-    from iobench.profiles.run_facts import RunFacts
     from iobench.recording.facts import read_process_facts
+    from iobench.runs.run_facts import RunFacts
 
     about = RunFacts.from_config(run.config, run.path)
     about = about.with_processes(read_process_facts(run.processes_path))

@@ -26,8 +26,8 @@ def info(
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import MissingFileError, OptionError
     from iobench.files.urls import URL, as_path
-    from iobench.profiles.folders import holds_runs
     from iobench.registry import dataset_names, format_names, unknown_name
+    from iobench.runs.folders import holds_runs
     from iobench.stores.manifest import MANIFEST_NAME
 
     path = as_path(target)

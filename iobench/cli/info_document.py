@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from iobench.cli.store_tables import quality_told, statistics_told
-from iobench.profiles.run_facts import RunFacts
 from iobench.report.document import (
     Block,
     Bytes,
@@ -19,6 +18,7 @@ from iobench.report.document import (
 )
 from iobench.report.script_lines import commit_words
 from iobench.report.units import UNKNOWN, count, duration, nbytes
+from iobench.runs.run_facts import RunFacts
 
 FEW: Final = 8
 """More of a kind (channels, files, shards) are shortened."""

@@ -40,8 +40,8 @@ def report(
 ) -> None:
     """Print what a run measured, and write or log what else is named."""
     from iobench.analysis.run import open_runs
-    from iobench.profiles.folders import holds_several
     from iobench.report.report_document import report_document
+    from iobench.runs.folders import holds_several
 
     _check_files(html=html, trace=trace, torch_trace=torch_trace, parquet=parquet)
     _check_servers(mlflow, wandb)
@@ -127,8 +127,8 @@ def _check_servers(mlflow: str | None, wandb: str | None) -> None:
 
 def _list_runs(folder: Path, *, json: bool) -> None:
     """Print the runs in a folder, newest first, a line each."""
-    from iobench.profiles.folders import find_runs
     from iobench.report.listed_runs import listed_document
+    from iobench.runs.folders import find_runs
 
     print_document(listed_document(folder, find_runs(folder)), "json" if json else "")
 

@@ -86,9 +86,9 @@ def _probe(path: Path, probe_s: float) -> None:
     """Probe the storage as the first training process is seen to have read it, and keep that."""
     from iobench.analysis.run import Run
     from iobench.errors import IobenchError
+    from iobench.findings.limits.figures import shape_seen
     from iobench.recording.run_directory import RunDirectory
     from iobench.storage.limit_probe import probe_run
-    from iobench.subjects.limits.figures import shape_seen
 
     run, directory = Run.open(path), RunDirectory.open(path)
     try:

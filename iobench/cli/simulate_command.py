@@ -28,11 +28,11 @@ def simulate(
     from iobench.cli.amounts import parse_byte_rate, parse_rank_counts, parse_rate
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError
-    from iobench.subjects.scaling.curve import MOST_RANKS, simulate_ranks
-    from iobench.subjects.scaling.figures import ScalingFigures
-    from iobench.subjects.scaling.measured_job import measured_job
-    from iobench.subjects.scaling.section import scaling_document
-    from iobench.subjects.scaling.target import SharedStorage, measured_limit
+    from iobench.findings.scaling.curve import MOST_RANKS, simulate_ranks
+    from iobench.findings.scaling.figures import ScalingFigures
+    from iobench.findings.scaling.measured_job import measured_job
+    from iobench.findings.scaling.section import scaling_document
+    from iobench.findings.scaling.target import SharedStorage, measured_limit
 
     counts = parse_rank_counts("--ranks", ranks, most=MOST_RANKS)
     if reads_per_sample is not None and not 0 < reads_per_sample <= 1e9:
@@ -69,7 +69,7 @@ def simulate(
 def _opened(run: Path) -> Run:
     from iobench.analysis.run import Run
     from iobench.errors import OptionError
-    from iobench.profiles.folders import run_paths
+    from iobench.runs.folders import run_paths
 
     paths = run_paths(run)
     if len(paths) > 1:

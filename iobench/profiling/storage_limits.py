@@ -12,8 +12,8 @@ from iobench.errors import IobenchError, OptionError
 from iobench.files.ranges import FileRange
 from iobench.files.urls import is_url
 from iobench.loaders.pipeline import Pipeline
-from iobench.profiles.run_facts import RunFacts
 from iobench.recording.run_directory import RunDirectory
+from iobench.runs.run_facts import RunFacts
 from iobench.storage.limit_probe import probe_run
 from iobench.storage.page_cache import files_nbytes
 from iobench.stores.finished_store import open_store

@@ -10,7 +10,6 @@ import statistics
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.epochs import step_times
-from iobench.profiles.run_facts import PUBLISHED_FIGURES, Five
 from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
@@ -38,6 +37,7 @@ from iobench.report.loading_sections import (
     verdict_told,
 )
 from iobench.report.sentences import today_sentence
+from iobench.runs.run_facts import PUBLISHED_FIGURES, Five
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.run import Run
-    from iobench.profiles.run_facts import StoreFacts
     from iobench.report.document import Block, Cell
     from iobench.report.run_report import RunReport
+    from iobench.runs.run_facts import StoreFacts
 
 MOST_ERRORS: Final = 3
 """Variables whose error a row names; all are in JSON."""

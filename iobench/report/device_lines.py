@@ -9,8 +9,8 @@ from iobench.report import units
 
 if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import PartExposure
-    from iobench.profiles.run_facts import DeviceFacts, LinkFacts
     from iobench.report.run_report import RunReport
+    from iobench.runs.run_facts import DeviceFacts, LinkFacts
 
 MUCH_COPYING: Final = 0.05
 """Share of the loop's time in copies to a device, from which the headline says so."""

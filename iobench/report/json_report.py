@@ -10,11 +10,11 @@ from iobench.analysis.diagnosis import diagnose
 from iobench.analysis.epochs import EpochTime, epoch_times
 from iobench.analysis.job_figures import JobTime, job_of_ranks
 from iobench.json_keys import INLINE, figure
+from iobench.report.finding_sections import job_figures, job_to_plain
 from iobench.report.json_walk import to_plain
 from iobench.report.run_report import RunReport, make_reports
 from iobench.report.script_lines import unseen
 from iobench.report.sentences import verdict_sentence
-from iobench.report.subject_sections import job_figures, job_to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from iobench.profiles.contents import TRAINING_PROCESS
-from iobench.profiles.run_facts import OWN
 from iobench.recording.kinds import WHOLE, Kind, kind_named, stage_name, stage_title
 from iobench.report import units
 from iobench.report.device_lines import why_no_copies
 from iobench.report.script_lines import script_lines, script_warnings
+from iobench.runs.contents import TRAINING_PROCESS
+from iobench.runs.run_facts import OWN
 
 if TYPE_CHECKING:
     from iobench.analysis.break_even import FullConversion
     from iobench.analysis.exposure_figures import Exposure, PartExposure, StageExposure
-    from iobench.profiles.contents import Folded
-    from iobench.profiles.run_facts import RunFacts, StoreFacts
     from iobench.report.run_report import RunReport
+    from iobench.runs.contents import Folded
+    from iobench.runs.run_facts import RunFacts, StoreFacts
 
 SOURCE: Final = "source"
 MUCH_NBYTES: Final = 100_000_000

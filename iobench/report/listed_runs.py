@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from iobench.profiles.folders import FoundRun
+    from iobench.runs.folders import FoundRun
 
 LONGEST: Final = 80
 

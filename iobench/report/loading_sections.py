@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.diagnosis import Verdict
-from iobench.profiles.run_facts import PUBLISHED_FIGURES
 from iobench.recording.kinds import Kind, Trait, kind_named, stage_title
 from iobench.report import lines, script_lines, units
 from iobench.report.device_lines import copies_line
@@ -39,6 +38,7 @@ from iobench.report.sentences import (
     steps_sentences,
     verdict_sentence,
 )
+from iobench.runs.run_facts import PUBLISHED_FIGURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
         StepStatistics,
     )
     from iobench.analysis.job_figures import JobTime
-    from iobench.profiles.run_facts import PublishedWait
     from iobench.report.document import Block, Cell, Style
     from iobench.report.run_report import RunReport
+    from iobench.runs.run_facts import PublishedWait
 
 WAIT_UNIT: Final = "ms"
 """Waits per step reach from microseconds to minutes; published ones are tenths of a second."""

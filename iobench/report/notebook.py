@@ -16,7 +16,7 @@ from iobench.report.report_document import exposure_document, report_document
 
 if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Exposure
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 
 def profile_fragment(profile: Profile) -> str:

@@ -11,6 +11,13 @@ from iobench.errors import ProfileError
 from iobench.report import lines, script_lines, units
 from iobench.report.comparison_section import comparison_section, published_section
 from iobench.report.document import Document, Drawing, Section, Sentence
+from iobench.report.finding_sections import (
+    Joint,
+    compared_sections,
+    job_figures,
+    job_sections,
+    run_sections,
+)
 from iobench.report.job_section import job_time_section, job_time_sections
 from iobench.report.json_report import reports_to_json, whole_job
 from iobench.report.loading_sections import (
@@ -26,13 +33,6 @@ from iobench.report.loading_sections import (
 )
 from iobench.report.run_report import make_reports
 from iobench.report.script_sections import loaders_section, processes_section
-from iobench.report.subject_sections import (
-    Joint,
-    compared_sections,
-    job_figures,
-    job_sections,
-    run_sections,
-)
 from iobench.report.trust_sections import configuration_section, trust_section
 
 if TYPE_CHECKING:

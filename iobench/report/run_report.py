@@ -13,7 +13,7 @@ from iobench.analysis.diagnosis import Diagnosis, diagnose
 from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.processes import process_work
 from iobench.json_keys import HIDDEN, INLINE, key
-from iobench.registry import installed_subjects
+from iobench.registry import installed_findings
 
 if TYPE_CHECKING:
     from iobench.analysis.break_even import FullConversion
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Exposure, PartExposure
     from iobench.analysis.processes import ProcessWork
     from iobench.analysis.run import RankRun, Run
-    from iobench.profiles.contents import Process
-    from iobench.profiles.run_facts import RunFacts
     from iobench.recording.facts import ProcessFacts
+    from iobench.runs.contents import Process
+    from iobench.runs.run_facts import RunFacts
 
 SOURCE: Final = "source"
 
@@ -50,7 +50,7 @@ class RunReport(msgspec.Struct, frozen=True):
     epochs : tuple of EpochFigures
         Epoch by epoch; empty for one of many ranks.
     figures : mapping of str to dataclass
-        The answer to each question asked of a run (`iobench.subjects.contract`), by its name; None
+        The answer to each question asked of a run (`iobench.findings.contract`), by its name; None
         where there is nothing to say.
     for_job : mapping of str to dataclass
         The same for questions asked of a job alone.
@@ -139,7 +139,7 @@ def _slim(report: RunReport) -> RunReport:
 
 def _report(found: RankRun) -> RunReport:
     measured, profile, slim = found.exposure, found.whole, found.is_one_of_many
-    facts, subjects = found.about, installed_subjects()
+    facts, findings = found.about, installed_findings()
     return RunReport(
         run=str(profile.path),
         facts=facts,
@@ -152,8 +152,8 @@ def _report(found: RankRun) -> RunReport:
         if measured.has_consumer
         else process_work(profile, rank=None if found.is_alone else found.rank),
         job_size=found.job_size,
-        figures={each.name: found.once(each.figures) for each in subjects if not each.of_job},
-        for_job={each.name: found.once(each.figures) for each in subjects if each.of_job},
+        figures={each.name: found.once(each.figures) for each in findings if not each.of_job},
+        for_job={each.name: found.once(each.figures) for each in findings if each.of_job},
         epochs=() if slim else found.once(epoch_figures),
     )
 

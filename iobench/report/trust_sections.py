@@ -22,9 +22,9 @@ from iobench.report.script_lines import commit_words
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from iobench.profiles.run_facts import StoreFacts
     from iobench.report.document import Cell
     from iobench.report.run_report import RunReport
+    from iobench.runs.run_facts import StoreFacts
 
 PROPERTIES = (Column(""), Column(""))
 

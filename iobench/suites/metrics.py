@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iobench.analysis.run import Run
+from iobench.findings.batch_digests import delivered_samples
+from iobench.findings.energy import ENERGY_KINDS, energy_j, energy_of
+from iobench.findings.limits.figures import limit_of
+from iobench.findings.metrics.figures import ENERGY, last_figures
+from iobench.findings.utilisation.figures import utilisation
 from iobench.recording.kinds import Family, Kind
 from iobench.report.suite_words import OWN
-from iobench.subjects.batch_digests import delivered_samples
-from iobench.subjects.energy import ENERGY_KINDS, energy_j, energy_of
-from iobench.subjects.limits.figures import limit_of
-from iobench.subjects.metrics.figures import ENERGY, last_figures
-from iobench.subjects.utilisation.figures import utilisation
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.analysis.exposure_figures import PartExposure, StepStatistics
     from iobench.analysis.run import RankRun
-    from iobench.profiles.run_facts import RunFacts
+    from iobench.runs.run_facts import RunFacts
 
 Options = Mapping[str, tuple[str, ...]]
 COMMAND: Final = "command"

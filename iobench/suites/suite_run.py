@@ -38,7 +38,7 @@ from iobench.trials.limited_run import end_group, run_limited
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.profiles.run_facts import RunFacts
+    from iobench.runs.run_facts import RunFacts
     from iobench.sources.request import Screen
     from iobench.suites.suite_folder import Job, SuiteFolder
 

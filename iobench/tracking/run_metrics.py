@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from iobench.analysis.epochs import EpochFigures
     from iobench.analysis.exposure_figures import Exposure, PartExposure, StepStatistics
     from iobench.analysis.run import RankRun
-    from iobench.profiles.contents import Profile
-    from iobench.profiles.run_facts import RunFacts
+    from iobench.runs.contents import Profile
+    from iobench.runs.run_facts import RunFacts
 
 EPOCH_MARK: Final = f"{PREFIX}epoch/batches"
 """A metric that every epoch has: where it is, with the same value, all of the epoch is."""

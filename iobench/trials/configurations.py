@@ -14,19 +14,19 @@ from msgspec.structs import replace
 from iobench.analysis.intervals import round_ratio
 from iobench.analysis.run import exposure
 from iobench.errors import TrialError
-from iobench.profiles.reading import open_profile
+from iobench.findings.advice.commands import SETTINGS
+from iobench.findings.advice.figures import TriedChange
+from iobench.findings.advice.levers import Lever
 from iobench.profiling.profile_run import profile
+from iobench.runs.reading import open_profile
 from iobench.staging.stage import stage
-from iobench.subjects.advice.commands import SETTINGS
-from iobench.subjects.advice.figures import TriedChange
-from iobench.subjects.advice.levers import Lever
 from iobench.trials.interleaving import interleave
 
 if TYPE_CHECKING:
+    from iobench.findings.advice.figures import AdvisedChange, LoadingWay
+    from iobench.findings.advice.levers import Candidate
     from iobench.profiling.config import RunConfig
     from iobench.sources.request import Screen
-    from iobench.subjects.advice.figures import AdvisedChange, LoadingWay
-    from iobench.subjects.advice.levers import Candidate
 
 TRIAL_S: Final = 3.0
 """Seconds of steady state that each turn takes at most."""

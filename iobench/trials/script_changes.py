@@ -8,8 +8,8 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from iobench.errors import TrialError
+from iobench.findings.advice.levers import ENVIRONMENT
 from iobench.masking import mask_words
-from iobench.subjects.advice.levers import ENVIRONMENT
 from iobench.trials.configurations import changes_in_turns, time_of_sample
 from iobench.trials.limited_run import run_limited
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from iobench.findings.advice.figures import AdvisedChange, TriedChange
     from iobench.sources.request import Screen
-    from iobench.subjects.advice.figures import AdvisedChange, TriedChange
 
 IOBENCH_RUN: Final = (sys.executable, "-P", "-m", "iobench", "run", "--no-report")
 

@@ -18,9 +18,9 @@ from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.replay.simulated_run import can_replay
 from iobench.analysis.run import Run, exposure
 from iobench.errors import IobenchError
-from iobench.profiles.reading import open_profile
 from iobench.recording import span_file as layout
 from iobench.report.lines import why_unknown
+from iobench.runs.reading import open_profile
 
 N_QUICK, N_ALL = 175, 10_000
 

@@ -16,18 +16,18 @@ from schedules import Sketch
 pytest.importorskip("xxhash", reason="digests need the extra 'digest'")
 
 from iobench.analysis.run import Run
-from iobench.recording.digests import DigestLog, batch_digest, read_digests
-from iobench.subjects.batch_digests import delivered_samples
-from iobench.subjects.compare.samples_compared import (
+from iobench.findings.batch_digests import delivered_samples
+from iobench.findings.compare.samples_compared import (
     SamplesComparison,
     SamplesVerdict,
     compare_samples,
 )
+from iobench.recording.digests import DigestLog, batch_digest, read_digests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 SAME, OTHER = SamplesVerdict.SAME_ORDER, SamplesVerdict.OTHER_ORDER
 DIFFERENT, UNKNOWN = SamplesVerdict.DIFFERENT, SamplesVerdict.UNKNOWN

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from schedules import CONSUMER, Sketch
 
 from iobench.analysis.run import RankRun
+from iobench.findings.device.figures import device_exposure, device_sums
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.subjects.device.figures import device_exposure, device_sums
 
 ON_DEVICE = {"flags": Flag.DEVICE | Flag.DETAIL, "thread": 1}
 STEPS = st.lists(

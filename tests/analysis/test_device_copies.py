@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from schedules import CONSUMER, Sketch
 
 from iobench.analysis.run import RankRun
+from iobench.findings.device.figures import DeviceSums, device_sums
+from iobench.findings.device.section import device_section
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.report.device_lines import copies_line
 from iobench.report.document import Sentence
-from iobench.subjects.device.figures import DeviceSums, device_sums
-from iobench.subjects.device.section import device_section
 
 if TYPE_CHECKING:
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 ON_DEVICE = {"flags": Flag.DEVICE | Flag.DETAIL, "thread": 1}
 MS = 1_000_000

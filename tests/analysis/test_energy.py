@@ -14,14 +14,14 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 from energy_files import source, write_energy
 
 from iobench.analysis.run import Run, exposure
-from iobench.profiles.machine_samples import (
+from iobench.findings.energy import energy_of, joules_at
+from iobench.recording.machine_head import EnergySource, MachineHead
+from iobench.runs.machine_samples import (
     EnergySeries,
     HostEnergy,
     MachineSamples,
     read_machines,
 )
-from iobench.recording.machine_head import EnergySource, MachineHead
-from iobench.subjects.energy import energy_of, joules_at
 
 MS = 1_000_000
 S = 10**9

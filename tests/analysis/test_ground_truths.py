@@ -5,8 +5,8 @@ from schedules import exposed, pool
 
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
+from iobench.findings.replay.figures import payoffs
 from iobench.recording.kinds import Kind
-from iobench.subjects.replay.figures import payoffs
 
 MS = 1_000_000
 

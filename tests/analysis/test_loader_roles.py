@@ -10,11 +10,11 @@ from iobench.analysis.diagnosis import diagnose
 from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
+from iobench.findings.advice.advising import advice_of
+from iobench.findings.advice.measured import measured_rank
+from iobench.findings.advice.section import outcome_sentence
 from iobench.recording.kinds import Kind
 from iobench.report.sentences import verdict_sentence
-from iobench.subjects.advice.advising import advice_of
-from iobench.subjects.advice.measured import measured_rank
-from iobench.subjects.advice.section import outcome_sentence
 from iobench.tracking.run_metrics import run_contents
 
 ENDED_NS = 10**9

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iobench.subjects.operators.figures import split_by_operators
+from iobench.findings.operators.figures import split_by_operators
 
 
 def told(operation: str, busy_ns: int, parallelism: int = 1) -> dict[str, Any]:

@@ -9,16 +9,16 @@ from msgspec.structs import replace
 from scripts import LOOP, Script
 
 from iobench.analysis.run import Run
-from iobench.profiles.contents import Profile
+from iobench.findings.job.ranks import compare_ranks, missing_ranks
+from iobench.findings.job.section import job_section
+from iobench.findings.job.steps import rank_steps
 from iobench.recording.facts import ProcessFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import Anchor
 from iobench.report.document import Sentence
 from iobench.report.json_walk import to_plain
-from iobench.subjects.job.ranks import compare_ranks, missing_ranks
-from iobench.subjects.job.section import job_section
-from iobench.subjects.job.steps import rank_steps
+from iobench.runs.contents import Profile
 
 
 def job(waits, *, compute=10, comm=False, hosts=None):

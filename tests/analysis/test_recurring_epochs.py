@@ -18,19 +18,19 @@ from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
 from iobench.errors import OptionError
-from iobench.profiles.run_facts import RunFacts
+from iobench.findings.advice.advising import advise
+from iobench.findings.advice.candidates import Found, bounded_candidates, replayed_candidates
+from iobench.findings.advice.figures import Circumstances, Evidence, LoadingWay
+from iobench.findings.advice.gains import GainPredictor
+from iobench.findings.advice.levers import Lever
+from iobench.findings.advice.section import advice_document
+from iobench.findings.check import gated_runs
+from iobench.findings.check.gates import Checked, Outcome
+from iobench.findings.check.section import check_document
+from iobench.findings.replay.figures import payoffs
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.sentences import verdict_sentence
-from iobench.subjects.advice.advising import advise
-from iobench.subjects.advice.candidates import Found, bounded_candidates, replayed_candidates
-from iobench.subjects.advice.figures import Circumstances, Evidence, LoadingWay
-from iobench.subjects.advice.gains import GainPredictor
-from iobench.subjects.advice.levers import Lever
-from iobench.subjects.advice.section import advice_document
-from iobench.subjects.check import gated_runs
-from iobench.subjects.check.gates import Checked, Outcome
-from iobench.subjects.check.section import check_document
-from iobench.subjects.replay.figures import payoffs
+from iobench.runs.run_facts import RunFacts
 
 US = 1000
 HERE = Circumstances(cpus=2, cold_fraction=0.0, facts=RunFacts.from_config({"kind": "script"}))

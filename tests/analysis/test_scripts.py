@@ -12,10 +12,10 @@ from scripts import LOOP, Script, ScriptSketch
 
 from iobench.analysis.exposure_figures import Exposure
 from iobench.analysis.run import exposure
-from iobench.profiles.contents import Process
-from iobench.profiles.reading import make_profile
 from iobench.recording.facts import LoaderFacts, ProcessFacts
 from iobench.recording.kinds import Kind
+from iobench.runs.contents import Process
+from iobench.runs.reading import make_profile
 
 times = st.integers(0, 200)
 stages = st.tuples(times, times, times)

@@ -21,8 +21,8 @@ from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
 from iobench.errors import OptionError
+from iobench.findings.replay.figures import payoffs
 from iobench.recording.kinds import Kind
-from iobench.subjects.replay.figures import payoffs
 
 MS = 1_000_000
 STAGES = (Kind.READ, Kind.DECODE, Kind.COLLATE)

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from scripts import LOOP, Script
 
 from iobench.analysis.run import Run
+from iobench.findings.staging.figures import staging_of, staging_of_job
 from iobench.recording.kinds import Kind
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
-from iobench.subjects.staging.figures import staging_of, staging_of_job
 
 COPIER = 2
 """A thread beside the loop."""

@@ -26,7 +26,7 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 from many_spans import two_ranks
 
 if TYPE_CHECKING:
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 times = st.integers(0, 1000)
 pools = st.builds(

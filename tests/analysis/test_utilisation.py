@@ -17,13 +17,13 @@ from scripts import Script
 
 from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.run import Run
+from iobench.findings.utilisation.figures import mean_utilisation, utilisation
 from iobench.recording.kinds import Kind
-from iobench.subjects.utilisation.figures import mean_utilisation, utilisation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 
 @dataclass

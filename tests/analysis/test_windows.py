@@ -6,9 +6,9 @@ from schedules import CONSUMER, Sketch, pool
 
 from iobench.analysis.run import exposure
 from iobench.errors import ProfileError
-from iobench.profiles.contents import Process
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
+from iobench.runs.contents import Process
 
 WORKER = ("worker", 0)
 

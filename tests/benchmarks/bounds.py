@@ -30,11 +30,11 @@ from typing import Any
 
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
-from iobench.profiles.reading import open_profile
-from iobench.subjects.advice.advising import advice_of
-from iobench.subjects.advice.figures import AdvisedChange, Evidence
-from iobench.subjects.advice.levers import Lever, Reason, RuledOut
-from iobench.subjects.advice.measured import measured_rank
+from iobench.findings.advice.advising import advice_of
+from iobench.findings.advice.figures import AdvisedChange, Evidence
+from iobench.findings.advice.levers import Lever, Reason, RuledOut
+from iobench.findings.advice.measured import measured_rank
+from iobench.runs.reading import open_profile
 
 HERE = Path(__file__).parent
 JOB = HERE / "bounds_job.py"

@@ -28,7 +28,7 @@ from iobench.analysis.intervals import (
     paired_ratio,
 )
 from iobench.analysis.step_sums import MANY_TURNS, step_memory
-from iobench.subjects.compare.figures import MEMORIES
+from iobench.findings.compare.figures import MEMORIES
 
 Floats = NDArray[np.float64]
 Maker = Callable[[np.random.Generator, int], Floats]

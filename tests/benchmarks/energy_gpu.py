@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any
 
 import iobench
 from iobench.analysis.run import Run
+from iobench.findings.energy import energy_of
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.energy_counters import open_counters
-from iobench.subjects.energy import energy_of
 
 if TYPE_CHECKING:
     from iobench.recording.energy_counters import EnergyCounter

@@ -35,10 +35,10 @@ def make_profile(n_spans: int) -> Any:
     """Return a profile of about so many spans: batches of 8 samples, 4 stages for each sample."""
     from ground_truth_profiles import span_file
 
-    from iobench.profiles.reading import make_profile as joined
     from iobench.recording.kinds import Kind
     from iobench.recording.span_file import SPAN_DTYPE, Flag
     from iobench.recording.span_reader import Anchor
+    from iobench.runs.reading import make_profile as joined
 
     n_batches = max(n_spans // (SAMPLES * STAGES + 4), 2)
     rng = np.random.default_rng(1)

@@ -296,7 +296,7 @@ def exposure(asked: Asked, _: str) -> dict[str, Any]:
 
 
 def _idle(asked: Asked, load_ms: int, kernel_ms: int) -> dict[str, Any]:
-    from iobench.subjects.device.figures import device_exposure
+    from iobench.findings.device.figures import device_exposure
     from iobench.torch import DeviceTimer
 
     where = _fresh(asked.data / "runs" / f"idle-{load_ms}-{kernel_ms}")
@@ -333,7 +333,7 @@ def parts(asked: Asked, _: str) -> dict[str, Any]:
     """Let a timer watch a model, beside marks of the script's own around its forward pass."""
     import torch
 
-    from iobench.subjects.device.figures import device_exposure
+    from iobench.findings.device.figures import device_exposure
     from iobench.torch import DeviceTimer
 
     device = asked.real()

@@ -53,17 +53,17 @@ from iobench.analysis.replay.replay import Demands, demands_of, machine_of, repl
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
 from iobench.cpus import available_cpus
+from iobench.findings.advice.gains import UNSEEN_WORKERS_ERROR
 from iobench.loaders.compute import Compute
-from iobench.profiles.reading import open_profile
 from iobench.profiling.config import RunConfig
 from iobench.profiling.profile_run import profile
 from iobench.recording.kinds import Kind
-from iobench.subjects.advice.gains import UNSEEN_WORKERS_ERROR
+from iobench.runs.reading import open_profile
 
 if TYPE_CHECKING:
     from iobench.analysis.replay.loader_run import RecordedRun
     from iobench.loaders.contract import Batch
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 FORMATS = ("source", "zarr", "numpy")
 GOALS = (5.0, 15.0)

@@ -137,7 +137,7 @@ def found_ms(path: Path) -> list[float]:
 def found_tf_ms(path: Path) -> list[float]:
     """Return the same of tf.data: by its operations, the slowest first, as an estimate."""
     import iobench
-    from iobench.subjects.operators.figures import split_by_operators
+    from iobench.findings.operators.figures import split_by_operators
 
     profile = iobench.open_profile(path)
     figures = iobench.exposure(profile)

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import psutil
 
-from iobench.profiles.machine_samples import read_machines
 from iobench.recording.meter import MOST_OF_A_CPU, start_meter
+from iobench.runs.machine_samples import read_machines
 
 
 def cost(seconds: float, *, energy: bool) -> dict[str, float]:

@@ -32,6 +32,7 @@ from iobench.analysis.replay.changes import Change
 from iobench.analysis.replay.replay import replay, replay_error
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
+from iobench.findings.replay.figures import UNSEEN_ERROR, predicted
 from iobench.loaders.batch_plan import BatchPlan, plan_batches
 from iobench.loaders.compute import Compute
 from iobench.loaders.measure import MeasuredPipeline, measure
@@ -42,7 +43,6 @@ from iobench.loaders.stage_timer import Detail
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.samples import SampleSpec, Variable
-from iobench.subjects.replay.figures import UNSEEN_ERROR, predicted
 
 if TYPE_CHECKING:
     from iobench.analysis.replay.loader_run import RecordedRun

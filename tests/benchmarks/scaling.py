@@ -28,9 +28,9 @@ import numpy as np
 
 import iobench
 from iobench.analysis.run import Run
-from iobench.subjects.scaling.curve import simulate_ranks
-from iobench.subjects.scaling.measured_job import measured_job
-from iobench.subjects.scaling.target import SharedStorage
+from iobench.findings.scaling.curve import simulate_ranks
+from iobench.findings.scaling.measured_job import measured_job
+from iobench.findings.scaling.target import SharedStorage
 
 PIECE_NBYTES, WINDOW = 100_000, 3
 """What is asked for at once, and how many of these: a sleep that is late leaves storage busy."""

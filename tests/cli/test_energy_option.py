@@ -14,9 +14,9 @@ import pytest
 from iobench.cli import main
 from iobench.errors import OptionError
 from iobench.launch.running import ScriptRun, run_script
-from iobench.profiles.machine_samples import HostEnergy, read_machines
 from iobench.profiling.config import RunConfig
 from iobench.recording import meter
+from iobench.runs.machine_samples import HostEnergy, read_machines
 
 MODULE = """
 import numpy as np

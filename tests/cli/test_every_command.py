@@ -121,7 +121,7 @@ def test_no_branch_exits_with_another_code() -> None:
     assert INTERRUPTED == 75
     codes = {each.exit_code for each in _below(errors.IobenchError)}
     assert codes == {1, 69, 75}
-    from iobench.subjects.check.gates import Outcome
+    from iobench.findings.check.gates import Outcome
 
     assert {int(each) for each in Outcome} | codes <= OF_CHECK
 

@@ -10,9 +10,9 @@ import pytest
 
 from iobench.cli import main
 from iobench.errors import ProfileError
-from iobench.profiles.folders import run_paths
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
+from iobench.runs.folders import run_paths
 from iobench.testing import FakeClock
 
 if TYPE_CHECKING:

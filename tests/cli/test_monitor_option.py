@@ -18,8 +18,8 @@ import pytest
 from iobench.cli import main
 from iobench.errors import OptionError
 from iobench.launch.running import ScriptRun, run_script
-from iobench.profiles.machine_samples import read_machines
 from iobench.profiling.config import RunConfig
+from iobench.runs.machine_samples import read_machines
 
 MODULE = """
 import time

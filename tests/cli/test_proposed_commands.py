@@ -18,10 +18,10 @@ from iobench.cli.app import make_app
 from iobench.cli.profile_command import profile_config
 from iobench.command_options import NOT_OF_STORES, OF_PROFILE, OF_SOURCE
 from iobench.errors import OptionError
+from iobench.findings.advice.advising import advice_of
+from iobench.findings.advice.measured import measured_rank
+from iobench.findings.advice.next_steps import FINDING
 from iobench.profiling.config import RunConfig
-from iobench.subjects.advice.advising import advice_of
-from iobench.subjects.advice.measured import measured_rank
-from iobench.subjects.advice.next_steps import SUBJECT
 
 sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
 
@@ -101,7 +101,7 @@ def proposals(config: dict[str, Any], step_ms: int) -> Iterator[str]:
     assert advice is not None
     for change in (*advice.changes, *advice.to_measure):
         yield from change.commands
-    figures = SUBJECT.figures(run)
+    figures = FINDING.figures(run)
     assert figures is not None
     yield from (step.command for step in figures.steps if step.command)
 

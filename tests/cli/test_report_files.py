@@ -41,7 +41,7 @@ COUNTED = (
     "iobench.analysis.loop.find_loop",
     "iobench.analysis.deliveries.find_deliveries",
     "iobench.analysis.attribution.attribute",
-    "iobench.profiles.reading.make_profile",
+    "iobench.runs.reading.make_profile",
     "iobench.report.run_report._report",
     "iobench.storage.run_traces.read_run_traces",
 )

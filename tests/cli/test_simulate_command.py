@@ -46,7 +46,7 @@ def write_run(path: Path, *, n_batches: int = 40, ranks: int = 1, **config: obje
 @pytest.fixture(autouse=True)
 def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulate few steps: every batch of these runs is the same."""
-    monkeypatch.setattr("iobench.subjects.scaling.job_simulation.MOST_STEPS", 40)
+    monkeypatch.setattr("iobench.findings.scaling.job_simulation.MOST_STEPS", 40)
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,12 @@ from queue_device import QueueDevice
 import iobench
 from iobench.compat.deep500 import timer, timer_tf
 from iobench.compat.deep500.timer_cpugpu import CPUGPUTimerBase, DeviceTimes, NoDeviceTimes
+from iobench.findings.device.figures import device_exposure
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
 from iobench.recording.session import Recording, current_recording
 from iobench.recording.span_file import Flag
-from iobench.subjects.device.figures import device_exposure
 from iobench.testing import FakeClock
 
 # The loop of the timer's guide and of the project's report, less its comments: BATCH and IO begin

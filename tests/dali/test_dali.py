@@ -20,12 +20,12 @@ from iobench.dali import DaliLoader, instrument, store_loader
 from iobench.dali.pipelines import make_pipeline
 from iobench.errors import DeviceError, OptionError, WorkerError
 from iobench.loaders.batch_plan import plan_batches
-from iobench.profiles.reading import open_profile
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
 from iobench.recording.recorder import Recorder
 from iobench.recording.session import record
 from iobench.recording.span_reader import read_span_file
+from iobench.runs.reading import open_profile
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:

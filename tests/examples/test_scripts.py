@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from iobench.profiles.reading import open_profile
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
+from iobench.runs.reading import open_profile
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from iobench.profiles.reading import open_profile
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
+from iobench.runs.reading import open_profile
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 

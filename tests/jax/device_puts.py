@@ -13,9 +13,9 @@ pytest.importorskip("jax", reason="its transfers are what is recorded")
 import jax
 
 from iobench.jax import device_puts
-from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.session import record
+from iobench.runs.reading import open_profile
 
 
 @pytest.fixture(autouse=True)

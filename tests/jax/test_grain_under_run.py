@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("grain", reason="its worker processes are what is followed")
 
 from iobench.analysis.run import exposure
-from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
+from iobench.runs.reading import open_profile
 
 RUN = [sys.executable, "-c", "from iobench.cli import main; raise SystemExit(main())", "run"]
 SCRIPT = """

@@ -14,9 +14,9 @@ import grain
 
 import iobench
 from iobench.analysis.run import Run, exposure
-from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.session import record
+from iobench.runs.reading import open_profile
 
 NO_THREADS = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
 THREADS = grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from iobench.launch.running import ScriptRun, run_script
-from iobench.profiles.reading import open_profile
 from iobench.recording.facts import ProcessFacts, read_process_facts
+from iobench.runs.reading import open_profile
 
 if TYPE_CHECKING:
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 sys.path.append(str(Path(__file__).parents[1] / "storage" / "support"))
 

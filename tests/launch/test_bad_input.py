@@ -15,9 +15,9 @@ import pytest
 
 from iobench.cli import main
 from iobench.errors import OptionError, StorageError
-from iobench.profiles.reading import open_profile
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
+from iobench.runs.reading import open_profile
 
 Launch = Callable[..., Any]
 Script = Callable[..., Path]

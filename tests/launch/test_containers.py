@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from iobench.profiles.reading import open_profile
+from iobench.runs.reading import open_profile
 
 Plainly = Callable[..., subprocess.CompletedProcess[str]]
 

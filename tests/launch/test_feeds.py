@@ -14,10 +14,10 @@ import pytest
 
 from iobench.analysis.epochs import epoch_figures, epoch_times
 from iobench.analysis.run import Run
+from iobench.findings.background.figures import background_of
+from iobench.findings.background.section import background_section
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.subjects.background.figures import background_of
-from iobench.subjects.background.section import background_section
 
 pytest.importorskip("torch", reason="its loaders are what is fed")
 sys.path.append(str(Path(__file__).parents[1] / "datasets" / "support"))

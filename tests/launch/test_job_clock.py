@@ -14,11 +14,11 @@ import pytest
 
 from iobench.analysis.job_figures import PARTS
 from iobench.analysis.run import Run
+from iobench.findings.compare.figures import compare_runs
+from iobench.findings.compare.section import comparison_document
 from iobench.report.json_report import to_json
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
-from iobench.subjects.compare.figures import compare_runs
-from iobench.subjects.compare.section import comparison_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable

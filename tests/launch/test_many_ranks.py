@@ -14,12 +14,12 @@ import pytest
 
 from iobench.analysis.run import Run
 from iobench.launch.running import ScriptRun, run_script
-from iobench.profiles.reading import open_profile
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
 from iobench.report.json_report import to_json
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
+from iobench.runs.reading import open_profile
 from iobench.testing import FakeClock
 
 Launch = Callable[..., Any]

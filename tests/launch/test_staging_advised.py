@@ -11,9 +11,9 @@ import pytest
 
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
-from iobench.subjects.advice.advising import advice_of
-from iobench.subjects.advice.levers import Lever, Reason
-from iobench.subjects.advice.measured import measured_rank
+from iobench.findings.advice.advising import advice_of
+from iobench.findings.advice.levers import Lever, Reason
+from iobench.findings.advice.measured import measured_rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -180,7 +180,7 @@ def test_recording_starts_with_few_modules() -> None:
         "from iobench.recording.session import record; "
         "import iobench.adapters.installed; print(*[each for each in sys.modules if each in "
         "('statistics', 'iobench.recording.span_reader', "
-        "'iobench.recording.digests', 'iobench.recording.meter', 'iobench.profiles')])"
+        "'iobench.recording.digests', 'iobench.recording.meter', 'iobench.runs')])"
     )
     ran = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60

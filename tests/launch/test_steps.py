@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from iobench.analysis.run import Run
+from iobench.findings.compare.figures import compare_runs
 from iobench.report.json_report import to_json
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
-from iobench.subjects.compare.figures import compare_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,9 +12,9 @@ from iobench.datasets.baseline import SamplePasses
 from iobench.errors import IobenchError, OptionError, SampleError, WorkerError
 from iobench.loaders.batch_plan import plan_batches
 from iobench.loaders.iterable_loader import IterableLoader
-from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
+from iobench.runs.reading import open_profile
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:

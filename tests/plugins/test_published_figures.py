@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from iobench.findings.quarterly.figures import KEYS
 from iobench.registry import find_dataset
-from iobench.subjects.quarterly.figures import KEYS
 
 
 @pytest.mark.parametrize("application", ["ens10", "yr", "radiation", "downscaling"])

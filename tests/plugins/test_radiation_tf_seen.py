@@ -12,10 +12,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 pytest.importorskip("tensorflow", reason="the application runs on it")
 
 from iobench.datasets.locate import FileLocator
-from iobench.profiles.reading import open_profile
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
 from iobench.recording.session import record
+from iobench.runs.reading import open_profile
 from iobench.tensorflow import hooks
 from iobench_maelstrom.radiation.tf_dataset import RadiationTf
 

@@ -17,6 +17,7 @@ from iobench import open_profile
 from iobench.analysis.run import Run, exposure
 from iobench.cli import main
 from iobench.errors import OptionError, ProfileError
+from iobench.findings.check.counting import counts_of
 from iobench.recording import span_file as layout
 from iobench.recording.kept_spans import KEPT_NBYTES, EndedWorkers, keep_nbytes
 from iobench.recording.kinds import Kind
@@ -26,7 +27,6 @@ from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import read_head, read_span_file
 from iobench.report.lines import measurement_lines
 from iobench.report.run_report import make_reports
-from iobench.subjects.check.counting import counts_of
 from iobench.testing import FakeClock
 from iobench.tracking.run_metrics import run_contents
 

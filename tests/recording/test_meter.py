@@ -16,11 +16,11 @@ import pytest
 
 import iobench
 from iobench.errors import OptionError, ProfileError
-from iobench.profiles.machine_samples import read_machines
 from iobench.recording import meter
 from iobench.recording.energy_counters import EnergyCounter, EnergyCounters
 from iobench.recording.machine_head import EnergySource, UnreadableEnergy
 from iobench.recording.meter import is_on, start_meter
+from iobench.runs.machine_samples import read_machines
 from iobench.testing import FakeClock
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))

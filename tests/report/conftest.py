@@ -23,14 +23,14 @@ from iobench.analysis.exposure_figures import (
     StepFigures,
     StepStatistics,
 )
-from iobench.profiles.run_facts import RunFacts
+from iobench.findings.advice.figures import Circumstances
+from iobench.findings.advice.measured import MeasuredRank
+from iobench.findings.advice.next_steps import NextSteps
 from iobench.recording.kinds import Kind, stage_name
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
 from iobench.report.run_report import RunReport
-from iobench.subjects.advice.figures import Circumstances
-from iobench.subjects.advice.measured import MeasuredRank
-from iobench.subjects.advice.next_steps import NextSteps
+from iobench.runs.run_facts import RunFacts
 
 sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
 sys.path.append(str(Path(__file__).parents[1] / "support"))

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from iobench.subjects.advice.commands import commands_of
-from iobench.subjects.advice.levers import Candidate, Lever
+from iobench.findings.advice.commands import commands_of
+from iobench.findings.advice.levers import Candidate, Lever
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from iobench.report.timeline.arrow_table import COLUMNS, to_arrow, write_parquet
 from iobench.testing import FakeClock
 
 if TYPE_CHECKING:
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 pa = pytest.importorskip("pyarrow", reason="pip install 'iobench[parquet]'")
 WALL_NS = 1_795_000_000_123_456_789

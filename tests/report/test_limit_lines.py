@@ -9,13 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from iobench.cli.limits_document import limits_told
-from iobench.profiles.run_facts import RunFacts
+from iobench.findings.limits.figures import limit_of, limit_use
 from iobench.report.document import Document
 from iobench.report.json_walk import to_plain
 from iobench.report.renderers.terminal import TerminalRenderer
+from iobench.runs.run_facts import RunFacts
 from iobench.storage.file_systems import FileSystem
 from iobench.storage.limit_figures import ReadFigures, StorageLimits
-from iobench.subjects.limits.figures import limit_of, limit_use
 
 SECOND = 10**9
 

@@ -14,15 +14,15 @@ from schedules import pool
 
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
-from iobench.subjects.advice.advising import advice_of
-from iobench.subjects.advice.figures import AdviceOutcome, Circumstances, Evidence
-from iobench.subjects.advice.measured import MeasuredRank, measured_rank
-from iobench.subjects.advice.next_steps import SUBJECT, NextSteps
+from iobench.findings.advice.advising import advice_of
+from iobench.findings.advice.figures import AdviceOutcome, Circumstances, Evidence
+from iobench.findings.advice.measured import MeasuredRank, measured_rank
+from iobench.findings.advice.next_steps import FINDING, NextSteps
 
 if TYPE_CHECKING:
-    from iobench.profiles.contents import Profile
+    from iobench.findings.advice.next_steps import NextStep
     from iobench.report.run_report import RunReport
-    from iobench.subjects.advice.next_steps import NextStep
+    from iobench.runs.contents import Profile
 
 MS = 1_000_000
 Make = Callable[..., "RunReport"]
@@ -38,7 +38,7 @@ def steps_of(*reports: RunReport) -> tuple[NextStep, ...]:
 
 
 def steps_after(profile: Profile) -> tuple[NextStep, ...]:
-    figures = SUBJECT.figures(Run(profile).of_rank())
+    figures = FINDING.figures(Run(profile).of_rank())
     assert figures is not None
     return figures.steps
 

@@ -10,7 +10,6 @@ import pytest
 from iobench.analysis.epochs import step_times
 from iobench.analysis.run import Run
 from iobench.errors import ProfileError
-from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.report.comparison_section import published_section
@@ -18,12 +17,13 @@ from iobench.report.document import Table
 from iobench.report.renderers.quantities import spelled
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
+from iobench.runs.reading import open_profile
 from iobench.testing import FakeClock
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 MS = 1_000_000
 PUBLISHED = {"D2.3 PyTorch": {"batch": [0.1, 0.2, 0.15, 3.0, 0.5]}}

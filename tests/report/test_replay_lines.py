@@ -7,10 +7,10 @@ from msgspec.structs import replace
 from schedules import pool
 
 from iobench.analysis.run import Run
+from iobench.findings.replay.figures import Payoff, Payoffs, faster_stages
+from iobench.findings.replay.section import replay_sentence
 from iobench.report import units
 from iobench.report.json_walk import to_plain
-from iobench.subjects.replay.figures import Payoff, Payoffs, faster_stages
-from iobench.subjects.replay.section import replay_sentence
 
 
 def judged(stages=None, *, joint=130, error=-0.016, waited_for="read", **more):

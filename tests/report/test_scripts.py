@@ -12,13 +12,13 @@ from process_files import loader, write_process
 
 from iobench import exposure
 from iobench.analysis.run import Run, open_runs
-from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import WHOLE, Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
 from iobench.report.json_report import to_json
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
+from iobench.runs.reading import open_profile
 from iobench.testing import FakeClock
 
 MS = 1_000_000

@@ -11,16 +11,16 @@ import pytest
 from msgspec.structs import replace
 
 from iobench.analysis.placement.placed_calls import OtherLogs, TraceCoverage
+from iobench.findings.storage.byte_rows import ByteDifference, ByteRow
+from iobench.findings.storage.figures import LogClock, StorageFigures, TracedStorage, storage_of
+from iobench.findings.storage.read_sizes import AccessFigures
+from iobench.findings.storage.section import storage_section
+from iobench.findings.storage.stage_storage import StageStorage
 from iobench.report.document import Table
 from iobench.report.json_report import reports_to_json
 from iobench.report.renderers.quantities import SpelledTable, spelled
 from iobench.report.wrapping import short_path
 from iobench.storage.storage_trace import StorageTrace
-from iobench.subjects.storage.byte_rows import ByteDifference, ByteRow
-from iobench.subjects.storage.figures import LogClock, StorageFigures, TracedStorage, storage_of
-from iobench.subjects.storage.read_sizes import AccessFigures
-from iobench.subjects.storage.section import storage_section
-from iobench.subjects.storage.stage_storage import StageStorage
 
 if TYPE_CHECKING:
     from iobench.report.run_report import RunReport

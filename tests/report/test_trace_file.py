@@ -24,19 +24,19 @@ from traced_runs import MS, TracedRun
 from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.run import Run, exposure
 from iobench.errors import OptionError, ProfileError, StorageError
-from iobench.profiles.machine_samples import read_machines
-from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
 from iobench.report.timeline.page_payload import timeline_payload
 from iobench.report.timeline.trace_file import write_trace
+from iobench.runs.machine_samples import read_machines
+from iobench.runs.reading import open_profile
 from iobench.testing import FakeClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
     from iobench.storage.storage_trace import StorageTrace
 
 WALL_NS = 1_795_000_000_123_456_789

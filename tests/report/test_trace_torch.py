@@ -19,7 +19,7 @@ from iobench.report.timeline.torch_trace import read_torch_trace
 from iobench.report.timeline.trace_file import write_trace
 
 if TYPE_CHECKING:
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 MS = 1_000_000
 WALL_NS = 1_795_000_000_123_456_789

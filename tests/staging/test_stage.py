@@ -21,8 +21,8 @@ from iobench.errors import (
     StorageError,
     StoreError,
 )
-from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
+from iobench.runs.reading import open_profile
 from iobench.samples import SampleSpec, Variable
 from iobench.staging.stage import stage
 from iobench.staging.staged_copy import remove_staged, staged_copy

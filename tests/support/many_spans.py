@@ -18,7 +18,7 @@ from schedules import pool
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 BATCH_SIZE = 8
 NBYTES = {Kind.READ: 23_913_120, Kind.DECODE: 47_826_240}

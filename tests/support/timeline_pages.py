@@ -16,8 +16,8 @@ from iobench.report.webpage.shell import TIMELINE_SCRIPTS, TIMELINE_STYLES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.profiles.contents import Profile
     from iobench.report.timeline.page_payload import TimelinePayload
+    from iobench.runs.contents import Profile
 
 ASSETS = Path(shell.__file__).parent / "assets"
 COLOURS = """

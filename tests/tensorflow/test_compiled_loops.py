@@ -16,12 +16,12 @@ import tensorflow as tf
 
 from iobench.analysis.run import Run, exposure
 from iobench.launch.running import ScriptRun, run_script
-from iobench.profiles.reading import open_profile
 from iobench.recording.clocks import SYSTEM_CLOCK, SystemClock
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
 from iobench.recording.session import record
 from iobench.report.json_report import to_json
+from iobench.runs.reading import open_profile
 from iobench.tensorflow import compiled_loops, hooks, instrument
 from iobench.tensorflow.graph_waits import GraphWaits
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 pytestmark = pytest.mark.timeout(180)
 N = 6

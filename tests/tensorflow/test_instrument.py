@@ -14,17 +14,17 @@ import tensorflow as tf
 
 from iobench.analysis.run import exposure
 from iobench.errors import OptionError
-from iobench.profiles.reading import open_profile
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
 from iobench.recording.session import record
+from iobench.runs.reading import open_profile
 from iobench.tensorflow import hooks, instrument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 pytestmark = pytest.mark.timeout(180)
 N_EXAMPLES, N_VALUES = 480, 500

@@ -18,12 +18,12 @@ import tensorflow as tf
 
 from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.run import Run, exposure
-from iobench.profiles.reading import open_profile
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
 from iobench.recording.session import record
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
+from iobench.runs.reading import open_profile
 from iobench.tensorflow import KerasCallback, hooks, instrument
 from iobench.tensorflow.graph_waits import GraphWaits
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 pytestmark = [
     pytest.mark.timeout(180),

@@ -20,9 +20,9 @@ from iobench.loaders.batch_plan import BatchPlan, plan_batches
 from iobench.loaders.compute import Compute
 from iobench.loaders.contract import IN_THREADS
 from iobench.loaders.measure import MeasuredPipeline, measure
-from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
+from iobench.runs.reading import open_profile
 from iobench.samples import SampleSpec, Variable
 from iobench.tensorflow.pipeline_loader import TFPipelineLoader
 

@@ -19,10 +19,10 @@ sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
 from reference import reference
 
 from iobench.analysis.run import exposure
-from iobench.profiles.reading import open_profile
+from iobench.findings.operators.figures import split_by_operators
 from iobench.recording.kinds import Kind
 from iobench.recording.session import record
-from iobench.subjects.operators.figures import split_by_operators
+from iobench.runs.reading import open_profile
 from iobench.tensorflow import instrument
 
 pytestmark = pytest.mark.timeout(120)

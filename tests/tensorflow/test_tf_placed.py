@@ -16,9 +16,9 @@ import pytest
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 pytest.importorskip("tensorflow", reason="its batches are what is handed out")
 
-from iobench.profiles.reading import open_profile
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
+from iobench.runs.reading import open_profile
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,13 +16,13 @@ import tensorflow as tf
 from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
-from iobench.profiles.reading import open_profile
+from iobench.findings.advice.advising import advice_of
+from iobench.findings.advice.measured import measured_rank
+from iobench.findings.advice.section import outcome_sentence
 from iobench.recording.session import record
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
-from iobench.subjects.advice.advising import advice_of
-from iobench.subjects.advice.measured import measured_rank
-from iobench.subjects.advice.section import outcome_sentence
+from iobench.runs.reading import open_profile
 from iobench.tensorflow import hooks, instrument
 
 if TYPE_CHECKING:

@@ -25,12 +25,12 @@ from number_stores import write_numbers
 from torch.utils.data import TensorDataset
 
 from iobench.analysis.run import Run
-from iobench.profiles.reading import open_profile
 from iobench.recording.device_lane import DeviceLane
 from iobench.recording.kinds import Kind
 from iobench.recording.session import record
 from iobench.recording.span_file import Flag
 from iobench.report.json_report import to_json
+from iobench.runs.reading import open_profile
 from iobench.torch import DataLoader, DeviceTimer, StoreLoader, device_moves
 
 NAMES = ("to", "cuda", "xpu", "copy_", "pin_memory")

@@ -13,12 +13,12 @@ from queue_device import QueueDevice
 
 import iobench
 from iobench.errors import OptionError
+from iobench.findings.device.figures import device_exposure
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
 from iobench.recording.session import Recording
 from iobench.recording.span_file import Flag
-from iobench.subjects.device.figures import device_exposure
 from iobench.testing import FakeClock
 from iobench.torch import checkpoint_times
 from iobench.torch.device_time import DeviceTimer

@@ -21,19 +21,19 @@ from number_stores import write_numbers
 import iobench
 from iobench.analysis.run import RankRun
 from iobench.cli import main
+from iobench.findings.device.figures import device_exposure, device_sums
 from iobench.profiling import profile_run
 from iobench.recording.clocks import now_ns, wait_until_ns
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.subjects.device.figures import device_exposure, device_sums
 from iobench.torch import DataLoader, StoreLoader, store_loader
 from iobench.torch.device_time import DeviceTimer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from iobench.profiles.contents import Profile
-    from iobench.subjects.device.figures import DeviceExposure
+    from iobench.findings.device.figures import DeviceExposure
+    from iobench.runs.contents import Profile
 
 MS = 1_000_000
 WITHIN = 0.05

@@ -15,14 +15,14 @@ from tiny_pipeline import COSTS, ring_of, tiny_pipeline
 
 import iobench
 from iobench.analysis.run import Run
+from iobench.findings.batch_digests import delivered_samples
+from iobench.findings.compare.samples_compared import SamplesVerdict, compare_samples
 from iobench.loaders.batch_plan import BatchPlan, plan_batches
 from iobench.loaders.compute import Compute
 from iobench.loaders.measure import MeasuredPipeline, measure
 from iobench.loaders.stage_timer import Detail
 from iobench.recording.digests import DigestLog
 from iobench.recording.run_directory import RunDirectory
-from iobench.subjects.batch_digests import delivered_samples
-from iobench.subjects.compare.samples_compared import SamplesVerdict, compare_samples
 from iobench.torch import DataLoader
 from iobench.torch.torch_loader import TorchLoader
 

@@ -24,7 +24,7 @@ from iobench.testing import FakeClock
 from iobench.torch import DataLoader
 
 if TYPE_CHECKING:
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 SAMPLE_NS = 1000
 STEP_NS = 7000

@@ -11,8 +11,8 @@ from tracked_runs import make_run
 from iobench.analysis.run import Run
 from iobench.masking import mask_line
 from iobench.opened import exposure
-from iobench.profiles.reading import open_profile
 from iobench.report.json_report import to_json
+from iobench.runs.reading import open_profile
 from iobench.tracking.legal_names import LONGEST_VALUE, PREFIX, cut, legal_name, legal_names
 from iobench.tracking.run_logging import part_name
 from iobench.tracking.run_metrics import EPOCH_MARK, run_contents

@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from iobench.errors import OptionError, TrialError
+from iobench.findings.advice.figures import AdvisedChange, Cost, Evidence, Gain
+from iobench.findings.advice.levers import Candidate, Lever
 from iobench.profiling.config import RunConfig
-from iobench.subjects.advice.figures import AdvisedChange, Cost, Evidence, Gain
-from iobench.subjects.advice.levers import Candidate, Lever
 from iobench.trials import configurations
 from iobench.trials.configurations import baseline_config, changed_config, try_changes
 

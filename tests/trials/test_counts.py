@@ -14,11 +14,8 @@ from msgspec.structs import replace
 
 from iobench.analysis.run import Run
 from iobench.errors import FileFormatError, MissingFileError, ProfileError
-from iobench.profiles.reading import open_profile
-from iobench.recording.kinds import Kind
-from iobench.recording.span_file import Flag
-from iobench.subjects.check.counting import counts_of
-from iobench.subjects.check.counts import (
+from iobench.findings.check.counting import counts_of
+from iobench.findings.check.counts import (
     CountDifference,
     Counts,
     compare_counts,
@@ -26,6 +23,9 @@ from iobench.subjects.check.counts import (
     read_counts,
     write_counts,
 )
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
+from iobench.runs.reading import open_profile
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,15 +13,15 @@ from msgspec.structs import replace
 from iobench.analysis.run import Run
 from iobench.analysis.step_sums import StepSums
 from iobench.cli import main
-from iobench.profiles.reading import open_profile
-from iobench.subjects.check.exposed_share import ExposedShare, exposed_share
-from iobench.subjects.check.gates import (
+from iobench.findings.check.exposed_share import ExposedShare, exposed_share
+from iobench.findings.check.gates import (
     Checked,
     Doubt,
     GrowthGate,
     Outcome,
     ShareGate,
 )
+from iobench.runs.reading import open_profile
 
 if TYPE_CHECKING:
     from pathlib import Path

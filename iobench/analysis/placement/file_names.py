@@ -21,7 +21,7 @@ from iobench.recording.kinds import WORKER_KINDS, is_one_of
 from iobench.storage.storage_trace import is_of_interpreter
 
 if TYPE_CHECKING:
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
     from iobench.storage.storage_trace import StorageTrace
 
 Integers = NDArray[np.int64]

@@ -12,7 +12,7 @@ from iobench.json_keys import figure, key
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.profiles.contents import Process
+    from iobench.runs.contents import Process
 
 PLACED_DTYPE: Final = np.dtype(
     [

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from iobench.analysis.placement.file_names import FileNames
-    from iobench.profiles.contents import Process, Profile
+    from iobench.runs.contents import Process, Profile
     from iobench.storage.storage_trace import ProcessTrace, StorageTrace
 
 Integers = NDArray[np.int64]

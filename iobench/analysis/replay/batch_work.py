@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from iobench.analysis.partition import Pieces
     from iobench.analysis.replay.simulator import StreamShape
     from iobench.analysis.stage_table import Lanes
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]

@@ -29,7 +29,7 @@ from iobench.recording.span_file import Flag
 from iobench.storage.limit_figures import DEVICE, SERVER, STORAGE, read_limits
 
 if TYPE_CHECKING:
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 Integers = NDArray[np.int64]
 HALVINGS: Final = 10

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from iobench.analysis.loop import TrainingLoop
     from iobench.analysis.run import RankRun
     from iobench.analysis.stage_table import Lanes
-    from iobench.profiles.contents import Profile
     from iobench.recording.facts import LoaderFacts
+    from iobench.runs.contents import Profile
 
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]

@@ -12,7 +12,7 @@ from iobench.analysis.replay.simulator import StreamShape
 from iobench.recording.span_keys import halves
 
 if TYPE_CHECKING:
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 Integers = NDArray[np.int64]
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.run import RankRun
     from iobench.analysis.span_sums import SpanSums
-    from iobench.profiles.contents import Process, Profile
+    from iobench.runs.contents import Process, Profile
 
 SCHEMA_VERSION: Final = 1
 ROWS_IN_GROUP: Final = 131_072

@@ -9,14 +9,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.profiles.machine_samples import of_process
 from iobench.report.timeline.trace_writer import TextPart, as_us, texts_of_rows
+from iobench.runs.machine_samples import of_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from iobench.analysis.run import RankRun, Run
-    from iobench.profiles.machine_samples import GpuSeries, MachineSamples
+    from iobench.runs.machine_samples import GpuSeries, MachineSamples
 
 Floats = NDArray[np.float64]
 SHARE, BYTES, RATE = "share", "bytes", "rate"

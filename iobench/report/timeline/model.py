@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.run import RankRun, Run
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 MAIN_THREAD: Final = "MainThread"
 """As Python calls it: where a process has others too, it goes by the process's name alone."""

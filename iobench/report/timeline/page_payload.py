@@ -32,8 +32,8 @@ from iobench.report.timeline.model import timeline_of
 
 if TYPE_CHECKING:
     from iobench.analysis.run import RankRun, Run
-    from iobench.profiles.contents import Profile
     from iobench.report.timeline.model import Timeline
+    from iobench.runs.contents import Profile
 
 Integers = NDArray[Any]
 

@@ -24,8 +24,8 @@ from iobench.report.timeline.trace_writer import microseconds
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from iobench.profiles.contents import Process
     from iobench.report.timeline.trace_writer import TraceWriter
+    from iobench.runs.contents import Process
 
 BASE: Final = "baseTimeNanoseconds"
 HOW: Final = "expected what torch.profiler's export_chrome_trace writes"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from iobench.profiles.contents import Process
+    from iobench.runs.contents import Process
 
 Machine = tuple[str, str]
 CLOCK_STEP_NS: Final = 1_000_000

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.run import RankRun, Run
-    from iobench.profiles.contents import Process, Profile
     from iobench.report.timeline.torch_trace import TorchTrace
+    from iobench.runs.contents import Process, Profile
 
 TRACE_SUFFIXES: Final = (".json", ".json.gz")
 COMPRESSION: Final = 3

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.run import RankRun
-    from iobench.profiles.contents import Profile
     from iobench.report.timeline.trace_spans import PlacedSpans
     from iobench.report.timeline.trace_writer import TraceWriter
+    from iobench.runs.contents import Profile
 
 Integers = NDArray[np.int64]
 BINS: Final = 1000

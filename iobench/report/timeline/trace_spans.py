@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.placement.placed_calls import ProcessPlacement
-    from iobench.profiles.contents import Profile
     from iobench.report.timeline.model import Timeline
     from iobench.report.timeline.trace_writer import TraceWriter
+    from iobench.runs.contents import Profile
 
 EXPOSED, PARTLY, HIDDEN, UNKNOWN = range(4)
 COLOURS: Final = tuple(

@@ -17,19 +17,19 @@ from scripts import Script
 from iobench.analysis.replay.replay import replay_error
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
+from iobench.findings.advice.advising import advice_of
+from iobench.findings.advice.figures import Advice, AdviceOutcome, AdvisedChange, Evidence
+from iobench.findings.advice.gains import beginning_of
+from iobench.findings.advice.levers import Lever, Reason
+from iobench.findings.advice.measured import MeasuredRank, measured_rank
+from iobench.findings.advice.section import advice_document, outcome_sentence
+from iobench.findings.replay.figures import predicted
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.report.renderers.terminal import TerminalRenderer
-from iobench.subjects.advice.advising import advice_of
-from iobench.subjects.advice.figures import Advice, AdviceOutcome, AdvisedChange, Evidence
-from iobench.subjects.advice.gains import beginning_of
-from iobench.subjects.advice.levers import Lever, Reason
-from iobench.subjects.advice.measured import MeasuredRank, measured_rank
-from iobench.subjects.advice.section import advice_document, outcome_sentence
-from iobench.subjects.replay.figures import predicted
 
 if TYPE_CHECKING:
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 MS = 1_000_000
 GB = 10**9

@@ -16,13 +16,13 @@ from schedules import STAGES, pool
 
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
+from iobench.findings.advice.advising import advice_of
+from iobench.findings.advice.figures import Evidence
+from iobench.findings.advice.levers import Lever, Reason
+from iobench.findings.advice.measured import measured_rank
+from iobench.findings.advice.section import advice_document
 from iobench.recording.kinds import Kind
 from iobench.report.renderers.terminal import TerminalRenderer
-from iobench.subjects.advice.advising import advice_of
-from iobench.subjects.advice.figures import Evidence
-from iobench.subjects.advice.levers import Lever, Reason
-from iobench.subjects.advice.measured import measured_rank
-from iobench.subjects.advice.section import advice_document
 
 MS, MB, GB = 10**6, 10**6, 10**9
 DISK = {

@@ -11,8 +11,8 @@ from iobench.analysis.replay.changes import Change
 from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
+from iobench.findings.replay.figures import faster_stages, payoffs
 from iobench.recording.kinds import Kind
-from iobench.subjects.replay.figures import faster_stages, payoffs
 
 MS = 1_000_000
 

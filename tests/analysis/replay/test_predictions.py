@@ -9,8 +9,8 @@ from simulator import simulate
 from simulator_spans import Schedule, SpanLog
 
 from iobench.analysis.run import Run, exposure
+from iobench.findings.replay.figures import faster_stages
 from iobench.recording.kinds import Kind
-from iobench.subjects.replay.figures import faster_stages
 
 MS = 1_000_000
 

@@ -27,7 +27,7 @@ from iobench.recording.span_file import Flag
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 MS = 1_000_000
 PLENTY = Machine(cores=1000.0, read_nbytes_per_s=1e15)

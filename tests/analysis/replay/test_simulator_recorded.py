@@ -13,8 +13,8 @@ from scaling_runs import make_run
 from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
 from iobench.analysis.replay.simulated_run import Machine, Replayed, simulated
 from iobench.analysis.replay.simulator import StreamShape
-from iobench.subjects.scaling.demand import rank_demand
-from iobench.subjects.scaling.job_simulation import DrawnSteps, bounded_steps, free_steps, is_free
+from iobench.findings.scaling.demand import rank_demand
+from iobench.findings.scaling.job_simulation import DrawnSteps, bounded_steps, free_steps, is_free
 
 SAID = json.loads((Path(__file__).parent / "simulated_pipelines.json").read_text())
 SEEDS = range(len(SAID["alone"]))

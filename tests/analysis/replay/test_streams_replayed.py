@@ -13,7 +13,7 @@ from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.errors import OptionError
-from iobench.subjects.replay.figures import payoffs
+from iobench.findings.replay.figures import payoffs
 
 MS = 1_000_000
 SPENT = st.integers(1, 1000)

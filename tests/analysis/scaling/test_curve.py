@@ -16,11 +16,11 @@ from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.errors import ProfileError
+from iobench.findings.scaling.curve import simulate_ranks
+from iobench.findings.scaling.demand import rank_demand
+from iobench.findings.scaling.figures import Saturation, ScalingCurve, ScalingPoint
+from iobench.findings.scaling.target import SharedStorage
 from iobench.recording.kinds import Kind
-from iobench.subjects.scaling.curve import simulate_ranks
-from iobench.subjects.scaling.demand import rank_demand
-from iobench.subjects.scaling.figures import Saturation, ScalingCurve, ScalingPoint
-from iobench.subjects.scaling.target import SharedStorage
 
 MS = 1_000_000
 

@@ -10,15 +10,15 @@ from msgspec.structs import replace
 from scaling_runs import make_run
 
 from iobench.analysis.replay.loader_run import LoaderRule
-from iobench.subjects.scaling.demand import RankDemand, rank_demand
-from iobench.subjects.scaling.job_simulation import (
+from iobench.findings.scaling.demand import RankDemand, rank_demand
+from iobench.findings.scaling.job_simulation import (
     DrawnSteps,
     bounded_steps,
     draw_steps,
     free_steps,
     is_free,
 )
-from iobench.subjects.scaling.target import SharedStorage
+from iobench.findings.scaling.target import SharedStorage
 
 MS = 1_000_000
 RULES = (LoaderRule.SERIAL, LoaderRule.POOL, LoaderRule.THREADS)

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from traced_runs import TracedRun
 
 from iobench.analysis.run import Run
+from iobench.findings.storage.figures import storage_of
+from iobench.findings.storage.read_sizes import READ_DTYPE, dearest_half, distinct_nbytes
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.subjects.storage.figures import storage_of
-from iobench.subjects.storage.read_sizes import READ_DTYPE, dearest_half, distinct_nbytes
 
 KIB = 1 << 10
 

@@ -5,9 +5,9 @@ from msgspec.structs import replace
 from traced_runs import TracedRun
 
 from iobench.analysis.run import Run
+from iobench.findings.storage.figures import storage_of
 from iobench.recording.kinds import Kind
 from iobench.storage.storage_trace import ModuleState, StorageTrace
-from iobench.subjects.storage.figures import storage_of
 
 BIG = 1_000_000
 

@@ -16,15 +16,15 @@ from traced_runs import MODULES, MS, TracedRun
 from iobench.analysis.placement.file_names import file_of, match_names
 from iobench.analysis.placement.placing import place_segments
 from iobench.analysis.run import Run
+from iobench.findings.storage.figures import storage_of
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.storage.storage_trace import StorageTrace
-from iobench.subjects.storage.figures import storage_of
 
 if TYPE_CHECKING:
-    from iobench.profiles.contents import Profile
+    from iobench.findings.storage.figures import LogClock, StorageFigures
+    from iobench.runs.contents import Profile
     from iobench.storage.storage_trace import ProcessTrace
-    from iobench.subjects.storage.figures import LogClock, StorageFigures
 
 LATE = 3
 """By how many milliseconds the clocks of logs are behind."""

@@ -6,12 +6,12 @@ import pytest
 from ground_truth_profiles import span_file
 
 from iobench.analysis.run import Run
-from iobench.profiles.reading import make_profile
+from iobench.findings.storage.figures import storage_of
+from iobench.findings.storage.section import storage_section
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.report.document import Sentence
-from iobench.subjects.storage.figures import storage_of
-from iobench.subjects.storage.section import storage_section
+from iobench.runs.reading import make_profile
 
 MS = 1_000_000
 MB = 1_000_000

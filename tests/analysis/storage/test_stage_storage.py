@@ -8,11 +8,11 @@ from traced_runs import MS, TracedRun
 
 from iobench.analysis.run import Run
 from iobench.analysis.time_intervals import covered as covered_length
+from iobench.findings.storage.figures import storage_of
+from iobench.findings.storage.stage_storage import verdict_of
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.storage.storage_trace import ModuleState, StorageTrace
-from iobench.subjects.storage.figures import storage_of
-from iobench.subjects.storage.stage_storage import verdict_of
 
 FILE = "/data/a.bin"
 

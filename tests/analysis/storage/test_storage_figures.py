@@ -7,7 +7,7 @@ import pytest
 from ground_truth_profiles import marked_logs, profile_of_ground_truth
 
 from iobench.analysis.run import Run
-from iobench.subjects.storage.figures import storage_of
+from iobench.findings.storage.figures import storage_of
 
 pytest.importorskip("darshan", reason="reads Darshan logs")
 

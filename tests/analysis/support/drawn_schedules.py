@@ -20,13 +20,13 @@ from iobench.analysis.replay.changes import Change
 from iobench.analysis.replay.replay import replay as replayed
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
+from iobench.findings.replay.figures import Prediction, predicted
 from iobench.recording.kinds import Kind
-from iobench.subjects.replay.figures import Prediction, predicted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 __all__ = ["SHAPES", "STAGES", "Held", "drawn_runs", "held"]
 

@@ -10,7 +10,7 @@ from scripts import Loader, Script
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 
 @dataclass

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.profiles.reading import make_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import SPAN_DTYPE, Flag
 from iobench.recording.span_reader import Anchor, SpanFile
+from iobench.runs.reading import make_profile
 from iobench.storage.run_traces import read_traces
 from iobench.storage.storage_trace import SEGMENT_DTYPE, StorageTrace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from iobench.profiles.contents import Process, Profile
+    from iobench.runs.contents import Process, Profile
     from iobench.storage.storage_trace import ProcessTrace
 
 STAGES: dict[str, tuple[Kind, str]] = {

@@ -16,7 +16,7 @@ from iobench.recording.kinds import LIFE_KINDS, LOOP_KINDS, Kind, stage_name
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 NO_WORK = LIFE_KINDS | {
     Kind.SUBMIT_QUEUE, Kind.IPC_WAIT, Kind.HEAD_OF_LINE, Kind.HANDOVER, Kind.WAIT,

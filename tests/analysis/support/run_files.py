@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from random import Random
 
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 START_NS = 5_000
 """When all processes began; spans of sketches begin at 0."""

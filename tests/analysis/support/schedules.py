@@ -13,9 +13,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from iobench.analysis.run import exposure
-from iobench.profiles.contents import PROFILE_DTYPE, Process, Profile
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
+from iobench.runs.contents import PROFILE_DTYPE, Process, Profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

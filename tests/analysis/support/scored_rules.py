@@ -40,7 +40,7 @@ from iobench.recording.kinds import LOOP_KINDS, WORKER_KINDS, Kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 __all__ = ["RULES", "Blame"]
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 from schedules import STAGES, Sketch
 
-from iobench.profiles.contents import Process, Profile
 from iobench.recording.facts import LoaderFacts, ProcessFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
+from iobench.runs.contents import Process, Profile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

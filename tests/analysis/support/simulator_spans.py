@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.profiles.contents import PROFILE_DTYPE, Process, Profile
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
+from iobench.runs.contents import PROFILE_DTYPE, Process, Profile
 
 __all__ = ["LOOP", "Schedule", "SpanLog", "thread_names"]
 

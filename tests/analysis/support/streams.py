@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from schedules import CONSUMER, Sketch
 
-from iobench.profiles.contents import Process, Profile
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
+from iobench.runs.contents import Process, Profile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,10 +10,11 @@ import numpy as np
 from ground_truth_profiles import span_file
 
 from iobench.analysis.run import Run
-from iobench.profiles.reading import make_profile
+from iobench.findings.storage.figures import storage_of
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import Anchor
+from iobench.runs.reading import make_profile
 from iobench.storage.storage_trace import (
     COUNTER_DTYPE,
     SEGMENT_DTYPE,
@@ -21,13 +22,12 @@ from iobench.storage.storage_trace import (
     ProcessTrace,
     StorageTrace,
 )
-from iobench.subjects.storage.figures import storage_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.profiles.contents import Profile
-    from iobench.subjects.storage.figures import StorageFigures
+    from iobench.findings.storage.figures import StorageFigures
+    from iobench.runs.contents import Profile
 
 WALL_NS = 10**18
 MODULES = (ModuleState("POSIX", 4), ModuleState("STDIO", 2), ModuleState("DXT_POSIX", 1))

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from iobench.analysis.run import RankRun
+from iobench.findings.contract import Finding
 from iobench.report.document import Column, Count, Duration, Section, Table
-from iobench.subjects.contract import Subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,4 +37,4 @@ def section(found: LongestWait) -> Section:
     return Section("longest-wait", "The longest wait", (table,))
 
 
-SUBJECT = Subject("longest_wait", 900, longest_wait, section)
+FINDING = Finding("longest_wait", 900, longest_wait, section)

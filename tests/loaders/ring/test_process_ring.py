@@ -32,9 +32,9 @@ from iobench.errors import OptionError, SampleError, WorkerError
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.order import BatchOrder
 from iobench.loaders.ring.process_source import ProcessSource
-from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
+from iobench.runs.reading import open_profile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

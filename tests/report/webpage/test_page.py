@@ -20,10 +20,10 @@ from iobench.analysis.run import Run, open_runs
 from iobench.cli import main
 from iobench.cli.documents import write_document
 from iobench.errors import MissingExtraError, ProfileError, StorageError
-from iobench.profiles.reading import open_profile
 from iobench.recording.run_directory import RunDirectory
 from iobench.report.json_report import to_json
 from iobench.report.report_document import report_document
+from iobench.runs.reading import open_profile
 
 HOSTILE = "<script>pwned()</script>\"'><img src=x onerror=pwned()>&amp;</style>\x1b[2J\x00\u202egpj"
 ABSENT = ("\x1b", "\x00", "\u202e", "<img", "<script>pwned")

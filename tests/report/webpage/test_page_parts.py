@@ -16,9 +16,9 @@ from scripts import Script
 from traced_runs import TracedRun
 
 from iobench.analysis.run import Run
-from iobench.profiles.machine_samples import EnergySeries, HostEnergy, MachineSamples
 from iobench.recording.kinds import Kind
 from iobench.recording.machine_head import EnergySource, MachineHead, UnreadableEnergy
+from iobench.runs.machine_samples import EnergySeries, HostEnergy, MachineSamples
 
 MS = 1_000_000
 

@@ -31,7 +31,7 @@ sys.path.append(str(Path(__file__).parents[2] / "analysis" / "support"))
 from schedules import CONSUMER, Sketch, pool
 
 if TYPE_CHECKING:
-    from iobench.profiles.contents import Profile
+    from iobench.runs.contents import Profile
 
 UPLOT = {  # 1.6.32, as npm has it
     "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from timeline_pages import page_of, unpacked, write_timeline
 
 from iobench.analysis.run import Run, exposure
-from iobench.profiles.machine_samples import read_machines
 from iobench.recording.kinds import Kind
 from iobench.report import units
 from iobench.report.json_report import to_json
 from iobench.report.timeline.model import timeline_of
 from iobench.report.timeline.page_payload import timeline_payload
+from iobench.runs.machine_samples import read_machines
 
 sys.path.append(str(Path(__file__).parents[2] / "analysis" / "support"))
 

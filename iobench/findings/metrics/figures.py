@@ -1,0 +1,77 @@
+"""What a script said of itself by `iobench.metric`: the mean of each figure in each epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import msgspec
+
+from iobench.findings.energy import energy_j
+from iobench.json_keys import ITSELF, key
+from iobench.recording.facts import EpochMetric
+
+if TYPE_CHECKING:
+    from iobench.analysis.run import RankRun
+
+ENERGY: Final = "energy_j"
+
+
+class ScriptMetrics(msgspec.Struct, frozen=True):
+    """All figures of a script by name, epoch by epoch."""
+
+    epochs: Mapping[str, tuple[EpochMetric, ...]]
+    JSON_KEYS: ClassVar = {
+        "epochs": key(ITSELF),
+    }
+
+
+def script_metrics(run: RankRun) -> ScriptMetrics | None:
+    """Return the figures of a training process; None where it named none."""
+    return _by_epoch(each for facts in run.facts for each in facts.metrics)
+
+
+def metrics_of_ranks(ranks: Sequence[ScriptMetrics]) -> ScriptMetrics | None:
+    """Return the figures of a job: means over the values of all its training processes."""
+    return _by_epoch(each for rank in ranks for of in rank.epochs.values() for each in of)
+
+
+def last_figures(run: Iterable[RankRun]) -> dict[str, float | None]:
+    """Return the energy of a run, and what its script's own figures were in their last epoch."""
+    ranks = [*run]
+    energy = energy_j(ranks)
+    found = metrics_of_ranks([each for rank in ranks if (each := rank.once(script_metrics))])
+    return {
+        **({} if energy is None else {ENERGY: energy}),
+        **({} if found is None else {name: of[-1].mean for name, of in found.epochs.items()}),
+    }
+
+
+def own_title(name: str) -> str:
+    """Return what tables call a figure of `last_figures`."""
+    return "energy" if name == ENERGY else f"{name}, last epoch"
+
+
+def mean_of(values: Sequence[float | None], weights: Sequence[int] | None = None) -> float | None:
+    """Return the mean; None where one of the values is unknown."""
+    known = [each for each in values if each is not None]
+    return fmean(known, weights) if len(known) == len(values) else None
+
+
+def _by_epoch(told: Iterable[EpochMetric]) -> ScriptMetrics | None:
+    names: dict[str, dict[int, list[EpochMetric]]] = {}
+    for each in told:
+        names.setdefault(each.name, {}).setdefault(each.epoch, []).append(each)
+    found = {
+        name: tuple(_joined(epochs[number]) for number in sorted(epochs))
+        for name, epochs in names.items()
+    }
+    return ScriptMetrics(found) if found else None
+
+
+def _joined(of: Sequence[EpochMetric]) -> EpochMetric:
+    counts = [each.n_values for each in of]
+    return EpochMetric(
+        of[0].name, of[0].epoch, mean_of([each.mean for each in of], counts), sum(counts)
+    )

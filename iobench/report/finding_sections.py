@@ -1,0 +1,83 @@
+"""What is said of each question asked of a run: a section, of one process or of several."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from iobench.registry import installed_findings
+from iobench.report.json_walk import to_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from iobench.findings.contract import Finding
+    from iobench.report.document import Section
+    from iobench.report.run_report import RunReport
+
+
+FIRST: Final = 100
+"""Up to this order of a finding its section follows the verdict."""
+Joint = Literal["together", "side_by_side"]
+"""How several reports belong to one another, as `Finding` calls it."""
+
+
+def run_sections(
+    report: RunReport, *, told_of_all: Joint | None = None, first: bool | None = None
+) -> tuple[Section, ...]:
+    """Return the sections of a run: all, those that follow its verdict first, or the others.
+
+    What is told of several runs or processes as a whole is not told again of one of them.
+    """
+    asked = [
+        each
+        for each in installed_findings()
+        if first in (None, each.order < FIRST)
+        and not (each.of_job or (told_of_all is not None and getattr(each, told_of_all)))
+    ]
+    return _sections(asked, report.figures)
+
+
+def compared_sections(reports: Sequence[RunReport]) -> tuple[Section, ...]:
+    """Return the sections of several ways of loading the same samples."""
+    found = {}
+    for each in installed_findings():
+        known = [told for report in reports if (told := report.figures.get(each.name)) is not None]
+        if each.side_by_side is not None and known:
+            found[each.name] = each.side_by_side(known)
+    return _sections(installed_findings(), found)
+
+
+def job_figures(reports: Sequence[RunReport]) -> Mapping[str, Any] | None:
+    """Return the figures of all training processes of a job together; None of other runs."""
+    if reports[0].job_size < 2 or len({report.run for report in reports}) > 1:
+        return None
+    found = {}
+    for each in installed_findings():
+        told = [(r.for_job if each.of_job else r.figures).get(each.name) for r in reports]
+        known = [figures for figures in told if figures is not None]
+        if each.together is not None:
+            found[each.name] = each.together(known) if known else None
+    return found
+
+
+def job_sections(figures: Mapping[str, Any]) -> tuple[Section, ...]:
+    """Return the sections of a job of several training processes."""
+    return _sections(installed_findings(), figures)
+
+
+def job_to_plain(figures: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return the figures of a job for JSON; None of runs that are none."""
+    if figures is None:
+        return None
+    found: dict[str, Any] = {}
+    for each in installed_findings():
+        if each.name in figures:
+            plain = to_plain(figures[each.name])
+            found |= (plain or {}) if each.of_job else {each.name: plain}
+    return found
+
+
+def _sections(asked: Sequence[Finding[Any]], figures: Mapping[str, Any]) -> tuple[Section, ...]:
+    told = [(each, figures.get(each.name)) for each in asked]
+    found = (each.section(known) for each, known in told if known is not None)
+    return tuple(section for section in found if section is not None)

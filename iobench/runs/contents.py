@@ -1,0 +1,264 @@
+"""What a profile is: the processes of a run, and their spans in one table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from iobench.json_keys import HIDDEN, key
+from iobench.recording.span_file import SPAN_DTYPE
+from iobench.runs.run_facts import RunFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from iobench.recording.digests import DigestTable
+    from iobench.recording.facts import ProcessFacts
+    from iobench.recording.span_reader import Anchor
+    from iobench.recording.stopped import StoppedRecording
+    from iobench.runs.machine_samples import HostEnergy, MachineSamples
+
+TRAINING_PROCESS: Final = "training process"
+"""How a missing one is called among the missing workers."""
+
+PROFILE_DTYPE: Final = np.dtype([*SPAN_DTYPE.descr, ("process", "<i4"), ("thread", "<i4")])
+"""A span, the index of its process in ``Profile.processes`` and of its thread within that."""
+
+
+class Folded(msgspec.Struct, frozen=True):
+    """What a long run no longer has one by one: the sums of its first spans.
+
+    Parameters
+    ----------
+    until_ns : int
+        All other figures are of what came after it.
+    n_batches : int
+        Batches that were delivered until then.
+    wait_ns, wall_ns : int
+        What the training loop waited for them, and the time of its passes until then: as exact as
+        that of the batches after them, and none of it in both. Of several ranks the sum.
+    busy_ns : dict of str to int
+        Own time of every stage, in all processes.
+    workers_own_ns : int
+        What recording took in loading processes of which there is no file any more.
+    """
+
+    until_ns: int
+    n_batches: int
+    wait_ns: int
+    wall_ns: int
+    busy_ns: dict[str, int]
+    workers_own_ns: int = 0
+    JSON_KEYS: ClassVar = {
+        "until_ns": HIDDEN,
+        "n_batches": key("batches"),
+        "workers_own_ns": HIDDEN,
+    }
+
+
+class Process(msgspec.Struct, frozen=True):
+    """One process that recorded.
+
+    Parameters
+    ----------
+    role : str
+        ``"consumer"``, ``"worker"``, or ``"child"`` for a fork without a name.
+    worker : int
+        Number of the loading process, -1 for others.
+    rank : int
+        Training process it is or works for.
+    host, boot_id : str
+        Monotonic times of one boot id can be compared.
+    anchors : tuple of Anchor
+        Pairs of monotonic and wall-clock time: at the start, and at the end if it was closed.
+    lost : int
+        Spans it could not write.
+    closed : bool
+        Whether it ended its file itself; False for a process that was killed or is alive.
+    damaged : int
+        Records of its file that cannot be read; a file cut short counts as one at least.
+    threads : tuple of str
+        Names of its threads.
+    ppid : int
+        The process that started it, -1 where unknown.
+    peak_nbytes : int or None
+        The most memory it had at once; None where it did not report, as a killed one.
+    once_ns, own_ns : int or None
+        What recording took of its time, once and since; None where it did not measure.
+    """
+
+    role: str
+    worker: int
+    rank: int
+    pid: int
+    host: str
+    boot_id: str
+    anchors: tuple[Anchor, ...]
+    lost: int
+    closed: bool
+    damaged: int
+    threads: tuple[str, ...]
+    ppid: int = -1
+    peak_nbytes: int | None = None
+    once_ns: int | None = None
+    own_ns: int | None = None
+
+    @property
+    def name(self) -> str:
+        """``"worker-<n>"`` for a loading process, else its role."""
+        return f"{self.role}-{self.worker}" if self.worker >= 0 else self.role
+
+
+class Profile(msgspec.Struct, frozen=True):
+    """One measured run, independent of the order in which its files were found.
+
+    Parameters
+    ----------
+    path : Path
+        The run directory.
+    config : mapping
+        What ``run.json`` says.
+    processes : tuple of Process
+        By rank, role, worker number and start.
+    spans : ndarray of PROFILE_DTYPE, shape (n_spans,)
+        ``label`` and ``detail`` are indices into ``strings``.
+    strings : tuple of str
+        Texts; the first is ``""``.
+    missing_workers : tuple of str
+        Loading processes that the configuration expects, or that loaders started, and that left
+        no span file.
+    facts : tuple of ProcessFacts
+        What the processes of a script told of themselves, those of all ranks.
+    ranks : tuple of int
+        Training processes that left spans, whether they were read or not.
+    rank : int or None
+        The only one whose spans were read; None where all were.
+    digests : DigestTable or None
+        Of samples, where they were asked for.
+    stopped : tuple of StoppedRecording
+        Processes whose recording stopped, as on a full disk.
+    machines : tuple of MachineSamples
+        What these machines did meanwhile; empty where it was not looked for.
+    damaged_machines : tuple of str
+        Files of the run directory that should say so, and cannot be read.
+    folded : Folded or None
+        Of a run too long to be kept whole: what was before its spans.
+
+    Attributes
+    ----------
+    about : RunFacts
+        What ``run.json`` says, typed.
+    """
+
+    path: Path
+    config: Mapping[str, Any]
+    processes: tuple[Process, ...]
+    spans: NDArray[Any]
+    strings: tuple[str, ...]
+    missing_workers: tuple[str, ...]
+    facts: tuple[ProcessFacts, ...] = ()
+    ranks: tuple[int, ...] = ()
+    rank: int | None = None
+    digests: DigestTable | None = None
+    machines: tuple[MachineSamples, ...] = ()
+    damaged_machines: tuple[str, ...] = ()
+    stopped: tuple[StoppedRecording, ...] = ()
+    folded: Folded | None = None
+    about: RunFacts = RunFacts()
+
+    def __post_init__(self) -> None:
+        about = RunFacts.from_config(self.config, self.path)
+        about = about.with_processes(self.facts, self.rank)
+        msgspec.structs.force_setattr(self, "about", about)
+
+    @property
+    def energy(self) -> tuple[HostEnergy, ...]:
+        """What counters of energy showed, of all machines; empty where it was not looked for."""
+        return tuple(each.energy for each in self.machines if each.energy is not None)
+
+    @property
+    def is_script(self) -> bool:
+        """Whether it is of a user's own script, and not of ``iobench profile``."""
+        return self.about.is_script
+
+    @property
+    def ranks_read(self) -> tuple[int, ...]:
+        """Training processes that its processes are, or work for; of one rank, that one."""
+        if self.rank is not None:
+            return (self.rank,)
+        return tuple(sorted({process.rank for process in self.processes}))
+
+    def of_rank(self, rank: int) -> Profile:
+        """Return the part of one training process and its loading processes."""
+        mine = np.array([process.rank == rank for process in self.processes], dtype=bool)
+        processes = tuple(process for process in self.processes if process.rank == rank)
+        spans = self.spans[mine[self.spans["process"]]]
+        spans["process"] = (np.cumsum(mine) - 1)[spans["process"]]
+        return replace(
+            self,
+            processes=processes,
+            spans=spans,
+            missing_workers=find_missing_workers(
+                self.about, self.facts, processes, rank, folded=self.folded is not None
+            ),
+            rank=rank,
+            digests=None if self.digests is None else self.digests.of_rank(rank),
+            stopped=tuple(each for each in self.stopped if each.rank == rank),
+        )
+
+    def facts_of(self, process: int) -> ProcessFacts | None:
+        """Return what a process told of itself, by its index; None where it told nothing."""
+        who = self.processes[process]
+        return next((told for told in self.facts if _is_of(told, who)), None)
+
+    @property
+    def lost_spans(self) -> int:
+        """Spans that could not be written, and records that cannot be read."""
+        counted = {process.pid for process in self.processes}
+        without_file = sum(each.lost for each in self.stopped if each.pid not in counted)
+        return without_file + sum(process.lost + process.damaged for process in self.processes)
+
+    def string_number(self, text: str) -> int:
+        """Return the index of a text in ``strings``, -1 if no span has it."""
+        return self.strings.index(text) if text in self.strings else -1
+
+
+def find_missing_workers(
+    about: RunFacts,
+    facts: Sequence[ProcessFacts],
+    processes: Sequence[Process],
+    rank: int | None,
+    *,
+    folded: bool = False,
+) -> tuple[str, ...]:
+    """Return the loading processes of one rank, or of all, that left nothing.
+
+    Those that the configuration names, those that the loaders of scripts started, and the training
+    process itself where only its loading processes are there. Where spans were ``folded``, files of
+    ended workers are gone, so that what loaders started tells nothing.
+    """
+    loading = {process.rank for process in processes if process.role == "worker"}
+    training = {process.rank for process in processes if process.role == "consumer"}
+    without = [f"{TRAINING_PROCESS} {number}" for number in sorted(loading - training)]
+    names = {process.name for process in processes}
+    seen = {(process.host, process.pid) for process in processes}
+    by_name = [name for name in about.expected_workers if name not in names]
+    by_pid = [
+        f"loader-{loader.number} process {pid}"
+        for told in facts
+        if not folded and (rank is None or told.rank == rank)
+        for loader in told.loaders
+        for pid in loader.worker_pids
+        if (told.host, pid) not in seen
+    ]
+    return (*without, *by_name, *by_pid)
+
+
+def _is_of(told: ProcessFacts, who: Process) -> bool:
+    return (told.pid, told.host, told.rank) == (who.pid, who.host, who.rank)

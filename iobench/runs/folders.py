@@ -1,0 +1,134 @@
+"""Folders that hold runs: the formats of one profile in turns, or runs of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from iobench.errors import ProfileError
+from iobench.recording.run_directory import RunDirectory
+from iobench.recording.span_reader import read_head
+from iobench.runs.run_facts import RunFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class FoundRun(msgspec.Struct, frozen=True):
+    """A run in a folder of runs.
+
+    Parameters
+    ----------
+    path : Path
+        What to name it by: its directory, or the folder of the formats that took turns.
+    made_ns : int
+        When its first process started, by its wall clock; 0 where none did.
+    told : tuple of RunFacts or None
+        What each format says of itself, in their order; None where it cannot be read.
+    """
+
+    path: Path
+    made_ns: int
+    told: tuple[RunFacts | None, ...]
+
+
+def run_paths(path: Path | str) -> tuple[Path, ...]:
+    """Return the run directory itself, or those inside one that holds one per format, by name.
+
+    Raises
+    ------
+    ProfileError
+        If there is no run at all, or several that were not made by one profile.
+    """
+    path = Path(path)
+    if (path / "run.json").exists():
+        return (path,)
+    runs = _below(path)
+    if len(runs) > 1 and _took_turns(list(map(_told, runs))):
+        return runs
+    found = find_runs(path)
+    if len(found) > 1:
+        raise ProfileError(
+            f"{path}: holds {len(found)} runs, expected one; 'iobench report {path}' lists them, "
+            "name one"
+        )
+    if not found:
+        state = "holds no run" if path.is_dir() else "is no directory"
+        raise ProfileError(
+            f"{path}: {state}; expected run.json in it or in <format>/, as made by "
+            "'iobench profile --out' or 'iobench run --out'"
+        )
+    return run_paths(found[0].path)
+
+
+def holds_runs(path: Path) -> bool:
+    """Return whether this is a run directory, or a folder of some."""
+    return (path / "run.json").is_file() or bool(_below(path)) or bool(find_runs(path))
+
+
+def holds_several(path: Path) -> bool:
+    """Return whether a folder holds runs that were not made by one profile."""
+    if (path / "run.json").exists():
+        return False
+    runs = _below(path)
+    took_turns = len(runs) > 1 and _took_turns(list(map(_told, runs)))
+    return not took_turns and len(find_runs(path)) > 1
+
+
+def find_runs(path: Path) -> tuple[FoundRun, ...]:
+    """Return the runs in a folder, newest first; the formats of one profile are one run."""
+    found = []
+    for folder in sorted(each for each in path.glob("*") if each.is_dir()):
+        inside = (folder,) if (folder / "run.json").exists() else _below(folder)
+        told = [(each, _told(each)) for each in inside]
+        told.sort(key=lambda each: (each[1].position if each[1] else None) or 0)
+        facts = tuple(each for _, each in told)
+        if told and _took_turns(facts):
+            found.append(FoundRun(folder, max(map(made_ns, inside)), facts))
+        else:
+            found += [FoundRun(each, made_ns(each), (one,)) for each, one in told]
+    return tuple(sorted(found, key=lambda each: (-each.made_ns, str(each.path))))
+
+
+def made_ns(path: Path) -> int:
+    """Return when the first process of a run started, by its wall clock; 0 where that is unknown.
+
+    Span files that are left in a spool on this machine are not looked for.
+    """
+    try:
+        run = RunDirectory.open(path)
+        return min((read_head(file).identity.wall_ns for file in run.span_files()), default=0)
+    except ProfileError:
+        return 0
+
+
+def _below(path: Path) -> tuple[Path, ...]:
+    return tuple(sorted(file.parent for file in path.glob("*/run.json")))
+
+
+def _told(path: Path) -> RunFacts | None:
+    try:
+        return RunFacts.from_config(RunDirectory.open(path).config, path)
+    except ProfileError:  # whoever opens it says what is wrong
+        return None
+
+
+def _took_turns(runs: Sequence[RunFacts | None]) -> bool:
+    """Return whether runs side by side were made by one profile, as their ``run.json`` says.
+
+    ``turns`` is the same text in all of them, and in no other run. Those made before there was
+    one are told by their command and their places in it. Damaged ones do not count.
+    """
+    told = [each for each in runs if each is not None]
+    if len(told) < 2:
+        return True
+    if any(each.turns is not None for each in told):
+        return len({each.turns for each in told}) == 1 and bool(told[0].turns)
+    places = [each.position for each in told if each.position is not None]
+    return (
+        not any(each.is_script for each in told)
+        and len({each.command for each in told}) == 1
+        and len(set(places)) == len(places)
+    )

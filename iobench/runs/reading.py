@@ -1,0 +1,257 @@
+"""Run directories read back as profiles, all training processes at once or one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from iobench.errors import ProfileError
+from iobench.recording.digests import DigestTable, read_digests
+from iobench.recording.facts import ProcessFacts, read_process_facts
+from iobench.recording.folding import fold_name
+from iobench.recording.kinds import WHOLE, Kind
+from iobench.recording.run_directory import RunDirectory
+from iobench.recording.span_file import SPAN_DTYPE, Flag
+from iobench.recording.span_reader import SpanFile, read_head, read_span_files
+from iobench.runs.contents import PROFILE_DTYPE, Process, Profile, find_missing_workers
+from iobench.runs.folded import without_folded
+from iobench.runs.machine_samples import MachineSamples, read_machines
+from iobench.runs.run_facts import RunFacts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from iobench.recording.span_file import Identity
+    from iobench.recording.stopped import StoppedRecording
+
+
+def open_profile(path: Path | str, *, rank: int | None = None) -> Profile:
+    """Read one run directory, or one rank of it; as `iobench.open_profile`."""
+    found = RankProfiles(path)
+    if rank is None:
+        return found.whole()
+    if rank not in found.ranks:
+        raise ProfileError(
+            f"{found.path}: training process {rank} left no spans, expected one of "
+            f"{', '.join(map(str, found.ranks)) or 'none'}"
+        )
+    return found[found.ranks.index(rank)]
+
+
+class RankProfiles(Sequence[Profile]):
+    """The profiles of one run directory, one for each training process, read one by one.
+
+    Nothing is kept: who goes through them has the spans of one at a time in memory.
+
+    Parameters
+    ----------
+    path : Path or str
+        The run directory.
+
+    Attributes
+    ----------
+    config : mapping
+        What ``run.json`` says.
+    about : RunFacts
+        The same, typed.
+    ranks : tuple of int
+        Training processes that left spans.
+
+    Raises
+    ------
+    ProfileError
+        If it is no run directory, of another version, says what cannot be, or mixes spans of two
+        boots of a machine.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        run = RunDirectory.open(Path(path))
+        about = RunFacts.from_config(run.config, run.path)
+        run.gather()
+        self.path = run.path
+        self.config: Mapping[str, Any] = run.config
+        self._facts = read_process_facts(run.processes_path)
+        self.about = about.with_processes(self._facts)
+        self._digests = read_digests(run.path)
+        self._machines, self._damaged_machines = read_machines(run.path)
+        self._stopped = run.stopped()
+        self._run = run
+        self._files: dict[int, list[Path]] = {}
+        heads = self._list()
+        self.ranks = tuple(
+            sorted({identity.rank for _, identity in heads if identity.role == "consumer"})
+        )
+
+    def _list(self) -> list[tuple[Path, Identity]]:
+        """Note the files of each rank; return them with who wrote them."""
+        heads = [(file, read_head(file).identity) for file in self._run.span_files()]
+        _check_boots(heads)
+        self._files.clear()
+        for file, identity in heads:
+            self._files.setdefault(identity.rank, []).append(file)
+        return heads
+
+    def _span_files(self, ranks: Sequence[int]) -> list[SpanFile]:
+        """Read the files of some ranks; once more where one was joined to others meanwhile."""
+        for is_last in (False, False, True):
+            paths = [file for rank in ranks for file in self._files.get(rank, ())]
+            try:
+                files = read_span_files(paths)
+            except ProfileError:
+                if is_last or all(path.exists() for path in paths):
+                    raise
+            else:
+                if is_last or all(path.exists() for path in paths):
+                    return files
+            self._list()
+        raise AssertionError("unreachable")
+
+    def __len__(self) -> int:
+        return len(self.ranks)
+
+    @overload
+    def __getitem__(self, index: int) -> Profile: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Profile, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Profile | tuple[Profile, ...]:
+        if isinstance(index, slice):
+            return tuple(self._read(rank) for rank in self.ranks[index])
+        return self._read(self.ranks[index])
+
+    def whole(self) -> Profile:
+        """Return one profile of all training processes."""
+        return self._read(None)
+
+    def _read(self, rank: int | None) -> Profile:
+        chosen = [rank] if rank is not None else sorted(self._files)
+        files = self._span_files(chosen)
+        pending = {file.fold.pending for file in files if file.fold is not None}
+        files = [file for file in files if fold_name(file.path.name) not in pending]
+        digests = self._digests
+        return make_profile(
+            self.path,
+            self.config,
+            files,
+            facts=self._facts,
+            ranks=self.ranks,
+            rank=rank,
+            digests=digests if digests is None or rank is None else digests.of_rank(rank),
+            machines=self._machines,
+            damaged_machines=self._damaged_machines,
+            stopped=[each for each in self._stopped if rank is None or each.rank == rank],
+        )
+
+
+def make_profile(
+    path: Path,
+    config: Mapping[str, Any],
+    files: Sequence[SpanFile],
+    *,
+    facts: Sequence[ProcessFacts] = (),
+    ranks: Sequence[int] = (),
+    rank: int | None = None,
+    digests: DigestTable | None = None,
+    machines: Sequence[MachineSamples] = (),
+    damaged_machines: Sequence[str] = (),
+    stopped: Sequence[StoppedRecording] = (),
+) -> Profile:
+    """Join the span files of one run; the other parameters are those of `Profile`."""
+    files = sorted(
+        files,
+        key=lambda file: (file.rank, file.role, file.worker, file.start.monotonic_ns, file.pid),
+    )
+    strings = ("", *sorted({text for file in files for text in file.strings.values() if text}))
+    number = {text: index for index, text in enumerate(strings)}
+    spans = np.zeros(sum(len(file.spans) for file in files), PROFILE_DTYPE)
+    row = 0
+    for process, file in enumerate(files):
+        _fill(spans[row : row + len(file.spans)], file, process, number)
+        row += len(file.spans)
+    processes = tuple(_process(file) for file in files)
+    spans, folded = without_folded(spans, files, strings, facts)
+    spans = _with_whole_batches(spans, strings)
+    return Profile(
+        path=path,
+        config=config,
+        processes=processes,
+        spans=spans,
+        strings=strings,
+        missing_workers=find_missing_workers(
+            RunFacts.from_config(config, path), facts, processes, rank, folded=folded is not None
+        ),
+        facts=tuple(facts),
+        ranks=tuple(ranks),
+        rank=rank,
+        digests=digests,
+        machines=tuple(machines),
+        damaged_machines=tuple(damaged_machines),
+        stopped=tuple(stopped),
+        folded=folded,
+    )
+
+
+def _check_boots(heads: Sequence[tuple[Path, Identity]]) -> None:
+    """Refuse two boots of one machine: their clocks cannot be compared."""
+    first: dict[str, tuple[Path, Identity]] = {}
+    for path, identity in heads:
+        known_path, known = first.setdefault(identity.host, (path, identity))
+        # One boot has several clocks where a container's are moved: those are no two machines'.
+        boot, known_boot = (each.boot_id.partition("+")[0] for each in (identity, known))
+        if boot and known_boot and boot != known_boot:
+            raise ProfileError(
+                f"{path}: was written after another start of {identity.host} than "
+                f"{known_path.name}, so that their clocks cannot be compared; "
+                "expected the files of one run, remove those of the other"
+            )
+
+
+def _fill(table: NDArray[Any], file: SpanFile, process: int, number: Mapping[str, int]) -> None:
+    """Copy the spans of a file, with the profile's own numbers for its texts."""
+    for name in SPAN_DTYPE.names or ():
+        table[name] = file.spans[name]
+    known = np.array(sorted(file.strings), dtype=np.int64)
+    renumbered = np.array([number[file.strings[key]] for key in known.tolist()], dtype=np.int64)
+    for name in ("label", "detail"):
+        table[name] = renumbered[np.searchsorted(known, file.spans[name])]
+    table["process"] = process
+    table["thread"] = file.threads
+
+
+def _with_whole_batches(spans: NDArray[Any], strings: Sequence[str]) -> NDArray[Any]:
+    """Return spans with the making of batches of which the wait alone was recorded, after these."""
+    if WHOLE not in strings:
+        return spans
+    marks = (spans["kind"] == Kind.WAIT) & (spans["label"] == strings.index(WHOLE))
+    found = np.repeat(spans, 1 + marks)
+    made = np.cumsum(1 + marks)[marks] - 1
+    found["label"][made - 1] = 0
+    found["kind"][made] = Kind.FUSED
+    found["flags"][made] = Flag.ESTIMATED
+    found["sample"][made] = -1
+    found["detail"][made] = 0
+    return found
+
+
+def _process(file: SpanFile) -> Process:
+    return Process(
+        role=file.role,
+        worker=file.worker,
+        rank=file.rank,
+        pid=file.pid,
+        host=file.host,
+        boot_id=file.boot_id,
+        anchors=(file.start,) if file.end is None else (file.start, file.end),
+        lost=file.lost,
+        closed=file.closed,
+        damaged=file.damaged + (file.missing_nbytes > 0),
+        threads=file.thread_names,
+        ppid=file.ppid,
+        peak_nbytes=file.peak_nbytes,
+        once_ns=file.once_ns,
+        own_ns=file.own_ns,
+    )
