@@ -1,4 +1,4 @@
-"""Tasks that threads did for another thread, laid into the time of the one that asked.
+"""Tasks that threads ran for another thread, laid into the time of the thread that asked.
 
 A graph of tasks that threads compute holds up who asked for it by its critical path: from the end
 back to whatever task finished last before, and so on. Tasks on it stand for what the asking thread
@@ -8,14 +8,13 @@ no task explains. The others stay where they ran, and are hidden behind these.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from iobench.analysis.time_intervals import nesting
 from iobench.recording.kinds import Kind
-from iobench.recording.span_keys import key_of, lane_keys
+from iobench.recording.span_keys import lane_keys
 from iobench.recording.task_spans import GRAPH, TASK
 
 if TYPE_CHECKING:
@@ -23,134 +22,85 @@ if TYPE_CHECKING:
 
     from iobench.runs.contents import Profile
 
+    Rows = NDArray[np.int64]
+
 
 def laid_in_line(profile: Profile, spans: NDArray[Any]) -> NDArray[Any]:
     """Return spans of a profile with tasks on critical paths on the lanes that asked for them.
 
     The CPU time of what is around them there grows by theirs, as if the thread had spent it.
     """
-    graph = profile.string_number(GRAPH)
-    if graph < 0 or not (spans["label"] == graph).any():
+    computed = spans["kind"] == Kind.PREPROCESS
+    graphs = np.flatnonzero(computed & (spans["label"] == profile.string_number(GRAPH)))
+    if not len(graphs):
         return spans
-    table = _Table(spans)
-    graphs = np.flatnonzero((spans["kind"] == Kind.PREPROCESS) & (spans["label"] == graph))
-    task = profile.string_number(TASK)
-    tasks = np.flatnonzero((spans["kind"] == Kind.PREPROCESS) & (spans["detail"] == task))
-    found = _Tasks(table, tasks)
-    lanes = _Lanes(table)
+    tasks = np.flatnonzero(computed & (spans["detail"] == profile.string_number(TASK)))
+    lanes, laid = _Lanes(spans), spans.copy()
     length = spans["end_ns"][graphs] - spans["start_ns"][graphs]
     # Graphs inside a task are shorter than the graph of that task.
-    for row in graphs[np.argsort(length, kind="stable")].tolist():
-        path = found.critical_path(row)
-        if path:
-            lanes.move(path, row)
-    laid = spans.copy()
-    laid["thread"], laid["cpu_ns"] = table.thread, table.cpu_ns
+    graphs = graphs[np.argsort(length, kind="stable")]
+    paths = _critical_paths(spans, graphs, tasks)
+    cpu_ns = laid["cpu_ns"]
+    for graph, path in zip(graphs.tolist(), paths, strict=True):
+        if not len(path):
+            continue
+        spent_ns, around = cpu_ns[path], graph
+        while around >= 0:
+            known = cpu_ns[around] >= 0 and spent_ns.min() >= 0
+            cpu_ns[around] = cpu_ns[around] + spent_ns.sum() if known else -1
+            around = lanes.around[around]
+    for graph, path in zip(graphs[::-1].tolist(), paths[::-1], strict=True):
+        for task in path.tolist():
+            laid["thread"][lanes.inside(task)] = laid["thread"][graph]
     return laid
 
 
-class _Table:
-    """Columns of spans as lists: of each graph a few rows are looked at, one by one."""
-
-    def __init__(self, spans: NDArray[Any]) -> None:
-        self.spans = spans
-        self.start_ns: list[int] = spans["start_ns"].tolist()
-        self.end_ns: list[int] = spans["end_ns"].tolist()
-        self.process: list[int] = spans["process"].tolist()
-        self.thread: list[int] = spans["thread"].tolist()
-        self.cpu_ns: list[int] = spans["cpu_ns"].tolist()
-        self.position = list(
-            zip(*(spans[name].tolist() for name in ("batch", "epoch", "sample")), strict=True)
-        )
-
-
-class _Tasks:
-    """Spans of tasks, by process and time; each is of one graph."""
-
-    def __init__(self, table: _Table, rows: NDArray[np.int64]) -> None:
-        self._table = table
-        spans = table.spans
-        order = np.lexsort((spans["start_ns"][rows], spans["process"][rows]))
-        by_process: dict[int, list[int]] = {}
-        for row in rows[order].tolist():
-            by_process.setdefault(table.process[row], []).append(row)
-        self._rows = by_process
-        self._used: set[int] = set()
-
-    def critical_path(self, graph: int) -> list[int]:
-        """Return the tasks of a graph on other threads that it waited for, the last one first."""
-        table, used = self._table, self._used
-        rows = self._rows.get(table.process[graph], [])
-        low_ns, high_ns = table.start_ns[graph], table.end_ns[graph]
-        low = bisect_left(rows, low_ns, key=table.start_ns.__getitem__)
-        high = bisect_left(rows, high_ns, key=table.start_ns.__getitem__)
-        thread, position = table.thread[graph], table.position[graph]
-        mine = [
-            row
-            for row in rows[low:high]
-            if row not in used
-            and table.end_ns[row] <= high_ns
-            and table.thread[row] != thread
-            and table.position[row] == position
-        ]
-        used.update(mine)
-        path = []
-        for row in sorted(mine, key=table.end_ns.__getitem__, reverse=True):
-            if table.end_ns[row] <= high_ns:
-                path.append(row)
-                high_ns = table.start_ns[row]
-        return path
+def _critical_paths(spans: NDArray[Any], graphs: Rows, tasks: Rows) -> list[Rows]:
+    """Return of each graph the tasks on other threads that it waited for, the last one first."""
+    names = ("start_ns", "end_ns", "process", "thread", "batch", "epoch", "sample")
+    start, end, process, thread, *position = (spans[name] for name in names)
+    tasks = tasks[np.argsort(start[tasks], kind="stable")]
+    by_process = {each: tasks[process[tasks] == each] for each in np.unique(process[tasks])}
+    unused = np.ones(len(spans), dtype=bool)
+    paths = []
+    for graph in graphs.tolist():
+        some = by_process.get(process[graph], tasks[:0])
+        low, high = np.searchsorted(start[some], (start[graph], end[graph]))
+        some = some[low:high]
+        mine = unused[some] & (end[some] <= end[graph]) & (thread[some] != thread[graph])
+        for column in position:
+            mine &= column[some] == column[graph]
+        some = some[mine]
+        unused[some] = False
+        path, last_ns = [], end[graph]
+        for task in some[np.argsort(-end[some], kind="stable")].tolist():
+            if end[task] <= last_ns:
+                path.append(task)
+                last_ns = start[task]
+        paths.append(np.array(path, dtype=np.int64))
+    return paths
 
 
 class _Lanes:
-    """Rows of spans by lane, as tasks are moved from one to another."""
+    """Spans by lane and time: what is inside of each, and directly around it."""
 
-    def __init__(self, table: _Table) -> None:
-        self._table = table
-        spans = table.spans
-        keys = lane_keys(spans)
-        start, end = spans["start_ns"], spans["end_ns"]
-        order = np.lexsort((-spans["sequence"].astype(np.int64), -end, start, keys))
-        lanes, first = np.unique(keys[order], return_index=True)
-        parts = np.split(order, first[1:])
-        self._rows = {lane: part.tolist() for lane, part in zip(lanes.tolist(), parts, strict=True)}
-        parent = nesting(start[order], end[order], keys[order]).parent
+    def __init__(self, spans: NDArray[Any]) -> None:
+        self._start, self._end, self._keys = spans["start_ns"], spans["end_ns"], lane_keys(spans)
+        newest_first = -spans["sequence"].astype(np.int64)
+        self._order = np.lexsort((newest_first, -self._end, self._start, self._keys))
+        start, end = self._start[self._order], self._end[self._order]
+        lanes, first = np.unique(self._keys[self._order], return_index=True)
+        rows = [(each, self._start[each]) for each in np.split(self._order, first[1:])]
+        self._rows = dict(zip(lanes.tolist(), rows, strict=True))
+        parent = nesting(start, end, self._keys[self._order]).parent
         around = np.full(len(spans), -1, dtype=np.int64)
-        around[order] = np.where(parent >= 0, order[parent], -1)
-        self._around: list[int] = around.tolist()
-        self._moved: dict[int, list[int]] = {}
+        around[self._order] = np.where(parent >= 0, self._order[parent], -1)
+        self.around: list[int] = around.tolist()
 
-    def move(self, tasks: list[int], graph: int) -> None:
-        """Move tasks with all that is inside them to the lane of their graph."""
-        table = self._table
-        cpu_ns = [table.cpu_ns[row] for row in tasks]
-        known, spent_ns = min(cpu_ns) >= 0, sum(cpu_ns)
-        around = graph
-        while around >= 0:
-            before = table.cpu_ns[around]
-            table.cpu_ns[around] = before + spent_ns if known and before >= 0 else -1
-            around = self._around[around]
-        to = table.thread[graph]
-        moved = self._moved.setdefault(key_of(table.process[graph], to), [])
-        for row in tasks:
-            inside = self._inside(row)
-            for each in inside:
-                table.thread[each] = to
-            moved += inside
-
-    def _inside(self, task: int) -> list[int]:
-        """Return the rows of a task and of what is inside it, moved there or not."""
-        table = self._table
-        lane = key_of(table.process[task], table.thread[task])
-        rows, low_ns, high_ns = self._rows[lane], table.start_ns[task], table.end_ns[task]
-        low = bisect_left(rows, low_ns, key=table.start_ns.__getitem__)
-        high = bisect_right(rows, high_ns, key=table.start_ns.__getitem__)
-        some = rows[low:high]
-        moved = self._moved.get(lane)
-        if moved:
-            here = [row for row in moved if low_ns <= table.start_ns[row] <= high_ns]
-            some += here
-            gone = {*here}
-            self._moved[lane] = [row for row in moved if row not in gone]
-        thread = table.thread[task]
-        return [row for row in some if table.end_ns[row] <= high_ns and table.thread[row] == thread]
+    def inside(self, row: int) -> Rows:
+        """Return the rows of a span and of what is inside it on its lane."""
+        rows, start = self._rows[int(self._keys[row])]
+        low = np.searchsorted(start, self._start[row])
+        some = rows[low : np.searchsorted(start, self._end[row], "right")]
+        inside: Rows = some[self._end[some] <= self._end[row]]
+        return inside

@@ -149,17 +149,9 @@ def _try(
 ) -> tuple[Sequence[TriedChange], str]:
     """Return what came of the best changes, or why none could be tried."""
     from iobench.trials.configurations import baseline_config, changed_config, try_changes
-    from iobench.trials.script_changes import can_try_script, try_script_changes
 
     every = (*advice.changes, *advice.to_measure)
-    facts = advice.circumstances.facts
     if config is None:
-        of_script = [change for change in every if facts.is_script and can_try_script(change)]
-        if of_script:
-            command = command or _kept_command(facts.command or "")
-            with _trial_folder() as folder:
-                chosen = of_script[:number]
-                return try_script_changes(command, chosen, folder, screen, rounds=rounds), ""
         return [], (
             "Nothing tried: the loader belongs to the script. Make the change there, record both "
             "with iobench run, and set the runs side by side with iobench compare."

@@ -11,7 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.analysis.break_even import FullConversion
+from iobench.analysis.break_even import BreakEven
 from iobench.chunks.file_indexes import chosen
 from iobench.chunks.group_plan import SAMPLES_SHARE
 from iobench.conversion.memory_bound import Making, nbytes_of_one
@@ -291,7 +291,6 @@ def plan(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> Conv
         # Loading hides behind the steps as far as they last.
         compute_s = source.n_samples * target.step_s
         saved_s = max(load_source_s, compute_s) - max(load_store_s, compute_s)
-    full = FullConversion(source.n_samples, out_nbytes, convert_s, saved_s)
     return ConversionForecast(
         n_samples=source.n_samples,
         n_shards=-(-source.n_samples // target.shard_n_samples),
@@ -315,7 +314,7 @@ def plan(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> Conv
         load_source_s=load_source_s,
         load_store_s=load_store_s,
         saved_s=saved_s,
-        payback_epochs=full.payback_epochs,
+        payback_epochs=BreakEven.of(convert_s, None, saved_s).epochs,
         unknown_ranges=source.unknown_ranges,
         probe_n_samples=probe.n_samples,
         lossy=probe.lossy,

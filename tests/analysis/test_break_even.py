@@ -32,8 +32,7 @@ PROBE = {"n_samples": 1000, "probe_n_samples": 10, "probe_nbytes": 70, "probe_co
 def test_the_probe_is_scaled_to_all_samples_and_pays_back_by_what_an_epoch_saves() -> None:
     source = replace(WINDOW, wall_ns=12_000_000_000)  # 0.6 s a sample against 0.1 s
     full = predict_full_conversion(**PROBE, source=source, store=WINDOW)
-    assert full == FullConversion(1000, 7000, 200.0, pytest.approx(500.0))
-    assert full.payback_epochs == pytest.approx(0.4)
+    assert full == FullConversion(1000, 7000, 200.0, pytest.approx(500.0), pytest.approx(0.4))
 
 
 @pytest.mark.parametrize(

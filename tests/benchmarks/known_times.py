@@ -137,7 +137,7 @@ def found_ms(path: Path) -> list[float]:
 def found_tf_ms(path: Path) -> list[float]:
     """Return the same of tf.data: by its operations, the slowest first, as an estimate."""
     import iobench
-    from iobench.findings.operators.figures import split_by_operators
+    from iobench.findings.other_work import split_by_operators
 
     profile = iobench.open_profile(path)
     figures = iobench.exposure(profile)
@@ -146,8 +146,9 @@ def found_tf_ms(path: Path) -> list[float]:
     assert sum(window.exposed_ns.values()) == window.wait_ns
     (loader,) = profile.facts[0].loaders
     shares = split_by_operators(window.wait_ns, loader.operators)
-    slowest = sorted(shares, key=lambda share: -share.busy_ns)[: len(STAGES)]
-    exposed = [share.exposed_ns for share in slowest]
+    pairs = zip(loader.operators, shares, strict=True)
+    slowest = sorted(pairs, key=lambda pair: -int(pair[0]["busy_ns"]))[: len(STAGES)]
+    exposed = [share for _, share in slowest]
     return [ns / window.n_batches / MS for ns in (*exposed, window.wait_ns)]
 
 

@@ -135,9 +135,7 @@ def _priced(
         gain=found.gain,
         cost=cost,
         saved_s=saved_s,
-        break_even=None
-        if cost.spent_s == 0.0
-        else BreakEven.of(cost.spent_s, epoch_s, saved_s, at_least=cost.at_least),
+        break_even=None if cost.spent_s == 0.0 else BreakEven.of(cost.spent_s, epoch_s, saved_s),
         commands=commands_of(found.candidate, circumstances.facts, ways[0]),
     )
 
@@ -168,10 +166,6 @@ def _cost(found: Found, ways: Sequence[LoadingWay], circumstances: Circumstances
         return replace(cost, disk_nbytes=size)
     if Lever.PAGE_CACHE in levers:
         return Cost(memory_nbytes=baseline.all_nbytes(circumstances.files_nbytes))
-    if Lever.LOADED in levers and circumstances.tasks is not None:
-        tasks = circumstances.tasks
-        kept = tasks.processes * sum(each.nbytes for each in tasks.variables)
-        return Cost(memory_nbytes=kept)
     return _cost_of_store(found, ways, circumstances) if OF_STORE & levers else Cost()
 
 

@@ -14,8 +14,6 @@ from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
 from iobench.findings.advice.figures import Evidence, Gain, LoadingWay
 from iobench.findings.advice.gains import GainPredictor, gain_between, kind_of
 from iobench.findings.advice.levers import (
-    SCHEDULER,
-    THREADS,
     Candidate,
     Lever,
     Reason,
@@ -28,9 +26,7 @@ from iobench.recording.kinds import (
     Kind,
     Trait,
     copies_batches,
-    stage_name,
 )
-from iobench.recording.task_spans import GRAPH
 
 if TYPE_CHECKING:
     from iobench.findings.advice.figures import Circumstances
@@ -61,8 +57,6 @@ CACHE_FRACTION: Final = 0.8
 READ_PER_BYTE: Final = 1.5
 """From so many bytes read for each byte used, chunks or compression blocks do not fit samples."""
 COLD_FRACTION: Final = 0.5
-OF_DASK: Final = stage_name(Kind.PREPROCESS, GRAPH)
-READ_AND_DECODED: Final = stage_name(Kind.FUSED, "read+decode")
 LOOKS_AHEAD: Final = 64
 """Batches that a bound lets threads be ahead: more than any ring has."""
 
@@ -275,12 +269,9 @@ def bounded_candidates(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
     else:
         yield from _offline(predictor)
         yield from _loader(predictor)
-    yield from _tasks(predictor)
     yield from _caches(predictor)
     yield from _staging(predictor)
-    tasks = predictor.circumstances.tasks
-    if _first_store(predictor) is None and (tasks is None or not tasks.variables):
-        # A store holds samples as they are asked for; what dask reads is no measure of its use.
+    if _first_store(predictor) is None:  # a store holds samples as they are asked for
         yield from _chunks(predictor)
     yield from _codec(predictor)
     yield from _pinning(predictor)
@@ -317,44 +308,6 @@ def _untaken(run: RecordedRun) -> RecordedRun:
         loop_ns=None if run.loop_ns is None else np.zeros_like(run.loop_ns),
         shutdown_ns=np.zeros_like(run.shutdown_ns),
     )
-
-
-def _tasks(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
-    """Yield other ways to have what dask computes for a script; each has to be tried."""
-    run, circumstances = predictor.run, predictor.circumstances
-    tasks, cpus = circumstances.tasks, circumstances.cpus
-    if tasks is None or not tasks.n_graphs or not circumstances.facts.is_script:
-        return
-    made = [stage for stage in run.stages if kind_of(stage) in MAKING]
-    if "threads" in tasks.schedulers:
-        # What waits for a CPU, a lock or another thread may go; what computes stays.
-        left = {each: cpu_fraction(run, kind_of(each)) for each in made if each != OF_DASK}
-        bound = _bound_of(predictor, left | {OF_DASK: 0.0})
-        fewer = max(1, (cpus or 1) // max(1, tasks.processes))
-        if tasks.oversubscribed and fewer < tasks.threads:
-            yield Found(Candidate((Lever.TASKS,), {THREADS: fewer}), bound)
-        yield Found(Candidate((Lever.TASKS,), {SCHEDULER: "synchronous"}), bound)
-    if not tasks.variables:  # nothing that was opened in chunks was read: dask is the work itself
-        return
-    nothing = _bound_of(predictor, dict.fromkeys(made, 0.0))
-    yield Found(Candidate((Lever.UNCHUNKED,), {"chunks": "None"}), nothing)
-    loaded = Candidate((Lever.LOADED,), {"load": "once"})
-    needed = tasks.processes * sum(each.nbytes for each in tasks.variables)
-    memory = circumstances.memory_nbytes
-    if needed and memory is None:  # what it takes is told as its cost
-        yield Found(loaded, nothing)
-    else:
-        yield _fits(loaded, needed or None, memory, MEMORY_FRACTION) or Found(loaded, nothing)
-    if any(each.by_netcdf4 for each in tasks.variables):
-        reads = [each for each in made if kind_of(each) in READING or each == READ_AND_DECODED]
-        bound = _bound_of(predictor, dict.fromkeys(reads, 0.0))
-        yield Found(Candidate((Lever.ENGINE,), {"engine": "h5netcdf"}), bound)
-
-
-def _bound_of(predictor: GainPredictor, left: dict[str, float]) -> Gain:
-    """Return the most that is gained where so much of some stages is left, and no gaps."""
-    instead = _untaken(changed(predictor.run, Change(stage_factors=left)))
-    return predictor.bound(Change(), instead=instead)
 
 
 def _stored(baseline: LoadingWay) -> str:

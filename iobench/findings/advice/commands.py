@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Self
 import msgspec
 
 from iobench.command_options import NOT_OF_STORES, OF_PROFILE, OF_SOURCE, convert_words
-from iobench.findings.advice.levers import ENVIRONMENT, Lever
+from iobench.findings.advice.levers import Lever
 
 if TYPE_CHECKING:
     from iobench.findings.advice.figures import LoadingWay
@@ -45,12 +45,6 @@ SCRIPT_SETTINGS: Final = (
     "pin_memory",
 )
 """Arguments of torch's DataLoader."""
-OPENINGS: Final = {
-    "chunks": ("xr.open_dataset(..., chunks=...)", "xr.open_dataset(..., chunks=None)"),
-    "engine": ("xr.open_dataset(...)", 'xr.open_dataset(..., engine="h5netcdf")'),
-    "load": ("xr.open_dataset(..., chunks=...)", "xr.open_dataset(..., chunks=None).load()"),
-}
-"""What stands in a script, and what may stand there."""
 STORED: Final = {Lever.FORMAT, Lever.OFFLINE, Lever.CHUNKS, Lever.CODEC, Lever.MEMORY}
 
 
@@ -144,7 +138,6 @@ def commands_of(candidate: Candidate, facts: RunFacts, baseline: LoadingWay) -> 
     if {*STORED, Lever.LOADER} & levers:
         lines.extend(_load(candidate, facts, name, baseline, given))
     if facts.is_script:
-        lines.extend(_of_tasks(settings, facts.command))
         lines.extend(_of_loader(settings))
         if Lever.PAGE_CACHE in levers:
             lines.append("cat FILES... > /dev/null")
@@ -211,17 +204,6 @@ def _of_copy(copy: str, given: ProfileCommand | None, baseline: LoadingWay) -> I
 
 def _name(store: str) -> str:
     return store.rstrip("/").rpartition("/")[2]
-
-
-def _of_tasks(settings: Mapping[str, str | int], command: str | None) -> Iterator[str]:
-    """Yield the command with its environment, or the lines to change where a file is opened."""
-    told = [f"{name}={value}" for name, value in settings.items() if name in ENVIRONMENT]
-    if told:
-        yield " ".join([*told, "iobench run --", command or "COMMAND"])
-    for name, (before, after) in OPENINGS.items():
-        if name in settings:
-            yield f"- {before}"
-            yield f"+ {after}"
 
 
 def _of_loader(settings: Mapping[str, str | int]) -> Iterator[str]:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from iobench.analysis.step_sums import StepSums
     from iobench.findings.advice.levers import Candidate, RuledOut
     from iobench.findings.replay.figures import Payoffs
-    from iobench.findings.tasks.figures import Tasks
 
 
 class StoreProbe(msgspec.Struct, frozen=True):
@@ -179,8 +178,6 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
         Of the rank that waits longest.
     n_folded : int
         Batches of that rank before those it is about, of which there are sums only.
-    tasks : Tasks or None
-        What dask computed for it.
     """
 
     facts: RunFacts = msgspec.field(default_factory=lambda: RunFacts.from_config({}))
@@ -200,7 +197,6 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
     epochs: int | None = None
     n_loaders: int = 1
     n_folded: int = 0
-    tasks: Tasks | None = None
 
 
 class Evidence(Enum):

@@ -38,20 +38,7 @@ class Lever(Enum):
     """Chunks that hold what a sample needs and no more."""
     CODEC = "codec"
     """Fewer bytes from storage for more decoding, or the reverse."""
-    TASKS = "tasks"
-    """Where dask's tasks are computed, and by how many threads: by its environment."""
-    UNCHUNKED = "unchunked"
-    """Lazy arrays without dask."""
-    ENGINE = "engine"
-    """Another library that reads the same files."""
-    LOADED = "loaded"
-    """Lazy data loaded once, and kept by each process."""
 
-
-SCHEDULER: Final = "DASK_SCHEDULER"
-THREADS: Final = "DASK_NUM_WORKERS"
-ENVIRONMENT: Final = frozenset({SCHEDULER, THREADS})
-"""What of dask's configuration the environment sets, where the script does not set it itself."""
 
 TITLES: Final = {
     Lever.OUT_OF_ORDER: "batches delivered as soon as they are ready, out of order",
@@ -60,9 +47,6 @@ TITLES: Final = {
     Lever.PAGE_CACHE: "files read into the page cache beforehand",
     Lever.MEMORY: "finished samples in memory",
     Lever.CHUNKS: "chunks that hold one sample each",
-    Lever.UNCHUNKED: "lazy arrays without dask's chunks",
-    Lever.ENGINE: "another xarray engine",
-    Lever.LOADED: "data loaded into memory once",
 }
 
 
@@ -107,11 +91,6 @@ class Candidate(msgspec.Struct, frozen=True):
                 case Lever.PREFETCH:
                     ahead = settings.get("prefetch", settings.get("prefetch_factor"))
                     yield f"a prefetch of {ahead} batches"
-                case Lever.TASKS if SCHEDULER in settings:
-                    yield "dask tasks run in the calling thread"
-                case Lever.TASKS:
-                    number = settings[THREADS]
-                    yield f"{number} thread{'s' * (number != 1)} of dask in each process"
                 case Lever.KEEP_WORKERS if "made" in settings:
                     yield "one loader for all epochs, with its workers kept"
                 case Lever.STAGE:

@@ -15,7 +15,6 @@ from iobench.analysis.step_sums import PARTS, step_sums
 from iobench.findings.advice.figures import Circumstances, LoadingWay, StoreProbe
 from iobench.findings.device.figures import device_sums
 from iobench.findings.storage.figures import storage_of
-from iobench.findings.tasks.figures import tasks_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -168,7 +167,6 @@ def _circumstances(
         epochs=len(found.deliveries.complete_epochs) or None if facts.is_script else None,
         n_loaders=n_loaders,
         n_folded=exposure.n_folded,
-        tasks=found.once(tasks_of),
     )
 
 

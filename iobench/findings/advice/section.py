@@ -242,7 +242,9 @@ def _cost_text(change: AdvisedChange) -> str:
         again = "once, because they are kept" if kept else "in each epoch, unless they are kept"
         text += f", plus worker start-up, which no run has measured: {again}"
     if change.break_even is not None:
-        text += f"; {_pays(change.break_even, bound=not change.gain.is_proven)}"
+        text += (
+            f"; {_pays(change.break_even, bound=change.cost.at_least or not change.gain.is_proven)}"
+        )
     return text
 
 
@@ -270,7 +272,7 @@ def _pays(break_even: BreakEven, *, bound: bool) -> str:
         return "it never pays for itself"
     if break_even.epochs is None:
         return "after how many epochs it pays for itself is unknown"
-    least = "after at least" if bound or break_even.at_least else "after"
+    least = "after at least" if bound else "after"
     text = f"it pays for itself {least} {units.epochs(break_even.epochs)} epochs"
     if break_even.staging_to_epoch is not None and not bound:
         text += f" (T_staging / T_epoch {units.ratio(break_even.staging_to_epoch)})"

@@ -1,0 +1,186 @@
+"""Work that no table of stages has: operations of opaque loaders, dask's threads, other threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+
+from iobench.analysis.ledger import apportion
+from iobench.analysis.time_intervals import covered
+from iobench.findings.contract import Finding
+from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of
+from iobench.recording.span_file import Flag
+from iobench.recording.span_keys import halves, lane_keys
+from iobench.recording.task_spans import GRAPH
+from iobench.report import units
+from iobench.report.document import Section, sentences
+
+if TYPE_CHECKING:
+    from iobench.analysis.run import RankRun
+
+FEEDS_ITSELF: Final = ("Prefetch",)
+"""Operations whose only thread runs what they ask for as well."""
+NEARLY: Final = 0.9
+"""An operation nearly as busy as the busiest one holds the pipeline up as much."""
+MAKES_BATCHES: Final = "MainThread"
+"""The thread of a loading process that batches are made in; before the first it opens files."""
+MOST_LISTED: Final = 3
+
+
+class OtherWork(msgspec.Struct, frozen=True, kw_only=True):
+    """Work of a training process that no wait is charged to, batch by batch.
+
+    Parameters
+    ----------
+    operators_exposed_ns : mapping of str to int
+        An estimate: the wait for opaque loaders, by the operations that they report sums of.
+    dask_graphs, dask_threads, cpus : int
+        Graphs that dask computed for samples, its threads in each process that asked for them,
+        and CPUs for all of them (0 where unknown).
+    background_busy_ns : int
+        Work of other threads during the loop, for no batch that is known.
+    """
+
+    operators_exposed_ns: Mapping[str, int]
+    dask_graphs: int = 0
+    dask_threads: int = 0
+    cpus: int = 0
+    background_busy_ns: int = 0
+
+
+def other_work(run: RankRun) -> OtherWork | None:
+    """Return such work of a training process; None where there was none."""
+    graphs, threads = _dask(run)
+    cpus = run.profile.about.machine.get("cpus")
+    work = OtherWork(
+        operators_exposed_ns=_operators(run),
+        dask_graphs=graphs,
+        dask_threads=threads,
+        cpus=cpus if isinstance(cpus, int) else 0,
+        background_busy_ns=_background_ns(run),
+    )
+    any_work = work.operators_exposed_ns or work.dask_graphs or work.background_busy_ns
+    return work if any_work else None
+
+
+def _operators(run: RankRun) -> dict[str, int]:
+    """Return the opaque wait by operation; several loaders share it by what each is waited for."""
+    exposure = run.exposure
+    opaque_ns = sum(row.exposed_ns for row in exposure.whole.stages if row.kind == Kind.OPAQUE)
+    waits_ns = {each.number: each.wait_ns for each in exposure.loaders}
+    all_ns = max(1, sum(waits_ns.values()))
+    shares: dict[str, int] = {}
+    for loader in (each for process in run.facts for each in process.loaders if each.operators):
+        own_ns = opaque_ns * waits_ns.get(loader.number, 0) // all_ns
+        parts = split_by_operators(own_ns, loader.operators)
+        for operator, share in zip(loader.operators, parts, strict=True):
+            if share:
+                name = f"{operator['operation']} of loader {loader.number}"
+                shares[name] = shares.get(name, 0) + share
+    return shares
+
+
+def split_by_operators(exposed_ns: int, operators: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
+    """Return the exposed wait of an opaque pipeline by operation: exact in sum, 0 without work.
+
+    Operations without threads of their own run, one after another, in the thread that asks for
+    their elements: they are as busy as all of them together. The busiest thread's operations share
+    the wait with those of threads at least 90 % as busy, in proportion to their time per thread.
+
+    Parameters
+    ----------
+    operators : sequence of mapping
+        ``operation, busy_ns, parallelism, own_threads`` of `LoaderFacts.operators`, from the
+        training loop's end on. Where the last is missing, each has threads of its own.
+    """
+    busy = [int(each["busy_ns"]) // max(1, int(each.get("parallelism") or 1)) for each in operators]
+    thread = _threads(operators)
+    together = [0] * len(operators)
+    for number, value in zip(thread, busy, strict=True):
+        together[number] += value
+    least = NEARLY * max(together, default=0)
+    # An operation serves other batches as well: no share has to fit into the time it worked.
+    weights = [
+        value * max(1, exposed_ns) if together[number] >= least else 0
+        for number, value in zip(thread, busy, strict=True)
+    ]
+    return tuple(apportion(exposed_ns, weights)) if any(weights) else (0,) * len(operators)
+
+
+def _threads(operators: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Return the number of the thread, or of the group of threads, of each operation."""
+    numbers: list[int] = []
+    alone = True  # whether the operation before shares its threads with none
+    for each in operators:
+        own = each.get("own_threads")
+        numbers.append(numbers[-1] if own is False and not alone else len(numbers))
+        # What many threads do is fed by one more; what has one thread (Prefetch) feeds itself.
+        alone = own is None or (own and str(each["operation"]) not in FEEDS_ITSELF)
+    return numbers
+
+
+def _dask(run: RankRun) -> tuple[int, int]:
+    """Return how many graphs dask computed for samples, and its threads in each process."""
+    spans, strings = run.profile.spans, run.profile.strings
+    number = run.profile.string_number(GRAPH)
+    graphs = spans[(spans["kind"] == Kind.PREPROCESS) & (spans["label"] == number)]
+    graphs = graphs[graphs["batch"] >= 0]
+    if number < 0 or not len(graphs):
+        return 0, 0
+    # "of SCHEDULER THREADS", as the adapter writes it; in the calling thread there is one.
+    notes = [strings[detail].split() for detail in np.unique(graphs["detail"]).tolist()]
+    threads = [int(note[2]) for note in notes if len(note) == 3 and note[1] == "threads"]
+    return len(graphs), max(threads, default=1)
+
+
+def _background_ns(run: RankRun) -> int:
+    """Return the work during the loop of threads that neither make batches nor train."""
+    waits = run.deliveries
+    if not len(waits):
+        return 0
+    spans = run.loop.spans_of(run.profile)
+    spans = spans[(spans["flags"] & (Flag.DETAIL | Flag.IO)) == 0]
+    keys = lane_keys(spans)
+    during = (spans["start_ns"] >= waits.asked_ns[0]) & (spans["start_ns"] < waits.until_ns[-1])
+    works = during & is_one_of(spans["kind"], WORKER_KINDS)
+    busy_ns = 0
+    for lane in np.setdiff1d(keys[works], keys[spans["batch"] >= 0]).tolist():
+        process, thread = halves(lane)
+        name = run.profile.processes[process].threads[thread]
+        if (process, thread) != (run.loop.process, run.loop.thread) and name != MAKES_BATCHES:
+            mine = spans[works & (keys == lane)]
+            start, end = (mine[each].astype(np.int64) for each in ("start_ns", "end_ns"))
+            busy_ns += covered(start, end)
+    return busy_ns
+
+
+def other_section(work: OtherWork | None) -> Section | None:
+    """Return one sentence for each sort of such work."""
+    texts = () if work is None else tuple(_texts(work))
+    return Section("other_work", "Other work", sentences(texts)) if texts else None
+
+
+def _texts(work: OtherWork) -> Iterator[str]:
+    if work.operators_exposed_ns:
+        longest = sorted(work.operators_exposed_ns.items(), key=lambda each: -each[1])
+        parts = [f"{name} {units.duration(ns)}" for name, ns in longest[:MOST_LISTED]]
+        yield f"Estimated: the opaque wait falls on the busiest operations: {'; '.join(parts)}."
+    if work.dask_graphs:
+        yield (
+            f"dask computed {units.count(work.dask_graphs)} graphs in up to "
+            f"{units.count(work.dask_threads)} threads of each process, on "
+            f"{units.count(work.cpus or None)} CPUs; DASK_NUM_WORKERS sets the threads. A sample "
+            "waits for the critical path of its tasks."
+        )
+    if work.background_busy_ns:
+        yield (
+            f"Other threads worked for {units.duration(work.background_busy_ns)} on no known "
+            "batch; no wait is attributed to it."
+        )
+
+
+FINDING: Final = Finding("other_work", 90, other_work, other_section)
+"""Work that no table of stages has, as the entry point names it."""

@@ -1,1 +1,0 @@
-"""What threads computed for those that load: how many, what they read how often, and locks."""
