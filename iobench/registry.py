@@ -2,7 +2,8 @@
 
 Groups: ``iobench.datasets`` (factories that take options), ``iobench.formats`` (containers),
 ``iobench.converters`` (how a dataset becomes a store), ``iobench.findings`` (what is asked of a
-run) and ``iobench.renderers`` (what makes text of a report). First-party ones come through the same
+run), ``iobench.renderers`` (what makes text of a report) and ``iobench.adapters`` (functions of
+libraries that are timed). First-party ones come through the same
 door as anybody's.
 """
 
@@ -137,6 +138,11 @@ def find_renderer(name: str) -> Renderer:
     """
     renderer: Renderer = _load("iobench.renderers", name, "renderer", renderer_names())()
     return renderer
+
+
+def adapter_places() -> dict[str, str]:
+    """Return where installed packages have rows of timed functions, by the module these are of."""
+    return {point.name: point.value for point in _points("iobench.adapters")}
 
 
 def installed_versions(*parts: object) -> dict[str, str]:

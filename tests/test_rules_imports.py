@@ -38,7 +38,7 @@ ROOMS = {
     "coordinates": set(),
     "windows": {"samples"},
     "recording": {"command_words", "cpus", "json_files"},
-    "adapters": {"recording"},
+    "adapters": {"recording", "registry"},
     "registry": set(),
     "runs": {"json_files", "recording"},
     "analysis": {"runs", "recording", "storage"},
@@ -63,7 +63,7 @@ ROOMS = {
     "dali": {"loaders", "recording", "samples", "stores"},
     "jax": {"adapters", "recording", "samples"},
     "compat": {"recording", "torch"},
-    "launch": {"adapters", "command_words", "recording", "storage"},
+    "launch": {"adapters", "command_words", "recording", "registry", "storage"},
     "testing": {"datasets", "files", "samples", "stores"},
     "sources": {"samples", "datasets", "files", "registry", "stores"},
     "profiling": {

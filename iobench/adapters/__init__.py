@@ -1,5 +1,24 @@
 """Adapters: what training code reads and decodes, timed from outside with no change to it.
 
-An adapter puts a timed function in the place of a library's, which records nothing until a
-recorder is active. It loads only if its library is imported, before or after `install`.
+The functions are rows of one table (`iobench.adapters.table`); packages add rows of their own. A
+timed function records nothing until a recorder is active, and is put in place only once its
+library is imported.
 """
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from iobench.adapters.patches import TimedCall
+
+__all__ = ["TimedCall"]
+
+ADAPTERS: Final = "IOBENCH_ADAPTERS"
+"""Environment: rows of installed packages as ``MODULE=PLACE,...``, found once for a command."""
+
+
+def __getattr__(name: str) -> Any:
+    if name != "TimedCall":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from iobench.adapters.patches import TimedCall
+
+    return TimedCall

@@ -1,15 +1,16 @@
-"""Adapter to files: ``open`` and what is read from its files, and ``os.open``, ``os.read``..."""
+"""Adapter to ``open``: the raw file below what it returns times its reads."""
 
 from __future__ import annotations
 
 import builtins
 import io
 import os
-import stat
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.adapters import scope
+from iobench.adapters.notes import NO_DATA, path_text
+from iobench.adapters.patches import TimedCall
 from iobench.recording import activation
 from iobench.recording.kinds import Kind
 from iobench.recording.outside import describe
@@ -19,12 +20,9 @@ if TYPE_CHECKING:
 
     from iobench.adapters.patches import Patches
     from iobench.recording.lanes import Lane
-    from iobench.recording.outside import OutsideSpan
     from iobench.recording.recorder import Recorder
 
 READ_MODES: Final = frozenset({"r", "rb", "br", "rt", "tr"})
-# No data lie there; psutil, our own counters and every new worker read them all the time.
-NO_DATA: Final = ("/proc/", "/sys/", os.devnull, "/dev/zero", "/dev/random", "/dev/urandom")
 BUFFER_LIMIT: Final = 8 << 20
 
 _readinto: Final = io.FileIO.readinto
@@ -36,7 +34,6 @@ class CountedFile(io.FileIO):
     """The raw file under what ``open`` returned while recording: its reads are timed."""
 
     text_name = ""
-    """What its spans are told apart by."""
     _description: tuple[Recorder | None, bytes] = (None, b"")
 
     def __repr__(self) -> str:
@@ -97,46 +94,15 @@ class CountedFile(io.FileIO):
 CountedFile.__name__ = CountedFile.__qualname__ = "FileIO"
 
 
-def adapt_open(patches: Patches, module: Any) -> None:
+def adapt(patches: Patches, module: Any) -> None:
     """Put a timed ``open`` in the place of the builtin one and of ``io.open``."""
-    shared = builtins.open is module.open
+    is_shared = builtins.open is module.open
     patches.put(module, "open", _timed_open)
     ours = module.open
-    if shared:
+    if is_shared:
         patches.put(builtins, "open", lambda _: ours)
     else:  # somebody's own, which must go on being called
-        patches.time(builtins, "open", Kind.OPEN)
-
-
-def adapt_descriptors(patches: Patches, module: Any) -> None:
-    """Time ``os.open`` for reading, and reads from descriptors of files."""
-
-    def note_read(span: OutsideSpan, result: Any, args: Any, kwargs: Any) -> None:
-        span.nbytes = result if isinstance(result, int) else len(result)
-
-    def note_open(span: OutsideSpan, result: Any, args: Any, kwargs: Any) -> None:
-        span.detail = _text(args[0] if args else kwargs["path"])
-        if not stat.S_ISREG(os.fstat(result).st_mode):  # a folder that is being removed, a pipe
-            span.kind = 0
-
-    patches.time(module, "open", Kind.OPEN, only_if=_opens_to_read, note=note_open)
-    patches.time(module, "read", Kind.READ, only_if=_is_of_file, note=note_read)
-    for name in ("pread", "preadv"):
-        if hasattr(module, name):
-            patches.time(module, name, Kind.READ, note=note_read)
-
-
-def _opens_to_read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    path = args[0] if args else kwargs["path"]
-    flags = args[1] if len(args) > 1 else kwargs["flags"]
-    if flags & (os.O_WRONLY | os.O_RDWR | os.O_DIRECTORY):
-        return False
-    return not _text(path).startswith(NO_DATA)
-
-
-def _is_of_file(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Tell a file from a pipe: waiting for another process is no reading."""
-    return stat.S_ISREG(os.fstat(args[0]).st_mode)
+        patches.time(builtins, "open", TimedCall("open", Kind.OPEN))
 
 
 def _timed_open(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -149,7 +115,7 @@ def _timed_open(original: Callable[..., Any]) -> Callable[..., Any]:
             # Inside of what is timed as a whole; its file may outlive it and be read elsewhere.
             return _open_counted(*args, **kwargs)
         with span:
-            span.detail = _text(args[0] if args else kwargs["file"])
+            span.detail = path_text(args[0] if args else kwargs["file"])
             return _open_counted(*args, **kwargs)
 
     return open_file
@@ -173,10 +139,10 @@ def _reads_file(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         return type(mode) is str and mode in READ_MODES and ("b" in mode or _TEXT_IS_OURS)
     if len(args) > 6 or not kwargs.keys() <= _COUNTED_OPTIONS or _given_twice(args, kwargs):
         return False
-    return _reads_as_told(args, kwargs)
+    return _is_plain(args, kwargs)
 
 
-def _reads_as_told(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _is_plain(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     mode = args[1] if len(args) > 1 else kwargs.get("mode", "r")
     if type(mode) is not str or mode not in READ_MODES:
         return False
@@ -185,8 +151,8 @@ def _reads_as_told(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         return False
     if "b" not in mode:
         return _TEXT_IS_OURS and buffering != 0  # that is an error
-    told = (*args[3:], *(kwargs.get(name) for name in ("encoding", "errors", "newline")))
-    return all(value is None for value in told)
+    texts = (*args[3:], *(kwargs.get(name) for name in ("encoding", "errors", "newline")))
+    return all(value is None for value in texts)
 
 
 # The warning of a missing encoding names the line that opens the file.
@@ -209,7 +175,7 @@ def _open_counted(
 ) -> Any:
     """Open as ``open`` does, over a raw file whose reads are timed."""
     raw = CountedFile(os.fspath(file))
-    raw.text_name = file if type(file) is str else _text(file)
+    raw.text_name = file if type(file) is str else path_text(file)
     opened: Any = raw
     if not buffering:
         return raw
@@ -231,10 +197,3 @@ def _buffer_nbytes(raw: io.FileIO) -> int:
     if sys.version_info >= (3, 14):
         return max(min(nbytes, BUFFER_LIMIT), io.DEFAULT_BUFFER_SIZE)
     return nbytes
-
-
-def _text(path: Any) -> str:
-    try:
-        return os.fsdecode(path)
-    except TypeError:  # a descriptor
-        return ""

@@ -26,16 +26,11 @@ if TYPE_CHECKING:
 MARK: Final = "_iobench_times_tasks"
 
 
-def adapt_schedulers(patches: Patches, module: Any) -> None:
+def adapt(patches: Patches, module: Any) -> None:
     """Time what ``get_async`` runs: threads, one thread, processes, and any executor, go there."""
     if not hasattr(module.get_async, MARK):  # imported from where it was replaced before
         patches.put(module, "get_async", _computing)
         setattr(module.get_async, MARK, True)
-
-
-def adapt_cluster(patches: Patches, distributed: Any) -> None:
-    """Time what a client of a cluster waits for; its workers are seen as processes, if at all."""
-    patches.time(distributed.Client, "get", Kind.OPAQUE, "dask.distributed")
 
 
 def _computing(original: Callable[..., Any]) -> Callable[..., Any]:

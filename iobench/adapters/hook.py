@@ -21,20 +21,19 @@ class ImportHook:
 
     Parameters
     ----------
-    names : collection of str
-        Modules to listen for.
     imported : callable
-        Told each of them when it has run. Must not raise.
+        Called with name and module of each that has run. Must not raise.
     """
 
-    def __init__(self, names: Collection[str], imported: Callable[[str, ModuleType], None]) -> None:
-        self._names = frozenset(names)
+    def __init__(self, imported: Callable[[str, ModuleType], None]) -> None:
+        self._names: frozenset[str] = frozenset()
         self._imported = imported
         self._local = threading.local()
         self.active = False
 
-    def install(self) -> None:
-        """Be asked first. Idempotent."""
+    def install(self, names: Collection[str]) -> None:
+        """Listen for these modules, before all other finders. Idempotent."""
+        self._names = frozenset(names)
         self.active = True
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)

@@ -7,10 +7,10 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.adapters import scope
-from iobench.adapters.adapting import ADAPTERS, ALWAYS, adapt
+from iobench.adapters import ADAPTERS, scope
 from iobench.adapters.hook import ImportHook
 from iobench.adapters.patches import Patches
+from iobench.adapters.table import PRESENT, SPECIAL, TABLE, time_module
 from iobench.errors import OptionError
 
 if TYPE_CHECKING:
@@ -18,12 +18,10 @@ if TYPE_CHECKING:
 
     from iobench.adapters.scope import Where
 
-# What a library that is not as we know it answers; it goes on untimed, and is named.
-MISFITS: Final = (AttributeError, ImportError, LookupError, TypeError, ValueError)
-
 _lock = threading.RLock()
 _installed: Final[dict[str, Patches]] = {}
 _unseen: Final[dict[str, str]] = {}
+_others: Final[dict[str, str]] = {}
 
 
 def install(where: Where = "loading") -> None:
@@ -50,14 +48,16 @@ def install(where: Where = "loading") -> None:
     with _lock:
         if scope.where_now() != "everywhere":
             scope.set_where(where)
-        for name, target in ALWAYS.items():
-            _adapt(name, target, sys.modules[name])
-        _hook.install()
+        for name in PRESENT:
+            _adapt(name, sys.modules[name])
+        _others.update(_rows_of_others())
+        names = {*TABLE, *SPECIAL, *_others} - {*PRESENT}
+        _hook.install(names)
         # After the hook: what another thread imports meanwhile is seen by one of the two.
-        for name, target in ADAPTERS.items():
-            module = sys.modules.get(name)
-            if module is not None and not _is_being_imported(module):
-                _adapt(name, target, module)
+        for name in names & sys.modules.keys():
+            module = sys.modules[name]
+            if not _is_being_imported(module):
+                _adapt(name, module)
 
 
 def uninstall() -> None:
@@ -68,6 +68,7 @@ def uninstall() -> None:
         for name in reversed(list(_installed)):
             _installed.pop(name).take_back()
         _unseen.clear()
+        _others.clear()
 
 
 def unseen() -> dict[str, str]:
@@ -82,14 +83,13 @@ def unseen() -> dict[str, str]:
         return dict(_unseen)
 
 
-def _adapt(name: str, target: str, module: Any) -> None:
+def _adapt(name: str, module: Any) -> None:
     if name in _installed:
         return
     patches = _installed[name] = Patches()
-    try:
-        adapt(target, patches, module)
-    except MISFITS as error:
-        _unseen[name] = f"{type(error).__name__}: {error}"
+    faults = [*time_module(patches, name, module, _others)]
+    if faults:
+        _unseen[name] = "; ".join(faults)
 
 
 def _imported(name: str, module: ModuleType) -> None:
@@ -99,14 +99,24 @@ def _imported(name: str, module: ModuleType) -> None:
         if before is not None:
             before.take_back()
         _unseen.pop(name, None)
-        _adapt(name, ADAPTERS[name], module)
+        _adapt(name, module)
+
+
+def _rows_of_others() -> dict[str, str]:
+    """Return where packages have rows, by module; a process above has looked, or this one does."""
+    listed = os.environ.get(ADAPTERS)
+    if listed is None:
+        from iobench.registry import adapter_places
+
+        return adapter_places()
+    return dict(each.split("=", 1) for each in listed.split(",") if each)
 
 
 def _is_being_imported(module: ModuleType) -> bool:
     return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
 
 
-_hook = ImportHook(ADAPTERS, _imported)
+_hook = ImportHook(_imported)
 
 
 def _after_fork_in_child() -> None:

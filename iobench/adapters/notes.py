@@ -1,79 +1,53 @@
-"""What adapters note of a call: bytes of what came back, names of what was read."""
+"""What adapters note of a call: bytes of what came back, names of what was read, its kind.
+
+A note is called with the span, the result and the arguments of a call that went well. What it
+raises of `patches.NOTE_ERRORS` makes the bytes unknown and goes no further. Libraries are looked
+up in the functions, so that none is imported for its notes.
+"""
 
 from __future__ import annotations
 
 import io
+import math
 import os
-from typing import TYPE_CHECKING, Any
+import stat
+import sys
+import zipfile
+from typing import TYPE_CHECKING, Any, Final
 
 from iobench.recording.kinds import Kind
+from iobench.recording.outside import DETAIL_LIMIT
+from iobench.recording.span_file import Flag
+from iobench.recording.task_spans import CHUNKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iobench.recording.outside import OutsideSpan
 
+    Arguments = tuple[Any, ...]
+    Options = dict[str, Any]
+    Note = Callable[[OutsideSpan, Any, Arguments, Options], None]
+    Condition = Callable[[Arguments, Options], bool]
 
-def note_array(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
-    """Note the bytes of an array or scalar that came back."""
-    nbytes = result.nbytes
-    span.nbytes = nbytes if isinstance(nbytes, int) else -1
-
-
-def note_arrays(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
-    """Note the bytes of the arrays in a sample, as `arrays_nbytes`."""
-    span.nbytes = arrays_nbytes(result)
+READ_AND_DECODE: Final = "read+decode"
+"""Label of calls that read and decode in one."""
 
 
-def arrays_nbytes(sample: Any) -> int:
-    """Return the bytes of the arrays in a sample; names and single numbers are left out.
-
-    Raises
-    ------
-    AttributeError
-        If it holds anything else: an image has no such size.
-    """
-    items = sample.values() if isinstance(sample, dict) else sample
-    items = items if isinstance(sample, dict | list | tuple) else (sample,)
-    total = 0
-    for item in items:
-        if isinstance(item, bytes | bytearray):
-            total += len(item)
-        elif item is not None and not isinstance(item, str | int | float):
-            total += int(item.nbytes)
-    return total
+def fuse(span: OutsideSpan) -> None:
+    """Make a span one of reading and decoding in one call."""
+    span.kind, span.label = Kind.FUSED, READ_AND_DECODE
 
 
-def note_bytes(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
-    """Note the length of the bytes that came back."""
-    span.nbytes = len(result)
+def argument(
+    args: Arguments, kwargs: Options, position: int, name: str, default: Any = None
+) -> Any:
+    """Return an argument that may be given by position or by name."""
+    return args[position] if len(args) > position else kwargs.get(name, default)
 
 
-def note_name(position: int, keyword: str) -> Callable[[OutsideSpan, Any, Any, Any], None]:
-    """Return a note of the file named by an argument."""
-
-    def note(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
-        span.detail = file_name(args[position] if len(args) > position else kwargs.get(keyword))
-
-    return note
-
-
-def note_path(position: int, keyword: str) -> Callable[[OutsideSpan, Any, Any, Any], None]:
-    """Return a note of the file that a call reads and decodes, and of its size."""
-
-    def note(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
-        file = args[position] if len(args) > position else kwargs.get(keyword)
-        span.detail = file_name(file)
-        if in_memory(file):
-            span.kind, span.label = Kind.DECODE, ""
-        if span.detail:
-            span.nbytes = os.stat(span.detail).st_size  # noqa: PTH116 - costs a tenth of a Path's
-
-    return note
-
-
-def in_memory(file: Any) -> bool:
-    """Say whether what is to be read lies in memory: somebody else has read it before."""
+def is_in_memory(file: Any) -> bool:
+    """Say whether what is to be read lies in memory: its reading was timed before, or never."""
     return isinstance(file, io.BytesIO | io.StringIO)
 
 
@@ -85,3 +59,380 @@ def file_name(file: Any) -> str:
         return os.fsdecode(file)
     name = getattr(file, "name", "")
     return name if isinstance(name, str) else ""
+
+
+def note_array(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+    """Note the bytes of an array, a scalar or a string of bytes that came back."""
+    nbytes = len(result) if isinstance(result, bytes) else result.nbytes
+    span.nbytes = nbytes if isinstance(nbytes, int) else -1
+
+
+def note_arrays(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+    """Note the bytes of the arrays in a sample; names and single numbers are left out."""
+    items = result.values() if isinstance(result, dict) else result
+    items = items if isinstance(result, dict | list | tuple) else (result,)
+    span.nbytes = sum(
+        len(item) if isinstance(item, bytes | bytearray) else int(item.nbytes)
+        for item in items
+        if item is not None and not isinstance(item, str | int | float)
+    )
+
+
+def note_bytes(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+    """Note the length of the bytes that came back, or the count of a call that filled a buffer."""
+    span.nbytes = result if isinstance(result, int) else len(result)
+
+
+def note_name(position: int, name: str) -> Note:
+    """Return a note of the file that an argument names."""
+
+    def note(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+        span.detail = file_name(argument(args, kwargs, position, name))
+
+    return note
+
+
+def note_path(position: int, name: str) -> Note:
+    """Return a note of the file that a call reads and decodes, and of its size."""
+
+    def note(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+        file = argument(args, kwargs, position, name)
+        span.detail = file_name(file)
+        if is_in_memory(file):
+            span.kind, span.label = Kind.DECODE, ""
+        if span.detail:
+            span.nbytes = os.stat(span.detail).st_size  # noqa: PTH116 - costs a tenth of a Path's
+
+    return note
+
+
+def opens_to_read(position: int, default: str, *modes: str | None) -> Condition:
+    """Return whether the argument ``mode`` of a call is one of reading."""
+
+    def condition(args: Arguments, kwargs: Options) -> bool:
+        return argument(args, kwargs, position, "mode", default) in modes
+
+    return condition
+
+
+# -- files of the operating system --------------------------------------------------------
+
+# No data lie there; psutil, our own counters and every new worker read them all the time.
+NO_DATA: Final = ("/proc/", "/sys/", os.devnull, "/dev/zero", "/dev/random", "/dev/urandom")
+
+
+def path_text(path: Any) -> str:
+    """Return a path as text; ``""`` for a descriptor."""
+    try:
+        return os.fsdecode(path)
+    except TypeError:
+        return ""
+
+
+def opens_descriptor(args: Arguments, kwargs: Options) -> bool:
+    """Say whether ``os.open`` opens a file to read it."""
+    flags = args[1] if len(args) > 1 else kwargs["flags"]
+    if flags & (os.O_WRONLY | os.O_RDWR | os.O_DIRECTORY):
+        return False
+    return not path_text(args[0] if args else kwargs["path"]).startswith(NO_DATA)
+
+
+def is_regular(args: Arguments, kwargs: Options) -> bool:
+    """Tell a file from a pipe: waiting for another process is no reading."""
+    return stat.S_ISREG(os.fstat(args[0]).st_mode)
+
+
+def note_descriptor(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+    """Note the file of a descriptor; a folder that is being removed or a pipe is not written."""
+    span.detail = path_text(args[0] if args else kwargs["path"])
+    if not stat.S_ISREG(os.fstat(result).st_mode):
+        span.kind = 0
+
+
+# -- NumPy --------------------------------------------------------------------------------
+
+
+def note_numpy_load(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+    """Note an array that was read; an archive and a mapping are opened."""
+    import numpy as np
+
+    file = argument(args, kwargs, 0, "file")
+    span.detail = file_name(file)
+    if isinstance(result, np.memmap | np.lib.npyio.NpzFile):
+        span.kind = Kind.OPEN
+        return
+    span.nbytes = result.nbytes
+    if is_in_memory(file):
+        span.kind = Kind.DECODE
+
+
+def note_numpy_file(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+    """Note what ``fromfile`` read, and of which file."""
+    span.detail = file_name(argument(args, kwargs, 0, "file"))
+    span.nbytes = result.nbytes
+
+
+def note_archive_member(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+    """Note a member of an ``npz`` archive, inflated where it is compressed."""
+    note_array(span, result, args, kwargs)
+    archive = args[0].zip
+    span.detail = file_name(archive.filename)
+    names = archive.NameToInfo
+    member = names.get(f"{args[1]}.npy") or names[args[1]]
+    if is_in_memory(archive.fp):
+        span.kind = Kind.DECODE
+    elif member.compress_type != zipfile.ZIP_STORED:
+        fuse(span)
+
+
+# -- h5py ---------------------------------------------------------------------------------
+
+SOURCE_OF_DATASET: Final = "_iobench_source"
+"""What a dataset object was found to be, stored with it."""
+
+
+def opens_hdf5(args: Arguments, kwargs: Options) -> bool:
+    """Say whether ``File`` opens a file to read it; ``dataset.file`` makes one of an open file."""
+    import h5py
+
+    name = argument(args, kwargs, 1, "name")
+    mode = argument(args, kwargs, 2, "mode", "r")
+    return mode in {None, "r", "r+"} and not isinstance(name, h5py._objects.ObjectID)
+
+
+def note_hdf5_item(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+    """Note values that were read of a dataset, decoded in the same call where it has filters."""
+    note_array(span, result, args, kwargs)
+    _note_hdf5(span, args[0])
+
+
+def note_hdf5_direct(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+    """Note values that were read into an array; of a part of one the bytes are unknown."""
+    if argument(args, kwargs, 3, "dest_sel") is None:
+        span.nbytes = int(argument(args, kwargs, 1, "dest").nbytes)
+    _note_hdf5(span, args[0])
+
+
+def _note_hdf5(span: OutsideSpan, dataset: Any) -> None:
+    import h5py
+
+    source: tuple[str, bool] | None = vars(dataset).get(SOURCE_OF_DATASET)
+    if source is None:  # to ask costs as much as a small read
+        handle = dataset.id
+        layout = handle.get_create_plist()
+        name = h5py.h5f.get_name(handle) + b":" + (h5py.h5i.get_name(handle) or b"")
+        # The sources of a virtual dataset may have filters.
+        is_encoded = bool(layout.get_nfilters()) or layout.get_layout() == h5py.h5d.VIRTUAL
+        source = vars(dataset)[SOURCE_OF_DATASET] = os.fsdecode(name), is_encoded
+    span.detail, is_encoded = source
+    if is_encoded:
+        fuse(span)
+
+
+# -- netCDF4 ------------------------------------------------------------------------------
+
+
+def note_netcdf_item(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+    """Note values of a variable; masked values and scaling are decoded unless turned off."""
+    variable = args[0]
+    span.nbytes = int(result.nbytes)
+    # Files of the classic format have no filters.
+    filters = variable.filters() or {}
+    is_encoded = any(on for name, on in filters.items() if name != "complevel")
+    if variable.mask or variable.scale or is_encoded:
+        fuse(span)
+    span.detail = f"{variable.group().filepath()}:{variable.name}"
+
+
+# -- ecCodes ------------------------------------------------------------------------------
+
+
+def note_message(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+    """Note the file and bytes of a GRIB or BUFR message; at the end of the file there is none."""
+    import gribapi
+
+    span.detail = file_name(argument(args, kwargs, 0, "fileobj"))
+    if result is not None:
+        span.nbytes = gribapi.grib_get_message_size(result)
+
+
+# -- xarray -------------------------------------------------------------------------------
+
+
+def is_on_disk(args: Arguments, kwargs: Options) -> bool:
+    """Say whether a lazy array is one of a file."""
+    from xarray.backends import BackendArray
+
+    return isinstance(args[0].array, BackendArray)
+
+
+def is_locked(args: Arguments, kwargs: Options) -> bool:
+    """Say whether another thread holds a lock."""
+    return bool(args[0].locked())
+
+
+def note_lazy_load(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+    """Note the load of a lazy array.
+
+    It is a ``read``, unless the library below it (netCDF4, h5py, zarr, ecCodes) was timed in it:
+    then what is left is xarray's own work.
+    """
+    if span.holds_bytes:
+        span.kind, span.label = Kind.PREPROCESS, "xarray"
+    elif not span.holds_spans:
+        note_array(span, result, args, kwargs)
+    source = args[0].array
+    name = getattr(source, "variable_name", "")
+    file = getattr(getattr(source, "datastore", None), "_filename", "")
+    if isinstance(name, str) and isinstance(file, str):
+        span.detail = f"{file}:{name}" if file else name
+
+
+note_dataset_file: Final = note_name(0, "filename_or_obj")
+
+
+def note_chunked(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+    """Note the file that was opened, and bytes and chunks of the variables that dask reads.
+
+    A variable has a span without length under the name of its reads, which is in no sum.
+    """
+    note_dataset_file(span, result, args, kwargs)
+    recorder = span.lane.recorder
+    variables = getattr(result, "variables", None) or {result.name: result.variable}
+    now_ns, label = recorder.clock.now_ns(), recorder.string(CHUNKS)
+    for name, variable in variables.items():
+        if variable.chunks is not None:
+            source = variable.encoding.get("source") or result.encoding.get("source", "")
+            detail = f"{source}:{name}"
+            if len(recorder._strings) >= DETAIL_LIMIT and detail not in recorder._strings:
+                return
+            recorder.emit(
+                Kind.OPEN, now_ns, now_ns, int(variable.nbytes), label=label,
+                detail=recorder.string(detail), flags=Flag.DETAIL,
+                pieces=math.prod(map(len, variable.chunks)),
+            )  # fmt: skip
+
+
+# -- pictures and tables ------------------------------------------------------------------
+
+PIXEL_NBYTES: Final = {"1": 1, "I;16": 2, "I": 4, "F": 4}
+"""Of modes of Pillow that do not take a byte for each band."""
+
+
+def note_image_header(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+    """Note an image that was opened; of one in memory the header is decoded."""
+    file = argument(args, kwargs, 0, "fp")
+    if is_in_memory(file):
+        span.kind, span.nbytes = Kind.DECODE, 0
+    else:
+        span.detail = file_name(file)
+
+
+def has_pixels_to_decode(args: Arguments, kwargs: Options) -> bool:
+    """Say whether an image was not decoded yet."""
+    return bool(args[0].tile)
+
+
+def note_pixels(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+    """Note the bytes of an image's pixels."""
+    image = args[0]
+    width, height = image.size
+    span.nbytes = width * height * (PIXEL_NBYTES.get(image.mode) or len(image.getbands()))
+    span.detail = file_name(image.filename)
+
+
+def note_table(name: str) -> Note:
+    """Return a note of a table's file; one that is read in parts is opened."""
+    note = note_path(0, name)
+
+    def note_either(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+        pandas: Any = sys.modules["pandas"]
+        if isinstance(result, pandas.io.parsers.TextFileReader):
+            span.kind, span.label = Kind.OPEN, ""
+        note(span, result, args, kwargs)
+
+    return note_either
+
+
+# -- tar archives -------------------------------------------------------------------------
+
+
+def _tar_source(archive: Any) -> tuple[Any, bool]:
+    """Return the file below an archive, and whether that file has to be inflated."""
+    import tarfile
+
+    inflates = False
+    while isinstance(archive, tarfile._Stream | tarfile._StreamProxy):  # type: ignore[attr-defined]
+        inflates = inflates or getattr(archive, "comptype", "tar") != "tar"
+        archive = archive.fileobj
+    for name in ("fileobj", "_fp"):  # of gzip's files, of bz2's and lzma's
+        if hasattr(archive, name):
+            return getattr(archive, name), True
+    return archive, inflates
+
+
+def note_next_member(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+    """Note the archive in which the next member is looked for."""
+    span.detail = file_name(_tar_source(args[0].fileobj)[0])
+
+
+def note_member(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+    """Note a member that was read.
+
+    Of an archive that ``open`` opened while recording, the reads of the file have spans: this one
+    is of inflating, or not written. Of others (a pipe, a response) it is all there is.
+    """
+    from iobench.adapters.counted_files import CountedFile
+
+    source, inflates = _tar_source(args[0].fileobj)
+    span.detail = file_name(source)
+    if not result:  # whoever reads to the end asks once more
+        span.kind = 0
+    elif is_in_memory(source):
+        span.kind = Kind.DECODE
+    elif isinstance(getattr(source, "raw", source), CountedFile):
+        span.kind = Kind.DECODE if inflates else 0
+        span.nbytes = len(result) if inflates else -1
+        return
+    elif inflates:
+        fuse(span)
+    span.nbytes = len(result)
+
+
+# -- fsspec -------------------------------------------------------------------------------
+
+FETCHES: Final = frozenset(
+    {"_cat", "_cat_file", "_cat_ranges", "_get", "_get_file", "_read", "_fetch_range"}
+)
+"""Coroutines of fsspec that bring bytes; others ask for names and sizes."""
+
+
+def fetches(args: Arguments, kwargs: Options) -> bool:
+    """Say whether a coroutine that is waited for brings bytes."""
+    return getattr(args[1], "__name__", "") in FETCHES
+
+
+def note_object(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+    """Note an object that was fetched."""
+    span.detail = str(args[1] if len(args) > 1 else kwargs["path"])
+    span.nbytes = len(result)
+
+
+def note_object_read(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+    """Note what was read of an open object."""
+    span.detail = str(getattr(args[0], "path", ""))
+    span.nbytes = len(result)
+
+
+def note_fetched(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+    """Note the bytes of an object, several by name, or several in a row."""
+    if len(args) > 2 and isinstance(args[2], str):
+        span.detail = args[2]
+    if isinstance(result, bytes):
+        span.nbytes = len(result)
+    elif isinstance(result, dict | list):
+        parts = result.values() if isinstance(result, dict) else result
+        span.nbytes = sum(len(part) for part in parts if isinstance(part, bytes))
+
+
+note_ranges: Final[Note] = note_fetched

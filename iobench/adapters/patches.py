@@ -10,45 +10,69 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from iobench.adapters import scope
 from iobench.recording import activation, outside
+from iobench.recording.kinds import Kind, kind_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iobench.recording.outside import OutsideSpan
+    from iobench.adapters.notes import Condition, Note
 
 MISSING: Final = object()
 # What asking a library's object for its size or name can raise; the call itself went well.
 NOTE_ERRORS: Final = (AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 
 
-def timed(
-    original: Callable[..., Any],
-    kind: int,
-    label: str = "",
-    *,
-    with_cpu: bool = False,
-    hiding: bool = True,
-    by_threads: bool = False,
-    only_if: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None,
-    note: Callable[[OutsideSpan, Any, tuple[Any, ...], dict[str, Any]], None] | None = None,
-) -> Callable[..., Any]:
-    """Return a function that calls another one and records a span of the call.
+class TimedCall(NamedTuple):
+    """A function that is timed, and what its span has.
 
     Parameters
     ----------
-    original : callable
-        What does the work. Arguments, result and exceptions are handed on as they are.
-    kind, label, with_cpu, hiding
-        As in :func:`iobench.recording.outside.outside_span`.
-    by_threads : bool
-        Whether the library lets an event loop or a thread pool do the work. Then these have no
-        spans of their own: their time is the call's.
-    only_if : callable, optional
-        Told the arguments, says whether the call is worth a span.
+    attribute : str
+        Its name below the module: ``"open"``, ``"Dataset.__getitem__"``. The last name must be its
+        owner's own, not inherited.
+    kind : str or Kind
+        ``"open"``, ``"read"``, ``"decode"``, ``"fused"`` (read and decode in one), or another
+        name that `iobench.stage` takes.
     note : callable, optional
-        Told the span, result and arguments after a call that went well, notes bytes and name.
+        Called with the span, the result, the arguments and the named arguments of a call that
+        went well; sets ``span.nbytes`` (bytes read, or of the values decoded), ``span.detail``
+        (name of the file), ``span.kind``. AttributeError, LookupError, OSError, RuntimeError,
+        TypeError and ValueError that it raises make the bytes unknown.
+    label : str
+        A name shown within the kind.
+    only_if : callable, optional
+        Called with the arguments before the call: whether it has a span.
+    with_cpu : bool
+        Whether the thread's CPU time is measured, which costs two system calls.
+    encloses : bool
+        Whether functions inside that are timed have spans of their own, which this one is less.
+    by_threads : bool
+        Whether an event loop or thread pool of the library does the work: its spans are the call's.
+    optional : bool
+        Whether some versions of the library have no such function.
+    """
+
+    attribute: str
+    kind: Kind | str
+    note: Note | None = None
+    label: str = ""
+    only_if: Condition | None = None
+    with_cpu: bool = False
+    encloses: bool = False
+    by_threads: bool = False
+    optional: bool = False
+
+
+def timed(original: Callable[..., Any], row: TimedCall) -> Callable[..., Any]:
+    """Return a function that calls another one and records a span of the call.
+
+    Arguments, result and exceptions are handed on as they are.
     """
     name = _called(original)
+    kind = row.kind if isinstance(row.kind, Kind) else kind_named(row.kind)
+    if kind is None:
+        raise ValueError(f"{row.attribute}: no kind of stage is called {row.kind!r}")
+    _, _, note, label, only_if, with_cpu, encloses, by_threads, _ = row
 
     def call(*args: Any, **kwargs: Any) -> Any:
         recorder = activation._active
@@ -56,12 +80,12 @@ def timed(
             return original(*args, **kwargs)
         if only_if is not None:
             try:
-                wanted = only_if(args, kwargs)
+                is_timed = only_if(args, kwargs)
             except NOTE_ERRORS:
-                wanted = False
-            if not wanted:
+                is_timed = False
+            if not is_timed:
                 return original(*args, **kwargs)
-        span = scope.begin(recorder, kind, label, with_cpu, hiding)
+        span = scope.begin(recorder, kind, label, with_cpu, not encloses)
         if span is None:
             return original(*args, **kwargs)
         with span:
@@ -153,9 +177,9 @@ class Patches:
         setattr(owner, name, after)
         self._patches.append(Replaced(owner, name, before, after))
 
-    def time(self, owner: Any, name: str, kind: int, label: str = "", **how: Any) -> None:
-        """Put a timed function in the place of one; see `put`, and `timed` for how."""
-        self.put(owner, name, lambda original: timed(original, kind, label, **how))
+    def time(self, owner: Any, name: str, row: TimedCall) -> None:
+        """Put a timed function in the place of one."""
+        self.put(owner, name, lambda original: timed(original, row))
 
     def _move_home(self, original: Any, public: str) -> None:
         """Let a function name the module it is defined in, if it names the one it is shown in."""

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.adapters import scope
-from iobench.adapters.notes import file_name, note_array
+from iobench.adapters.notes import READ_AND_DECODE, note_array
 from iobench.adapters.patches import NOTE_ERRORS
 from iobench.adapters.scope import ELSEWHERE
 from iobench.recording import activation
@@ -21,21 +21,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from iobench.adapters.patches import Patches
-    from iobench.recording.outside import OutsideSpan
 
-OPENERS: Final = ("open", "open_array", "open_group", "open_consolidated")
 SELECTIONS: Final = ("basic", "orthogonal", "coordinate", "mask", "block")
 STORES: Final = ("DirectoryStore", "FSStore", "ZipStore", "LMDBStore", "SQLiteStore", "N5Store")
 """Of version 2, those that bring bytes themselves."""
 
 Piece = tuple[int, int, int, int]
-Stretch = tuple[int, int]
+Interval = tuple[int, int]
 
 
 def adapt(patches: Patches, zarr: Any) -> None:
-    """Time opening and selecting; inside a selection, gets of stores and codecs."""
-    for name in OPENERS:
-        patches.time(zarr, name, Kind.OPEN, by_threads=True, note=_note_store)
+    """Time selections; inside of one, gets of stores and codecs."""
     for name in SELECTIONS:
         if f"get_{name}_selection" in vars(zarr.Array):  # by block: since 2.16
             patches.put(zarr.Array, f"get_{name}_selection", _selecting)
@@ -67,7 +63,9 @@ def _adapt_version_2(patches: Patches, zarr: Any) -> None:
 def _selecting(original: Callable[..., Any]) -> Callable[..., Any]:
     def select(*args: Any, **kwargs: Any) -> Any:
         recorder = activation._active
-        span = None if recorder is None else scope.begin(recorder, Kind.FUSED, "read+decode", True)
+        span = (
+            None if recorder is None else scope.begin(recorder, Kind.FUSED, READ_AND_DECODE, True)
+        )
         if span is None:
             return original(*args, **kwargs)
         pieces: list[Piece] = []
@@ -93,7 +91,7 @@ def _selecting(original: Callable[..., Any]) -> Callable[..., Any]:
 def _awaited(
     original: Callable[..., Any], kind: int, but: type | tuple[()] = ()
 ) -> Callable[..., Any]:
-    """Return a coroutine function that tells the call it works for when it did so."""
+    """Return a coroutine function that notes for the call it works for when it ran."""
 
     async def call(*args: Any, **kwargs: Any) -> Any:
         pieces = ELSEWHERE.get()
@@ -153,10 +151,6 @@ def _sum(counts: list[int]) -> int:
     return -1 if min(counts, default=0) < 0 else sum(counts)
 
 
-def _note_store(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
-    span.detail = file_name(args[0] if args else kwargs.get("store"))
-
-
 def laid_out(pieces: Iterable[Piece]) -> list[Piece]:
     """Lay pieces that may overlap on one time line.
 
@@ -168,8 +162,8 @@ def laid_out(pieces: Iterable[Piece]) -> list[Piece]:
     Returns
     -------
     list of (kind, start_ns, end_ns, nbytes)
-        Stretches in order, without overlap: the union of what is decoded, and what is left of
-        the union of the reads; bytes of a read lie where it ended, or in the last stretch before,
+        Intervales in order, without overlap: the union of what is decoded, and what is left of
+        the union of the reads; bytes of a read lie where it ended, or in the last interval before,
         -1 where those of one are unknown.
     """
     pieces = list(pieces)
@@ -182,14 +176,16 @@ def laid_out(pieces: Iterable[Piece]) -> list[Piece]:
         if kind == Kind.READ and left:
             place = min(bisect_left(ends, end), len(left) - 1)
             nbytes[place] = _sum([nbytes[place], count])
-    laid = [(int(Kind.READ), *stretch, count) for stretch, count in zip(left, nbytes, strict=True)]
-    laid += [(int(Kind.DECODE), *stretch, -1) for stretch in decodes]
+    laid = [
+        (int(Kind.READ), *interval, count) for interval, count in zip(left, nbytes, strict=True)
+    ]
+    laid += [(int(Kind.DECODE), *interval, -1) for interval in decodes]
     return sorted(laid, key=lambda piece: piece[1:3])
 
 
-def _union(stretches: Iterable[Stretch]) -> list[Stretch]:
-    union: list[Stretch] = []
-    for start, end in sorted(stretches):
+def _union(intervals: Iterable[Interval]) -> list[Interval]:
+    union: list[Interval] = []
+    for start, end in sorted(intervals):
         if union and start <= union[-1][1]:
             union[-1] = (union[-1][0], max(end, union[-1][1]))
         else:
@@ -197,11 +193,11 @@ def _union(stretches: Iterable[Stretch]) -> list[Stretch]:
     return union
 
 
-def _without(stretches: list[Stretch], holes: list[Stretch]) -> list[Stretch]:
-    """Cut holes out of stretches; both in order and without overlap."""
-    left: list[Stretch] = []
+def _without(intervals: list[Interval], holes: list[Interval]) -> list[Interval]:
+    """Cut holes out of intervals; both in order and without overlap."""
+    left: list[Interval] = []
     first = 0
-    for start, end in stretches:
+    for start, end in intervals:
         while first < len(holes) and holes[first][1] <= start:
             first += 1
         at = first

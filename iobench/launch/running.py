@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from iobench.adapters import ADAPTERS
 from iobench.command_words import KEEP_COMMAND
 from iobench.errors import OptionError, StorageError
 from iobench.launch.script_commit import commit_of
@@ -35,6 +36,7 @@ from iobench.recording.session import (
     RUN_STEPS,
     record,
 )
+from iobench.registry import adapter_places
 from iobench.storage.darshan_setup import DarshanChoice
 from iobench.storage.near_places import near_places
 
@@ -275,6 +277,7 @@ def _environment(
 ) -> dict[str, str]:
     inside = {name: value for name, value in environment.items() if name not in INHERITED}
     inside |= {RUN_PATH: str(run.path), RUN_TOKEN: job.token, RUN_DETAIL: asked.detail}
+    inside[ADAPTERS] = ",".join("=".join(each) for each in adapter_places().items())
     if asked.steps is not None:
         inside[RUN_STEPS] = asked.steps
     if asked.digests:

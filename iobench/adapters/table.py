@@ -1,0 +1,226 @@
+"""The functions of other libraries that are timed: one table of module, attribute, kind and note.
+
+A package adds rows for its own library, or another one, by an entry point of the group
+``iobench.adapters``: its name is the module whose import brings the functions, its value a
+sequence of `TimedCall`.
+"""
+
+from __future__ import annotations
+
+import operator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.adapters.notes import (
+    READ_AND_DECODE,
+    fetches,
+    has_pixels_to_decode,
+    is_locked,
+    is_on_disk,
+    is_regular,
+    note_archive_member,
+    note_array,
+    note_arrays,
+    note_bytes,
+    note_chunked,
+    note_dataset_file,
+    note_descriptor,
+    note_fetched,
+    note_hdf5_direct,
+    note_hdf5_item,
+    note_image_header,
+    note_lazy_load,
+    note_member,
+    note_message,
+    note_name,
+    note_netcdf_item,
+    note_next_member,
+    note_numpy_file,
+    note_numpy_load,
+    note_object,
+    note_object_read,
+    note_path,
+    note_pixels,
+    note_table,
+    opens_descriptor,
+    opens_hdf5,
+    opens_to_read,
+)
+from iobench.adapters.patches import TimedCall
+from iobench.recording.kinds import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from iobench.adapters.notes import Note
+    from iobench.adapters.patches import Patches
+
+
+def _fused(attribute: str, note: Note | None = None) -> TimedCall:
+    return TimedCall(attribute, Kind.FUSED, note, READ_AND_DECODE, with_cpu=True)
+
+
+_GRIB_READERS: Final = ("grib_new_from_file", "bufr_new_from_file", "any_new_from_file")
+_GRIB_DECODERS: Final = ("get_values", "get_array", "get_double_array", "get_float_array")
+
+
+def _messages(prefix: str, decoder: str) -> tuple[TimedCall, ...]:
+    """Return rows of ecCodes by the names of ``eccodes`` or of the bindings below it."""
+    readers = ["codes_new_from_file", *(f"{prefix}{name}" for name in _GRIB_READERS)]
+    return (
+        *(TimedCall(name, Kind.READ, note_message) for name in readers),
+        *(
+            TimedCall(f"{decoder}{name}", Kind.DECODE, note_array, optional=True)
+            for name in _GRIB_DECODERS
+        ),
+    )
+
+
+def _lazy(name: str) -> TimedCall:
+    return TimedCall(
+        f"{name}.get_duck_array", Kind.READ, note_lazy_load,
+        only_if=is_on_disk, with_cpu=True, encloses=True,
+    )  # fmt: skip
+
+
+def _lock(name: str) -> TimedCall:
+    return TimedCall(f"{name}.__enter__", Kind.LOCK, only_if=is_locked, with_cpu=True)
+
+
+TABLE: Final[Mapping[str, tuple[TimedCall, ...]]] = {
+    "os": (
+        TimedCall("open", Kind.OPEN, note_descriptor, only_if=opens_descriptor),
+        TimedCall("read", Kind.READ, note_bytes, only_if=is_regular),
+        TimedCall("pread", Kind.READ, note_bytes, optional=True),
+        TimedCall("preadv", Kind.READ, note_bytes, optional=True),
+    ),
+    "PIL.Image": (TimedCall("open", Kind.OPEN, note_image_header),),
+    "PIL.ImageFile": (
+        TimedCall(
+            "ImageFile.load", Kind.DECODE, note_pixels,
+            only_if=has_pixels_to_decode, encloses=True,
+        ),
+    ),
+    "distributed": (TimedCall("Client.get", Kind.OPAQUE, label="dask.distributed"),),
+    "eccodes": _messages("codes_", "codes_"),
+    "fsspec": (
+        TimedCall(
+            "spec.AbstractFileSystem.open", Kind.OPEN, note_name(1, "path"),
+            only_if=opens_to_read(2, "rb", "r", "rb", "rt"), by_threads=True,
+        ),
+        TimedCall("spec.AbstractFileSystem.cat_file", Kind.READ, note_object, by_threads=True),
+        TimedCall("spec.AbstractFileSystem.cat_ranges", Kind.READ, note_fetched, by_threads=True),
+        TimedCall("spec.AbstractBufferedFile.read", Kind.READ, note_object_read, by_threads=True),
+    ),
+    # What a thread waits for while fsspec's event loop fetches it.
+    "fsspec.asyn": (TimedCall("sync", Kind.READ, note_fetched, only_if=fetches, by_threads=True),),
+    "gribapi": _messages("", "grib_"),
+    "h5py": (
+        TimedCall("File.__init__", Kind.OPEN, note_name(1, "name"), only_if=opens_hdf5),
+        # CPU time tells a read that waited from one that computed.
+        TimedCall("Dataset.__getitem__", Kind.READ, note_hdf5_item, with_cpu=True),
+        TimedCall("Dataset.read_direct", Kind.READ, note_hdf5_direct, with_cpu=True),
+        TimedCall("Dataset.__array__", Kind.READ, note_hdf5_item, with_cpu=True),
+    ),
+    "netCDF4": (
+        TimedCall(
+            "Dataset.__init__", Kind.OPEN, note_name(1, "filename"),
+            only_if=opens_to_read(2, "r", "r", "rs", "r+", "a", "r+s", "as"),
+        ),
+        TimedCall("Variable.__getitem__", Kind.READ, note_netcdf_item, with_cpu=True),
+    ),
+    "numpy": (
+        TimedCall("load", Kind.READ, note_numpy_load),
+        TimedCall("fromfile", Kind.READ, note_numpy_file),
+        # The class stays what it is: arrays are asked whether they are instances of it.
+        TimedCall("memmap.__new__", Kind.OPEN, note_name(1, "filename")),
+        TimedCall("lib.npyio.NpzFile.__getitem__", Kind.READ, note_archive_member),
+        _fused("loadtxt", note_array),
+        _fused("genfromtxt", note_array),
+    ),
+    "pandas": (
+        *(_fused(name, note_table("filepath_or_buffer"))
+          for name in ("read_csv", "read_table", "read_pickle")),
+        *(_fused(name, note_table("path")) for name in ("read_parquet", "read_feather")),
+        *(_fused(name, note_table("path_or_buf")) for name in ("read_hdf", "read_json")),
+        _fused("read_excel", note_table("io")),
+        _fused("io.parsers.TextFileReader.read"),
+    ),
+    "pyarrow.parquet": (
+        _fused("read_table", note_path(0, "source")),
+        _fused("ParquetFile.read"),
+        _fused("ParquetFile.read_row_group"),
+        _fused("ParquetFile.read_row_groups"),
+    ),
+    "tarfile": (
+        TimedCall("TarFile.next", Kind.OPEN, note_next_member, encloses=True),
+        TimedCall("_FileInFile.read", Kind.READ, note_member, encloses=True),
+    ),
+    "torch": (_fused("load", note_path(0, "f")),),
+    "webdataset.autodecode": (
+        TimedCall("Decoder.decode", Kind.DECODE, note_arrays, with_cpu=True),
+    ),
+    "webdataset.filters": (TimedCall("combine_values", Kind.COLLATE, note_arrays, "batched"),),
+    "xarray": (
+        *(TimedCall(name, Kind.OPEN, note_chunked, by_threads=True)
+          for name in ("open_dataset", "open_dataarray", "open_zarr")),
+        # Of many files at once, the bytes of each are not those of all of them.
+        TimedCall("open_mfdataset", Kind.OPEN, note_dataset_file, by_threads=True),
+        TimedCall("load_dataset", Kind.OPEN, note_dataset_file, encloses=True),
+        TimedCall("load_dataarray", Kind.OPEN, note_dataset_file, encloses=True),
+        _lazy("core.indexing.LazilyIndexedArray"),
+        _lazy("core.indexing.LazilyVectorizedIndexedArray"),
+        # Scale, offset and masks.
+        TimedCall("coding.common._ElementwiseFunctionArray.get_duck_array", Kind.DECODE, note_array,
+              encloses=True),
+        _lock("backends.locks.CombinedLock"),
+        _lock("backends.locks.SerializableLock"),
+    ),
+    "xbatcher.generators": (
+        TimedCall("BatchGenerator.__getitem__", Kind.PREPROCESS, label="xbatcher", with_cpu=True,
+              encloses=True),
+    ),
+    "zarr": tuple(
+        TimedCall(name, Kind.OPEN, note_name(0, "store"), by_threads=True)
+        for name in ("open", "open_array", "open_group", "open_consolidated")
+    ),
+}  # fmt: skip
+"""Module that is imported: what of it is timed."""
+SPECIAL: Final[Mapping[str, str]] = {
+    "io": "counted_files",
+    "dask.local": "dask_tasks",
+    "dask.multiprocessing": "dask_tasks",
+    "dask.threaded": "dask_tasks",
+    "zarr": "zarr_arrays",
+}
+"""Module: the module here whose ``adapt`` does what a row cannot say."""
+# What a library that is not as we know it answers; it goes on untimed, and is named.
+MISFITS: Final = (AttributeError, ImportError, LookupError, TypeError, ValueError)
+PRESENT: Final = ("io", "os")
+"""Modules that are imported before any of ours."""
+
+
+def time_module(
+    patches: Patches, name: str, module: Any, others: Mapping[str, str]
+) -> Iterator[str]:
+    """Time the functions of a module that was imported; yield what could not be timed, and why."""
+    if name in SPECIAL:
+        try:
+            import_module(f"iobench.adapters.{SPECIAL[name]}").adapt(patches, module)
+        except MISFITS as error:
+            yield f"{type(error).__name__}: {error}"
+    rows: Sequence[TimedCall] = TABLE.get(name, ())
+    if name in others:
+        try:
+            place, _, rows_name = others[name].partition(":")
+            rows = (*rows, *getattr(import_module(place), rows_name))
+        except MISFITS as error:
+            yield f"{others[name]}: {type(error).__name__}: {error}"
+    for row in rows:
+        owner, _, attribute = row.attribute.rpartition(".")
+        try:
+            holder = operator.attrgetter(owner)(module) if owner else module
+            if attribute in vars(holder) or not row.optional:
+                patches.time(holder, attribute, row)
+        except MISFITS as error:
+            yield f"{type(error).__name__}: {error}"
