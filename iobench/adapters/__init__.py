@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TimedCall"]
 
-ADAPTERS: Final = "IOBENCH_ADAPTERS"
+ADAPTERS: Final = "IOBENCH_RUN_ADAPTERS"
 """Environment: rows of installed packages as ``MODULE=PLACE,...``, found once for a command."""
 
 
