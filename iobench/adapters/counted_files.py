@@ -1,15 +1,15 @@
-"""Adapter to ``open``: the raw file below what it returns times its reads."""
+"""Files of the operating system: ``open``, whose raw file times its reads, and descriptors."""
 
 from __future__ import annotations
 
 import builtins
 import io
 import os
+import stat
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.adapters import scope
-from iobench.adapters.notes import NO_DATA, path_text
 from iobench.adapters.patches import TimedCall
 from iobench.recording import activation
 from iobench.recording.kinds import Kind
@@ -18,11 +18,14 @@ from iobench.recording.outside import describe
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iobench.adapters.patches import Patches
+    from iobench.adapters.patches import Arguments, Options, Patches
     from iobench.recording.lanes import Lane
+    from iobench.recording.outside import OutsideSpan
     from iobench.recording.recorder import Recorder
 
 READ_MODES: Final = frozenset({"r", "rb", "br", "rt", "tr"})
+# No data lie there; psutil, our own counters and every new worker read them all the time.
+NO_DATA: Final = ("/proc/", "/sys/", os.devnull, "/dev/zero", "/dev/random", "/dev/urandom")
 BUFFER_LIMIT: Final = 8 << 20
 
 _readinto: Final = io.FileIO.readinto
@@ -197,3 +200,31 @@ def _buffer_nbytes(raw: io.FileIO) -> int:
     if sys.version_info >= (3, 14):
         return max(min(nbytes, BUFFER_LIMIT), io.DEFAULT_BUFFER_SIZE)
     return nbytes
+
+
+def path_text(path: Any) -> str:
+    """Return a path as text; ``""`` for a descriptor."""
+    try:
+        return os.fsdecode(path)
+    except TypeError:
+        return ""
+
+
+def opens_descriptor(args: Arguments, kwargs: Options) -> bool:
+    """Say whether ``os.open`` opens a file to read it."""
+    flags = args[1] if len(args) > 1 else kwargs["flags"]
+    if flags & (os.O_WRONLY | os.O_RDWR | os.O_DIRECTORY):
+        return False
+    return not path_text(args[0] if args else kwargs["path"]).startswith(NO_DATA)
+
+
+def is_regular(args: Arguments, kwargs: Options) -> bool:
+    """Tell a file from a pipe: waiting for another process is no reading."""
+    return stat.S_ISREG(os.fstat(args[0]).st_mode)
+
+
+def note_descriptor(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+    """Note the file of a descriptor; a folder that is being removed or a pipe is not written."""
+    span.detail = path_text(args[0] if args else kwargs["path"])
+    if not stat.S_ISREG(os.fstat(result).st_mode):
+        span.kind = 0

@@ -54,9 +54,9 @@ def install(where: Where = "loading") -> None:
         names = {*TABLE, *SPECIAL, *_others} - {*PRESENT}
         _hook.install(names)
         # After the hook: what another thread imports meanwhile is seen by one of the two.
-        for name in names & sys.modules.keys():
+        for name in sorted(names & sys.modules.keys()):
             module = sys.modules[name]
-            if not _is_being_imported(module):
+            if module is not None and not _is_being_imported(module):
                 _adapt(name, module)
 
 

@@ -1,8 +1,8 @@
 """What adapters note of a call: bytes of what came back, names of what was read, its kind.
 
 A note is called with the span, the result and the arguments of a call that went well. What it
-raises of `patches.NOTE_ERRORS` makes the bytes unknown and goes no further. Libraries are looked
-up in the functions, so that none is imported for its notes.
+raises makes the bytes unknown and goes no further. Libraries are looked up in the functions, so
+that none is imported for its notes.
 """
 
 from __future__ import annotations
@@ -10,25 +10,19 @@ from __future__ import annotations
 import io
 import math
 import os
-import stat
 import sys
 import zipfile
 from typing import TYPE_CHECKING, Any, Final
 
+from iobench.adapters.counted_files import CountedFile
 from iobench.recording.kinds import Kind
 from iobench.recording.outside import DETAIL_LIMIT
 from iobench.recording.span_file import Flag
 from iobench.recording.task_spans import CHUNKS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from iobench.adapters.patches import Arguments, Condition, Note, Options
     from iobench.recording.outside import OutsideSpan
-
-    Arguments = tuple[Any, ...]
-    Options = dict[str, Any]
-    Note = Callable[[OutsideSpan, Any, Arguments, Options], None]
-    Condition = Callable[[Arguments, Options], bool]
 
 READ_AND_DECODE: Final = "read+decode"
 """Label of calls that read and decode in one."""
@@ -113,40 +107,6 @@ def opens_to_read(position: int, default: str, *modes: str | None) -> Condition:
         return argument(args, kwargs, position, "mode", default) in modes
 
     return condition
-
-
-# -- files of the operating system --------------------------------------------------------
-
-# No data lie there; psutil, our own counters and every new worker read them all the time.
-NO_DATA: Final = ("/proc/", "/sys/", os.devnull, "/dev/zero", "/dev/random", "/dev/urandom")
-
-
-def path_text(path: Any) -> str:
-    """Return a path as text; ``""`` for a descriptor."""
-    try:
-        return os.fsdecode(path)
-    except TypeError:
-        return ""
-
-
-def opens_descriptor(args: Arguments, kwargs: Options) -> bool:
-    """Say whether ``os.open`` opens a file to read it."""
-    flags = args[1] if len(args) > 1 else kwargs["flags"]
-    if flags & (os.O_WRONLY | os.O_RDWR | os.O_DIRECTORY):
-        return False
-    return not path_text(args[0] if args else kwargs["path"]).startswith(NO_DATA)
-
-
-def is_regular(args: Arguments, kwargs: Options) -> bool:
-    """Tell a file from a pipe: waiting for another process is no reading."""
-    return stat.S_ISREG(os.fstat(args[0]).st_mode)
-
-
-def note_descriptor(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
-    """Note the file of a descriptor; a folder that is being removed or a pipe is not written."""
-    span.detail = path_text(args[0] if args else kwargs["path"])
-    if not stat.S_ISREG(os.fstat(result).st_mode):
-        span.kind = 0
 
 
 # -- NumPy --------------------------------------------------------------------------------
@@ -382,8 +342,6 @@ def note_member(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options
     Of an archive that ``open`` opened while recording, the reads of the file have spans: this one
     is of inflating, or not written. Of others (a pipe, a response) it is all there is.
     """
-    from iobench.adapters.counted_files import CountedFile
-
     source, inflates = _tar_source(args[0].fileobj)
     span.detail = file_name(source)
     if not result:  # whoever reads to the end asks once more
@@ -433,6 +391,3 @@ def note_fetched(span: OutsideSpan, result: Any, args: Arguments, kwargs: Option
     elif isinstance(result, dict | list):
         parts = result.values() if isinstance(result, dict) else result
         span.nbytes = sum(len(part) for part in parts if isinstance(part, bytes))
-
-
-note_ranges: Final[Note] = note_fetched

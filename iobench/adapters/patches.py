@@ -15,11 +15,14 @@ from iobench.recording.kinds import Kind, kind_named
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iobench.adapters.notes import Condition, Note
+    from iobench.recording.outside import OutsideSpan
+
+    Arguments = tuple[Any, ...]
+    Options = dict[str, Any]
+    Note = Callable[[OutsideSpan, Any, Arguments, Options], None]
+    Condition = Callable[[Arguments, Options], bool]
 
 MISSING: Final = object()
-# What asking a library's object for its size or name can raise; the call itself went well.
-NOTE_ERRORS: Final = (AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 
 
 class TimedCall(NamedTuple):
@@ -36,8 +39,7 @@ class TimedCall(NamedTuple):
     note : callable, optional
         Called with the span, the result, the arguments and the named arguments of a call that
         went well; sets ``span.nbytes`` (bytes read, or of the values decoded), ``span.detail``
-        (name of the file), ``span.kind``. AttributeError, LookupError, OSError, RuntimeError,
-        TypeError and ValueError that it raises make the bytes unknown.
+        (name of the file), ``span.kind``. What it raises makes the bytes unknown.
     label : str
         A name shown within the kind.
     only_if : callable, optional
@@ -81,7 +83,7 @@ def timed(original: Callable[..., Any], row: TimedCall) -> Callable[..., Any]:
         if only_if is not None:
             try:
                 is_timed = only_if(args, kwargs)
-            except NOTE_ERRORS:
+            except Exception:  # noqa: BLE001 - the call is made, whatever a condition may do
                 is_timed = False
             if not is_timed:
                 return original(*args, **kwargs)
@@ -97,7 +99,7 @@ def timed(original: Callable[..., Any], row: TimedCall) -> Callable[..., Any]:
                 span.stop()
                 try:
                     note(span, result, args, kwargs)
-                except NOTE_ERRORS:
+                except Exception:  # noqa: BLE001 - the call went well, whatever a note may do
                     span.nbytes = -1
             if outside.initial_reads is not None:
                 outside.note_call(name, span)

@@ -11,20 +11,19 @@ import operator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from iobench.adapters.counted_files import is_regular, note_descriptor, opens_descriptor
 from iobench.adapters.notes import (
     READ_AND_DECODE,
     fetches,
     has_pixels_to_decode,
     is_locked,
     is_on_disk,
-    is_regular,
     note_archive_member,
     note_array,
     note_arrays,
     note_bytes,
     note_chunked,
     note_dataset_file,
-    note_descriptor,
     note_fetched,
     note_hdf5_direct,
     note_hdf5_item,
@@ -42,7 +41,6 @@ from iobench.adapters.notes import (
     note_path,
     note_pixels,
     note_table,
-    opens_descriptor,
     opens_hdf5,
     opens_to_read,
 )
@@ -52,8 +50,7 @@ from iobench.recording.kinds import Kind
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from iobench.adapters.notes import Note
-    from iobench.adapters.patches import Patches
+    from iobench.adapters.patches import Note, Patches
 
 
 def _fused(attribute: str, note: Note | None = None) -> TimedCall:
@@ -214,11 +211,11 @@ def time_module(
         try:
             place, _, rows_name = others[name].partition(":")
             rows = (*rows, *getattr(import_module(place), rows_name))
-        except MISFITS as error:
+        except Exception as error:  # noqa: BLE001 - what another package raises ends no training
             yield f"{others[name]}: {type(error).__name__}: {error}"
     for row in rows:
-        owner, _, attribute = row.attribute.rpartition(".")
         try:
+            owner, _, attribute = row.attribute.rpartition(".")
             holder = operator.attrgetter(owner)(module) if owner else module
             if attribute in vars(holder) or not row.optional:
                 patches.time(holder, attribute, row)

@@ -312,6 +312,56 @@ def test_a_module_in_an_archive_is_told_of(
     sys.modules.pop("iobench_test_beside")
 
 
+ROWS = """
+from iobench.adapters import TimedCall
+def fails(*args):
+    raise ZeroDivisionError("of a note")
+ROWS = (
+    TimedCall("missing", "read"),
+    TimedCall("double", "no such kind"),
+    "no row",
+    TimedCall("twice", "decode", fails, only_if=lambda args, kwargs: args[0] / args[0]),
+)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        (ROWS, ["library has no missing", "'no such kind'", "no attribute 'attribute'"]),
+        ("1 / 0", ["ZeroDivisionError: division by zero"]),
+        ("", ["has no attribute 'ROWS'"]),
+        (None, ["No module named 'iobench_test_rows'"]),
+    ],
+)
+def test_rows_of_others_that_fail_are_named_and_change_nothing(
+    watch: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str | None,
+    faults: list[str],
+) -> None:
+    library = "def twice(value):\n    return 2 * value\ndef double(value):\n    return 2 * value\n"
+    (tmp_path / "iobench_test_library.py").write_text(library)
+    if text is not None:
+        (tmp_path / "iobench_test_rows.py").write_text(text)
+    importlib.invalidate_caches()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("IOBENCH_RUN_ADAPTERS", "iobench_test_library=iobench_test_rows:ROWS")
+    monkeypatch.setitem(sys.modules, "h5py", None)  # how an import is forbidden
+    install()
+    module: Any = importlib.import_module("iobench_test_library")
+    try:
+        assert set(unseen()) == {"iobench_test_library"}
+        assert all(fault in unseen()["iobench_test_library"] for fault in faults)
+        assert watch(lambda: (module.twice(4), module.twice(0), module.double(4))) == (8, 0, 8)
+        expected = [("decode", -1)] if text == ROWS else []
+        assert [(span.kind, span.nbytes) for span in watch.spans] == expected
+    finally:
+        for name in ("iobench_test_library", "iobench_test_rows"):
+            sys.modules.pop(name, None)
+
+
 LATER = """
     import sys
     from iobench.adapters.installed import install, uninstall, unseen

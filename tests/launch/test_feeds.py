@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -14,7 +13,6 @@ import pytest
 
 from iobench.analysis.epochs import epoch_figures, epoch_times
 from iobench.analysis.run import Run
-from iobench.findings.other_work import other_work
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 
@@ -195,33 +193,14 @@ def mosaic(plainly: Callable[..., Any], script: Callable[..., Path], tmp_path: P
     return tmp_path
 
 
-def test_samples_of_raw_shards_are_read_and_decoded_in_workers_with_an_end(
-    seen: Seen, mosaic: Path
-) -> None:
-    found = seen(VISION + SHARDS, 1, "raw")
+@pytest.mark.parametrize("folder", ["raw", "packed"])
+def test_shards_are_read_in_workers_with_an_end(seen: Seen, mosaic: Path, folder: str) -> None:
+    found = seen(VISION + SHARDS, 1, folder)
     (loader,) = loaders(found)
     assert (loader.workers, loader.name, loader.unseen) == (1, "StreamingDataset", [])
-    told = stages(found.profile)
-    sample = 32 * 64 * 4
-    assert told["decode"] == (40, 40 * sample)
-    # Where it lies (two offsets), then the sample: an array and a number.
-    assert told["read"] == (80, 40 * (8 + sample + 8))
+    # Where a sample lies (two offsets), then the sample: an array and a number.
+    assert stages(found.profile)["read"] == (80, 40 * (8 + 32 * 64 * 4 + 8))
     assert Run(found.profile).of_rank().deliveries.epoch.max() == 1
-
-
-def test_shards_brought_and_inflated_in_the_background_are_charged_to_no_wait(
-    seen: Seen, mosaic: Path
-) -> None:
-    found = seen(VISION + SHARDS, 1, "packed")
-    shards = json.loads((mosaic / "packed" / "index.json").read_text())["shards"]
-    packed, raw = (sum(each[of]["bytes"] for each in shards) for of in ("zip_data", "raw_data"))
-    everything = stages(found.profile, with_batch=False)
-    assert everything["read:download"][1] >= packed
-    assert everything["decode:inflated"] == (len(shards), raw)
-    run = Run(found.profile).of_rank()
-    work = other_work(run)
-    assert work is not None
-    assert work.background_busy_ns > 0
 
 
 # -- LitData ------------------------------------------------------------------------------
@@ -232,10 +211,7 @@ def make(number):
     noise = numpy.random.default_rng(number)
     return {"x": torch.from_numpy(noise.normal(size=(32, 64)).round(1).astype("f4")), "y": number}
 if __name__ == "__main__":
-    for folder, how in (("raw", {}), ("framed", {"compression": "zstd"})):
-        litdata.optimize(
-            make, list(range(20)), output_dir=folder, chunk_size=10, num_workers=1, **how
-        )
+    litdata.optimize(make, list(range(20)), output_dir="raw", chunk_size=10, num_workers=1)
 """
 CHUNKS = """
 from litdata import StreamingDataLoader, StreamingDataset
@@ -261,32 +237,17 @@ loader.load_state_dict(state)
 
 @pytest.fixture
 def lit(plainly: Callable[..., Any], script: Callable[..., Path], tmp_path: Path) -> Path:
-    """Write 20 samples as chunks, raw and compressed."""
-    if find_spec("litdata") is None or find_spec("zstd") is None:
-        pytest.skip("LitData and zstd are not installed: .ci/run --all has them")
+    """Write 20 samples as chunks."""
+    if find_spec("litdata") is None:
+        pytest.skip("LitData is not installed: .ci/run --all has it")
     written = plainly(sys.executable, script(VISION + WRITE_CHUNKS, "write.py"), cwd=tmp_path)
     assert written.returncode == 0, written.stderr
     return tmp_path
 
 
-@pytest.mark.parametrize(("workers", "folder"), [(0, "raw"), (2, "framed")])
-def test_items_of_chunks_are_read_and_decoded(
-    seen: Seen, lit: Path, workers: int, folder: str
-) -> None:
-    found = seen(VISION + CHUNKS, workers, folder)
-    (loader,) = loaders(found)
-    assert (loader.workers, loader.name, loader.unseen) == (workers, "StreamingDataset", [])
-    told = stages(found.profile)
-    if folder == "raw":  # mapped: whoever decodes rows reads them
-        assert told["fused:read+decode"][1] >= 40 * 32 * 64 * 4
-    else:
-        assert told["decode:inflated"][1] >= 40 * 32 * 64 * 4
-        assert told["decode"][1] >= 40 * 32 * 64 * 4
-
-
 def test_an_epoch_that_litdata_resumes_is_not_whole(seen: Seen, lit: Path) -> None:
     found = seen(VISION + CHUNKS + RESUMED, 1, "raw")
-    assert [each.unseen for each in loaders(found)] == [[], []]
+    assert [(each.name, each.unseen) for each in loaders(found)] == 2 * [("StreamingDataset", [])]
     times = epoch_times(epoch_figures(Run(found.profile).of_rank()))
     # Two batches of the loader that was left, and three of the one that goes on.
     assert [(each.n_batches, each.complete) for each in times] == [(5, False), (5, True)]
