@@ -525,7 +525,7 @@ def test_the_machine_is_below_the_lanes_over_the_same_time(
 ) -> None:
     made = small_run()
     end_ns = int(made.profile().spans["end_ns"].max())
-    machine = StandInMachine(tmp_path, n_cpus=2, disks={'<img src=x onerror="boom">': False})
+    machine = StandInMachine(tmp_path, n_cpus=2, disks={"<img>": False})
     reader = machine.reader(tmp_path, monkeypatch)
     reader.read()
     while machine.ns < end_ns:
@@ -537,7 +537,7 @@ def test_the_machine_is_below_the_lanes_over_the_same_time(
     lanes = page.evaluate("timeline.spans.meta.machine.flatMap(({ lanes }) => lanes)")
     names = [each["name"] for each in lanes]
     assert names[:3] == ["CPUs", "CPU 0", "CPU 1"]
-    assert '<img src=x onerror="boom"> busy' in names
+    assert "<img> busy" in names
 
     def said_at(name: str, share: float) -> str:
         x, y = page.evaluate(
@@ -556,7 +556,7 @@ def test_the_machine_is_below_the_lanes_over_the_same_time(
     assert "50 %" in said_at("CPUs", 0.5)
     assert "100 %" in said_at("CPU 0", 0.3)
     assert "0 %" in said_at("CPU 1", 0.3)
-    busy = '<img src=x onerror="boom"> busy'
+    busy = "<img> busy"
     assert (busy in said_at(busy, 0.2), "100 %" in said_at(busy, 0.2)) == (True, True)
     assert "0 %" in said_at(busy, 0.9)
     # Zoomed into the first half, its last tenth lies there too.
