@@ -8,7 +8,6 @@ that none is imported for its notes.
 from __future__ import annotations
 
 import io
-import math
 import os
 import sys
 import zipfile
@@ -16,9 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.adapters.counted_files import CountedFile
 from iobench.recording.kinds import Kind
-from iobench.recording.outside import DETAIL_LIMIT
-from iobench.recording.span_file import Flag
-from iobench.recording.task_spans import CHUNKS
 
 if TYPE_CHECKING:
     from iobench.adapters.patches import Arguments, Condition, Note, Options
@@ -246,31 +242,6 @@ def note_lazy_load(span: OutsideSpan, result: Any, args: Arguments, kwargs: Opti
     file = getattr(getattr(source, "datastore", None), "_filename", "")
     if isinstance(name, str) and isinstance(file, str):
         span.detail = f"{file}:{name}" if file else name
-
-
-note_dataset_file: Final = note_name(0, "filename_or_obj")
-
-
-def note_chunked(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
-    """Note the file that was opened, and bytes and chunks of the variables that dask reads.
-
-    A variable has a span without length under the name of its reads, which is in no sum.
-    """
-    note_dataset_file(span, result, args, kwargs)
-    recorder = span.lane.recorder
-    variables = getattr(result, "variables", None) or {result.name: result.variable}
-    now_ns, label = recorder.clock.now_ns(), recorder.string(CHUNKS)
-    for name, variable in variables.items():
-        if variable.chunks is not None:
-            source = variable.encoding.get("source") or result.encoding.get("source", "")
-            detail = f"{source}:{name}"
-            if len(recorder._strings) >= DETAIL_LIMIT and detail not in recorder._strings:
-                return
-            recorder.emit(
-                Kind.OPEN, now_ns, now_ns, int(variable.nbytes), label=label,
-                detail=recorder.string(detail), flags=Flag.DETAIL,
-                pieces=math.prod(map(len, variable.chunks)),
-            )  # fmt: skip
 
 
 # -- pictures and tables ------------------------------------------------------------------

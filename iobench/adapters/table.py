@@ -22,8 +22,6 @@ from iobench.adapters.notes import (
     note_array,
     note_arrays,
     note_bytes,
-    note_chunked,
-    note_dataset_file,
     note_fetched,
     note_hdf5_direct,
     note_hdf5_item,
@@ -57,6 +55,7 @@ def _fused(attribute: str, note: Note | None = None) -> TimedCall:
     return TimedCall(attribute, Kind.FUSED, note, READ_AND_DECODE, with_cpu=True)
 
 
+_FILE_OF_DATASET: Final = note_name(0, "filename_or_obj")
 _GRIB_READERS: Final = ("grib_new_from_file", "bufr_new_from_file", "any_new_from_file")
 _GRIB_DECODERS: Final = ("get_values", "get_array", "get_double_array", "get_float_array")
 
@@ -159,12 +158,14 @@ TABLE: Final[Mapping[str, tuple[TimedCall, ...]]] = {
     ),
     "webdataset.filters": (TimedCall("combine_values", Kind.COLLATE, note_arrays, "batched"),),
     "xarray": (
-        *(TimedCall(name, Kind.OPEN, note_chunked, by_threads=True)
-          for name in ("open_dataset", "open_dataarray", "open_zarr")),
-        # Of many files at once, the bytes of each are not those of all of them.
-        TimedCall("open_mfdataset", Kind.OPEN, note_dataset_file, by_threads=True),
-        TimedCall("load_dataset", Kind.OPEN, note_dataset_file, encloses=True),
-        TimedCall("load_dataarray", Kind.OPEN, note_dataset_file, encloses=True),
+        *(
+            TimedCall(name, Kind.OPEN, _FILE_OF_DATASET, by_threads=True)
+            for name in ("open_dataset", "open_dataarray", "open_mfdataset", "open_zarr")
+        ),
+        *(
+            TimedCall(name, Kind.OPEN, _FILE_OF_DATASET, encloses=True)
+            for name in ("load_dataset", "load_dataarray")
+        ),
         _lazy("core.indexing.LazilyIndexedArray"),
         _lazy("core.indexing.LazilyVectorizedIndexedArray"),
         # Scale, offset and masks.

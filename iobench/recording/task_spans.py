@@ -10,7 +10,3 @@ it. What of it no task explains is the scheduler's own, and the way of tasks to 
 TASK: Final = "dask task"
 """Detail of the span of a task, of kind preprocess, on the thread that did it, at the position of
 who asked."""
-CHUNKS: Final = "chunks"
-"""Label of what is told of a variable when it is opened in chunks: a span of kind open without
-time, flagged as a detail, with all bytes of the variable, the number of chunks as its pieces, and
-file and variable as its detail, as reads have it."""
