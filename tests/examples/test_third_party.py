@@ -178,6 +178,7 @@ def test_every_report_says_what_somebody_else_asks_of_a_run(
         ("plugins/README.md", "third_party_stations.py"),
         ("plugins/README.md", "third_party-0.1.dist-info/entry_points.txt"),
         ("converters/README.md", "third_party_bins.py"),
+        ("iobench/adapters/README.md", "third_party_records_times.py"),
     ],
 )
 def test_the_readme_shows_this_code(readme: str, file: str) -> None:
