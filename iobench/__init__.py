@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from iobench.recording.session import record
     from iobench.recording.stages import stage
     from iobench.report.timeline.arrow_table import to_arrow
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
     from iobench.samples import SampleSpec, Variable
     from iobench.sources.opened_dataset import open_dataset
 
 __all__ = [
     "IobenchError",
-    "Profile",
+    "RunData",
     "SampleSpec",
     "Variable",
     "exposure",
@@ -41,7 +41,7 @@ __all__ = [
 
 _HOMES = {
     "IobenchError": "iobench.errors",
-    "Profile": "iobench.runs.contents",
+    "RunData": "iobench.runs.contents",
     "SampleSpec": "iobench.samples",
     "Variable": "iobench.samples",
     "exposure": "iobench.opened",

@@ -9,7 +9,7 @@ import msgspec
 from iobench.analysis import run as analysis_run
 from iobench.analysis.exposure_figures import Exposure
 from iobench.runs import reading
-from iobench.runs.contents import Profile
+from iobench.runs.contents import RunData
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,8 +30,8 @@ class ShownExposure(Exposure, frozen=True):
         return exposure_fragment(self)
 
 
-class OpenedProfile(Profile, frozen=True):
-    """A `Profile` that notebooks show as a report, and that tells its exposure."""
+class OpenedProfile(RunData, frozen=True):
+    """A `RunData` that notebooks show as a report, and that tells its exposure."""
 
     def exposure(self) -> ShownExposure:
         """Return who was waited for: `iobench.exposure` of this profile."""
@@ -64,12 +64,12 @@ def open_profile(path: Path | str, *, rank: int | None = None) -> OpenedProfile:
     return OpenedProfile(**_values(reading.open_profile(path, rank=rank)))
 
 
-def exposure(profile: Profile, *, rank: int | None = None) -> ShownExposure:
+def exposure(profile: RunData, *, rank: int | None = None) -> ShownExposure:
     """Return who a training process waited for, for how long, and what stayed hidden.
 
     Parameters
     ----------
-    profile : Profile
+    profile : RunData
         A run with any number of loading processes, or none.
     rank : int, optional
         Which training process; may be left out where only one recorded.
@@ -87,5 +87,5 @@ def exposure(profile: Profile, *, rank: int | None = None) -> ShownExposure:
     return ShownExposure(**_values(analysis_run.exposure(profile, rank=rank)))
 
 
-def _values(found: Profile | Exposure) -> dict[str, Any]:
+def _values(found: RunData | Exposure) -> dict[str, Any]:
     return msgspec.structs.asdict(found)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import TrainingLoop
     from iobench.analysis.stage_table import Lanes
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 Integers = NDArray[np.int64]
 NOBODY: Final = -1
@@ -61,7 +61,7 @@ class Attribution(msgspec.Struct, frozen=True):
         return self.ledger.stages
 
 
-def attribute(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> Attribution:
+def attribute(profile: RunData, loop: TrainingLoop, deliveries: Deliveries) -> Attribution:
     """Return who each delivery waited for.
 
     Parameters

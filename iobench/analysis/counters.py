@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import TrainingLoop
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 COUNTED: Final = (
     "n_looks", "read_nbytes", "read_unknown", "device_nbytes", "device_unknown", "undecoded_nbytes",
@@ -57,7 +57,7 @@ class Counters(msgspec.Struct, frozen=True):
         return {name: int(rows[name].sum()) for name in COUNTED}
 
 
-def counters_of(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> Counters:
+def counters_of(profile: RunData, loop: TrainingLoop, deliveries: Deliveries) -> Counters:
     """Return what was counted for each delivery of a training process."""
     spans = loop.spans_of(profile)
     table = np.zeros(len(deliveries) + 1, dtype=[(name, np.int64) for name in COUNTED])
@@ -107,7 +107,7 @@ def io_counters(
 
 
 def _undecoded_nbytes(
-    profile: Profile, loop: TrainingLoop, deliveries: Deliveries
+    profile: RunData, loop: TrainingLoop, deliveries: Deliveries
 ) -> NDArray[np.int64]:
     """Return what read stages handed on as it was stored, by delivery and, last, outside.
 
@@ -122,9 +122,9 @@ def _undecoded_nbytes(
     return total
 
 
-def _unit_costs(profile: Profile, loop: TrainingLoop) -> Mapping[str, Any] | None:
+def _unit_costs(profile: RunData, loop: TrainingLoop) -> Mapping[str, Any] | None:
     """Return what a span costs, as the run or its training process measured it."""
-    costs = profile.about.unit_costs
+    costs = profile.run_facts.unit_costs
     if costs is None and loop.process >= 0:
         told = profile.facts_of(loop.process)
         costs = told.unit_costs if told else None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import StepFigures, Window
     from iobench.analysis.loop import TrainingLoop
     from iobench.analysis.rounds import Rounds
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
@@ -218,7 +218,7 @@ class Deliveries(msgspec.Struct, frozen=True):
         return np.where(waiting, place, -1)
 
 
-def find_deliveries(profile: Profile, loop: TrainingLoop) -> Deliveries:
+def find_deliveries(profile: RunData, loop: TrainingLoop) -> Deliveries:
     """Return what a training loop waited for."""
     waits = loop.waits
     rounds = find_rounds(profile, loop)
@@ -278,7 +278,7 @@ def find_deliveries(profile: Profile, loop: TrainingLoop) -> Deliveries:
     return found if profile.is_script else replace(found, phase=_without_first_epoch(found))
 
 
-def _roles(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> NDArray[np.str_]:
+def _roles(profile: RunData, loop: TrainingLoop, deliveries: Deliveries) -> NDArray[np.str_]:
     """Return what the pass of each delivery is for, as far as that is known.
 
     A pass trains if an optimiser took a step in it, or a backward pass or a step follows one of its

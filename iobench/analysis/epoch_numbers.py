@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import TrainingLoop
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
     from iobench.runs.run_facts import RunFacts
 
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
 
 
-def with_epochs(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> Deliveries:
+def with_epochs(profile: RunData, loop: TrainingLoop, deliveries: Deliveries) -> Deliveries:
     """Return deliveries that know their epochs, which of these are whole, and which come again.
 
     The loader that trains says which epoch it is, of several that one with most batches;
@@ -39,7 +39,7 @@ def with_epochs(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) ->
     )
     return replace(
         found,
-        complete_epochs=_complete(found, profile.about, is_script=profile.is_script),
+        complete_epochs=_complete(found, profile.run_facts, is_script=profile.is_script),
         # The rounds of iobench profile are turns, not epochs: its workers live on.
         repeated=_repeated(found) if profile.is_script else deliveries.repeated,
     )

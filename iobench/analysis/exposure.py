@@ -27,7 +27,7 @@ from iobench.runs.contents import TRAINING_PROCESS
 
 if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 Marks = NDArray[np.bool_]
 LARGEST_SUM: Final = 2.0**61
@@ -37,7 +37,7 @@ MINUTE_NS: Final = 60 * 10**9
 HARDLY_ANY_NBYTES: Final = 1 << 20
 
 
-def refuse_what_has_no_sum(profile: Profile) -> None:
+def refuse_what_has_no_sum(profile: RunData) -> None:
     """Refuse spans so long, or of so many bytes, that their sums are no 64-bit integers.
 
     Raises
@@ -57,7 +57,7 @@ def refuse_what_has_no_sum(profile: Profile) -> None:
 
 def exposure_of(run: RankRun) -> Exposure:
     """Return who a training process waited for, for how long, and what stayed hidden."""
-    profile, loop, deliveries = run.profile, run.loop, run.deliveries
+    profile, loop, deliveries = run, run.loop, run.deliveries
     steady, repeated = deliveries.in_part("steady"), deliveries.in_part("recurring")
     evaluates = deliveries.evaluates
     main = loop.loaders.get(deliveries.main, loop.loaders[ONLY])
@@ -79,7 +79,7 @@ def exposure_of(run: RankRun) -> Exposure:
         ),
         day_nbytes=_day_nbytes(profile),
         spans_nbytes=len(profile.spans) * RECORD_NBYTES,
-        keep_nbytes=profile.about.keep_nbytes,
+        keep_nbytes=profile.run_facts.keep_nbytes,
         folded=profile.folded,
         missing_workers=profile.missing_workers,
         loaders=_loaders(run),
@@ -95,12 +95,12 @@ def exposure_of(run: RankRun) -> Exposure:
             or not profile.is_script
             or any(name.startswith(TRAINING_PROCESS) for name in profile.missing_workers)
         ),
-        has_compute=profile.about.compute.step_ns != 0,
+        has_compute=profile.run_facts.compute.step_ns != 0,
         steps=deliveries.steps,
     )
 
 
-def _stopped(profile: Profile) -> str:
+def _stopped(profile: RunData) -> str:
     """Return why recording stopped, and in which folder; ``""`` where it did not."""
     spool = profile.config.get("spool")
     known = isinstance(spool, Mapping) and isinstance(spool.get("path"), str)
@@ -169,9 +169,9 @@ def part_of(run: RankRun, chosen: Marks) -> PartExposure:
         read_nbytes=max(counted["read_nbytes"], counted["undecoded_nbytes"])
         if len(looked_at) and looked_at.all() and not counted["read_unknown"]
         else None,
-        cold_fraction=_cold_fraction(run.profile, counted),
+        cold_fraction=_cold_fraction(run, counted),
         overhead_fraction=_overhead_fraction(run, chosen, wall_ns),
-        decoded=_decoded(run.profile, counted),
+        decoded=_decoded(run, counted),
         estimated_fraction=int(counters.estimated[with_batch].sum()) / max(len(waits_ns), 1),
         whole_batch_fraction=int(counters.whole[with_batch].sum()) / max(len(waits_ns), 1),
     )
@@ -249,7 +249,7 @@ def _phases(run: RankRun) -> tuple[Phase, ...]:
     )
 
 
-def _decoded(profile: Profile, counted: Mapping[str, int]) -> DecodedChunkFigures | None:
+def _decoded(profile: RunData, counted: Mapping[str, int]) -> DecodedChunkFigures | None:
     """Return what was decoded of chunks for some deliveries; None where it is not known."""
     if profile.lost_spans or profile.missing_workers or not counted["n_decodes"]:
         return None
@@ -261,10 +261,10 @@ def _decoded(profile: Profile, counted: Mapping[str, int]) -> DecodedChunkFigure
     )
 
 
-def _cold_fraction(profile: Profile, counted: Mapping[str, int]) -> float | None:
+def _cold_fraction(profile: RunData, counted: Mapping[str, int]) -> float | None:
     """Return bytes from the device over bytes read; None where a counter does not report."""
     n_device = counted["device_nbytes"]
-    told = profile.about.cache.cold_known
+    told = profile.run_facts.cache.cold_known
     if told is False or counted["read_unknown"] or counted["device_unknown"]:
         return None
     if told is None and not n_device:
@@ -278,7 +278,7 @@ def _cold_fraction(profile: Profile, counted: Mapping[str, int]) -> float | None
     return min(n_device / n_read, 1.0)
 
 
-def _day_nbytes(profile: Profile) -> int | None:
+def _day_nbytes(profile: RunData) -> int | None:
     """Return what a day of spans takes at this pace; None where less than a minute tells it."""
     spans = profile.spans
     lasted_ns = int(spans["end_ns"].max() - spans["start_ns"].min()) if len(spans) else 0
@@ -293,19 +293,19 @@ def _overhead_fraction(run: RankRun, chosen: Marks, wall_ns: int) -> float | Non
     As the processes measured it themselves, else by what a span costs alone.
     """
     processes = [
-        who for who, mine in zip(run.profile.processes, run.loop.mine, strict=True) if mine
+        who for who, mine in zip(run.processes, run.loop.mine, strict=True) if mine
     ]
     loop = [who.own_ns for who in processes if who.role == "consumer"]
     if wall_ns and loop and all(own is not None for own in loop):
         n_batches = len(run.deliveries)
-        if run.profile.folded is not None:  # they took their part of it, in every rank
-            n_ranks = len({who.rank for who in run.profile.processes})
-            n_batches += run.profile.folded.n_batches // n_ranks
+        if run.folded is not None:  # they took their part of it, in every rank
+            n_ranks = len({who.rank for who in run.processes})
+            n_batches += run.folded.n_batches // n_ranks
         share = chosen.sum() / n_batches
         workers = {who.worker for who in processes if who.worker >= 0}
         working = sum(who.own_ns or 0 for who in processes if who.worker >= 0)
-        if run.profile.folded is not None:
-            working += run.profile.folded.workers_own_ns // n_ranks
+        if run.folded is not None:
+            working += run.folded.workers_own_ns // n_ranks
         own_ns = max(sum(own or 0 for own in loop), working / max(len(workers), 1))
         return float(own_ns * share / wall_ns)
     counters = run.counters

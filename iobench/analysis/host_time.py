@@ -18,7 +18,7 @@ Integers = NDArray[np.int64]
 
 def training_process(run: RankRun) -> Process | None:
     """Return the process whose loop waited; else the first of its rank."""
-    processes, rank = run.profile.processes, run.exposure.rank
+    processes, rank = run.processes, run.exposure.rank
     if run.loop.process >= 0:
         return processes[run.loop.process]
     return next((each for each in processes if each.rank == rank), None)
@@ -45,7 +45,7 @@ def wait_and_other_ns(run: RankRun, time_ns: Integers) -> tuple[Integers, Intege
 
 def _extent(run: RankRun) -> tuple[Integers, Integers]:
     """Return from when to when a process without a wait has spans."""
-    spans = run.profile.spans
+    spans = run.spans
     spans = spans[(spans["flags"] & Flag.IO) == 0]
     if not len(spans):
         none = np.zeros(0, dtype=np.int64)

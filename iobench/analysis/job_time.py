@@ -71,10 +71,10 @@ def job_time_of(run: RankRun) -> JobTime | None:
     stopped, or was of a part of the steps alone; and where it was of so many that sums of several
     processes are all that is left.
     """
-    profile, loop = run.profile, run.loop
-    if not profile.is_script or profile.about.steps is not None or profile.stopped:
+    profile, loop = run, run.loop
+    if not profile.is_script or profile.run_facts.steps is not None or profile.stopped:
         return None
-    if profile.folded is not None and len(run.whole.ranks) > 1:
+    if profile.folded is not None and len(run.ranks) > 1:
         return None
     process = loop.process if loop.process >= 0 else _consumer(run)
     told = profile.facts_of(process) if process >= 0 else None
@@ -191,7 +191,7 @@ def job_time_of(run: RankRun) -> JobTime | None:
 
 def _consumer(run: RankRun) -> int:
     """Return the training process of a run in which nobody asked a loader; -1 without one."""
-    for index, each in enumerate(run.profile.processes):
+    for index, each in enumerate(run.processes):
         if each.role == "consumer" and each.rank == run.rank:
             return index
     return -1
@@ -199,8 +199,8 @@ def _consumer(run: RankRun) -> int:
 
 def _ends(run: RankRun, process: int, told: ProcessFacts) -> tuple[int | None, int, list[str]]:
     """Return when a process ended its recording, when it ended, and what of that is not known."""
-    who = run.profile.processes[process]
-    spans = run.profile.spans
+    who = run.processes[process]
+    spans = run.spans
     last_ns = int(spans["end_ns"][spans["process"] == process].max(initial=told.started_ns or 0))
     closed_ns = who.anchors[-1].monotonic_ns if who.closed else None
     last_ns = max(last_ns, closed_ns or 0, who.anchors[-1].monotonic_ns)
@@ -208,7 +208,7 @@ def _ends(run: RankRun, process: int, told: ProcessFacts) -> tuple[int | None, i
     launched = next(
         (
             each.ended_ns
-            for each in run.whole.facts
+            for each in run.facts
             if each.role == "launcher" and each.ended_ns is not None
             and (each.pid, each.host) == (told.ppid, told.host)
         ),
@@ -222,7 +222,7 @@ def _ends(run: RankRun, process: int, told: ProcessFacts) -> tuple[int | None, i
         end_ns = launched
     if closed_ns is None:
         how = told.ended or next(
-            (each.ended for each in run.whole.facts if each.role == "launcher"), None
+            (each.ended for each in run.facts if each.role == "launcher"), None
         )
         by = f" ({how})" if how not in (None, "closed", "exit 0") else ""
         unknown.append(
@@ -276,7 +276,7 @@ def _communicating(spans: NDArray[Any], deliveries: Deliveries, ends: Integers) 
 
 def _spans_of_loop(run: RankRun, process: int) -> NDArray[Any]:
     """Return the spans of the thread that trains; of a process without one, all of its."""
-    spans = run.profile.spans
+    spans = run.spans
     mine = (spans["process"] == process) & ((spans["flags"] & Flag.DEVICE) == 0)
     if run.loop.thread >= 0:
         mine &= spans["thread"] == run.loop.thread
@@ -312,7 +312,7 @@ def _give_folded(
     run: RankRun, give: Callable[[str, Integers, Integers], None], started_ns: int
 ) -> None:
     """Add batches of which there are sums alone: in one piece before all others, not in order."""
-    folded = run.profile.folded
+    folded = run.folded
     assert folded is not None
     end = folded.until_ns
     start = max(end - folded.wall_ns, started_ns)
@@ -363,23 +363,23 @@ def _initial_load(run: RankRun, reads: NDArray[Any], first_ns: int) -> _InitialL
     joined[:-1] = np.where(whole, start[1:], end[:-1])
     if whole.sum() > 1:
         joined[-1] = min(first_ns, int(end[-1]) + int(np.median(gaps[whole])))
-    names = {run.profile.strings[number] for number in np.unique(reads["detail"]).tolist()}
+    names = {run.strings[number] for number in np.unique(reads["detail"]).tolist()}
     return _InitialLoad(start, joined, calls_ns, _known_bytes(reads), _n_files(names - {""}))
 
 
 def _reads_of(run: RankRun, process: int, imports: Integers) -> NDArray[Any]:
     """Return what a process and those beside it read, in order, but for Python's own files."""
-    spans = run.profile.spans
+    spans = run.spans
     helps = [
         index
-        for index, each in enumerate(run.profile.processes)
+        for index, each in enumerate(run.processes)
         if index == process or (each.role == "child" and each.rank == run.rank)
     ]
     reads = spans[
         np.isin(spans["process"], helps)
         & is_one_of(spans["kind"], READING_KINDS | MIXED_KINDS)
         & ((spans["flags"] & (Flag.DETAIL | Flag.IO | Flag.DEVICE)) == 0)
-        & ~names_interpreter(run.profile)  # as what versions packages have
+        & ~names_interpreter(run)  # as what versions packages have
     ]
     if len(imports):  # what is read to import is no data
         place = np.searchsorted(imports[:, 0], reads["start_ns"], side="right") - 1

@@ -122,7 +122,7 @@ class ChargedWork(msgspec.Struct, frozen=True):
     Parameters
     ----------
     row : ndarray of int64
-        Of the span, in ``Profile.spans``; a span may have several parts.
+        Of the span, in ``RunData.spans``; a span may have several parts.
     delivery : ndarray of int64
         -1 where no delivery counts it.
     length_ns : ndarray of int64

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 ONLY: Final = -1
 """Number of the loader of a run that has one, or of rounds whose loader is unknown."""
@@ -55,13 +55,13 @@ class TrainingLoop(msgspec.Struct, frozen=True):
         """Whether its process told of a loader."""
         return any(number != ONLY for number in self.loaders)
 
-    def spans_of(self, profile: Profile) -> NDArray[Any]:
+    def spans_of(self, profile: RunData) -> NDArray[Any]:
         """Return the spans of its process, and of those that load for it."""
         spans = profile.spans
         return spans if self.mine.all() else spans[self.mine[spans["process"]]]
 
 
-def find_loop(profile: Profile, *, rank: int) -> TrainingLoop:
+def find_loop(profile: RunData, *, rank: int) -> TrainingLoop:
     """Return the training loop of a rank: of a script, the thread that waited most often.
 
     Raises
@@ -106,7 +106,7 @@ def find_loop(profile: Profile, *, rank: int) -> TrainingLoop:
     )
 
 
-def _other(profile: Profile, waits: NDArray[Any]) -> OtherLoop:
+def _other(profile: RunData, waits: NDArray[Any]) -> OtherLoop:
     process = profile.processes[waits["process"][0]]
     return OtherLoop(
         process=process.name,
@@ -118,7 +118,7 @@ def _other(profile: Profile, waits: NDArray[Any]) -> OtherLoop:
 
 
 def _mine(
-    profile: Profile, rank: int, process: int, consumers: NDArray[np.bool_]
+    profile: RunData, rank: int, process: int, consumers: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
     """Tell which processes work for the loop: all of the rank, unless they are another's."""
     mine = np.array([each.rank == rank for each in profile.processes], dtype=bool)
@@ -140,7 +140,7 @@ def _mine(
     return mine
 
 
-def _first_with_loaders(profile: Profile, consumers: NDArray[np.bool_]) -> int:
+def _first_with_loaders(profile: RunData, consumers: NDArray[np.bool_]) -> int:
     """Return the first training process that made a loader, though nobody asked it; else -1."""
     for index in np.flatnonzero(consumers).tolist():
         told = profile.facts_of(index)
@@ -149,7 +149,7 @@ def _first_with_loaders(profile: Profile, consumers: NDArray[np.bool_]) -> int:
     return -1
 
 
-def _loaders(profile: Profile, process: int) -> dict[int, LoaderFacts]:
+def _loaders(profile: RunData, process: int) -> dict[int, LoaderFacts]:
     told = profile.facts_of(process) if process >= 0 else None
     found = {
         each.number: replace(each, prefetch=each.prefetch or int(bool(each.workers)))
@@ -160,9 +160,9 @@ def _loaders(profile: Profile, process: int) -> dict[int, LoaderFacts]:
     return {ONLY: _configured(profile), **found}
 
 
-def _configured(profile: Profile) -> LoaderFacts:
+def _configured(profile: RunData) -> LoaderFacts:
     """Return the loader of a run's configuration; what nobody wrote down is as it was seen."""
-    about = profile.about
+    about = profile.run_facts
     workers = about.workers
     if workers is None:
         workers = sum(process.role == "worker" for process in profile.processes)

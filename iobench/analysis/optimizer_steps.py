@@ -20,7 +20,7 @@ from iobench.recording.kinds import Kind
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import TrainingLoop
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 Integers = NDArray[np.int64]
 
@@ -32,7 +32,7 @@ NONE_SEEN: Final = "no optimiser's step was seen"
 
 
 def find_steps(
-    profile: Profile, loop: TrainingLoop, deliveries: Deliveries
+    profile: RunData, loop: TrainingLoop, deliveries: Deliveries
 ) -> tuple[Integers, StepFigures | None]:
     """Return the step of each delivery, from 0, and what is known of steps.
 
@@ -44,7 +44,7 @@ def find_steps(
     if not len(rows):
         return step, None
     told = profile.facts_of(loop.process) if loop.process >= 0 else None
-    asked = profile.about.batches_per_step
+    asked = profile.run_facts.batches_per_step
     by_framework = None if told is None else told.batches_per_step
     if asked or by_framework or not profile.is_script:
         n_batches = asked or by_framework or 1

@@ -15,7 +15,7 @@ from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import lane_keys
 
 if TYPE_CHECKING:
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 
 class StageWork(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ class ProcessWork(msgspec.Struct, frozen=True):
     stages: tuple[StageWork, ...]
 
 
-def process_work(profile: Profile, *, rank: int | None = None) -> tuple[ProcessWork, ...]:
+def process_work(profile: RunData, *, rank: int | None = None) -> tuple[ProcessWork, ...]:
     """Return what the processes of a run did, of one rank or of all."""
     spans = profile.spans
     in_sums = (spans["flags"] & (Flag.DETAIL | Flag.IO)) == 0

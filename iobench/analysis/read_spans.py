@@ -15,7 +15,7 @@ from iobench.storage.storage_trace import is_of_interpreter
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 HARDLY_ANY: Final = 0.05
 """Calls that returned less than this share of what was handed on did not read it."""
@@ -31,7 +31,7 @@ class ReadSpans(msgspec.Struct, frozen=True):
     Parameters
     ----------
     rows : ndarray of int64
-        In ``Profile.spans``.
+        In ``RunData.spans``.
     nbytes : ndarray of int64
         What each handed on, -1 where unknown; 0 where spans inside it hand on the same bytes.
     decoding : ndarray of bool
@@ -65,7 +65,7 @@ class CountedBytes(msgspec.Struct, frozen=True):
     mapped: int
 
 
-def find_read_spans(profile: Profile) -> ReadSpans:
+def find_read_spans(profile: RunData) -> ReadSpans:
     """Return the spans of a profile that read, but for counters, parts of sums, Python's own files.
 
     Tracers leave those files out as well: imports read them, no loader.
@@ -87,7 +87,7 @@ def _hands_on(kind: Kind, label: str) -> bool:
     return Trait.TELLS_READ in kind.traits and reads_storage(kind, label)
 
 
-def names_interpreter(profile: Profile) -> NDArray[np.bool_]:
+def names_interpreter(profile: RunData) -> NDArray[np.bool_]:
     """Tell which spans name a file of Python itself or of its packages."""
     numbers, of_span = np.unique(profile.spans["detail"], return_inverse=True)
     own = [is_of_interpreter(profile.strings[number]) for number in numbers.tolist()]
@@ -117,7 +117,7 @@ def _told_inside(spans: NDArray[Any]) -> NDArray[np.bool_]:
     return marks
 
 
-def counted_bytes(profile: Profile, reads: ReadSpans) -> tuple[CountedBytes, ...]:
+def counted_bytes(profile: RunData, reads: ReadSpans) -> tuple[CountedBytes, ...]:
     """Return what ``/proc`` counted in each process of a profile.
 
     Counts of the device that are all 0 mean nothing unless the run's configuration says that the
@@ -133,7 +133,7 @@ def counted_bytes(profile: Profile, reads: ReadSpans) -> tuple[CountedBytes, ...
     for column, name in enumerate(("nbytes", "cpu_ns")):
         np.add.at(total[column], process, np.maximum(looks[name], 0))
         unknown[column][process[looks[name] < 0]] = True
-    known = profile.about.cache.cold_known
+    known = profile.run_facts.cache.cold_known
     tells = bool(total[1].any()) if known is None else known
     found = []
     for index, who in enumerate(profile.processes):
@@ -149,7 +149,7 @@ def counted_bytes(profile: Profile, reads: ReadSpans) -> tuple[CountedBytes, ...
     return tuple(found)
 
 
-def _mapped_nbytes(profile: Profile, reads: ReadSpans, looks: NDArray[Any]) -> int:
+def _mapped_nbytes(profile: RunData, reads: ReadSpans, looks: NDArray[Any]) -> int:
     """Return the mapped bytes of one process, as `CountedBytes` has them.
 
     By batch, so nothing of a process whose looks or stages do not report theirs.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from iobench.analysis.loop import TrainingLoop
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 Integers = NDArray[np.int64]
 
@@ -62,7 +62,7 @@ class Rounds(msgspec.Struct, frozen=True):
         return groups(self.start_ns, self.end_ns)
 
 
-def find_rounds(profile: Profile, loop: TrainingLoop) -> Rounds:
+def find_rounds(profile: RunData, loop: TrainingLoop) -> Rounds:
     """Return the rounds of a training loop.
 
     Rounds without a wait have nothing to say and are left out. A killed process leaves no span of
@@ -142,7 +142,7 @@ def _with_what_followed(
 
 
 def _by_number(
-    profile: Profile,
+    profile: RunData,
     loop: TrainingLoop,
     waits: NDArray[Any],
     marks: NDArray[Any],
@@ -207,7 +207,7 @@ def _loader_number(text: str) -> int:
     return int(number) if number != text and number.isdecimal() else ONLY
 
 
-def _loader_by_makers(profile: Profile, loop: TrainingLoop, batches: NDArray[Any]) -> int:
+def _loader_by_makers(profile: RunData, loop: TrainingLoop, batches: NDArray[Any]) -> int:
     """Return the loader whose processes worked on these batches; `ONLY` where unknown."""
     of_pid = {pid: each.number for each in loop.loaders.values() for pid in each.worker_pids}
     spans = profile.spans[loop.mine[profile.spans["process"]]]

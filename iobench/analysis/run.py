@@ -14,8 +14,9 @@ from iobench.analysis.exposure import exposure_of, refuse_what_has_no_sum
 from iobench.analysis.loop import ONLY, find_loop
 from iobench.analysis.span_sums import SpanSums, sums_of_spans, unknown_sums
 from iobench.errors import ProfileError
+from iobench.runs.contents import RunData
 from iobench.runs.folders import run_paths
-from iobench.runs.reading import RankProfiles
+from iobench.runs.reading import RunFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from iobench.analysis.loop import TrainingLoop
     from iobench.analysis.placement.placed_calls import Placement
     from iobench.recording.facts import ProcessFacts
-    from iobench.runs.contents import Process, Profile
+    from iobench.runs.contents import Process
     from iobench.runs.run_facts import RunFacts
     from iobench.storage.storage_trace import StorageTrace
 
@@ -43,103 +44,91 @@ KEPT_SPANS: Final = 1 << 21
 """Spans of the training processes of one run that are kept once analysed, but for a single one."""
 
 
-class RankRun:
-    """One training process of a run; what follows from its spans is made on first use, and kept.
+class RankRun(RunData, frozen=True, dict=True, eq=False, kw_only=True):
+    """One training process of a run and its loading processes; findings are cached.
+
+    Attributes raise `ProfileError` if the waits of the training loop overlap, or the spans add up
+    to more than there can be.
 
     Parameters
     ----------
-    profile : Profile
-        Of this training process and its loading processes alone.
-    rank : int
-        Which one it is.
-    whole : Profile, optional
-        What it is a part of, which knows the other ranks; by default ``profile``.
+    job : RunData, optional
+        All ranks, where they were read together.
     trace : StorageTrace, optional
         What a tracer of storage saw of the run.
-
-    Raises
-    ------
-    ProfileError
-        By each attribute but those above, if the waits of the training loop overlap, or the spans
-        add up to more than there can be.
     """
 
-    def __init__(
-        self,
-        profile: Profile,
-        rank: int,
-        *,
-        whole: Profile | None = None,
-        trace: StorageTrace | None = None,
-    ) -> None:
-        self.profile = profile
-        self.rank = rank
-        self.whole = profile if whole is None else whole
-        self.trace = trace
-        self._made: dict[Any, Any] = {}
+    rank: int
+    job: RunData | None = None
+    trace: StorageTrace | None = None
 
-    def once(self, make: Callable[[RankRun], T]) -> T:
-        """Return what a function makes of it, made on first use and kept.
+    @cached_property
+    def _findings(self) -> dict[Any, Any]:
+        return {}
 
-        So figures of one question can be read by another one.
-        """
-        if make not in self._made:
-            self._made[make] = make(self)
-        found: T = self._made[make]
+    def cached(self, find: Callable[[RankRun], T]) -> T:
+        """Return what a function finds in this run, which is called once."""
+        if find not in self._findings:
+            self._findings[find] = find(self)
+        found: T = self._findings[find]
         return found
 
     @property
-    def facts(self) -> tuple[ProcessFacts, ...]:
-        """What its processes told of themselves."""
+    def data(self) -> RankRun:
+        """Itself; like `Run.data`."""
+        return self
+
+    @property
+    def own_facts(self) -> tuple[ProcessFacts, ...]:
+        """What its processes say of themselves."""
         if self.is_alone:
-            return self.whole.facts
-        return tuple(told for told in self.whole.facts if told.rank == self.rank)
+            return self.facts
+        return tuple(each for each in self.facts if each.rank == self.rank)
 
     @cached_property
     def about(self) -> RunFacts:
         """What ``run.json`` says; of a script, with what its loaders have in common."""
-        told = self.whole.about
-        return told.with_loaders(self.exposure.loaders) if told.is_script else told
+        facts = (self.job or self).run_facts
+        return facts.with_loaders(self.exposure.loaders) if facts.is_script else facts
 
     @property
     def job_size(self) -> int:
         """Training processes of its job, those that left nothing too; 1 of ``iobench profile``."""
-        whole = self.whole
-        if not whole.is_script:
+        if not self.is_script:
             return 1
-        sizes = [whole.about.world_size or 1, *(each.world_size for each in whole.facts)]
-        return max([*sizes, *(rank + 1 for rank in whole.ranks)])
+        sizes = [self.run_facts.world_size or 1, *(each.world_size for each in self.facts)]
+        return max([*sizes, *(rank + 1 for rank in self.ranks)])
 
     @property
-    def processes(self) -> tuple[Process, ...]:
-        """Those that recorded for it."""
-        return self.whole.processes if self.is_alone else self.profile.processes
+    def all_processes(self) -> tuple[Process, ...]:
+        """Those that recorded for it; where it is alone, all."""
+        return self.job.processes if self.is_alone and self.job is not None else self.processes
 
     @property
     def is_alone(self) -> bool:
         """Whether no other training process left spans."""
-        return self.whole.rank is None and len(self.whole.ranks) < 2
+        return self.job is not None and self.job.rank is None and len(self.ranks) < 2
 
     @property
     def is_one_of_many(self) -> bool:
         """Whether there are so many training processes that little is said of each."""
-        return len(self.whole.ranks) > FEW_RANKS
+        return len(self.ranks) > FEW_RANKS
 
     @cached_property
     def loop(self) -> TrainingLoop:
         """The thread that waited for batches, and the loaders it asked."""
-        refuse_what_has_no_sum(self.profile)
-        return find_loop(self.profile, rank=self.rank)
+        refuse_what_has_no_sum(self)
+        return find_loop(self, rank=self.rank)
 
     @cached_property
     def deliveries(self) -> Deliveries:
         """Its waits and what they brought, in order."""
-        return find_deliveries(self.profile, self.loop)
+        return find_deliveries(self, self.loop)
 
     @cached_property
     def attribution(self) -> Attribution:
         """Of each delivery the busy and exposed time by stage: the ledger."""
-        return attribute(self.profile, self.loop, self.deliveries)
+        return attribute(self, self.loop, self.deliveries)
 
     @cached_property
     def roles(self) -> dict[int, str]:
@@ -154,7 +143,7 @@ class RankRun:
     @cached_property
     def counters(self) -> Counters:
         """Bytes and chunks counted for each delivery, by whoever counted them."""
-        return counters_of(self.profile, self.loop, self.deliveries)
+        return counters_of(self, self.loop, self.deliveries)
 
     @cached_property
     def exposure(self) -> Exposure:
@@ -167,7 +156,7 @@ class RankRun:
         ``chosen`` marks deliveries that brought a batch. None where neither is known.
         """
         nbytes = self.deliveries.nbytes[chosen]
-        sample_nbytes = self.profile.about.sample_nbytes
+        sample_nbytes = self.run_facts.sample_nbytes
         if sample_nbytes and (nbytes >= 0).all() and not (nbytes % sample_nbytes).any():
             return int(nbytes.sum()) // sample_nbytes
         samples = self.deliveries.n_samples[chosen]
@@ -177,7 +166,7 @@ class RankRun:
 
     @property
     def share(self) -> NDArray[np.float64]:
-        """What share of each span's own time was waited for, by row of ``profile.spans``."""
+        """What share of each span's own time was waited for, by row of ``spans``."""
         _ = self.attribution  # which says why it is not known, where it is not
         return self.sums.share
 
@@ -196,10 +185,10 @@ class RankRun:
 
     @cached_property
     def sums(self) -> SpanSums:
-        """What of each span is counted where, by row of ``profile.spans``; unknown if unsound."""
+        """What of each span is counted where, by row of ``spans``; unknown if unsound."""
         if not self.is_sound:
-            return unknown_sums(len(self.profile.spans))
-        return sums_of_spans(self.profile, self.deliveries, self.attribution)
+            return unknown_sums(len(self.spans))
+        return sums_of_spans(self, self.deliveries, self.attribution)
 
     @cached_property
     def placement(self) -> Placement | None:
@@ -208,65 +197,59 @@ class RankRun:
             return None
         from iobench.analysis.placement.placing import place_segments
 
-        return place_segments(self.profile, self.trace, self.share if self.is_sound else None)
+        return place_segments(self, self.trace, self.share if self.is_sound else None)
 
 
 class Run:
-    """A recorded run: a run directory, or a profile of it that was read before.
+    """A recorded run: its training processes, each read and analysed on first use.
 
-    Of several training processes as many are kept in memory as hold `KEPT_SPANS`, and others are
-    read and analysed again when they are asked for again: so a job of any number can be gone
-    through.
+    Of several as many are kept in memory as hold `KEPT_SPANS`; others are read and analysed again.
 
     Parameters
     ----------
-    profiles : Profile or RankProfiles
-        Of all training processes, or of one; or those of each, which are read one by one.
+    source : Path, str or RunData
+        The run directory, also of a run that died or still goes on; or what was read of one.
     trace : StorageTrace, optional
         What a tracer of storage saw of it.
+    logs : sequence of Path, optional
+        Read the tracer's logs that the run has, and these; by default no log is read.
 
     Attributes
     ----------
-    path : Path
-        The run directory.
-    config : mapping
-        What its ``run.json`` says.
     about : RunFacts
-        The same, typed.
+        What ``run.json`` says.
     ranks : tuple of int
         Training processes that left spans, those that were read; at least one.
+
+    Raises
+    ------
+    ProfileError
+        If it is no run directory, of another version, or mixes spans of two boots of a machine.
+    StorageError, OptionError
+        If a log that was named cannot be read, or what reads it is not installed.
     """
 
-    def __init__(self, profiles: Profile | RankProfiles, trace: StorageTrace | None = None) -> None:
-        self._profiles = profiles
-        self.path = profiles.path
-        self.config, self.about = profiles.config, profiles.about
-        self.trace = trace
-        self.ranks = _ranks(profiles)
-        self._kept: dict[int, RankRun] = {}
-
-    @classmethod
-    def open(cls, path: Path | str, logs: Sequence[Path] | None = None) -> Run:
-        """Open one run directory, also of a run that died or still goes on.
-
-        Parameters
-        ----------
-        logs : sequence of Path, optional
-            Logs of a tracer beside those that the run has itself; by default no log is read.
-
-        Raises
-        ------
-        ProfileError
-            As `iobench.open_profile`.
-        StorageError, OptionError
-            If a log that was named cannot be read, or what reads it is not installed.
-        """
-        found, trace = RankProfiles(path), None
+    def __init__(
+        self,
+        source: Path | str | RunData,
+        trace: StorageTrace | None = None,
+        *,
+        logs: Sequence[Path] | None = None,
+    ) -> None:
+        self._files = None if isinstance(source, RunData) else RunFiles(source)
+        self._data = source if isinstance(source, RunData) else None
+        if self._files is not None and len(self._files.ranks) < 2:
+            self._data = self._files.read()
+        known = self._data or self._files
+        assert known is not None
+        self.path, self.config, self.about = known.path, known.config, known.run_facts
         if logs is not None:
             from iobench.storage.run_traces import read_run_traces
 
-            trace = read_run_traces(found.path, found.config, logs)
-        return cls(found if len(found) > 1 else found.whole(), trace)
+            trace = read_run_traces(self.path, self.config, logs)
+        self.trace = trace
+        self.ranks = known.ranks if self._data is None else _ranks(self._data)
+        self._kept: dict[int, RankRun] = {}
 
     def __iter__(self) -> Iterator[RankRun]:
         """Go through its training processes."""
@@ -276,38 +259,39 @@ class Run:
         return len(self.ranks)
 
     @property
-    def profile(self) -> Profile:
-        """Of all training processes that were read; of a run of several, read again each time."""
-        found = self._profiles
-        return found.whole() if isinstance(found, RankProfiles) else found
+    def data(self) -> RunData:
+        """What was read of all its training processes; of several, read again each time."""
+        return self._data or self._directory.read()
+
+    @property
+    def _directory(self) -> RunFiles:
+        assert self._files is not None
+        return self._files
 
     @property
     def parts(self) -> Iterator[RankRun]:
         """All that was recorded, also of training processes that left nothing themselves."""
-        found = self._profiles
-        ranks = found.ranks if isinstance(found, RankProfiles) else found.ranks_read
+        ranks = self.ranks if self._data is None else self._data.ranks_read
         return (self.of_rank(rank) for rank in ranks)
 
     @property
     def sums(self) -> SpanSums:
-        """What of each span is counted where, by row of ``profile.spans`` of them all."""
-        profile = self.profile
-        ranks = profile.ranks_read
+        """What of each span is counted where, by row of ``data.spans``."""
+        data = self.data
+        ranks = data.ranks_read
         if len(ranks) == 1:
             return self.of_rank(ranks[0]).sums
-        found = unknown_sums(len(profile.spans))
+        found = unknown_sums(len(data.spans))
         for rank in ranks:
-            mine = np.array([each.rank == rank for each in profile.processes], dtype=bool)
-            rows, sums = mine[profile.spans["process"]], self.of_rank(rank).sums
+            mine = np.array([each.rank == rank for each in data.processes], dtype=bool)
+            rows, sums = mine[data.spans["process"]], self.of_rank(rank).sums
             for name in ("self_ns", "busy_ns", "exposed_ns", "share"):
                 getattr(found, name)[rows] = getattr(sums, name)
         return found
 
     def has_spans(self, rank: int) -> bool:
-        """Tell whether a training process left any; of a job not read yet it is taken to have."""
-        if isinstance(self._profiles, RankProfiles):
-            return rank in self.ranks
-        return bool(len(self._profiles.spans))
+        """Return whether a training process left any; one that was not read yet has."""
+        return rank in self.ranks if self._data is None else bool(len(self._data.spans))
 
     def of_rank(self, rank: int | None = None) -> RankRun:
         """Return one training process; which may be left out where only one recorded.
@@ -326,29 +310,28 @@ class Run:
             rank = self.ranks[0]
         if rank in self._kept:
             return self._kept[rank]
-        found = self._made(rank)
-        n_spans = sum(len(each.profile.spans) for each in self._kept.values())
-        if len(self.ranks) < 2 or n_spans + len(found.profile.spans) <= KEPT_SPANS:
+        found = self._read(rank)
+        n_spans = sum(len(each.spans) for each in self._kept.values())
+        if len(self.ranks) < 2 or n_spans + len(found.spans) <= KEPT_SPANS:
             self._kept[rank] = found
         return found
 
-    def _made(self, rank: int) -> RankRun:
-        whole = self._profiles
-        if isinstance(whole, RankProfiles):
-            return RankRun(whole[whole.ranks.index(rank)], rank, trace=self.trace)
-        part = whole
-        if any(process.rank != rank for process in whole.processes):
-            part = whole.of_rank(rank)
-        return RankRun(part, rank, whole=whole, trace=self.trace)
+    def _read(self, rank: int) -> RankRun:
+        if self._data is None:
+            part, job = self._directory.read(rank), None
+        else:
+            part = job = self._data
+            if any(process.rank != rank for process in part.processes):
+                part = part.of_rank(rank)
+        values = {name: getattr(part, name) for name in RunData.__struct_fields__}
+        return RankRun(**{**values, "rank": rank}, job=job, trace=self.trace)
 
 
-def _ranks(profiles: Profile | RankProfiles) -> tuple[int, ...]:
-    if isinstance(profiles, RankProfiles):
-        return profiles.ranks
-    if profiles.rank is not None:
-        return (profiles.rank,)
-    seen = {process.rank for process in profiles.processes if process.role == "consumer"}
-    return tuple(sorted(seen)) or (0,)
+def _ranks(data: RunData) -> tuple[int, ...]:
+    if data.rank is not None:
+        return (data.rank,)
+    recorded = {process.rank for process in data.processes if process.role == "consumer"}
+    return tuple(sorted(recorded)) or (0,)
 
 
 def open_runs(path: Path | str, logs: Sequence[Path] | None = None) -> tuple[Run, ...]:
@@ -364,14 +347,15 @@ def open_runs(path: Path | str, logs: Sequence[Path] | None = None) -> tuple[Run
     Raises
     ------
     ProfileError
-        As `Run.open`; or if there is no run at all, or several that are not one profile's.
+        As `Run`; or if there is no run at all, or several that are not one profile's.
     StorageError, OptionError
         If a log that was named cannot be read, or what reads it is not installed.
     """
-    runs = [Run.open(each, logs) for each in run_paths(path)]
+    runs = [Run(each, logs=logs) for each in run_paths(path)]
     return tuple(sorted(runs, key=lambda run: run.about.position or 0))
 
 
-def exposure(profile: Profile, *, rank: int | None = None) -> Exposure:
+def exposure(run: Run | RunData, *, rank: int | None = None) -> Exposure:
     """Return who a training process waited for; as `iobench.exposure`."""
-    return Run(profile).of_rank(rank).exposure
+    run = run if isinstance(run, Run) else Run(run)
+    return run.of_rank(rank).exposure

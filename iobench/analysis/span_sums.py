@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from iobench.analysis.attribution import Attribution
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.ledger import ChargedWork, Ledger
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 Integers = NDArray[np.int64]
 NOT_SUMMED: Final = Flag.DETAIL | Flag.IO
@@ -24,7 +24,7 @@ LOADING: Final = (WORKER_KINDS | HANDOVER_KINDS) - WAITING_KINDS
 
 
 class SpanSums(msgspec.Struct, frozen=True):
-    """By row of ``Profile.spans``; -1, or NaN, where a span has none or it is not known.
+    """By row of ``RunData.spans``; -1, or NaN, where a span has none or it is not known.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def unknown_sums(n_spans: int) -> SpanSums:
     return SpanSums(unknown[0], unknown[1], unknown[2], np.full(n_spans, np.nan))
 
 
-def sums_of_spans(profile: Profile, deliveries: Deliveries, attribution: Attribution) -> SpanSums:
+def sums_of_spans(profile: RunData, deliveries: Deliveries, attribution: Attribution) -> SpanSums:
     """Return what of each span of one training process is counted where.
 
     The sum of ``busy_ns`` and of ``exposed_ns`` over a stage of work is that stage's of its

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.loop import TrainingLoop
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 # Labels of waits and gaps that no span covers.
 ALWAYS: Final = (
@@ -87,7 +87,7 @@ class Lanes(msgspec.Struct, frozen=True):
     pool : ndarray of SPAN_DTYPE
         Work on every other thread of the rank.
     own_row, pool_row : ndarray of int64
-        Where these are in ``Profile.spans``.
+        Where these are in ``RunData.spans``.
     pool_lane : ndarray of int64
         The thread of each span of the pool.
     lane_process : ndarray of int64
@@ -115,7 +115,7 @@ class Lanes(msgspec.Struct, frozen=True):
     startups: NDArray[Any]
 
 
-def find_lanes(profile: Profile, loop: TrainingLoop) -> Lanes:
+def find_lanes(profile: RunData, loop: TrainingLoop) -> Lanes:
     """Return the spans of one training loop and of what loads for it, by where they ran."""
     spans = profile.spans
     loading = np.array([process.role != "consumer" for process in profile.processes], dtype=bool)
@@ -157,7 +157,7 @@ def _waited(spans: NDArray[Any], loop: TrainingLoop) -> NDArray[np.bool_]:
 
 
 def _releases(
-    profile: Profile, submissions: NDArray[Any], lanes: NDArray[np.int64]
+    profile: RunData, submissions: NDArray[Any], lanes: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Return the releases among SUBMIT_QUEUE spans: those that name who released the thread."""
     named = submissions[submissions["detail"] != 0]

@@ -191,7 +191,7 @@ def _times(measured: RankRun, n_rounds: int) -> RoundTimes:
     ends = np.full(n_rounds, np.iinfo(np.int64).min)
     np.minimum.at(starts, deliveries.round, deliveries.asked_ns)
     np.maximum.at(ends, deliveries.round, np.maximum(deliveries.until_ns, deliveries.delivered_ns))
-    processes = measured.profile.processes
+    processes = measured.processes
     boot_id = processes[deliveries.process].boot_id if deliveries.process >= 0 else ""
     return RoundTimes(boot_id, starts, ends)
 

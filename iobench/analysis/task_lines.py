@@ -20,12 +20,12 @@ from iobench.recording.task_spans import GRAPH, TASK
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
     Rows = NDArray[np.int64]
 
 
-def laid_in_line(profile: Profile, spans: NDArray[Any]) -> NDArray[Any]:
+def laid_in_line(profile: RunData, spans: NDArray[Any]) -> NDArray[Any]:
     """Return spans of a profile with tasks on critical paths on the lanes that asked for them.
 
     The CPU time of what is around them there grows by theirs, as if the thread had spent it.

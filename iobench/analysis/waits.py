@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from iobench.analysis.attribution import Attribution
     from iobench.analysis.deliveries import Deliveries
     from iobench.recording.facts import LoaderFacts
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 Marks = NDArray[np.bool_]
 
@@ -53,13 +53,13 @@ def step_statistics(times_ns: NDArray[np.int64]) -> StepStatistics | None:
 
 
 def find_long_waits(
-    profile: Profile, deliveries: Deliveries, attribution: Attribution, main: LoaderFacts
+    profile: RunData, deliveries: Deliveries, attribution: Attribution, main: LoaderFacts
 ) -> LongWaits | None:
     """Return the few waits that hold much of the run, None unless (mean - median) x steps > 10 %.
 
     Parameters
     ----------
-    profile : Profile
+    profile : RunData
         For the files behind each batch.
     attribution : Attribution
         For when each batch was ready, and which were the first of their process.
@@ -182,7 +182,7 @@ def _changes(values: NDArray[np.int64], loader: NDArray[np.int64]) -> Marks:
     return marks
 
 
-def _file_changes(profile: Profile, deliveries: Deliveries) -> Marks:
+def _file_changes(profile: RunData, deliveries: Deliveries) -> Marks:
     """Tell whose batch was read from a file that its process had not read just before."""
     spans = profile.spans
     read = spans[

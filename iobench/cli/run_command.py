@@ -90,7 +90,7 @@ def _probe(path: Path, probe_s: float) -> None:
     from iobench.recording.run_directory import RunDirectory
     from iobench.storage.limit_probe import probe_run
 
-    run, directory = Run.open(path), RunDirectory.open(path)
+    run, directory = Run(path), RunDirectory.open(path)
     try:
         files, nbytes, readers = shape_seen(run.of_rank(run.ranks[0]))
         like = "the reads of the run, according to its spans"

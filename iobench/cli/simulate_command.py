@@ -75,4 +75,4 @@ def _opened(run: Path) -> Run:
     if len(paths) > 1:
         names = ", ".join(map(str, paths))
         raise OptionError(f"{run}: holds several runs; expected one of {names}")
-    return Run.open(paths[0])
+    return Run(paths[0])

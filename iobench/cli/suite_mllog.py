@@ -25,7 +25,7 @@ def mllog(*, folder: Path, out: Path, tell: Sequence[str], json: bool) -> None:
     told = _parse(tell)
     logs: dict[str, str] = {}
     for path, result, run in measured_runs(folder):
-        opened = Run.open(run)
+        opened = Run(run)
         name = path.relative_to(folder).parent / f"result_{result.round}.txt"
         logs[str(name)] = mllog_text(opened.of_rank(opened.ranks[0]), dict(result.figures), told)
     if not logs:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from iobench.analysis.run import RankRun
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 Integers = NDArray[np.int64]
 Key = tuple[int, int]
@@ -165,10 +165,10 @@ def delivered_samples(runs: Iterable[RankRun]) -> DeliveredSamples:
         If the waits of a training loop overlap.
     """
     tables, ends = [np.zeros(0, DELIVERED)], []
-    profile: Profile | None = None
+    profile: RunData | None = None
     for run in runs:
-        profile = run.whole
-        if profile.digests is None and not profile.about.digests:
+        profile = run.job or run
+        if profile.digests is None and not profile.run_facts.digests:
             return DeliveredSamples(recorded=False)
         rows, ended = _of_rank(run)
         tables.append(rows)
@@ -186,7 +186,7 @@ def delivered_samples(runs: Iterable[RankRun]) -> DeliveredSamples:
     for key in sorted(keys):
         rows = table[(table["loader"] == key[0]) & (table["epoch"] == key[1])]
         complete = all(each.get(key, False) for each in ends) and bool(rows["known"].all())
-        complete = complete and not profile.about.steps
+        complete = complete and not profile.run_facts.steps
         epochs.append(EpochDelivery(key[0], key[1], complete, rows))
     if profile.digests is None:
         return DeliveredSamples(recorded=True, epochs=tuple(epochs))
@@ -195,7 +195,7 @@ def delivered_samples(runs: Iterable[RankRun]) -> DeliveredSamples:
 
 def _of_rank(run: RankRun) -> tuple[NDArray[Any], dict[Key, bool]]:
     """Return the batches one training process got, and which of its epochs came to their end."""
-    profile, deliveries = run.profile, run.deliveries
+    profile, deliveries = run, run.deliveries
     delivered = np.flatnonzero(deliveries.batch >= 0)
     rows, of = _digests_of(profile, deliveries.batch[delivered])
     place = delivered[of]
@@ -216,7 +216,7 @@ def _of_rank(run: RankRun) -> tuple[NDArray[Any], dict[Key, bool]]:
     return table, ended
 
 
-def _digests_of(profile: Profile, batches: Integers) -> tuple[NDArray[Any], Integers]:
+def _digests_of(profile: RunData, batches: Integers) -> tuple[NDArray[Any], Integers]:
     """Return the digests of delivered batches in order, and the place of each one's batch.
 
     A batch that is not whole, or was noted differently twice, has one row, without samples.
@@ -238,9 +238,9 @@ def _digests_of(profile: Profile, batches: Integers) -> tuple[NDArray[Any], Inte
     return table, of
 
 
-def _place_in_plan(table: NDArray[Any], profile: Profile) -> dict[Key, bool]:
+def _place_in_plan(table: NDArray[Any], profile: RunData) -> dict[Key, bool]:
     """Give each batch of a measured plan the epoch of its first sample; return which are whole."""
-    size, n_samples = profile.about.batch_size or 1, profile.about.n_samples or 0
+    size, n_samples = profile.run_facts.batch_size or 1, profile.run_facts.n_samples or 0
     counts = np.where(table["n_samples"] > 0, table["n_samples"], size)
     first = np.cumsum(counts) - counts
     # Of a stream of unknown length all is one epoch.

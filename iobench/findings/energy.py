@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.recording.machine_head import EnergySource
     from iobench.report.document import Cell
-    from iobench.runs.contents import Process, Profile
+    from iobench.runs.contents import Process, RunData
     from iobench.runs.machine_samples import EnergySeries
     from iobench.runs.run_facts import RunFacts
 
@@ -189,7 +189,7 @@ class EnergyFigures(msgspec.Struct, frozen=True):
 
 def energy_of(run: RankRun) -> EnergyFigures | None:
     """Return what a training process took; None where it was not looked for."""
-    profile = run.whole
+    profile = run.job or run
     if not profile.energy:
         return None
     process = training_process(run)
@@ -248,7 +248,7 @@ def energy_of(run: RankRun) -> EnergyFigures | None:
         n_sharing=n_sharing,
         period_ns=here.period_ns,
         typical_wait_ns=None if wait is None else round(wait.median_ns),
-        is_emulated=bool(run.profile.about.compute.step_ns),
+        is_emulated=bool(run.run_facts.compute.step_ns),
         trained_on=_trained_on(run.about),
     )
 
@@ -330,7 +330,7 @@ def energy_sum(parts: Iterable[EnergyFigures | None]) -> EnergyFigures | None:
 
 def energy_j(run: Iterable[RankRun]) -> float | None:
     """Return what GPUs, processors and memory took, else machines; None where nothing was read."""
-    total = energy_sum([each.once(energy_of) for each in run])
+    total = energy_sum([each.cached(energy_of) for each in run])
     kinds = () if total is None else total.kinds
     parts = [each for each in kinds if each.kind in PARTS] or kinds
     return sum(each.total_j for each in parts) if parts else None
@@ -381,7 +381,7 @@ def _epoch_sum(number: int, epochs: Sequence[EpochEnergy]) -> EpochEnergy:
     )
 
 
-def _n_ranks_at(profile: Profile, process: Process | None) -> int:
+def _n_ranks_at(profile: RunData, process: Process | None) -> int:
     host = "" if process is None else process.host
     ranks = {each.rank for each in profile.facts if (each.role, each.host) == ("consumer", host)}
     ranks |= {

@@ -141,7 +141,7 @@ class MachineFigures(msgspec.Struct, frozen=True):
 
 def machine_of(run: RankRun) -> MachineFigures | None:
     """Return what a training process's machine did; None where it was not looked for."""
-    use, damaged = _use_of(run), run.whole.damaged_machines
+    use, damaged = _use_of(run), run.damaged_machines
     if use is None and not damaged:
         return None
     return MachineFigures(() if use is None else (use,), damaged)
@@ -149,7 +149,7 @@ def machine_of(run: RankRun) -> MachineFigures | None:
 
 def _use_of(run: RankRun) -> MachineUse | None:
     process = training_process(run)
-    samples = of_process(run.whole.machines, process)
+    samples = of_process(run.machines, process)
     if samples is None or process is None or len(samples.time_ns) < 2 or not samples.head.cpus:
         return None
     weights = _Weights(run, samples.time_ns)
@@ -157,7 +157,7 @@ def _use_of(run: RankRun) -> MachineUse | None:
         return None
     head, values = samples.head, samples.values
     used = "memory.used_nbytes" if head.memory_limit_nbytes is None else "cgroup.used_nbytes"
-    cost, energy = samples.cost(), of_process(run.whole.energy, process)
+    cost, energy = samples.cost(), of_process(run.energy, process)
     swapped = [values[each] for each in ("swap.in_pages", "swap.out_pages") if each in values]
     periods, throttled = map(samples.per_second, ("cgroup.periods", "cgroup.throttled"))
     shares = None
@@ -190,7 +190,7 @@ def _use_of(run: RankRun) -> MachineUse | None:
             ProcessMemory(
                 TRAINING_PROCESS if each.role == "consumer" else each.name, each.peak_nbytes
             )
-            for each in run.processes
+            for each in run.all_processes
             if each.rank == run.rank
         ),
         wait_ns=int(weights.wait.sum()),

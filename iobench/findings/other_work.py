@@ -54,7 +54,7 @@ class OtherWork(msgspec.Struct, frozen=True, kw_only=True):
 def other_work(run: RankRun) -> OtherWork | None:
     """Return such work of a training process; None where there was none."""
     graphs, threads = _dask(run)
-    cpus = run.profile.about.machine.get("cpus")
+    cpus = run.run_facts.machine.get("cpus")
     work = OtherWork(
         operators_exposed_ns=_operators(run),
         dask_graphs=graphs,
@@ -73,7 +73,7 @@ def _operators(run: RankRun) -> dict[str, int]:
     waits_ns = {each.number: each.wait_ns for each in exposure.loaders}
     all_ns = max(1, sum(waits_ns.values()))
     shares: dict[str, int] = {}
-    for loader in (each for process in run.facts for each in process.loaders if each.operators):
+    for loader in (each for process in run.own_facts for each in process.loaders if each.operators):
         own_ns = opaque_ns * waits_ns.get(loader.number, 0) // all_ns
         parts = split_by_operators(own_ns, loader.operators)
         for operator, share in zip(loader.operators, parts, strict=True):
@@ -124,8 +124,8 @@ def _threads(operators: Sequence[Mapping[str, Any]]) -> list[int]:
 
 def _dask(run: RankRun) -> tuple[int, int]:
     """Return how many graphs dask computed for samples, and its threads in each process."""
-    spans, strings = run.profile.spans, run.profile.strings
-    number = run.profile.string_number(GRAPH)
+    spans, strings = run.spans, run.strings
+    number = run.string_number(GRAPH)
     graphs = spans[(spans["kind"] == Kind.PREPROCESS) & (spans["label"] == number)]
     graphs = graphs[graphs["batch"] >= 0]
     if number < 0 or not len(graphs):
@@ -141,7 +141,7 @@ def _background_ns(run: RankRun) -> int:
     waits = run.deliveries
     if not len(waits):
         return 0
-    spans = run.loop.spans_of(run.profile)
+    spans = run.loop.spans_of(run)
     spans = spans[(spans["flags"] & (Flag.DETAIL | Flag.IO)) == 0]
     keys = lane_keys(spans)
     during = (spans["start_ns"] >= waits.asked_ns[0]) & (spans["start_ns"] < waits.until_ns[-1])
@@ -149,7 +149,7 @@ def _background_ns(run: RankRun) -> int:
     busy_ns = 0
     for lane in np.setdiff1d(keys[works], keys[spans["batch"] >= 0]).tolist():
         process, thread = halves(lane)
-        name = run.profile.processes[process].threads[thread]
+        name = run.processes[process].threads[thread]
         if (process, thread) != (run.loop.process, run.loop.thread) and name != MAKES_BATCHES:
             mine = spans[works & (keys == lane)]
             start, end = (mine[each].astype(np.int64) for each in ("start_ns", "end_ns"))

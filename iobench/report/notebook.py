@@ -16,10 +16,10 @@ from iobench.report.report_document import exposure_document, report_document
 
 if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Exposure
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 
-def profile_fragment(profile: Profile) -> str:
+def profile_fragment(profile: RunData) -> str:
     """Return what a run measured, as a fragment of HTML; or why that is unknown."""
     try:
         document = report_document([Run(profile)])

@@ -185,7 +185,7 @@ def _timeline_section(report: RunReport, runs: Sequence[Run], n_parts: int) -> S
         from iobench.report.timeline.page_payload import SPAN_LIMIT, timeline_payload
 
         one = run.of_rank(report.exposure.rank)
-        return timeline_payload(one, SPAN_LIMIT // n_parts) if len(one.profile.spans) else None
+        return timeline_payload(one, SPAN_LIMIT // n_parts) if len(one.spans) else None
 
     return Section("timeline", "Timeline", (Drawing("timeline", payload),))
 

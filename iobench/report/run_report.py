@@ -138,23 +138,23 @@ def _slim(report: RunReport) -> RunReport:
 
 
 def _report(found: RankRun) -> RunReport:
-    measured, profile, slim = found.exposure, found.whole, found.is_one_of_many
+    measured, profile, slim = found.exposure, found.job or found, found.is_one_of_many
     facts, findings = found.about, installed_findings()
     return RunReport(
         run=str(profile.path),
         facts=facts,
         exposure=measured,
         diagnosis=diagnose(measured),
-        unclosed=tuple(_name(each, facts) for each in found.processes if not each.closed),
-        damaged=tuple(_name(each, facts) for each in found.processes if each.damaged),
-        told=found.facts,
+        unclosed=tuple(_name(each, facts) for each in found.all_processes if not each.closed),
+        damaged=tuple(_name(each, facts) for each in found.all_processes if each.damaged),
+        told=found.own_facts,
         processes=()
         if measured.has_consumer
         else process_work(profile, rank=None if found.is_alone else found.rank),
         job_size=found.job_size,
-        figures={each.name: found.once(each.figures) for each in findings if not each.of_job},
-        for_job={each.name: found.once(each.figures) for each in findings if each.of_job},
-        epochs=() if slim else found.once(epoch_figures),
+        figures={each.name: found.cached(each.figures) for each in findings if not each.of_job},
+        for_job={each.name: found.cached(each.figures) for each in findings if each.of_job},
+        epochs=() if slim else found.cached(epoch_figures),
     )
 
 

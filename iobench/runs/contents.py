@@ -28,7 +28,7 @@ TRAINING_PROCESS: Final = "training process"
 """How a missing one is called among the missing workers."""
 
 PROFILE_DTYPE: Final = np.dtype([*SPAN_DTYPE.descr, ("process", "<i4"), ("thread", "<i4")])
-"""A span, the index of its process in ``Profile.processes`` and of its thread within that."""
+"""A span, the index of its process in ``RunData.processes`` and of its thread within that."""
 
 
 class Folded(msgspec.Struct, frozen=True):
@@ -115,8 +115,8 @@ class Process(msgspec.Struct, frozen=True):
         return f"{self.role}-{self.worker}" if self.worker >= 0 else self.role
 
 
-class Profile(msgspec.Struct, frozen=True):
-    """One measured run, independent of the order in which its files were found.
+class RunData(msgspec.Struct, frozen=True):
+    """What was read of a run, or of one training process of it; by whatever order its files came.
 
     Parameters
     ----------
@@ -127,32 +127,24 @@ class Profile(msgspec.Struct, frozen=True):
     processes : tuple of Process
         By rank, role, worker number and start.
     spans : ndarray of PROFILE_DTYPE, shape (n_spans,)
-        ``label`` and ``detail`` are indices into ``strings``.
-    strings : tuple of str
-        Texts; the first is ``""``.
+        ``label`` and ``detail`` are indices into ``strings``; the first of these is ``""``.
     missing_workers : tuple of str
         Loading processes that the configuration expects, or that loaders started, and that left
         no span file.
     facts : tuple of ProcessFacts
-        What the processes of a script told of themselves, those of all ranks.
+        What the processes of all ranks say of themselves.
     ranks : tuple of int
         Training processes that left spans, whether they were read or not.
     rank : int or None
         The only one whose spans were read; None where all were.
-    digests : DigestTable or None
-        Of samples, where they were asked for.
     stopped : tuple of StoppedRecording
         Processes whose recording stopped, as on a full disk.
-    machines : tuple of MachineSamples
-        What these machines did meanwhile; empty where it was not looked for.
     damaged_machines : tuple of str
-        Files of the run directory that should say so, and cannot be read.
-    folded : Folded or None
-        Of a run too long to be kept whole: what was before its spans.
+        Files of what machines did that cannot be read.
 
     Attributes
     ----------
-    about : RunFacts
+    run_facts : RunFacts
         What ``run.json`` says, typed.
     """
 
@@ -170,12 +162,12 @@ class Profile(msgspec.Struct, frozen=True):
     damaged_machines: tuple[str, ...] = ()
     stopped: tuple[StoppedRecording, ...] = ()
     folded: Folded | None = None
-    about: RunFacts = RunFacts()
+    run_facts: RunFacts = RunFacts()
 
     def __post_init__(self) -> None:
-        about = RunFacts.from_config(self.config, self.path)
-        about = about.with_processes(self.facts, self.rank)
-        msgspec.structs.force_setattr(self, "about", about)
+        facts = RunFacts.from_config(self.config, self.path)
+        facts = facts.with_processes(self.facts, self.rank)
+        msgspec.structs.force_setattr(self, "run_facts", facts)
 
     @property
     def energy(self) -> tuple[HostEnergy, ...]:
@@ -185,7 +177,7 @@ class Profile(msgspec.Struct, frozen=True):
     @property
     def is_script(self) -> bool:
         """Whether it is of a user's own script, and not of ``iobench profile``."""
-        return self.about.is_script
+        return self.run_facts.is_script
 
     @property
     def ranks_read(self) -> tuple[int, ...]:
@@ -194,7 +186,7 @@ class Profile(msgspec.Struct, frozen=True):
             return (self.rank,)
         return tuple(sorted({process.rank for process in self.processes}))
 
-    def of_rank(self, rank: int) -> Profile:
+    def of_rank(self, rank: int) -> RunData:
         """Return the part of one training process and its loading processes."""
         mine = np.array([process.rank == rank for process in self.processes], dtype=bool)
         processes = tuple(process for process in self.processes if process.rank == rank)
@@ -205,7 +197,7 @@ class Profile(msgspec.Struct, frozen=True):
             processes=processes,
             spans=spans,
             missing_workers=find_missing_workers(
-                self.about, self.facts, processes, rank, folded=self.folded is not None
+                self.run_facts, self.facts, processes, rank, folded=self.folded is not None
             ),
             rank=rank,
             digests=None if self.digests is None else self.digests.of_rank(rank),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from iobench.recording.kinds import WHOLE, Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import SPAN_DTYPE, Flag
 from iobench.recording.span_reader import SpanFile, read_head, read_span_files
-from iobench.runs.contents import PROFILE_DTYPE, Process, Profile, find_missing_workers
+from iobench.runs.contents import PROFILE_DTYPE, Process, RunData, find_missing_workers
 from iobench.runs.folded import without_folded
 from iobench.runs.machine_samples import MachineSamples, read_machines
 from iobench.runs.run_facts import RunFacts
@@ -28,23 +28,19 @@ if TYPE_CHECKING:
     from iobench.recording.stopped import StoppedRecording
 
 
-def open_profile(path: Path | str, *, rank: int | None = None) -> Profile:
+def open_profile(path: Path | str, *, rank: int | None = None) -> RunData:
     """Read one run directory, or one rank of it; as `iobench.open_profile`."""
-    found = RankProfiles(path)
-    if rank is None:
-        return found.whole()
-    if rank not in found.ranks:
+    files = RunFiles(path)
+    if rank is not None and rank not in files.ranks:
         raise ProfileError(
-            f"{found.path}: training process {rank} left no spans, expected one of "
-            f"{', '.join(map(str, found.ranks)) or 'none'}"
+            f"{files.path}: training process {rank} left no spans, expected one of "
+            f"{', '.join(map(str, files.ranks)) or 'none'}"
         )
-    return found[found.ranks.index(rank)]
+    return files.read(rank)
 
 
-class RankProfiles(Sequence[Profile]):
-    """The profiles of one run directory, one for each training process, read one by one.
-
-    Nothing is kept: who goes through them has the spans of one at a time in memory.
+class RunFiles:
+    """The files of one run directory, of which the spans of one rank, or of all, are read.
 
     Parameters
     ----------
@@ -53,10 +49,8 @@ class RankProfiles(Sequence[Profile]):
 
     Attributes
     ----------
-    config : mapping
+    run_facts : RunFacts
         What ``run.json`` says.
-    about : RunFacts
-        The same, typed.
     ranks : tuple of int
         Training processes that left spans.
 
@@ -69,12 +63,12 @@ class RankProfiles(Sequence[Profile]):
 
     def __init__(self, path: Path | str) -> None:
         run = RunDirectory.open(Path(path))
-        about = RunFacts.from_config(run.config, run.path)
+        facts = RunFacts.from_config(run.config, run.path)
         run.gather()
         self.path = run.path
         self.config: Mapping[str, Any] = run.config
         self._facts = read_process_facts(run.processes_path)
-        self.about = about.with_processes(self._facts)
+        self.run_facts = facts.with_processes(self._facts)
         self._digests = read_digests(run.path)
         self._machines, self._damaged_machines = read_machines(run.path)
         self._stopped = run.stopped()
@@ -109,25 +103,8 @@ class RankProfiles(Sequence[Profile]):
             self._list()
         raise AssertionError("unreachable")
 
-    def __len__(self) -> int:
-        return len(self.ranks)
-
-    @overload
-    def __getitem__(self, index: int) -> Profile: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Profile, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> Profile | tuple[Profile, ...]:
-        if isinstance(index, slice):
-            return tuple(self._read(rank) for rank in self.ranks[index])
-        return self._read(self.ranks[index])
-
-    def whole(self) -> Profile:
-        """Return one profile of all training processes."""
-        return self._read(None)
-
-    def _read(self, rank: int | None) -> Profile:
+    def read(self, rank: int | None = None) -> RunData:
+        """Return what is of one training process, or of all."""
         chosen = [rank] if rank is not None else sorted(self._files)
         files = self._span_files(chosen)
         pending = {file.fold.pending for file in files if file.fold is not None}
@@ -159,8 +136,8 @@ def make_profile(
     machines: Sequence[MachineSamples] = (),
     damaged_machines: Sequence[str] = (),
     stopped: Sequence[StoppedRecording] = (),
-) -> Profile:
-    """Join the span files of one run; the other parameters are those of `Profile`."""
+) -> RunData:
+    """Join the span files of one run; the other parameters are those of `RunData`."""
     files = sorted(
         files,
         key=lambda file: (file.rank, file.role, file.worker, file.start.monotonic_ns, file.pid),
@@ -175,7 +152,7 @@ def make_profile(
     processes = tuple(_process(file) for file in files)
     spans, folded = without_folded(spans, files, strings, facts)
     spans = _with_whole_batches(spans, strings)
-    return Profile(
+    return RunData(
         path=path,
         config=config,
         processes=processes,

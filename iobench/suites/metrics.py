@@ -132,7 +132,7 @@ def figures_of_run(path: Path) -> RunFigures:
     ProfileError
         If it cannot be read, or delivered nothing.
     """
-    run = Run.open(path)
+    run = Run(path)
     rank = run.of_rank()
     exposure, facts = rank.exposure, rank.about
     part = exposure.judged
@@ -151,7 +151,7 @@ def figures_of_run(path: Path) -> RunFigures:
         **_published(facts),
         **{f"{OWN}{name}": each for name, each in last_figures(run).items() if name != ENERGY},
     }
-    gave = rank.once(limit_of)
+    gave = rank.cached(limit_of)
     found["storage_gave_bytes_per_s"] = None if gave is None else gave.storage_bytes_per_s
     used = utilisation(rank)
     found["utilisation"] = None if used is None else used.fraction
@@ -181,7 +181,7 @@ def _stages(part: PartExposure) -> dict[str, float]:
 
 
 def _energy(rank: RankRun) -> dict[str, float | None]:
-    told = rank.once(energy_of)
+    told = rank.cached(energy_of)
     kinds = () if told is None else told.kinds
     return {ENERGY: energy_j([rank])} | {f"energy_{each.kind}_j": each.total_j for each in kinds}
 

@@ -22,7 +22,8 @@ def mllog_text(run: RankRun, figures: dict[str, float], told: dict[str, Any]) ->
     text, logger = io.StringIO(), logging.Logger("iobench")
     logger.addHandler(logging.StreamHandler(text))
     mllogger = MLLogger(logger, root_dir=str(Path(__file__).parents[2]))
-    clock = min((e.anchors[0] for e in run.processes if e.anchors), key=lambda e: e.monotonic_ns)
+    anchors = (each.anchors[0] for each in run.all_processes if each.anchors)
+    clock = min(anchors, key=lambda each: each.monotonic_ns)
     lines = _measured_lines(run, figures, clock.monotonic_ns)
     for key in told.keys() & {line[2] for line in lines}:
         raise OptionError(f"--tell {key}: is measured by iobench; leave it out")
@@ -41,7 +42,7 @@ def _measured_lines(run: RankRun, figures: dict[str, float], begun: int) -> list
     values = {
         "submission_benchmark": facts.dataset,
         "cache_clear": None if resident is None else resident < 0.01,  # headers are read before
-        "seed": run.whole.config.get("seed"),
+        "seed": run.config.get("seed"),
         "global_batch_size": (facts.batch_size or 0) * batches * run.job_size or None,
         "train_samples": facts.n_samples,
         "eval_samples": run.samples_in(evaluates & is_batch & (loop.of_epoch == 0)) or None,

@@ -155,5 +155,5 @@ def _named(opened: Sequence[Run]) -> Iterator[tuple[str, RankRun]]:
     for run in opened:
         of_run = run.path.name if len(opened) > 1 else ""
         for each in run:
-            several = len(each.whole.ranks) > 1
+            several = len(each.ranks) > 1
             yield part_name(each.rank if several else None, of_run), each

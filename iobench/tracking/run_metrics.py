@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from iobench.analysis.epochs import EpochFigures
     from iobench.analysis.exposure_figures import Exposure, PartExposure, StepStatistics
     from iobench.analysis.run import RankRun
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
     from iobench.runs.run_facts import RunFacts
 
 EPOCH_MARK: Final = f"{PREFIX}epoch/batches"
@@ -93,15 +93,15 @@ def run_contents(measured: RankRun, *, name: str = "") -> RunContents:
     ProfileError
         If what it waited for cannot be told.
     """
-    profile, exposure = measured.whole, measured.exposure
-    epochs = measured.once(epoch_figures)
+    profile, exposure = measured, measured.exposure
+    epochs = measured.cached(epoch_figures)
     stages = [row.stage for row in exposure.whole.stages]
     stages += [row.stage for row in exposure.whole.compute_stages]
     names = legal_names(dict.fromkeys(stages))
-    to_wall_ns = _to_wall_ns(measured.profile)
+    to_wall_ns = _to_wall_ns(measured)
     facts = measured.about
     parameters, too_long = _parameters(facts, exposure)
-    spans = measured.profile.spans
+    spans = measured.spans
     return RunContents(
         name=name,
         parameters=parameters,
@@ -121,7 +121,7 @@ def run_contents(measured: RankRun, *, name: str = "") -> RunContents:
     )
 
 
-def _to_wall_ns(profile: Profile) -> int:
+def _to_wall_ns(profile: RunData) -> int:
     """Return by how much the wall clock is ahead of the clock of the spans."""
     for process in profile.processes:
         if process.anchors:
@@ -275,7 +275,7 @@ def _parameters(facts: RunFacts, exposure: Exposure) -> tuple[dict[str, str], tu
     return found, tuple(too_long)
 
 
-def _tags(profile: Profile, exposure: Exposure, facts: RunFacts) -> dict[str, str]:
+def _tags(profile: RunData, exposure: Exposure, facts: RunFacts) -> dict[str, str]:
     tags = {
         "iobench.version": version("iobench"),
         "iobench.run": profile.path.name,

@@ -27,7 +27,7 @@ from iobench.recording.digests import DigestLog, batch_digest, read_digests
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 SAME, OTHER = SamplesVerdict.SAME_ORDER, SamplesVerdict.OTHER_ORDER
 DIFFERENT, UNKNOWN = SamplesVerdict.DIFFERENT, SamplesVerdict.UNKNOWN
@@ -35,7 +35,7 @@ CHANGED = 1000
 """Added to the value of a sample that was changed."""
 
 
-def compared(a: Profile, b: Profile) -> SamplesComparison:
+def compared(a: RunData, b: RunData) -> SamplesComparison:
     return compare_samples(delivered_samples(Run(a)), delivered_samples(Run(b)))
 
 
@@ -52,7 +52,7 @@ def run(
     lost: Sequence[int] = (),
     undelivered: int = 0,
     again: Sequence[int] | None = None,
-) -> Profile:
+) -> RunData:
     """Return a measured run that delivered these samples, each of which holds its number.
 
     ``changed`` are places with other values, ``lost`` batches without a digest, and ``undelivered``
@@ -203,7 +203,7 @@ def test_ranks_are_taken_together() -> None:
     assert compared(whole, parts).verdict is SAME
 
 
-def ranked(*of_ranks: Sequence[int]) -> Profile:
+def ranked(*of_ranks: Sequence[int]) -> RunData:
     """Return one run whose ranks delivered these samples, one a batch."""
     profiles = [run(samples, batch_size=1) for samples in of_ranks]
     spans, processes = [], []

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from schedules import CONSUMER, Sketch
 
-from iobench.analysis.run import RankRun
+from iobench.analysis.run import Run
 from iobench.findings.device.figures import device_exposure, device_sums
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
@@ -186,11 +186,11 @@ def test_copies_alone_do_not_say_that_a_device_had_no_work():
     sketch = Sketch()
     sketch.wait(0, 0, 10)
     sketch.add(CONSUMER, Kind.H2D, 11, 30, batch=0, **ON_DEVICE)
-    found = device_sums(RankRun(profile_of(sketch), 0))
+    found = device_sums(Run(profile_of(sketch)).of_rank())
     assert found is not None
     assert found.exposed_ns is found.covered_ns is None
     sketch.add(CONSUMER, Kind.FORWARD, 30, 40, batch=0, **ON_DEVICE)
-    found = device_sums(RankRun(profile_of(sketch), 0))
+    found = device_sums(Run(profile_of(sketch)).of_rank())
     assert found is not None
     assert found.exposed_ns == 30
 

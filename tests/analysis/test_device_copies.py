@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from schedules import CONSUMER, Sketch
 
-from iobench.analysis.run import RankRun
+from iobench.analysis.run import Run
 from iobench.findings.device.figures import DeviceSums, device_sums
 from iobench.findings.device.section import device_section
 from iobench.recording.kinds import Kind
@@ -19,7 +19,7 @@ from iobench.report.device_lines import copies_line
 from iobench.report.document import Sentence
 
 if TYPE_CHECKING:
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 ON_DEVICE = {"flags": Flag.DEVICE | Flag.DETAIL, "thread": 1}
 MS = 1_000_000
@@ -31,7 +31,7 @@ LINK = {
 }  # fmt: skip
 
 
-def profile_of(sketch: Sketch) -> Profile:
+def profile_of(sketch: Sketch) -> RunData:
     profile = sketch.profile()
     names = ("MainThread", "cuda:0", "reader-0", "pin-0")
     processes = tuple(msgspec.structs.replace(each, threads=names) for each in profile.processes)
@@ -80,7 +80,7 @@ def ahead(sketch: Sketch, *, copy_ms: int, work_ms: int, n: int = 10) -> Sketch:
 
 
 def sums_of(sketch: Sketch) -> DeviceSums:
-    found = device_sums(RankRun(profile_of(sketch), 0))
+    found = device_sums(Run(profile_of(sketch)).of_rank())
     assert found is not None
     assert found.copies is not None
     return found
@@ -160,7 +160,7 @@ def test_bytes_that_not_all_copies_tell_are_unknown():
 def test_nothing_is_said_of_a_run_that_copied_nothing():
     sketch = with_device("pinned")
     sketch.wait(0, 0, 10)
-    assert device_sums(RankRun(profile_of(sketch), 0)) is None
+    assert device_sums(Run(profile_of(sketch)).of_rank()) is None
 
 
 # -- what is said ---------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def test_pinned_by_a_thread_of_the_loader_is_pinned():
 @pytest.mark.parametrize(("copy_ms", "share"), [(1, None), (5, "31 %"), (10, "48 %")])
 def test_copies_between_waits_are_told_beside_the_verdict_where_they_are_long(copy_ms, share):
     sketch = in_the_loop(with_device(None), copy_ms=copy_ms, work_ms=98 if share is None else 10)
-    line = copies_line(RankRun(profile_of(sketch), 0).exposure.whole)
+    line = copies_line(Run(profile_of(sketch)).of_rank().exposure.whole)
     if share is None:
         assert line is None
     else:
@@ -239,4 +239,4 @@ def test_copies_within_waits_are_told_by_the_verdict_alone():
     for batch in range(5):
         sketch.wait(batch, batch * 30, batch * 30 + 20)
         sketch.add(CONSUMER, Kind.H2D, batch * 30 + 5, batch * 30 + 20, batch=batch, nbytes=9)
-    assert copies_line(RankRun(profile_of(sketch), 0).exposure.whole) is None
+    assert copies_line(Run(profile_of(sketch)).of_rank().exposure.whole) is None

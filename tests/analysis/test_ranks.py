@@ -18,7 +18,7 @@ from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import Anchor
 from iobench.report.document import Sentence
 from iobench.report.json_walk import to_plain
-from iobench.runs.contents import Profile
+from iobench.runs.contents import RunData
 
 
 def job(waits, *, compute=10, comm=False, hosts=None):
@@ -178,7 +178,7 @@ def test_loaders_are_the_same_by_what_they_load_whatever_their_numbers():
     assert (found.n_steps, found.n_single_steps) == (0, 4)
 
 
-def on_host(profile: Profile, shift: int, wall: int, behind: int = 0) -> Profile:
+def on_host(profile: RunData, shift: int, wall: int, behind: int = 0) -> RunData:
     """Return the profile of a machine whose monotonic clock is ``shift`` ahead."""
     since = 10**18 - behind
     spans = profile.spans.copy()

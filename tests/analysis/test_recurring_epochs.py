@@ -106,7 +106,7 @@ def gated(monkeypatch, profile, stored=None):
     """Return what ``iobench check RUN --max-exposed 20%`` says, or ``--against`` a stored run."""
     profiles = {"run": profile, "stored": stored}
     monkeypatch.setattr(gated_runs, "run_paths", lambda path: (path,))
-    monkeypatch.setattr(Run, "open", lambda path: Run(profiles[path.name]))
+    monkeypatch.setattr(gated_runs, "Run", lambda path: Run(profiles[path.name]))
     gates = gated_runs.gate_shares(Path("run"), 0.2)
     if stored is not None:
         gates = gated_runs.gate_growth(Path("run"), Path("stored"), 0.05, any_machine=True)

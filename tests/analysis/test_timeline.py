@@ -26,7 +26,7 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 from many_spans import two_ranks
 
 if TYPE_CHECKING:
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 times = st.integers(0, 1000)
 pools = st.builds(
@@ -52,7 +52,7 @@ def exposed_by_stage(timeline: Timeline) -> dict[str, tuple[int, int]]:
     }
 
 
-def check(profile: Profile, ranks: tuple[int, ...] = (0,)) -> Timeline:
+def check(profile: RunData, ranks: tuple[int, ...] = (0,)) -> Timeline:
     """Hold a timeline against the profile and its exposure."""
     timeline = timeline_of(Run(profile), summed=True)
     assert np.array_equal(profile.spans[timeline.row], timeline.spans)

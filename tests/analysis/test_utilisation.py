@@ -23,7 +23,7 @@ from iobench.recording.kinds import Kind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 
 @dataclass
@@ -200,7 +200,7 @@ def test_all_ranks_of_a_profile_are_averaged_and_one_can_be_named() -> None:
     assert utilisation(Run(both).of_rank(1)).fraction == each[1]
 
 
-def joined(profiles: Sequence[Profile]) -> Profile:
+def joined(profiles: Sequence[RunData]) -> RunData:
     """Return one profile of these runs, each of a rank."""
     spans, processes = [], []
     for rank, profile in enumerate(profiles):

@@ -122,7 +122,7 @@ def waits_and_steps(load: Load, folder: Path) -> dict[str, Any]:
             load.run(1)
         log.ask()
         log.end()
-    found = energy_of(Run.open(folder / "run").of_rank())
+    found = energy_of(Run(folder / "run").of_rank())
     gpu = None if found is None else found.of("gpu")
     if gpu is None or gpu.wait_j is None:
         return {"readable": False}

@@ -63,7 +63,7 @@ from iobench.runs.reading import open_profile
 if TYPE_CHECKING:
     from iobench.analysis.replay.loader_run import RecordedRun
     from iobench.loaders.contract import Batch
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 FORMATS = ("source", "zarr", "numpy")
 GOALS = (5.0, 15.0)
@@ -313,7 +313,7 @@ class Predictor:
 
     def read(
         self, one: Configuration, name: str, number: int
-    ) -> tuple[Profile, RecordedRun | None]:
+    ) -> tuple[RunData, RecordedRun | None]:
         """Return the profile of a run and what its loader did; None if it cannot be replayed."""
         profiled = open_profile(one.folder(self.home, number) / name)
         runs = recorded_runs(Run(profiled).of_rank())

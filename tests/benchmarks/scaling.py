@@ -184,7 +184,7 @@ def main() -> None:
         loader = Loader(workers, step_s, arguments.batches)
         with tempfile.TemporaryDirectory() as folder:
             run_job(1, loader, 99, Path(folder) / "run")
-            job = measured_job(Run.open(Path(folder) / "run"))
+            job = measured_job(Run(Path(folder) / "run"))
         storage = SharedStorage(bytes_per_s=BYTES_PER_S)
         curve = simulate_ranks(job.demand, storage, RANKS, measured_step_ns=job.step_ns)
         measured: dict[int, list[Measured]] = {ranks: [] for ranks in RANKS}

@@ -200,7 +200,7 @@ def test_a_pass_is_known_by_the_name_of_its_loader(
     )
     with record(tmp_path / "run"):
         exec(script, names)
-    deliveries = Run.open(tmp_path / "run").of_rank().deliveries
+    deliveries = Run(tmp_path / "run").of_rank().deliveries
     roles = deliveries.role[deliveries.batch >= 0].tolist()
     assert roles == ["training"] * 4 + ["validation"] * 2
 
@@ -236,7 +236,7 @@ def test_an_evaluation_between_batches_makes_no_evaluation_of_their_pass(
                 assert sum(1 for _ in other) == 2
             with iobench.stage("evaluate"):
                 pass  # of something in memory
-    deliveries = Run.open(tmp_path / "run").of_rank().deliveries
+    deliveries = Run(tmp_path / "run").of_rank().deliveries
     roles = {
         number: {*deliveries.role[(deliveries.loader == number) & (deliveries.batch >= 0)].tolist()}
         for number in (0, 1)

@@ -18,7 +18,7 @@ from iobench.recording.facts import ProcessFacts, read_process_facts
 from iobench.runs.reading import open_profile
 
 if TYPE_CHECKING:
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 sys.path.append(str(Path(__file__).parents[1] / "storage" / "support"))
 
@@ -43,7 +43,7 @@ class Launched:
         return told
 
     @property
-    def profile(self) -> Profile:
+    def profile(self) -> RunData:
         return open_profile(self.run)
 
 

@@ -67,7 +67,7 @@ SCRIPT = """
 def stages_of(found: Any) -> dict[str, Any]:
     """Return the stages of a run over all its batches, after holding what is true of any."""
     assert found.code == 0, found.err
-    window = Run.open(found.run).of_rank().exposure.whole
+    window = Run(found.run).of_rank().exposure.whole
     assert window.n_batches == N_SAMPLES // 2
     assert sum(row.exposed_ns for row in window.stages) == window.wait_ns
     assert all(0 <= row.exposed_ns <= row.busy_ns for row in window.stages)
@@ -198,7 +198,7 @@ def test_the_threads_of_dask_are_counted(
     path = tmp_path / name
     found = launch(sys.executable, script(PAIRS), path, chunks, workers, 3)
     assert found.code == 0, found.err
-    run = Run.open(found.run)
+    run = Run(found.run)
     work = to_json([run])["runs"][0]["other_work"]
     if chunks == "none":  # nothing of dask's is said where it does nothing
         assert work is None

@@ -49,7 +49,7 @@ TRAINING = """
 
 
 def text_of(path: Any) -> str:
-    return " ".join(TerminalRenderer().render(report_document([Run.open(path)])).split())
+    return " ".join(TerminalRenderer().render(report_document([Run(path)])).split())
 
 
 @pytest.mark.thorough
@@ -65,7 +65,7 @@ def test_copies_are_spans_of_their_batches_and_the_script_is_the_same(
     assert moves["nbytes"].tolist() == [4 * 1000 * 4, 4 * 4] * 12
     assert moves["batch"].tolist() == [batch for batch in range(12) for _ in range(2)]
     assert {profile.strings[label] for label in moves["label"]} == {""}
-    (run,) = to_json([Run.open(told.run)])["runs"]
+    (run,) = to_json([Run(told.run)])["runs"]
     (row,) = [each for each in run["compute_stages"] if each["stage"] == "h2d"]
     assert row["busy_s"] > 0
     assert "Host-to-device copies: none" not in text_of(told.run)

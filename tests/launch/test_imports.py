@@ -41,13 +41,13 @@ def packages(tmp_path: Path) -> Callable[[Mapping[str, str]], dict[str, str]]:
 
 def parts_of(found: Any) -> dict[str, int]:
     """Return the time of each part of a launched script's job."""
-    job = to_json([Run.open(found.run)])["job"]
+    job = to_json([Run(found.run)])["job"]
     assert sum(each["ns"] for each in job["parts"]) == job["wall_ns"]
     return {each["part"]: each["ns"] for each in job["parts"]}
 
 
 def text_of(found: Any) -> str:
-    return " ".join(TerminalRenderer().render(report_document([Run.open(found.run)])).split())
+    return " ".join(TerminalRenderer().render(report_document([Run(found.run)])).split())
 
 
 @pytest.mark.thorough
@@ -113,7 +113,7 @@ def test_imports_while_the_training_goes_on_are_a_part_of_it(
     assert parts["imports"] >= 400 * MS
     assert parts["train_wait"] >= 200 * MS
     assert parts["train_compute"] >= 200 * MS
-    assert to_json([Run.open(found.run)])["job"]["first_batch_ns"] >= 200 * MS
+    assert to_json([Run(found.run)])["job"]["first_batch_ns"] >= 200 * MS
     assert "after its loader was first asked" in text_of(found)
 
 

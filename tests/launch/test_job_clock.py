@@ -49,7 +49,7 @@ LOAD = """
 
 def job_of(found: Any) -> tuple[dict[str, int], dict[str, Any], dict[str, Any]]:
     """Return the parts of a launched script's time, and the JSON of the job and of the run."""
-    document = to_json([Run.open(found.run)])
+    document = to_json([Run(found.run)])
     job, (run, *_) = document["job"], document["runs"]
     assert tuple(each["part"] for each in job["parts"]) == PARTS
     assert sum(each["ns"] for each in job["parts"]) == job["wall_ns"]
@@ -58,7 +58,7 @@ def job_of(found: Any) -> tuple[dict[str, int], dict[str, Any], dict[str, Any]]:
 
 
 def text_of(found: Any) -> str:
-    return " ".join(TerminalRenderer().render(report_document([Run.open(found.run)])).split())
+    return " ".join(TerminalRenderer().render(report_document([Run(found.run)])).split())
 
 
 @pytest.mark.quick_cases(0, thorough=1)
@@ -459,7 +459,7 @@ def test_a_job_is_told_by_the_rank_that_others_wait_for(
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     found = launch(*torchrun, script(RANKS), slow, tmp_path)
     assert found.code == 0, found.err
-    document = to_json([Run.open(found.run)])
+    document = to_json([Run(found.run)])
     ranks = [{each["part"]: each["ns"] for each in run["job"]["parts"]} for run in document["runs"]]
     for run, parts in zip(document["runs"], ranks, strict=True):
         assert sum(parts.values()) == run["job"]["wall_ns"]

@@ -232,7 +232,7 @@ def test_time_in_collective_operations_includes_waiting_for_other_ranks(
     assert plain.returncode == 0, plain.stderr
     assert sorted(found.out.splitlines()) == sorted(plain.stdout.splitlines()), "bit for bit"
 
-    document = to_json([Run.open(found.run)])
+    document = to_json([Run(found.run)])
     first, second = document["job"]["ranks"]
     assert [each["collective_operations"] for each in (first, second)] == [
         first["collective_operations"]
@@ -244,7 +244,7 @@ def test_time_in_collective_operations_includes_waiting_for_other_ranks(
     assert second["comm_held_s"] * 1e9 >= N_STEPS * SLEPT_NS
     # Nor is it computing of the script's, and the report says so.
     assert document["job"]["comm_s"] * 1e9 >= N_STEPS * SLEPT_NS
-    report = TerminalRenderer().render(report_document([Run.open(found.run)]))
+    report = TerminalRenderer().render(report_document([Run(found.run)]))
     assert "is spent in collective operations" in report
     assert {"all_gather", "reduce_scatter"} <= names_of(found.run, Kind.COMM), "of FSDP"
     told = {text.partition("\n")[0] for facts in found.facts for text in facts.unseen}

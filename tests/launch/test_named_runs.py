@@ -57,7 +57,7 @@ def repository(tmp_path: Path) -> Callable[..., str]:
 
 def commit_told(found: Any) -> dict[str, Any]:
     told: dict[str, Any] = RunDirectory.open(found.run).config["commit"]
-    (run,) = to_json([Run.open(found.run)])["runs"]
+    (run,) = to_json([Run(found.run)])["runs"]
     assert run["commit"] == {name: value if value != "" else None for name, value in told.items()}
     return told
 
@@ -151,7 +151,7 @@ def test_a_name_is_the_directory_the_title_and_what_trackers_are_told(
     for number in (1, 2):
         ended = run_script(ScriptRun(command, name="  wide  Net, b=32 "), lambda line: None)
         assert ended.run == tmp_path / "iobench-runs" / f"wide-Net-b-32-{number}"
-    (run,) = to_json([Run.open(ended.run)])["runs"]
+    (run,) = to_json([Run(ended.run)])["runs"]
     assert run["name"] == "wide Net, b=32"
     assert main(["report", str(ended.run)]) == 0
     assert capfd.readouterr().out.startswith("wide Net, b=32 (")
@@ -185,7 +185,7 @@ def test_versions_of_what_was_imported_and_threads(
         import numpy
     """
     found = launch(sys.executable, script(text), environment=told)
-    (run,) = to_json([Run.open(found.run)])["runs"]
+    (run,) = to_json([Run(found.run)])["runs"]
     import numpy
 
     assert run["versions"] == {"numpy": numpy.__version__}
@@ -252,6 +252,6 @@ def test_a_profile_has_a_name_too(
     words = "profile maelstrom-yr --tiny --batches 4 --compute none --workers 1"
     assert main(words.split()) == 0
     assert capfd.readouterr().out.startswith("my-run (maelstrom-yr as source): ")
-    (run,) = to_json([Run.open(tmp_path / "iobench-runs" / "my-run-1")])["runs"]
+    (run,) = to_json([Run(tmp_path / "iobench-runs" / "my-run-1")])["runs"]
     assert (run["name"], run["commit"]) == ("my-run", None)
     assert run["versions"]["numpy"]

@@ -56,7 +56,7 @@ def filled(folder: Path, n_files: int, nbytes: int) -> Path:
 
 
 def advice_on(run: Path, **options: Any):
-    rank = Run.open(run).of_rank()
+    rank = Run(run).of_rank()
     found = advice_of([measured_rank(rank, recorded_runs(rank))], **options)
     assert found is not None
     return found
@@ -95,7 +95,7 @@ def test_staging_is_advised_and_obtains_what_was_predicted(
     command[2] = near
     assert launch(*command, out=tmp_path / "near-run", detail="sample").code == 0
     before, after = (
-        Run.open(tmp_path / each).of_rank().exposure.judged for each in ("far", "near-run")
+        Run(tmp_path / each).of_rank().exposure.judged for each in ("far", "near-run")
     )
     # By what is waited less: a busy machine may have computed longer in one of both.
     obtained = (before.wait_ns - after.wait_ns) / before.wall_ns

@@ -47,7 +47,7 @@ STEP_NS = (5 * 4 + 10) * 1_000_000
 
 
 def text_of(path: Any) -> str:
-    return " ".join(TerminalRenderer().render(report_document([Run.open(path)])).split())
+    return " ".join(TerminalRenderer().render(report_document([Run(path)])).split())
 
 
 @pytest.mark.thorough
@@ -56,7 +56,7 @@ def test_a_loop_without_an_optimiser_is_told_its_steps_or_has_none(
 ) -> None:
     train = script(WGAN)
     told = launch(sys.executable, train, batches_per_step=6)
-    (run,) = to_json([Run.open(told.run)])["runs"]
+    (run,) = to_json([Run(told.run)])["runs"]
     steps = run["optimizer_steps"]
     assert (steps["steps"], steps["batches_per_step"], steps["known_by"]) == (20, 6, "option")
     # When the last of them was over nobody knows: its batches live on with the process.
@@ -74,7 +74,7 @@ def test_a_loop_without_an_optimiser_is_told_its_steps_or_has_none(
     assert "A step waits" in found
 
     untold = launch(sys.executable, train, out=tmp_path / "untold")
-    (run,) = to_json([Run.open(untold.run)])["runs"]
+    (run,) = to_json([Run(untold.run)])["runs"]
     assert run["optimizer_steps"]["batches_per_step"] is None
     assert run["time_per_step"] is None
     assert run["wait_per_step"] == run["wait_per_batch"]
@@ -130,7 +130,7 @@ def test_a_script_that_collects_gradients_and_saves_its_model(
     told = launch(sys.executable, script(COLLECTED))
     assert told.code == 0
     assert b"iobench" not in (tmp_path / "model.pt").read_bytes()
-    (run,) = to_json([Run.open(told.run)])["runs"]
+    (run,) = to_json([Run(told.run)])["runs"]
     steps = run["optimizer_steps"]
     assert (steps["steps"], steps["batches_per_step"], steps["known_by"]) == (10, 4, "optimizer")
     spent = {row["stage"]: row for row in run["compute_stages"]}

@@ -27,7 +27,7 @@ from iobench.report.timeline.arrow_table import COLUMNS, to_arrow, write_parquet
 from iobench.testing import FakeClock
 
 if TYPE_CHECKING:
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 pa = pytest.importorskip("pyarrow", reason="pip install 'iobench[parquet]'")
 WALL_NS = 1_795_000_000_123_456_789
@@ -43,7 +43,7 @@ SCHEDULES = st.builds(
 )
 
 
-def run_of(n_batches: int = 8, workers: int = 2) -> Profile:
+def run_of(n_batches: int = 8, workers: int = 2) -> RunData:
     sketch = pool([(30, 20, 10)] * n_batches, workers=workers, step_ns=5, handover_ns=3, drain_ns=2)
     sketch.config["command"] = "train --token s3cret"
     return on_machine(sketch.profile(), wall_ns=WALL_NS)

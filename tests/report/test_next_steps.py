@@ -22,7 +22,7 @@ from iobench.findings.advice.next_steps import FINDING, NextSteps
 if TYPE_CHECKING:
     from iobench.findings.advice.next_steps import NextStep
     from iobench.report.run_report import RunReport
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 MS = 1_000_000
 Make = Callable[..., "RunReport"]
@@ -37,7 +37,7 @@ def steps_of(*reports: RunReport) -> tuple[NextStep, ...]:
     return NextSteps(tuple(found)).steps
 
 
-def steps_after(profile: Profile) -> tuple[NextStep, ...]:
+def steps_after(profile: RunData) -> tuple[NextStep, ...]:
     figures = FINDING.figures(Run(profile).of_rank())
     assert figures is not None
     return figures.steps
@@ -78,7 +78,7 @@ def run_of(
     cpus: int = 4,
     unseen: bool = False,
     **config: Any,
-) -> Profile:
+) -> RunData:
     """Return a run of a pool, as a report reads it."""
     sketch = pool(durations, workers=workers, step_ns=step_ms * MS)
     if unseen:

@@ -23,7 +23,7 @@ from iobench.testing import FakeClock
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 MS = 1_000_000
 PUBLISHED = {"D2.3 PyTorch": {"batch": [0.1, 0.2, 0.15, 3.0, 0.5]}}
@@ -31,7 +31,7 @@ PUBLISHED = {"D2.3 PyTorch": {"batch": [0.1, 0.2, 0.15, 3.0, 0.5]}}
 
 def make_run(
     path: Path, framework: str, *, scale: int = 1, rounds: int = 2, **config: Any
-) -> Profile:
+) -> RunData:
     """Write a run of two rounds of three batches: 10 ms wait, 20 forward and 30 backward."""
     document = {
         "framework": framework,
@@ -61,7 +61,7 @@ def make_run(
     return open_profile(path)
 
 
-def rows_of(runs: list[Profile]) -> dict[str, tuple[str, ...]]:
+def rows_of(runs: list[RunData]) -> dict[str, tuple[str, ...]]:
     section = published_section([*map(Run, runs)])
     assert section is not None
     table = section.blocks[0]

@@ -36,20 +36,20 @@ from iobench.testing import FakeClock
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
     from iobench.storage.storage_trace import StorageTrace
 
 WALL_NS = 1_795_000_000_123_456_789
 Entries = list[dict[str, Any]]
 
 
-def ran(sketch: Sketch, **more: Any) -> Profile:
+def ran(sketch: Sketch, **more: Any) -> RunData:
     return on_machine(sketch.profile(), **{"wall_ns": WALL_NS, **more})
 
 
 def written(
     folder: Path,
-    *profiles: Profile,
+    *profiles: RunData,
     traces: Mapping[Path, StorageTrace] | None = None,
     name: str = "run.json",
     **more: Any,
@@ -78,7 +78,7 @@ def busy_pool(n_batches: int = 12, workers: int = 2, step_ms: int = 5) -> Sketch
     return pool(durations, workers=workers, step_ns=step_ms * MS, handover_ns=MS, drain_ns=MS)
 
 
-def script_of_two_loaders() -> Profile:
+def script_of_two_loaders() -> RunData:
     script = Script()
     first, second = script.loader(2), script.loader(0)
     for _ in range(6):
@@ -100,7 +100,7 @@ def script_of_two_loaders() -> Profile:
     ],
     ids=["workers", "none", "epochs", "two loaders"],
 )
-def test_traces_keep_the_rules_of_the_format(make: Callable[[], Profile], tmp_path: Path) -> None:
+def test_traces_keep_the_rules_of_the_format(make: Callable[[], RunData], tmp_path: Path) -> None:
     document = written(tmp_path, make())
     assert of(document, "X")
 

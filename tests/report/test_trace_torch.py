@@ -19,7 +19,7 @@ from iobench.report.timeline.torch_trace import read_torch_trace
 from iobench.report.timeline.trace_file import write_trace
 
 if TYPE_CHECKING:
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 MS = 1_000_000
 WALL_NS = 1_795_000_000_123_456_789
@@ -27,7 +27,7 @@ BASE_NS = 1_790_857_026_000_000_000
 PID = 4711
 
 
-def ran() -> Profile:
+def ran() -> RunData:
     """Return a run of a training process and a worker, from WALL_NS on."""
     durations = [(7 * MS, 5 * MS, 2 * MS)] * 6
     found = pool(durations, workers=1, step_ns=MS, handover_ns=MS, drain_ns=MS).profile()

@@ -117,7 +117,7 @@ def test_the_checker_misses_each_line_that_is_left_out(
 
 def test_what_is_said_is_what_was_measured(suite: Path, tmp_path: Path) -> None:
     lines = lines_of(log_of(suite, tmp_path / "logs", TOLD))
-    run = Run.open(next(suite.rglob("run.json")).parent).of_rank()
+    run = Run(next(suite.rglob("run.json")).parent).of_rank()
     by_key = {line["key"]: line for line in lines}
     signs = {"INTERVAL_START": -1, "INTERVAL_END": 1, "POINT_IN_TIME": 0}
     parts = [line for line in lines if line["key"].startswith(("epoch_", "eval_st"))]

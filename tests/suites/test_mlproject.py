@@ -62,7 +62,7 @@ def test_mlflow_runs_the_project_and_has_the_figures_of_each_run(
         for _, params, metrics in logged
         if "iobench/workers" in params
     }
-    runs = [Run.open(file.parent).of_rank() for file in out.glob("cells/*/*/run.json")]
+    runs = [Run(file.parent).of_rank() for file in out.glob("cells/*/*/run.json")]
     assert waits == {str(e.exposure.workers): e.exposure.whole.wait_ns / 1e9 for e in runs}
     assert len(logged) == len(waits) + 1 == 3  # and that of the project itself
     # Nothing of the run is left where the project lies.

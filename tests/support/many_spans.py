@@ -18,14 +18,14 @@ from schedules import pool
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 BATCH_SIZE = 8
 NBYTES = {Kind.READ: 23_913_120, Kind.DECODE: 47_826_240}
 FILES = 480
 
 
-def many_spans(n_spans: int, *, workers: int = 4, seed: int = 0) -> Profile:
+def many_spans(n_spans: int, *, workers: int = 4, seed: int = 0) -> RunData:
     """Return a run of about that many spans: reads and decodes of samples in shuffled order.
 
     Times are lognormal to the nanosecond, so they pack no better than those that were measured.
@@ -43,7 +43,7 @@ def many_spans(n_spans: int, *, workers: int = 4, seed: int = 0) -> Profile:
 
 
 def _samples(
-    run: Profile, kind: Kind, order: NDArray[Any], random: np.random.Generator
+    run: RunData, kind: Kind, order: NDArray[Any], random: np.random.Generator
 ) -> NDArray[Any]:
     """Return the spans of samples in place of those of batches: shares of them, with gaps."""
     batches = run.spans[run.spans["kind"] == kind]
@@ -63,7 +63,7 @@ def _samples(
     return spans
 
 
-def two_ranks() -> Profile:
+def two_ranks() -> RunData:
     """Return a job of two ranks: the second's workers are twice as slow."""
     parts = []
     for rank in (0, 1):

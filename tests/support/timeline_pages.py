@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iobench.report.timeline.page_payload import TimelinePayload
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 ASSETS = Path(shell.__file__).parent / "assets"
 COLOURS = """
@@ -57,7 +57,7 @@ def page_of(
     return "\n".join(parts)
 
 
-def write_timeline(path: Path, *profiles: Profile, limit: int = 500_000) -> Path:
+def write_timeline(path: Path, *profiles: RunData, limit: int = 500_000) -> Path:
     """Write a page of profiles; return where it is."""
     from iobench.report.json_report import to_json
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 pytestmark = pytest.mark.timeout(180)
 N = 6
@@ -63,7 +63,7 @@ def numbers() -> Any:
     return tf.data.Dataset.range(2 * N).batch(2)
 
 
-def waits_of(profile: Profile) -> Any:
+def waits_of(profile: RunData) -> Any:
     found = profile.spans[profile.spans["kind"] == Kind.WAIT]
     return found[np.argsort(found["start_ns"], kind="stable")]
 

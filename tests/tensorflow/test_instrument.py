@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 pytestmark = pytest.mark.timeout(180)
 N_EXAMPLES, N_VALUES = 480, 500
@@ -61,11 +61,11 @@ def pipeline(shards: list[str], batch: int = 2) -> Any:
     return examples.map(parse, num_parallel_calls=2).batch(batch).prefetch(2)
 
 
-def spans_of(profile: Profile, kind: Kind) -> Any:
+def spans_of(profile: RunData, kind: Kind) -> Any:
     return profile.spans[profile.spans["kind"] == kind]
 
 
-def labels(profile: Profile, spans: Any) -> set[str]:
+def labels(profile: RunData, spans: Any) -> set[str]:
     return {profile.strings[label] for label in spans["label"].tolist()}
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 pytestmark = [
     pytest.mark.timeout(180),
@@ -65,12 +65,12 @@ def fitted(**options: Any) -> tuple[Any, dict[str, list[float]]]:
     return model, told.history
 
 
-def spans_of(profile: Profile, kind: Kind) -> Any:
+def spans_of(profile: RunData, kind: Kind) -> Any:
     found = profile.spans[profile.spans["kind"] == kind]
     return found[np.argsort(found["start_ns"], kind="stable")]
 
 
-def whole_steps(profile: Profile) -> Any:
+def whole_steps(profile: RunData) -> Any:
     found = spans_of(profile, Kind.STEP)
     return found[found["label"] == profile.string_number("forward+backward")]
 
@@ -319,7 +319,7 @@ def test_batches_whose_gradients_are_collected_are_one_step(
     hooks.install()
     with record(tmp_path / "run"):
         model.fit(data(), epochs=2, validation_data=data(N_CHECKED), verbose=0)
-    found = Run.open(tmp_path / "run").of_rank().exposure
+    found = Run(tmp_path / "run").of_rank().exposure
     steps = found.steps
     assert steps is not None
     # Keras counts on from one epoch to the next: 12 batches are 3 steps of 4.

@@ -281,7 +281,7 @@ def test_memory_that_a_script_pins_is_still_the_batchs(
     profile = open_profile(tmp_path / "run")
     pins = profile.spans[profile.spans["kind"] == Kind.PIN]
     assert (pins["nbytes"].tolist(), pins["batch"].tolist()) == ([24], [0])
-    (run,) = to_json([Run.open(tmp_path / "run")])["runs"]
+    (run,) = to_json([Run(tmp_path / "run")])["runs"]
     assert {"h2d", "pin"} <= {each["stage"] for each in run["compute_stages"]}
 
 

@@ -321,7 +321,7 @@ def test_waiting_for_the_copies_of_others_is_as_long_as_copies_are(
     spans = iobench.open_profile(run).spans
     queued = spans[spans["kind"] == Kind.COPY_QUEUE]
     assert len(queued)
-    (recorded,) = recorded_runs(Run.open(run).of_rank(0))
+    (recorded,) = recorded_runs(Run(run).of_rank(0))
     assert "copy_queue" not in recorded.stages
     column = recorded.work_ns[:, recorded.stages.index("h2d")]
     assert column.sum() > sum(piece.least_ns for piece in device.pieces)
@@ -334,7 +334,7 @@ def test_worker_processes_are_replayed_over_one_link(monkeypatch: pytest.MonkeyP
         run = profiled(
             "--device", "cuda", "--framework", "workers", "--compute", "1ms", "--batches", "32"
         )
-    (recorded,) = recorded_runs(Run.open(run).of_rank(0))
+    (recorded,) = recorded_runs(Run(run).of_rank(0))
     assert (recorded.rule, recorded.is_linked) == (LoaderRule.POOL, True)
     copying_ns = sum(piece.least_ns for piece in device.pieces)
     assert recorded.wall_ns > copying_ns  # bound by the link

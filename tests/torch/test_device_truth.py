@@ -19,7 +19,7 @@ from fake_accelerator import FakeAccelerator, Kernel, Piece
 from number_stores import write_numbers
 
 import iobench
-from iobench.analysis.run import RankRun
+from iobench.analysis.run import Run
 from iobench.cli import main
 from iobench.findings.device.figures import device_exposure, device_sums
 from iobench.profiling import profile_run
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from iobench.findings.device.figures import DeviceExposure
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 MS = 1_000_000
 WITHIN = 0.05
@@ -116,7 +116,7 @@ def train(
     return loop
 
 
-def recorded(path: Path, run: Callable[[], Loop]) -> tuple[Loop, Profile, DeviceExposure]:
+def recorded(path: Path, run: Callable[[], Loop]) -> tuple[Loop, RunData, DeviceExposure]:
     # What the first loader of a process imports is no wait of this run's.
     with iobench.record(path / "before"):
         list(DataLoader(Loading([0]), batch_size=None))
@@ -216,7 +216,7 @@ def test_copies_ahead_are_hidden_as_far_as_the_link_is_fast_enough(
     assert took <= busy_ns
     first = [copies[at] for at in range(0, len(copies), len(copies) // N_BATCHES)]
     assert busy_ns == pytest.approx(between_marks_ns(first), rel=WITHIN)
-    told = device_sums(RankRun(profile, 0))
+    told = device_sums(Run(profile).of_rank())
     assert told is not None
     assert told.copies is not None
     assert told.copies.nbytes == nbytes * N_BATCHES

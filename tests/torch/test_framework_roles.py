@@ -73,7 +73,7 @@ def test_a_trainer_of_lightning(tmp_path):
         trainer.validate(model, batches(3), verbose=False)
         trainer.test(model, batches(2), verbose=False)
         trainer.predict(model, batches(1))
-    run = Run.open(tmp_path / "run").of_rank()
+    run = Run(tmp_path / "run").of_rank()
     checked, fit = ("validation", 2), [("training", 5), ("validation", 4)]  # 2: the sanity check
     assert passes(run) == [
         checked, *fit, *fit, ("validation", 3), ("test", 2), ("prediction", 1),
@@ -114,7 +114,7 @@ def test_a_training_of_lightning_that_goes_on_and_one_of_several_loaders(tmp_pat
     first.save_checkpoint(tmp_path / "made.ckpt")
     with iobench.record(tmp_path / "again"):
         trainer(3).fit(Model(), batches(5), batches(4), ckpt_path=tmp_path / "made.ckpt")
-    run = Run.open(tmp_path / "again").of_rank()
+    run = Run(tmp_path / "again").of_rank()
     fit = [("training", 5), ("validation", 4)]
     assert [each for each in passes(run) if each != ("validation", 1)] == [*fit, *fit]
     times = epoch_times(epoch_figures(run))
@@ -122,7 +122,7 @@ def test_a_training_of_lightning_that_goes_on_and_one_of_several_loaders(tmp_pat
 
     with iobench.record(tmp_path / "several"):
         trainer(2).fit(Model(), {"long": batches(6), "short": batches(3)})
-    run = Run.open(tmp_path / "several").of_rank()
+    run = Run(tmp_path / "several").of_rank()
     assert {role for role, _ in passes(run)} == {"training"}
     times = epoch_times(epoch_figures(run))
     assert [each.epoch for each in times] == [0, 1]
@@ -158,7 +158,7 @@ def test_a_trainer_of_hugging_face(tmp_path):
     with iobench.record(tmp_path / "run"):
         trainer.train()
         trainer.predict(TensorDataset(torch.ones(4, 3)))
-    run = Run.open(tmp_path / "run").of_rank()
+    run = Run(tmp_path / "run").of_rank()
     fit = [("training", 5), ("validation", 4)]
     assert passes(run) == [*fit, *fit, ("prediction", 2)]
     times = epoch_times(epoch_figures(run))
@@ -184,7 +184,7 @@ def test_a_resumed_pass_is_no_whole_epoch(tmp_path):
             for (x,) in resumed:
                 (x * weight).sum().backward()
                 optimizer.step()
-    times = epoch_times(epoch_figures(Run.open(tmp_path / "run").of_rank()))
+    times = epoch_times(epoch_figures(Run(tmp_path / "run").of_rank()))
     assert [(each.n_batches, each.complete) for each in times] == [
         (2, False), (6, True), (6, True),
     ]  # fmt: skip
@@ -205,7 +205,7 @@ def test_two_loaders_that_train_together_and_one_that_validates_among_them(tmp_p
 
     with iobench.record(tmp_path / "run"):
         train(batches(4), batches(6), batches(9))
-    run = Run.open(tmp_path / "run").of_rank()
+    run = Run(tmp_path / "run").of_rank()
     # The step follows a batch of the second: nobody tells of the first, which counts as training.
     assert run.roles == {1: "training", 2: "evaluation"}
     assert run.exposure.validation.n_batches == 2 * 9
@@ -252,7 +252,7 @@ def test_a_part_that_is_kept_from_learning_does_not_make_a_pass_evaluate(tmp_pat
         other.eval()  # no part of it: nobody knows which of them a pass is for
         for _ in batches(5):
             pass
-    run = Run.open(tmp_path / "run").of_rank()
+    run = Run(tmp_path / "run").of_rank()
     assert passes(run) == [("", 2), ("evaluation", 3), ("evaluation", 4), ("evaluation", 5)]
 
 
@@ -269,7 +269,7 @@ def test_two_losses_and_two_optimisers_of_one_loader(tmp_path):
                     (x * other).sum().backward(retain_graph=True)
                     (x * other * one.detach()).mean().backward()
                     second.step()
-    run = Run.open(tmp_path / "run").of_rank()
+    run = Run(tmp_path / "run").of_rank()
     assert passes(run) == [("training", 6), ("training", 6)]
     times = epoch_times(epoch_figures(run))
     assert [(each.n_batches, each.complete) for each in times] == [(6, True), (6, True)]
@@ -285,7 +285,7 @@ def test_a_training_that_begins_its_pass_without_gradients(tmp_path):
             optimizer.step()
         for (x,) in batches(2):
             weight.mul_(0.9).add_(x.mean(0))  # an average of weights, say
-    run = Run.open(tmp_path / "run").of_rank()
+    run = Run(tmp_path / "run").of_rank()
     assert passes(run) == [("training", 3), ("evaluation", 2)]
 
 
@@ -306,7 +306,7 @@ def test_accelerate(tmp_path):
             with torch.no_grad():
                 for (x,) in check:
                     x * weight
-    run = Run.open(tmp_path / "run").of_rank()
+    run = Run(tmp_path / "run").of_rank()
     assert passes(run) == [("training", 6), ("evaluation", 4)] * 2
     times = epoch_times(epoch_figures(run))
     assert [(each.n_batches, each.complete) for each in times] == [(6, True), (6, True)]
@@ -324,7 +324,7 @@ def test_epochs_of_loaders_made_anew_and_of_kept_workers(tmp_path, workers):
             with torch.no_grad():
                 for _x in DataLoader(data, 5):  # made anew each time
                     pass
-    run = Run.open(tmp_path / "run").of_rank()
+    run = Run(tmp_path / "run").of_rank()
     assert passes(run) == [("training", 5), ("evaluation", 2)] * 3
     times = epoch_times(epoch_figures(run))
     assert [(each.epoch, each.n_batches, each.complete) for each in times] == [
@@ -334,7 +334,7 @@ def test_epochs_of_loaders_made_anew_and_of_kept_workers(tmp_path, workers):
     with iobench.record(tmp_path / "anew"):
         for _ in range(3):
             trains(DataLoader(data, 2, num_workers=workers), weight, optimizer)
-    run = Run.open(tmp_path / "anew").of_rank()
+    run = Run(tmp_path / "anew").of_rank()
     times = epoch_times(epoch_figures(run))
     assert [(each.epoch, each.n_batches, each.complete) for each in times] == [
         (number, 5, True) for number in range(3)
@@ -352,5 +352,5 @@ def test_a_validation_of_one_pass_is_replayed_as_well(tmp_path):
             with torch.no_grad():
                 for (x,) in DataLoader(TensorDataset(torch.ones(8, 3)), batch_size=2):
                     x * weight
-    replayed = recorded_runs(Run.open(tmp_path / "run").of_rank())
+    replayed = recorded_runs(Run(tmp_path / "run").of_rank())
     assert [each.evaluates for each in replayed].count(True) == 1, "made anew, and one"

@@ -24,7 +24,7 @@ from iobench.testing import FakeClock
 from iobench.torch import DataLoader
 
 if TYPE_CHECKING:
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 SAMPLE_NS = 1000
 STEP_NS = 7000
@@ -60,7 +60,7 @@ class Tiny:
         return number
 
 
-def recorded(folder: Path, clock: CountingClock, *loaders: Any, n_batches: int = 0) -> Profile:
+def recorded(folder: Path, clock: CountingClock, *loaders: Any, n_batches: int = 0) -> RunData:
     """Return what a loop over the loaders records; it leaves each after so many batches."""
     with Recording(folder / "run", steps=None, detail="auto", spool=None, clock=clock):
         clock.n_reads = 0  # a start measures what spans cost
@@ -72,14 +72,14 @@ def recorded(folder: Path, clock: CountingClock, *loaders: Any, n_batches: int =
     return iobench.open_profile(folder / "run")
 
 
-def rows_of(profile: Profile, kind: Kind) -> Any:
+def rows_of(profile: RunData, kind: Kind) -> Any:
     """Return the spans of a kind that have a batch, in order of time."""
     spans = profile.spans
     rows = spans[(spans["kind"] == kind) & (spans["batch"] >= 0)]
     return rows[np.argsort(rows["start_ns"])]
 
 
-def whole_batches(profile: Profile) -> list[int]:
+def whole_batches(profile: RunData) -> list[int]:
     """Return the batches that were recorded as a whole."""
     spans = profile.spans
     marks = (spans["kind"] == Kind.FUSED) & (spans["label"] == profile.string_number(WHOLE))

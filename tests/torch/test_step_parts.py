@@ -77,7 +77,7 @@ def batches(n):
 
 
 def opened(path):
-    run = Run.open(path).of_rank()
+    run = Run(path).of_rank()
     whole = run.exposure.whole
     spent = {row.stage: row.busy_ns for row in whole.compute_stages}
     assert sum(spent.values()) + whole.compute_rest_ns == whole.compute_ns
@@ -86,7 +86,7 @@ def opened(path):
 
 
 def text_of(path):
-    return " ".join(TerminalRenderer().render(report_document([Run.open(path)])).split())
+    return " ".join(TerminalRenderer().render(report_document([Run(path)])).split())
 
 
 def at_least(spent, n_batches, n_steps=0):

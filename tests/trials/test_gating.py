@@ -90,7 +90,7 @@ def test_counts_of_a_run_that_was_killed_are_not_kept(
     run, kept = make_run(), tmp_path / "counts.json"
     process = replace(open_profile(run).processes[0], closed=False)
     killed = msgspec.structs.replace(open_profile(run), processes=(process,))
-    monkeypatch.setattr(Run, "open", lambda _: Run(killed))
+    monkeypatch.setattr(gated_runs, "Run", lambda _: Run(killed))
     assert main(["check", str(run), "--counts", str(kept), "--update"]) == ERROR
     assert "expected a run that has finished" in capsys.readouterr().err
     assert not kept.exists()

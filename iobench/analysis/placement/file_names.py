@@ -21,7 +21,7 @@ from iobench.recording.kinds import WORKER_KINDS, is_one_of
 from iobench.storage.storage_trace import is_of_interpreter
 
 if TYPE_CHECKING:
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
     from iobench.storage.storage_trace import StorageTrace
 
 Integers = NDArray[np.int64]
@@ -132,7 +132,7 @@ class NamedFiles:
     Files of Python itself have none: a run whose spans name no others names none.
     """
 
-    def __init__(self, profile: Profile, trace: StorageTrace | None) -> None:
+    def __init__(self, profile: RunData, trace: StorageTrace | None) -> None:
         spans = profile.spans
         chosen = ((spans["flags"] & NOT_SUMMED) == 0) & is_one_of(spans["kind"], WORKER_KINDS)
         texts = [profile.strings[each] for each in np.unique(spans["detail"][chosen]).tolist()]

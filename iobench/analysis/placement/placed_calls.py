@@ -28,7 +28,7 @@ PLACED_DTYPE: Final = np.dtype(
 )
 """One read on the run's clock.
 
-``span`` is the row in ``Profile.spans`` of the stage it lies in, -1 if in none. ``stray`` marks
+``span`` is the row in ``RunData.spans`` of the stage it lies in, -1 if in none. ``stray`` marks
 what Darshan credited to the wrong file; it counts nowhere. ``exposed_ns`` is the part of it that
 the training loop waited for, -1 where exposure is not known. ``file`` is an index into
 ``ProcessPlacement.files``.
@@ -43,7 +43,7 @@ class ProcessPlacement(msgspec.Struct, frozen=True):
     Parameters
     ----------
     process, trace : int
-        Indices in ``Profile.processes`` and ``StorageTrace.processes``.
+        Indices in ``RunData.processes`` and ``StorageTrace.processes``.
     low_ns, high_ns : int
         What may be added to the log's wall-clock times, by the marker; `offset_ns` is added.
     segments : ndarray of PLACED_DTYPE

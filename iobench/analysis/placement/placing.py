@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from iobench.analysis.placement.file_names import FileNames
-    from iobench.runs.contents import Process, Profile
+    from iobench.runs.contents import Process, RunData
     from iobench.storage.storage_trace import ProcessTrace, StorageTrace
 
 Integers = NDArray[np.int64]
@@ -54,7 +54,7 @@ _SYSTEM: Final = (
 
 
 def place_segments(
-    profile: Profile,
+    profile: RunData,
     trace: StorageTrace,
     exposed: NDArray[np.float64] | None = None,
 ) -> Placement:
@@ -92,7 +92,7 @@ def place_segments(
     return Placement(tuple(placed), _coverage(profile, trace, placed, counts))
 
 
-def _join(profile: Profile, logs: Sequence[ProcessTrace]) -> dict[int, tuple[int, int, int]]:
+def _join(profile: RunData, logs: Sequence[ProcessTrace]) -> dict[int, tuple[int, int, int]]:
     """Return by process the log with its marker, and the offsets that the marker allows."""
     by_pid: defaultdict[int, list[int]] = defaultdict(list)
     by_rank: defaultdict[int, list[int]] = defaultdict(list)
@@ -144,7 +144,7 @@ def _offsets(who: Process, log: ProcessTrace) -> tuple[int, int] | None:
     return (low, high) if EARLIEST_NS <= low <= high <= LATEST_NS else None
 
 
-def _rows_by_process(profile: Profile) -> list[Integers]:
+def _rows_by_process(profile: RunData) -> list[Integers]:
     process = profile.spans["process"]
     order = np.argsort(process, kind="stable")
     bounds = np.searchsorted(process[order], np.arange(1, len(profile.processes)))
@@ -157,7 +157,7 @@ class _Stages(msgspec.Struct, frozen=True):
     Parameters
     ----------
     row : ndarray of int64, shape (n_stages,)
-        In ``Profile.spans``.
+        In ``RunData.spans``.
     start_ns, end_ns : ndarray of int64
         Of a stage that is a sum over a batch, of all sums of the batch: its own time is not known.
     file, folder : ndarray of int64
@@ -183,7 +183,7 @@ class _Stages(msgspec.Struct, frozen=True):
     seen_texts: set[str]
 
 
-def _stages(profile: Profile, rows: Integers, files: Sequence[str]) -> _Stages:
+def _stages(profile: RunData, rows: Integers, files: Sequence[str]) -> _Stages:
     """Return the stages among one process's spans in which reads of these files may lie."""
     spans = profile.spans[rows]
     chosen = is_one_of(spans["kind"], WORKER_KINDS) & ((spans["flags"] & NOT_SUMMED) == 0)
@@ -342,7 +342,7 @@ def _exposed(reads: NDArray[Any], exposed: NDArray[np.float64] | None) -> Intege
 
 
 def _coverage(
-    profile: Profile,
+    profile: RunData,
     trace: StorageTrace,
     placed: Sequence[ProcessPlacement],
     n_files: tuple[int | None, int],
@@ -377,7 +377,7 @@ def _coverage(
     )
 
 
-def _is_recorded_twice(profile: Profile, index: int, joined: Mapping[int, ProcessTrace]) -> bool:
+def _is_recorded_twice(profile: RunData, index: int, joined: Mapping[int, ProcessTrace]) -> bool:
     """Return whether another entry of the same process has its log: that has both markers."""
     who = profile.processes[index]
     return any(
@@ -392,7 +392,7 @@ def _label(who: Process) -> str:
     return f"{who.name} (process {who.pid})"
 
 
-def _reading_processes(profile: Profile) -> tuple[int, ...]:
+def _reading_processes(profile: RunData) -> tuple[int, ...]:
     """Return the processes that read, by what their spans are; a loop that only waits does not."""
     spans = profile.spans
     reads = is_one_of(spans["kind"], MAY_READ) & (spans["end_ns"] > spans["start_ns"])
@@ -401,7 +401,7 @@ def _reading_processes(profile: Profile) -> tuple[int, ...]:
 
 
 def _problems(
-    profile: Profile, joined: Mapping[int, ProcessTrace], others: Sequence[ProcessTrace]
+    profile: RunData, joined: Mapping[int, ProcessTrace], others: Sequence[ProcessTrace]
 ) -> Iterator[str]:
     for index, log in joined.items():
         who = profile.processes[index]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from iobench.analysis.partition import Pieces
     from iobench.analysis.replay.simulator import StreamShape
     from iobench.analysis.stage_table import Lanes
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
@@ -69,7 +69,7 @@ class BatchWork(msgspec.Struct, frozen=True):
 
 def find_batch_work(
     lanes: Lanes,
-    profile: Profile,
+    profile: RunData,
     deliveries: Deliveries,
     rows: Integers,
     of_round: Integers,
@@ -216,7 +216,7 @@ class _Layout:
             ahead=ahead,
         )
 
-    def streaming(self, lanes: Lanes, profile: Profile, batches_ahead: int) -> BatchWork:
+    def streaming(self, lanes: Lanes, profile: RunData, batches_ahead: int) -> BatchWork:
         """Return how batches were made whose parts went from thread to thread."""
         asked = self.asked
         keys = lane_keys(lanes.pool)

@@ -29,7 +29,7 @@ from iobench.recording.span_file import Flag
 from iobench.storage.limit_figures import DEVICE, SERVER, STORAGE, read_limits
 
 if TYPE_CHECKING:
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 Integers = NDArray[np.int64]
 HALVINGS: Final = 10
@@ -137,7 +137,7 @@ class Demands(msgspec.Struct, frozen=True):
         return simulated(run, machine or self.machine).replayed(run)
 
 
-def machine_of(profile: Profile, *, read_nbytes_per_s: float | None = None) -> Machine:
+def machine_of(profile: RunData, *, read_nbytes_per_s: float | None = None) -> Machine:
     """Return the machine a run had, as far as its ``run.json`` and its spans tell.
 
     Its cores are those it was allowed. Storage is bounded by what a probe of the run, else
@@ -148,7 +148,7 @@ def machine_of(profile: Profile, *, read_nbytes_per_s: float | None = None) -> M
     read_nbytes_per_s : float, optional
         What storage gives, where that is known better.
     """
-    cpus = profile.about.machine.get("cpus")
+    cpus = profile.run_facts.machine.get("cpus")
     if read_nbytes_per_s is None:
         read_nbytes_per_s = _probed_rate(profile)
     return Machine(
@@ -158,15 +158,15 @@ def machine_of(profile: Profile, *, read_nbytes_per_s: float | None = None) -> M
     )
 
 
-def _probed_rate(profile: Profile) -> float | None:
-    workers = profile.about.workers or profile.about.threads or 1
-    for limits in read_limits(profile.about.storage_limits):
+def _probed_rate(profile: RunData) -> float | None:
+    workers = profile.run_facts.workers or profile.run_facts.threads or 1
+    for limits in read_limits(profile.run_facts.storage_limits):
         found = limits.fastest(workers, DEVICE, SERVER, STORAGE)
         return None if found is None else found.bytes_per_s
     return None
 
 
-def _loop_cpu_fraction(profile: Profile) -> float:
+def _loop_cpu_fraction(profile: RunData) -> float:
     """Return how much of a CPU the loop's steps took: by their spans, else by what runs them.
 
     ``iobench profile`` sleeps. A script whose steps tell no CPU time sleeps while a device works,

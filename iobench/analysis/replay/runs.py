@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.analysis.stage_table import Lanes
     from iobench.recording.facts import LoaderFacts
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
@@ -62,7 +62,7 @@ def recorded_runs(run: RankRun, *, max_batches: int | None = None) -> tuple[Reco
         One for each loader with batches, made again for each epoch or not; what cannot be replayed
         has `LoaderRule.OPAQUE` and says why in ``reason``.
     """
-    profile, loop, seen = run.profile, run.loop, run.deliveries
+    profile, loop, seen = run, run.loop, run.deliveries
     deliveries = replace(seen, loader=np.where(seen.of_main, seen.main, seen.loader))
     deliveries = replace(deliveries, loader=_evaluating_once(loop, deliveries))
     roles = roles_of_loaders(deliveries)
@@ -220,7 +220,7 @@ class _Parts:
 
     def __init__(
         self,
-        profile: Profile,
+        profile: RunData,
         loop: TrainingLoop,
         deliveries: Deliveries,
         numbers: Integers,
@@ -266,7 +266,7 @@ class _Parts:
     def _rule(self, settings: LoaderFacts, frame: _Frame) -> LoaderRule:
         """Return by what rule a loader worked, by who it says made its batches."""
         makers = {self.deliveries.made_by[row] for row in frame.rows.tolist()}
-        framework = settings.framework or (self.profile.about.framework or "")
+        framework = settings.framework or (self.profile.run_facts.framework or "")
         if settings.workers and not makers & {IN_THREADS, SERIAL}:
             return LoaderRule.POOL
         if makers == {SERIAL}:

@@ -12,7 +12,7 @@ from iobench.analysis.replay.simulator import StreamShape
 from iobench.recording.span_keys import halves
 
 if TYPE_CHECKING:
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 Integers = NDArray[np.int64]
 
@@ -37,7 +37,7 @@ class StreamPieces(msgspec.Struct, frozen=True):
 
 
 def find_shape(
-    profile: Profile,
+    profile: RunData,
     lanes: Integers,
     pieces: StreamPieces,
     releases: Integers,

@@ -72,7 +72,7 @@ def measured_rank(found: RankRun, runs: Sequence[RecordedRun]) -> MeasuredRank:
     runs : sequence of RecordedRun
         What its loaders did.
     """
-    exposure, profile = found.exposure, found.whole
+    exposure, profile = found.exposure, found
     facts = found.about
     runs = [each for each in runs if not each.evaluates] or runs
     run = max(runs, key=lambda each: each.wait_ns) if exposure.has_consumer and runs else None
@@ -87,7 +87,7 @@ def measured_rank(found: RankRun, runs: Sequence[RecordedRun]) -> MeasuredRank:
 
 def reported_rank(found: RankRun) -> MeasuredRank:
     """Return what a report advises on: a part of each loader."""
-    return measured_rank(found, found.once(reported_loaders))
+    return measured_rank(found, found.cached(reported_loaders))
 
 
 def ways_of(measured: Iterable[MeasuredRank]) -> tuple[tuple[LoadingWay, ...], Circumstances]:
@@ -139,12 +139,12 @@ def _circumstances(
 ) -> Circumstances:
     if run is None:
         return Circumstances(facts=facts)
-    profile, exposure = found.whole, found.exposure
+    profile, exposure = found.job or found, found.exposure
     whole, store = exposure.whole, facts.store
     cpus = _number(facts.machine.get("cpus"))
     here = {process.host for process in profile.processes}
     ranks_here = sum(told.role == "consumer" and told.host in here for told in profile.facts)
-    device = found.once(device_sums)
+    device = found.cached(device_sums)
     n_samples_all = (None if store is None else store.n_samples_all) or facts.n_samples_all
     if not n_samples_all and facts.is_script:
         n_samples_all = _samples_of_epoch(found, run)
@@ -175,7 +175,7 @@ def _folder(found: RankRun) -> str | None:
     near = found.about.near
     if near is None or near.folder is not None or not found.about.is_script:
         return None if near is None else near.folder
-    storage = found.once(storage_of)
+    storage = found.cached(storage_of)
     if storage is None or not storage.rows:
         return None
     rows = storage.rows
@@ -189,7 +189,7 @@ def _folder(found: RankRun) -> str | None:
 
 
 def _epoch_nbytes(found: RankRun) -> int | None:
-    storage = found.once(storage_of) if found.about.is_script else None
+    storage = found.cached(storage_of) if found.about.is_script else None
     return None if storage is None or storage.sanity is None else storage.sanity.nbytes
 
 
@@ -203,7 +203,7 @@ def _samples_of_epoch(found: RankRun, run: RecordedRun) -> int | None:
         return None
     if not run.batch_size or not rounds or run.is_part:
         return None
-    return round(len(run) / rounds) * run.batch_size * max(1, len(found.whole.ranks))
+    return round(len(run) / rounds) * run.batch_size * max(1, len(found.ranks))
 
 
 def _number(value: object) -> int | None:

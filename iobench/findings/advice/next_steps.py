@@ -86,7 +86,7 @@ class NextSteps(msgspec.Struct, frozen=True):
 
 def next_steps(run: RankRun) -> NextSteps:
     """Return what to try after a training process was measured."""
-    return NextSteps((run.once(reported_rank),))
+    return NextSteps((run.cached(reported_rank),))
 
 
 def next_section(found: NextSteps) -> Section | None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.run import RankRun, Run
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 FROM_SPANS: Final = (
     "samples", "used_nbytes", "opens", "reads", "read_nbytes", "handed_on_nbytes",
@@ -45,7 +45,7 @@ def counts_of(run: Run) -> Counts:
         If no batch was delivered; or the run ended when its time was over, or is too long to be
         kept whole: it has other counts each time.
     """
-    profile = run.profile
+    profile = run.data
     if profile.folded is not None:
         raise ProfileError(
             f"{profile.path}: only sums are kept of its first {profile.folded.n_batches} batches, "
@@ -63,8 +63,8 @@ def counts_of(run: Run) -> Counts:
     return tally.counts(run)
 
 
-def _check_end(profile: Profile, batches: int) -> None:
-    asked = profile.about.asked
+def _check_end(profile: RunData, batches: int) -> None:
+    asked = profile.run_facts.asked
     if asked.get("steady_s") is None:
         return
     limit = asked.get("batches")
@@ -78,7 +78,7 @@ def _check_end(profile: Profile, batches: int) -> None:
 class _Tally:
     """Sums over training processes by name of a figure, and what stands against an exact one."""
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: RunData) -> None:
         self._profile = profile
         self._unknown: dict[str, str] = {}
         self._sums = defaultdict[str, int](int)
@@ -87,7 +87,7 @@ class _Tally:
 
     def add(self, run: RankRun) -> None:
         """Add what one training process and its loading processes did."""
-        profile, loop, deliveries = run.profile, run.loop, run.deliveries
+        profile, loop, deliveries = run, run.loop, run.deliveries
         got = deliveries.batch >= 0
         self.batches += int(got.sum())
         samples = deliveries.n_samples[got]
@@ -103,7 +103,7 @@ class _Tally:
         self._sum("asked_nbytes", asked, "a process could not count what it read")
         self._add_stages(profile, spans[~is_counter & ((spans["flags"] & Flag.DETAIL) == 0)])
 
-    def _add_stages(self, profile: Profile, spans: NDArray[Any]) -> None:
+    def _add_stages(self, profile: RunData, spans: NDArray[Any]) -> None:
         summed = (spans["flags"] & Flag.SUMMED) != 0
         pieces = np.where(summed, spans["pieces"], 1).astype(np.int64)
         is_whole = (spans["kind"] == Kind.FUSED) & (spans["label"] == profile.string_number(WHOLE))
@@ -111,7 +111,7 @@ class _Tally:
         if some_whole:
             self._lack("handed_on_nbytes", SUMMED)
         fuzzy = bool((spans["flags"] & Flag.ESTIMATED).any())
-        fuzzy |= profile.is_script and profile.about.detail == "auto" and bool(summed.any())
+        fuzzy |= profile.is_script and profile.run_facts.detail == "auto" and bool(summed.any())
         for what in ("opens", "reads", "read_nbytes") if fuzzy else ():
             self._lack(what, SUMMED)
         for kind, label, rows in _by_stage(spans):
@@ -183,7 +183,7 @@ class _Tally:
         return {name: f"{each:032x}" for name, each in found.items()}
 
     def _peak(self) -> int | None:
-        if self._profile.about.asked.get("workers", 0) is None:
+        if self._profile.run_facts.asked.get("workers", 0) is None:
             self._lack(
                 "peak_nbytes",
                 "the number of loading processes was left to this machine's CPU count",

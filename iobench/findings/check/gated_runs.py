@@ -65,7 +65,7 @@ def keep_counts(run: Path, counts: Path) -> dict[str, Counts]:
     found = {}
     for name, opened in _named_runs(run):
         told = counts_of(opened)
-        processes = opened.profile.processes
+        processes = opened.data.processes
         if any(each.role == "consumer" and not each.closed for each in processes):
             raise ProfileError(
                 f"{opened.path}: a training process was killed or is still running, so its counts "
@@ -138,8 +138,8 @@ def _named_runs(run: Path) -> list[tuple[str, Run]]:
     """Return the runs in a directory: one, or one for each format by its name."""
     paths = run_paths(run)
     if paths == (run,):
-        return [(ONLY_RUN, Run.open(run))]
-    return [(path.name, Run.open(path)) for path in paths]
+        return [(ONLY_RUN, Run(run))]
+    return [(path.name, Run(path)) for path in paths]
 
 
 def _name(name: str, run: RankRun) -> str:

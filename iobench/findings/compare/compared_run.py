@@ -208,7 +208,7 @@ def measure_run(path: Path, name: str | None = None) -> MeasuredRun:
     ProfileError
         If it cannot be read or analysed.
     """
-    run = Run.open(path)
+    run = Run(path)
     n_cells: dict[Window, int] = {}
     parts: dict[Window, list[StepSums | None]] = {"recurring": [], "steady": [], "whole": []}
     exposures: list[Exposure] = []
@@ -223,11 +223,11 @@ def measure_run(path: Path, name: str | None = None) -> MeasuredRun:
                 n_cells.setdefault(window, len(part.stretches["batches"]))
             sums.append(part)
         if not exposures and not measured.is_one_of_many:
-            epochs = epoch_times(measured.once(epoch_figures))
+            epochs = epoch_times(measured.cached(epoch_figures))
         exposures.append(measured.exposure.without_waits())
         used.append(utilisation(measured))
-        unclosed += [each.name for each in measured.processes if not each.closed]
-        damaged += [each.name for each in measured.processes if each.damaged]
+        unclosed += [each.name for each in measured.all_processes if not each.closed]
+        damaged += [each.name for each in measured.all_processes if each.damaged]
     facts = run.about
     if facts.is_script:
         facts = facts.with_loaders(exposures[0].loaders)

@@ -116,9 +116,9 @@ def copies_of(run: RankRun, device_exposed_ns: int | None) -> HostToDevice | Non
 
     What a script moves and is of no batch, as a model, has a label and is not among them.
     """
-    spans, whole, about = run.profile.spans, run.exposure.whole, run.about
+    spans, whole, about = run.spans, run.exposure.whole, run.about
     is_copy = (spans["kind"] == Kind.H2D) & (spans["batch"] >= 0)
-    copies = spans[is_copy & (spans["label"] != run.profile.string_number(OTHER))]
+    copies = spans[is_copy & (spans["label"] != run.string_number(OTHER))]
     of_device = (copies["flags"] & Flag.DEVICE) != 0
     host, device = copies[~of_device & (copies["nbytes"] != 0)], copies[of_device]
     if not len(host) and not len(device):

@@ -24,7 +24,7 @@ from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 Integers = NDArray[np.int64]
 
@@ -139,7 +139,7 @@ class DeviceExposure(msgspec.Struct, frozen=True):
 
 def device_figures(run: RankRun) -> DeviceSums | None:
     """Return what is told of the devices of a training process; None if nothing is."""
-    sums, usage = run.once(device_sums), usage_of(run)
+    sums, usage = run.cached(device_sums), usage_of(run)
     if sums is None and usage:
         whole = run.exposure.whole
         sums = DeviceSums(run.rank, (), len(whole.waits_ns), None, whole.wait_ns, None, {}, 0)
@@ -151,7 +151,7 @@ def device_sums(run: RankRun) -> DeviceSums | None:
 
     Copies alone do not report what a device waited for: what else it did meanwhile is not known.
     """
-    found = device_exposure(run.profile, run.rank)
+    found = device_exposure(run, run.rank)
     if found is None:
         copies = copies_of(run, None)
         if copies is None:
@@ -165,14 +165,14 @@ def device_sums(run: RankRun) -> DeviceSums | None:
     return sums if works else replace(sums, exposed_ns=None, covered_ns=None)
 
 
-def device_exposure(profile: Profile, rank: int = 0) -> DeviceExposure | None:
+def device_exposure(profile: RunData, rank: int = 0) -> DeviceExposure | None:
     """Return what the devices of a training process waited for; None if none were timed.
 
     Of a process that was killed, waits count up to the last one whose work was told.
 
     Parameters
     ----------
-    profile : Profile
+    profile : RunData
         The run.
     rank : int
         Which training process.
@@ -245,14 +245,14 @@ def _edges(
     return drained, np.maximum(use, asked)
 
 
-def _names(profile: Profile, device: NDArray[Any]) -> tuple[str, ...]:
+def _names(profile: RunData, device: NDArray[Any]) -> tuple[str, ...]:
     lanes = np.unique(device[["process", "thread"]])
     return tuple(
         sorted({profile.processes[process].threads[thread] for process, thread in lanes.tolist()})
     )
 
 
-def _busy(profile: Profile, device: NDArray[Any]) -> dict[str, int]:
+def _busy(profile: RunData, device: NDArray[Any]) -> dict[str, int]:
     busy: dict[str, int] = {}
     anchor = profile.string_number(ANCHOR)
     for kind, label in np.unique(device[["kind", "label"]]).tolist():
@@ -264,7 +264,7 @@ def _busy(profile: Profile, device: NDArray[Any]) -> dict[str, int]:
     return busy
 
 
-def _uncertainty(profile: Profile, device: NDArray[Any]) -> int:
+def _uncertainty(profile: RunData, device: NDArray[Any]) -> int:
     anchor = profile.string_number(ANCHOR)
     chosen = device[(device["kind"] == Kind.OTHER) & (device["label"] == anchor)]
     return int((chosen["end_ns"] - chosen["start_ns"]).max()) if len(chosen) else 0

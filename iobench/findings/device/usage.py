@@ -37,8 +37,8 @@ def usage_of(run: RankRun) -> tuple[GpuUsage, ...]:
 
     Nobody tells then which GPU is whose.
     """
-    energy = run.whole.energy
-    if len(energy) != 1 or len(run.whole.ranks) != 1 or not len(run.deliveries):
+    energy = run.energy
+    if len(energy) != 1 or len(run.ranks) != 1 or not len(run.deliveries):
         return ()
     begun, ended = run.deliveries.from_ns, run.deliveries.until_ns
     usage = []

@@ -51,10 +51,10 @@ def rank_of_job(run: RankRun) -> RankOfJob | None:
     if run.job_size < 2:
         return None
     return RankOfJob(
-        steps=rank_steps(run.profile, run.loop, run.deliveries),
+        steps=rank_steps(run, run.loop, run.deliveries),
         world_size=run.job_size,
-        told=run.whole.facts,
-        is_unclosed=any(not each.closed and each.role == "consumer" for each in run.processes),
+        told=run.facts,
+        is_unclosed=any(not each.closed and each.role == "consumer" for each in run.all_processes),
         n_folded=run.exposure.n_folded,
     )
 

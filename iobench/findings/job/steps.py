@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import TrainingLoop
     from iobench.recording.span_reader import Anchor
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 Integers = NDArray[np.int64]
 Stream = tuple[str, str, str, int, int]
@@ -79,7 +79,7 @@ class RankSteps(msgspec.Struct, frozen=True):
     comm: Communication | None
 
 
-def rank_steps(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> RankSteps:
+def rank_steps(profile: RunData, loop: TrainingLoop, deliveries: Deliveries) -> RankSteps:
     """Return the steps of one training process; what its profile took need not be kept."""
     rows = np.flatnonzero(deliveries.batch >= 0)
     streams, stream = _streams(loop, deliveries)
@@ -111,7 +111,7 @@ def rank_steps(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> 
 
 
 def _communication(
-    profile: Profile, loop: TrainingLoop, deliveries: Deliveries
+    profile: RunData, loop: TrainingLoop, deliveries: Deliveries
 ) -> Communication | None:
     """Return what a loop communicated from its first wait to the end of its last step."""
     if not len(deliveries):

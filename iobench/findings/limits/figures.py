@@ -252,7 +252,7 @@ def shape_seen(run: RankRun) -> tuple[list[Path], int, int]:
     StorageError
         If nobody saw it.
     """
-    storage = run.once(storage_of)
+    storage = run.cached(storage_of)
     rows = () if storage is None else storage.rows
     nbytes_of = {
         path: max(row.requested or 0, row.darshan or 0)

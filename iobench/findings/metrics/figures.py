@@ -29,7 +29,7 @@ class ScriptMetrics(msgspec.Struct, frozen=True):
 
 def script_metrics(run: RankRun) -> ScriptMetrics | None:
     """Return the figures of a training process; None where it named none."""
-    return _by_epoch(each for facts in run.facts for each in facts.metrics)
+    return _by_epoch(each for facts in run.own_facts for each in facts.metrics)
 
 
 def metrics_of_ranks(ranks: Sequence[ScriptMetrics]) -> ScriptMetrics | None:
@@ -41,7 +41,7 @@ def last_figures(run: Iterable[RankRun]) -> dict[str, float | None]:
     """Return the energy of a run, and what its script's own figures were in their last epoch."""
     ranks = [*run]
     energy = energy_j(ranks)
-    found = metrics_of_ranks([each for rank in ranks if (each := rank.once(script_metrics))])
+    found = metrics_of_ranks([each for rank in ranks if (each := rank.cached(script_metrics))])
     return {
         **({} if energy is None else {ENERGY: energy}),
         **({} if found is None else {name: of[-1].mean for name, of in found.epochs.items()}),

@@ -327,12 +327,12 @@ def _run(
     )
     if cell in taken:
         return SkippedRun(name, f"older than {taken[cell].run}, which is of the same cell")
-    if not all(each.whole.ranks for run in runs for each in run):
+    if not all(each.ranks for run in runs for each in run):
         return SkippedRun(name, "no training process left spans")
     lost = 0
     times: dict[str, list[Any]] = {key: [] for key in KEYS}
     for each in (each for run in runs for each in run):
-        lost += each.profile.lost_spans
+        lost += each.lost_spans
         for key, values in step_times(each).items():
             times[key].append(values)
     found = {key: step_statistics(np.concatenate(values)) for key, values in times.items()}

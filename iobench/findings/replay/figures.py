@@ -223,14 +223,14 @@ def faster_stages(run: RankRun) -> Payoffs | None:
 
     Of several loaders that which trains is replayed; of a job of many nothing.
     """
-    runs = run.once(reported_loaders)
+    runs = run.cached(reported_loaders)
     if not runs:
         return None
     stages = run.exposure.judged.stages
     return replace(
         payoffs(runs[0], FACTOR),
         n_loaders=len(runs),
-        loader=runs[0].name.removeprefix(f"{run.profile.path.name}, "),
+        loader=runs[0].name.removeprefix(f"{run.path.name}, "),
         waited_for=stages[0].stage if stages and stages[0].exposed_ns else None,
     )
 

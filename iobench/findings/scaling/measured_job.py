@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from iobench.analysis.replay.loader_run import RecordedRun
     from iobench.analysis.run import Run
     from iobench.findings.scaling.demand import RankDemand
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
     from iobench.runs.run_facts import RunFacts
 
 MOST_MEASURED: Final = 16
@@ -102,7 +102,7 @@ def measured_job(
     n_batches = n_folded = 0
     for place in places.astype(int).tolist():
         rank = run.of_rank(run.ranks[place])
-        profile, found = rank.profile, recorded_runs(rank)
+        profile, found = rank, recorded_runs(rank)
         if not found:
             raise ProfileError(
                 f"{profile.path}: no loader delivered a batch; expected a run that trains"
@@ -133,7 +133,7 @@ def measured_job(
         cold_fraction=float(np.mean(known)) if len(known) == len(cold) else None,
         reads_per_sample=reads,
         dataset_nbytes=_dataset_nbytes(run.about, demand),
-        delivered_nbytes=_delivered_nbytes(run.of_rank(run.ranks[0]).profile, demand)
+        delivered_nbytes=_delivered_nbytes(run.of_rank(run.ranks[0]), demand)
         if n_loaders == 1
         else None,
         storage_limits=run.about.storage_limits,
@@ -142,7 +142,7 @@ def measured_job(
     )
 
 
-def _delivered_nbytes(profile: Profile, demand: RankDemand) -> float | None:
+def _delivered_nbytes(profile: RunData, demand: RankDemand) -> float | None:
     """Return the bytes of a sample as the loop gets it: not those read for it, which are packed."""
     spans = profile.spans
     nbytes = spans["nbytes"][(spans["kind"] == Kind.WAIT) & (spans["batch"] >= 0)]
@@ -150,7 +150,7 @@ def _delivered_nbytes(profile: Profile, demand: RankDemand) -> float | None:
     return float(np.median(known)) / demand.batch_size if known.size else None
 
 
-def _reads_per_sample(profile: Profile, runs: Sequence[RecordedRun]) -> float:
+def _reads_per_sample(profile: RunData, runs: Sequence[RecordedRun]) -> float:
     """Return how often a sample was read for, by the spans of reading; at least once.
 
     Reads that belong to no batch, or to one that never came, are no part of it, unless nobody knew

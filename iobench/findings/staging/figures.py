@@ -97,7 +97,7 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
 
 def staging_of(run: RankRun) -> Staging | None:
     """Return what staging took in a training process; None where nothing was staged."""
-    spans = run.profile.spans
+    spans = run.spans
     spans = spans[spans["kind"] == Kind.STAGE_IN]
     copy = run.about.staged_copy
     if not (spans["nbytes"] != 0).any() and copy is not None and copy.seconds:
@@ -133,7 +133,7 @@ def _with_epochs(run: RankRun, found: Staging, last_ns: int) -> Staging:
     waits = run.deliveries
     after = _epochs(run, last_ns)
     rate = found.bytes_per_s
-    runs = [each for each in run.once(reported_loaders) if not each.evaluates] if rate else []
+    runs = [each for each in run.cached(reported_loaders) if not each.evaluates] if rate else []
     trained = max(runs, key=lambda each: each.wall_ns, default=None)
     return replace(
         found,
@@ -179,7 +179,7 @@ def _common(
 def _epochs(run: RankRun, after_ns: int) -> list[int]:
     """Return what whole epochs took that began then or later: the training of each."""
     waits, found = run.deliveries, []
-    if not run.profile.is_script:  # its rounds are turns, not epochs
+    if not run.is_script:  # its rounds are turns, not epochs
         return []
     for number in sorted(waits.complete_epochs):
         rows = (waits.of_epoch == number) & waits.trains
@@ -192,6 +192,6 @@ def _of_samples(run: RankRun, after_ns: int) -> int | None:
     """Return what all samples take of a profile whose batches came after all was staged."""
     judged, samples = run.exposure.judged, run.about.n_samples_all
     late = len(run.deliveries) and int(run.deliveries.asked_ns.min()) >= after_ns
-    if run.profile.is_script or not (late and samples and judged.n_samples):
+    if run.is_script or not (late and samples and judged.n_samples):
         return None
     return round(judged.wall_ns / judged.n_samples * samples)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from iobench.analysis.placement.placed_calls import ProcessPlacement
     from iobench.analysis.read_spans import CountedBytes, ReadSpans
     from iobench.analysis.run import RankRun
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
     from iobench.storage.storage_trace import ProcessTrace
 
 
@@ -37,7 +37,7 @@ class ReadEvidence(msgspec.Struct, frozen=True):
         Darshan's, of the processes that have one with their marker.
     """
 
-    profile: Profile
+    profile: RunData
     share: NDArray[np.float64]
     reading: ReadSpans
     counted: tuple[CountedBytes, ...]
@@ -47,7 +47,7 @@ class ReadEvidence(msgspec.Struct, frozen=True):
 
 def evidence_of(run: RankRun) -> ReadEvidence:
     """Return what is known of a run."""
-    profile, trace, placement = run.profile, run.trace, run.placement
+    profile, trace, placement = run, run.trace, run.placement
     reading = find_read_spans(profile)
     logs = {}
     if trace is not None and placement is not None:

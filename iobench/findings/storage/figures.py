@@ -177,7 +177,7 @@ def _traced(run: RankRun, trace: StorageTrace) -> TracedStorage:
         notes=trace.notes,
         clocks=tuple(
             LogClock(
-                process=run.profile.processes[each.process].name,
+                process=run.processes[each.process].name,
                 log=str(trace.processes[each.trace].path),
                 offset_ns=each.offset_ns,
                 low_ns=each.low_ns,
@@ -198,8 +198,8 @@ def _read_in_loop(run: RankRun, reading: ReadSpans, rows: tuple[ByteRow, ...]) -
         return counted
     batches = run.deliveries.batch
     inside = (
-        np.isin(run.profile.spans["batch"][reading.rows], batches[batches >= 0])
-        & run.loop.mine[run.profile.spans["process"][reading.rows]]
+        np.isin(run.spans["batch"][reading.rows], batches[batches >= 0])
+        & run.loop.mine[run.spans["process"][reading.rows]]
     )
     if inside.all():
         return _read_nbytes(rows)
@@ -224,7 +224,7 @@ def _sanity(run: RankRun, reading: ReadSpans) -> SanityLine | None:
     An epoch is one of the training's own loader, all its batches delivered; what is read for
     other loaders, for evaluations, or before the loop, is in none.
     """
-    deliveries, spans = run.deliveries, run.profile.spans
+    deliveries, spans = run.deliveries, run.spans
     number, main = deliveries.of_epoch, deliveries.of_main & deliveries.trains
     complete = sorted(deliveries.complete_epochs)
     rows = np.flatnonzero(main & np.isin(number, complete))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.read_spans import ReadSpans
     from iobench.findings.storage.evidence import ReadEvidence
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 READ_DTYPE: Final = np.dtype(
     [
@@ -186,7 +186,7 @@ def _of_segments(known: ReadEvidence, index: int, files: dict[str, int]) -> NDAr
     return found
 
 
-def _own_times(profile: Profile, reading: ReadSpans) -> NDArray[np.int64]:
+def _own_times(profile: RunData, reading: ReadSpans) -> NDArray[np.int64]:
     """Return the time of each span less that of read spans inside it."""
     spans = profile.spans[reading.rows]
     pieces = leaf_pieces(spans, lane_keys(spans))
@@ -238,7 +238,7 @@ def distinct_nbytes(reads: NDArray[Any]) -> int:
     )
 
 
-def _rates(profile: Profile, reads: NDArray[Any]) -> Mapping[str, float]:
+def _rates(profile: RunData, reads: NDArray[Any]) -> Mapping[str, float]:
     """Return the rate of each process while it read, in bytes/s."""
     total: dict[str, tuple[int, int]] = {}
     for index in np.unique(reads["process"]).tolist():

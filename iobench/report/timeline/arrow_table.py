@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.run import RankRun
     from iobench.analysis.span_sums import SpanSums
-    from iobench.runs.contents import Process, Profile
+    from iobench.runs.contents import Process, RunData
 
 SCHEMA_VERSION: Final = 1
 ROWS_IN_GROUP: Final = 131_072
@@ -118,7 +118,7 @@ FLAGS: Final = {
 }
 
 
-def to_arrow(profile: Profile) -> pa.Table:
+def to_arrow(profile: RunData) -> pa.Table:
     """Return the spans of a profile as an Arrow table, one row each.
 
     Each field's metadata holds its description and unit. What is unknown is null. Of one rank,
@@ -158,14 +158,14 @@ def write_parquet(path: Path | str, runs: Sequence[Run]) -> None:
     parquet = _pyarrow("pyarrow.parquet")
     if not runs:
         raise ProfileError(f"{path}: there is no run to write; expected one at least")
-    seen = [(part.profile.path, part.profile.processes) for part in _parts(runs)]
+    seen = [(part.path, part.processes) for part in _parts(runs)]
     offsets = wall_offsets(who for _, processes in seen for who in processes)
     several = len({run for run, _ in seen}) > 1
     with whole_file(path) as file:
         writer: Any = None
         try:
             for part in _parts(runs):
-                table = _table(part, offsets, part.profile.path.name if several else None)
+                table = _table(part, offsets, part.path.name if several else None)
                 if writer is None:
                     writer = parquet.ParquetWriter(file, table.schema, compression="zstd")
                 # What differs is said in the schema's metadata, which a file has but once.
@@ -214,7 +214,7 @@ def _table(
     part: Run | RankRun, offsets: Mapping[tuple[str, str], int], run: str | None = None
 ) -> pa.Table:
     pa = _pyarrow("pyarrow")
-    profile = part.profile
+    profile = part.data
     spans = profile.spans
     order = np.lexsort((-spans["end_ns"], spans["start_ns"], spans["thread"], spans["process"]))
     values = dict(_columns(profile, part.sums, offsets, order))
@@ -254,7 +254,7 @@ def _clean(text: str) -> str:
 
 
 def _columns(
-    profile: Profile,
+    profile: RunData,
     sums: SpanSums,
     offsets: Mapping[tuple[str, str], int],
     order: NDArray[np.int64],
@@ -300,7 +300,7 @@ def _of_processes(
         yield name, (values, None if least is None else values >= least)
 
 
-def _of_names(profile: Profile, spans: NDArray[Any]) -> Iterator[tuple[str, Any]]:
+def _of_names(profile: RunData, spans: NDArray[Any]) -> Iterator[tuple[str, Any]]:
     texts = profile.strings
     yield "label", (spans["label"].astype(np.int64), texts)
     yield "detail", (spans["detail"].astype(np.int64), texts)
@@ -311,7 +311,7 @@ def _of_names(profile: Profile, spans: NDArray[Any]) -> Iterator[tuple[str, Any]
     yield "lane", (lane, [each.name for each in lanes])
 
 
-def _metadata(profile: Profile) -> dict[str, str]:
+def _metadata(profile: RunData) -> dict[str, str]:
     """Return what the schema says of the table and its run, nothing that could be a secret."""
     try:
         own = version("iobench")

@@ -51,11 +51,11 @@ class MachineLanes(msgspec.Struct, frozen=True):
 
 def lanes_of_machine(run: RankRun) -> MachineLanes | None:
     """Return the lanes of the machine that a training process ran on; None if nobody looked."""
-    process = next((each for each in run.profile.processes if each.rank == run.rank), None)
-    samples = of_process(run.whole.machines, process)
+    process = next((each for each in run.processes if each.rank == run.rank), None)
+    samples = of_process(run.machines, process)
     if process is None or samples is None or len(samples.time_ns) < 2:
         return None
-    energy = of_process(run.whole.energy, process)
+    energy = of_process(run.energy, process)
     gpus = _gpu_lanes(() if energy is None else energy.gpus)
     return MachineLanes(process.host, process.boot_id, (*_lanes(samples), *gpus))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.run import RankRun, Run
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 MAIN_THREAD: Final = "MainThread"
 """As Python calls it: where a process has others too, it goes by the process's name alone."""
@@ -30,7 +30,7 @@ class TimelineLane(msgspec.Struct, frozen=True):
     Parameters
     ----------
     process, thread : int
-        Indices into ``Profile.processes`` and its threads.
+        Indices into ``RunData.processes`` and its threads.
     name : str
         Of the process, with its pid where others are called the same, and of its thread if it is
         not the only or main one: ``"worker-0"``, ``"worker-0 (4711): QueueFeederThread"``.
@@ -59,7 +59,7 @@ class Timeline(msgspec.Struct, frozen=True):
     spans : ndarray of PROFILE_DTYPE, shape (n_spans,)
         Their ``label`` and ``detail`` are indices into the profile's ``strings``.
     row : ndarray of int64, shape (n_spans,)
-        Their rows in ``Profile.spans``.
+        Their rows in ``RunData.spans``.
     lane, stage : ndarray of int32, shape (n_spans,)
         Indices into ``lanes`` and ``stages``.
     depth : ndarray of int32, shape (n_spans,)
@@ -113,7 +113,7 @@ def timeline_of(run: Run | RankRun, *, summed: bool | None = None) -> Timeline:
     Timeline
         Exposed time is unknown (-1) where `exposure` of a rank is unknown.
     """
-    profile = run.profile
+    profile = run.data
     spans = profile.spans
     shown = (spans["flags"] & Flag.IO) == 0
     if not summed:
@@ -140,7 +140,7 @@ def timeline_of(run: Run | RankRun, *, summed: bool | None = None) -> Timeline:
 
 
 def lanes_of_spans(
-    profile: Profile, spans: NDArray[Any]
+    profile: RunData, spans: NDArray[Any]
 ) -> tuple[tuple[TimelineLane, ...], NDArray[np.int32]]:
     """Return the lanes of some spans of a profile, counters too, and which is each one's."""
     keys, lane = _lane_numbers(profile, spans)
@@ -184,7 +184,7 @@ def sub_lanes(
 
 
 def _lane_numbers(
-    profile: Profile, spans: NDArray[Any]
+    profile: RunData, spans: NDArray[Any]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Return the keys of all lanes in order, and the place of each span's among them."""
     key = (spans["process"].astype(np.int64) << 32) | (spans["thread"].astype(np.int64) << 1)
@@ -219,7 +219,7 @@ def _has_details(spans: NDArray[Any], is_summed: NDArray[np.bool_]) -> NDArray[n
     return found
 
 
-def _lanes(profile: Profile, keys: NDArray[np.int64]) -> tuple[TimelineLane, ...]:
+def _lanes(profile: RunData, keys: NDArray[np.int64]) -> tuple[TimelineLane, ...]:
     several = len(profile.ranks) > 1
     names = [f"rank {who.rank} {who.name}" if several else who.name for who in profile.processes]
     n_alike = Counter(names)
@@ -282,7 +282,7 @@ def _depths_of(
 
 def _exposed(run: Run | RankRun) -> NDArray[np.int64]:
     """Return the exposed time of each row of a run's spans, -1 where it is not known."""
-    spans, sums = run.profile.spans, run.sums
+    spans, sums = run.data.spans, run.sums
     # A sample's span beside a summed one takes no time from it, and is in no sum: it has a share.
     rows = np.flatnonzero(((spans["flags"] & Flag.DETAIL) != 0) & ~np.isnan(sums.share))
     if not len(rows):

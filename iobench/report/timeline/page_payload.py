@@ -33,7 +33,7 @@ from iobench.report.timeline.model import timeline_of
 if TYPE_CHECKING:
     from iobench.analysis.run import RankRun, Run
     from iobench.report.timeline.model import Timeline
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 Integers = NDArray[Any]
 
@@ -79,7 +79,7 @@ def timeline_payload(run: Run | RankRun, limit: int = SPAN_LIMIT) -> TimelinePay
         Spans to embed at most. Of more: all waits, as far as they fit, then the ones most waited
         for and a uniform sample of the others.
     """
-    profile, timeline = run.profile, timeline_of(run)
+    profile, timeline = run.data, timeline_of(run)
     chosen, left_out = choose_spans(timeline, limit)
     names, name_of_span, n_names_left_out = _names(profile, timeline.spans["detail"][chosen])
     stream, columns = _columns(timeline, chosen, name_of_span, names)
@@ -177,7 +177,7 @@ def _left_out(timeline: Timeline, rows: Integers) -> dict[str, Any]:
     }
 
 
-def _lanes(profile: Profile, timeline: Timeline, chosen: Integers) -> list[dict[str, Any]]:
+def _lanes(profile: RunData, timeline: Timeline, chosen: Integers) -> list[dict[str, Any]]:
     n_spans = np.bincount(timeline.lane[chosen], minlength=len(timeline.lanes)).tolist()
     loops = np.unique(timeline.lane[timeline.spans["kind"] == Kind.WAIT])
     owners = [profile.processes[lane.process] for lane in timeline.lanes]
@@ -210,7 +210,7 @@ def _steps(run: Run | RankRun) -> list[dict[str, Any]]:
     return described
 
 
-def _names(profile: Profile, detail: Integers) -> tuple[list[str], Integers, int]:
+def _names(profile: RunData, detail: Integers) -> tuple[list[str], Integers, int]:
     """Return file names by how many spans have them, each span's place there, and how many not."""
     numbers, place, n_spans = np.unique(detail, return_inverse=True, return_counts=True)
     order = np.lexsort((numbers, -n_spans, numbers != 0))

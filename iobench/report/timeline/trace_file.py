@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.run import RankRun, Run
     from iobench.report.timeline.torch_trace import TorchTrace
-    from iobench.runs.contents import Process, Profile
+    from iobench.runs.contents import Process, RunData
 
 TRACE_SUFFIXES: Final = (".json", ".json.gz")
 COMPRESSION: Final = 3
@@ -71,7 +71,7 @@ class _Seen(msgspec.Struct, frozen=True):
     high_ns: tuple[int, ...]
 
     @classmethod
-    def of(cls, profile: Profile) -> _Seen:
+    def of(cls, profile: RunData) -> _Seen:
         """Look at a profile."""
         limits = np.iinfo(np.int64)
         low = np.full(len(profile.processes), limits.max)
@@ -115,7 +115,7 @@ def write_trace(
         If a file cannot be read or written.
     """
     check_trace_name(path)
-    seen = [_Seen.of(part.profile) for part in _parts(runs)]
+    seen = [_Seen.of(part) for part in _parts(runs)]
     offsets = wall_offsets(who for each in seen for who in each.processes)
     ours = [extent for each in seen for extent in each.extents(offsets)]
     if not ours:
@@ -126,7 +126,7 @@ def write_trace(
     calls = [
         low
         for part in _parts([run for run in runs if run.trace is not None])
-        for low in _first_calls(part, _moved(part.profile, offsets))
+        for low in _first_calls(part, _moved(part, offsets))
     ]
     base_ns = min([*(low for low, _ in ours), *(each.low_ns for each in torch), *calls])
     with _opened(path) as file:
@@ -135,8 +135,8 @@ def write_trace(
         hosts: set[tuple[str, str]] = set()
         several = len({each.path for each in seen}) > 1
         for part in _parts(runs):
-            run = f"{part.profile.path.name} " if several else ""
-            moved = _moved(part.profile, offsets) - base_ns
+            run = f"{part.path.name} " if several else ""
+            moved = _moved(part, offsets) - base_ns
             known += _write_rank(part, run, moved, writer)
             if (machine := lanes_of_machine(part)) and (run, machine.host) not in hosts:
                 hosts.add((run, machine.host))
@@ -182,7 +182,7 @@ def _parts(runs: Sequence[Run]) -> Iterator[RankRun]:
     return (part for run in runs for part in run.parts)
 
 
-def _moved(profile: Profile, offsets: Mapping[tuple[str, str], int]) -> NDArray[np.int64]:
+def _moved(profile: RunData, offsets: Mapping[tuple[str, str], int]) -> NDArray[np.int64]:
     """Return what to add to the monotonic times of each process."""
     return np.array([offsets[machine_of(who)] for who in profile.processes], dtype=np.int64)
 
@@ -229,7 +229,7 @@ def _write_rank(
     writer: TraceWriter,
 ) -> list[tuple[Process, int]]:
     """Write all of one training process; return its processes and their numbers."""
-    profile = part.profile
+    profile = part
     several = len(profile.ranks) > 1 or len({each.rank for each in profile.processes}) > 1
     pids = []
     for who in profile.processes:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.report.timeline.trace_spans import PlacedSpans
     from iobench.report.timeline.trace_writer import TraceWriter
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 Integers = NDArray[np.int64]
 BINS: Final = 1000
@@ -47,7 +47,7 @@ def flow_entries(run: RankRun, placed: PlacedSpans, writer: TraceWriter) -> Iter
     yield from _counted("batches in the making", pid, begun + moved, ended + moved)
     edges = _edges(deliveries)
     for name, unit, values in (
-        ("bytes read", "bytes/s", read_rates(run.profile, edges)),
+        ("bytes read", "bytes/s", read_rates(run, edges)),
         ("exposed share", "share", waited_shares(deliveries, edges)),
     ):
         yield from _values(name, unit, pid, edges + moved, np.append(values, 0.0))
@@ -179,7 +179,7 @@ def _edges(deliveries: Deliveries) -> Integers:
     return np.append(np.arange(low, high, width, dtype=np.int64), max(high, low + 1))
 
 
-def read_rates(profile: Profile, edges: Integers) -> NDArray[np.float64]:
+def read_rates(profile: RunData, edges: Integers) -> NDArray[np.float64]:
     """Return the bytes per second that stages read in each bin, each read spread over its time.
 
     Parameters

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from iobench.analysis.placement.placed_calls import ProcessPlacement
     from iobench.report.timeline.model import Timeline
     from iobench.report.timeline.trace_writer import TraceWriter
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 EXPOSED, PARTLY, HIDDEN, UNKNOWN = range(4)
 COLOURS: Final = tuple(
@@ -185,7 +185,7 @@ def _colours(exposed_ns: NDArray[np.int64], own_ns: NDArray[np.int64]) -> NDArra
 
 
 def call_entries(
-    profile: Profile,
+    profile: RunData,
     one: ProcessPlacement,
     placed: PlacedSpans,
     writer: TraceWriter,

@@ -29,7 +29,7 @@ from iobench.recording.span_file import Flag
 from iobench.report.renderers.terminal import TerminalRenderer
 
 if TYPE_CHECKING:
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 MS = 1_000_000
 GB = 10**9
@@ -71,7 +71,7 @@ def sketch_of(
     return sketch
 
 
-def measured(sketch: Sketch | Profile, **config: Any) -> MeasuredRank:
+def measured(sketch: Sketch | RunData, **config: Any) -> MeasuredRank:
     """Return the training process of a sketch, of a run that says this of itself."""
     profile = sketch.profile() if isinstance(sketch, Sketch) else sketch
     path = Path("-".join(str(config.get(name)) for name in ("format", "framework")))

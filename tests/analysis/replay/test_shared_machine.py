@@ -27,13 +27,13 @@ from iobench.recording.span_file import Flag
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 MS = 1_000_000
 PLENTY = Machine(cores=1000.0, read_nbytes_per_s=1e15)
 
 
-def recorded(profile: Profile) -> RecordedRun:
+def recorded(profile: RunData) -> RecordedRun:
     (run,) = recorded_runs(Run(profile).of_rank())
     return run
 
@@ -272,7 +272,7 @@ def test_a_stream_is_replayed_as_if_nothing_were_short() -> None:
     assert replay(run, Change(), Machine(cores=0.5)).wall_ns == replay(run).wall_ns
 
 
-def profile_with(config: dict[str, object], *steps: tuple[int, int, int]) -> Profile:
+def profile_with(config: dict[str, object], *steps: tuple[int, int, int]) -> RunData:
     """Return a profile whose loop took steps of some ns, ns on a CPU, and flags."""
     sketch = Sketch(config)
     for length, cpu, flags in steps:

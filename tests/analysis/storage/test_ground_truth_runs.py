@@ -22,7 +22,7 @@ from iobench.storage.storage_trace import StorageTrace
 
 if TYPE_CHECKING:
     from iobench.analysis.placement.placed_calls import Placement, ProcessPlacement
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 DATA = Path(__file__).parents[2] / "data" / "darshan"
 ALIGNED = ("s1_raw_fork", "s7_cold_fork", "s2_npload_spawn", "s3_netcdf_fork")
@@ -38,7 +38,7 @@ def logs_of(name: str) -> StorageTrace:
 
 
 @functools.cache
-def profile_of(name: str) -> Profile:
+def profile_of(name: str) -> RunData:
     return profile_of_ground_truth(DATA / name / "ground_truth.json")
 
 

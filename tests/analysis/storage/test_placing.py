@@ -23,7 +23,7 @@ from iobench.storage.storage_trace import StorageTrace
 
 if TYPE_CHECKING:
     from iobench.findings.storage.figures import LogClock, StorageFigures
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
     from iobench.storage.storage_trace import ProcessTrace
 
 LATE = 3
@@ -58,7 +58,7 @@ def call(run: TracedRun, file: int, start: float, end: float, offset: int = 0, n
     run.workers[-1].read(FILES[file], start, end, offset, n)
 
 
-def found_in(run: TracedRun | Profile, *logs: ProcessTrace, refused: Any = ()) -> StorageFigures:
+def found_in(run: TracedRun | RunData, *logs: ProcessTrace, refused: Any = ()) -> StorageFigures:
     """Return the figures of a run by these logs, else by those of its workers."""
     profile = run.profile() if isinstance(run, TracedRun) else run
     if isinstance(run, TracedRun) and not logs and not refused:
@@ -68,20 +68,20 @@ def found_in(run: TracedRun | Profile, *logs: ProcessTrace, refused: Any = ()) -
     return found
 
 
-def coverage_of(run: TracedRun | Profile, *logs: ProcessTrace, **more: Any) -> Any:
+def coverage_of(run: TracedRun | RunData, *logs: ProcessTrace, **more: Any) -> Any:
     traced = found_in(run, *logs, **more).traced
     assert traced is not None
     return traced.coverage
 
 
-def clock_of(run: TracedRun | Profile, *logs: ProcessTrace) -> LogClock:
+def clock_of(run: TracedRun | RunData, *logs: ProcessTrace) -> LogClock:
     traced = found_in(run, *logs).traced
     assert traced is not None
     (clock,) = traced.clocks
     return clock
 
 
-def holders(run: TracedRun | Profile, *logs: ProcessTrace) -> dict[str, str]:
+def holders(run: TracedRun | RunData, *logs: ProcessTrace) -> dict[str, str]:
     """Return the names of the logs that processes have."""
     traced = found_in(run, *logs).traced
     assert traced is not None
@@ -217,7 +217,7 @@ def test_there_is_one_exposed_share_for_each_span() -> None:
         place_segments(run.profile(), run.trace(), np.zeros(3))
 
 
-def two_of_one_number(host: str) -> tuple[TracedRun, Profile]:
+def two_of_one_number(host: str) -> tuple[TracedRun, RunData]:
     """Return a run of two workers with one number: the other has nothing but its place."""
     run = visits()
     run.worker().span(Kind.READ, 0, 1, batch=0, nbytes=5, detail=FILES[0])
@@ -337,7 +337,7 @@ def test_files_are_counted_by_the_log_where_stages_name_none() -> None:
 
 
 def test_a_clock_that_was_set_is_named_and_one_that_was_read_late_is_not_followed() -> None:
-    def ended(run: TracedRun, step_ns: int) -> Profile:
+    def ended(run: TracedRun, step_ns: int) -> RunData:
         """Let the wall clock be on by so much a second after the start."""
         profile = run.profile()
         changed = []

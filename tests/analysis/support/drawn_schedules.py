@@ -26,7 +26,7 @@ from iobench.recording.kinds import Kind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 __all__ = ["SHAPES", "STAGES", "Held", "drawn_runs", "held"]
 
@@ -82,19 +82,19 @@ def held(seed: int, changes: Sequence[Sequence[str]], *, n_batches: int) -> list
     return found
 
 
-def drawn_runs(seed: int, n_runs: int, *, n_batches: int) -> list[Profile]:
+def drawn_runs(seed: int, n_runs: int, *, n_batches: int) -> list[RunData]:
     """Return runs of one shape that differ in the draw of their batches alone."""
     shape = _Shape(seed, n_batches)
     return [_run(shape.draw(number, ())) for number in range(n_runs)]
 
 
-def _run(schedule: Schedule) -> Profile:
+def _run(schedule: Schedule) -> RunData:
     log = SpanLog()
     simulate(schedule, None, log)
     return log.profile(schedule)
 
 
-def _batch_ns(profile: Profile) -> float:
+def _batch_ns(profile: RunData) -> float:
     figures = exposure(profile)
     window = figures.steady or figures.whole
     return window.wall_ns / window.n_batches

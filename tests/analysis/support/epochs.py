@@ -10,7 +10,7 @@ from scripts import Loader, Script
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 
 @dataclass
@@ -58,7 +58,7 @@ def epochs_of(
     kept: bool = False,
     anew: bool = False,
     last: int | None = None,
-) -> Profile:
+) -> RunData:
     """Return the run of a script over so many epochs; ``last`` batches of the last one, unended.
 
     ``anew`` is whether the loader is made anew for each.

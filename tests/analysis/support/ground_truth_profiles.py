@@ -24,7 +24,7 @@ from iobench.storage.storage_trace import SEGMENT_DTYPE, StorageTrace
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from iobench.runs.contents import Process, Profile
+    from iobench.runs.contents import Process, RunData
     from iobench.storage.storage_trace import ProcessTrace
 
 STAGES: dict[str, tuple[Kind, str]] = {
@@ -39,7 +39,7 @@ HOST = "vm"  # as the logs call it
 BOOT = "boot"
 
 
-def profile_of_ground_truth(path: Path) -> Profile:
+def profile_of_ground_truth(path: Path) -> RunData:
     """Return the profile that iobench would have made of the run of a ``ground_truth.json``.
 
     ``detail`` is the file, ``sample`` the index, ``nbytes`` what the stage handed back (decoded
@@ -209,7 +209,7 @@ UNTOLD_US = -1_500
 """By how much the log of a process is late that reads nothing."""
 
 
-def marked_logs(folder: Path, profile: Profile) -> StorageTrace:
+def marked_logs(folder: Path, profile: RunData) -> StorageTrace:
     """Return the logs of a run with the markers that iobench would have made.
 
     Each tells the middle of the offsets that ``expected.json`` says are possible, to 1 us.

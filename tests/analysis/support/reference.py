@@ -16,7 +16,7 @@ from iobench.recording.kinds import LIFE_KINDS, LOOP_KINDS, Kind, stage_name
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 NO_WORK = LIFE_KINDS | {
     Kind.SUBMIT_QUEUE, Kind.IPC_WAIT, Kind.HEAD_OF_LINE, Kind.HANDOVER, Kind.WAIT,
@@ -66,7 +66,7 @@ class Seen:
     workers: int = 0
 
 
-def look_at(profile: Profile) -> Seen:
+def look_at(profile: RunData) -> Seen:
     """Return the spans of the only training loop of a profile and of all that load for it."""
     rows = []
     for number, row in enumerate(profile.spans.tolist()):
@@ -173,7 +173,7 @@ def innermost(spans: list[dict]) -> list[Work]:
     return pieces
 
 
-def reference(profile: Profile) -> dict[str, Fraction]:
+def reference(profile: RunData) -> dict[str, Fraction]:
     """Return the exposed time by stage, in exact fractions of ns."""
     seen = look_at(profile)
     exposed: dict[str, Fraction] = defaultdict(Fraction)

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from pathlib import Path
     from random import Random
 
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 START_NS = 5_000
 """When all processes began; spans of sketches begin at 0."""
 
 
-def write_run(path: Path, profile: Profile) -> list[Path]:
+def write_run(path: Path, profile: RunData) -> list[Path]:
     """Write a profile as a run directory; return its span files."""
     (path / "spans").mkdir(parents=True)
     (path / "run.json").write_text(json.dumps({**profile.config, "version": 1}))
@@ -38,7 +38,7 @@ def write_run(path: Path, profile: Profile) -> list[Path]:
     return files
 
 
-def _span_file(profile: Profile, number: int) -> bytes:
+def _span_file(profile: RunData, number: int) -> bytes:
     process = profile.processes[number]
     identity = layout.Identity(
         process.pid, process.ppid, process.rank, process.worker, process.role, process.host,

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from iobench.analysis.run import exposure
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
-from iobench.runs.contents import PROFILE_DTYPE, Process, Profile
+from iobench.runs.contents import PROFILE_DTYPE, Process, RunData
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ Lane = tuple[str, int] | tuple[str, int, int]
 
 @dataclass
 class Sketch:
-    """Spans by process, each a dict of SPAN_DTYPE fields with texts; becomes a Profile."""
+    """Spans by process, each a dict of SPAN_DTYPE fields with texts; becomes a RunData."""
 
     config: dict[str, Any] = field(default_factory=dict)
     spans: list[dict[str, Any]] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Sketch:
             spans=[{**span, **{name: change(span[name]) for name in times}} for span in self.spans],
         )
 
-    def profile(self, lanes: Sequence[Lane] | None = None) -> Profile:
+    def profile(self, lanes: Sequence[Lane] | None = None) -> RunData:
         found = sorted({span["lane"] for span in self.spans})
         lanes = [lane for lane in lanes or found if lane in found]
         texts = [span.get(name, "") for span in self.spans for name in ("label", "detail")]
@@ -81,7 +81,7 @@ class Sketch:
         processes = tuple(self._process(lane, pid) for pid, lane in enumerate(lanes))
         names = {process.name for process in processes}
         missing = [name for name in self.config.get("expected_workers", ()) if name not in names]
-        return Profile(Path("run"), self.config, processes, table, strings, tuple(missing))
+        return RunData(Path("run"), self.config, processes, table, strings, tuple(missing))
 
     def _process(self, lane: Lane, pid: int) -> Process:
         role, worker, *_ = lane
@@ -92,13 +92,13 @@ class Sketch:
 
 
 def on_machine(
-    found: Profile,
+    found: RunData,
     *,
     wall_ns: int,
     pid: int = 4711,
     host: str = "here",
     drift_ns: Sequence[int] = (),
-) -> Profile:
+) -> RunData:
     """Return a profile as of a real machine: its processes have numbers and a wall clock.
 
     ``drift_ns`` are how far the wall clock had gone when each process, one ns after the other,
@@ -216,7 +216,7 @@ def _pool(
     return clock
 
 
-def exposed(profile: Profile, steady: bool = False) -> dict[str, int]:
+def exposed(profile: RunData, steady: bool = False) -> dict[str, int]:
     """Return the exposed time by stage, of stages that have some."""
     figures = exposure(profile)
     window = figures.steady if steady else figures.whole

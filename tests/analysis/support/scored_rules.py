@@ -40,7 +40,7 @@ from iobench.recording.kinds import LOOP_KINDS, WORKER_KINDS, Kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 __all__ = ["RULES", "Blame"]
 
@@ -95,7 +95,7 @@ class _Times:
 LOOP_THREAD: Final = 0
 
 
-def _times(profile: Profile, stages: Sequence[str]) -> _Times:
+def _times(profile: RunData, stages: Sequence[str]) -> _Times:
     times = _Times()
     spans = profile.spans[np.argsort(profile.spans["start_ns"], kind="stable")]
     columns = (spans[name].tolist() for name in
@@ -120,13 +120,13 @@ def _times(profile: Profile, stages: Sequence[str]) -> _Times:
     return times
 
 
-def path(profile: Profile, stages: Sequence[str], factor: float) -> Blame:
+def path(profile: RunData, stages: Sequence[str], factor: float) -> Blame:
     """Return what the path rule says."""
     window = exposure(profile).whole
     return _blame(window.exposed_ns, stages, factor, window.wait_ns)
 
 
-def replay(profile: Profile, stages: Sequence[str], factor: float) -> Blame:
+def replay(profile: RunData, stages: Sequence[str], factor: float) -> Blame:
     """Return what a replay says."""
     (run,) = recorded_runs(Run(profile).of_rank())
     if not can_replay(run):
@@ -138,7 +138,7 @@ def replay(profile: Profile, stages: Sequence[str], factor: float) -> Blame:
     return _of_replays(profile, stages, factor, walls)
 
 
-def replay_on_machine(profile: Profile, stages: Sequence[str], factor: float) -> Blame:
+def replay_on_machine(profile: RunData, stages: Sequence[str], factor: float) -> Blame:
     """Return what a replay says that knows the cores and what ``iobench limits`` found."""
     rate = profile.config.get("read_nbytes_per_s")
     (run,) = recorded_runs(Run(profile).of_rank())
@@ -156,7 +156,7 @@ def replay_on_machine(profile: Profile, stages: Sequence[str], factor: float) ->
 
 
 def _of_replays(
-    profile: Profile, stages: Sequence[str], factor: float, walls: Mapping[frozenset[str], int]
+    profile: RunData, stages: Sequence[str], factor: float, walls: Mapping[frozenset[str], int]
 ) -> Blame:
     """Return what replays of all sets of faster stages say: shares are Shapley values."""
     (run,) = recorded_runs(Run(profile).of_rank())
@@ -177,7 +177,7 @@ def _subsets(stages: Sequence[str]) -> Iterator[tuple[str, ...]]:
     return chain.from_iterable(combinations(stages, n) for n in range(len(stages) + 1))
 
 
-def instant(profile: Profile, stages: Sequence[str], factor: float) -> Blame:
+def instant(profile: RunData, stages: Sequence[str], factor: float) -> Blame:
     """Return what was being done at each instant of the waits."""
     times = _times(profile, stages)
     loop = profile.spans["process"][profile.spans["kind"] == Kind.WAIT][0] << 32 | LOOP_THREAD
@@ -212,7 +212,7 @@ def _give_during(given: dict[str, float], times: _Times, lane: int, low: int, hi
         given["worker_gap"] = given.get("worker_gap", 0) + left
 
 
-def rescale(profile: Profile, stages: Sequence[str], factor: float) -> Blame:
+def rescale(profile: RunData, stages: Sequence[str], factor: float) -> Blame:
     """Return the waiting time in the proportions of busy time."""
     times = _times(profile, stages)
     total = sum(times.busy_ns.values())
@@ -220,20 +220,20 @@ def rescale(profile: Profile, stages: Sequence[str], factor: float) -> Blame:
     return _blame(given, stages, factor, times.wait_ns)
 
 
-def aggregate(profile: Profile, stages: Sequence[str], factor: float) -> Blame:
+def aggregate(profile: RunData, stages: Sequence[str], factor: float) -> Blame:
     """Return each stage's total time less that of computing."""
     times = _times(profile, stages)
     given = {stage: max(ns - times.compute_ns, 0) for stage, ns in times.busy_ns.items()}
     return _blame(given, stages, factor, times.wait_ns)
 
 
-def busy(profile: Profile, stages: Sequence[str], factor: float) -> Blame:
+def busy(profile: RunData, stages: Sequence[str], factor: float) -> Blame:
     """Return each stage's total time."""
     times = _times(profile, stages)
     return _blame(times.busy_ns, stages, factor, times.wait_ns)
 
 
-RULES: Final[dict[str, Callable[[Profile, Sequence[str], float], Blame]]] = {
+RULES: Final[dict[str, Callable[[RunData, Sequence[str], float], Blame]]] = {
     "replay": replay,
     "replay+machine": replay_on_machine,
     "path": path,

@@ -14,7 +14,7 @@ from schedules import STAGES, Sketch
 from iobench.recording.facts import LoaderFacts, ProcessFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
-from iobench.runs.contents import Process, Profile
+from iobench.runs.contents import Process, RunData
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,7 @@ class ScriptSketch(Sketch):
     ended: str | None = "closed"
     closed: bool = True
 
-    def profile(self, lanes: Sequence[Any] | None = None) -> Profile:
+    def profile(self, lanes: Sequence[Any] | None = None) -> RunData:
         found = super().profile(lanes)
         names = sorted({span["lane"] for span in self.spans})
         told = ProcessFacts(
@@ -201,6 +201,6 @@ class Script:
         for loader in self.loaders:
             loader.leave()
 
-    def profile(self) -> Profile:
+    def profile(self) -> RunData:
         self.close()
         return self.sketch.profile()

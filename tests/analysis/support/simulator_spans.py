@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
-from iobench.runs.contents import PROFILE_DTYPE, Process, Profile
+from iobench.runs.contents import PROFILE_DTYPE, Process, RunData
 
 __all__ = ["LOOP", "Schedule", "SpanLog", "thread_names"]
 
@@ -65,7 +65,7 @@ class SpanLog:
         self.ended_ns = 0.0
         self.rows: list[tuple[int, int, Kind, float, float, int, str, float]] = []
 
-    def profile(self, schedule: Schedule) -> Profile:
+    def profile(self, schedule: Schedule) -> RunData:
         """Return them as if iobench had recorded the run."""
         n_workers = 0 if schedule.stream else schedule.workers
         names = tuple(f"worker-{number}" for number in range(n_workers))
@@ -111,7 +111,7 @@ class SpanLog:
             _process(number, threads.get(number, ("MainThread", "QueueFeederThread")))
             for number in range(LOOP, n_workers)
         )
-        return Profile(Path("simulated"), config, processes, table, strings, ())
+        return RunData(Path("simulated"), config, processes, table, strings, ())
 
 
 def _process(number: int, threads: tuple[str, ...]) -> Process:

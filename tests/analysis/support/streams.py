@@ -9,7 +9,7 @@ from schedules import CONSUMER, Sketch
 
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
-from iobench.runs.contents import Process, Profile
+from iobench.runs.contents import Process, RunData
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +72,7 @@ def stream(
     batch_size: int = 1,
     ahead: Sequence[int] = (1, 1, 1),
     batches_ahead: int = 1,
-) -> Profile:
+) -> RunData:
     """Return the run of a stream: ``durations[item]`` are the times of `STAGES`.
 
     A recurrence of the rules of streams in threads, as recorded runs have them, evaluated batch by

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iobench.findings.storage.figures import StorageFigures
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 WALL_NS = 10**18
 MODULES = (ModuleState("POSIX", 4), ModuleState("STDIO", 2), ModuleState("DXT_POSIX", 1))
@@ -129,7 +129,7 @@ class TracedRun:
             }
         )  # fmt: skip
 
-    def profile(self) -> Profile:
+    def profile(self) -> RunData:
         anchors = (Anchor(0, WALL_NS), Anchor(10**12, WALL_NS + 10**12))
         last = max([0, *(each["end_ns"] for each in self.waits)])
         rows = [

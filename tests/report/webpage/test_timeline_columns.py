@@ -31,7 +31,7 @@ sys.path.append(str(Path(__file__).parents[2] / "analysis" / "support"))
 from schedules import CONSUMER, Sketch, pool
 
 if TYPE_CHECKING:
-    from iobench.runs.contents import Profile
+    from iobench.runs.contents import RunData
 
 UPLOT = {  # 1.6.32, as npm has it
     "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
@@ -41,7 +41,7 @@ UPLOT = {  # 1.6.32, as npm has it
 times = st.integers(0, 1000)
 
 
-def check(profile: Profile, limit: int = 500_000) -> dict[str, list[int]]:
+def check(profile: RunData, limit: int = 500_000) -> dict[str, list[int]]:
     """Unpack a payload and hold it against the timeline it was made from."""
     payload = timeline_payload(Run(profile), limit)
     meta = json.loads(json.dumps(payload.meta, allow_nan=False))
