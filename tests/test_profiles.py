@@ -106,7 +106,7 @@ def test_training_processes_are_read_one_by_one(tmp_path):
     with run.recorder(role="worker", worker=0, rank=3) as recorder:
         recorder.emit(Kind.READ, 0, 1, batch=0)
     (opened,) = open_runs(tmp_path / "run")
-    profiles = [each.profile for each in opened]
+    profiles = list(opened)
     assert [(each.rank, each.ranks) for each in profiles] == [(n, (0, 1, 3)) for n in (0, 1, 3)]
     assert [len(each.spans) for each in profiles] == [5, 1, 2]
     assert [each.name for each in open_profile(run.path, rank=3).processes] == [

@@ -292,9 +292,7 @@ def _overhead_fraction(run: RankRun, chosen: Marks, wall_ns: int) -> float | Non
 
     As the processes measured it themselves, else by what a span costs alone.
     """
-    processes = [
-        who for who, mine in zip(run.processes, run.loop.mine, strict=True) if mine
-    ]
+    processes = [who for who, mine in zip(run.processes, run.loop.mine, strict=True) if mine]
     loop = [who.own_ns for who in processes if who.role == "consumer"]
     if wall_ns and loop and all(own is not None for own in loop):
         n_batches = len(run.deliveries)

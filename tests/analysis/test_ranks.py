@@ -46,7 +46,7 @@ def job(waits, *, compute=10, comm=False, hosts=None):
 
 def compared(profiles, **more):
     runs = [Run(profile).of_rank(profile.ranks[0]) for profile in profiles]
-    steps = [rank_steps(each.profile, each.loop, each.deliveries) for each in runs]
+    steps = [rank_steps(each, each.loop, each.deliveries) for each in runs]
     return compare_ranks(steps, world_size=len(profiles), **more)
 
 

@@ -121,7 +121,7 @@ def main() -> int:
             runs = open_runs(run)
             path.write_text(HtmlRenderer().render(report_document(runs)), "utf-8")
             spent = time.perf_counter() - before
-            nbytes, n_read = path.stat().st_size, sum(len(each.profile.spans) for each in runs)
+            nbytes, n_read = path.stat().st_size, sum(len(each.spans) for each in runs)
             sampled = re.search(r"this page holds [^.<]*", path.read_text("utf-8"))
             drawn = f", drawn after {seconds_to_draw(path):.2f} s" if asked.open else ""
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -300,7 +300,7 @@ def measured(folder: Path, case: str) -> tuple[dict[str, int], dict[str, int], i
     for whole in ("train", "validation"):
         if whole in truth:  # of what waits inside of a compiled function, the sum alone
             found[whole] = found[f"{whole}_wait"] + found[f"{whole}_compute"]
-    processes = Run(run).of_rank().profile.processes
+    processes = Run(run).of_rank().processes
     own_ns = max(
         (each.own_ns or 0) + (each.once_ns or 0) for each in processes if each.role == "consumer"
     )

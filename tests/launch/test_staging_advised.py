@@ -94,9 +94,7 @@ def test_staging_is_advised_and_obtains_what_was_predicted(
     filled(near, n_files, nbytes)
     command[2] = near
     assert launch(*command, out=tmp_path / "near-run", detail="sample").code == 0
-    before, after = (
-        Run(tmp_path / each).of_rank().exposure.judged for each in ("far", "near-run")
-    )
+    before, after = (Run(tmp_path / each).of_rank().exposure.judged for each in ("far", "near-run"))
     # By what is waited less: a busy machine may have computed longer in one of both.
     obtained = (before.wait_ns - after.wait_ns) / before.wall_ns
     print(f"predicted {change.gain.saved}, obtained {obtained}")

@@ -224,7 +224,7 @@ def test_a_job_is_compared_rank_by_rank(job: Path) -> None:
 def test_ranks_are_read_one_by_one(job: Path) -> None:
     (opened,) = open_runs(job)
     assert [each.rank for each in opened] == [0, 1, 2]
-    assert [len(each.profile.processes) for each in opened] == [1, 1, 1]
+    assert [len(each.processes) for each in opened] == [1, 1, 1]
     assert exposure(open_profile(job, rank=1)).whole.wait_ns == 50 * MS
     assert exposure(open_profile(job), rank=1) == exposure(open_profile(job, rank=1))
 

@@ -96,7 +96,7 @@ def test_no_gain_is_predicted_and_the_reason_is_said(tmp_path: Path) -> None:
     (run,) = runs = recorded_runs(rank)
     assert run.rule is LoaderRule.OPAQUE
     assert run.reason.startswith("tf.data pipelines are not replayed")
-    document = report_document([Run(rank.profile)])
+    document = report_document([Run(rank)])
     text = " ".join(TerminalRenderer(StringIO()).render(document).split())
     assert f"Replay error unknown ({run.reason}), so no gain is predicted." in text
     advice = advice_of([measured_rank(rank, runs)])

@@ -123,7 +123,7 @@ def test_a_plain_loop(tmp_path, collected):
     assert (steps.n_steps, steps.batches_per_step) == (12 // collected, collected)
     assert (steps.known_by, steps.n_optimizers) == ("optimizer", 1)
     deliveries = run.deliveries
-    backward = run.profile.spans[run.profile.spans["kind"] == Kind.BACKWARD]
+    backward = run.spans[run.spans["kind"] == Kind.BACKWARD]
     of = deliveries.at(backward["start_ns"].astype(np.int64))
     training = (deliveries.role == "training") & (deliveries.batch >= 0)
     assert of.tolist() == np.flatnonzero(training).tolist()

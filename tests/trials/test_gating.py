@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from iobench.analysis.run import Run
 from iobench.analysis.step_sums import StepSums
 from iobench.cli import main
+from iobench.findings.check import gated_runs
 from iobench.findings.check.exposed_share import ExposedShare, exposed_share
 from iobench.findings.check.gates import (
     Checked,

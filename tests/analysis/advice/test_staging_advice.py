@@ -120,9 +120,9 @@ def test_its_price_is_one_reading_of_all_files_and_its_command_names_them() -> N
 
 def test_of_reads_whose_decoding_is_in_them_there_is_a_bound() -> None:
     run = run_of([100.0] * 60, cpu=None)
-    spans = run.profile.spans.copy()
+    spans = run.spans.copy()
     spans["kind"][spans["kind"] == Kind.READ] = Kind.FUSED
-    fused = Run(replace(run.profile, spans=spans)).of_rank()
+    fused = Run(replace(run, spans=spans)).of_rank()
     assert staging(advised(fused)).gain.evidence is Evidence.BOUND
 
 
