@@ -117,7 +117,8 @@ class MeasuredRun(msgspec.Struct, frozen=True):
     @figure
     def job(self) -> JobTime | None:
         """Where the time of a script's job went; None of others."""
-        return job_of_ranks([each.job for each in self.exposures], len(self.exposures))
+        known = [each.job for each in self.exposures if each.job is not None]
+        return job_of_ranks(known) if known else None
 
     @figure
     def ranks(self) -> int:

@@ -30,9 +30,8 @@ from iobench.report.document import (
     Table,
     sentences,
 )
-from iobench.report.job_section import PART_NAMES
 from iobench.report.json_walk import to_plain
-from iobench.report.sentences import PARTS, kept_words
+from iobench.report.sentences import PART_NAMES, PARTS, kept_words
 from iobench.report.suite_words import figure_cell
 
 if TYPE_CHECKING:
