@@ -13,7 +13,7 @@ from iobench.analysis.replay.replay import machine_of
 from iobench.analysis.replay.runs import reported_loaders
 from iobench.analysis.step_sums import PARTS, step_sums
 from iobench.findings.advice.figures import Circumstances, LoadingWay, StoreProbe
-from iobench.findings.device.figures import device_sums
+from iobench.findings.devices import device_sums
 from iobench.findings.storage.figures import storage_of
 
 if TYPE_CHECKING:
