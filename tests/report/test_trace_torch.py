@@ -14,8 +14,8 @@ from trace_rules import check_trace, read_trace
 
 from iobench.analysis.run import Run
 from iobench.errors import FileFormatError, StorageError
+from iobench.report.timeline.chrome_trace import write_trace
 from iobench.report.timeline.torch_trace import read_torch_trace
-from iobench.report.timeline.trace import write_trace
 
 if TYPE_CHECKING:
     from iobench.runs.contents import RunData

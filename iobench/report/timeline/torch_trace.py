@@ -56,10 +56,10 @@ class TorchTrace(msgspec.Struct, frozen=True):
     host: str
     rank: int
 
-    def events(
+    def merged(
         self, known: Sequence[tuple[Process, int]], base_ns: int, writer: TraceWriter
     ) -> Iterator[dict[str, Any]]:
-        """Yield its events on our clock, its threads in our process where it is the same.
+        """Yield its entries on our clock, its threads in our process where it is the same.
 
         Parameters
         ----------
@@ -131,13 +131,13 @@ def read_torch_trace(path: Path | str) -> TorchTrace:
     path = Path(path)
     document = _document(path)
     about: dict[str, Any] = document if isinstance(document, dict) else {"traceEvents": document}
-    events = about.get("traceEvents")
-    if not isinstance(events, list) or not all(isinstance(each, dict) for each in events):
+    entries = about.get("traceEvents")
+    if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
         raise FileFormatError(f"{path}: holds no list of trace events; {HOW}")
     base = about.get(BASE, 0)
     if type(base) is not int or not 0 <= base < 2**62:
         raise FileFormatError(f"{path}: its {BASE} is {str(base)[:30]!r}; {HOW}")
-    timed = [each for each in events if each.get("ph") != "M"]
+    timed = [each for each in entries if each.get("ph") != "M"]
     for number, each in enumerate(timed):
         _check(path, number, each)
     if not timed:
@@ -148,7 +148,7 @@ def read_torch_trace(path: Path | str) -> TorchTrace:
     return TorchTrace(
         path=path,
         entries=timed,
-        names=_names(events),
+        names=_names(entries),
         base_ns=base,
         low_ns=base + min(_nanoseconds(each["ts"]) for each in timed),
         high_ns=base + max(_nanoseconds(each["ts"] + each.get("dur", 0)) for each in spans),
@@ -189,9 +189,9 @@ def _check(path: Path, number: int, entry: Mapping[str, Any]) -> None:
             raise FileFormatError(f"{path}: event {number} has no number in {name!r}; {HOW}")
 
 
-def _names(events: Sequence[Mapping[str, Any]]) -> dict[tuple[str, ...], str]:
+def _names(entries: Sequence[Mapping[str, Any]]) -> dict[tuple[str, ...], str]:
     names: dict[tuple[str, ...], str] = {}
-    for each in events:
+    for each in entries:
         values = each.get("args")
         if each.get("ph") != "M" or not isinstance(values, dict):
             continue

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from iobench.report.timeline.trace_writer import PlacedSpans, TraceWriter
 
 Integers = NDArray[np.int64]
-Event = dict[str, Any]
+Entry = dict[str, Any]
 BINS: Final = 1000
 SHORTEST_BIN_NS: Final = 1_000_000
 
 
-def delivery_events(run: RankRun, placed: PlacedSpans, writer: TraceWriter) -> Iterator[Event]:
+def delivery_entries(run: RankRun, placed: PlacedSpans, writer: TraceWriter) -> Iterator[Entry]:
     """Yield what is known of the deliveries of a training process whose spans were placed."""
     deliveries, spans = run.deliveries, placed.timeline.spans
     if not len(deliveries):
@@ -83,7 +83,7 @@ def _arrows(
     deliveries: Deliveries,
     made: tuple[Integers, Integers, Integers],
     writer: TraceWriter,
-) -> Iterator[Event]:
+) -> Iterator[Entry]:
     """Yield an arrow for each batch: from its first work by its last to the wait that got it.
 
     Each end lies inside a span, before its last moment, as viewers look for the span there.
@@ -108,7 +108,7 @@ def _arrows(
         ]
         arrow = writer.id()
         for letter, row, when in points if last != first else points[::2]:
-            event: Event = {
+            entry: Entry = {
                 "ph": letter,
                 "name": "batch",
                 "cat": "batch",
@@ -117,10 +117,10 @@ def _arrows(
                 "tid": int(placed.tid[row]),
                 "ts": int(when) / 1000,
             }
-            yield {**event, "bp": "e"} if letter == "f" else event
+            yield {**entry, "bp": "e"} if letter == "f" else entry
 
 
-def _parts(deliveries: Deliveries, pid: int, moved_ns: int, writer: TraceWriter) -> Iterator[Event]:
+def _parts(deliveries: Deliveries, pid: int, moved_ns: int, writer: TraceWriter) -> Iterator[Entry]:
     """Yield start-up, fill, steady state and drain as spans of a thread of their own."""
     begins = np.ones(len(deliveries), dtype=bool)
     begins[1:] = (deliveries.phase[1:] != deliveries.phase[:-1]) | (
@@ -144,7 +144,7 @@ def _parts(deliveries: Deliveries, pid: int, moved_ns: int, writer: TraceWriter)
         }
 
 
-def _epochs(run: RankRun, pid: int, moved_ns: int) -> Iterator[Event]:
+def _epochs(run: RankRun, pid: int, moved_ns: int) -> Iterator[Entry]:
     """Yield a mark where each epoch begins, by the numbers that tables have."""
     rows = np.flatnonzero(run.deliveries.batch >= 0)
     numbers, first = np.unique(run.deliveries.of_epoch[rows], return_index=True)
@@ -154,7 +154,7 @@ def _epochs(run: RankRun, pid: int, moved_ns: int) -> Iterator[Event]:
         yield {**mark, "pid": pid, "tid": pid, "ts": when / 1000}
 
 
-def _counted(name: str, pid: int, up: Integers, down: Integers) -> Iterator[Event]:
+def _counted(name: str, pid: int, up: Integers, down: Integers) -> Iterator[Entry]:
     """Yield a counter of batches that goes up at some moments and down at others."""
     moments, place = np.unique(np.concatenate((up, down)), return_inverse=True)
     steps = np.repeat([1, -1], [len(up), len(down)])
@@ -164,7 +164,7 @@ def _counted(name: str, pid: int, up: Integers, down: Integers) -> Iterator[Even
 
 def _values(
     name: str, unit: str, pid: int, moments: Integers, values: NDArray[Any]
-) -> Iterator[Event]:
+) -> Iterator[Entry]:
     """Yield a counter where it changes."""
     head = {"ph": "C", "name": name, "cat": "counter", "pid": pid, "tid": 0}
     new = np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])

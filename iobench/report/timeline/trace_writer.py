@@ -1,4 +1,4 @@
-"""The events of a trace file, the numbers of its processes and threads, and its spans' places."""
+"""The entries of a trace file, the numbers of its processes and threads, and its spans' places."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 FIRST_NUMBER: Final = 10_000_000
 """Of new processes and threads: above any that Linux gives (at most 2**22)."""
-EVENTS_AT_ONCE: Final = 1000
+ENTRIES_AT_ONCE: Final = 1000
 
 
 class TraceWriter:
-    """Writes events of a trace, and numbers processes, threads and arrows.
+    """Writes entries of a trace, and numbers processes, threads and arrows.
 
     A process keeps its pid if no other has it already, so that it is the same one in ``ps`` and in
     traces of other tools; of two machines, or two runs, it may be another's.
@@ -35,10 +35,10 @@ class TraceWriter:
         self._last = FIRST_NUMBER
         self._n_ids = 0
 
-    def add(self, events: Iterable[dict[str, Any]]) -> None:
-        """Write events, each as Chrome's format has them."""
-        events = iter(events)
-        while some := [*islice(events, EVENTS_AT_ONCE)]:
+    def add(self, entries: Iterable[dict[str, Any]]) -> None:
+        """Write entries, each as Chrome's format has them."""
+        entries = iter(entries)
+        while some := [*islice(entries, ENTRIES_AT_ONCE)]:
             self._file.write(self._between + self._encode(some)[1:-1])
             self._between = b",\n"
 

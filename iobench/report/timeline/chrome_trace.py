@@ -23,11 +23,11 @@ from iobench.recording.kinds import (
 from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import stages_of
 from iobench.report import units
-from iobench.report.timeline.machine_lanes import counter_events, lanes_of_machine
+from iobench.report.timeline.machine_lanes import counter_entries, lanes_of_machine
 from iobench.report.timeline.model import sub_lanes, timeline_of
 from iobench.report.timeline.torch_trace import read_torch_trace
 from iobench.report.timeline.trace_clock import machine_of, wall_offsets
-from iobench.report.timeline.trace_deliveries import delivery_events
+from iobench.report.timeline.trace_deliveries import delivery_entries
 from iobench.report.timeline.trace_writer import PlacedSpans, TraceWriter
 from iobench.report.written import whole_file
 
@@ -125,9 +125,9 @@ def write_trace(
                 machines.add((run, machine.host))
                 pid = writer.process(-1, f"{run}machine {machine.host}")
                 moved_ns = offsets[machine.host, machine.boot_id] - base_ns
-                writer.add(counter_events(machine, pid, moved_ns))
-        for merged in torch:
-            writer.add(merged.events(known, base_ns, writer))
+                writer.add(counter_entries(machine, pid, moved_ns))
+        for each_torch in torch:
+            writer.add(each_torch.merged(known, base_ns, writer))
         writer.close()
 
 
@@ -204,13 +204,13 @@ def _write_rank(
     placed = _placed(timeline_of(part), pids, writer, moved_ns)
     for low in range(0, len(placed.timeline), ROWS_AT_ONCE):
         rows = slice(low, low + ROWS_AT_ONCE)
-        writer.add(_span_events(placed, rows, part.strings, writer))
+        writer.add(_span_entries(placed, rows, part.strings, writer))
     # Not where waits overlap: nobody can say which work was waited for.
     if part.is_sound:
-        writer.add(delivery_events(part, placed, writer))
+        writer.add(delivery_entries(part, placed, writer))
     if part.placement is not None:
         for each in part.placement.processes:
-            writer.add(_call_events(part, each, placed, writer))
+            writer.add(_call_entries(part, each, placed, writer))
     return list(zip(part.processes, pids, strict=True))
 
 
@@ -248,10 +248,10 @@ def _placed(
     )
 
 
-def _span_events(
+def _span_entries(
     placed: PlacedSpans, rows: slice, strings: Sequence[str], writer: TraceWriter
 ) -> Iterator[dict[str, Any]]:
-    """Yield spans: complete events of threads, pairs of batches that queue."""
+    """Yield spans: complete entries of threads, pairs of batches that queue."""
     timeline = placed.timeline
     spans = timeline.spans[rows]
     start, end = placed.start_ns[rows], placed.end_ns[rows]
@@ -266,7 +266,7 @@ def _span_events(
         stage, colour, in_queue, pid, tid, ts, dur, until = values
         word, cname = COLOURS[colour]
         family = timeline.kinds[stage].family.value
-        event: dict[str, Any] = {
+        entry: dict[str, Any] = {
             "ph": "X",
             "name": timeline.stages[stage],
             "cat": f"{family},{word}" if word else family,
@@ -275,14 +275,14 @@ def _span_events(
             "ts": ts,
         }
         if cname:
-            event["cname"] = cname
+            entry["cname"] = cname
         if in_queue:
-            event["id"] = writer.id()
-            yield {**event, "ph": "b", "args": args}
-            yield {**event, "ph": "e", "ts": until}
+            entry["id"] = writer.id()
+            yield {**entry, "ph": "b", "args": args}
+            yield {**entry, "ph": "e", "ts": until}
         else:
-            event["dur"], event["args"] = dur, args
-            yield event
+            entry["dur"], entry["args"] = dur, args
+            yield entry
 
 
 def _arguments(
@@ -335,7 +335,7 @@ def _colours(exposed_ns: NDArray[np.int64], own_ns: NDArray[np.int64]) -> NDArra
     return found
 
 
-def _call_events(
+def _call_entries(
     run: RankRun, one: ProcessPlacement, placed: PlacedSpans, writer: TraceWriter
 ) -> Iterator[dict[str, Any]]:
     """Yield the calls of a process that Darshan traced, on threads of their own."""
@@ -363,7 +363,7 @@ def _call_events(
             args["stage"] = stage_name(*stages[number])
         if exposed >= 0:
             args |= {"exposed_ns": exposed, "hidden_ns": length - exposed}
-        event = {
+        entry = {
             "ph": "X",
             "name": "read call",
             "cat": "storage",
@@ -374,5 +374,5 @@ def _call_events(
             "args": args,
         }
         if COLOURS[colour][1]:
-            event["cname"] = COLOURS[colour][1]
-        yield event
+            entry["cname"] = COLOURS[colour][1]
+        yield entry
