@@ -43,7 +43,7 @@ COUNTED = (
     "iobench.analysis.attribution.attribute",
     "iobench.runs.reading.make_profile",
     "iobench.report.run_report._report",
-    "iobench.storage.run_traces.read_run_traces",
+    "iobench.storage.darshan_reader.read_run_traces",
 )
 
 

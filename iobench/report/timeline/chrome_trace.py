@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.analysis.placement.placed_calls import ProcessPlacement
+    from iobench.analysis.placement import ProcessPlacement
     from iobench.analysis.run import RankRun, Run
     from iobench.report.timeline.model import Timeline
     from iobench.report.timeline.torch_trace import TorchTrace
