@@ -442,13 +442,6 @@ OPTIONS: Final = {
         MARKDOWN,
         HTML,
         CommandOption(
-            "--group",
-            "Group runs of the same configuration, so that intervals cover differences between "
-            "runs.",
-            "flag",
-        ),
-        CommandOption("--anyway", "Also compare what would be refused or withheld.", "flag"),
-        CommandOption(
             "--quarterly",
             "Print the table of MAELSTROM D2.3 instead (application, framework, format) with the "
             "published figures; the newest run of each cell.",

@@ -1,54 +1,72 @@
-"""Figures with intervals of 95 %: what is compared, advised, gated and shown rests on these alone.
+"""Figures with intervals of 95 %, and the sums over the steps of a run that they are made of.
 
-A figure of a run is a quotient of two sums: time over steps, time over samples, wait over time.
-Steps that follow each other go together, so that the run is cut into few long blocks of them (or
-whole epochs, turns, runs), and how these differ tells how far the figure may be off. Commands that
-were timed in rounds have one number each, and now and then a round that something else disturbed:
-theirs is the median, whose interval one such round does not move.
-
-Where there are too few blocks or rounds for an interval there is None: it is unknown, not empty.
+A figure is a quotient of two sums: time over steps, wait over time. A run is cut into few long
+blocks of neighbouring steps (or whole epochs), and how these differ says how far the figure may be
+off: `block_ratio`. Runs that took turns have one pair of sums a round: `paired_ratio`, in which
+whatever a round does to both cancels. Too few blocks or rounds: there is no interval.
 """
 
 from __future__ import annotations
 
-import statistics
-from math import comb, exp, fsum, inf, log, sqrt
-from typing import TYPE_CHECKING, ClassVar, Final
+from collections.abc import Mapping, Sequence
+from math import ceil, exp, fsum, inf, log, sqrt
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
 
-from iobench.json_keys import figure, key
-
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
+
+    from iobench.analysis.exposure_figures import Window
+    from iobench.analysis.run import RankRun
 
 FEWEST_BLOCKS: Final = 2
 BLOCKS: Final = ((96, 8), (48, 6))
 """From so many steps on, so many blocks of them."""
 MOST_BLOCKS: Final = 8
 FEWEST_EPOCHS: Final = 4
-"""From so many epochs on each may be a block, however short: they are repetitions by themselves."""
+"""From so many epochs on each may be a block, however short."""
+FEWEST_ROUNDS: Final = 4
 LEAST_ROUNDS: Final = 6
-"""Below that a median has no interval of 95 %."""
+"""Of a trial, for an interval."""
+MANY_ROUNDS: Final = 20
+"""From so many on, several neighbouring ones are one pair: what they share then counts."""
+MOST_ALIKE: Final = 0.999
+MEMORIES: Final = 2.0
+"""A block shorter than so many times what steps remember makes intervals too short."""
+EVEN_STEPS: Final = 3.0
+"""So do blocks of fewer steps than so many, counted by `unevenness`."""
+BUSY: Final = "busy:"
+EXPOSED: Final = "exposed:"
+PARTS: Final[tuple[Window, ...]] = ("recurring", "steady", "whole")
+"""Parts of a run, where a comparison is free to choose: the first of these."""
 STUDENT: Final = (
     12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281,
     2.2010, 2.1788, 2.1604, 2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860,
     2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555, 2.0518, 2.0484, 2.0452, 2.0423,
 )  # fmt: skip
 """97.5 % of Student's t lie below, by degrees of freedom from 1."""
+Sums = Mapping[str, "NDArray[np.float64]"]
+
+
+class Interval(msgspec.Struct, frozen=True):
+    """A figure, and between what it lies at 95 %; what is unknown is None."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def differs(self) -> bool | None:
+        """Whether 1 lies outside the interval of a ratio; None without one."""
+        if self.low is None or self.high is None:
+            return None
+        return not self.low <= 1.0 <= self.high
 
 
 class Blocks(msgspec.Struct, frozen=True):
-    """A quotient's two sums, in parts.
-
-    Parameters
-    ----------
-    amounts, weights : ndarray of float64, shape (n_blocks,)
-        The figure is the sum of the amounts over that of the weights.
-    """
+    """A quotient's two sums, block by block: the figure is amounts over weights."""
 
     amounts: NDArray[np.float64]
     weights: NDArray[np.float64]
@@ -59,177 +77,73 @@ class Blocks(msgspec.Struct, frozen=True):
         weight = float(self.weights.sum())
         return float(self.amounts.sum()) / weight if weight > 0 else None
 
+    @property
+    def influence(self) -> NDArray[np.float64]:
+        """By how much each block moves the figure, times their number; the mean is 0."""
+        n_blocks, total = len(self.amounts), self.weights.sum()
+        moved: NDArray[np.float64] = self.amounts - (self.value or 0.0) * self.weights
+        moved *= n_blocks / total
+        return moved
 
-class Interval(msgspec.Struct, frozen=True):
-    """A figure, and between what it may lie.
 
-    Parameters
-    ----------
-    value : float or None
-        None where it is unknown; of a ratio also where one of both is 0.
-    low, high : float or None
-        The interval at 95 %; None where there are too few blocks.
+def student(free: float) -> float:
+    """Return what Student's t stays below in 97.5 %; degrees of freedom are cut, at most 30."""
+    return STUDENT[min(max(int(free + 1e-9), 1), len(STUDENT)) - 1]
+
+
+def _variance(influence: NDArray[np.float64]) -> float:
+    """Return the variance of the mean, with twice the covariance of neighbours where positive.
+
+    Newey and West, Econometrica 55, 1987, of one lag.
     """
-
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-    JSON_KEYS: ClassVar = {
-        "value": key("ratio"),
-    }
-
-    @figure
-    def differs(self) -> bool | None:
-        """Whether 1 lies outside the interval of a ratio; None without one."""
-        if self.low is None or self.high is None:
-            return None
-        return not self.low <= 1.0 <= self.high
+    squares = float((influence**2).sum())
+    shared = float((influence[1:] * influence[:-1]).sum())
+    return (squares + 2 * max(shared, 0.0)) / (len(influence) * (len(influence) - 1))
 
 
-def n_blocks_of(n_steps: int) -> int:
-    """Return into how many blocks a run is cut; 1 where it is too short for an interval.
+def _pooled(a: Blocks, b: Blocks, per: tuple[float, float]) -> tuple[float, float]:
+    """Return the variance of two independent figures, each in parts of ``per``, and Student's t.
 
-    Few and long ones: waits of neighbouring steps depend on each other, and what a block hands
-    on to the next makes intervals too short.
+    Degrees of freedom by Welch and Satterthwaite (Biometrika 34, 1947).
     """
-    return next((n for least, n in BLOCKS if n_steps >= least), 1)
+    variances = [_variance(each.influence / of) for each, of in zip((a, b), per, strict=True)]
+    squares = sum(v**2 / (len(x.amounts) - 1) for v, x in zip(variances, (a, b), strict=True))
+    free = sum(variances) ** 2 / squares if squares else 1.0
+    return sum(variances), student(free)
 
 
-def block_of_each(
-    n_steps: int, epochs: NDArray[np.int64] | None = None, n_blocks: int | None = None
-) -> tuple[NDArray[np.int64], int]:
-    """Return in which block each of a run's steps is, and how many blocks there are.
-
-    Blocks are of neighbouring steps. Where ``epochs`` tells of which epoch each step is, with what
-    it starts and ends with, they are of whole epochs: blocks that cut these would have a start or
-    none.
-
-    Parameters
-    ----------
-    epochs : ndarray of int64, shape (n_steps,), optional
-        Not decreasing.
-    n_blocks : int, optional
-        By default as many as may be separated.
-    """
-    place, n_places, most = np.arange(n_steps), n_steps, n_blocks_of(n_steps)
-    if epochs is not None:
-        found, place = np.unique(epochs, return_inverse=True)
-        place, n_places = place.reshape(-1), len(found)
-        most = MOST_BLOCKS if n_places >= FEWEST_EPOCHS else most
-    if n_blocks is None:
-        n_blocks = max(1, min(most, n_places))
-    return place * n_blocks // max(n_places, 1), n_blocks
+def _ratio(a: Blocks, b: Blocks) -> float | None:
+    """Return the figure of ``b`` over that of ``a``; None where it means nothing."""
+    first, second = a.value, b.value
+    if first is None or second is None or first <= 0 or second <= 0:
+        return None
+    return second / first if 0 < second / first < inf else None
 
 
-def blocks_of(times: NDArray[np.float64], epochs: NDArray[np.int64] | None = None) -> Blocks:
-    """Return what each of a run's steps takes, in order, in the blocks of `block_of_each`."""
-    block, n_blocks = block_of_each(len(times), epochs)
-    amounts, weights = (
-        np.bincount(block, each, n_blocks).astype(np.float64)
-        for each in (times, np.ones_like(times))
-    )
-    return Blocks(amounts, weights)
+def _on_logarithm(ratio: float, half: float) -> Interval:
+    if not half:
+        return Interval(ratio, ratio, ratio)
+    # Beyond a factor of 10**300 it is no interval but the whole axis.
+    low, high = max(log(ratio) - half, -690.0), min(log(ratio) + half, 690.0)
+    return Interval(ratio, exp(low), exp(high))
 
 
-def quotient(blocks: Blocks) -> Interval:
-    """Return a run's figure itself, as `block_ratio` has it, but symmetric: a share may be 0."""
-    value = blocks.value
-    if value is None or len(blocks.amounts) < FEWEST_BLOCKS:
-        return Interval(value)
-    variance = _variance(_influence(blocks, value), in_order=True)
-    half = student(len(blocks.amounts) - 1) * sqrt(variance)
-    return Interval(value, value - half, value + half)
-
-
-def dropped(n: int, drop: int) -> int:
-    """Return how many lowest and highest of ``n`` repeats are dropped; none if none were left."""
-    return drop if n > 2 * drop else 0
-
-
-def trimmed_mean(values: Sequence[float], drop: int) -> Interval:
-    """Return the mean of repeats without the lowest and the highest ``drop`` of them.
-
-    Its interval is that of Tukey and McLaughlin (Sankhya A 25, 1963): what was dropped counts for
-    the variance as the nearest that was kept, since what is left over differs less than repeats
-    do. Of fewer than that none is dropped; of none the mean is unknown, of a single one its
-    interval is. What was never below 0, as times and rates are not, has no interval that is.
-    """
-    mean, variance, n_kept = _trimmed(values, drop)
-    if mean is None or n_kept < FEWEST_BLOCKS:
-        return Interval(mean)
-    half = student(n_kept - 1) * sqrt(variance)
-    low = mean - half
-    return Interval(mean, max(low, 0.0) if min(values) >= 0 else low, mean + half)
-
-
-def _trimmed(values: Sequence[float], drop: int) -> tuple[float | None, float, int]:
-    """Return a trimmed mean, its variance and how many values are in it."""
-    drop = dropped(len(values), drop)
-    n_kept = len(values) - 2 * drop
-    if n_kept < 1:
-        return None, 0.0, 0
-    ordered = sorted(values)
-    kept = ordered[drop : drop + n_kept]
-    mean = fsum(kept) / n_kept
-    if n_kept < FEWEST_BLOCKS:
-        return mean, 0.0, n_kept
-    winsorized = [*[kept[0]] * drop, *kept, *[kept[-1]] * drop]
-    middle = fsum(winsorized) / len(winsorized)
-    squares = fsum((each - middle) ** 2 for each in winsorized)
-    return mean, squares / (n_kept * (n_kept - 1)), n_kept
-
-
-def difference(a: Blocks, b: Blocks) -> Interval:
-    """Return the figure of ``b`` less that of ``a``, two runs that have nothing in common."""
-    values = a.value, b.value
-    if values[0] is None or values[1] is None:
-        return Interval(None)
-    found = values[1] - values[0]
-    if min(len(a.amounts), len(b.amounts)) < FEWEST_BLOCKS:
-        return Interval(found)
-    var_a = _variance(_influence(a, values[0]), in_order=True)
-    var_b = _variance(_influence(b, values[1]), in_order=True)
-    free = _degrees_of_freedom(var_a, len(a.amounts), var_b, len(b.amounts))
-    half = student(free) * sqrt(var_a + var_b)
-    return Interval(found, found - half, found + half)
-
-
-def block_ratio(a: Blocks, b: Blocks, *, in_order: bool = True) -> Interval:
+def block_ratio(a: Blocks, b: Blocks) -> Interval:
     """Return the ratio of ``b`` to ``a``, two runs that have nothing to do with each other.
 
-    The interval is symmetric on the logarithm, so that it is inverted exactly where the runs are
-    swapped. The variance of each logarithm is that of the blocks' influence on it (the delta
-    method for a ratio of sums: Cochran, Sampling Techniques, 1977, chapter 6, of means over
-    batches of a stationary series: Law and Carson, Operations Research 27, 1979), with Student's t
-    for as many degrees of freedom as Welch and Satterthwaite give (Welch, Biometrika 34, 1947).
-    Where neighbouring blocks go together, twice their covariance is added (Newey and West,
-    Econometrica 55, 1987, of one lag), which is never taken off. How often such intervals hold the
+    The interval is symmetric on the logarithm; the variance of each is that of its blocks'
+    influence (Cochran, Sampling Techniques, 1977, chapter 6). How often such intervals hold the
     true ratio: ``tests/benchmarks/comparison_coverage.py``.
-
-    Parameters
-    ----------
-    in_order : bool
-        Whether blocks follow each other in time; runs of a group do not.
     """
-    values = _ratio_of(a, b)
-    if values is None:
-        return Interval(None)
-    ratio = values[1] / values[0]
-    if min(len(a.amounts), len(b.amounts)) < FEWEST_BLOCKS:
+    ratio = _ratio(a, b)
+    if ratio is None or min(len(a.amounts), len(b.amounts)) < FEWEST_BLOCKS:
         return Interval(ratio)
-    var_a, var_b = (
-        _variance(_influence(each, value) / value, in_order=in_order)
-        for each, value in zip((a, b), values, strict=True)
-    )
-    free = _degrees_of_freedom(var_a, len(a.amounts), var_b, len(b.amounts))
-    return _around(ratio, var_a + var_b, free)
+    variance, times = _pooled(a, b, (a.value or 1.0, b.value or 1.0))
+    return _on_logarithm(ratio, times * sqrt(variance))
 
 
 def paired_ratio(a: Blocks, b: Blocks) -> Interval:
-    """Return the ratio of ``b`` to ``a`` whose blocks are of the same turns, one by one.
-
-    As `block_ratio`, of the differences of both runs' influences: what a turn does to both alike
-    is in neither end of the interval.
+    """Return the ratio of ``b`` to ``a`` whose blocks are of the same rounds, one by one.
 
     Raises
     ------
@@ -237,77 +151,36 @@ def paired_ratio(a: Blocks, b: Blocks) -> Interval:
         If they have not equally many blocks.
     """
     if len(a.amounts) != len(b.amounts):
-        raise ValueError("expected equally many blocks of both runs, one of each turn")
-    values = _ratio_of(a, b)
-    if values is None:
-        return Interval(None)
-    ratio = values[1] / values[0]
-    if len(a.amounts) < FEWEST_BLOCKS:
+        raise ValueError("expected equally many blocks of both runs, one of each round")
+    ratio = _ratio(a, b)
+    if ratio is None or len(a.amounts) < FEWEST_BLOCKS:
         return Interval(ratio)
-    moved = _influence(b, values[1]) / values[1] - _influence(a, values[0]) / values[0]
-    return _around(ratio, _variance(moved, in_order=True), len(a.amounts) - 1)
+    moved = b.influence / (b.value or 1.0) - a.influence / (a.value or 1.0)
+    return _on_logarithm(ratio, student(len(moved) - 1) * sqrt(_variance(moved)))
 
 
-def student(free: float) -> float:
-    """Return what Student's t stays below in 97.5 %.
-
-    Degrees of freedom are rounded down, above 30 to 30, so that intervals are rather too long.
-    """
-    return STUDENT[min(max(int(free + 1e-9), 1), len(STUDENT)) - 1]
-
-
-def _ratio_of(a: Blocks, b: Blocks) -> tuple[float, float] | None:
-    """Return both figures; None where their ratio means nothing."""
-    first, second = a.value, b.value
-    if first is None or second is None or first <= 0 or second <= 0:
-        return None
-    return (first, second) if 0 < second / first < inf else None
+def quotient(blocks: Blocks) -> Interval:
+    """Return a run's figure itself with a symmetric interval: a share may be 0."""
+    value = blocks.value
+    if value is None or len(blocks.amounts) < FEWEST_BLOCKS:
+        return Interval(value)
+    half = student(len(blocks.amounts) - 1) * sqrt(_variance(blocks.influence))
+    return Interval(value, value - half, value + half)
 
 
-def _influence(blocks: Blocks, value: float) -> NDArray[np.float64]:
-    """Return by how much each block moves the figure, times their number; the mean is 0."""
-    n_blocks, total = len(blocks.amounts), blocks.weights.sum()
-    moved: NDArray[np.float64] = n_blocks * (blocks.amounts - value * blocks.weights) / total
-    return moved
-
-
-def _variance(influence: NDArray[np.float64], *, in_order: bool) -> float:
-    """Return the variance of the mean influence."""
-    squares = float((influence**2).sum())
-    shared = float((influence[1:] * influence[:-1]).sum()) if in_order else 0.0
-    n_blocks = len(influence)
-    return (squares + 2 * max(shared, 0.0)) / (n_blocks * (n_blocks - 1))
-
-
-def _degrees_of_freedom(var_a: float, n_a: int, var_b: float, n_b: int) -> float:
-    """Return those of the sum of two variances (Welch and Satterthwaite)."""
-    squares = var_a**2 / (n_a - 1) + var_b**2 / (n_b - 1)
-    return (var_a + var_b) ** 2 / squares if squares else 1.0
-
-
-def _around(ratio: float, variance: float, free: float) -> Interval:
-    """Return the interval that is symmetric on the logarithm."""
-    if not variance:
-        return Interval(ratio, ratio, ratio)
-    half = student(free) * sqrt(variance)
-    middle = log(ratio)
-    low, high = middle - half, middle + half
-    # Beyond a factor of 10**300 it is no interval but the whole axis.
-    return Interval(ratio, exp(max(low, -690.0)), exp(min(high, 690.0)))
+def difference(a: Blocks, b: Blocks) -> Interval:
+    """Return the figure of ``b`` less that of ``a``, two runs that have nothing in common."""
+    if a.value is None or b.value is None:
+        return Interval(None)
+    value = b.value - a.value
+    if min(len(a.amounts), len(b.amounts)) < FEWEST_BLOCKS:
+        return Interval(value)
+    variance, times = _pooled(a, b, (1.0, 1.0))
+    return Interval(value, value - times * sqrt(variance), value + times * sqrt(variance))
 
 
 class RoundRatio(msgspec.Struct, frozen=True):
-    """Two things timed in rounds of turns, and one of them beside itself (A/A).
-
-    Parameters
-    ----------
-    ratio : float
-        Median of b over a within a round.
-    low, high : float or None
-        Its interval of at least 95 % (order statistics); None below `LEAST_ROUNDS`.
-    band_low, band_high : float or None
-        The interval of a second a over the first: what the machine does without any change.
-    """
+    """Two things timed in rounds, and one of them again: what the machine does without a change."""
 
     n_rounds: int
     ratio: float
@@ -332,7 +205,7 @@ class RoundRatio(msgspec.Struct, frozen=True):
 
 
 def round_ratio(a: Sequence[float], b: Sequence[float], again: Sequence[float]) -> RoundRatio:
-    """Return the ratio of ``b`` to ``a`` and of ``again`` to ``a``, round by round.
+    """Return the `paired_ratio` of ``b`` to ``a`` and of ``again`` to ``a``, over rounds.
 
     Raises
     ------
@@ -341,28 +214,245 @@ def round_ratio(a: Sequence[float], b: Sequence[float], again: Sequence[float]) 
     """
     if not a or not len(a) == len(b) == len(again) or min(*a, *b, *again) <= 0:
         raise ValueError("expected equally many times above 0 of a, b and a again")
-    ratio, low, high = _median([one / other for one, other in zip(b, a, strict=True)])
-    _, band_low, band_high = _median([one / other for one, other in zip(again, a, strict=True)])
-    return RoundRatio(len(a), ratio, low, high, band_low, band_high)
+    of_a, of_b, of_again = (Blocks(np.array(each), np.ones(len(a))) for each in (a, b, again))
+    found, band = paired_ratio(of_a, of_b), paired_ratio(of_a, of_again)
+    ratio = sum(b) / sum(a)
+    if len(a) < LEAST_ROUNDS:
+        return RoundRatio(len(a), ratio, None, None, None, None)
+    return RoundRatio(len(a), ratio, found.low, found.high, band.low, band.high)
 
 
-def _median(values: list[float]) -> tuple[float, float | None, float | None]:
-    """Return the median and its distribution-free interval of at least 95 % (David, Nagaraja)."""
-    if len(values) < LEAST_ROUNDS:
-        return statistics.median(values), None, None
-    values = sorted(values)
-    edge = _median_edge(len(values))
-    return statistics.median(values), values[edge], values[-1 - edge]
+def trimmed_mean(values: Sequence[float], drop: int) -> Interval:
+    """Return the mean without the lowest and the highest ``drop`` values; of fewer none is dropped.
+
+    Its interval is that of Tukey and McLaughlin (Sankhya A 25, 1963): for the variance a dropped
+    value counts as the nearest one left. It does not reach below 0 where no value does.
+    """
+    drop = drop if len(values) > 2 * drop else 0
+    n_used = len(values) - 2 * drop
+    if not n_used:
+        return Interval(None)
+    used = sorted(values)[drop : drop + n_used]
+    mean = fsum(used) / n_used
+    if n_used < FEWEST_BLOCKS:
+        return Interval(mean)
+    winsorized = [*[used[0]] * drop, *used, *[used[-1]] * drop]
+    middle = fsum(winsorized) / len(winsorized)
+    squares = fsum((each - middle) ** 2 for each in winsorized)
+    half = student(n_used - 1) * sqrt(squares / (n_used * (n_used - 1)))
+    low = mean - half
+    return Interval(mean, max(low, 0.0) if min(values) >= 0 else low, mean + half)
 
 
-def _median_edge(n: int) -> int:
-    """Return how many of ``n`` sorted values lie outside the median's interval on either side."""
-    outside, rank = 0.0, 0
-    # The interval from the r-th smallest to the r-th largest misses the median with probability
-    # 2 * sum_{i<r} C(n, i) / 2^n.
-    while rank < n // 2:
-        more = outside + 2 * comb(n, rank) / 2**n
-        if more > 0.05:
-            break
-        outside, rank = more, rank + 1
-    return max(rank - 1, 0)
+def n_blocks_of(n_steps: int) -> int:
+    """Return into how many blocks a run is cut; 1 where it is too short for an interval."""
+    return next((n for least, n in BLOCKS if n_steps >= least), 1)
+
+
+def block_of_each(
+    n_steps: int, epochs: NDArray[np.int64] | None = None, n_blocks: int | None = None
+) -> tuple[NDArray[np.int64], int]:
+    """Return in which block each of a run's steps is, and how many blocks there are.
+
+    Where ``epochs`` (not decreasing) says of which epoch each step is, blocks are of whole epochs.
+    """
+    place, n_places, most = np.arange(n_steps), n_steps, n_blocks_of(n_steps)
+    if epochs is not None:
+        distinct, place = np.unique(epochs, return_inverse=True)
+        place, n_places = place.reshape(-1), len(distinct)
+        most = MOST_BLOCKS if n_places >= FEWEST_EPOCHS else most
+    if n_blocks is None:
+        n_blocks = max(1, min(most, n_places))
+    return place * n_blocks // max(n_places, 1), n_blocks
+
+
+def blocks_of(times: NDArray[np.float64], epochs: NDArray[np.int64] | None = None) -> Blocks:
+    """Return what each of a run's steps takes, in order, in the blocks of `block_of_each`."""
+    block, n_blocks = block_of_each(len(times), epochs)
+    added = _added({"time": times, "steps": np.ones_like(times)}, block, n_blocks)
+    return Blocks(added["time"], added["steps"])
+
+
+class StepSums(msgspec.Struct, frozen=True):
+    """Sums over some steps of a run, block by block and round by round.
+
+    Both have ``batches``, ``wall``, ``wait``, ``compute`` (in ns), where known ``steps`` of the
+    optimiser, ``samples`` and ``nbytes``, and of each stage ``busy:STAGE`` and ``exposed:STAGE``.
+    Rounds have a start and an end on the clock of ``boot_id``; several ranks together have none.
+    ``memory`` is over how many steps the time of one says that of the next, ``unevenness`` of how
+    many steps as they are one carries the time.
+    """
+
+    blocks: Sums
+    rounds: Sums = msgspec.field(default_factory=dict)
+    start_ns: NDArray[np.int64] | None = None
+    end_ns: NDArray[np.int64] | None = None
+    boot_id: str = ""
+    memory: float = 1.0
+    unevenness: float = 1.0
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages with any time."""
+        return tuple(name.removeprefix(BUSY) for name in self.blocks if name.startswith(BUSY))
+
+    def total(self, name: str) -> float | None:
+        """Return one sum over all steps; None where it is not known."""
+        return float(self.blocks[name].sum()) if name in self.blocks else None
+
+    def quotient(self, amount: str, weight: str) -> Blocks | None:
+        """Return one sum over another; None where one is unknown. A missing stage took no time."""
+        weights, amounts = self.blocks.get(weight), self.blocks.get(amount)
+        if weights is None or (amounts is None and ":" not in amount):
+            return None
+        return Blocks(np.zeros(len(weights)) if amounts is None else amounts, weights)
+
+
+def step_sums(run: RankRun, window: Window, n_blocks: int | None = None) -> StepSums | None:
+    """Return the sums of a part of a training process; None where it has no step in it."""
+    deliveries, part = run.deliveries, run.exposure.part(window)
+    if part is None or not part.n_batches:
+        return None
+    rows = np.flatnonzero(deliveries.in_part(window))
+    is_batch = (deliveries.batch[rows] >= 0).astype(np.float64)
+    wall, wait = (
+        each[rows].astype(np.float64) for each in (deliveries.wall_ns, deliveries.wait_ns)
+    )
+    columns = {"batches": is_batch, "wall": wall, "wait": wait, "compute": wall - wait}
+    if deliveries.steps is not None and deliveries.steps.batches_per_step is not None:
+        step = deliveries.step[rows]
+        sizes = np.append(np.bincount(deliveries.step[deliveries.step >= 0]), 0)
+        in_step = np.where(step >= 0, sizes[step], 0)
+        # What follows the last step would have been a part of one more.
+        columns["steps"] = is_batch / np.where(
+            in_step > 0, in_step, deliveries.steps.batches_per_step
+        )
+    nbytes = np.where(is_batch > 0, deliveries.nbytes[rows], 0).astype(np.float64)
+    if part.nbytes is not None:
+        columns["nbytes"] = nbytes
+    if part.n_samples is not None:
+        columns["samples"] = part.n_samples * (
+            nbytes / nbytes.sum() if part.nbytes else is_batch / is_batch.sum()
+        )
+    epochs = deliveries.of_epoch[rows] if window == "recurring" else None
+    block, n_blocks = block_of_each(len(rows), epochs, n_blocks)
+    n_rounds = int(deliveries.round.max()) + 1
+    limits = np.iinfo(np.int64)
+    start_ns, end_ns = (np.full(n_rounds, limit) for limit in (limits.max, limits.min))
+    until_ns = np.maximum(deliveries.until_ns, deliveries.delivered_ns)
+    np.minimum.at(start_ns, deliveries.round, deliveries.asked_ns)
+    np.maximum.at(end_ns, deliveries.round, until_ns)
+    boot_id = run.processes[deliveries.process].boot_id if deliveries.process >= 0 else ""
+    return StepSums(
+        _all_added(run, columns, rows, block, n_blocks),
+        _all_added(run, columns, rows, deliveries.round[rows], n_rounds),
+        start_ns, end_ns, boot_id, step_memory(wall), unevenness(wall),
+    )  # fmt: skip
+
+
+def _all_added(
+    run: RankRun, columns: Sums, rows: NDArray[np.int64], cell: NDArray[np.int64], n_cells: int
+) -> Sums:
+    """Return the sums of columns, and of the ledger's stages, over cells of some deliveries."""
+    added = _added(columns, cell, n_cells)
+    group = np.full(len(run.deliveries), -1, dtype=np.int64)
+    group[rows] = cell
+    busy, exposed = (run.ledger.sum(group, of, n_cells) for of in ("busy_ns", "exposed_ns"))
+    for at in np.flatnonzero((busy + exposed).any(axis=0)).tolist():
+        name = run.ledger.stages.names[at]
+        added[f"{BUSY}{name}"] = busy[:, at].astype(np.float64)
+        added[f"{EXPOSED}{name}"] = exposed[:, at].astype(np.float64)
+    return added
+
+
+def _added(columns: Sums, cell: NDArray[np.int64], n: int) -> dict[str, NDArray[np.float64]]:
+    return {name: np.bincount(cell, v, n).astype(np.float64) for name, v in columns.items()}
+
+
+def step_memory(wall: NDArray[np.float64]) -> float:
+    """Return (1 + r) / (1 - r) of the correlation r of neighbours, what an AR(1) integrates to."""
+    off = wall - wall.mean()
+    squares = float((off**2).sum())
+    if squares <= 0:
+        return 1.0
+    r = min(max(float((off[1:] * off[:-1]).sum()) / squares, 0.0), MOST_ALIKE)
+    return (1 + r) / (1 - r)
+
+
+def unevenness(wall: NDArray[np.float64]) -> float:
+    """Return the mean square over the squared mean: 1 of equal steps, n if one of n is all."""
+    mean = float(wall.mean())
+    return float((wall**2).mean()) / mean**2 if mean > 0 else 1.0
+
+
+def needed_steps(n_blocks: int, unevenness: float, memory: float = 0.0) -> int:
+    """Return how many steps an interval of so many blocks needs to be long enough.
+
+    With few long steps that carry the time, or long spells, it misses more often than promised:
+    ``tests/benchmarks/comparison_coverage.py``.
+    """
+    return ceil(n_blocks * max(EVEN_STEPS * unevenness, MEMORIES * memory))
+
+
+def add_ranks(parts: Sequence[StepSums]) -> StepSums:
+    """Return the sums of training processes that ran at once; what one lacks is not known.
+
+    ``loop`` is the wall time of one of them on average.
+    """
+    names = dict.fromkeys(name for part in parts for name in part.blocks)
+    zero = np.zeros(len(parts[0].blocks["batches"]))
+    added = {
+        name: np.sum([part.blocks.get(name, zero) for part in parts], axis=0)
+        for name in names
+        if ":" in name or all(name in part.blocks for part in parts)
+    }
+    added["loop"] = added["wall"] / len(parts)
+    if len(parts) > 1:
+        return StepSums(
+            added,
+            memory=max(part.memory for part in parts),
+            unevenness=max(part.unevenness for part in parts),
+        )
+    alone = parts[0]
+    rounds = {**alone.rounds, "loop": alone.rounds["wall"]}
+    return msgspec.structs.replace(alone, blocks=added, rounds=rounds)
+
+
+def pair_rounds(a: StepSums, b: StepSums) -> NDArray[np.int64] | None:
+    """Return which rounds of two runs were turns of one job; None where they did not take turns.
+
+    The first round of each is of the first turn, and so on: all of a turn before all of the next,
+    on one machine, and no round while another was on. Turns without a step of both are left out.
+    """
+    if a.start_ns is None or b.start_ns is None or a.end_ns is None or b.end_ns is None:
+        return None
+    if not a.boot_id or a.boot_id != b.boot_id:
+        return None
+    n_turns = min(len(a.start_ns), len(b.start_ns))
+    starts = np.stack((a.start_ns[:n_turns], b.start_ns[:n_turns]))
+    ends = np.stack((a.end_ns[:n_turns], b.end_ns[:n_turns]))
+    apart = (ends.min(axis=0) <= starts.max(axis=0)).all()
+    in_turn = (ends.max(axis=0)[:-1] <= starts.min(axis=0)[1:]).all()
+    if not n_turns or not apart or not in_turn:
+        return None
+    used = (a.rounds["batches"][:n_turns] > 0) & (b.rounds["batches"][:n_turns] > 0)
+    return np.flatnonzero(used)
+
+
+def of_rounds(sums: StepSums, rounds: NDArray[np.int64]) -> StepSums:
+    """Return sums whose blocks are rounds, several each where there are many."""
+    n_cells = len(rounds) if len(rounds) < MANY_ROUNDS else MANY_ROUNDS // 2
+    cell = np.arange(len(rounds)) * n_cells // len(rounds)
+    return StepSums(_added({k: v[rounds] for k, v in sums.rounds.items()}, cell, n_cells))
+
+
+def ratio_of_runs(a: StepSums, b: StepSums, amount: str, weight: str) -> Interval:
+    """Return the ratio of a figure of ``b`` to that of ``a``: by rounds where they took turns."""
+    rounds = pair_rounds(a, b)
+    paired = rounds is not None and len(rounds) >= FEWEST_ROUNDS
+    if rounds is not None and paired:
+        a, b = of_rounds(a, rounds), of_rounds(b, rounds)
+    first, second = a.quotient(amount, weight), b.quotient(amount, weight)
+    if first is None or second is None:
+        return Interval(None)
+    return paired_ratio(first, second) if paired else block_ratio(first, second)

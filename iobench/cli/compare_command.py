@@ -17,18 +17,10 @@ def compare(
     json: bool,
     markdown: bool,
     html: Path | None,
-    group: bool,
-    anyway: bool,
     quarterly: bool,
 ) -> None:
     """Print runs side by side, or the quarterly table of them."""
-    from iobench.errors import OptionError
-
     told_as = shown_as(json=json, markdown=markdown)
-    if quarterly and (group or anyway):
-        raise OptionError(
-            "--quarterly: cannot be combined with --group or --anyway; leave them out"
-        )
     if quarterly:
         from iobench.findings.quarterly.figures import SkippedRun, make_quarterly
         from iobench.findings.quarterly.section import quarterly_document
@@ -38,10 +30,9 @@ def compare(
         skipped = (SkippedRun(each.file, each.why) for each in unread)
         document = quarterly_document(make_quarterly(runs, suites, skipped))
     else:
-        from iobench.findings.compare.figures import compare_runs
-        from iobench.findings.compare.section import comparison_document
+        from iobench.findings.compare import compare_runs, comparison_document
 
-        document = comparison_document(compare_runs(runs, anyway=anyway, group=group))
+        document = comparison_document(compare_runs(runs))
     print_document(document, told_as)
     if html is not None:
         write_document(document, html)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
-from iobench.analysis.intervals import Interval, dropped, trimmed_mean
+from iobench.analysis.intervals import Interval, trimmed_mean
 from iobench.json_keys import HIDDEN, figure
 from iobench.report import units
 from iobench.report.document import (
@@ -195,7 +195,7 @@ def _figure(name: str, runs: Sequence[Result], drop: int) -> CellFigure:
     values = [each.figures[name] for each in runs if name in each.figures]
     mean = statistics.fmean(values)
     spread = statistics.stdev(values) / mean if len(values) > 1 and mean > 0 else None
-    n_kept = len(values) - 2 * dropped(len(values), drop)
+    n_kept = len(values) - 2 * drop if len(values) > 2 * drop else len(values)
     return CellFigure(trimmed_mean(values, drop), spread, len(values), n_kept)
 
 

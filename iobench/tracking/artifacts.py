@@ -43,7 +43,7 @@ def make_artifacts(
     """
     from iobench.report.renderers.html_page import HtmlRenderer
     from iobench.report.report_document import report_document
-    from iobench.report.timeline.chrome_trace import pack_trace, write_trace
+    from iobench.report.timeline.trace_file import pack_trace, write_trace
     from iobench.report.written import write_whole
 
     files, left_out = [], []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,137 +15,270 @@ from iobench.cli import main
 from iobench.recording.digests import DigestLog
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
-from iobench.recording.session import RUN_DIGESTS, _wants_digests, record
 from iobench.testing import FakeClock
 
-MS = 1_000_000
+US = 1_000
+MACHINE = {"host": "one", "cpus": 2, "cpu_model": "x", "memory_nbytes": 10**9}
+Capture = pytest.CaptureFixture[str]
 
 
-def made(path: Path, samples: list[int], *, read_ms: int = 4, digests: bool = True) -> Path:
-    """Return a run that read and trained on these samples, one a batch."""
-    config = {"dataset": "own", "format": "source", "workers": 0, "prefetch": 0, "batch_size": 1}
-    config |= {"n_samples": len(samples), "digests": digests, "machine": {"cpus": 2}}
-    directory = RunDirectory.create(path, config)
-    clock = FakeClock(0)
-    recorder = directory.recorder(role="consumer", clock=clock)
-    log = DigestLog(directory.path) if digests else None
-    now = 0
-    for batch, sample in enumerate(samples):
-        end = now + read_ms * MS
-        recorder.emit(Kind.READ, now, end, batch=batch, epoch=0)
-        recorder.emit(
-            Kind.WAIT, now, end, nbytes=8, batch=batch, epoch=0, detail=recorder.string("consumer")
-        )
-        if log is not None:
-            log.add(batch, 0, np.full((1, 2), sample, "<f4"), 1)
-        now = end + 6 * MS
-    recorder.emit(Kind.WAIT, now, now, label=recorder.string("shutdown"))
-    recorder.emit(Kind.OTHER, 0, now, sample=0, label=recorder.string("round"))
-    recorder.close()
+def serial_run(
+    path: Path,
+    *,
+    n_steps: int = 200,
+    read_us: float = 400,
+    step_us: float = 600,
+    seed: int = 0,
+    n_rounds: int = 1,
+    offset_ns: int = 0,
+    weather: object = None,
+    drift: float = 0.0,
+    pauses: int = 0,
+    stage: str = "",
+    samples: list[int] | None = None,
+    rank: int = 0,
+    ended: bool = True,
+    **changed: Any,
+) -> Path:
+    """Return a serial run whose reads vary by a tenth; rounds start every second.
+
+    With ``samples`` it delivered these, one a batch, with digests; every ``pauses``-th read is
+    fifty times as long.
+    """
+    config: dict[str, Any] = {
+        "dataset": "own", "format": "source", "workers": 0, "prefetch": 0, "batch_size": 1,
+        "sample_nbytes": 8, "n_samples": n_steps, "machine": MACHINE,
+        "compute": {"forward_ns": 0, "backward_ns": int(step_us * US)},
+        "digests": samples is not None,
+    }  # fmt: skip
+    config |= changed
+    directory = RunDirectory.open(path) if rank else RunDirectory.create(path, config)
+    recorder = directory.recorder(role="consumer", rank=rank, clock=FakeClock(offset_ns))
+    rng = np.random.default_rng(seed)
+    nbytes = 8 * int(config["batch_size"] or 1)
+    number = {text: recorder.string(text) for text in ("consumer", "shutdown", "round", stage)}
+    log = None if samples is None else DigestLog(directory.path)
+    per_round = n_steps // n_rounds
+    for turn in range(n_rounds):
+        start = now = offset_ns + turn * 10**9
+        slower = 1.0 if weather is None else float(np.asarray(weather)[turn])
+        for batch in range(turn * per_round, (turn + 1) * per_round):
+            varied = 1 + 0.1 * rng.standard_normal() + drift * batch / n_steps
+            varied *= 50 if pauses and batch % pauses == pauses - 1 else 1
+            end = now + max(int(read_us * US * slower * varied), 1)
+            recorder.emit(Kind.READ, now, end, batch=batch, epoch=0, label=number[stage])
+            recorder.emit(
+                Kind.WAIT, now, end, nbytes=nbytes, batch=batch, epoch=0, detail=number["consumer"]
+            )
+            if log is not None and samples is not None:
+                log.add(batch, 0, np.full((1, 2), samples[batch], "<f4"), 1)
+            now = end + int(step_us * US)
+        if n_steps:
+            recorder.emit(Kind.WAIT, now, now, label=number["shutdown"])
+        recorder.emit(Kind.OTHER, start, now, sample=turn, label=number["round"])
+    if ended:
+        recorder.close()
     if log is not None:
         log.close()
     return directory.path
 
 
-def compared(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+def document(capsys: Capture, *arguments: object) -> dict[str, Any]:
+    assert main(["compare", *map(str, arguments), "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def text_of(capsys: Capture, *arguments: object) -> str:
     assert main(["compare", *map(str, arguments)]) == 0
     return " ".join(capsys.readouterr().out.split())
 
 
-def test_runs_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    slow = made(tmp_path / "a", [0, 1, 2, 3], read_ms=4)
-    fast = made(tmp_path / "b", [3, 2, 1, 0], read_ms=2)
-    text = compared(capsys, slow, fast)
-    assert f"A: {slow} B: {fast}" in text
-    assert "samples/s 100 125 1.25" in text
-    assert "wait per step 4.00 ms 2.00 ms 0.50 - -" in text
-    assert "exposed share 40 % 25 % accelerator util" in text
-    assert "accelerator util., MLPerf 60 % 75 %" in text
-    assert "Stages, exposed per batch 95 % stage A B B/A interval differs" in text
-    assert "read 4.00 ms 2.00 ms 0.50 - -" in text
-    assert "A and B are too short for an interval; expected 48 steps or more." in text
-    assert "Configuration and machine: the same" in text
-    assert "Samples: identical samples, different order, 4 samples in 1 epoch compared." in text
+def figures(found: dict[str, Any], at: int = 0) -> dict[str, dict[str, Any]]:
+    return {each["figure"]: each for each in found["comparisons"][at]["figures"]}
 
 
-def test_the_first_batch_that_differs_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_ratios_have_intervals_and_swap(tmp_path: Path, capsys: Capture) -> None:
+    a, b = (serial_run(tmp_path / f"{us}", read_us=us, seed=us) for us in (400, 480))
+    there, back = (figures(document(capsys, *pair)) for pair in ((a, b), (b, a)))
+    wait = there["wait_ns"]
+    assert 1.15 < wait["low"] < wait["ratio"] < wait["high"] < 1.25
+    assert wait["differs"] is True
+    assert wait["values"][1] / wait["values"][0] == pytest.approx(wait["ratio"])
+    for same in ("exposed:read", "busy:read"):
+        assert there[same]["ratio"] == pytest.approx(wait["ratio"])
+    assert there["samples_per_s"]["ratio"] == pytest.approx(1 / there["sample_ns"]["ratio"])
+    assert there["compute_ns"]["ratio"] == 1
+    for key, figure in there.items():
+        if figure["ratio"] is not None:
+            assert back[key]["ratio"] == pytest.approx(1 / figure["ratio"])
+            assert back[key]["low"] == pytest.approx(1 / figure["high"])
+    assert document(capsys, a, b)["comparisons"][0]["interval_of"] == "blocks"
+    for figure in figures(document(capsys, a, a)).values():
+        assert figure["ratio"] is None or figure["differs"] is False
+
+
+@pytest.mark.parametrize("changed", [{"drift": 2}, {"pauses": 50, "step_us": 10}])
+def test_intervals_that_are_too_short_are_warned_of(
+    tmp_path: Path, capsys: Capture, changed: dict[str, Any]
 ) -> None:
-    a, b = made(tmp_path / "a", [0, 1, 2, 3]), made(tmp_path / "b", [0, 1, 7, 3])
-    text = compared(capsys, a, b)
-    assert (
-        "Samples: different batches, 4 samples in 1 epoch compared: batches with 1 samples of A "
-        "are not in B, with 1 of B not in A." in text
+    a, b = serial_run(tmp_path / "a"), serial_run(tmp_path / "b", **changed)
+    (pair,) = document(capsys, a, b)["comparisons"]
+    assert pair["needed_steps"][0] is None
+    assert pair["needed_steps"][1] > 200
+    assert "Steps of B are correlated over long spells, or few of them" in text_of(capsys, a, b)
+
+
+def test_turns_are_paired(tmp_path: Path, capsys: Capture) -> None:
+    both = tmp_path / "both"
+    common: dict[str, Any] = {
+        "n_rounds": 8, "weather": [1, 3, 1, 5, 1, 1, 2, 1], "step_us": 100,
+    }  # fmt: skip
+    serial_run(both / "z", position=0, **common)
+    other = {"read_us": 440, "seed": 3} | common
+    serial_run(both / "a", position=1, offset_ns=5 * 10**8, **other)
+    found = document(capsys, both)
+    assert [Path(run["run"]).name for run in found["runs"]] == ["z", "a"]
+    assert found["comparisons"][0]["interval_of"] == "rounds"
+    assert found["comparisons"][0]["n_blocks"] == [8, 8]
+    wait = figures(found)["wait_ns"]
+    assert 1.05 < wait["low"] < wait["high"] < 1.15
+    # The same times at another hour are no turns, and then the weather hides it.
+    later = serial_run(tmp_path / "later", offset_ns=10**12, **other)
+    apart = document(capsys, both / "z", later)
+    assert apart["comparisons"][0]["interval_of"] == "blocks"
+    assert figures(apart)["wait_ns"]["differs"] is False
+
+
+@pytest.mark.parametrize("n_rounds", [1, 3])
+def test_too_few_turns_are_not_paired(tmp_path: Path, capsys: Capture, n_rounds: int) -> None:
+    for at, name in enumerate("ab"):
+        serial_run(
+            tmp_path / "both" / name, position=at, n_rounds=n_rounds, step_us=100,
+            offset_ns=at * 5 * 10**8,
+        )  # fmt: skip
+    assert document(capsys, tmp_path / "both")["comparisons"][0]["interval_of"] == "blocks"
+
+
+@pytest.mark.parametrize(
+    ("changed", "caution"),
+    [
+        ({"dataset": "another"}, "are of different datasets, own and another"),
+        ({"stand_in": True, "tiny": True}, "uses tiny stand-ins, the other data of the real size"),
+        ({"sample_nbytes": 4}, "are of different samples, 8 B and 4 B each"),
+        ({"ended": False}, "1 of its processes were killed or are still running"),
+        ({"batch_size": 2, "n_samples": 400}, "have different batch sizes"),
+        ({"step_us": 900}, "have different emulated compute times per sample"),
+    ],
+)
+def test_what_makes_a_comparison_say_less_is_said(
+    tmp_path: Path, capsys: Capture, changed: dict[str, Any], caution: str
+) -> None:
+    a, b = serial_run(tmp_path / "a"), serial_run(tmp_path / "b", **changed)
+    found = document(capsys, a, b)
+    assert caution in " ".join(found["cautions"])
+    assert caution in text_of(capsys, a, b)
+    assert figures(found)["busy:read"]["ratio"] == pytest.approx(
+        0.5 if {"batch_size", "sample_nbytes"} & changed.keys() else 1, abs=0.03
     )
-    assert "First batch that differs: epoch 0, place 2: " in text
-    document = json.loads(compared(capsys, a, b, "--json"))
-    assert document["interleaved"] is False
-    (samples,) = document["samples"]
-    assert (samples["verdict"], samples["n_missing"]) == ("different batches", 1)
-    assert samples["first_difference"]["batches"] == [2, 2]
-    assert len(samples["first_difference"]["digests"][1]) == 32
-    assert document["runs"][0]["whole"]["wait_fraction"] == 0.4
-    assert document["runs"][0]["mlperf_utilisation"]["fraction"] == 0.6
-    assert document["differences"] == {}
 
 
-def test_three_runs_and_one_without_digests(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    a, b = made(tmp_path / "a", [0, 1]), made(tmp_path / "b", [0, 1])
-    c = made(tmp_path / "c", [0, 1], digests=False)
-    text = compared(capsys, a, b, c)
-    assert "Samples: identical samples, same order" in text
-    assert "Samples: unknown, because C was made without digests. Make both with digests" in text
+def test_damaged_spans_are_said(tmp_path: Path, capsys: Capture) -> None:
+    a, b = serial_run(tmp_path / "a"), serial_run(tmp_path / "b")
+    (file,) = b.rglob("*.spans")
+    data = file.read_bytes()
+    file.write_bytes(data[: data.rindex(np.int64(150).tobytes())])
+    (caution, *_) = document(capsys, a, b)["cautions"]
+    assert caution.startswith(f"{b}: spans were lost or are damaged")
 
 
-def test_the_report_tells_digests_and_utilisation(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = made(tmp_path / "a", [0, 1, 2])
-    assert main(["report", str(path), "--full"]) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert "Digests of 3 samples (XXH3, 128 bits, of each batch)" in text
-    assert "MLPerf Storage's formula (DLIO 2.0.0 (e1919d7)): 60 %; the other 40 %: read" in text
-    assert main(["report", str(path), "--json"]) == 0
-    (run,) = json.loads(capsys.readouterr().out)["runs"]
-    (epoch,) = run["digests"]["epochs"]
-    assert epoch["digest"] in text
-    (block,) = run["mlperf_utilisation"]["stretches"]
-    assert block["missing_ns"] == {"read": 8 * MS}
-    assert (block["total_ns"], block["compute_ns"]) == (20 * MS, 12 * MS)
+def test_other_batches_leave_what_is_per_sample(tmp_path: Path, capsys: Capture) -> None:
+    a = serial_run(tmp_path / "a")
+    step = {"forward_ns": 0, "backward_ns": 600 * 2 * US}
+    b = serial_run(
+        tmp_path / "b", batch_size=2, read_us=800, step_us=1200, compute=step, n_samples=400
+    )
+    found = figures(document(capsys, a, b))
+    assert "step_ns" not in found
+    assert found["exposed:read"]["per"] == "sample"
+    for name in ("sample_ns", "exposed:read"):
+        assert found[name]["ratio"] == pytest.approx(1, abs=0.02)
 
 
-def test_what_cannot_be_compared_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    a = made(tmp_path / "both" / "a", [0])
-    made(tmp_path / "both" / "b", [0])
-    for arguments, message in (
+def test_what_cannot_be_compared_is_refused(tmp_path: Path, capsys: Capture) -> None:
+    a = serial_run(tmp_path / "a")
+    empty = serial_run(tmp_path / "empty", n_steps=0)
+    nobody = RunDirectory.create(tmp_path / "nobody", {}).path
+    two = serial_run(tmp_path / "two", world_size=2)
+    serial_run(two, rank=1, n_steps=0)
+    damaged = RunDirectory.create(tmp_path / "damaged", {}).path
+    (damaged / "run.json").write_text("{")
+    for runs, message in (
         ([a], "expected 2 to 8 runs, got 1"),
         ([a] * 9, "expected 2 to 8 runs, got 9"),
         ([a, tmp_path / "none"], "is no directory"),
+        ([a, empty], f"{empty}: no batch was delivered; there is nothing"),
+        ([a, nobody], f"{nobody}: no batch was delivered; there is nothing"),
+        ([a, two], "some of its training processes got no batch"),
+        ([a, damaged], "run.json"),
     ):
-        assert main(["compare", *map(str, arguments)]) == 1
-        assert message in capsys.readouterr().err
+        assert main(["compare", *map(str, runs)]) == 1
+        found = capsys.readouterr()
+        assert message in found.err
+        assert (found.out, found.err.count("\n")) == ("", 1)
 
 
-def test_scripts_are_asked_for_digests_by_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert not _wants_digests()
-    with record(tmp_path / "run", digests=True) as recording:
-        assert recording.digests
-        assert _wants_digests()  # and so do processes that are started now
-    assert not _wants_digests()
-    assert RunDirectory.open(tmp_path / "run").config["digests"] is True
-    monkeypatch.setenv(RUN_DIGESTS, "1")
-    assert _wants_digests()
+def test_other_machines_are_named(tmp_path: Path, capsys: Capture) -> None:
+    a = serial_run(tmp_path / "a")
+    b = serial_run(tmp_path / "b", machine=MACHINE | {"host": "two"})
+    c = serial_run(tmp_path / "c", machine=MACHINE | {"host": "two", "cpus": 8})
+    found = document(capsys, a, b, c)
+    assert [each["other_machine"] for each in found["comparisons"]] == [["host"], ["host", "cpus"]]
+    assert found["configuration"] == {"host": ["one", "two", "two"], "cpus": [2, 2, 8]}
+    assert "C ran on another machine (host, cpus)" in text_of(capsys, a, b, c)
 
 
-def test_loaders_that_keep_no_digests_say_so(tmp_path: Path) -> None:
-    with record(tmp_path / "run", digests=True) as recording:
-        assert recording.add_loader("torch", "DataLoader", "x").unseen == []
-        assert recording.add_loader("tensorflow", "Dataset", "x").unseen == [
-            "digests: of PyTorch's loaders only"
-        ]
+def test_ranks_are_one_run(tmp_path: Path, capsys: Capture) -> None:
+    one, two = serial_run(tmp_path / "one"), serial_run(tmp_path / "two", world_size=2)
+    serial_run(two, rank=1, read_us=600)
+    found = document(capsys, one, two)
+    assert [run["ranks"] for run in found["runs"]] == [1, 2]
+    several = figures(found)
+    # Steps of 1.0 and of 1.2 ms, at once: of a step 1.1 ms, and together almost twice as fast.
+    assert several["step_ns"]["values"][1] == pytest.approx(1.1e6, rel=0.02)
+    assert several["wait_ns"]["values"][1] == pytest.approx(5e5, rel=0.02)
+    assert several["samples_per_s"]["ratio"] == pytest.approx(2 / 1.1, rel=0.02)
+
+
+def test_samples_are_compared(tmp_path: Path, capsys: Capture) -> None:
+    runs = {
+        "a": [0, 1, 2, 3], "b": [0, 1, 7, 3], "c": [3, 2, 1, 0], "d": None,
+    }  # fmt: skip
+    a, b, c, d = (
+        serial_run(tmp_path / name, n_steps=4, samples=samples) for name, samples in runs.items()
+    )
+    found = document(capsys, a, b, c, d)
+    assert [each["verdict"] for each in found["samples"]] == [
+        "different batches", "identical samples, different order", "unknown",
+    ]  # fmt: skip
+    first = found["samples"][0]["first_difference"]
+    assert (first["place"], first["batches"]) == (2, [2, 2])
+    text = text_of(capsys, a, b, c, d)
+    assert "First batch that differs: epoch 0, place 2: " in text
+    assert "Samples: unknown, because D was made without digests." in text
+    assert "A and B" not in text or "too short" in text
+    assert found["comparisons"][0]["n_blocks"] == [1, 1]
+
+
+def test_as_a_page_as_markdown_and_on_80_columns(tmp_path: Path, capsys: Capture) -> None:
+    a, b = (
+        serial_run(tmp_path / name, stage="of|a_long_name", read_us=us)
+        for name, us in (("a", 400), ("b", 123_456))
+    )
+    assert main(["compare", str(a), str(b), "--markdown", "--html", str(tmp_path / "p.html")]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| read")]
+    assert {row.replace("\\|", "").count("|") for row in rows} == {7}
+    assert "<table" in (tmp_path / "p.html").read_text()
+    assert main(["compare", str(a), str(b), str(a)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(len(line) for line in lines if str(tmp_path) not in line) <= 80

@@ -121,22 +121,3 @@ def test_a_damaged_format_is_named_and_not_called_another_run(
     assert len(run_paths(folder / "both")) == 2
     assert main(["report", str(folder / "both")]) == 1
     assert "numpy/run.json: is not JSON" in capsys.readouterr().err
-
-
-def test_two_scripts_are_no_group_of_one_configuration(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runs = [
-        str(made(tmp_path / f"{name}{number}", kind="script", command=f"python {name}.py"))
-        for name in ("a", "b")
-        for number in range(2)
-    ]
-    assert main(["compare", "--group", *runs[:3]]) == 1
-    assert (
-        "b0 is the only run of its configuration (script python b.py, not python a.py); expected "
-        "two or more"
-    ) in capsys.readouterr().err
-    assert main(["compare", "--group", "--json", *runs]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [run["group"] for run in found["runs"]] == [0, 0, 1, 1]
-    assert found["differences"]["script"] == ["python a.py", "python b.py"]

@@ -226,7 +226,6 @@ def test_where_there_is_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[st
         ([tmp_path / "none", "--quarterly"], "no run in it or below"),
         ([tmp_path / "nowhere", "--quarterly"], "is not a folder"),
         ([tmp_path / "runs", "--quarterly"], "none of 1 run(s) can be used"),
-        ([run, "--quarterly", "--group"], "--quarterly: cannot be combined with --group"),
     ):
         assert main(["compare", *map(str, arguments)]) == 1
         found = capsys.readouterr()

@@ -43,7 +43,7 @@ COUNTED = (
     "iobench.analysis.attribution.attribute",
     "iobench.runs.reading.make_profile",
     "iobench.report.run_report._report",
-    "iobench.storage.darshan_reader.read_run_traces",
+    "iobench.storage.run_traces.read_run_traces",
 )
 
 
@@ -111,7 +111,7 @@ def test_a_run_is_opened_once_and_analysed_once_for_all_outputs(
     assert calls == {name.rpartition(".")[2]: 1 for name in COUNTED}
     from iobench.report.renderers.html_page import HtmlRenderer
     from iobench.report.report_document import report_document
-    from iobench.report.timeline.chrome_trace import write_trace
+    from iobench.report.timeline.trace_file import write_trace
 
     page = HtmlRenderer().render(report_document(open_runs(run)))
     assert (tmp_path / "run.html").read_text() == page
@@ -165,7 +165,7 @@ def test_without_a_library_nothing_is_read_or_printed(
 
 
 def test_a_trace_told_to_a_server_is_the_one_that_was_written(tmp_path: Path) -> None:
-    from iobench.report.timeline.chrome_trace import pack_trace, write_trace
+    from iobench.report.timeline.trace_file import pack_trace, write_trace
 
     runs = open_runs(write_run(tmp_path / "run"))
     write_trace(tmp_path / "run.json", runs)

@@ -59,8 +59,6 @@ TEXTS = {
     "compare markdown": ("compare", "--markdown"),
 }
 """Outputs that are printed."""
-ANYWAY = {"compare": ["--anyway"], "compare markdown": ["--anyway"]}
-"""What lets runs of other datasets be compared."""
 NEEDS = {"html": "jinja2", "compare": "jinja2", "parquet": "pyarrow"}
 Say = Callable[..., tuple[int, str, str]]
 
@@ -349,7 +347,7 @@ def test_names_put_nothing_into_a_page(tmp_path: Path, say: Say, output: str) ->
     pages = []
     for run in hostile_and_plain(tmp_path):
         target = tmp_path / f"{run.name}.html"
-        code, _, err = say(FILES[output][0], run, "--html", target, *ANYWAY.get(output, ()))
+        code, _, err = say(FILES[output][0], run, "--html", target)
         assert code == 0, err
         pages.append(Elements(target.read_text()))
     hostile, plain = pages
@@ -375,7 +373,7 @@ def test_names_put_nothing_into_a_notebook(tmp_path: Path) -> None:
 @pytest.mark.parametrize("output", ["markdown", "compare markdown"])
 def test_names_put_nothing_into_markdown(tmp_path: Path, say: Say, output: str) -> None:
     run, _ = hostile_and_plain(tmp_path)
-    code, out, err = say(TEXTS[output][0], run, *TEXTS[output][1:], *ANYWAY.get(output, ()))
+    code, out, err = say(TEXTS[output][0], run, *TEXTS[output][1:])
     assert code == 0, err
     outside = re.sub(r"```.*?```", "", out, flags=re.DOTALL)
     assert "\n# y" not in out
@@ -387,11 +385,10 @@ def test_names_put_nothing_into_markdown(tmp_path: Path, say: Say, output: str) 
 @pytest.mark.parametrize("output", [name for name in TEXTS if "json" not in name])
 def test_names_do_nothing_to_a_terminal(tmp_path: Path, say: Say, output: str) -> None:
     run, _ = hostile_and_plain(tmp_path)
-    for more in ([], ANYWAY.get(output, [])):
-        code, out, err = say(TEXTS[output][0], run, *TEXTS[output][1:], *more)
-        assert code == 0 or one_line(err)
-        for sign in ("\x1b", "\x07"):
-            assert sign not in out + err
+    code, out, err = say(TEXTS[output][0], run, *TEXTS[output][1:])
+    assert code == 0 or one_line(err)
+    for sign in ("\x1b", "\x07"):
+        assert sign not in out + err
 
 
 @pytest.mark.parametrize("output", ["html", "trace", "parquet", "compare"])

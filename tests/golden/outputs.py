@@ -2,7 +2,8 @@
 """Compares what commands say of recorded runs with what is stored: see README.md beside it.
 
 A key that is gone is a difference unless the file of ``--gone`` lists it, one a line: its name, or
-its whole place with the command first (``report.runs.replay``; indexes of lists left out).
+its whole place with the command first (``report.runs.replay``; indexes of lists left out), ``*``
+for any.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -81,12 +83,12 @@ def outputs_of(case: Path) -> dict[str, Any]:
         if is_suite:
             said["suite"] = _said("suite", "recipe.toml", "--out", "results", "--json")
             several = [run for run in found if run[-1] in "012"][:6]
-            said["compare"] = _said("compare", *several, "--group", "--json")
+            said["compare"] = _said("compare", several[0], several[-1], "--json")
         elif len(found) > 1:
             said["compare"] = _said("compare", "run", "--json")
         if (beside := BESIDE.get(case.name)) and Path("..", beside).exists():
             other = f"../{beside}"
-            said["compare-beside"] = _said("compare", found[0], other, "--anyway", "--json")
+            said["compare-beside"] = _said("compare", found[0], other, "--json")
             said["check-beside"] = _said(
                 "check", found[0], "--against", other, "--any-machine", "--json"
             )
@@ -209,6 +211,8 @@ def differences(old: Any, new: Any, at: str, renamed: dict[str, str]) -> Iterato
             place = re.sub(r"\[\d+\]", "", f"{at}.{key}")
             name, scale = _counterpart(renamed.get(place, renamed.get(key, key)), new)
             if name is None:
+                name, scale = _counterpart(key, new)
+            if name is None:
                 yield f"{at}.{key}", value, GONE
             else:
                 is_number = isinstance(new[name], int | float) and scale != 1
@@ -255,7 +259,11 @@ def changed(stored: Path, said: dict[str, Any], renamed: Path, gone: Path) -> li
         new = said.get(file.stem)
         for place, before, after in differences(old, new, file.stem, names):
             plain = re.sub(r"\[\d+\]", "", place)
-            if after is GONE and not listed.isdisjoint((plain, plain.rpartition(".")[2])):
+            if after is GONE and any(
+                fnmatch(each, pattern)
+                for pattern in listed
+                for each in (plain, plain.rpartition(".")[2])
+            ):
                 continue
             found.append(f"{stored.name} {place}: was {before}, is {after}")
     return found

@@ -14,8 +14,7 @@ import pytest
 
 from iobench.analysis.job_figures import PARTS
 from iobench.analysis.run import Run
-from iobench.findings.compare.figures import compare_runs
-from iobench.findings.compare.section import comparison_document
+from iobench.findings.compare import compare_runs, comparison_document
 from iobench.report.json_report import to_json
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
@@ -511,7 +510,7 @@ def test_a_dataset_that_is_read_anew_for_each_epoch_is_not_hidden(
     assert "is reading data after the first pass" in text_of(found)
     assert [(each["batches"], each["complete"]) for each in run["epochs"]] == [(3, True)] * 3
     # Side by side with itself, in the words of the job and of its epochs.
-    document = comparison_document(compare_runs([found.run, found.run], anyway=True))
+    document = comparison_document(compare_runs([found.run, found.run]))
     text = " ".join(TerminalRenderer().render(document).split())
     rows = "an epoch ", "waiting during it ", "job, from start to end ", "outside of loops "
     assert all(row in text.partition("Whole runs")[2] for row in rows)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from iobench.analysis.run import Run
-from iobench.findings.compare.figures import compare_runs
+from iobench.findings.compare import compare_runs
 from iobench.report.json_report import to_json
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
@@ -84,12 +84,11 @@ def test_a_loop_without_an_optimiser_is_told_its_steps_or_has_none(
     assert "A batch waits" in found
     assert "A step waits" not in found
 
-    (pair,) = compare_runs([told.run, untold.run]).pairs
-    assert "time per batch" in {each.name for each in pair.figures}
-    (pair,) = compare_runs([told.run, told.run]).pairs
-    of = {each.key: each for each in pair.figures}
-    assert of["step_ns"].name == "time per step"
-    assert of["step_ns"].values[0] >= STEP_NS
+    for other, per in ((untold.run, "batch"), (told.run, "step")):
+        (pair,) = compare_runs([told.run, other]).comparisons
+        (step,) = (each for each in pair.figures if each.figure == "step_ns")
+        assert step.per == per
+    assert step.values[0] >= STEP_NS
 
 
 COLLECTED = """

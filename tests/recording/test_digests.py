@@ -24,6 +24,8 @@ from hypothesis.extra import numpy as arrays_of
 from iobench.errors import MissingExtraError, ProfileError
 from iobench.recording import digests
 from iobench.recording.digests import DigestLog, UndigestibleError, batch_digest, read_digests
+from iobench.recording.run_directory import RunDirectory
+from iobench.recording.session import RUN_DIGESTS, record
 
 Pair = namedtuple("Pair", "x y")
 BATCH = {"field": np.arange(12, dtype="<f4").reshape(3, 4), "level": 3, "name": "t2m"}
@@ -264,3 +266,15 @@ def test_without_xxhash_the_line_that_installs_it_is_said(
     monkeypatch.setattr(digests.importlib, "import_module", missing)
     with pytest.raises(MissingExtraError, match=r"pip install 'iobench\[digest\]'"):
         DigestLog(tmp_path)
+
+
+def test_processes_that_are_started_keep_digests_too(tmp_path: Path) -> None:
+    with record(tmp_path / "run", digests=True) as recording:
+        assert recording.digests
+        assert os.environ[RUN_DIGESTS]
+        for framework, notes in (
+            ("torch", []), ("tensorflow", ["digests: of PyTorch's loaders only"]),
+        ):  # fmt: skip
+            assert recording.add_loader(framework, "Loader", "x").unseen == notes
+    assert RUN_DIGESTS not in os.environ
+    assert RunDirectory.open(tmp_path / "run").config["digests"] is True

@@ -92,7 +92,7 @@ def test_a_suite_is_measured_in_rounds_and_its_figures_are_those_of_reports(
     steps = sorted(
         each.figures["step_s"] for each in results if each.cell["workers"] == row["cell"]["workers"]
     )
-    assert row["figures"]["step_s"]["mean"]["ratio"] == steps[1]
+    assert row["figures"]["step_s"]["mean"]["value"] == steps[1]
     assert row["figures"]["step_s"]["n_kept"] == 1
     assert len({each.samples_digest for each in results}) == 1
     assert results[0].samples_digest is not None
@@ -322,8 +322,8 @@ def test_a_lossy_store_shows_its_price(
     runs = read_results(tmp_path / "out")
     digests = {each.cell["format"]: each.samples_digest for each in runs}
     assert digests["source"] == digests["zarr"] != digests["zarr:dtype=float16"]
-    assert 0 < rows["zarr:dtype=float16"]["max_relative_error"]["mean"]["ratio"] < 1
-    assert all(each["run_s"]["mean"]["ratio"] > 0 for each in rows.values())
+    assert 0 < rows["zarr:dtype=float16"]["max_relative_error"]["mean"]["value"] < 1
+    assert all(each["run_s"]["mean"]["value"] > 0 for each in rows.values())
     energy = [each.figures["energy_j"] for each in runs if "energy_j" in each.figures]
     assert all(each > 0 for each in energy), "unknown where no counter may be read, never 0"
 
@@ -354,9 +354,9 @@ def test_a_script_is_measured_with_its_own_figures(
     )  # fmt: skip
     told = shown(capsys, recipe, "--out", tmp_path / "out")
     figures = {row["cell"]["format"]: row["figures"] for row in told["cells"]}
-    assert figures["source"]["metric:loss"]["mean"]["ratio"] == 1.5
-    assert figures["zarr"]["metric:loss"]["mean"]["ratio"] == 0.5
-    assert figures["zarr"]["samples_per_s"]["mean"]["ratio"] > 0
+    assert figures["source"]["metric:loss"]["mean"]["value"] == 1.5
+    assert figures["zarr"]["metric:loss"]["mean"]["value"] == 0.5
+    assert figures["zarr"]["samples_per_s"]["mean"]["value"] > 0
     assert main(["suite", "--allow-code", str(recipe), "--out", str(tmp_path / "out")]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert any(line[:3] == ["cell", "samples/s", "loss"] for line in lines)

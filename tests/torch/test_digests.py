@@ -16,7 +16,7 @@ from tiny_pipeline import COSTS, ring_of, tiny_pipeline
 import iobench
 from iobench.analysis.run import Run
 from iobench.findings.batch_digests import delivered_samples
-from iobench.findings.compare.samples_compared import SamplesVerdict, compare_samples
+from iobench.findings.compare_samples import SamplesVerdict, compare_samples
 from iobench.loaders.batch_plan import BatchPlan, plan_batches
 from iobench.loaders.compute import Compute
 from iobench.loaders.measure import MeasuredPipeline, measure
@@ -125,7 +125,7 @@ def test_the_batch_of_a_changed_sample_is_named(tmp_path):
     changed = drained(tmp_path / "1", DataLoader(Numbers(changed=7), batch_size=3))
     found = compared(plain, changed)
     assert found.verdict is SamplesVerdict.DIFFERENT
-    assert (found.first.batches, found.n_missing, found.n_extra) == ((2, 2), 3, 3)
+    assert (found.first_difference.batches, found.n_missing, found.n_extra) == ((2, 2), 3, 3)
 
 
 def test_a_killed_worker_leaves_what_it_delivered(tmp_path):

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from iobench.analysis.intervals import StepSums
 from iobench.analysis.run import Run
-from iobench.analysis.step_sums import StepSums
 from iobench.cli import main
 from iobench.findings.check import gated_runs
 from iobench.findings.check.exposed_share import ExposedShare, exposed_share
@@ -160,7 +160,7 @@ def _share(wait: int, *, unknown: int = 0, lost: int = 0, half: float = 0.01) ->
     sums = {"wait": [wait / 2 - half, wait / 2 + half], "wall": [500.0, 500.0]}
     sums |= {"steps": [50.0, 50.0], "samples": [200.0, 200.0]}
     blocks = {name: np.array(each) for name, each in sums.items()}
-    return ExposedShare(100, 400, 1000, wait, unknown, lost, StepSums(blocks, {}, None))
+    return ExposedShare(100, 400, 1000, wait, unknown, lost, StepSums(blocks))
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,9 @@ from iobench.runs.run_facts import RunFacts
 if TYPE_CHECKING:
     from iobench.analysis.break_even import BreakEven
     from iobench.analysis.exposure_figures import PartExposure, Window
-    from iobench.analysis.intervals import RoundRatio
+    from iobench.analysis.intervals import RoundRatio, StepSums
     from iobench.analysis.replay.loader_run import RecordedRun
     from iobench.analysis.replay.simulated_run import Machine
-    from iobench.analysis.step_sums import StepSums
     from iobench.findings.advice.levers import Candidate, RuledOut
     from iobench.findings.replay.figures import Payoffs
 

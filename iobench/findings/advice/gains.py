@@ -8,10 +8,10 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from iobench.analysis.intervals import PARTS, ratio_of_runs
 from iobench.analysis.replay.changes import Change
 from iobench.analysis.replay.replay import replay, replay_error
 from iobench.analysis.replay.runs import part_of_epochs
-from iobench.analysis.step_sums import PARTS, ratio_of_runs
 from iobench.findings.advice.figures import Evidence, Gain, LoadingWay
 from iobench.findings.replay.figures import UNSEEN_ERROR, predicted
 

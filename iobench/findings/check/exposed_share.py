@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
-from iobench.analysis.intervals import Interval, quotient
-from iobench.analysis.step_sums import step_sums
+from iobench.analysis.intervals import Interval, quotient, step_sums
 from iobench.json_keys import HIDDEN, figure, key
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Window
+    from iobench.analysis.intervals import StepSums
     from iobench.analysis.run import RankRun
-    from iobench.analysis.step_sums import StepSums
 
 
 class ExposedShare(msgspec.Struct, frozen=True):
@@ -75,7 +74,7 @@ class ExposedShare(msgspec.Struct, frozen=True):
 
     @property
     def _interval(self) -> Interval:
-        blocks = None if self.sums is None else self.sums.blocks("wait", "wall")
+        blocks = None if self.sums is None else self.sums.quotient("wait", "wall")
         return Interval(None) if blocks is None else quotient(blocks)
 
 

@@ -188,7 +188,7 @@ class GrowthGate(Gate, frozen=True):
             return None
         work = self._work
         found, stored, walls = (
-            each.sums.blocks(amount, work)
+            each.sums.quotient(amount, work)
             for each, amount in ((self.found, "wait"), (self.stored, "wait"), (self.stored, "wall"))
             if each.sums is not None
         )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from iobench.errors import OptionError
 from iobench.json_keys import key
-from iobench.storage.probe_figures import DEVICE, SERVER, STORAGE, read_limits
+from iobench.storage.limit_figures import DEVICE, SERVER, STORAGE, read_limits
 
 if TYPE_CHECKING:
     from iobench.findings.scaling.demand import RankDemand

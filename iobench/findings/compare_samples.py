@@ -1,0 +1,161 @@
+"""Whether two runs delivered the same samples, and if not, the first batch that differs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from iobench.report import units
+from iobench.report.document import Sentence, sentences
+
+if TYPE_CHECKING:
+    from iobench.findings.batch_digests import DeliveredSamples, EpochDelivery
+
+
+class SamplesVerdict(Enum):
+    """What is proven of two runs; of several epochs, the last of these that one of them has."""
+
+    SAME_ORDER = "identical samples, same order"
+    OTHER_ORDER = "identical samples, different order"
+    UNKNOWN = "unknown"
+    DIFFERENT = "different batches"
+
+
+class FirstDifference(msgspec.Struct, frozen=True):
+    """The first batch that differs: its place in the epoch, its number and digest in both runs."""
+
+    loader: int | None
+    epoch: int
+    place: int
+    batches: tuple[int | None, int | None]
+    digests: tuple[str | None, str | None]
+
+
+class SamplesComparison(msgspec.Struct, frozen=True):
+    """What two runs delivered: samples in batches with a digest, and how many were compared.
+
+    It is partial where a run ended within an epoch, so that more was delivered than compared.
+    """
+
+    verdict: SamplesVerdict
+    why_unknown: str = ""
+    n_compared: int = 0
+    n_samples: tuple[int, int] = (0, 0)
+    n_missing: int = 0
+    n_extra: int = 0
+    n_epochs: int = 0
+    is_partial: bool = False
+    first_difference: FirstDifference | None = None
+
+
+def compare_samples(a: DeliveredSamples, b: DeliveredSamples) -> SamplesComparison:
+    """Return whether two runs delivered the same samples; ranks are taken together."""
+    n_samples = (a.n_samples, b.n_samples)
+    # Where both runs have one loader, it is that one, whatever its number.
+    is_only = all(len({each.loader for each in samples.epochs}) == 1 for samples in (a, b))
+    of_a, of_b = (
+        {(0 if is_only else each.loader, each.epoch): each for each in samples.epochs}
+        for samples in (a, b)
+    )
+    why = ""
+    if not (a.recorded and b.recorded):
+        why = f"not recorded in {'b' if a.recorded else 'a'}"
+    elif a.scheme != b.scheme:
+        why = "digests of another scheme, of an earlier version"
+    elif not of_a.keys() & of_b.keys():
+        why = "no epoch in common"
+    if why:
+        return SamplesComparison(SamplesVerdict.UNKNOWN, why, n_samples=n_samples)
+    epochs = [_compare_epoch(each, of_b[key]) for key, each in of_a.items() if key in of_b]
+    worst = max(epochs, key=lambda each: [*SamplesVerdict].index(each.verdict))
+    return SamplesComparison(
+        worst.verdict,
+        worst.why_unknown,
+        n_compared=sum(each.n_compared for each in epochs),
+        n_samples=n_samples,
+        n_missing=sum(each.n_missing for each in epochs),
+        n_extra=sum(each.n_extra for each in epochs),
+        n_epochs=len(epochs),
+        is_partial=len(epochs) < max(len(of_a), len(of_b)) or any(e.is_partial for e in epochs),
+        first_difference=next((e.first_difference for e in epochs if e.first_difference), None),
+    )
+
+
+def _compare_epoch(a: EpochDelivery, b: EpochDelivery) -> SamplesComparison:
+    n_both, partial = min(len(a), len(b)), not (a.is_complete and b.is_complete)
+    sizes = [each.rows["n_samples"] for each in (a, b)]
+    unknown = SamplesComparison(SamplesVerdict.UNKNOWN, is_partial=partial)
+    known = msgspec.structs.replace(unknown, n_compared=int(sizes[0][:n_both].sum()))
+    if a.n_unknown or b.n_unknown:
+        return msgspec.structs.replace(unknown, why_unknown="digests are missing")
+    of_a, of_b = a.digests, b.digests
+    # Of one that is whole there is no more to come.
+    longer = (a.is_complete and len(b) > n_both) or (b.is_complete and len(a) > n_both)
+    if of_a[:n_both] == of_b[:n_both] and (n_both or not partial) and not longer:
+        return msgspec.structs.replace(known, verdict=SamplesVerdict.SAME_ORDER)
+    lacking, more = Counter(of_a) - Counter(of_b), Counter(of_b) - Counter(of_a)
+    if not (lacking or more):
+        return msgspec.structs.replace(known, verdict=SamplesVerdict.OTHER_ORDER)
+    common = max(n_both - 1, 0)
+    if (sizes[0][:common] != sizes[1][:common]).any():
+        return msgspec.structs.replace(unknown, why_unknown="batches of other sizes")
+    n_same = sum(one == other for one, other in zip(of_a, of_b, strict=False))
+    if partial and 2 * n_same <= n_both:
+        return msgspec.structs.replace(unknown, why_unknown="order differs in a part of an epoch")
+    place = next((n for n in range(n_both) if of_a[n] != of_b[n]), n_both)
+    first, other = _at(a, place), _at(b, place)
+    n_of = [dict(zip(e, s.tolist(), strict=True)) for e, s in zip((of_a, of_b), sizes, strict=True)]
+    return msgspec.structs.replace(
+        known,
+        verdict=SamplesVerdict.DIFFERENT,
+        n_missing=sum(n_of[0][each] * n for each, n in lacking.items()),
+        n_extra=sum(n_of[1][each] * n for each, n in more.items()),
+        first_difference=FirstDifference(
+            None if a.loader < 0 else a.loader,
+            a.epoch,
+            place,
+            (first[0], other[0]),
+            (first[1], other[1]),
+        ),
+    )
+
+
+def _at(epoch: EpochDelivery, place: int) -> tuple[int | None, str | None]:
+    if place >= len(epoch):
+        return None, None
+    return int(epoch.rows["batch"][place]), f"{epoch.digests[place]:032x}"
+
+
+def samples_sentences(found: SamplesComparison, a: str, b: str) -> tuple[Sentence, ...]:
+    """Return the verdict, how much of the runs it is about, and the first batch that differs."""
+    if found.why_unknown.startswith("not recorded"):
+        which = a if found.why_unknown.endswith(" a") else b
+        text = (
+            f"Samples: unknown, because {which} was made without digests. Make both with digests: "
+            "iobench profile --digests, or iobench run --digests -- COMMAND."
+        )
+        return sentences([text], "strong")
+    if found.verdict is SamplesVerdict.UNKNOWN:
+        return sentences([f"Samples: unknown, {found.why_unknown}."], "strong")
+    verdict = (
+        f"Samples: {found.verdict.value}, {units.count(found.n_compared)} of "
+        f"{units.count(found.n_samples[0])} in {a} and {units.count(found.n_samples[1])} in {b} "
+        "compared."
+    )
+    lines = [*sentences([verdict], "strong")]
+    if (first := found.first_difference) is not None:
+        counts = (
+            f"{units.count(found.n_missing)} samples of {a}, {units.count(found.n_extra)} of {b}"
+        )
+        lines.append(Sentence(f"Only in one of both, batches with: {counts}."))
+        loader = "" if first.loader is None else f" of loader {first.loader}"
+        parts = (
+            f"no batch in {name}" if batch is None else f"{digest} in batch {batch} of {name}"
+            for name, batch, digest in zip((a, b), first.batches, first.digests, strict=True)
+        )
+        where = f"epoch {first.epoch}{loader}, place {units.count(first.place)}"
+        lines.append(Sentence(f"First batch that differs: {where}: {', '.join(parts)}."))
+    return tuple(lines)

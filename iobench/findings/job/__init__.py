@@ -1,0 +1,1 @@
+"""What a job of several training processes waited for, step by step."""

@@ -1,0 +1,1 @@
+"""How much of what its storage can do a run used."""

@@ -1,0 +1,1 @@
+"""What staging took and brought: files copied nearer before or beside a training."""

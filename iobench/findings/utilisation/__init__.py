@@ -1,1 +1,0 @@
-"""What share of the time accelerators computed, by the formula of MLPerf Storage."""
