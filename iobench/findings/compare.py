@@ -488,7 +488,7 @@ def _pair_notes(pair: PairComparison, a: str, b: str) -> Iterator[str]:
 
 def _whole_table(runs: Sequence[ComparedRun], names: str) -> Table:
     """Return what there is of whole runs, without a judgement."""
-    used = [run.mlperf_utilisation and run.mlperf_utilisation.fraction for run in runs]
+    used = [each.fraction if (each := run.mlperf_utilisation) else None for run in runs]
     rows: list[tuple[Cell, ...]] = [
         ("exposed share", *(Share(run.wait_fraction) for run in runs)),
         ("accelerator util., MLPerf", *map(Share, used)),
