@@ -574,11 +574,3 @@ def _batches_row(epoch: EpochFigures) -> tuple[Cell, ...]:
         Duration(told_of(wait, "max_ns")),
         Duration(told_of(wait, "stdev_ns")),
     )
-
-
-def exposure_sections(exposure: Exposure) -> tuple[Section, ...]:
-    """Return who was waited for, without what only a run's configuration tells."""
-    headline = Section("verdict", "", (*time_bar(exposure), *_headline(exposure)))
-    if not exposure.whole.n_batches:
-        return (headline,)
-    return headline, stages_section(exposure), waits_section(exposure)

@@ -10,7 +10,6 @@ from tracked_runs import make_run
 
 from iobench.analysis.run import Run
 from iobench.masking import mask_line
-from iobench.opened import exposure
 from iobench.report.json_report import to_json
 from iobench.runs.reading import open_profile
 from iobench.tracking.legal_names import LONGEST_VALUE, PREFIX, cut, legal_name, legal_names
@@ -97,7 +96,6 @@ def test_a_run_without_compute_is_judged_as_its_report_judges_it(tmp_path):
     profile = open_profile(make_run(tmp_path / "run", compute=step))
     for verdict in (
         run_contents(Run(profile).of_rank()).tags["iobench.verdict"],
-        exposure(profile).to_dict()["verdict"],
         to_json([Run(profile)])["runs"][0]["verdict"],
     ):
         assert verdict.startswith("No compute stage, so there is nothing to hide loading behind: ")
