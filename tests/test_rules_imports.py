@@ -89,6 +89,7 @@ ROOMS = {
         "runs", "profiling", "recording", "registry", "report", "sizes", "sources",
         "staging", "storage", "stores", "findings", "suites", "tracking", "trials",
     },
+    "opened": {"analysis", "runs", "report"},
     "__main__": {"cli"},
 }  # fmt: skip
 AGAINST_THE_ARROW = {
@@ -104,7 +105,7 @@ LIGHT_ROOMS = {
     "command_words", "coordinates", "cpus", "json_files", "json_keys",
 }  # fmt: skip
 MEASURING = {
-    "adapters", "analysis", "launch", "runs", "recording", "report",
+    "adapters", "analysis", "launch", "opened", "runs", "recording", "report",
     "findings", "suites", "tracking", "trials",
 }  # fmt: skip
 SAME_IDEA = {

@@ -73,11 +73,8 @@ def report(
         from iobench.cli.screen import TerminalScreen
         from iobench.tracking.run_logging import log_run
 
-        log_run(
-            run, mlflow=mlflow, wandb=wandb, opened=runs, document=document,
-            trace=None if torch_trace else trace,
-            say=lambda line: TerminalScreen().note(f"iobench: {line}"),
-        )  # fmt: skip
+        for place in log_run(run, mlflow=mlflow, wandb=wandb, opened=runs, document=document):
+            TerminalScreen().note(f"iobench: logged to {place}")
 
 
 def _check_files(

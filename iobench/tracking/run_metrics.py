@@ -1,8 +1,11 @@
-"""What is told of a run to whoever keeps experiments: parameters, metrics by epoch, tags."""
+"""What is logged of a training process: parameters, metrics by epoch and of the whole, tags."""
 
 from __future__ import annotations
 
+import hashlib
 import math
+import re
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,66 +16,39 @@ from iobench.analysis.epochs import epoch_figures
 from iobench.masking import mask_line
 from iobench.report.sentences import verdict_sentence
 from iobench.report.units import seconds
-from iobench.tracking.legal_names import PREFIX, cut, legal_names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from iobench.analysis.epochs import EpochFigures
     from iobench.analysis.exposure_figures import Exposure, PartExposure, StepStatistics
     from iobench.analysis.run import RankRun
-    from iobench.runs.contents import RunData
-    from iobench.runs.run_facts import RunFacts
 
-EPOCH_MARK: Final = f"{PREFIX}epoch/batches"
-"""A metric that every epoch has: where it is, with the same value, all of the epoch is."""
-MS_PER_S: Final = 1000
+PREFIX: Final = "iobench/"
+"""Before every name: a training run that is joined has parameters and metrics of its own."""
+LONGEST_NAME: Final = 200
+"""MLflow takes 250 characters; the rest is for what is put behind."""
+LONGEST_VALUE: Final = 500
+"""Of a parameter. MLflow takes 6000 today, servers that are still in use 500."""
 NS_PER_MS: Final = 1_000_000
+ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 class EpochMetrics(msgspec.Struct, frozen=True):
-    """The metrics of one epoch.
-
-    Parameters
-    ----------
-    epoch : int
-        The step they are told at.
-    time_ms : int
-        When it ended, since 1970.
-    metrics : dict
-        By name; times in seconds.
-    """
+    """The metrics of one epoch by name, in seconds, and when it ended (ms since 1970)."""
 
     epoch: int
     time_ms: int
     metrics: dict[str, float]
 
-    @property
-    def mark(self) -> float:
-        """What tells whether it has grown since it was told."""
-        return self.metrics[EPOCH_MARK]
-
 
 class RunContents(msgspec.Struct, frozen=True):
-    """What is told of one training process of a run.
+    """What is logged of one training process; times are ms since 1970.
 
-    Parameters
-    ----------
-    name : str
-        What it is called among those of the same run directory; ``""`` of the only one.
-    parameters : dict
-        Texts, none longer than servers take.
-    cut : tuple of str
-        Parameters that were too long.
-    totals : dict
-        Metrics of the whole run.
-    start_ms, end_ms : int
-        Since 1970.
+    ``key`` is the same whenever the same process is logged; ``name`` is ``""`` of the only one.
     """
 
+    key: str
     name: str
     parameters: dict[str, str]
-    cut: tuple[str, ...]
     epochs: tuple[EpochMetrics, ...]
     totals: dict[str, float]
     tags: dict[str, str]
@@ -80,71 +56,75 @@ class RunContents(msgspec.Struct, frozen=True):
     end_ms: int
 
 
-def run_contents(measured: RankRun, *, name: str = "") -> RunContents:
-    """Return what is told of one training process.
-
-    Parameters
-    ----------
-    name : str
-        What it is called among those of the same run directory; ``""`` of the only one.
+def run_contents(run: RankRun, *, name: str = "") -> RunContents:
+    """Return what is logged of one training process.
 
     Raises
     ------
     ProfileError
-        If what it waited for cannot be told.
+        If what it waited for is not known.
     """
-    profile, exposure = measured, measured.exposure
-    epochs = measured.cached(epoch_figures)
-    stages = [row.stage for row in exposure.whole.stages]
-    stages += [row.stage for row in exposure.whole.compute_stages]
-    names = legal_names(dict.fromkeys(stages))
-    to_wall_ns = _to_wall_ns(measured)
-    facts = measured.about
-    parameters, too_long = _parameters(facts, exposure)
-    spans = measured.spans
+    exposure, whole = run.exposure, run.exposure.whole
+    stages = [row.stage for row in whole.stages]
+    names = legal_names([*stages, *(row.stage for row in whole.compute_stages)])
+    # By how much the wall clock is ahead of the clock of the spans.
+    first = next((each for each in run.processes if each.anchors), None)
+    anchor = None if first is None else first.anchors[0]
+    ahead_ns = 0 if anchor is None else anchor.wall_ns - anchor.monotonic_ns
+    start_ns, end_ns = (
+        (int(run.spans["start_ns"].min()), int(run.spans["end_ns"].max()))
+        if len(run.spans)
+        else (-ahead_ns, -ahead_ns)
+    )
+    tags = {
+        "iobench.version": version("iobench"),
+        "iobench.run": run.path.name,
+        "iobench.verdict": verdict_sentence(diagnose(exposure)),
+        "iobench.recorded_by": run.about.iobench_version,
+        "iobench.missing": ", ".join(exposure.missing_workers) or None,
+    }
+    identity = (first and first.boot_id, first and first.pid, anchor and anchor.wall_ns, name)
     return RunContents(
+        key=hashlib.sha256(repr(identity).encode()).hexdigest()[:32],
         name=name,
-        parameters=parameters,
-        cut=too_long,
+        parameters=_parameters(run),
         epochs=tuple(
-            EpochMetrics(
-                each.epoch,
-                _ms(each.end_ns + to_wall_ns),
-                _epoch_metrics(each, names),
-            )
-            for each in epochs
+            EpochMetrics(each.epoch, _ms(each.end_ns + ahead_ns), _epoch_metrics(each, names))
+            for each in run.cached(epoch_figures)
         ),
         totals=_totals(exposure, names),
-        tags=_tags(profile, exposure, facts),
-        start_ms=_ms(int(spans["start_ns"].min()) + to_wall_ns) if len(spans) else 0,
-        end_ms=_ms(int(spans["end_ns"].max()) + to_wall_ns) if len(spans) else 0,
+        tags={key: cut(mask_line(value)) for key, value in tags.items() if value},
+        start_ms=_ms(start_ns + ahead_ns),
+        end_ms=_ms(end_ns + ahead_ns),
     )
-
-
-def _to_wall_ns(profile: RunData) -> int:
-    """Return by how much the wall clock is ahead of the clock of the spans."""
-    for process in profile.processes:
-        if process.anchors:
-            return process.anchors[0].wall_ns - process.anchors[0].monotonic_ns
-    return 0
 
 
 def _ms(wall_ns: int) -> int:
     return max(wall_ns // NS_PER_MS, 0)
 
 
-def _statistics(name: str, found: StepStatistics | None) -> dict[str, float | None]:
-    """Return the five figures of D2.3 under a name, in seconds."""
-    if found is None:
-        return {}
-    times = {
-        "min": found.min_ns,
-        "mean": found.mean_ns,
-        "median": found.median_ns,
-        "max": found.max_ns,
-        "stdev": found.stdev_ns,
-    }
-    return {f"{name}/{key}": None if ns is None else ns / 1e9 for key, ns in times.items()}
+def legal_names(texts: Iterable[str]) -> dict[str, str]:
+    """Return for each text a part of a name that all servers take, no two the same.
+
+    A stage's kind and label are separated by a dot: a colon is legal on some systems only.
+    """
+    names: dict[str, str] = {}
+    for text in dict.fromkeys(texts):
+        legal = ILLEGAL.sub("_", text.replace(":", ".", 1)).strip(".")[:LONGEST_NAME] or "_"
+        name, number = legal, 2
+        while name in names.values():
+            name, number = f"{legal}-{number}", number + 1
+        names[text] = name
+    return names
+
+
+def cut(text: str) -> str:
+    """Return a text of one line that is not too long, saying so in itself."""
+    text = " ".join(text.split())
+    if len(text) <= LONGEST_VALUE:
+        return text
+    end = f"... (cut, {len(text):,} characters)"
+    return text[: LONGEST_VALUE - len(end)] + end
 
 
 def _known(metrics: Mapping[str, float | None]) -> dict[str, float]:
@@ -155,22 +135,39 @@ def _known(metrics: Mapping[str, float | None]) -> dict[str, float]:
     }
 
 
-def _per_second(amount: int | None, wall_ns: int) -> float | None:
-    return None if amount is None or not wall_ns else amount / seconds(wall_ns)
+def _statistics(name: str, found: StepStatistics | None) -> dict[str, float | None]:
+    """Return the five figures of D2.3 under a name, in seconds."""
+    if found is None:
+        return {}
+    return {
+        f"{name}/min": found.min_ns / 1e9,
+        f"{name}/mean": found.mean_ns / 1e9,
+        f"{name}/median": found.median_ns / 1e9,
+        f"{name}/max": found.max_ns / 1e9,
+        f"{name}/stdev": None if found.stdev_ns is None else found.stdev_ns / 1e9,
+    }
+
+
+def _part(name: str, part: PartExposure) -> dict[str, float | None]:
+    """Return the figures of an epoch, or of another part of a run."""
+    wall_s = seconds(part.wall_ns)
+    return {
+        f"{name}/wall_s": wall_s,
+        f"{name}/wait_s": seconds(part.wait_ns),
+        f"{name}/compute_s": seconds(part.compute_ns),
+        f"{name}/exposed_fraction": part.wait_fraction,
+        f"{name}/batches": part.n_batches,
+        f"{name}/samples": part.n_samples,
+        f"{name}/samples_per_s": part.n_samples / wall_s if part.n_samples and wall_s else None,
+        f"{name}/bytes_per_s": part.nbytes / wall_s if part.nbytes and wall_s else None,
+    }
 
 
 def _epoch_metrics(epoch: EpochFigures, names: Mapping[str, str]) -> dict[str, float]:
     part, validation = epoch.training or epoch.part, epoch.validation
     metrics: dict[str, float | None] = {
-        "epoch/wall_s": seconds(part.wall_ns),
+        **_part("epoch", part),
         "epoch/batches_s": seconds(epoch.batches_ns),
-        "epoch/wait_s": seconds(part.wait_ns),
-        "epoch/compute_s": seconds(part.compute_ns),
-        "epoch/exposed_fraction": part.wait_fraction,
-        "epoch/batches": part.n_batches,
-        "epoch/samples": part.n_samples,
-        "epoch/samples_per_s": _per_second(part.n_samples, part.wall_ns),
-        "epoch/bytes_per_s": _per_second(part.nbytes, part.wall_ns),
         "epoch/validation_s": None if validation is None else seconds(validation.wall_ns),
         "epoch/validation_wait_s": None if validation is None else seconds(validation.wait_ns),
         "epoch/complete": float(epoch.complete),
@@ -195,44 +192,31 @@ def _totals(exposure: Exposure, names: Mapping[str, str]) -> dict[str, float]:
     metrics: dict[str, float | None] = {"lost_spans": exposure.lost_spans}
     if exposure.is_script:
         metrics["run/loop_fraction"] = exposure.loop_fraction
-    metrics |= _window("run", exposure.whole)
     if exposure.folded is not None:
         metrics |= {
             "folded/batches": exposure.folded.n_batches,
             "folded/wait_s": seconds(exposure.folded.wait_ns),
             "folded/wall_s": seconds(exposure.folded.wall_ns),
         }
-    for name in ("steady", "recurring"):
-        part = exposure.part(name)
+    parts = {"run": exposure.whole, "steady": exposure.steady, "recurring": exposure.recurring}
+    for name, part in parts.items():
         if part is not None:
-            metrics |= _window(name, part)
+            metrics |= _part(name, part) | {
+                f"{name}/accelerator_utilisation": part.accelerator_utilisation,
+                f"{name}/cold_fraction": part.cold_fraction,
+                f"{name}/overhead_fraction": part.overhead_fraction,
+            }
     for row in exposure.whole.stages:
         metrics[f"run/{names[row.stage]}/busy_s"] = seconds(row.busy_ns)
         metrics[f"run/{names[row.stage]}/exposed_s"] = seconds(row.exposed_ns)
     return _known(metrics)
 
 
-def _window(name: str, window: PartExposure) -> dict[str, float | None]:
-    figures = {
-        "wall_s": seconds(window.wall_ns),
-        "wait_s": seconds(window.wait_ns),
-        "compute_s": seconds(window.compute_ns),
-        "exposed_fraction": window.wait_fraction,
-        "accelerator_utilisation": window.accelerator_utilisation,
-        "batches": window.n_batches,
-        "samples": window.n_samples,
-        "samples_per_s": _per_second(window.n_samples, window.wall_ns),
-        "bytes_per_s": _per_second(window.nbytes, window.wall_ns),
-        "cold_fraction": window.cold_fraction,
-        "overhead_fraction": window.overhead_fraction,
-    }
-    return {f"{name}/{key}": value for key, value in figures.items()}
-
-
-def _parameters(facts: RunFacts, exposure: Exposure) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return what the run was, as texts; and which of them were cut."""
+def _parameters(run: RankRun) -> dict[str, str]:
+    """Return what the run was, as texts."""
+    facts, exposure = run.about, run.exposure
     step = facts.compute
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "dataset": facts.dataset,
         "format": facts.layout,
         "pipeline": None if facts.is_script else facts.pipeline,
@@ -260,27 +244,12 @@ def _parameters(facts: RunFacts, exposure: Exposure) -> tuple[dict[str, str], tu
         **{f"machine/{key}": value for key, value in facts.machine.items()},
     }
     for each in exposure.loaders if facts.is_script else ():
-        told[f"loader-{each.number}" if each.number is not None else "loader"] = (
+        values["loader" if each.number is None else f"loader-{each.number}"] = (
             f"{each.framework} {each.kind} of {each.name}: {each.workers} workers, "
             f"prefetch {each.prefetch}, batch size {each.batch_size}"
         )
-    parts = {key: "/".join(legal_names(key.split("/")).values()) for key in told}
-    found, too_long = {}, []
-    for key, value in told.items():
-        if value is None or value == "":
-            continue
-        found[PREFIX + parts[key]], was_cut = cut(mask_line(str(value)))
-        if was_cut:
-            too_long.append(PREFIX + parts[key])
-    return found, tuple(too_long)
-
-
-def _tags(profile: RunData, exposure: Exposure, facts: RunFacts) -> dict[str, str]:
-    tags = {
-        "iobench.version": version("iobench"),
-        "iobench.run": profile.path.name,
-        "iobench.verdict": verdict_sentence(diagnose(exposure)),
-        "iobench.recorded_by": facts.iobench_version,
-        "iobench.missing": ", ".join(exposure.missing_workers) or None,
+    return {
+        PREFIX + "/".join(legal_names(key.split("/")).values()): cut(mask_line(str(value)))
+        for key, value in values.items()
+        if value is not None and value != ""
     }
-    return {key: cut(mask_line(value))[0] for key, value in tags.items() if value}

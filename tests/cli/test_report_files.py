@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -50,27 +49,12 @@ COUNTED = (
 class Tracking:
     """A server of experiments that takes everything."""
 
-    title = "a server"
-
-    def __init__(self, *_: Any, **__: Any) -> None:
+    def __init__(self, *_: Any) -> None:
         pass
 
-    def begin(self, contents: Any, **_: Any) -> str:
-        return str(contents.name)
-
-    def tell(self, run: str, contents: Any) -> None:
+    def log(self, contents: Any, title: str, files: Sequence[Path], *, several: bool) -> str:
         assert contents.epochs
-
-    def add_files(self, run: str, files: Sequence[Path]) -> None:
-        assert {each.name for each in files} == {"iobench.html", "iobench-trace.json.gz"}
-
-    def end(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    def address(self, run: str) -> str:
+        assert {each.name for each in files} <= {"iobench.html", "iobench-trace.json.gz"}
         return "here"
 
 
@@ -162,17 +146,3 @@ def test_without_a_library_nothing_is_read_or_printed(
     assert told.out == ""
     assert told.err.strip().endswith(f"pip install '{installed}'")
     assert not target.exists()
-
-
-def test_a_trace_told_to_a_server_is_the_one_that_was_written(tmp_path: Path) -> None:
-    from iobench.report.timeline.trace_file import pack_trace, write_trace
-
-    runs = open_runs(write_run(tmp_path / "run"))
-    write_trace(tmp_path / "run.json", runs)
-    write_trace(tmp_path / "run.json.gz", runs)
-    packed = [tmp_path / "packed.json.gz", tmp_path / "again.json.gz"]
-    pack_trace(tmp_path / "run.json", packed[0])
-    pack_trace(tmp_path / "run.json.gz", packed[1])
-    assert [gzip.decompress(each.read_bytes()) for each in packed] == [
-        (tmp_path / "run.json").read_bytes()
-    ] * 2

@@ -5,13 +5,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 from gzip import GzipFile
 from pathlib import Path
-from shutil import copyfileobj
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 import msgspec
 import numpy as np
 
-from iobench.errors import FileFormatError, OptionError, ProfileError, StorageError
+from iobench.errors import FileFormatError, OptionError, ProfileError
 from iobench.report import units
 from iobench.report.timeline.machine_lanes import counter_entries, lanes_of_machine
 from iobench.report.timeline.model import timeline_of
@@ -146,25 +145,6 @@ def write_trace(
         for each in torch:
             writer.add(torch_entries(each, known, base_ns, writer))
         writer.close()
-
-
-def pack_trace(written: Path, path: Path) -> None:
-    """Write a trace that was written, compressed or not, compressed to another file.
-
-    Raises
-    ------
-    StorageError
-        If a file cannot be read or written.
-    """
-    try:
-        with written.open("rb") as file, whole_file(path) as packed:
-            if written.name.lower().endswith(".gz"):
-                copyfileobj(file, packed)
-            else:
-                with GzipFile("", "wb", COMPRESSION, packed, mtime=0) as into:
-                    copyfileobj(file, into, COPIED_NBYTES)
-    except OSError as error:
-        raise StorageError(f"{written}: cannot be read ({error.strerror})") from error
 
 
 @contextmanager
