@@ -28,9 +28,7 @@ import numpy as np
 
 import iobench
 from iobench.analysis.run import Run
-from iobench.findings.scaling.curve import simulate_ranks
-from iobench.findings.scaling.measured_job import measured_job
-from iobench.findings.scaling.target import SharedStorage
+from iobench.findings.scaling import SharedStorage, rank_demand, scaling_curve
 
 PIECE_NBYTES, WINDOW = 100_000, 3
 """What is asked for at once, and how many of these: a sleep that is late leaves storage busy."""
@@ -184,14 +182,14 @@ def main() -> None:
         loader = Loader(workers, step_s, arguments.batches)
         with tempfile.TemporaryDirectory() as folder:
             run_job(1, loader, 99, Path(folder) / "run")
-            job = measured_job(Run(Path(folder) / "run"))
+            demand = rank_demand(Run(Path(folder) / "run"))
         storage = SharedStorage(bytes_per_s=BYTES_PER_S)
-        curve = simulate_ranks(job.demand, storage, RANKS, measured_step_ns=job.step_ns)
+        curve = scaling_curve(demand, storage, RANKS)
         measured: dict[int, list[Measured]] = {ranks: [] for ranks in RANKS}
         for _ in range(arguments.rounds):
             for ranks in RANKS:
                 measured[ranks].append(run_job(ranks, loader, 0))
-        rows += [print_row(name, point, measured[point.ranks]) for point in curve.first_epoch]
+        rows += [print_row(name, point, measured[point.ranks]) for point in curve.points]
         print(f"{name}: saturation {curve.saturation}; the model misses the recorded job's step by "
               f"{100 * (curve.model_error_fraction or 0):+.1f} %")  # fmt: skip
     held_out = [row for row in rows if row[4] > 1]
@@ -214,12 +212,12 @@ def print_row(
     rates = [one.samples_per_s for one in measured]
     shares = [one.exposed_fraction for one in measured]
     rate, share = statistics.mean(rates), statistics.mean(shares)
-    rate_error = point.samples_per_s.median / rate - 1
-    share_error = point.exposed_fraction.median - share
+    rate_error = point.samples_per_s / rate - 1
+    share_error = point.exposed_fraction - share
     noise, share_noise = max(rates) / min(rates) - 1, max(shares) - min(shares)
-    cells = (name, point.ranks, f"{rate:.1f}", f"{point.samples_per_s.median:.1f}",
+    cells = (name, point.ranks, f"{rate:.1f}", f"{point.samples_per_s:.1f}",
              f"{100 * rate_error:+.1f} %", f"{100 * share:.1f} %",
-             f"{100 * point.exposed_fraction.median:.1f} %", f"{100 * share_error:+.1f}",
+             f"{100 * point.exposed_fraction:.1f} %", f"{100 * share_error:+.1f}",
              f"{100 * noise:.1f} %", f"{100 * share_noise:.1f}")  # fmt: skip
     print("".join(f"{cell:>12}" for cell in cells), flush=True)
     return abs(rate_error), abs(share_error), noise, share_noise, point.ranks

@@ -2,10 +2,9 @@
 
 A batch is dispatched when one ``ahead`` before it was taken, begun by a worker that is free, done
 in its service time, handed over, and picked up by the training loop, which computes and asks again.
-Where nothing is short, every time follows from earlier ones (`straight`): numbers for one rank, or
-rows with one for each rank of a job. Where CPUs or storage have a bound, reads
-and computing share them, and the pipeline goes from event to event (`shared`). Both are the same
-where there is plenty.
+Where nothing is short, every time follows from earlier ones (`straight`). Where CPUs or storage
+have a bound, reads and computing share them, and the pipeline goes from event to event (`shared`).
+Both are the same where there is plenty.
 """
 
 from __future__ import annotations

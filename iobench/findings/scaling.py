@@ -1,0 +1,562 @@
+"""A run on more ranks: what its loader does where nothing is short, capped by what storage gives.
+
+Training is synchronous: a step ends with its slowest rank. Every rank makes batches of the measured
+size with the measured loader. The ranks' reads of a step share storage, and a step takes no less
+than storage needs for all their bytes and requests.
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
+from iobench.analysis.replay.runs import recorded_runs
+from iobench.errors import OptionError, ProfileError
+from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, Kind
+from iobench.recording.span_file import Flag
+from iobench.recording.span_keys import batch_keys
+from iobench.report import units
+from iobench.report.document import (
+    NOT_APPLICABLE,
+    Column,
+    Count,
+    Document,
+    SampleRate,
+    Section,
+    Share,
+    Table,
+    sentences,
+)
+from iobench.storage.limit_figures import DEVICE, SERVER, STORAGE, read_limits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from iobench.analysis.run import RankRun, Run
+
+Floats = NDArray[np.float64]
+
+SCALING_VERSION: Final = 2
+MOST_RANKS: Final = 16_384
+FARTHEST: Final = 1 << 20
+"""The largest number of ranks that saturation is looked for at."""
+MOST_MEASURED: Final = 16
+"""Ranks of a job whose batches are looked at; what they do is alike."""
+FEWEST_BATCHES, FEWEST_STEADY = 2, 8
+"""Fewer batches in steady state say less than all batches do."""
+N_SEEDS: Final = 3
+MOST_BATCHES: Final = 10_000
+"""Batches that a simulation is made of, where that leaves `FEWEST_STEPS`."""
+FEWEST_STEPS, MOST_STEPS = 16, 400
+NEIGHBOURS: Final = 8
+"""Batches that stay together: neighbours are alike, for they come from the same file."""
+BOUND_FACTOR: Final = 8
+"""Beyond so many times the ranks that were measured a figure is a bound."""
+MISSED, LOSS = 0.1, 0.9
+"""A model error, and an efficiency, that are worth a sentence."""
+READING: Final = frozenset(kind.spelled for kind in READING_KINDS)
+FUSED: Final = frozenset(kind.spelled for kind in MIXED_KINDS)
+LOADERS: Final = {
+    LoaderRule.SERIAL: "the training loop loads",
+    LoaderRule.POOL: "loading processes",
+    LoaderRule.THREADS: "loading threads",
+}
+
+
+class SharedStorage(msgspec.Struct, frozen=True, kw_only=True):
+    """What storage gives all ranks together; None for no bound."""
+
+    bytes_per_s: float | None = None
+    reads_per_s: float | None = None
+
+    def serving_ns(self, nbytes: Floats, reads: Floats) -> Floats:
+        """Return how long it takes for so many bytes and requests; no time without a bound."""
+        served: Floats = np.zeros(np.shape(nbytes))
+        for amount, per_s in ((nbytes, self.bytes_per_s), (reads, self.reads_per_s)):
+            if per_s is not None:
+                served = np.maximum(served, amount / per_s * 1e9)
+        return served
+
+
+class BatchTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """What batches of a rank ask of storage and take, in ns; arrays of one shape."""
+
+    read_ns: Floats
+    rest_ns: Floats
+    """What its worker does besides."""
+    nbytes: Floats
+    reads: Floats
+    submit_ns: Floats
+    transit_ns: Floats
+    pickup_ns: Floats
+    compute_ns: Floats
+
+
+TIMES: Final = BatchTimes.__struct_fields__
+
+
+class MeasuredJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of one rank or more, as a simulation takes it; fields are as JSON has them."""
+
+    ranks: int
+    batches: int
+    batch_size: int
+    rule: str
+    workers: int
+    batches_ahead: int
+    step_ns: float | None
+    """Mean time from step to step in steady state; None with several loaders, or without one."""
+    sample_nbytes: float
+    reads_per_sample: float
+    cold_fraction: float | None
+    """What of the bytes came from the device; None where it was not counted."""
+
+
+class RankDemand(msgspec.Struct, frozen=True, kw_only=True):
+    """The measured batches; ``starts`` is where each rank's begin in the arrays, then their end."""
+
+    name: str
+    job: MeasuredJob
+    times: BatchTimes
+    starts: tuple[int, ...]
+    reading_known: bool
+    """Whether reading was a stage of its own; else it is all that its stage does off the CPU."""
+
+    @property
+    def ahead(self) -> int:
+        """Batches in flight at most; 0 where the loop makes each when it asks for it."""
+        return 0 if self.job.rule == LoaderRule.SERIAL.value else self.job.batches_ahead
+
+
+class ScalingPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A job of so many ranks, in steady state."""
+
+    ranks: int
+    samples_per_s: float
+    efficiency: float
+    """Samples per second of a rank, over those of a job of one rank."""
+    exposed_fraction: float
+    """The share of the job's time in which its last rank waited for its batch."""
+    storage_fraction: float | None
+    """The share of storage's time that is used; None where it has no bound."""
+    step_ns: int
+    free_step_ns: int
+    """The same if storage had no bound."""
+    is_bound: bool
+    """Whether it lies so far beyond what was measured that no job is faster."""
+
+
+class Saturation(msgspec.Struct, frozen=True):
+    """From how many ranks on (None: not even a million) storage cannot give what they read."""
+
+    ranks: int | None
+    by: str
+    """``"bandwidth"`` or ``"reads"``."""
+
+
+class ScalingCurve(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``iobench simulate`` says."""
+
+    run: str
+    measured: MeasuredJob
+    storage: SharedStorage
+    points: tuple[ScalingPoint, ...]
+    saturation: Saturation | None
+    model_error_fraction: float | None
+    """Step time that the model gives for the measured run, over the measured one, less 1."""
+    schema_version: int = SCALING_VERSION
+
+
+def rank_demand(
+    run: Run, *, reads_per_sample: float | None = None, nbytes_per_sample: float | None = None
+) -> RankDemand:
+    """Return what each rank of a run asks for; numbers per sample are instead of the measured.
+
+    The loop's own part of a step is that of the rank that waited for the others least: what others
+    spent longer in it, they spent waiting for their peers.
+
+    Raises
+    ------
+    ProfileError
+        If no loader brought a batch, nobody saw who made the batches, they are too few, or nothing
+        tells their bytes.
+    """
+    places = np.unique(np.linspace(0, len(run) - 1, min(len(run), MOST_MEASURED)).astype(int))
+    ranks = [run.of_rank(run.ranks[place]) for place in places.tolist()]
+    loaders = [recorded_runs(rank) for rank in ranks]
+    for rank, runs in zip(ranks, loaders, strict=True):
+        if not runs:
+            raise ProfileError(
+                f"{rank.path}: no loader delivered a batch; expected a run that trains"
+            )
+        _check(runs[0], nbytes_per_sample)
+    reads = reads_per_sample or float(np.mean(list(map(_reads_per_sample, ranks, loaders))))
+    firsts = [runs[0] for runs in loaders]
+    parts = [_times(each, reads, nbytes_per_sample) for each in firsts]
+    if len(parts) > 1:
+        shortest = min(len(part.compute_ns) for part in parts)
+        least = np.min([part.compute_ns[:shortest] for part in parts], axis=0)
+        parts = [
+            msgspec.structs.replace(part, compute_ns=np.resize(least, len(part.reads)))
+            for part in parts
+        ]
+    times = BatchTimes(
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in TIMES}
+    )
+    first, size = firsts[0], firsts[0].batch_size or 1
+    workers, ahead = max(1, first.workers), max(1, first.workers, first.prefetch)
+    if first.rule is LoaderRule.POOL:
+        ahead = workers * max(1, first.prefetch)
+    steady = [rank.exposure.steady for rank in ranks]
+    steps = [part.wall_ns / part.n_batches for part in steady if part and part.n_batches]
+    cold = [rank.exposure.whole.cold_fraction for rank in ranks]
+    known = [each for each in cold if each is not None]
+    return RankDemand(
+        name=first.name,
+        job=MeasuredJob(
+            ranks=len(run),
+            batches=len(times.read_ns),
+            batch_size=size,
+            rule=first.rule.value,
+            workers=workers,
+            batches_ahead=ahead,
+            step_ns=float(np.mean(steps)) if steps and max(map(len, loaders)) == 1 else None,
+            sample_nbytes=float(times.nbytes.mean()) / size,
+            reads_per_sample=reads,
+            cold_fraction=float(np.mean(known)) if len(known) == len(cold) else None,
+        ),
+        times=times,
+        starts=tuple(np.cumsum([0, *(len(part.reads) for part in parts)]).tolist()),
+        reading_known=not _is_fused(first),
+    )
+
+
+def _check(run: RecordedRun, nbytes_per_sample: float | None) -> None:
+    if run.rule not in LOADERS:
+        reason = run.reason or "the making of its batches was not seen"
+        raise ProfileError(
+            f"{run.name}: cannot be simulated on more ranks ({reason}); expected a loader that "
+            "iobench sees inside, such as those of iobench profile --framework native or torch, "
+            "and the spans of all its workers"
+        )
+    if len(run) < FEWEST_BATCHES:
+        raise ProfileError(
+            f"{run.name}: has {len(run)} batch{'es' * (len(run) != 1)}, expected at least "
+            f"{FEWEST_BATCHES} to know how they vary; run it for longer"
+        )
+    known = run.read_nbytes >= 0
+    if nbytes_per_sample is None and not known.all():
+        raise ProfileError(
+            f"{run.name}: does not record how many bytes {int((~known).sum())} of its batches "
+            "read; give --bytes-per-sample"
+        )
+
+
+def _is_fused(run: RecordedRun) -> bool:
+    """Return whether no stage reads alone."""
+    kinds = {stage.partition(":")[0] for stage in run.stages}
+    return not kinds & READING and bool(kinds & FUSED)
+
+
+def _times(run: RecordedRun, reads: float, nbytes_per_sample: float | None) -> BatchTimes:
+    """Return the batches of the steady state of a run, or all where these are few."""
+    steady = np.flatnonzero(run.steady)
+    rows = steady if len(steady) >= FEWEST_STEADY else np.arange(len(run))
+    work, cpu = run.work_ns[rows].astype(float), run.cpu_ns[rows].astype(float)
+    kinds = [stage.partition(":")[0] for stage in run.stages]
+    reading = work * [kind in READING for kind in kinds]
+    if _is_fused(run):
+        # What a stage that reads among other things does off the CPU it waits for storage.
+        off_cpu = np.where(cpu >= 0, np.maximum(work - cpu, 0.0), work)
+        reading = np.where([kind in FUSED for kind in kinds], off_cpu, reading)
+    read_ns = reading.sum(axis=1)
+    beside = 0.0 if run.beside_ns is None else run.beside_ns[rows].sum(axis=1)
+    size, nbytes = run.batch_size or 1, run.read_nbytes[rows].astype(float)
+    if nbytes_per_sample is not None:
+        nbytes = np.full(len(rows), nbytes_per_sample * size)
+    return BatchTimes(
+        read_ns=read_ns,
+        rest_ns=np.maximum(work.sum(axis=1) - read_ns - beside, 0.0) + run.gap_ns[rows],
+        nbytes=nbytes,
+        reads=np.full(len(rows), reads * size),
+        submit_ns=run.submit_ns[rows].astype(float),
+        transit_ns=run.transit_ns[rows] + beside,
+        pickup_ns=run.pickup_ns[rows].astype(float),
+        compute_ns=run.compute_ns[rows].astype(float),
+    )
+
+
+def _reads_per_sample(rank: RankRun, runs: Sequence[RecordedRun]) -> float:
+    """Return how often a sample was read for, by the spans of reading; at least once.
+
+    Reads that belong to no batch, or to one that never came, are no part of it, unless nobody knew
+    which batch any was for.
+    """
+    spans = rank.spans
+    reads = spans[(spans["kind"] == Kind.READ) & ((spans["flags"] & Flag.IO) == 0)]
+    if (reads["batch"] >= 0).any():
+        waits = spans[(spans["kind"] == Kind.WAIT) & (spans["batch"] >= 0)]
+        reads = reads[np.isin(batch_keys(reads, "epoch"), batch_keys(waits, "epoch"))]
+    pieces = np.where((reads["flags"] & Flag.SUMMED) != 0, reads["pieces"], 1)
+    n_samples = sum(len(each) * (each.batch_size or 1) for each in runs)
+    return max(1.0, float(pieces.sum()) / n_samples)
+
+
+def probed_storage(run: Run, demand: RankDemand) -> SharedStorage:
+    """Return the most that a probe of a run's storage got from it, with readers of one node.
+
+    Larger reads than those that were tried get their bytes, smaller ones as many reads.
+
+    Raises
+    ------
+    OptionError
+        If the run has no limits of reads that storage served.
+    """
+    for limits in read_limits(run.about.storage_limits):
+        reads = [
+            each
+            for each in limits.reads
+            if each.served_by in (DEVICE, SERVER, STORAGE) and each.bytes_per_s
+        ]
+        if reads:
+            best = max(reads, key=lambda each: each.bytes_per_s or 0.0)
+            if demand.job.sample_nbytes >= limits.request_nbytes * demand.job.reads_per_sample:
+                return SharedStorage(bytes_per_s=best.bytes_per_s)
+            return SharedStorage(reads_per_s=best.reads_per_s)
+    raise OptionError(
+        f"--storage-bandwidth measured: {demand.name} has no limits of reads that storage served; "
+        "measure again with --limits 10, or say a rate"
+    )
+
+
+def scaling_curve(demand: RankDemand, storage: SharedStorage, ranks: Sequence[int]) -> ScalingCurve:
+    """Return what a run would do on more ranks, from 1 to `MOST_RANKS`, of one storage."""
+    job, times = demand.job, demand.times
+    means = (np.mean(each, keepdims=True) for each in (times.nbytes, times.reads))
+    served_ns = float(storage.serving_ns(*means)[0])
+    is_bounded, points, alone_ns = storage != SharedStorage(), [], 0.0
+    for each in sorted({1, *ranks}):
+        step_ns, waited_ns = _step(demand, SharedStorage(), each)
+        free_ns = step_ns
+        if is_bounded:
+            step_ns, waited_ns = _step(demand, storage, each)
+            more_ns = max(served_ns * each - step_ns, 0.0)
+            step_ns, waited_ns = step_ns + more_ns, waited_ns + more_ns
+        alone_ns = alone_ns or step_ns
+        points.append(
+            ScalingPoint(
+                ranks=each,
+                samples_per_s=each * job.batch_size / step_ns * 1e9 if step_ns else 0.0,
+                efficiency=alone_ns / step_ns if step_ns else 0.0,
+                exposed_fraction=waited_ns / step_ns if step_ns else 0.0,
+                storage_fraction=served_ns * each / step_ns if is_bounded and step_ns else None,
+                step_ns=round(step_ns),
+                free_step_ns=round(free_ns),
+                is_bound=each > BOUND_FACTOR * job.ranks,
+            )
+        )
+    error = None
+    if job.step_ns:
+        error = _step(demand, SharedStorage(), job.ranks)[0] / job.step_ns - 1
+    return ScalingCurve(
+        run=demand.name,
+        measured=job,
+        storage=storage,
+        points=tuple(point for point in points if point.ranks in ranks),
+        saturation=_saturation(demand, storage, points),
+        model_error_fraction=error,
+    )
+
+
+def _step(demand: RankDemand, storage: SharedStorage, ranks: int) -> tuple[float, float]:
+    """Return what a step takes, and what of it the last rank waits.
+
+    Pipelines are full to begin with. Steps until each rank has used what was there are left out,
+    and those at the end, when less and less is read ahead. Medians of simulations that each draw
+    neighbouring batches of a measured rank.
+    """
+    ahead = demand.ahead or 1
+    lead = ahead + demand.job.workers
+    # Whole turns of the pipeline: its workers may end their batches together.
+    turns = -(-min(max(MOST_BATCHES // ranks, FEWEST_STEPS), MOST_STEPS) // ahead)
+    end = lead + turns * ahead
+    steps, waits = [], []
+    for seed in range(N_SEEDS):
+        rows = _rows(demand.starts, np.random.default_rng((seed, ranks)), ranks, end + ahead)
+        held_ns, asked_ns = _simulated(demand, storage, rows)
+        steps.append(float(asked_ns[end] - asked_ns[lead]) / (end - lead))
+        waits.append(float((held_ns - asked_ns[:-1])[lead:end].mean()))
+    return statistics.median(steps), statistics.median(waits)
+
+
+def _simulated(
+    demand: RankDemand, storage: SharedStorage, rows: NDArray[np.int64]
+) -> tuple[Floats, Floats]:
+    """Return when the last rank held the batch of each step, and when all asked, then ended.
+
+    ``rows`` has a measured batch for each step and rank. Ranks ask for the batches of a step at the
+    same time: a read takes what its rank took alone, or as long as with an equal part of storage.
+    """
+    drawn = BatchTimes(**{name: getattr(demand.times, name)[rows] for name in TIMES})
+    served = storage.serving_ns(drawn.nbytes, drawn.reads)
+    shared = _shared(served)
+    is_queue = demand.job.rule == LoaderRule.THREADS.value
+    ahead, workers, ranks = demand.ahead, demand.job.workers, np.arange(rows.shape[1])
+    free, held = np.zeros((workers, len(ranks))), np.zeros(rows.shape)
+    asked = np.zeros(len(rows) + 1)
+    for step in range(len(rows)):
+        begin = np.full(len(ranks), asked[step])
+        worker: Any = step % workers
+        if ahead:
+            if is_queue:
+                worker = free.argmin(axis=0)
+            begin = free[worker, ranks]
+            if step >= ahead:
+                begin = np.maximum(begin, held[step - ahead] + drawn.submit_ns[step])
+        if step < ahead:
+            ready = begin
+        else:
+            read = begin + np.maximum(drawn.read_ns[step], shared[step])
+            free[worker, ranks] = read + drawn.rest_ns[step]
+            ready = free[worker, ranks] + drawn.transit_ns[step]
+        held[step] = np.maximum(asked[step], ready) + drawn.pickup_ns[step]
+        asked[step + 1] = (held[step] + drawn.compute_ns[step]).max()
+    return held.max(axis=1), asked
+
+
+def _shared(served: Floats) -> Floats:
+    """Return how long reads take that begin together and have equal parts of storage."""
+    order = np.argsort(served, axis=1)
+    smallest = np.take_along_axis(served, order, axis=1)
+    left = np.arange(served.shape[1], 0, -1)
+    ends = np.cumsum(np.diff(smallest, prepend=0.0, axis=1) * left, axis=1)
+    shared = np.empty_like(served)
+    np.put_along_axis(shared, order, ends, axis=1)
+    return shared
+
+
+def _rows(
+    starts: tuple[int, ...], random: np.random.Generator, ranks: int, n_steps: int
+) -> NDArray[np.int64]:
+    """Return which measured batch each is, shape (n_steps, ranks)."""
+    shape = (-(-n_steps // NEIGHBOURS), ranks)
+    begins, ends = np.array(starts[:-1]), np.array(starts[1:])
+    of_rank = random.integers(len(begins), size=shape)
+    length = (ends - begins)[of_rank]
+    first = (random.random(shape) * length).astype(np.int64)
+    within = (first[:, None, :] + np.arange(NEIGHBOURS)[None, :, None]) % length[:, None, :]
+    rows: NDArray[np.int64] = (begins[of_rank][:, None, :] + within).reshape(-1, ranks)[:n_steps]
+    return rows
+
+
+def _saturation(
+    demand: RankDemand, storage: SharedStorage, points: Sequence[ScalingPoint]
+) -> Saturation | None:
+    """Return from how many ranks on they would read more than storage gives.
+
+    R ranks that ask for b bytes in each step of c seconds reach a bandwidth B at R = B c / b.
+    Between simulated points the step grows with the logarithm of the ranks.
+    """
+    if storage == SharedStorage():
+        return None
+    times, ranks = demand.times, np.arange(1, FARTHEST + 1)
+    free_ns = np.interp(
+        np.log(ranks),
+        np.log([point.ranks for point in points]),
+        [point.free_step_ns for point in points],
+    )
+    asks = np.array([times.nbytes.mean(), 0.0]), np.array([0.0, times.reads.mean()])
+    bytes_ns, reads_ns = storage.serving_ns(*asks).tolist()
+    served_ns = max(bytes_ns, reads_ns) * ranks
+    beyond = (served_ns > 0) & (served_ns >= free_ns * (1 - 1e-12))
+    by = "bandwidth" if bytes_ns >= reads_ns else "reads"
+    return Saturation(int(ranks[beyond.argmax()]) if beyond.any() else None, by)
+
+
+def scaling_document(curve: ScalingCurve, demand: RankDemand) -> Document:
+    """Return what ``iobench simulate`` says."""
+    job = curve.measured
+    loader = LOADERS[LoaderRule(job.rule)]
+    if job.rule != LoaderRule.SERIAL.value:
+        loader = f"{job.workers} {loader}, {units.count(job.batches_ahead)} batches ahead"
+    names = ("ranks", "samples/s", "efficiency", "exposed", "storage used")
+    rows = tuple(
+        (
+            Count(point.ranks),
+            SampleRate(point.samples_per_s, "<= {}" if point.is_bound else "{}"),
+            Share(point.efficiency),
+            Share(point.exposed_fraction),
+            NOT_APPLICABLE if point.storage_fraction is None else Share(point.storage_fraction),
+        )
+        for point in curve.points
+    )
+    size = f"batches of {units.count(job.batch_size)}"
+    return Document(
+        title=f"{curve.run}: {_ranks(job.ranks)} measured, {size}, {loader}",
+        sections=(
+            Section("verdict", "", sentences(_verdict(curve))),
+            Section("ranks", "", (Table("", tuple(map(Column, names)), rows),)),
+            Section("assumed", "Assumptions", sentences(_assumptions(curve, demand))),
+        ),
+        figures=lambda: msgspec.to_builtins(curve),
+    )
+
+
+def _ranks(ranks: int) -> str:
+    return f"{units.count(ranks)} rank{'s' * (ranks != 1)}"
+
+
+def _verdict(curve: ScalingCurve) -> Iterator[str]:
+    """Yield where storage saturates, and what else more ranks lose."""
+    last, saturation = curve.points[-1], curve.saturation
+    if saturation is None:
+        yield "No storage limit is given; set one with --storage-bandwidth or --storage-iops."
+    elif saturation.ranks is None:
+        yield f"Storage does not saturate, even with {_ranks(FARTHEST)}."
+    else:
+        yield f"Storage saturates at {_ranks(saturation.ranks)}: {saturation.by}."
+    free = last.efficiency * last.step_ns / last.free_step_ns if last.free_step_ns else 1.0
+    if last.ranks > 1 and free < LOSS:
+        yield (
+            f"However fast the storage, efficiency falls to {units.fraction(free)} at "
+            f"{_ranks(last.ranks)}, because a step waits for the slowest rank."
+        )
+    error = curve.model_error_fraction
+    if error is not None and abs(error) > MISSED:
+        yield (
+            f"The model misses the measured run's step by {units.fraction(abs(error))}: rely only "
+            "on the shape of the curve."
+        )
+
+
+def _assumptions(curve: ScalingCurve, demand: RankDemand) -> Iterator[str]:
+    job = curve.measured
+    compute = units.duration(float(np.median(demand.times.compute_ns)))
+    yield (
+        f"Every rank does what was measured, on batches drawn from {units.count(job.batches)}. A "
+        f"step takes {compute} besides loading (median), and waits for the slowest rank."
+    )
+    yield "Figures are for the steady state. Communication that the run did not have is not in it."
+    yield (
+        f"A sample takes {units.nbytes(job.sample_nbytes)} from storage, in "
+        f"{units.number(job.reads_per_sample)} read{'s' * (job.reads_per_sample != 1)}."
+    )
+    if job.cold_fraction is None:
+        yield "It was not counted whether the run read from storage or from the page cache."
+    elif job.cold_fraction < LOSS:
+        yield (
+            f"{units.fraction(1 - job.cold_fraction)} of what the run read came from the page "
+            "cache: a read from this storage is assumed to be no slower."
+        )
+    if not demand.reading_known:
+        yield "Reading is no stage of its own: its stage's time off the CPU counts as reading."
+    error = curve.model_error_fraction
+    if error is not None:
+        yield f"Model error on the measured run: {units.signed_fraction(error)}."
+    if any(point.is_bound for point in curve.points):
+        yield f"Beyond {units.count(BOUND_FACTOR * job.ranks)} ranks samples/s are upper bounds."
