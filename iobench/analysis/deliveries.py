@@ -1,4 +1,9 @@
-"""What the training loop asked for and when it held it, in rounds; the frame of every figure."""
+"""What the training loop asked for and when it held it, by round, epoch and step of the optimiser.
+
+An epoch is what the loader that trains says it is. A step ends where the optimiser steps; of
+several, as of a GAN, that one bounds it that steps least often. The batches of a step are those
+that were delivered to train on since the step before it.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +11,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
-from iobench.analysis.epoch_numbers import with_epochs
-from iobench.analysis.loop import ONLY
-from iobench.analysis.optimizer_steps import find_steps
-from iobench.analysis.rounds import find_rounds
+from iobench.analysis.exposure_figures import StepFigures
+from iobench.analysis.loop import ONLY, find_rounds, outermost
 from iobench.analysis.time_intervals import union
 from iobench.recording.kinds import Kind, Trait, is_one_of, kinds_that
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from iobench.analysis.exposure_figures import StepFigures, Window
-    from iobench.analysis.loop import TrainingLoop
-    from iobench.analysis.rounds import Rounds
+    from iobench.analysis.exposure_figures import Window
+    from iobench.analysis.loop import Rounds, TrainingLoop
+    from iobench.recording.facts import LoaderFacts
     from iobench.runs.contents import RunData
 
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
+Texts = NDArray[np.str_]
 
 PHASES: Final = ("startup", "fill", "first epoch", "steady", "drain")
 STARTUP, FILL, FIRST_EPOCH, STEADY, DRAIN = range(5)
@@ -42,99 +46,41 @@ EVALUATIONS: Final = (EVALUATION, VALIDATION, "test", "prediction")
 STEPPED: Final = "trains"
 """What a pass says in which an optimiser took a step."""
 TRAINS: Final = kinds_that(Trait.TRAINS)
+REGULAR_FRACTION: Final = 2 / 3
+"""Of the steps, at least this share takes as many batches as most do: else nothing is said."""
+KERAS: Final = "tensorflow"
+"""Whose steps have several spans of a backward pass each, in the batches that were traced."""
+NONE_SEEN: Final = "no optimiser's step was seen"
 
 
-class Deliveries(msgspec.Struct, frozen=True):
-    """The waits of one training loop, in order of time; arrays of one row per wait.
+class Waits(msgspec.Struct, frozen=True):
+    """The waits of one training loop, in order of time, as their spans say; a row for each.
 
-    Parameters
-    ----------
-    asked_ns, delivered_ns : ndarray of int64
-        The wait is ``[asked_ns, delivered_ns)``.
-    from_ns, until_ns : ndarray of int64
-        The delivery's share of the wall time: from being asked for it (the start of the stretch
-        for the first) to being asked for the next (the end of the stretch for the last). They
-        tile the stretches; a stretch is a round, or rounds of several loaders that overlap.
-    batch : ndarray of int64
-        -1 for a wait that brought no batch.
-    nbytes : ndarray of int64
-        Of the batch, -1 where unknown.
-    made_by : tuple of str
-        ``"worker-<n>"``, ``"consumer"``, ``"threads"``, or ``""`` where unknown.
-    starts, failed, ends_round : ndarray of bool
-        What a wait without a batch was: for ``iter(loader)`` itself; cut off by an exception; a
-        call that found nothing more.
-    round : ndarray of int64
-        Position of the round in time, from 0.
-    position : ndarray of int64
-        Deliveries of the round before this one.
-    phase : ndarray of int64
-        Index into `PHASES`.
-    loader, workers : ndarray of int64
-        Number of the loader, and its loading processes.
-    numbered : ndarray of bool
-        Whether it is of a script, whose waits tell who made their batches.
-    role : ndarray of str
-        What its pass is for: `TRAINING` or one of `EVALUATIONS`, ``""`` where unknown.
-    resumed : ndarray of bool
-        Whether its pass goes on where one of an earlier process was.
-    repeated : ndarray of bool
-        Whether it is of an epoch of a script as a long training has them: whole, after the first.
-    of_epoch : ndarray of int64
-        The number of its epoch, from 0 where its loader numbers from 0; of all loaders together,
-        while ``epoch`` is what the delivery itself says.
-    of_main : ndarray of bool
-        Whether it is of the loader that trains, made again for each epoch or not.
-    n_samples : ndarray of int64
-        Samples of its batch; 0 without one, -1 where the batch size is unknown. The last batches
-        of a round may be short: they are counted by their bytes if all before them, of that
-        loader, have the same number of bytes.
-    step : ndarray of int64
-        The step of the optimiser that takes its batch, from 0; -1 where there is none, or nobody
-        knows.
-    steps : StepFigures or None
-        What is known of these steps.
-    complete_epochs : frozenset of int
-        Of which all batches were measured.
-    main : int
-        Number of the loader that trains, as far as that is known; of several that one with most
-        batches.
-    process, thread : int
-        Where the training loop runs; -1 if it never waited.
-    n_unfinished_rounds : int
-        Rounds without a recorded end.
+    A delivery's share of the wall time, ``[from_ns, until_ns)``, is from being asked for it (the
+    start of the stretch for the first) to being asked for the next (the end of the stretch for the
+    last). They tile the stretches; a stretch is a round, or rounds of several loaders that overlap.
     """
 
     asked_ns: Integers
     delivered_ns: Integers
     from_ns: Integers
     until_ns: Integers
-    batch: Integers
-    epoch: Integers
-    nbytes: Integers
-    made_by: tuple[str, ...]
-    starts: Marks
-    failed: Marks
-    ends_round: Marks
-    round: Integers
-    position: Integers
-    phase: Integers
-    loader: Integers
-    workers: Integers
-    numbered: Marks
-    role: NDArray[np.str_]
-    resumed: Marks
-    repeated: Marks
-    of_epoch: Integers
-    of_main: Marks
-    n_samples: Integers
-    step: Integers
-    steps: StepFigures | None
-    complete_epochs: frozenset[int]
-    main: int
-    process: int
+    batch: Integers  # -1 for a wait that brought no batch
+    epoch: Integers  # as the delivery says
+    nbytes: Integers  # of the batch, -1 where unknown
+    made_by: tuple[str, ...]  # "worker-<n>", "consumer", "threads", "" where unknown
+    starts: Marks  # the wait was for iter(loader) itself,
+    failed: Marks  # was cut off by an exception,
+    ends_round: Marks  # or there was no further batch
+    round: Integers  # place of the round in time, from 0
+    position: Integers  # deliveries of the round before this one
+    loader: Integers  # number of the loader
+    workers: Integers  # its loading processes
+    numbered: Marks  # whether it is of a script, whose waits say who made their batches
+    resumed: Marks  # whether its pass goes on where one of an earlier process was
+    process: int  # where the training loop runs, as `thread`; -1 if it never waited
     thread: int
-    n_unfinished_rounds: int
+    n_unfinished_rounds: int  # without a recorded end
 
     def __len__(self) -> int:
         return len(self.batch)
@@ -156,6 +102,47 @@ class Deliveries(msgspec.Struct, frozen=True):
         place = np.searchsorted(self.from_ns, time_ns, side="right") - 1
         inside = (place >= 0) & (time_ns < self.until_ns[place])
         return np.where(inside, place, -1).astype(np.int64)
+
+    @property
+    def followed(self) -> Marks:
+        """Tell after which the loop asked on, for a batch or for the end of its round."""
+        asked_on = (self.batch >= 0) | self.ends_round
+        followed: Marks = np.append(asked_on[1:], False)[: len(self)]
+        return followed
+
+    def of_batch(self, batches: Integers) -> Integers:
+        """Return the delivery that brought each batch, -1 where none did."""
+        order = np.argsort(self.batch, kind="stable")
+        place = np.searchsorted(self.batch[order], batches)
+        found = place < len(order)
+        delivery = np.full(len(batches), -1, dtype=np.int64)
+        delivery[found] = order[place[found]]
+        found &= (batches >= 0) & (np.append(self.batch, -1)[delivery] == batches)
+        return np.where(found, delivery, -1)
+
+    def waiting_at(self, time_ns: Integers) -> Integers:
+        """Return the delivery being waited for at each instant, -1 where none, or a round's end."""
+        place = self.at(time_ns)
+        if not len(self):
+            return place
+        waiting = (place >= 0) & ~self.ends_round[place]
+        waiting &= (time_ns >= self.asked_ns[place]) & (time_ns < self.delivered_ns[place])
+        return np.where(waiting, place, -1)
+
+
+class Deliveries(Waits, frozen=True):
+    """The waits of one training loop, and what follows from all of them together."""
+
+    role: Texts  # of its pass: `TRAINING`, one of `EVALUATIONS`, or "" where unknown
+    main: int  # number of the loader that trains, of several that one with most batches
+    n_samples: Integers  # of its batch; 0 without one, -1 where the batch size is unknown
+    of_epoch: Integers  # number of its epoch, from 0, of all loaders together
+    of_main: Marks  # whether it is of the loader that trains, made again for each epoch or not
+    complete_epochs: frozenset[int]  # of which all batches were measured
+    repeated: Marks  # whether it is of an epoch of a script after the first, and whole
+    step: Integers  # the step that takes its batch, from 0; -1: none, or unknown
+    steps: StepFigures | None  # what is known of these steps
+    phase: Integers  # index into `PHASES`
 
     def in_part(self, window: Window) -> Marks:
         """Tell which are of a part of the run: all; or `repeated`, or in steady state.
@@ -182,15 +169,8 @@ class Deliveries(msgspec.Struct, frozen=True):
         return whole
 
     @property
-    def followed(self) -> Marks:
-        """Tell after which the loop asked on, for a batch or for the end of its round."""
-        asked_on = (self.batch >= 0) | self.ends_round
-        followed: Marks = np.append(asked_on[1:], False)[: len(self)]
-        return followed
-
-    @property
     def trains(self) -> Marks:
-        """Tell which are not: all, where nothing else was done."""
+        """Tell which are not of an evaluation: all, where nothing else was done."""
         return np.ones(len(self), dtype=bool) if self.evaluates.all() else ~self.evaluates
 
     @property
@@ -198,87 +178,82 @@ class Deliveries(msgspec.Struct, frozen=True):
         """Tell which are of a validation, a test or a prediction."""
         return np.isin(self.role, EVALUATIONS)
 
-    def of_batch(self, batches: Integers) -> Integers:
-        """Return the delivery that brought each batch, -1 where none did."""
-        order = np.argsort(self.batch, kind="stable")
-        place = np.searchsorted(self.batch[order], batches)
-        found = place < len(order)
-        delivery = np.full(len(batches), -1, dtype=np.int64)
-        delivery[found] = order[place[found]]
-        found &= (batches >= 0) & (np.append(self.batch, -1)[delivery] == batches)
-        return np.where(found, delivery, -1)
-
-    def waiting_at(self, time_ns: Integers) -> Integers:
-        """Return the delivery being waited for at each instant, -1 where none, or a round's end."""
-        place = self.at(time_ns)
-        if not len(self):
-            return place
-        waiting = (place >= 0) & ~self.ends_round[place]
-        waiting &= (time_ns >= self.asked_ns[place]) & (time_ns < self.delivered_ns[place])
-        return np.where(waiting, place, -1)
-
 
 def find_deliveries(profile: RunData, loop: TrainingLoop) -> Deliveries:
-    """Return what a training loop waited for."""
-    waits = loop.waits
+    """Return what a training loop waited for: each column from those before it."""
     rounds = find_rounds(profile, loop)
-    asked, delivered = waits["start_ns"].astype(np.int64), waits["end_ns"].astype(np.int64)
-    batch = waits["batch"].astype(np.int64)
+    settings = [loop.loaders.get(number, loop.loaders[ONLY]) for number in rounds.loader.tolist()]
+    waits = _find_waits(profile, loop, rounds, settings)
+    role = _roles(profile, loop, waits, rounds.role[rounds.of_wait])
+    trains = ~np.isin(role, EVALUATIONS)
+    trains |= not trains.any()
+    numbers = by_importance(waits, roles_of_loaders(waits, role))
+    main = numbers[0] if numbers else min(loop.loaders, key=lambda each: (each == ONLY, each))
+    renewed = _renewed(loop, waits, role, main)
+    of_main = np.isin(waits.loader, [*renewed, main])
+    of_epoch = _epochs(waits, main, renewed)
+    complete = _complete(waits, of_epoch, of_main, profile)
+    phase = _phases(waits, rounds, settings)
+    repeated = np.zeros(len(waits), dtype=bool)
+    if profile.is_script:
+        repeated = _repeated(waits, of_epoch, of_main)
+    else:  # the rounds of iobench profile are turns, not epochs: its workers live on
+        phase = _without_first_epoch(phase, of_epoch, complete)
+    step, steps = _steps(profile, loop, waits, trains, of_epoch)
+    return Deliveries(
+        **asdict(waits),
+        role=role,
+        main=main,
+        n_samples=_n_samples(loop, waits),
+        of_epoch=of_epoch,
+        of_main=of_main,
+        complete_epochs=complete,
+        repeated=repeated,
+        step=step,
+        steps=steps,
+        phase=phase,
+    )
+
+
+def _find_waits(
+    profile: RunData, loop: TrainingLoop, rounds: Rounds, settings: Sequence[LoaderFacts]
+) -> Waits:
+    spans, of_wait = loop.waits, rounds.of_wait
+    asked, batch = spans["start_ns"].astype(np.int64), spans["batch"].astype(np.int64)
     starts, failed = (
-        (batch < 0) & (waits["label"] == profile.string_number(label))
+        (batch < 0) & (spans["label"] == profile.string_number(label))
         for label in ("startup", "failed")
     )
-    numbered = rounds.numbered[rounds.of_wait]
-    position = _positions(rounds, counted=~numbered | (batch >= 0))
-    settings = [loop.loaders.get(number, loop.loaders[-1]) for number in rounds.loader.tolist()]
-    filled_after = np.array([each.filled_after for each in settings], dtype=np.int64)
-    loader = np.array([each.number for each in settings], dtype=np.int64)
-    workers = np.array([each.workers for each in settings], dtype=np.int64)
-    found = Deliveries(
+    from_ns, until_ns = _shares(rounds, asked)
+    numbered = rounds.numbered[of_wait]
+    return Waits(
         asked_ns=asked,
-        delivered_ns=delivered,
-        **_shares(rounds, asked),
+        delivered_ns=spans["end_ns"].astype(np.int64),
+        from_ns=from_ns,
+        until_ns=until_ns,
         batch=batch,
-        epoch=waits["epoch"].astype(np.int64),
-        nbytes=waits["nbytes"].astype(np.int64),
+        epoch=spans["epoch"].astype(np.int64),
+        nbytes=spans["nbytes"].astype(np.int64),
         made_by=tuple(
             "" if number < 0 else profile.strings[detail]
-            for number, detail in zip(batch.tolist(), waits["detail"].tolist(), strict=True)
+            for number, detail in zip(batch.tolist(), spans["detail"].tolist(), strict=True)
         ),
         starts=starts,
         failed=failed,
         ends_round=(batch < 0) & ~starts & ~failed,
-        round=rounds.of_wait,
-        position=position,
-        phase=_phases(position, batch, starts, filled_after[rounds.of_wait]),
-        loader=loader[rounds.of_wait],
-        workers=workers[rounds.of_wait],
+        round=of_wait,
+        position=_positions(rounds, counted=~numbered | (batch >= 0)),
+        loader=np.array([each.number for each in settings], dtype=np.int64)[of_wait],
+        workers=np.array([each.workers for each in settings], dtype=np.int64)[of_wait],
         numbered=numbered,
-        role=rounds.role[rounds.of_wait],
-        resumed=rounds.resumed[rounds.of_wait],
-        repeated=np.zeros(len(batch), dtype=bool),
-        of_epoch=np.zeros(len(batch), dtype=np.int64),
-        of_main=np.zeros(len(batch), dtype=bool),
-        n_samples=np.zeros(len(batch), dtype=np.int64),
-        step=np.full(len(batch), -1, dtype=np.int64),
-        steps=None,
-        complete_epochs=frozenset(),
-        main=min(loop.loaders, key=lambda number: (number == ONLY, number)),
+        resumed=rounds.resumed[of_wait],
         process=loop.process,
         thread=loop.thread,
         n_unfinished_rounds=int((~rounds.recorded).sum()),
     )
-    found = replace(found, role=_roles(profile, loop, found))
-    numbers = by_importance(found, roles_of_loaders(found))
-    main = numbers[0] if numbers else found.main
-    found = replace(found, main=main, n_samples=_n_samples(loop, found))
-    found = with_epochs(profile, loop, found)
-    step, steps = find_steps(profile, loop, found)
-    found = replace(found, step=step, steps=steps)
-    return found if profile.is_script else replace(found, phase=_without_first_epoch(found))
 
 
-def _roles(profile: RunData, loop: TrainingLoop, deliveries: Deliveries) -> NDArray[np.str_]:
+def _roles(profile: RunData, loop: TrainingLoop, waits: Waits, said: Texts) -> Texts:
     """Return what the pass of each delivery is for, as far as that is known.
 
     A pass trains if an optimiser took a step in it, or a backward pass or a step follows one of its
@@ -290,55 +265,53 @@ def _roles(profile: RunData, loop: TrainingLoop, deliveries: Deliveries) -> NDAr
     spans = spans[
         (spans["process"] == loop.process) & is_one_of(spans["kind"], TRAINS | {Kind.EVALUATE})
     ]
-    found = deliveries.role.astype("U16")
+    found = said.astype("U16")
     stepped = found == STEPPED
     without = [number for number, each in loop.loaders.items() if each.gradients is False]
-    found[(found == "") & np.isin(deliveries.loader, without)] = EVALUATION
+    found[(found == "") & np.isin(waits.loader, without)] = EVALUATION
     trains = is_one_of(spans["kind"], TRAINS)
-    place = deliveries.at(spans["start_ns"].astype(np.int64))
+    place = waits.at(spans["start_ns"].astype(np.int64))
     around = spans[~trains]
-    evaluated = _evaluated_rounds(deliveries, around, place[~trains])
+    evaluated = _evaluated_rounds(waits, around, place[~trains])
     starts, ends = union(around["start_ns"].astype(np.int64), around["end_ns"].astype(np.int64))
-    at = np.searchsorted(starts, deliveries.asked_ns, side="right") - 1
-    inside = (at >= 0) & (deliveries.asked_ns < np.append(ends, 0)[at])
-    within = np.unique(deliveries.round[inside])
-    found[(found == "") & np.isin(deliveries.round, evaluated)] = EVALUATION
-    found[~np.isin(found, EVALUATIONS) & np.isin(deliveries.round, within)] = EVALUATION
-    trained = np.unique(deliveries.round[place[trains & (place >= 0)]])
-    found[stepped | np.isin(deliveries.round, trained)] = TRAINING
+    at = np.searchsorted(starts, waits.asked_ns, side="right") - 1
+    inside = (at >= 0) & (waits.asked_ns < np.append(ends, 0)[at])
+    within = np.unique(waits.round[inside])
+    found[(found == "") & np.isin(waits.round, evaluated)] = EVALUATION
+    found[~np.isin(found, EVALUATIONS) & np.isin(waits.round, within)] = EVALUATION
+    trained = np.unique(waits.round[place[trains & (place >= 0)]])
+    found[stepped | np.isin(waits.round, trained)] = TRAINING
     return found
 
 
-def _evaluated_rounds(
-    deliveries: Deliveries, evaluations: NDArray[Any], place: Integers
-) -> Integers:
+def _evaluated_rounds(waits: Waits, evaluations: NDArray[Any], place: Integers) -> Integers:
     """Return the rounds of which evaluations follow at least half of the batches."""
     low, high = (
-        np.searchsorted(deliveries.asked_ns, evaluations[name].astype(np.int64), side="left")
+        np.searchsorted(waits.asked_ns, evaluations[name].astype(np.int64), side="left")
         for name in ("start_ns", "end_ns")
     )
     of_another = [
-        bool((deliveries.round[first:last] != deliveries.round[at]).any())
+        bool((waits.round[first:last] != waits.round[at]).any())
         for first, last, at in zip(low.tolist(), high.tolist(), place.tolist(), strict=True)
     ]
     followed = np.unique(place[(place >= 0) & ~np.array(of_another, dtype=bool)])
-    n_rounds = int(deliveries.round.max(initial=-1)) + 1
-    n_followed = np.bincount(deliveries.round[followed], minlength=n_rounds)
-    n_batches = np.bincount(deliveries.round[deliveries.batch >= 0], minlength=n_rounds)
+    n_rounds = int(waits.round.max(initial=-1)) + 1
+    n_followed = np.bincount(waits.round[followed], minlength=n_rounds)
+    n_batches = np.bincount(waits.round[waits.batch >= 0], minlength=n_rounds)
     found: Integers = np.flatnonzero((n_followed > 0) & (2 * n_followed >= n_batches))
     return found
 
 
-def roles_of_loaders(deliveries: Deliveries) -> dict[int, str]:
+def roles_of_loaders(waits: Waits, role: Texts) -> dict[int, str]:
     """Return what loaders are for, by number, those of which it is known.
 
     Of a loader that does both, what trains counts; of one for several evaluations, all of them. Of
     one that evaluates in some passes, and is not known in others, nobody knows.
     """
     found: dict[int, str] = {}
-    for number in np.unique(deliveries.loader).tolist():
-        rows = (deliveries.loader == number) & (deliveries.batch >= 0)
-        roles = {*deliveries.role[rows].tolist()}
+    for number in np.unique(waits.loader).tolist():
+        rows = (waits.loader == number) & (waits.batch >= 0)
+        roles = {*role[rows].tolist()}
         if TRAINING in roles:
             found[number] = TRAINING
         elif roles and "" not in roles:
@@ -346,13 +319,13 @@ def roles_of_loaders(deliveries: Deliveries) -> dict[int, str]:
     return found
 
 
-def by_importance(deliveries: Deliveries, roles: Mapping[int, str]) -> list[int]:
+def by_importance(waits: Waits, roles: Mapping[int, str]) -> list[int]:
     """Return the numbers of the loaders that brought batches: the one that a report is about first.
 
     Those that train come before those of which nobody knows, and those that evaluate come last;
     of each sort the one with most batches is first.
     """
-    numbers, counts = np.unique(deliveries.loader[deliveries.batch >= 0], return_counts=True)
+    numbers, counts = np.unique(waits.loader[waits.batch >= 0], return_counts=True)
     rank = {TRAINING: 0} | dict.fromkeys(EVALUATIONS, 2)
     return sorted(
         numbers.tolist(),
@@ -376,7 +349,7 @@ def _positions(rounds: Rounds, *, counted: Marks) -> Integers:
     return position
 
 
-def _shares(rounds: Rounds, asked: Integers) -> dict[str, Integers]:
+def _shares(rounds: Rounds, asked: Integers) -> tuple[Integers, Integers]:
     """Return from when until when each wait has the wall time, by the stretches of rounds."""
     of_round = rounds.stretch
     stretch = of_round[rounds.of_wait]
@@ -386,57 +359,310 @@ def _shares(rounds: Rounds, asked: Integers) -> dict[str, Integers]:
     first = np.diff(stretch, prepend=-1) > 0
     last = np.append(first[1:], True)
     following = np.append(asked[1:], 0)
-    return {
-        "from_ns": np.where(first, starts[stretch], asked),
-        "until_ns": np.where(last[: len(asked)], ends[stretch], following[: len(asked)]),
-    }
+    return (
+        np.where(first, starts[stretch], asked),
+        np.where(last[: len(asked)], ends[stretch], following[: len(asked)]),
+    )
 
 
-def _without_first_epoch(deliveries: Deliveries) -> Integers:
+def _phases(waits: Waits, rounds: Rounds, settings: Sequence[LoaderFacts]) -> Integers:
+    filled = np.array([each.filled_after for each in settings], dtype=np.int64)
+    position, filled_after = waits.position, filled[rounds.of_wait]
+    phase = np.full(len(position), STEADY, dtype=np.int64)
+    phase[position < filled_after] = FILL
+    phase[position == 0] = STARTUP
+    phase[waits.batch < 0] = DRAIN
+    phase[waits.starts] = STARTUP
+    return phase
+
+
+def _without_first_epoch(phase: Integers, of_epoch: Integers, complete: frozenset[int]) -> Integers:
     """Return phases in which the first of several whole epochs is no part of the steady state.
 
     What is read for the first time may come from the device, and later from memory.
     """
-    steady, number = deliveries.phase == STEADY, deliveries.of_epoch.min(initial=0)
-    first = steady & (deliveries.of_epoch == number)
-    if not deliveries.complete_epochs > {number} or not (steady & ~first).any():
-        return deliveries.phase
-    return np.where(first, FIRST_EPOCH, deliveries.phase)
+    steady, number = phase == STEADY, of_epoch.min(initial=0)
+    first = steady & (of_epoch == number)
+    if not complete > {number} or not (steady & ~first).any():
+        return phase
+    return np.where(first, FIRST_EPOCH, phase)
 
 
-def _phases(position: Integers, batch: Integers, starts: Marks, filled_after: Integers) -> Integers:
-    phase = np.full(len(position), STEADY, dtype=np.int64)
-    phase[position < filled_after] = FILL
-    phase[position == 0] = STARTUP
-    phase[batch < 0] = DRAIN
-    phase[starts] = STARTUP
-    return phase
+def _n_samples(loop: TrainingLoop, waits: Waits) -> Integers:
+    """Return the samples of each batch.
 
-
-def _n_samples(loop: TrainingLoop, deliveries: Deliveries) -> Integers:
-    with_batch = deliveries.batch >= 0
+    The last batches of a round may be short: they are counted by their bytes if all before them,
+    of that loader, have the same number of bytes.
+    """
+    with_batch = waits.batch >= 0
     samples = np.where(with_batch, -1, 0).astype(np.int64)
-    for number in np.unique(deliveries.loader[with_batch]).tolist():
+    for number in np.unique(waits.loader[with_batch]).tolist():
         batch_size = loop.loaders.get(number, loop.loaders[ONLY]).batch_size
         if not batch_size:
             continue
-        rows = np.flatnonzero(with_batch & (deliveries.loader == number))
+        rows = np.flatnonzero(with_batch & (waits.loader == number))
         samples[rows] = batch_size
-        last = _last_of_rounds(deliveries.round[rows], max(int(deliveries.workers[rows[0]]), 1))
-        sizes = np.unique(deliveries.nbytes[rows[~last]])
+        last = _last_of_rounds(waits.round[rows], max(int(waits.workers[rows[0]]), 1))
+        sizes = np.unique(waits.nbytes[rows[~last]])
         if len(sizes) != 1 or sizes[0] <= 0:
             continue
-        held = deliveries.nbytes[rows] * batch_size
+        held = waits.nbytes[rows] * batch_size
         short = last & (held > 0) & (held < sizes[0] * batch_size) & (held % sizes[0] == 0)
         samples[rows[short]] = held[short] // sizes[0]
     return samples
 
 
 def _last_of_rounds(rounds: Integers, n_last: int) -> Marks:
-    """Mark the last deliveries of each round: one for each process that may end with a rest."""
+    """Mark the last waits of each round: one for each process that may end with a rest."""
     order = np.argsort(rounds, kind="stable")
     _, first, counts = np.unique(rounds[order], return_index=True, return_counts=True)
     from_end = np.repeat(first + counts, counts) - np.arange(len(rounds))
     marks = np.zeros(len(rounds), dtype=bool)
     marks[order] = from_end <= n_last
     return marks
+
+
+def _epochs(waits: Waits, main: int, renewed: Sequence[int]) -> Integers:
+    """Return the epoch of each delivery.
+
+    The loader that trains says which epoch it is; deliveries of others are of the epoch before them
+    in time. Passes that brought no batch, as Keras begins one more after each epoch, are none.
+    Where a script makes its loader again for each epoch, its loaders are counted instead, and where
+    a loader does not number its epochs, its rounds.
+    """
+    brought = np.isin(waits.round, np.unique(waits.round[waits.batch >= 0]))
+    own = waits.loader == main
+    if len(renewed) > 1:
+        said = _order_of(waits.loader, np.isin(waits.loader, renewed))
+    elif (waits.epoch[own & brought] >= 0).any():
+        numbered = waits.epoch >= 0
+        empty = np.setdiff1d(waits.epoch[own & numbered], waits.epoch[own & brought])
+        less = np.searchsorted(empty, waits.epoch)
+        said = np.where(own & brought & numbered, waits.epoch - less, -1)
+    else:
+        said = _order_of(waits.round, own & brought)
+    return _filled(said, waits.round)
+
+
+def _repeated(waits: Waits, number: Integers, of_main: Marks) -> Marks:
+    """Tell which waits are of epochs as a long training has them: whole, after the first.
+
+    An epoch is whole that was recorded from its first batch to its end, or that the training went
+    on from to the next one; of under half the batches of the longest it is no epoch like others.
+    """
+    main = of_main & (waits.batch >= 0)
+    found, counts = np.unique(number[main], return_counts=True)
+    if len(found) < 2:
+        return np.zeros(len(waits), dtype=bool)
+    begun = np.isin(found, _begun(waits, number, of_main))
+    ended = np.isin(found, number[of_main & waits.ends_round])
+    ended[:-1] = True
+    ended |= counts == counts.max()
+    whole = begun & ended & (2 * counts >= counts.max())
+    whole[0] = False
+    repeated: Marks = np.isin(number, found[whole])
+    return repeated
+
+
+def _begun(waits: Waits, of_epoch: Integers, of_main: Marks) -> Integers:
+    """Return the epochs whose first batch was recorded.
+
+    It is the first one of a round that is not resumed, or follows the last one of the epoch before
+    it in that round.
+    """
+    rows = np.flatnonzero(of_main & (waits.batch >= 0))
+    number, rounds = of_epoch[rows], waits.round[rows]
+    follows = np.append(False, (number[1:] != number[:-1]) & (rounds[1:] == rounds[:-1]))
+    first = (waits.position[rows] == 0) & ~waits.resumed[rows]
+    begun: Integers = np.unique(number[first | follows[: len(rows)]])
+    return begun
+
+
+def _complete(waits: Waits, number: Integers, of_main: Marks, profile: RunData) -> frozenset[int]:
+    """Return the epochs of which all batches were measured.
+
+    Those with as many batches as the configuration has (none where a batch is more than all
+    samples, and so of several epochs); where it does not say, those whose round was recorded from
+    its first batch to its end. A script that never asks for an end, as Keras does not where it
+    knows how many batches there are, ends its epochs itself: of several, those with most batches.
+    """
+    about, with_batch = profile.run_facts, waits.batch >= 0
+    found, counts = np.unique(number[with_batch], return_counts=True)
+    if about.n_samples is not None and about.batch_size:
+        return frozenset(_full(found, counts, about.n_samples, about.batch_size))
+    begun = number[of_main & with_batch & (waits.position == 0)]
+    ended = number[of_main & waits.ends_round]
+    begun = _begun(waits, number, of_main) if profile.is_script else begun
+    if profile.is_script and not len(ended):
+        found, counts = np.unique(number[of_main & with_batch], return_counts=True)
+        ended = found[counts == counts.max()] if len(found) > 1 else ended
+    return frozenset(found.tolist()) & {*begun.tolist()} & {*ended.tolist()}
+
+
+def _full(numbers: Integers, counts: Integers, n_samples: int, batch_size: int) -> list[int]:
+    """Return the epochs that have all batches.
+
+    An epoch may have one more than fit into it: its last batch is short, or of the next one as
+    well. Whether the last epoch misses that one is said from the epochs before it.
+    """
+    if not len(numbers) or batch_size > n_samples:
+        return []
+    full = counts >= n_samples // batch_size
+    most = int(counts[:-1][full[:-1]].max(initial=0)) or -(-n_samples // batch_size)
+    full[-1] &= bool(counts[-1] >= most)
+    return numbers[full].tolist()  # type: ignore[no-any-return]
+
+
+def _order_of(values: Integers, chosen: Marks) -> Integers:
+    """Return the place of each chosen value among them, by first appearance; -1 elsewhere."""
+    place = np.full(len(values), -1, dtype=np.int64)
+    found, first, inverse = np.unique(values[chosen], return_index=True, return_inverse=True)
+    order = np.empty(len(found), dtype=np.int64)
+    order[np.argsort(first)] = np.arange(len(found))
+    place[chosen] = order[inverse.reshape(-1)]
+    return place
+
+
+def _filled(said: Integers, rounds: Integers) -> Integers:
+    """Return epochs where all are known: as the next one of the round, else the one before."""
+    size = len(said)
+    if not size or (said < 0).all():
+        return np.zeros(size, dtype=np.int64)
+    rows = np.arange(size)
+    known = said >= 0
+    before = np.maximum.accumulate(np.where(known, rows, -1))
+    after = np.minimum.accumulate(np.where(known, rows, size)[::-1])[::-1]
+    later = np.minimum(after, size - 1)
+    use_after = (before < 0) | ((after < size) & (rounds[later] == rounds))
+    filled: Integers = said[np.where(use_after, later, before)]
+    return filled
+
+
+def _renewed(loop: TrainingLoop, waits: Waits, role: Texts, main: int) -> list[int]:
+    """Return the loaders that are the one that trains, made again for each epoch.
+
+    They are alike and have one round each, with as many batches, or cut off.
+    """
+    loaders = loop.loaders
+    if main == ONLY:
+        return []
+    evaluating = np.unique(waits.loader[np.isin(role, EVALUATIONS)])
+    alike = [
+        number
+        for number, each in loaders.items()
+        if number != ONLY
+        and each.kept == loaders[main].kept
+        and (number in evaluating) == (main in evaluating)
+        and len(np.unique(waits.round[waits.loader == number])) == 1
+    ]
+    if len(alike) < 2 or main not in alike:
+        return []
+    n_batches = {each: int((waits.batch[waits.loader == each] >= 0).sum()) for each in alike}
+    ended = {each: bool(waits.ends_round[waits.loader == each].any()) for each in alike}
+    return [
+        each
+        for each in alike
+        if n_batches[each] == n_batches[main] or (n_batches[each] and not ended[each])
+    ]
+
+
+def _steps(
+    profile: RunData, loop: TrainingLoop, waits: Waits, trains: Marks, of_epoch: Integers
+) -> tuple[Integers, StepFigures | None]:
+    """Return the step of each delivery, from 0, and what is known of steps.
+
+    -1 is of none: batches that do not train or are followed by no step, waits without a batch.
+    None where nothing was delivered to train on.
+    """
+    step = np.full(len(waits), -1, dtype=np.int64)
+    rows = np.flatnonzero((waits.batch >= 0) & trains)
+    if not len(rows):
+        return step, None
+    told = profile.facts_of(loop.process) if loop.process >= 0 else None
+    asked = profile.run_facts.batches_per_step
+    by_framework = None if told is None else told.batches_per_step
+    if asked or by_framework or not profile.is_script:
+        n_batches = asked or by_framework or 1
+        epochs = of_epoch[rows]
+        if not profile.is_script or not asked:
+            # Emulated steps, and those that Keras counts, go on from one epoch to the next.
+            epochs = np.zeros(len(rows), dtype=np.int64)
+        step[rows] = _in_steps(epochs, n_batches)
+        known_by = "loop"
+        if profile.is_script:
+            known_by = "option" if asked else "framework"
+        return step, replace(_figures(step[rows], known_by), batches_per_step=n_batches)
+    spans = profile.spans
+    lane = spans[(spans["process"] == loop.process) & (spans["thread"] == loop.thread)]
+    marks = lane[(lane["kind"] == Kind.STEP) & (lane["flags"] == 0)]
+    used_ns = waits.delivered_ns[rows]
+    asked_of = np.unique(waits.loader[rows]).tolist()
+    if all(loop.loaders[number].framework != KERAS for number in asked_of):
+        used_ns = _used(waits, rows, outermost(lane, {Kind.BACKWARD})["start_ns"])
+    at = np.searchsorted(used_ns, marks["end_ns"].astype(np.int64), side="right") - 1
+    ends = {
+        profile.strings[detail]: np.unique(at[(marks["detail"] == detail) & (at >= 0)])
+        for detail in np.unique(marks["detail"]).tolist()
+    }
+    if len(ends) > 1:
+        ends.pop("", None)  # the script's own span around one of the others
+    ends = {name: places for name, places in ends.items() if len(places)}
+    if not ends:
+        return step, StepFigures(why_unknown=NONE_SEEN)
+    name = min(ends, key=lambda each: len(ends[each]))
+    number = np.searchsorted(ends[name], np.arange(len(rows)), side="left")
+    number[number == len(ends[name])] = -1
+    found = _figures(number, "optimizer", name, len(ends))
+    if found.batches_per_step is not None:
+        step[rows] = number
+    return step, found
+
+
+def _used(waits: Waits, rows: Integers, backward_ns: Integers) -> Integers:
+    """Return when each batch was trained on: from its delivery, or its backward pass.
+
+    Frameworks draw batches ahead of their use. Where a pass over a loader has as many backward
+    passes as batches, the n-th is of the n-th.
+    """
+    used = waits.delivered_ns[rows].copy()
+    rounds, first = np.unique(waits.round[rows], return_index=True)
+    order = np.argsort(first)
+    begins = waits.asked_ns[rows][first[order]]
+    bounds = np.searchsorted(backward_ns, np.append(begins, np.iinfo(np.int64).max))
+    for place, number in enumerate(rounds[order].tolist()):
+        mine = np.flatnonzero(waits.round[rows] == number)
+        found = backward_ns[bounds[place] : bounds[place + 1]].astype(np.int64)
+        if len(found) == len(mine) and (found >= used[mine]).all():
+            used[mine] = found
+    return np.maximum.accumulate(used)
+
+
+def _in_steps(epochs: Integers, n_batches: int) -> Integers:
+    """Return the steps of batches of which so many are one; the last of an epoch may have fewer."""
+    step = np.zeros(len(epochs), dtype=np.int64)
+    so_far = 0
+    for epoch in np.unique(epochs).tolist():
+        rows = np.flatnonzero(epochs == epoch)
+        step[rows] = so_far + np.arange(len(rows)) // n_batches
+        so_far += -(-len(rows) // n_batches)
+    return step
+
+
+def _figures(
+    number: Integers, known_by: str, optimizer: str = "", n_optimizers: int = 0
+) -> StepFigures:
+    sizes = np.bincount(number[number >= 0])
+    sizes = sizes[sizes > 0]
+    usual = int(np.sort(sizes)[len(sizes) // 2])
+    least, most = int(sizes.min()), int(sizes.max())
+    regular = (sizes == usual).mean()
+    if n_optimizers > 1:  # another one may step where this one does not: most batches have to be
+        # of its steps
+        regular = min(regular, usual * int((sizes == usual).sum()) / len(number)) * (len(sizes) > 1)
+    if known_by == "optimizer" and regular < REGULAR_FRACTION:
+        which = optimizer or "the optimiser"
+        if n_optimizers > 1:
+            rarely = f"{which} takes {len(sizes)} steps in {len(number)} batches, others more"
+            return StepFigures(why_unknown=rarely)
+        return StepFigures(why_unknown=f"{which} steps after {least} to {most} batches")
+    return StepFigures(len(sizes), usual, least, most, known_by, optimizer, n_optimizers)

@@ -1,4 +1,4 @@
-"""Which thread of which process is the training loop, what works for it, and its loaders."""
+"""Which thread of which process is the training loop, its loaders, and its passes over them."""
 
 from __future__ import annotations
 
@@ -7,48 +7,39 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from iobench.analysis.exposure_figures import OtherLoop
+from iobench.analysis.time_intervals import groups
 from iobench.errors import ProfileError
+from iobench.recording.delivery_log import LOADER, RESUMED, STARTUP, TRAINS
 from iobench.recording.facts import LoaderFacts
-from iobench.recording.kinds import Kind
+from iobench.recording.kinds import Kind, is_one_of
 from iobench.recording.span_keys import lane_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
+    from collections.abc import Iterable, Mapping
 
     from iobench.runs.contents import RunData
 
+Integers = NDArray[np.int64]
+Marks = NDArray[np.bool_]
+
 ONLY: Final = -1
 """Number of the loader of a run that has one, or of rounds whose loader is unknown."""
+LATEST: Final = int(np.iinfo(np.int64).max)
 
 
 class TrainingLoop(msgspec.Struct, frozen=True):
-    """The thread whose waits are counted, and everything that works for it.
-
-    Parameters
-    ----------
-    process, thread : int
-        Where it runs; -1 where nothing waited.
-    mine : ndarray of bool, shape (n_processes,)
-        Its process, and those that load for it.
-    loaders : dict of int to LoaderFacts
-        By number; `ONLY` is always there, for rounds whose loader is not known.
-    waits : ndarray of SPAN_DTYPE
-        Its waits, in order of time.
-    others : tuple of OtherLoop
-        Threads of the rank that waited as well, and are not counted.
-    """
+    """The thread whose waits are counted, and everything that works for it."""
 
     rank: int
-    process: int
+    process: int  # -1 where nothing waited, as `thread`
     thread: int
-    mine: NDArray[np.bool_]
-    loaders: Mapping[int, LoaderFacts]
-    waits: NDArray[Any]
-    others: tuple[OtherLoop, ...]
+    mine: Marks  # by process: its own, and those that load for it
+    loaders: Mapping[int, LoaderFacts]  # `ONLY` is always there, of rounds of unknown loaders
+    waits: NDArray[Any]  # its spans of waits, in order of time
+    others: tuple[OtherLoop, ...]  # threads of the rank that waited as well, and are not counted
 
     @property
     def has_loaders(self) -> bool:
@@ -117,9 +108,7 @@ def _other(profile: RunData, waits: NDArray[Any]) -> OtherLoop:
     )
 
 
-def _mine(
-    profile: RunData, rank: int, process: int, consumers: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
+def _mine(profile: RunData, rank: int, process: int, consumers: Marks) -> Marks:
     """Tell which processes work for the loop: all of the rank, unless they are another's."""
     mine = np.array([each.rank == rank for each in profile.processes], dtype=bool)
     if process < 0 or consumers.sum() < 2:
@@ -140,7 +129,7 @@ def _mine(
     return mine
 
 
-def _first_with_loaders(profile: RunData, consumers: NDArray[np.bool_]) -> int:
+def _first_with_loaders(profile: RunData, consumers: Marks) -> int:
     """Return the first training process that made a loader, though nobody asked it; else -1."""
     for index in np.flatnonzero(consumers).tolist():
         told = profile.facts_of(index)
@@ -170,3 +159,185 @@ def _configured(profile: RunData) -> LoaderFacts:
         ONLY, "", "", "", workers=workers,
         prefetch=about.prefetch or int(bool(workers)), batch_size=about.batch_size,
     )  # fmt: skip
+
+
+class Rounds(msgspec.Struct, frozen=True):
+    """Passes of a training loop over its loaders, by their starts; those of several may overlap."""
+
+    of_wait: Integers  # the round of each wait; all else is by round
+    start_ns: Integers
+    end_ns: Integers
+    loader: Integers  # its number, `ONLY` where it is not known
+    n_before: Integers  # deliveries before the recording began
+    numbered: Marks  # whether its waits name it; others belong to it by their time
+    recorded: Marks  # whether its end was recorded
+    role: NDArray[np.str_]  # as it said itself; "trains" where an optimiser took a step in it
+    resumed: Marks  # whether it goes on where one of an earlier process was
+
+    @property
+    def stretch(self) -> Integers:
+        """For each round the number of its stretch: rounds that overlap share one."""
+        return groups(self.start_ns, self.end_ns)
+
+
+def find_rounds(profile: RunData, loop: TrainingLoop) -> Rounds:
+    """Return the rounds of a training loop that have a wait.
+
+    A killed process leaves no span of its last rounds: they end with the loop's last span.
+    """
+    waits = loop.waits
+    labels = np.array([text == "round" for text in profile.strings], dtype=bool)
+    spans = profile.spans[profile.spans["process"] == loop.process]
+    # Where a loader is forgotten, another thread may be the one to say so.
+    marks = spans[(spans["kind"] == Kind.OTHER) & labels[spans["label"]]]
+    lane = spans[spans["thread"] == loop.thread]
+    named = waits["sample"] >= 0
+    by_number = np.isin(marks["sample"], np.unique(waits["sample"][named]))
+    parts = (
+        _by_number(profile, waits[named], marks[by_number], lane),
+        _by_time(waits[~named], marks[~by_number & (marks["thread"] == loop.thread)], lane),
+    )
+    of_wait = np.empty(len(waits), dtype=np.int64)
+    of_wait[named] = parts[0].of_wait
+    of_wait[~named] = parts[1].of_wait + len(parts[0].start_ns)
+    start_ns = np.concatenate([part.start_ns for part in parts])
+    end_ns = np.concatenate([part.end_ns for part in parts])
+    n_batches = np.bincount(of_wait[waits["batch"] >= 0], minlength=len(start_ns))
+    end_ns = _with_what_followed(lane, start_ns, end_ns, n_batches)
+    order = np.argsort(start_ns, kind="stable")
+    rest = {
+        name: np.concatenate([getattr(part, name) for part in parts])[order]
+        for name in ("loader", "n_before", "numbered", "recorded", "role", "resumed")
+    }
+    return Rounds(
+        of_wait=np.argsort(order, kind="stable")[of_wait],
+        start_ns=start_ns[order],
+        end_ns=end_ns[order],
+        **rest,
+    )
+
+
+def outermost(spans: NDArray[Any], kinds: Iterable[Kind]) -> NDArray[Any]:
+    """Return the spans of one thread of some kinds, in order of time, but those inside others."""
+    found = spans[is_one_of(spans["kind"], kinds) & (spans["flags"] == 0)]
+    found = found[np.lexsort((-found["end_ns"].astype(np.int64), found["start_ns"]))]
+    before = np.maximum.accumulate(found["end_ns"].astype(np.int64))
+    inside = np.append(False, found["end_ns"][1:] <= before[:-1])[: len(found)]
+    outer: NDArray[Any] = found[~inside]
+    return outer
+
+
+def _with_what_followed(
+    lane: NDArray[Any], start_ns: Integers, end_ns: Integers, n_batches: Integers
+) -> Integers:
+    """Return the ends of rounds with the training on batches that were drawn ahead.
+
+    Lightning and accelerate ask for one more before they train on the last one, to know that it
+    is: so the round is over by then. As many backward passes as it has batches are its own, where
+    so many come before another round.
+    """
+    backward = outermost(lane, {Kind.BACKWARD})
+    if not len(backward):
+        return end_ns
+    ends, began = end_ns.copy(), backward["start_ns"].astype(np.int64)
+    work = lane[is_one_of(lane["kind"], {Kind.BACKWARD, Kind.STEP}) & (lane["flags"] == 0)]
+    for index in np.flatnonzero(n_batches > 0).tolist():
+        later = start_ns[start_ns >= end_ns[index]]
+        until = int(later.min()) if len(later) else LATEST
+        first, after, last = np.searchsorted(began, (start_ns[index], end_ns[index], until))
+        missing = int(n_batches[index]) - (after - first)
+        if missing <= 0 or last - after < missing:
+            continue  # else what followed may be anything
+        if last - after > missing:
+            until = int(began[after + missing])
+        own = (work["start_ns"] >= end_ns[index]) & (work["start_ns"] < until)
+        ends[index] = max(int(ends[index]), int(work["end_ns"][own].max(initial=0)))
+    return ends
+
+
+def _by_number(
+    profile: RunData, waits: NDArray[Any], marks: NDArray[Any], lane: NDArray[Any]
+) -> Rounds:
+    """Return the rounds of waits that name theirs."""
+    numbers, of_wait = np.unique(waits["sample"], return_inverse=True)
+    of_wait = of_wait.reshape(-1).astype(np.int64)
+    n_rounds = len(numbers)
+    starts, ends = np.full(n_rounds, LATEST), np.full(n_rounds, -LATEST)
+    place = np.searchsorted(numbers, marks["sample"])
+    for at, spans in ((of_wait, waits), (place, marks)):
+        np.minimum.at(starts, at, spans["start_ns"])
+        np.maximum.at(ends, at, spans["end_ns"])
+    recorded = np.isin(np.arange(n_rounds), place)
+    # The first wait of a round says "loader-2 validation resumed", as far as it is known.
+    begins = waits["label"] == profile.string_number(STARTUP)
+    words: list[list[str]] = [[""]] * n_rounds
+    for index, detail in zip(of_wait[begins], waits["detail"][begins], strict=True):
+        words[index] = profile.strings[detail].split(" ")
+    loader = np.array([_loader_number(each[0]) for each in words], dtype=np.int64)
+    n_before = np.zeros(n_rounds, dtype=np.int64)
+    for index, mark in zip(place.tolist(), marks, strict=True):
+        loader[index] = _loader_number(profile.strings[mark["detail"]])
+        n_before[index] = max(int(mark["nbytes"]), 0)
+    for index in np.flatnonzero(~recorded).tolist():
+        same = (loader == loader[index]) | (loader == ONLY) | (loader[index] == ONLY)
+        later = starts[(starts > starts[index]) & same]
+        until = lane["end_ns"][lane["end_ns"] <= (int(later.min()) if len(later) else LATEST)]
+        last = waits[of_wait == index][-1]
+        over = last["batch"] < 0 and profile.strings[last["label"]] in ("shutdown", "failed")
+        if not over:
+            ends[index] = max(int(ends[index]), int(until.max(initial=0)))
+    role = np.array([each[1] if each[1:] and each[1] != RESUMED else "" for each in words], "U16")
+    # An optimiser's step says more than what was looked for as the pass began.
+    steps = (lane["kind"] == Kind.OTHER) & (lane["label"] == profile.string_number(TRAINS))
+    role[np.isin(numbers, lane["sample"][steps])] = TRAINS
+    return Rounds(
+        of_wait=of_wait,
+        start_ns=starts,
+        end_ns=ends,
+        loader=loader,
+        n_before=n_before,
+        numbered=np.ones(n_rounds, dtype=bool),
+        recorded=recorded,
+        role=role,
+        resumed=np.array([RESUMED in each[1:] for each in words], dtype=bool),
+    )
+
+
+def _loader_number(text: str) -> int:
+    number = text.removeprefix(LOADER)
+    return int(number) if number != text and number.isdecimal() else ONLY
+
+
+def _by_time(waits: NDArray[Any], marks: NDArray[Any], lane: NDArray[Any]) -> Rounds:
+    """Return the rounds of waits that do not name theirs: each lies in the marked one around it.
+
+    Waits outside every marked round make up one round for each stretch between marked ones.
+    """
+    asked, delivered = waits["start_ns"].astype(np.int64), waits["end_ns"].astype(np.int64)
+    marks = marks[np.argsort(marks["start_ns"], kind="stable")]
+    starts, ends = marks["start_ns"].astype(np.int64), marks["end_ns"].astype(np.int64)
+    place = np.searchsorted(starts, delivered, side="right") - 1
+    inside = (place >= 0) & (asked <= ends[place]) if len(starts) else np.zeros(len(asked), bool)
+    key = np.where(inside, 2 * place, 2 * place + 1)
+    keys, first, number = np.unique(key, return_index=True, return_inverse=True)
+    last = np.append(first[1:], len(asked)) - 1 if len(keys) else first
+    round_starts, round_ends = asked[first], delivered[last]
+    recorded = keys % 2 == 0
+    round_starts[recorded] = np.minimum(round_starts[recorded], starts[keys[recorded] // 2])
+    round_ends[recorded] = np.maximum(round_ends[recorded], ends[keys[recorded] // 2])
+    for index in np.flatnonzero(~recorded):
+        seen = lane["end_ns"]
+        if index + 1 < len(keys):
+            seen = seen[seen <= round_starts[index + 1]]
+        round_ends[index] = max(int(round_ends[index]), int(seen.max()))
+    return Rounds(
+        of_wait=number.reshape(-1).astype(np.int64),
+        start_ns=round_starts,
+        end_ns=round_ends,
+        loader=np.full(len(keys), ONLY, dtype=np.int64),
+        n_before=np.zeros(len(keys), dtype=np.int64),
+        numbered=np.zeros(len(keys), dtype=bool),
+        recorded=recorded,
+        role=np.full(len(keys), "", dtype="U16"),
+        resumed=np.zeros(len(keys), dtype=bool),
+    )

@@ -133,7 +133,7 @@ class RankRun(RunData, frozen=True, dict=True, eq=False, kw_only=True):
     @cached_property
     def roles(self) -> dict[int, str]:
         """What its loaders are for, by their numbers, as far as that is known."""
-        return roles_of_loaders(self.deliveries)
+        return roles_of_loaders(self.deliveries, self.deliveries.role)
 
     @property
     def ledger(self) -> Ledger:

@@ -129,9 +129,7 @@ def test_it_equals_dlio_on_the_same_steps(rounds: list[list[Block]]) -> None:
         ),
     ],
 )
-def test_known_runs(
-    rounds: list[list[Block]], fraction: float | None, n_counted: int
-) -> None:
+def test_known_runs(rounds: list[list[Block]], fraction: float | None, n_counted: int) -> None:
     found = utilisation(Run(run(rounds)[0].profile()).of_rank())
     assert found.n_counted == n_counted
     if fraction is None:

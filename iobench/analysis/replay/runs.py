@@ -65,7 +65,7 @@ def recorded_runs(run: RankRun, *, max_batches: int | None = None) -> tuple[Reco
     profile, loop, seen = run, run.loop, run.deliveries
     deliveries = replace(seen, loader=np.where(seen.of_main, seen.main, seen.loader))
     deliveries = replace(deliveries, loader=_evaluating_once(loop, deliveries))
-    roles = roles_of_loaders(deliveries)
+    roles = roles_of_loaders(deliveries, deliveries.role)
     numbers = by_importance(deliveries, roles)
     if not numbers:
         return ()
@@ -86,7 +86,7 @@ def _evaluating_once(loop: TrainingLoop, deliveries: Deliveries) -> Integers:
 
     Each of them has one pass.
     """
-    roles, first = roles_of_loaders(deliveries), dict[tuple[object, ...], int]()
+    roles, first = roles_of_loaders(deliveries, deliveries.role), dict[tuple[object, ...], int]()
     loader = deliveries.loader.copy()
     for number in np.unique(deliveries.loader[deliveries.batch >= 0]).tolist():
         rows = deliveries.loader == number
