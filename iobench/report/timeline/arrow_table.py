@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import numpy as np
 
 from iobench.analysis.run import Run
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.run import RankRun
     from iobench.analysis.span_sums import SpanSums
-    from iobench.runs.contents import Process, RunData
+    from iobench.runs.contents import RunData
 
 SCHEMA_VERSION: Final = 1
 ROWS_IN_GROUP: Final = 131_072
@@ -36,86 +35,43 @@ CONFIGURATION: Final = (
     "prefetch", "sample_nbytes", "stand_in", "threads", "tiny", "workers", "world_size",
 )  # fmt: skip
 """What of ``run.json`` goes into the table: no commands, paths, machines or environments."""
-
-
-class ArrowColumn(msgspec.Struct, frozen=True):
-    """One column of the table.
-
-    Parameters
-    ----------
-    type : str
-        As pyarrow spells it; ``"text"`` for strings with a dictionary.
-    unit : str
-        ``""`` where it has none.
-    """
-
-    name: str
-    type: str
-    unit: str
-    description: str
-
-
-RUN: Final = ArrowColumn(
-    "run", "text", "", "name of the run directory; only where several are in a file"
-)
 COLUMNS: Final = (
-    ArrowColumn("rank", "int32", "", "training process that the span's process is or works for"),
-    ArrowColumn("host", "text", "", "machine"),
-    ArrowColumn("role", "text", "", "consumer (a training process), worker, or child"),
-    ArrowColumn("worker", "int32", "", "number of the loading process; null for others"),
-    ArrowColumn("process", "text", "", "name of the process, such as worker-0"),
-    ArrowColumn("pid", "int64", "", "of the process, on its machine"),
-    ArrowColumn("thread", "int32", "", "number of the thread in its process; 0 recorded first"),
-    ArrowColumn("lane", "text", "", "name of the row of a timeline: process, and thread or device"),
-    ArrowColumn("stage", "text", "", "kind, or kind:label, as in reports"),
-    ArrowColumn("kind", "text", "", "sort of work"),
-    ArrowColumn("label", "text", "", "what kind leaves open; null where nothing"),
-    ArrowColumn("start_ns", "int64", "ns", "beginning, on the monotonic clock of the machine"),
-    ArrowColumn("end_ns", "int64", "ns", "end, on the same clock"),
-    ArrowColumn("start", "timestamp", "", "beginning, wall clock"),
-    ArrowColumn("duration_ns", "int64", "ns", "end less beginning"),
-    ArrowColumn(
-        "self_ns", "int64", "ns", "time of loading that lies in no span inside; null for others"
-    ),
-    ArrowColumn(
-        "busy_ns", "int64", "ns", "self_ns as far as the batch was delivered, or on its path"
-    ),
-    ArrowColumn(
-        "exposed_ns", "int64", "ns", "of busy_ns, what was waited for; of a wait, all of it"
-    ),
-    ArrowColumn("hidden_ns", "int64", "ns", "busy_ns less exposed_ns; null for waits"),
-    ArrowColumn(
-        "exposed_share", "float64", "", "exposed part of self_ns; known of single samples too"
-    ),
-    ArrowColumn("nbytes", "int64", "B", "read, made or handed on; of a counter, read by any means"),
-    ArrowColumn("device_nbytes", "int64", "B", "of a counter: what the storage device delivered"),
-    ArrowColumn("cpu_ns", "int64", "ns", "CPU time of the thread"),
-    ArrowColumn("epoch", "int32", "", "null where unknown"),
-    ArrowColumn(
-        "batch", "int32", "", "number of the batch in its training process; null where none"
-    ),
-    ArrowColumn(
-        "sample", "int64", "", "index of the sample; of waits and rounds, number of the round"
-    ),
-    ArrowColumn("detail", "text", "", "file of loading spans; of a wait, who made the batch"),
-    ArrowColumn("pieces", "int32", "", "samples that a summed span stands for, else 1"),
-    ArrowColumn(
-        "summed", "bool_", "", "duration is a sum over samples; its place in time is not exact"
-    ),
-    ArrowColumn(
-        "sample_detail", "bool_", "", "one sample's part of a summed span: leave out of sums"
-    ),
-    ArrowColumn("counter", "bool_", "", "no stretch of time but bytes counted by the kernel"),
-    ArrowColumn("device", "bool_", "", "time of an accelerator, not of a thread"),
-    ArrowColumn("estimated", "bool_", "", "summed and not timed: the batch's time, shared out"),
+    ("run", "text", "", "name of the run directory; only where several are in a file"),
+    ("rank", "int32", "", "training process that the span's process is or works for"),
+    ("host", "text", "", "machine"),
+    ("role", "text", "", "consumer (a training process), worker, or child"),
+    ("worker", "int32", "", "number of the loading process; null for others"),
+    ("process", "text", "", "name of the process, such as worker-0"),
+    ("pid", "int64", "", "of the process, on its machine"),
+    ("thread", "int32", "", "number of the thread in its process; 0 recorded first"),
+    ("lane", "text", "", "name of the row of a timeline: process, and thread or device"),
+    ("stage", "text", "", "kind, or kind:label, as in reports"),
+    ("kind", "text", "", "sort of work"),
+    ("label", "text", "", "what kind leaves open; null where nothing"),
+    ("start_ns", "int64", "ns", "beginning, on the monotonic clock of the machine"),
+    ("end_ns", "int64", "ns", "end, on the same clock"),
+    ("start", "timestamp", "", "beginning, wall clock"),
+    ("duration_ns", "int64", "ns", "end less beginning"),
+    ("self_ns", "int64", "ns", "time of loading that lies in no span inside; null for others"),
+    ("busy_ns", "int64", "ns", "self_ns as far as the batch was delivered, or on its path"),
+    ("exposed_ns", "int64", "ns", "of busy_ns, what was waited for; of a wait, all of it"),
+    ("hidden_ns", "int64", "ns", "busy_ns less exposed_ns; null for waits"),
+    ("exposed_share", "float64", "", "exposed part of self_ns; known of single samples too"),
+    ("nbytes", "int64", "B", "read, made or handed on; of a counter, read by any means"),
+    ("device_nbytes", "int64", "B", "of a counter: what the storage device delivered"),
+    ("cpu_ns", "int64", "ns", "CPU time of the thread"),
+    ("epoch", "int32", "", "null where unknown"),
+    ("batch", "int32", "", "number of the batch in its training process; null where none"),
+    ("sample", "int64", "", "index of the sample; of waits and rounds, number of the round"),
+    ("detail", "text", "", "file of loading spans; of a wait, who made the batch"),
+    ("pieces", "int32", "", "samples that a summed span stands for, else 1"),
+    ("summed", "bool_", "", "duration is a sum over samples; its place in time is not exact"),
+    ("sample_detail", "bool_", "", "one sample's part of a summed span: leave out of sums"),
+    ("counter", "bool_", "", "no stretch of time but bytes counted by the kernel"),
+    ("device", "bool_", "", "time of an accelerator, not of a thread"),
+    ("estimated", "bool_", "", "summed and not timed: the batch's time, shared out"),
 )
-FLAGS: Final = {
-    "summed": Flag.SUMMED,
-    "sample_detail": Flag.DETAIL,
-    "counter": Flag.IO,
-    "device": Flag.DEVICE,
-    "estimated": Flag.ESTIMATED,
-}
+"""Name, type as pyarrow spells it (``"text"`` for strings with a dictionary), unit, description."""
 
 
 def to_arrow(profile: RunData) -> pa.Table:
@@ -214,119 +170,120 @@ def _table(
     part: Run | RankRun, offsets: Mapping[tuple[str, str], int], run: str | None = None
 ) -> pa.Table:
     pa = _pyarrow("pyarrow")
-    profile = part.data
-    spans = profile.spans
+    data = part.data
+    spans = data.spans
     order = np.lexsort((-spans["end_ns"], spans["start_ns"], spans["thread"], spans["process"]))
-    values = dict(_columns(profile, part.sums, offsets, order))
-    values["run"] = np.zeros(len(order), dtype=np.int32), [run]
-    columns, fields = [], []
-    for column in COLUMNS if run is None else (RUN, *COLUMNS):
-        array = _array(pa, column, values[column.name])
-        columns.append(array)
-        told = {"description": column.description, "unit": column.unit}
-        about = {key: text for key, text in told.items() if text}
-        fields.append(pa.field(column.name, array.type, metadata=about))
-    return pa.Table.from_arrays(columns, schema=pa.schema(fields, _metadata(profile)))
+    texts = _texts(data, spans[order])
+    numbers = _numbers(data, part.sums, order, offsets)
+    if run is not None:
+        texts["run"] = np.zeros(len(order), dtype=np.int32), [run]
+    arrays, fields = [], []
+    for name, kind, unit, description in COLUMNS:
+        if name == "run" and run is None:
+            continue
+        if kind == "text":
+            array = _dictionary(pa, *texts[name])
+        else:
+            values, known = numbers[name]
+            sort = pa.timestamp("ns", tz="UTC") if kind == "timestamp" else getattr(pa, kind)()
+            array = pa.array(values, type=sort, mask=None if known is None else ~known)
+        arrays.append(array)
+        about = {"description": description, **({"unit": unit} if unit else {})}
+        fields.append(pa.field(name, array.type, metadata=about))
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields, _metadata(data)))
 
 
-def _array(pa: Any, column: ArrowColumn, found: Any) -> Any:
-    """Return a column; of texts an index for each row and the texts, else values and nulls."""
-    if column.type == "text":
-        index, texts = found
-        # Each text once, and only those that are there; none for what is empty.
-        known = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-        number = np.array([known[text] for text in texts], dtype=np.int32)
-        used, place = np.unique(number[index], return_inverse=True)
-        chosen = np.array([*known], dtype=object)[used].tolist()
-        empty = np.array([not text for text in chosen], dtype=bool)
-        indices = pa.array(place, type=pa.int32(), mask=empty[place])
-        dictionary = pa.array([_clean(text or "") for text in chosen], type=pa.string())
-        return pa.DictionaryArray.from_arrays(indices, dictionary)
-    values, known = found
-    is_moment = column.type == "timestamp"
-    sort = pa.timestamp("ns", tz="UTC") if is_moment else getattr(pa, column.type)()
-    return pa.array(values, type=sort, mask=None if known is None else ~known)
+def _dictionary(pa: Any, index: NDArray[Any], texts: Sequence[str]) -> Any:
+    """Return a column of texts, each once and only those that are there; null for what is empty."""
+    known = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    number = np.array([known[text] for text in texts], dtype=np.int32)
+    used, place = np.unique(number[index], return_inverse=True)
+    chosen = np.array([*known], dtype=object)[used].tolist()
+    empty = np.array([not text for text in chosen], dtype=bool)
+    indices = pa.array(place, type=pa.int32(), mask=empty[place])
+    # Names of files may be no UTF-8.
+    clean = [(text or "").encode("utf-8", "backslashreplace").decode() for text in chosen]
+    return pa.DictionaryArray.from_arrays(indices, pa.array(clean, type=pa.string()))
 
 
-def _clean(text: str) -> str:
-    """Return a text as UTF-8 can hold it: names of files may not be any."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+def _texts(part: RunData, spans: NDArray[Any]) -> dict[str, tuple[NDArray[Any], list[str]]]:
+    """Return an index for each row, and the texts, of each column of texts."""
+    strings, processes = list(part.strings), part.processes
+    stages, stage = stages_of(spans, strings)
+    lanes, lane = lanes_of_spans(part, spans)
+    return {
+        "host": (spans["process"], [who.host for who in processes]),
+        "role": (spans["process"], [who.role for who in processes]),
+        "process": (spans["process"], [who.name for who in processes]),
+        "label": (spans["label"].astype(np.int64), strings),
+        "detail": (spans["detail"].astype(np.int64), strings),
+        "kind": (stage, [kind.spelled for kind, _ in stages]),
+        "stage": (stage, [stage_name(*each) for each in stages]),
+        "lane": (lane, [each.name for each in lanes]),
+    }
 
 
-def _columns(
-    profile: RunData,
+def _numbers(
+    part: RunData,
     sums: SpanSums,
-    offsets: Mapping[tuple[str, str], int],
     order: NDArray[np.int64],
-) -> Iterator[tuple[str, Any]]:
-    """Yield what `_array` makes columns of, by name."""
-    spans = profile.spans[order]
-    yield from _of_processes(profile.processes, spans["process"])
-    yield from _of_names(profile, spans)
-    start, end = spans["start_ns"], spans["end_ns"]
-    moved = np.array([offsets[machine_of(who)] for who in profile.processes], dtype=np.int64)
-    yield "start_ns", (start, None)
-    yield "end_ns", (end, None)
-    yield "start", ((start + moved[spans["process"]]).view("datetime64[ns]"), None)
-    yield "duration_ns", (end - start, None)
-    counted = {name: getattr(sums, name)[order] for name in ("self_ns", "busy_ns", "exposed_ns")}
-    for name, values in counted.items():
-        yield name, (values, values >= 0)
-    loading = counted["busy_ns"] >= 0
-    yield "hidden_ns", (counted["busy_ns"] - counted["exposed_ns"], loading)
+    offsets: Mapping[tuple[str, str], int],
+) -> dict[str, tuple[NDArray[Any], NDArray[np.bool_] | None]]:
+    """Return the values of each other column, and where they are known; None for everywhere."""
+    processes, spans = part.processes, part.spans[order]
+    start, end, flags = spans["start_ns"], spans["end_ns"], spans["flags"]
+    moved = np.array([offsets[machine_of(who)] for who in processes], dtype=np.int64)
+    rank, pid, worker = (
+        np.array([getattr(who, name) for who in processes], dtype=np.int64)[spans["process"]]
+        for name in ("rank", "pid", "worker")
+    )
+    own, busy, exposed = (
+        getattr(sums, name)[order] for name in ("self_ns", "busy_ns", "exposed_ns")
+    )
     share = sums.share[order]
-    yield "exposed_share", (share, ~np.isnan(share))
-    is_counter = (spans["flags"] & Flag.IO) != 0
-    yield "device_nbytes", (spans["cpu_ns"], io_looks(spans) & (spans["cpu_ns"] >= 0))
-    yield "cpu_ns", (spans["cpu_ns"], ~is_counter & (spans["cpu_ns"] >= 0))
-    is_count = is_counter & ~io_looks(spans)
-    yield "nbytes", (spans["nbytes"], (spans["nbytes"] >= 0) & ~is_count)
-    for name in ("epoch", "batch", "sample"):
-        yield name, (spans[name], spans[name] >= 0)
-    yield "thread", (spans["thread"], None)
-    yield "pieces", (spans["pieces"].astype(np.int32), None)
-    for name, flag in FLAGS.items():
-        yield name, ((spans["flags"] & flag) != 0, None)
+    is_counter, is_look = (flags & Flag.IO) != 0, io_looks(spans)
+    is_summed, is_detail = (flags & Flag.SUMMED) != 0, (flags & Flag.DETAIL) != 0
+    return {
+        "rank": (rank, None),
+        "pid": (pid, None),
+        "worker": (worker, worker >= 0),
+        "thread": (spans["thread"], None),
+        "start_ns": (start, None),
+        "end_ns": (end, None),
+        "start": ((start + moved[spans["process"]]).view("datetime64[ns]"), None),
+        "duration_ns": (end - start, None),
+        "self_ns": (own, own >= 0),
+        "busy_ns": (busy, busy >= 0),
+        "exposed_ns": (exposed, exposed >= 0),
+        "hidden_ns": (busy - exposed, busy >= 0),
+        "exposed_share": (share, ~np.isnan(share)),
+        "nbytes": (spans["nbytes"], (spans["nbytes"] >= 0) & (~is_counter | is_look)),
+        "device_nbytes": (spans["cpu_ns"], is_look & (spans["cpu_ns"] >= 0)),
+        "cpu_ns": (spans["cpu_ns"], ~is_counter & (spans["cpu_ns"] >= 0)),
+        "epoch": (spans["epoch"], spans["epoch"] >= 0),
+        "batch": (spans["batch"], spans["batch"] >= 0),
+        "sample": (spans["sample"], spans["sample"] >= 0),
+        "pieces": (spans["pieces"].astype(np.int32), None),
+        "summed": (is_summed, None),
+        "sample_detail": (is_detail, None),
+        "counter": (is_counter, None),
+        "device": ((flags & Flag.DEVICE) != 0, None),
+        "estimated": ((flags & Flag.ESTIMATED) != 0, None),
+    }
 
 
-def _of_processes(
-    processes: Sequence[Process], process: NDArray[np.int32]
-) -> Iterator[tuple[str, Any]]:
-    for name in ("host", "role"):
-        yield name, (process, [getattr(who, name) for who in processes])
-    yield "process", (process, [who.name for who in processes])
-    for name, least in (("rank", None), ("pid", None), ("worker", 0)):
-        values = np.array([getattr(who, name) for who in processes], dtype=np.int64)[process]
-        yield name, (values, None if least is None else values >= least)
-
-
-def _of_names(profile: RunData, spans: NDArray[Any]) -> Iterator[tuple[str, Any]]:
-    texts = profile.strings
-    yield "label", (spans["label"].astype(np.int64), texts)
-    yield "detail", (spans["detail"].astype(np.int64), texts)
-    stages, place = stages_of(spans, texts)
-    yield "kind", (place, [kind.spelled for kind, _ in stages])
-    yield "stage", (place, [stage_name(*each) for each in stages])
-    lanes, lane = lanes_of_spans(profile, spans)
-    yield "lane", (lane, [each.name for each in lanes])
-
-
-def _metadata(profile: RunData) -> dict[str, str]:
+def _metadata(part: RunData) -> dict[str, str]:
     """Return what the schema says of the table and its run, nothing that could be a secret."""
-    try:
-        own = version("iobench")
-    except PackageNotFoundError:
-        own = "unknown"
     config = {
-        name: profile.config[name]
+        name: part.config[name]
         for name in CONFIGURATION
-        if isinstance(profile.config.get(name), str | int | float | bool)
+        if isinstance(part.config.get(name), str | int | float | bool)
     }
     about = {
         "schema_version": SCHEMA_VERSION,
-        "iobench_version": own,
-        "run": profile.path.name,
-        "ranks": list(profile.ranks),
+        "iobench_version": version("iobench"),
+        "run": part.path.name,
+        "ranks": list(part.ranks),
         "config": config,
     }
     return {"iobench": json.dumps(about)}
