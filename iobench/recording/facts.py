@@ -7,10 +7,11 @@ import json
 import logging
 import math
 import os
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final, SupportsIndex
+from typing import TYPE_CHECKING, Annotated, Any, Final, SupportsIndex
 
-from iobench.json_files import read_fields, read_json
+import msgspec
+
+from iobench.json_files import read_json
 from iobench.masking import mask_values, mask_words
 from iobench.recording.this_process import host_name, name_in_files
 
@@ -23,57 +24,29 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 FACTS_VERSION: Final = 1
 LARGEST_NS: Final = 2**57
+Number = Annotated[int, msgspec.Meta(ge=-(2**40), le=2**40)]
+Ns = Annotated[int, msgspec.Meta(ge=-LARGEST_NS, le=LARGEST_NS)]
 
 
-@dataclass(slots=True)
-class LoaderFacts:
-    """One loader that a training process asked for batches.
+class LoaderFacts(msgspec.Struct):
+    """One loader that a training process asked for batches."""
 
-    Parameters
-    ----------
-    number : int
-        Of the process's loaders, from 0; rounds name it in their detail, as ``"loader-<n>"``.
-    framework : str
-        ``"torch"``, ``"native"``, ``"tensorflow"``, ``"dali"``, or the user's own word.
-    kind : str
-        Its class, with the module.
-    name : str
-        What a reader of the report knows it by: the class of its dataset, or a name given.
-    workers, prefetch : int
-        Loading processes, and batches each may be ahead; without any, batches that threads keep
-        ready.
-    threads : int
-        Loading threads of the training process; 0 if it loads in the loop.
-    start_method : str
-        Of its processes: ``"fork"``, ``"spawn"``, ``"forkserver"``, or ``""``.
-    worker_pids : list of int
-        Of every loading process that was started.
-    unseen : list of str
-        What could not be observed, and why, in words.
-    operators : list of dict
-        What a pipeline of the framework's own tells of its operations, summed over the last round:
-        ``operation, kind, busy_ns, elements, nbytes, parallelism``; empty where it tells nothing.
-    gradients : bool or None
-        False where every pass over it began with gradients switched off, as validations do; None
-        where nobody looked.
-    unreplayed : str
-        Why its batches are not replayed, in words; ``""`` where they can be.
-    """
-
-    number: int
-    framework: str
-    kind: str
-    name: str
-    workers: int = 0
-    prefetch: int = 0
-    threads: int = 0
-    batch_size: int | None = None
-    start_method: str = ""
-    worker_pids: list[int] = field(default_factory=list)
-    unseen: list[str] = field(default_factory=list)
-    operators: list[dict[str, Any]] = field(default_factory=list)
-    gradients: bool | None = None
-    unreplayed: str = ""
+    number: Number  # of the process's loaders, from 0; rounds name it as "loader-<n>"
+    framework: str  # "torch", "native", "tensorflow", "dali", or the user's own word
+    kind: str  # its class, with the module
+    name: str  # the class of its dataset, or a name given
+    workers: Number = 0  # loading processes
+    prefetch: Number = 0  # batches each may be ahead; without any, that threads keep ready
+    threads: Number = 0  # loading threads of the training process; 0 if it loads in the loop
+    batch_size: Number | None = None
+    start_method: str = ""  # of its processes: "fork", "spawn", "forkserver", or ""
+    worker_pids: list[Number] = []  # of every loading process that was started
+    unseen: list[str] = []  # what could not be observed, and why, in words
+    # What a pipeline of the framework's own says of its operations, summed over the last round:
+    # "operation", "kind", "busy_ns", "elements", "nbytes", "parallelism"
+    operators: list[dict[str, Any]] = []
+    gradients: bool | None = None  # False where every pass over it began with them switched off
+    unreplayed: str = ""  # why its batches are not replayed
 
     @property
     def kept(self) -> tuple[str | int | None, ...]:
@@ -99,17 +72,16 @@ class LoaderFacts:
         return max(1, self.workers * self.prefetch)
 
 
-@dataclass(slots=True)
-class EpochMetric:
+class EpochMetric(msgspec.Struct):
     """A figure of the script's own in one epoch; -1 is before the first batch.
 
     ``mean`` is None where a value, or what they add up to, is not finite.
     """
 
     name: str
-    epoch: int
+    epoch: Number
     mean: float | None = 0.0
-    n_values: int = 0
+    n_values: Number = 0
 
     def add(self, value: float) -> None:
         """Take another value into the mean."""
@@ -119,84 +91,46 @@ class EpochMetric:
             self.mean = mean if math.isfinite(mean) else None
 
 
-@dataclass(slots=True)
-class ProcessFacts:
-    """One process of a run, as it describes itself.
+class ProcessFacts(msgspec.Struct):
+    """One process of a run, as it describes itself."""
 
-    Parameters
-    ----------
-    host, launcher, role : str
-        As in `JobRank` and the span file.
-    command : list of str
-        How it was started.
-    unseen : list of str
-        What could not be observed in this process, and why.
-    children : list of str
-        Commands of processes it started that do not record.
-    unit_costs : dict
-        What a span costs here, as `unit_costs` measured it.
-    started_ns : int or None
-        When it began, by the clock of its spans; None where that is not known, as of a notebook,
-        which waits for its user.
-    ended_ns : int or None
-        When a launcher's command had ended, by the same clock; None of other processes.
-    ended : str or None
-        ``"closed"``, or the exception that ended it; None while it runs, or if it was killed.
-    imports_ns : list of tuple of int
-        From when until when its main thread imported, under ``iobench run``; the first one is the
-        start of the interpreter, from ``started_ns`` on, and began when our code first ran.
-    versions : dict of str to str
-        Of the packages it has imported that read, decode, compute or train.
-    thread_settings : dict of str to str
-        The variables that say how many threads libraries use, as they were when recording began,
-        and ``affinity``: the CPUs it may run on.
-    initial_reads : dict of str to tuple of int
-        By function of a library that reads, as ``"numpy.load"``: calls before the first loader was
-        asked, and the bytes they told of.
-    batches_per_step : int or None
-        Batches whose gradients a framework collects for one step of the optimiser; None where it
-        does not say.
-    moves : list of str
-        Frameworks whose moves from the host to devices were watched.
-    metrics : list of EpochMetric
-        The script's own figures, by name and epoch.
-    initial_nbytes : int or None
-        Bytes that all read calls of the process had returned by then, as the system counts them.
-    """
-
-    pid: int
-    ppid: int
+    pid: Number
+    ppid: Number
     host: str
-    role: str
-    rank: int = 0
-    world_size: int = 1
-    local_rank: int = 0
+    role: str  # as in the span file
+    rank: Number = 0
+    world_size: Number = 1
+    local_rank: Number = 0
     launcher: str = ""
-    command: list[str] = field(default_factory=list)
-    loaders: list[LoaderFacts] = field(default_factory=list)
-    unseen: list[str] = field(default_factory=list)
-    children: list[str] = field(default_factory=list)
-    unit_costs: dict[str, int | None] = field(default_factory=dict)
-    started_ns: int | None = None
-    ended_ns: int | None = None
-    ended: str | None = None
-    imports_ns: list[tuple[int, int]] = field(default_factory=list)
-    versions: dict[str, str] = field(default_factory=dict)
-    thread_settings: dict[str, str] = field(default_factory=dict)
-    initial_reads: dict[str, tuple[int, int]] = field(default_factory=dict)
-    initial_nbytes: int | None = None
-    batches_per_step: int | None = None
-    moves: list[str] = field(default_factory=list)
-    metrics: list[EpochMetric] = field(default_factory=list)
+    command: list[str] = []  # how it was started
+    loaders: list[LoaderFacts] = []
+    unseen: list[str] = []  # what could not be observed in this process, and why
+    children: list[str] = []  # commands of processes it started that do not record
+    unit_costs: dict[str, Ns | None] = {}  # what a span costs here, as `unit_costs` measured it
+    started_ns: Ns | None = None  # by the clock of its spans; None of a notebook
+    ended_ns: Ns | None = None  # of a launcher: when its command had ended
+    ended: str | None = None  # "closed", or the exception; None while it runs, or was killed
+    # Its main thread's imports under `iobench run`; the first one begins with the interpreter.
+    imports_ns: list[tuple[Ns, Ns]] = []
+    versions: dict[str, str] = {}  # of packages it imported that read, decode, compute or train
+    thread_settings: dict[str, str] = {}  # variables for threads of libraries, and "affinity"
+    initial_reads: dict[str, tuple[Ns, Ns]] = {}  # by function: calls and bytes before any loader
+    initial_nbytes: Ns | None = None  # that all its read calls had returned by then
+    batches_per_step: Number | None = None  # whose gradients a framework collects for one step
+    moves: list[str] = []  # frameworks whose moves from the host to devices were watched
+    metrics: list[EpochMetric] = []  # the script's own figures
 
     def write(self, path: Path) -> None:
         """Write the file, whole at every instant; a full disk is a warning, never an error."""
         part = path.with_name(f".{path.name}.part")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            document = {"version": FACTS_VERSION, **mask_values(asdict(self))}
+            document = {
+                "version": FACTS_VERSION,
+                **mask_values(msgspec.to_builtins(self, enc_hook=_plain)),
+            }
             document |= {name: mask_words(document[name]) for name in ("command", "children")}
-            part.write_text(json.dumps(document, default=_plain), "utf-8")
+            part.write_text(json.dumps(document), "utf-8")
             part.replace(path)
         except OSError as error:
             logger.warning("%s: cannot be written (%s)", path, error.strerror or error)
@@ -219,8 +153,10 @@ def facts_of_this_process(role: str, job: JobRank, **more: Any) -> ProcessFacts:
     )
 
 
-def _plain(value: object) -> int | str:
-    """Return what JSON has for a value that loaders gave, such as a whole number of NumPy's."""
+def _plain(value: object) -> float | str:
+    """Return what JSON has for a value that loaders gave, such as a number of NumPy's."""
+    if isinstance(value, float):
+        return float(value)
     return value.__index__() if isinstance(value, SupportsIndex) else str(value)
 
 
@@ -235,7 +171,7 @@ def read_process_facts(directory: Path) -> tuple[ProcessFacts, ...]:
         try:
             document = read_json(path, finite=True)
             found.append(_process_facts(document))
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, TypeError, KeyError, msgspec.ValidationError) as error:
             logger.warning("%s: cannot be read (%s)", path, error)
     return tuple(sorted(found, key=lambda facts: (facts.rank, facts.role, facts.pid)))
 
@@ -243,7 +179,7 @@ def read_process_facts(directory: Path) -> tuple[ProcessFacts, ...]:
 def _process_facts(document: Mapping[str, Any]) -> ProcessFacts:
     if document["version"] != FACTS_VERSION:
         raise ValueError(f"version {document['version']}, expected {FACTS_VERSION}")
-    facts = read_fields(ProcessFacts, document)
+    facts = msgspec.convert(document, ProcessFacts)
     for each in (operation for loader in facts.loaders for operation in loader.operators):
         counts = (each["busy_ns"], each.get("parallelism") or 0)
         if not all(isinstance(value, int) and 0 <= value < LARGEST_NS for value in counts):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from iobench.recording import session
 from iobench.recording.delivery_log import DeliveryLog

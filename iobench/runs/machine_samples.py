@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.errors import ProfileError
-from iobench.json_files import LARGEST_NBYTES, parse_json, read_fields, read_small_file
+from iobench.json_files import LARGEST_NBYTES, parse_json, read_small_file
 from iobench.recording.machine_head import (
     METER_FOLDER,
     METER_VERSION,
@@ -32,6 +32,13 @@ SECOND: Final = 1e9
 WRAPS: Final = 1 << 32
 MOST_WATTS: Final = 10_000
 """No processor or GPU takes more: a counter that would say so was set back, and did not wrap."""
+
+
+UNREADABLE: Final = (
+    *(OSError, ValueError, TypeError, AttributeError, LookupError, OverflowError),
+    msgspec.ValidationError,
+)
+"""What a damaged file ends in; it is named, and the rest of the run is read."""
 
 
 class MachineSamples(msgspec.Struct, frozen=True, eq=False):
@@ -161,7 +168,7 @@ def read_machines(run: Path) -> tuple[tuple[MachineSamples, ...], tuple[str, ...
                 machines.append(read(path, read_small_file(path, limit=LARGEST_NBYTES)))
             except ProfileError:
                 raise
-            except (OSError, ValueError, TypeError, AttributeError, LookupError, OverflowError):
+            except UNREADABLE:
                 damaged.append(f"{folder}/{path.name}")
     return tuple(machines), tuple(damaged)
 
@@ -181,7 +188,7 @@ def read_head(path: Path, line: bytes) -> MachineHead:
             f"{path}: readings of version {str(version)[:40]}, expected {METER_VERSION}; use the "
             "iobench that wrote them"
         )
-    head = read_fields(MachineHead, document)
+    head = msgspec.convert(document, MachineHead)
     if head.ticks_per_s <= 0:
         raise ValueError(head.ticks_per_s)
     return head

@@ -4,6 +4,7 @@ import dataclasses
 import statistics
 from collections import Counter
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -193,7 +194,7 @@ def test_a_loader_made_anew_for_each_epoch_counts_epochs():
         training(script, loader, 4, end=epoch < 2)
         names.append(loader.number)
     script.sketch.loaders = [
-        dataclasses.replace(each, name="Samples") for each in script.sketch.loaders
+        msgspec.structs.replace(each, name="Samples") for each in script.sketch.loaders
     ]
     figures = epoch_figures(Run(script.profile()).of_rank())
     assert [(each.epoch, each.part.n_batches, each.complete) for each in figures] == [

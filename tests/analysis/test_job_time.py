@@ -1,7 +1,6 @@
 """Where all the time of a job goes: parts of hand-made scripts, exact to the nanosecond."""
 
-import dataclasses
-
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -28,9 +27,9 @@ def job_of(script, *, closed_ns=None, exit_ns=None, **told):
     closed_ns = script.now if closed_ns is None else closed_ns
     anchors = (Anchor(0, 0), Anchor(closed_ns, closed_ns))
     processes = tuple(replace(each, anchors=anchors) for each in found.processes)
-    facts = [dataclasses.replace(found.facts[0], started_ns=0, **told)]
+    facts = [msgspec.structs.replace(found.facts[0], started_ns=0, **told)]
     if exit_ns is not None:
-        facts.append(dataclasses.replace(LAUNCHER, ended_ns=exit_ns))
+        facts.append(msgspec.structs.replace(LAUNCHER, ended_ns=exit_ns))
     found = replace(found, processes=processes, facts=tuple(facts))
     return Run(found).of_rank().exposure.job, found
 
@@ -253,7 +252,7 @@ def test_a_script_that_is_killed_in_its_initial_load(ended):
     job, profile = job_of(script, closed_ns=0, imports_ns=[(0, 0)])
     assert times(job)["initial_load"] == job.wall_ns - times(job).get("between", 0)
     assert any("when the process ended" in text for text in job.unknown)
-    facts = (profile.facts[0], dataclasses.replace(LAUNCHER, ended_ns=9_000, ended=ended))
+    facts = (profile.facts[0], msgspec.structs.replace(LAUNCHER, ended_ns=9_000, ended=ended))
     job = Run(replace(profile, facts=facts)).of_rank().exposure.job
     assert (job.wall_ns, job.bound_by) == (9_000, "between")
     assert "shutdown" not in times(job)

@@ -1,7 +1,6 @@
 """Several loaders: which trains, which evaluates, and how much of the job their loop is."""
 
-import dataclasses
-
+import msgspec
 import pytest
 from msgspec.structs import replace
 from scripts import LOOP, Script
@@ -93,7 +92,7 @@ def test_how_much_of_the_job_the_loop_is_stands_in_the_verdict(times, words):
     profile = training()
     wall_ns, ended_ns = Run(profile).of_rank().exposure.whole.wall_ns, ENDED_NS
     started_ns = None if times is None else ended_ns - times * wall_ns
-    told = dataclasses.replace(profile.facts[0], started_ns=started_ns)
+    told = msgspec.structs.replace(profile.facts[0], started_ns=started_ns)
     profile = replace(profile, facts=(told,))
     told = run_contents(Run(profile).of_rank())
     found = Run(profile).of_rank().exposure

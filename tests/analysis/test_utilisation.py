@@ -166,5 +166,6 @@ def test_loaders_created_for_each_epoch_are_all_counted() -> None:
             loader.next()
             script.compute(20)
         loader.end()
-    script.sketch.loaders = [replace(each, name="Train") for each in script.sketch.loaders]
+    for each in script.sketch.loaders:
+        each.name = "Train"
     assert utilisation(Run(script.profile()).of_rank()).n_counted == 9

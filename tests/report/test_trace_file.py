@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 from collections import Counter, defaultdict
@@ -10,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -320,7 +320,7 @@ def test_loaders_made_anew_are_epochs_as_in_tables(tmp_path: Path) -> None:
             loader.end()
     names = ("Train", "Test")
     script.sketch.loaders = [
-        dataclasses.replace(each, name=names[each.number % 2]) for each in script.sketch.loaders
+        msgspec.structs.replace(each, name=names[each.number % 2]) for each in script.sketch.loaders
     ]
     profile = script.profile()
     figures = epoch_figures(Run(profile).of_rank())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -238,7 +237,7 @@ class _Parts:
         """Return what one loader did."""
         settings = self.loop.loaders.get(loader, self.loop.loaders[ONLY])
         if settings.workers:
-            settings = dataclasses.replace(settings, worker_pids=self._worker_pids(frame))
+            settings = replace(settings, worker_pids=self._worker_pids(frame))
         rule = self._rule(settings, frame)
         times = find_batch_work(
             self.lanes,

@@ -41,4 +41,3 @@ def test_on_a_shared_machine_times_are_the_same_to_the_ns() -> None:
         # A sum may be rounded otherwise by one ns for each of its batches.
         assert max(map(abs, totals)) <= len(run), seed
         assert abs(waits) <= len(run) ** 2, seed
-

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from iobench.recording import span_file as layout
@@ -29,7 +29,7 @@ def write_run(path: Path, profile: RunData) -> list[Path]:
     (path / "run.json").write_text(json.dumps({**profile.config, "version": 1}))
     for place, facts in enumerate(profile.facts):
         (path / "processes").mkdir(exist_ok=True)
-        document = {"version": 1, **asdict(facts)}
+        document = {"version": 1, **msgspec.to_builtins(facts)}
         (path / "processes" / f"{place}.json").write_text(json.dumps(document))
     files = []
     for number, process in enumerate(profile.processes):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections import deque
 from dataclasses import dataclass, field
@@ -46,7 +45,7 @@ class ScriptSketch(Sketch):
             rank=self.rank,
             world_size=self.world_size,
             loaders=[
-                dataclasses.replace(
+                replace(
                     loader,
                     worker_pids=[
                         *loader.worker_pids,

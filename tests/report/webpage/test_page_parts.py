@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 from page_runs import PageParts, render_page, values_of, wrong_figures
@@ -82,7 +82,7 @@ def test_loaders_made_anew_for_each_epoch_have_epochs() -> None:
             script.compute(20)
         loader.end()
     script.sketch.loaders = [
-        dataclasses.replace(each, name="Samples") for each in script.sketch.loaders
+        msgspec.structs.replace(each, name="Samples") for each in script.sketch.loaders
     ]
     profile = script.profile()
     profile = replace(profile, config={**profile.config, "kind": "script"})
