@@ -11,7 +11,7 @@ import click
 from iobench.cli.documents import print_answer, print_document
 
 if TYPE_CHECKING:
-    from iobench.findings.check.gates import Checked, Gate
+    from iobench.findings.check import CheckResult, Gate
 
 STDOUT: Final = "-"
 
@@ -30,7 +30,7 @@ def check(
 ) -> None:
     """Print whether a run passes, and exit with what follows from it."""
     from iobench.errors import OptionError
-    from iobench.findings.check.gates import Checked
+    from iobench.findings.check import check_result
 
     _refuse_idle(update=update)
     if json and markdown == STDOUT:
@@ -43,7 +43,7 @@ def check(
         _keep(run, counts, json=json)
         return
     gates = _of_run(run, counts, max_exposed, against, margin, any_machine=any_machine)
-    _tell(Checked(tuple(gates)), markdown, json=json)
+    _tell(check_result(gates), markdown, json=json)
 
 
 def _refuse_idle(*, update: bool) -> None:
@@ -72,7 +72,7 @@ def _of_run(
     any_machine: bool,
 ) -> list[Gate]:
     from iobench.errors import OptionError
-    from iobench.findings.check.gated_runs import gate_counts, gate_growth, gate_shares
+    from iobench.findings.check import gate_counts, gate_growth, gate_shares
 
     gates: list[Gate] = []
     if counts is not None:
@@ -90,8 +90,7 @@ def _of_run(
 
 
 def _keep(run: Path, counts: Path, *, json: bool) -> None:
-    from iobench.findings.check.gated_runs import keep_counts
-    from iobench.findings.check.section import kept_lines
+    from iobench.findings.check import keep_counts, kept_lines
     from iobench.report.document import sentences
 
     kept = keep_counts(run, counts)
@@ -104,17 +103,17 @@ def _keep(run: Path, counts: Path, *, json: bool) -> None:
     )
 
 
-def _tell(found: Checked, markdown: str | None, *, json: bool) -> None:
+def _tell(result: CheckResult, markdown: str | None, *, json: bool) -> None:
     """Print what was found; leave with what follows from it."""
-    from iobench.findings.check.section import check_document
+    from iobench.findings.check import check_document
     from iobench.registry import find_renderer
 
-    document = check_document(found)
+    document = check_document(result)
     to_stdout = markdown == STDOUT
     print_document(document, "json" if json else "markdown" if to_stdout else "")
     if markdown is not None and not to_stdout:
         _add_summary(Path(markdown), find_renderer("markdown").render(document))
-    sys.exit(int(found.judged))
+    sys.exit(result.exit_code)
 
 
 def _add_summary(path: Path, text: str) -> None:

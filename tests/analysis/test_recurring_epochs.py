@@ -18,15 +18,13 @@ from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
 from iobench.errors import OptionError
+from iobench.findings import check
 from iobench.findings.advice.advising import advise
 from iobench.findings.advice.candidates import Found, bounded_candidates, replayed_candidates
 from iobench.findings.advice.figures import Circumstances, Evidence, LoadingWay
 from iobench.findings.advice.gains import GainPredictor
 from iobench.findings.advice.levers import Lever
 from iobench.findings.advice.section import advice_document
-from iobench.findings.check import gated_runs
-from iobench.findings.check.gates import Checked, Outcome
-from iobench.findings.check.section import check_document
 from iobench.findings.replay.figures import payoffs
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.sentences import verdict_sentence
@@ -105,13 +103,13 @@ def test_stage_gains_are_shares_of_whole_epochs():
 def gated(monkeypatch, profile, stored=None):
     """Return what ``iobench check RUN --max-exposed 20%`` says, or ``--against`` a stored run."""
     profiles = {"run": profile, "stored": stored}
-    monkeypatch.setattr(gated_runs, "run_paths", lambda path: (path,))
-    monkeypatch.setattr(gated_runs, "Run", lambda path: Run(profiles[path.name]))
-    gates = gated_runs.gate_shares(Path("run"), 0.2)
+    monkeypatch.setattr(check, "run_paths", lambda path: (path,))
+    monkeypatch.setattr(check, "Run", lambda path: Run(profiles[path.name]))
+    gates = check.gate_shares(Path("run"), 0.2)
     if stored is not None:
-        gates = gated_runs.gate_growth(Path("run"), Path("stored"), 0.05, any_machine=True)
-    told = TerminalRenderer().render(check_document(Checked(tuple(gates))))
-    return gates[0].judged[0], " ".join(told.split())
+        gates = check.gate_growth(Path("run"), Path("stored"), 0.05, any_machine=True)
+    text = TerminalRenderer().render(check.check_document(check.check_result(gates)))
+    return gates[0].outcome, " ".join(text.split())
 
 
 def test_validations_whose_workers_restart_in_one_long_epoch_are_told():
@@ -142,17 +140,17 @@ def test_validations_whose_workers_restart_in_one_long_epoch_are_told():
 def test_a_gate_sees_workers_that_restart(monkeypatch):
     shape = {"epochs": 6, "batches": 20, "start_ns": 500}
     kept, lost = epochs_of(**shape, kept=True), epochs_of(**shape)
-    assert gated(monkeypatch, kept)[0] is Outcome.PASSED
+    assert gated(monkeypatch, kept)[0] == "passed"
     outcome, lines = gated(monkeypatch, lost)
-    assert outcome is Outcome.REGRESSION
+    assert outcome == "regression"
     # Of each epoch 500 until workers begin and 60 for the first batch.
     assert "exposed: 41 % (41 % to 41 %) of 100 steps, epochs after the first" in lines
-    assert gated(monkeypatch, lost, kept)[0] is Outcome.REGRESSION
-    assert gated(monkeypatch, lost, lost)[0] is Outcome.PASSED
+    assert gated(monkeypatch, lost, kept)[0] == "regression"
+    assert gated(monkeypatch, lost, lost)[0] == "passed"
     with pytest.raises(OptionError, match="expected as many epochs in both"):
         gated(monkeypatch, lost, epochs_of(epochs=1, batches=100))
     outcome, lines = gated(monkeypatch, epochs_of(epochs=2, batches=20))
-    assert outcome is Outcome.INCONCLUSIVE
+    assert outcome == "inconclusive"
     assert "too few complete epochs after the first" in lines
 
 

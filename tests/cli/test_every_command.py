@@ -115,13 +115,13 @@ def test_no_branch_exits_with_another_code() -> None:
             ):
                 found.add((path.name, ast.unparse(node)))
     assert found == {
-        ("check_command.py", "sys.exit(int(found.judged))"),
+        ("check_command.py", "sys.exit(result.exit_code)"),
         ("suite_command.py", "sys.exit(1 if table.n_failed else INTERRUPTED)"),
     }
     assert INTERRUPTED == 75
     codes = {each.exit_code for each in _below(errors.IobenchError)}
     assert codes == {1, 69, 75}
-    from iobench.findings.check.gates import Outcome
+    from iobench.findings.check import Outcome
 
     assert {int(each) for each in Outcome} | codes <= OF_CHECK
 

@@ -17,7 +17,7 @@ from iobench import open_profile
 from iobench.analysis.run import Run, exposure
 from iobench.cli import main
 from iobench.errors import OptionError, ProfileError
-from iobench.findings.check.counting import counts_of
+from iobench.findings.counts import counts_of
 from iobench.recording import span_file as layout
 from iobench.recording.kept_spans import KEPT_NBYTES, EndedWorkers, keep_nbytes
 from iobench.recording.kinds import Kind

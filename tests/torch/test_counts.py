@@ -11,7 +11,7 @@ import torch
 
 import iobench
 from iobench.analysis.run import Run
-from iobench.findings.check.counting import counts_of
+from iobench.findings.counts import counts_of
 from iobench.torch import DataLoader
 
 pytestmark = pytest.mark.timeout(60)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,18 +13,17 @@ from msgspec.structs import replace
 
 from iobench.analysis.run import Run
 from iobench.errors import FileFormatError, MissingFileError, ProfileError
-from iobench.findings.check.counting import counts_of
-from iobench.findings.check.counts import (
+from iobench.findings.counts import (
     CountDifference,
     Counts,
     compare_counts,
+    counts_of,
     expected_counts,
     read_counts,
     write_counts,
 )
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.runs.reading import open_profile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +71,7 @@ def test_what_was_delivered_is_counted(make_run: MakeRun) -> None:
         recorder.emit(Kind.READ, 1, 2, 7, -1, batch, 0, -1, 0, 0, Flag.DETAIL)
         recorder.emit(Kind.SERIALISE, 1, 2, 80, -1, batch)
 
-    found = counts_of(Run(open_profile(make_run(n_batches=10, extra=chance))))
+    found = counts_of(Run(make_run(n_batches=10, extra=chance)))
     assert found.exact == {
         "batches": 10,
         "samples": 40,
@@ -99,15 +97,15 @@ def test_work_for_digests_is_no_stage_of_the_loader(make_run: MakeRun) -> None:
         label = recorder.string("digest")
         recorder.emit(Kind.VERIFY, 0, 1, -1, -1, batch, 0, -1, label)
 
-    with_digests = counts_of(Run(open_profile(make_run("with", n_batches=4, extra=digest))))
-    without = counts_of(Run(open_profile(make_run("without", n_batches=4))))
+    with_digests = counts_of(Run(make_run("with", n_batches=4, extra=digest)))
+    without = counts_of(Run(make_run("without", n_batches=4)))
     assert stages_of(with_digests) == stages_of(without)
 
 
 def test_a_sum_counts_as_many_as_it_holds(make_run: MakeRun) -> None:
     sums = make_run("sums", n_batches=5, reads=1, flags=Flag.SUMMED, nbytes=400)
     singly = make_run("singly", n_batches=5, reads=4, nbytes=100)
-    one, other = (counts_of(Run(open_profile(path))) for path in (sums, singly))
+    one, other = (counts_of(Run(path)) for path in (sums, singly))
     assert stages_of(one) == stages_of(other)
 
 
@@ -121,7 +119,7 @@ def test_a_sum_counts_as_many_as_it_holds(make_run: MakeRun) -> None:
 def test_what_was_not_all_seen_is_unknown(
     make_run: MakeRun, flags: int, config: dict[str, Any]
 ) -> None:
-    found = counts_of(Run(open_profile(make_run(n_batches=4, flags=flags, config=config))))
+    found = counts_of(Run(make_run(n_batches=4, flags=flags, config=config)))
     assert (found.exact["reads"], found.exact["read_nbytes"]) == (None, None)
     assert stages_of(found) == {
         "stages/collate/spans": 4,
@@ -136,23 +134,23 @@ def test_what_was_not_all_seen_is_unknown(
 def test_a_run_that_its_time_ended_is_refused(make_run: MakeRun) -> None:
     by_time = {"asked": {"batches": 200, "steady_s": 60.0}}
     with pytest.raises(ProfileError, match=r"after 10 batches.*--batches N or --epochs E"):
-        counts_of(Run(open_profile(make_run("short", n_batches=10, config=by_time))))
-    whole = counts_of(Run(open_profile(make_run("long", n_batches=200, config=by_time))))
+        counts_of(Run(make_run("short", n_batches=10, config=by_time)))
+    whole = counts_of(Run(make_run("long", n_batches=200, config=by_time)))
     assert whole.exact["batches"] == 200
     with pytest.raises(ProfileError, match="no loader delivered a batch"):
-        counts_of(Run(open_profile(make_run("none", n_batches=0))))
+        counts_of(Run(make_run("none", n_batches=0)))
 
 
 def test_memory_of_as_many_processes_as_a_machine_has_cpus_is_no_bound(make_run: MakeRun) -> None:
     for workers, is_known in ((None, False), (2, True)):
         config = {"asked": {"batches": 4, "steady_s": None, "workers": workers}}
-        found = counts_of(Run(open_profile(make_run(f"{workers}", n_batches=4, config=config))))
+        found = counts_of(Run(make_run(f"{workers}", n_batches=4, config=config)))
         assert (found.at_most["peak_nbytes"] is not None) is is_known
         assert ("peak_nbytes" in found.unknown) is not is_known
 
 
 def test_lost_spans_leave_nothing_exact(make_run: MakeRun) -> None:
-    profile = open_profile(make_run(n_batches=4))
+    profile = Run(make_run(n_batches=4)).data
     process = replace(profile.processes[0], lost=3, peak_nbytes=None)
     found = counts_of(Run(msgspec.structs.replace(profile, processes=(process,))))
     assert found.unknown["reads"] == "3 spans were lost"
@@ -214,8 +212,8 @@ def test_other_numbers_of_samples_are_compared_per_sample() -> None:
     compared = compare_counts(expected_counts(COUNTS), twice)
     assert compared.differences == (
         CountDifference("samples", 40, 80),
-        CountDifference("read_nbytes", Fraction(40), Fraction(3201, 80), "per_sample"),
-        CountDifference("stages/read/nbytes", Fraction(40), Fraction(3201, 80), "per_sample"),
+        CountDifference("read_nbytes", 40, 3201 / 80, "per_sample"),
+        CountDifference("stages/read/nbytes", 40, 3201 / 80, "per_sample"),
     )
     assert compared.not_expected == ("stages/decode/nbytes",)
     assert compared.improvements == ()
@@ -284,7 +282,7 @@ def test_the_file_keeps_all_and_is_small(tmp_path: Path) -> None:
             json.dumps(
                 {"iobench_counts": 1, "runs": {"r": {"exact": {"a": 1}, "at_most": {"peak": 1}}}}
             ),
-            "no bound: {'peak'}",
+            "Invalid enum value 'peak'",
         ),
     ],
 )
@@ -296,14 +294,3 @@ def test_another_file_is_refused(tmp_path: Path, document: str, message: str) ->
         read_counts(tmp_path / "none.json")
     with pytest.raises(FileFormatError, match="cannot be read"):
         read_counts(tmp_path)
-
-
-def test_two_writers_of_one_file_of_counts_do_not_share_a_part(tmp_path, monkeypatch):
-    from pathlib import Path
-
-    parts = []
-    monkeypatch.setattr(Path, "replace", lambda part, target: parts.append(part.name))
-    for pid in (1, 2):
-        monkeypatch.setattr("os.getpid", lambda pid=pid: pid)
-        write_counts(tmp_path / "counts.json", {})
-    assert len(set(parts)) == 2

@@ -5,24 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import msgspec
-import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from iobench.analysis.intervals import StepSums
 from iobench.analysis.run import Run
 from iobench.cli import main
-from iobench.findings.check import gated_runs
-from iobench.findings.check.exposed_share import ExposedShare, exposed_share
-from iobench.findings.check.gates import (
-    Checked,
-    Doubt,
-    GrowthGate,
-    Outcome,
-    ShareGate,
-)
-from iobench.runs.reading import open_profile
+from iobench.findings import check
+from iobench.findings.check import Doubt, Outcome, conclude, exposed_share
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,10 +29,8 @@ def test_counts_are_written_and_held_against_other_runs(
     assert main(["check", str(make_run("a")), "--counts", kept]) == ERROR
     assert "no such file; create it from a known good run with --update" in capsys.readouterr().err
     assert main(["check", str(make_run("b")), "--counts", kept, "--update"]) == PASSED
-    told = " ".join(capsys.readouterr().out.split())
-    assert "bytes read per byte used: 2.50" in told
-    assert "spans per sample: 0.75" in told
-    assert "so not compared: opens, bytes requested from the system" in " ".join(told.split())
+    text = " ".join(capsys.readouterr().out.split())
+    assert "so not compared: opens, bytes requested from the system" in text
     assert main(["check", str(make_run("c")), "--counts", kept]) == PASSED
     assert "passed: counts of the run\n11 figures as expected\n" in capsys.readouterr().out
     more = str(make_run("d", reads=3))
@@ -89,9 +76,9 @@ def test_counts_of_a_run_that_was_killed_are_not_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run, kept = make_run(), tmp_path / "counts.json"
-    process = replace(open_profile(run).processes[0], closed=False)
-    killed = msgspec.structs.replace(open_profile(run), processes=(process,))
-    monkeypatch.setattr(gated_runs, "Run", lambda _: Run(killed))
+    process = replace(Run(run).data.processes[0], closed=False)
+    killed = replace(Run(run).data, processes=(process,))
+    monkeypatch.setattr(check, "Run", lambda _: Run(killed))
     assert main(["check", str(run), "--counts", str(kept), "--update"]) == ERROR
     assert "expected a run that has finished" in capsys.readouterr().err
     assert not kept.exists()
@@ -119,20 +106,14 @@ def test_a_run_of_several_formats_has_counts_of_each(
 
 
 def test_exposed_share_is_exact_and_has_an_interval(make_run: MakeRun) -> None:
-    found = exposed_share(Run(open_profile(make_run(wait_ns=250_000))).of_rank())
-    assert found.share == pytest.approx(0.2)
-    assert (found.low, found.high) == pytest.approx((0.2, 0.2))
-    uneven = exposed_share(
-        Run(
-            open_profile(make_run("uneven", wait_ns=lambda k: 100_000 * (1 + k * 7919 % 11)))
-        ).of_rank()
-    )
-    assert uneven.share is not None
-    assert uneven.low is not None
-    assert uneven.high is not None
-    assert 0 < uneven.low < uneven.share < uneven.high < 1
-    assert uneven.high - uneven.low < 0.2
-    assert exposed_share(Run(open_profile(make_run("short", n_batches=10))).of_rank()).low is None
+    found = exposed_share(Run(make_run(wait_ns=250_000)).of_rank())
+    assert found.exposed_fraction == pytest.approx(0.2)
+    assert (found.low_fraction, found.high_fraction) == pytest.approx((0.2, 0.2))
+    path = make_run("uneven", wait_ns=lambda k: 100_000 * (1 + k * 7919 % 11))
+    uneven = exposed_share(Run(path).of_rank())
+    assert 0 < uneven.low_fraction < uneven.exposed_fraction < uneven.high_fraction < 1
+    assert uneven.high_fraction - uneven.low_fraction < 0.2
+    assert exposed_share(Run(make_run("short", n_batches=10)).of_rank()).low_fraction is None
 
 
 @pytest.mark.parametrize(
@@ -156,29 +137,25 @@ def test_a_limit_inside_the_interval_stays_open(
     assert "fewer than 48 steady-state steps" in capsys.readouterr().out
 
 
-def _share(wait: int, *, unknown: int = 0, lost: int = 0, half: float = 0.01) -> ExposedShare:
-    sums = {"wait": [wait / 2 - half, wait / 2 + half], "wall": [500.0, 500.0]}
-    sums |= {"steps": [50.0, 50.0], "samples": [200.0, 200.0]}
-    blocks = {name: np.array(each) for name, each in sums.items()}
-    return ExposedShare(100, 400, 1000, wait, unknown, lost, StepSums(blocks))
-
-
 @pytest.mark.parametrize(
-    ("found", "judged"),
+    ("interval", "lost", "unknown", "concluded"),
     [
-        (_share(40), (Outcome.PASSED, None)),
-        (_share(60), (Outcome.REGRESSION, None)),
-        (_share(60, unknown=20), (Outcome.INCONCLUSIVE, Doubt.UNKNOWN)),
-        (_share(60, unknown=5), (Outcome.REGRESSION, None)),
-        (_share(40, lost=1), (Outcome.INCONCLUSIVE, Doubt.LOST)),
-        (_share(52, half=1), (Outcome.INCONCLUSIVE, Doubt.STRADDLES)),
+        ((0.03, 0.05), 0, 0, (Outcome.PASSED, None)),
+        ((0.06, 0.07), 0, 0, (Outcome.REGRESSION, None)),
+        ((0.06, 0.07), 0, 0.02, (Outcome.INCONCLUSIVE, Doubt.UNKNOWN)),
+        ((0.06, 0.07), 0, 0.005, (Outcome.REGRESSION, None)),
+        ((0.03, 0.04), 1, 0, (Outcome.INCONCLUSIVE, Doubt.LOST)),
+        ((0.04, 0.06), 0, 0, (Outcome.INCONCLUSIVE, Doubt.INCLUDES_LIMIT)),
+        ((None, None), 0, 0, (Outcome.INCONCLUSIVE, Doubt.SHORT)),
     ],
 )
-def test_what_is_concluded_of_a_share(
-    found: ExposedShare, judged: tuple[Outcome, Doubt | None]
+def test_what_is_concluded_of_an_interval(
+    interval: tuple[float | None, float | None],
+    lost: int,
+    unknown: float,
+    concluded: tuple[Outcome, Doubt | None],
 ) -> None:
-    assert ShareGate("run", found, 0.05).judged == judged
-    assert GrowthGate("run", found, _share(0, half=0), 0.05).judged == judged
+    assert conclude(interval, 0.05, lost=lost, unknown=unknown) == concluded
 
 
 def test_a_stored_run_is_held_against(
@@ -224,13 +201,16 @@ def test_other_formats_and_datasets_are_refused(
     assert "dataset is ens" in capsys.readouterr().err
 
 
-def test_a_regression_counts_more_than_what_is_open() -> None:
-    passed = ShareGate("run", _share(40), 0.05)
-    regression = ShareGate("run", _share(60), 0.05)
-    is_open = ShareGate("run", _share(40, lost=1), 0.05)
-    assert Checked(()).judged == Outcome.PASSED
-    assert Checked((is_open, passed)).judged == Outcome.INCONCLUSIVE
-    assert Checked((is_open, regression)).judged == Outcome.REGRESSION
+def test_a_regression_counts_more_than_what_is_open(
+    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = str(tmp_path / "counts.json")
+    assert main(["check", str(make_run("a")), "--counts", kept, "--update"]) == PASSED
+    short, long_wait = make_run("b", n_batches=9), make_run("c", wait_ns=900_000)
+    assert main(["check", str(long_wait), "--counts", kept]) == PASSED
+    assert main(["check", str(long_wait), "--counts", kept, "--max-exposed", "5%"]) == REGRESSION
+    # Other counts, and too short for a share.
+    assert main(["check", str(short), "--counts", kept, "--max-exposed", "5%"]) == REGRESSION
 
 
 def test_a_summary_goes_to_stdout_or_is_added_to_a_file(
