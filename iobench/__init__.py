@@ -11,15 +11,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from iobench.analysis.run import exposure
     from iobench.errors import IobenchError
     from iobench.loaders.opened_store import open_store
     from iobench.loaders.ring.options import loader
-    from iobench.opened import exposure, open_profile
     from iobench.recording.script_metrics import metric
     from iobench.recording.session import record
     from iobench.recording.stages import stage
+    from iobench.report.notebook import show
     from iobench.report.timeline.arrow_table import to_arrow
     from iobench.runs.contents import RunData
+    from iobench.runs.reading import open_profile
     from iobench.samples import SampleSpec, Variable
     from iobench.sources.opened_dataset import open_dataset
 
@@ -35,6 +37,7 @@ __all__ = [
     "open_profile",
     "open_store",
     "record",
+    "show",
     "stage",
     "to_arrow",
 ]
@@ -44,13 +47,14 @@ _HOMES = {
     "RunData": "iobench.runs.contents",
     "SampleSpec": "iobench.samples",
     "Variable": "iobench.samples",
-    "exposure": "iobench.opened",
+    "exposure": "iobench.analysis.run",
     "open_dataset": "iobench.sources.opened_dataset",
     "loader": "iobench.loaders.ring.options",
     "metric": "iobench.recording.script_metrics",
-    "open_profile": "iobench.opened",
+    "open_profile": "iobench.runs.reading",
     "open_store": "iobench.loaders.opened_store",
     "record": "iobench.recording.session",
+    "show": "iobench.report.notebook",
     "stage": "iobench.recording.stages",
     "to_arrow": "iobench.report.timeline.arrow_table",
 }

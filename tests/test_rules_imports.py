@@ -89,7 +89,6 @@ ROOMS = {
         "runs", "profiling", "recording", "registry", "report", "sizes", "sources",
         "staging", "storage", "stores", "findings", "suites", "tracking", "trials",
     },
-    "opened": {"analysis", "runs", "report"},
     "__main__": {"cli"},
 }  # fmt: skip
 AGAINST_THE_ARROW = {
@@ -105,7 +104,7 @@ LIGHT_ROOMS = {
     "command_words", "coordinates", "cpus", "json_files", "json_keys",
 }  # fmt: skip
 MEASURING = {
-    "adapters", "analysis", "launch", "opened", "runs", "recording", "report",
+    "adapters", "analysis", "launch", "runs", "recording", "report",
     "findings", "suites", "tracking", "trials",
 }  # fmt: skip
 SAME_IDEA = {

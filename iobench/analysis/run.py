@@ -356,6 +356,24 @@ def open_runs(path: Path | str, logs: Sequence[Path] | None = None) -> tuple[Run
 
 
 def exposure(run: Run | RunData, *, rank: int | None = None) -> Exposure:
-    """Return who a training process waited for; as `iobench.exposure`."""
+    """Return who a training process waited for, for how long, and what stayed hidden.
+
+    Parameters
+    ----------
+    run : Run or RunData
+        A run with any number of loading processes, or none.
+    rank : int, optional
+        Which training process; may be left out where only one recorded.
+
+    Returns
+    -------
+    Exposure
+        All times in integer ns; the stages' exposed time adds up to the wait exactly.
+
+    Raises
+    ------
+    ProfileError
+        If several training processes recorded and none is named, or the waits of one overlap.
+    """
     run = run if isinstance(run, Run) else Run(run)
     return run.of_rank(rank).exposure

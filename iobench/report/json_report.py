@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
-from iobench.analysis.diagnosis import diagnose
 from iobench.analysis.epochs import EpochTime, epoch_times
 from iobench.analysis.job_figures import JobTime, job_of_ranks
 from iobench.json_keys import INLINE, figure
@@ -106,18 +105,6 @@ def whole_job(reports: Sequence[RunReport]) -> JobTime | None:
     if not reports or len({report.run for report in reports}) > 1:
         return None
     return job_of_ranks([each.exposure.job for each in reports], reports[0].job_size)
-
-
-def exposure_to_dict(exposure: Exposure) -> dict[str, Any]:
-    """Return what `to_json` says of a run, as far as it follows from the exposure alone."""
-    diagnosis = diagnose(exposure)
-    document = {
-        "schema_version": JSON_VERSION,
-        "verdict": verdict_sentence(diagnosis),
-        "diagnosis": to_plain(diagnosis),
-        **to_plain(exposure),
-    }
-    return _completed(document, exposure)
 
 
 def _run(report: RunReport) -> dict[str, Any]:

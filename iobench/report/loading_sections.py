@@ -60,7 +60,7 @@ WAIT_UNIT: Final = "ms"
 """Waits per step reach from microseconds to minutes; published ones are tenths of a second."""
 WORTH_A_PART: Final = 0.005
 """Share of the time from which a wait for a stage is a piece of its own in the bar of time."""
-MOST_EPOCHS: Final = 20
+MOST_EPOCHS: Final = 8
 STYLES: Final[Mapping[Verdict, Style]] = {
     Verdict.HIDDEN: "good",
     Verdict.PARTLY_HIDDEN: "fair",
@@ -236,39 +236,53 @@ def _time_parts(part: PartExposure) -> Iterator[BarPart]:
 
 
 def stages_section(exposure: Exposure, *, is_script: bool = False) -> Section:
-    """Return busy, hidden and exposed time by stage, first of the part that is judged."""
-    named = (
-        ("Stages over the epochs after the first", exposure.recurring),
-        ("Stages in the steady state", exposure.steady),
-        ("Stages over the whole run", exposure.whole),
-    )
-    known = [(title, part) for title, part in named if part is not None]
-    words = step_words(exposure.steps)
+    """Return busy, hidden and exposed time by stage of the part that is judged."""
     return Section(
         "stages",
         "Where loading spends its time",
         (
             Sentence(STAGES_LEAD),
-            *(
-                _stage_table(part, title, is_folded=place > 0, step=words)
-                for place, (title, part) in enumerate(known)
-            ),
+            _stage_table(exposure),
             *sentences(lines.fused_lines(exposure.whole, is_script=is_script)),
             *sentences(lines.estimated_lines(exposure.whole)),
         ),
     )
 
 
-def _stage_table(window: PartExposure, title: str, *, is_folded: bool, step: str) -> Table:
-    """Return a row for each stage; rows without any time are left out.
+def _stage_table(exposure: Exposure) -> Table:
+    """Return a row for each stage that takes any time, in the part judged or at any time.
 
     Exposed time of a step is told where a step is of several batches.
     """
-    by_step = " of " in step
+    window, whole = exposure.judged, exposure.whole
+    by_step = " of " in step_words(exposure.steps)
+    is_part = exposure.window != "whole"
+    known = {row.stage: row for row in window.stages}
+    always = {row.stage: row.exposed_ns for row in whole.stages}
     shown = [row for row in window.stages if row.busy_ns or row.exposed_ns or row.n_spans]
+    elsewhere = [row for row in whole.stages if row.exposed_ns and row.stage not in known]
     busy_ns = sum(row.busy_ns for row in window.stages)
+    rows: list[tuple[Cell, ...]] = [
+        (
+            stage_title(row.stage),
+            Duration(row.busy_ns),
+            Duration(row.hidden_ns),
+            Duration(row.exposed_ns),
+            _share(row.exposed_ns, window.wait_ns),
+            *((Duration(row.exposed_per_step_ns),) if by_step else ()),
+            *((Duration(always.get(row.stage, 0)),) if is_part else ()),
+            Duration(row.cpu_ns) if row.n_spans else NOT_APPLICABLE,
+            *_stage_bytes(row),
+        )
+        for row in shown
+    ]
+    nothing = [NOT_APPLICABLE] * (5 if by_step else 4)
+    rows += [
+        (stage_title(row.stage), *nothing, Duration(row.exposed_ns), *[NOT_APPLICABLE] * 3)
+        for row in elsewhere
+    ]
     return Table(
-        title,
+        f"Stages in the {PARTS[exposure.window]}",
         (
             Column("stage"),
             Column("busy", "time"),
@@ -276,35 +290,23 @@ def _stage_table(window: PartExposure, title: str, *, is_folded: bool, step: str
             Column("exposed", "time"),
             Column("share of wait"),
             *((Column("exposed per step", "step"),) if by_step else ()),
+            *((Column("exposed in whole run", "time"),) if is_part else ()),
             Column("CPU time", is_spare=True),
             Column("output"),
             Column("output rate"),
-            Column("spans"),
         ),
-        tuple(
-            (
-                stage_title(row.stage),
-                Duration(row.busy_ns),
-                Duration(row.hidden_ns),
-                Duration(row.exposed_ns),
-                _share(row.exposed_ns, window.wait_ns),
-                *((Duration(row.exposed_per_step_ns),) if by_step else ()),
-                Duration(row.cpu_ns) if row.n_spans else NOT_APPLICABLE,
-                *_stage_bytes(row),
-                Count(row.n_spans),
-            )
-            for row in shown
-        ),
+        tuple(rows),
         total=(
             "all",
             Duration(busy_ns),
             Duration(busy_ns - window.wait_ns),
             Duration(window.wait_ns),
             _share(window.wait_ns, window.wait_ns),
-            *[""] * (5 if by_step else 4),
+            *([""] if by_step else []),
+            *((Duration(whole.wait_ns),) if is_part else ()),
+            *[""] * 3,
         ),
-        bars=tuple(_stage_bar(row) for row in shown),
-        is_folded=is_folded,
+        bars=tuple(map(_stage_bar, (*shown, *elsewhere))),
     )
 
 
@@ -518,6 +520,7 @@ def epochs_section(report: RunReport) -> Section | None:
                 (
                     *(Column("epoch"), Column("batches"), Column("total", "epoch")),
                     *(Column("compute", "epoch"), Column("wait", "epoch"), Column("exposed")),
+                    *(Column("mean wait", "time"), Column("median wait", "time")),
                     *validation,
                 ),
                 tuple(_epoch_row(epoch, validates) for epoch in shown),
@@ -525,18 +528,6 @@ def epochs_section(report: RunReport) -> Section | None:
                 if more > 0
                 else "",
                 bars=tuple(map(_epoch_bar, shown)),
-            ),
-            Table(
-                "Batches of each epoch",
-                (
-                    *(Column("epoch"), Column("batch, mean", "time", WAIT_UNIT)),
-                    *(
-                        Column(f"wait, {what}", "time", WAIT_UNIT)
-                        for what in ("mean", "median", "max", "stdev")
-                    ),
-                ),
-                tuple(map(_batches_row, shown)),
-                is_folded=True,
             ),
         ),
     )
@@ -550,6 +541,7 @@ def _epoch_row(epoch: EpochFigures, validates: bool) -> tuple[Cell, ...]:
         Count(training.n_batches, "{}" if epoch.complete else "{} (not all)"),
         *map(Duration, (training.wall_ns, training.compute_ns, training.wait_ns)),
         _share(training.wait_ns, training.wall_ns),
+        *(Duration(told_of(epoch.wait, name)) for name in ("mean_ns", "median_ns")),
         *((Duration(wall_ns), Duration(wait_ns)) if validates else ()),
     )
 
@@ -562,23 +554,3 @@ def _epoch_bar(epoch: EpochFigures) -> Bar:
             BarPart("compute", training.compute_ns, "computing"),
         )
     )
-
-
-def _batches_row(epoch: EpochFigures) -> tuple[Cell, ...]:
-    batch, wait = epoch.batch, epoch.wait
-    return (
-        units.count(epoch.epoch),
-        Duration(told_of(batch, "mean_ns")),
-        Duration(told_of(wait, "mean_ns")),
-        Duration(told_of(wait, "median_ns")),
-        Duration(told_of(wait, "max_ns")),
-        Duration(told_of(wait, "stdev_ns")),
-    )
-
-
-def exposure_sections(exposure: Exposure) -> tuple[Section, ...]:
-    """Return who was waited for, without what only a run's configuration tells."""
-    headline = Section("verdict", "", (*time_bar(exposure), *_headline(exposure)))
-    if not exposure.whole.n_batches:
-        return (headline,)
-    return headline, stages_section(exposure), waits_section(exposure)

@@ -24,7 +24,6 @@ from iobench.report.loading_sections import (
     bytes_section,
     compute_section,
     epochs_section,
-    exposure_sections,
     phases_section,
     published_notes,
     stages_section,
@@ -38,7 +37,6 @@ from iobench.report.trust_sections import configuration_section, trust_section
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from iobench.analysis.exposure_figures import Exposure
     from iobench.analysis.run import Run
     from iobench.report.run_report import RunReport
     from iobench.report.timeline.page_payload import TimelinePayload
@@ -188,8 +186,3 @@ def _timeline_section(report: RunReport, runs: Sequence[Run], n_parts: int) -> S
         return timeline_payload(one, SPAN_LIMIT // n_parts) if len(one.spans) else None
 
     return Section("timeline", "Timeline", (Drawing("timeline", payload),))
-
-
-def exposure_document(exposure: Exposure) -> Document:
-    """Return who was waited for, of what was measured alone."""
-    return Document("", exposure_sections(exposure))

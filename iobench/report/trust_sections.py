@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iobench.report import lines, units
@@ -12,7 +11,6 @@ from iobench.report.document import (
     Column,
     Command,
     Count,
-    Duration,
     Section,
     Table,
     sentences,
@@ -58,19 +56,15 @@ def _configuration(report: RunReport) -> Iterator[tuple[str, Cell]]:
     facts, exposure = report.facts, report.exposure
     known: dict[str, Cell | None] = {
         "dataset": facts.dataset,
-        "what it is": facts.title or None,
         "format": facts.layout,
         "stored with": _options(facts.store),
         "framework": facts.framework,
         "worker processes": Count(exposure.workers),
-        "reader threads": Count(facts.threads),
+        "reader threads": Count(facts.threads or None),
         "prefetch, batches": Count(exposure.prefetch),
         "batch size": Count(facts.batch_size),
         "available samples": Count(facts.n_samples),
         "a sample": Bytes(facts.sample_nbytes),
-        "emulated step": Duration(facts.compute.step_ns),
-        "step from": facts.compute.source,
-        "page cache": facts.cache.asked,
         "name": facts.name,
         "commit": commit_words(facts.commit),
         "versions": ", ".join(f"{name} {told}" for name, told in facts.versions.items()) or None,
@@ -79,7 +73,6 @@ def _configuration(report: RunReport) -> Iterator[tuple[str, Cell]]:
             for name, told in facts.thread_settings.items()
         )
         or None,
-        "run directory": Path(report.run).name if report.run else None,
         "iobench": facts.iobench_version,
     }
     for name, cell in known.items():

@@ -29,7 +29,23 @@ if TYPE_CHECKING:
 
 
 def open_profile(path: Path | str, *, rank: int | None = None) -> RunData:
-    """Read one run directory, or one rank of it; as `iobench.open_profile`."""
+    """Read one run directory, also of a run that died or still goes on.
+
+    Span files it left in a spool on this machine are gathered first.
+
+    Parameters
+    ----------
+    path : Path or str
+        The run directory.
+    rank : int, optional
+        Read the spans of this training process and of its loading processes only.
+
+    Raises
+    ------
+    ProfileError
+        If it is no run directory, of another version, or mixes spans of two boots of a machine;
+        or if no such training process recorded.
+    """
     files = RunFiles(path)
     if rank is not None and rank not in files.ranks:
         raise ProfileError(

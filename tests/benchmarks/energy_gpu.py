@@ -130,7 +130,7 @@ def waits_and_steps(load: Load, folder: Path) -> dict[str, Any]:
         "readable": True,
         "total_j": gpu.total_j,
         "wait_j": gpu.wait_j,
-        "compute_j": gpu.compute_j,
+        "compute_j": gpu.total_j - gpu.wait_j,
     }
 
 

@@ -126,7 +126,7 @@ def found_ms(path: Path) -> list[float]:
     """Return the exposed time per steady step by stage, and last all of the wait."""
     import iobench
 
-    figures = iobench.open_profile(path).exposure()
+    figures = iobench.exposure(iobench.open_profile(path))
     window = figures.steady
     assert window is not None
     assert sum(window.exposed_ns.values()) == window.wait_ns

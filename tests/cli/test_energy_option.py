@@ -55,7 +55,6 @@ def profiled(capsys: pytest.CaptureFixture[str], *more: str) -> list[dict[str, A
 def test_a_profile_reads_what_it_may_read(capsys: pytest.CaptureFixture[str]) -> None:
     (run,) = profiled(capsys)
     found = run["energy"]
-    assert [each["name"] for each in found["sources"]] == ["cpu:intel-rapl:0"]
     # The counter stood still: that is a count of 0, unlike what could not be read.
     assert found["kinds"]["cpu"]["total_j"] == 0
     assert found["kinds"]["cpu"]["covered_fraction"] == 1.0

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from iobench.cli import main
-from iobench.opened import open_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.this_process import boot_id, host_name
+from iobench.report.notebook import show
+from iobench.runs.reading import open_profile
 from iobench.testing import FakeClock
 
 if TYPE_CHECKING:
@@ -364,9 +365,7 @@ def check_elements(hostile: Elements, plain: Elements) -> None:
 
 
 def test_names_put_nothing_into_a_notebook(tmp_path: Path) -> None:
-    hostile, plain = (
-        Elements(open_profile(run)._repr_html_()) for run in hostile_and_plain(tmp_path)
-    )
+    hostile, plain = (Elements(show(run)._repr_html_()) for run in hostile_and_plain(tmp_path))
     check_elements(hostile, plain)
 
 

@@ -7,7 +7,6 @@ from energy_files import source, write_energy
 from page_runs import write_job
 from run_files import write_run
 from schedules import CONSUMER, Sketch, pool
-from scripts import Script
 
 from iobench.cli import main
 from iobench.recording.kinds import Kind
@@ -56,19 +55,14 @@ def table_of(text):
     return text.split("\nEnergy\n")[1].split("\n\n")[0]
 
 
-def test_a_run_its_samples_and_its_waits_have_joules_and_watt_hours(tmp_path, say, figures):
+def test_a_run_its_epochs_and_its_waits_have_joules_and_watt_hours(tmp_path, say, figures):
     run = recorded(tmp_path / "run", *EVEN)
     table = " ".join(table_of(say(run)).split())
-    assert "GPUs 200 J 55.6 mWh 200 J 12.5 J 80.0 J 40 %" in table
+    assert "GPUs 200 J 55.6 mWh 200 J 80.0 J 40 %" in table
     assert "together" not in table
-    found = figures(run)
-    gpu = found["kinds"]["gpu"]
-    assert (gpu["total_j"], gpu["wait_j"], gpu["compute_j"]) == pytest.approx((200, 80, 120))
-    assert gpu["j_per_sample"] == pytest.approx(12.5)
-    kinds = {"gpu": {"total_j": pytest.approx(200.0), "wait_j": pytest.approx(80.0)}}
-    assert found["epochs"] == [{"epoch": 0, "complete": True, "batches": 4, "kinds": kinds}]
-    (counter,) = found["sources"]
-    assert (counter["by"], counter["title"], counter["covered_s"]) == ("NVML", "NVIDIA A100", 2.0)
+    gpu = figures(run)["kinds"]["gpu"]
+    assert (gpu["total_j"], gpu["wait_j"], gpu["j_per_epoch"]) == pytest.approx((200, 80, 200))
+    assert [*gpu["epochs_j"].values()] == pytest.approx([200])
 
 
 def test_a_known_power_gives_known_joules_of_waits(tmp_path, words, figures):
@@ -81,22 +75,17 @@ def test_a_known_power_gives_known_joules_of_waits(tmp_path, words, figures):
     assert gpu["wait_j"] == pytest.approx(4 * 40 * 0.2)
     assert gpu["total_j"] == pytest.approx(4 * (40 * 0.2 + 100 * 0.3))
     assert "shorter" not in words(run)
-
-
-def test_waits_shorter_than_readings_are_said_to_be_told_by_their_share(tmp_path, words):
-    told = words(recorded(tmp_path / "run", *EVEN))
-    assert "waits (median 200 ms) are shorter than the time between readings (2.00 s)" in told
-    assert "so each wait gets its share of the energy between two readings." in told
+    assert "GPUs: waits are shorter" in words(recorded(tmp_path / "even", *EVEN))
 
 
 def test_kinds_add_up_but_for_a_whole_machine_which_has_them_in_it(tmp_path, say, figures):
     names = ("gpu:0", "gpu:1", "cpu:0", "memory:0", "machine:0")
-    sources = [source(name, estimated=name == "gpu:1") for name in names]
+    sources = [source(name) for name in names]
     last = [0, 200_000_000, 0, 100_000_000, 0, 123_456_789, 0, 1_234_567, 0, 10**9]
     run = recorded(tmp_path / "run", [0, *[0] * 10], [END, *last], sources=sources)
     table = table_of(say(run))
     found = " ".join(table.split())
-    for row in ("about GPUs 300 J", "CPUs 123 J", "memory 1.23 J", "together 425 J"):
+    for row in ("GPUs 300 J", "CPUs 123 J", "memory 1.23 J", "together 425 J"):
         assert row in found
     assert "whole machine 1.00 kJ" in found
     assert max(map(len, table.splitlines())) <= 80
@@ -114,7 +103,7 @@ def test_what_is_not_readable_has_a_reason_and_no_figure(tmp_path, words, figure
     assert f"Energy that is not readable here: CPUs: {denied}; GPUs: no NVIDIA driver." in told
     assert "0 J" not in told
     found = figures(run)
-    assert (found["readable"], found["kinds"], found["epochs"]) == (False, {}, [])
+    assert found["kinds"] == {}
     assert [each["kind"] for each in found["not_readable"]] == ["cpu", "gpu"]
 
 
@@ -144,15 +133,12 @@ def test_where_nobody_looked_nothing_is_said(tmp_path, words, figures):
     assert "nergy" not in words(run)
 
 
-def test_a_run_in_which_nobody_waited_has_energy_and_no_waits(tmp_path, words, figures):
+def test_a_run_in_which_nobody_waited_has_energy_and_no_waits(tmp_path, figures):
     sketch = Sketch({"kind": "script"})
     sketch.add(CONSUMER, Kind.READ, 0, END // 2)
     run = recorded(tmp_path / "run", *EVEN, made=sketch)
-    assert "GPUs, waiting" not in words(run)
-    found = figures(run)
-    gpu = found["kinds"]["gpu"]
-    assert (gpu["total_j"], gpu["wait_j"], gpu["compute_j"]) == (100.0, None, None)
-    assert (found["epochs"], gpu["j_per_sample"]) == ([], None)
+    gpu = figures(run)["kinds"]["gpu"]
+    assert (gpu["total_j"], gpu["wait_j"], gpu["j_per_epoch"]) == (100.0, None, None)
 
 
 def test_readings_that_cover_a_part_tell_that_part(tmp_path, figures):
@@ -162,42 +148,16 @@ def test_readings_that_cover_a_part_tell_that_part(tmp_path, figures):
     assert gpu["covered_fraction"] == 0.375
 
 
-def test_what_a_reader_has_to_know_is_said(tmp_path, words):
-    told = words(recorded(tmp_path / "run", *EVEN))
-    assert (
-        "they include everything that ran on here, other jobs too, and idle power is not "
-        "subtracted."
-    ) in told
+def test_a_part_without_readings_and_a_reset_are_said(tmp_path, words):
     half = [[0, 0, 0], [END // 4, 0, 9], [END // 2, 0, 8], [END // 2 + 1, 0, None]]
-    trouble = recorded(
-        tmp_path / "trouble", *half, "x", [0], sources=[source(estimated=True, wraps_uj=None)]
-    )
-    told = words(trouble)
-    for part in (
-        "GPUs: an estimate, from readings of power; the driver counts no energy.",
-        "GPUs: readings cover 50 % of the run; no figure includes the rest.",
-        "reset once during",
-        "could not be read once",
-    ):
-        assert part in told
+    run = recorded(tmp_path / "run", *half, "x", [0], sources=[source(wraps_uj=None)])
+    for part in ("GPUs: readings cover 50 % of the run", "GPUs: a counter was reset"):
+        assert part in words(run)
 
 
-@pytest.mark.parametrize(
-    ("dataset", "kind", "shown"),
-    [
-        ("ENS10Dataset", "script", True),
-        ("ENS10Dataset", "profile", False),
-        ("cifar", "script", False),
-    ],
-)
-def test_published_energy_stands_beside_a_training_of_ens10_alone(
-    tmp_path, words, dataset, kind, shown
-):
-    emulated = {"compute": {"forward_ns": 300 * MS, "backward_ns": 0, "source": "25ms"}}
-    config = {"dataset": dataset, "kind": kind, **({} if kind == "script" else emulated)}
-    told = words(recorded(tmp_path / "run", *EVEN, config=config))
-    assert ("136 Wh to 158 Wh of its GPU, 22.6 Wh to 26.3 Wh an epoch" in told) == shown
-    assert ("was emulated" in told) == (kind == "profile")
+def test_readings_of_power_are_no_count(tmp_path, figures):
+    found = figures(recorded(tmp_path / "run", *EVEN, sources=[source(estimated=True)]))
+    assert (found["kinds"], len(found["not_readable"])) == ({}, 1)
 
 
 def test_ranks_of_one_machine_have_equal_parts_that_add_up_to_it(tmp_path, say):
@@ -211,35 +171,9 @@ def test_ranks_of_one_machine_have_equal_parts_that_add_up_to_it(tmp_path, say):
     gpu = whole["kinds"]["gpu"]
     assert gpu["total_j"] == pytest.approx(1e-3, rel=2e-3)
     assert gpu["wait_j"] == pytest.approx(sum(each["wait_j"] for each in parts))
-    assert gpu["j_per_sample"] == pytest.approx(1e-3 / (2 * 12 * 2), rel=2e-3)
-    assert [each["batches"] for each in whole["epochs"]] == [24]
-    assert [each["covered_s"] for each in whole["sources"]] == [0.2]
     text = " ".join(say(job).split())
     assert text.count("Counters are for whole GPUs") == 1
-    assert "Its 2 training processes are given equal parts of it." in text
-
-
-def test_of_machines_with_other_counters_no_sample_has_a_share(tmp_path, say):
-    for rank, host in enumerate(("here", "there")):
-        script = Script(rank=rank, world_size=2, host=host)
-        script.sketch.config["world_size"] = 2
-        loader = script.loader()
-        for _ in range(4):
-            loader.next()
-            script.compute(40)
-        write_run(tmp_path / host, script.profile())
-    job = tmp_path / "here"
-    for file in [*(tmp_path / "there").glob("*/*")]:
-        file.rename(job / file.parent.name / f"there-{file.name}")
-    write_energy(job, [0, 0, 0], [400, 0, 10**6], boot_id="boot-here")
-    write_energy(job, sources=[], unreadable=[("gpu", "lost")], host="there", boot_id="boot-there")
-    found = json.loads(say(job, "--json"))
-    gpu = found["job"]["energy"]["kinds"]["gpu"]
-    assert found["runs"][0]["energy"]["kinds"]["gpu"] == {
-        **gpu,
-        "j_per_sample": gpu["total_j"] / 16,
-    }
-    assert gpu["j_per_sample"] is None
+    assert "are given equal parts" in text
 
 
 def usage(time_ms, *told):

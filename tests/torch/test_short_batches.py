@@ -183,7 +183,7 @@ def test_a_sample_that_fails_ends_the_wait_it_was_in(tmp_path: Path) -> None:
     loader = DataLoader(Tiny(clock, 3_200, {1600: fail}), batch_size=32)
     with pytest.raises(ValueError, match="no such sample"):
         recorded(tmp_path, clock, loader)
-    found = iobench.open_profile(tmp_path / "run").exposure()
+    found = iobench.exposure(iobench.open_profile(tmp_path / "run"))
     assert found.whole.n_batches == 50
     assert found.n_failed_waits == 1
 
@@ -260,7 +260,7 @@ def test_two_passes_over_one_loader_at_once_keep_their_batches(tmp_path: Path) -
                 next(ahead)
         for _ in ahead:
             pass
-    whole = iobench.open_profile(tmp_path / "run").exposure().whole
+    whole = iobench.exposure(iobench.open_profile(tmp_path / "run")).whole
     assert (whole.n_batches, whole.n_samples) == (300, 9_600)
 
 
@@ -305,7 +305,7 @@ def test_a_pass_goes_on_after_a_sample_that_failed(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="no such sample"):
             next(batches)
         assert len(list(batches)) == 50
-    whole = iobench.open_profile(tmp_path / "run").exposure().whole
+    whole = iobench.exposure(iobench.open_profile(tmp_path / "run")).whole
     assert (whole.n_batches, whole.n_samples) == (100, 3_210 - 32)
 
 

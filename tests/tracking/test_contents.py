@@ -11,7 +11,6 @@ from tracked_runs import make_run
 
 from iobench.analysis.run import Run
 from iobench.masking import mask_line
-from iobench.opened import exposure
 from iobench.report.json_report import to_json
 from iobench.tracking.run_metrics import LONGEST_VALUE, PREFIX, cut, legal_names, run_contents
 
@@ -98,7 +97,6 @@ def test_a_run_without_compute_is_judged_as_its_report_judges_it(tmp_path):
     run = Run(make_run(tmp_path / "run", compute=step))
     for verdict in (
         run_contents(run.of_rank()).tags["iobench.verdict"],
-        exposure(run.data).to_dict()["verdict"],
         to_json([run])["runs"][0]["verdict"],
     ):
         assert verdict.startswith("No compute stage, so there is nothing to hide loading behind: ")

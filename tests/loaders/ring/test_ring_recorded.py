@@ -148,4 +148,4 @@ def test_what_outlives_the_recording_goes_on(tmp_path):
     assert len(list(begun)) == 2
     assert len(list(loader)) == 3
     loader.close()
-    assert iobench.open_profile(tmp_path / "run").exposure().whole.n_batches == 1
+    assert iobench.exposure(iobench.open_profile(tmp_path / "run")).whole.n_batches == 1
