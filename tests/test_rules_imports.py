@@ -351,7 +351,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 NOT_OF_NUMPY = {"asyncio", "sqlite3", "unittest", "psutil"}
 FOR_OTHERS = {
-    "hashlib", "iobench.recording.meter", "iobench.analysis.placement.placing",
+    "hashlib", "iobench.recording.meter", "iobench.analysis.placement",
     "iobench.report.timeline.page_payload",
 }  # fmt: skip
 """What a report needs of runs that are traced or told at once, and of pages."""

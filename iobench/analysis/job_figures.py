@@ -124,33 +124,28 @@ class JobTime(msgspec.Struct, frozen=True):
         return spent_ns / self.wall_ns if self.wall_ns else None
 
 
-def job_of_ranks(ranks: Sequence[JobTime | None], n_ranks: int) -> JobTime | None:
+def job_of_ranks(ranks: Sequence[JobTime]) -> JobTime:
     """Return where the time of a job went: that of one of its training processes.
 
     So no two clocks are compared. Of those that ran longest it is the one that spent most on
     getting data: where they take their steps together, the others waited for it as they computed.
     Bytes and files are those of all of them.
     """
-    known = [each for each in ranks if each is not None]
-    if not known:
-        return None
-    least_ns = NEARLY * max(each.wall_ns for each in known)
+    least_ns = NEARLY * max(each.wall_ns for each in ranks)
     longest = max(
-        (each for each in known if each.wall_ns >= least_ns),
+        (each for each in ranks if each.wall_ns >= least_ns),
         key=lambda each: (each.load_ns, each.wall_ns, -each.rank),
     )
     parts = tuple(
         replace(
             part,
-            nbytes=_sum([each.part(part.part).nbytes for each in known]),
-            n_files=_sum([each.part(part.part).n_files for each in known]),
+            nbytes=_sum([each.part(part.part).nbytes for each in ranks]),
+            n_files=_sum([each.part(part.part).n_files for each in ranks]),
         )
         for part in longest.parts
     )
-    unknown = [*dict.fromkeys(text for each in known for text in each.unknown)]
-    if len(known) < n_ranks:
-        unknown.append(f"{n_ranks - len(known)} of {n_ranks} training processes recorded no times")
-    return replace(longest, parts=parts, unknown=tuple(unknown), ranks=tuple(known))
+    unknown = [*dict.fromkeys(text for each in ranks for text in each.unknown)]
+    return replace(longest, parts=parts, unknown=tuple(unknown), ranks=tuple(ranks))
 
 
 def _sum(values: Sequence[int | None]) -> int | None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Exposure
     from iobench.analysis.ledger import Ledger
     from iobench.analysis.loop import TrainingLoop
-    from iobench.analysis.placement.placed_calls import Placement
+    from iobench.analysis.placement import Placement
     from iobench.recording.facts import ProcessFacts
     from iobench.runs.contents import Process
     from iobench.runs.run_facts import RunFacts
@@ -195,7 +195,7 @@ class RankRun(RunData, frozen=True, dict=True, eq=False, kw_only=True):
         """What a tracer saw, on the clock of the spans and beside its stages; None without."""
         if self.trace is None:
             return None
-        from iobench.analysis.placement.placing import place_segments
+        from iobench.analysis.placement import place_segments
 
         return place_segments(self, self.trace, self.share if self.is_sound else None)
 
@@ -244,7 +244,7 @@ class Run:
         assert known is not None
         self.path, self.config, self.about = known.path, known.config, known.run_facts
         if logs is not None:
-            from iobench.storage.run_traces import read_run_traces
+            from iobench.storage.darshan_reader import read_run_traces
 
             trace = read_run_traces(self.path, self.config, logs)
         self.trace = trace

@@ -60,7 +60,7 @@ def report(
     if html is not None:
         write_document(document, html)
     if trace is not None:
-        from iobench.report.timeline.trace_file import write_trace
+        from iobench.report.timeline.chrome_trace import write_trace
 
         write_trace(trace, runs, torch_trace)
         say_written(trace, "open it in ui.perfetto.dev or chrome://tracing")
@@ -88,7 +88,7 @@ def _check_files(
     from iobench.errors import OptionError
 
     if trace is not None:
-        from iobench.report.timeline.trace_file import check_trace_name
+        from iobench.report.timeline.chrome_trace import check_trace_name
 
         check_trace_name(trace)
     elif torch_trace:

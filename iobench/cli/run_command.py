@@ -24,7 +24,7 @@ def run(
     from iobench.launch.running import ScriptRun, run_script
     from iobench.launch.waiting import default_signals, end_like
     from iobench.recording.meter import chosen_meters
-    from iobench.storage.limit_probe import probe_seconds
+    from iobench.storage.probe import probe_seconds
 
     probe_s = probe_seconds(limits)
     asked = ScriptRun(tuple(command), **chosen_meters(os.environ), **values)
@@ -86,9 +86,9 @@ def _probe(path: Path, probe_s: float) -> None:
     """Probe the storage as the first training process is seen to have read it, and keep that."""
     from iobench.analysis.run import Run
     from iobench.errors import IobenchError
-    from iobench.findings.limits.figures import shape_seen
+    from iobench.findings.storage import shape_seen
     from iobench.recording.run_directory import RunDirectory
-    from iobench.storage.limit_probe import probe_run
+    from iobench.storage.probe import probe_run
 
     run, directory = Run(path), RunDirectory.open(path)
     try:

@@ -49,10 +49,9 @@ from iobench.report.document import (
     Table,
     sentences,
 )
-from iobench.report.job_section import PART_NAMES
 from iobench.report.json_walk import to_plain
+from iobench.report.sentences import PART_NAMES, kept_words
 from iobench.report.sentences import PARTS as PART_WORDS
-from iobench.report.sentences import kept_words
 from iobench.report.suite_words import figure_cell
 from iobench.runs.folders import run_paths
 
@@ -230,7 +229,8 @@ def _open(path: Path) -> _Opened:
     first = run.of_rank(run.ranks[0])
     epochs = [each for each in epoch_times(first.cached(epoch_figures)) if each.complete]
     epochs = [] if first.is_one_of_many else epochs
-    job = job_of_ranks([each.job for each in exposures], len(exposures))
+    jobs = [each.job for each in exposures if each.job is not None]
+    job = job_of_ranks(jobs) if len(jobs) == len(exposures) else None
     steps = {each.steps.batches_per_step if each.steps else None for each in exposures}
     batches_per_step = steps.pop() if len(steps) == 1 else None
     wall_ns = sum(each.all_wall_ns for each in exposures)

@@ -32,7 +32,7 @@ from iobench.report.document import (
     Table,
     sentences,
 )
-from iobench.storage.limit_figures import DEVICE, SERVER, STORAGE, read_limits
+from iobench.storage.probe_figures import UNCACHED, read_limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -318,11 +318,7 @@ def probed_storage(run: Run, demand: RankDemand) -> SharedStorage:
         If the run has no limits of reads that storage served.
     """
     for limits in read_limits(run.about.storage_limits):
-        reads = [
-            each
-            for each in limits.reads
-            if each.served_by in (DEVICE, SERVER, STORAGE) and each.bytes_per_s
-        ]
+        reads = [each for each in limits.reads if each.served_by in UNCACHED and each.bytes_per_s]
         if reads:
             best = max(reads, key=lambda each: each.bytes_per_s or 0.0)
             if demand.job.sample_nbytes >= limits.request_nbytes * demand.job.reads_per_sample:

@@ -19,7 +19,7 @@ from iobench.recording.run_directory import checked_name
 from iobench.registry import SOURCE, unknown_name
 from iobench.samples import Window
 from iobench.sources.request import SourceRequest
-from iobench.storage.limit_probe import probe_seconds
+from iobench.storage.probe import probe_seconds
 
 FRAMEWORKS: Final = ("native", "workers", "torch", "tensorflow", "dali")
 OF_STORES: Final = {"tensorflow", "dali"}

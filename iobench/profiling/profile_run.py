@@ -67,9 +67,9 @@ from iobench.recording.this_process import machine, package_versions, thread_set
 from iobench.sources.opening import open_source, with_sample_dim
 from iobench.staging.staged_copy import staged_copy
 from iobench.storage.file_systems import counts_device_reads
-from iobench.storage.limit_probe import probe_seconds
 from iobench.storage.near_places import near_places
 from iobench.storage.page_cache import evict, files_nbytes, residency, warm_up
+from iobench.storage.probe import probe_seconds
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,8 +14,8 @@ from iobench.files.urls import is_url
 from iobench.loaders.pipeline import Pipeline
 from iobench.recording.run_directory import RunDirectory
 from iobench.runs.run_facts import RunFacts
-from iobench.storage.limit_probe import probe_run
 from iobench.storage.page_cache import files_nbytes
+from iobench.storage.probe import probe_run
 from iobench.stores.finished_store import open_store
 from iobench.stores.manifest import MANIFEST_NAME
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.profiling.formats import Prepared
-    from iobench.storage.limit_figures import StorageLimits
+    from iobench.storage.probe_figures import StorageLimits
 
 
 class Requests(msgspec.Struct, frozen=True):

@@ -15,23 +15,25 @@ if TYPE_CHECKING:
     from iobench.report.run_report import RunReport
 
 
-FIRST: Final = 100
-"""Up to this order of a finding its section follows the verdict."""
+BEFORE_VERDICT: Final = range(1)
+AFTER_VERDICT: Final = range(1, 100)
+LAST: Final = range(100, 1 << 31)
+"""Orders of findings, by where their sections stand."""
 Joint = Literal["together", "side_by_side"]
 """How several reports belong to one another, as `Finding` calls it."""
 
 
 def run_sections(
-    report: RunReport, *, told_of_all: Joint | None = None, first: bool | None = None
+    report: RunReport, orders: range, *, told_of_all: Joint | None = None
 ) -> tuple[Section, ...]:
-    """Return the sections of a run: all, those that follow its verdict first, or the others.
+    """Return the sections of a run by findings of these orders.
 
     What is told of several runs or processes as a whole is not told again of one of them.
     """
     asked = [
         each
         for each in installed_findings()
-        if first in (None, each.order < FIRST)
+        if each.order in orders
         and not (each.of_job or (told_of_all is not None and getattr(each, told_of_all)))
     ]
     return _sections(asked, report.figures)
@@ -65,15 +67,13 @@ def job_sections(figures: Mapping[str, Any]) -> tuple[Section, ...]:
     return _sections(installed_findings(), figures)
 
 
-def job_to_plain(figures: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return the figures of a job for JSON; None of runs that are none."""
-    if figures is None:
-        return None
+def job_to_plain(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the figures of a job for JSON."""
     found: dict[str, Any] = {}
     for each in installed_findings():
         if each.name in figures:
             plain = to_plain(figures[each.name])
-            found |= (plain or {}) if each.of_job else {each.name: plain}
+            found |= (plain or {}) if each.of_job or each.name == "job" else {each.name: plain}
     return found
 
 

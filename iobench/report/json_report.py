@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import msgspec
 
 from iobench.analysis.epochs import EpochTime, epoch_times
-from iobench.analysis.job_figures import JobTime, job_of_ranks
 from iobench.json_keys import INLINE, figure
 from iobench.report.finding_sections import job_figures, job_to_plain
 from iobench.report.json_walk import to_plain
@@ -91,20 +90,11 @@ def reports_to_json(
     reports: Sequence[RunReport], job: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return what `to_json` does, for runs analysed already, with the figures of their job."""
-    time = whole_job(reports)
-    of_time = {} if time is None else to_plain(time)
-    told = job_to_plain(job)
+    alone = reports[0].exposure.job if len(reports) == 1 else None
     return {
         "runs": [_run(report) for report in reports],
-        "job": told if time is None else of_time | (told or {}),
+        "job": to_plain(alone) if job is None else job_to_plain(job),
     }
-
-
-def whole_job(reports: Sequence[RunReport]) -> JobTime | None:
-    """Return where the time of a script's job went, of all its training processes."""
-    if not reports or len({report.run for report in reports}) > 1:
-        return None
-    return job_of_ranks([each.exposure.job for each in reports], reports[0].job_size)
 
 
 def _run(report: RunReport) -> dict[str, Any]:

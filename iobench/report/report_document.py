@@ -12,14 +12,16 @@ from iobench.report import lines, script_lines, units
 from iobench.report.comparison_section import comparison_section, published_section
 from iobench.report.document import Document, Drawing, Section, Sentence
 from iobench.report.finding_sections import (
+    AFTER_VERDICT,
+    BEFORE_VERDICT,
+    LAST,
     Joint,
     compared_sections,
     job_figures,
     job_sections,
     run_sections,
 )
-from iobench.report.job_section import job_time_section, job_time_sections
-from iobench.report.json_report import reports_to_json, whole_job
+from iobench.report.json_report import reports_to_json
 from iobench.report.loading_sections import (
     bytes_section,
     compute_section,
@@ -74,7 +76,7 @@ def report_document(runs: Sequence[Run], reports: Sequence[RunReport] | None = N
         )
         for place, number in enumerate(shown)
     )
-    lead = (*_job_lead(reports, job), *_lead(runs, reports, job))
+    lead = _lead(runs, reports, job)
     if not lead:
         parts = tuple(replace(each, title=_title(reports)) for each in parts)
         return replace(parts[0], figures=lambda: reports_to_json(reports, job))
@@ -102,12 +104,6 @@ def _name(report: RunReport) -> str:
 
 def _rank_name(report: RunReport, place: int) -> str:
     return f"rank {report.exposure.rank}{'' if place else ', which waits longest'}"
-
-
-def _job_lead(reports: Sequence[RunReport], job: Mapping[str, Any] | None) -> tuple[Section, ...]:
-    """Return where the time of a job of several training processes went."""
-    found = None if job is None else whole_job(reports)
-    return () if found is None else (job_time_section(found, of_ranks=True),)
 
 
 def _lead(
@@ -144,9 +140,9 @@ def _run_sections(
     alone = n_parts == 1 and job is None
     joint: Joint | None = "together" if job is not None else None if alone else "side_by_side"
     found: list[Section | None] = [
-        *job_time_sections(exposure),
+        *run_sections(report, BEFORE_VERDICT, told_of_all=joint),
         verdict_section(report, with_setting=alone or job is not None),
-        *run_sections(report, told_of_all=joint, first=True),
+        *run_sections(report, AFTER_VERDICT, told_of_all=joint),
         _timeline_section(report, runs, n_parts),
     ]
     if exposure.whole.n_batches:
@@ -162,7 +158,7 @@ def _run_sections(
         found.append(loaders_section(exposure))
     found += [
         processes_section(report.processes),
-        *run_sections(report, told_of_all=joint, first=False),
+        *run_sections(report, LAST, told_of_all=joint),
         configuration_section(report),
         trust_section(report),
     ]

@@ -43,6 +43,18 @@ OVER: Final[Mapping[Window, str]] = {
     "whole": "in a run too short to have a steady state",
 }
 """How sentences say which part of a run they are of."""
+PART_NAMES: Final = {
+    "imports": "start of Python, imports",
+    "initial_load": "initial load",
+    "stage_in": "stage-in",
+    "train_compute": "training: computing",
+    "train_wait": "training: waiting for data",
+    "validation_compute": "validation: computing",
+    "validation_wait": "validation: waiting for data",
+    "checkpoint": "checkpoints",
+    "between": "outside of loops",
+    "shutdown": "end of Python",
+}
 BOUND_BY: Final = {
     "imports": "its imports",
     "initial_load": "its initial load",

@@ -109,6 +109,12 @@ class Process(msgspec.Struct, frozen=True):
     once_ns: int | None = None
     own_ns: int | None = None
 
+    def monotonic_ns(self, wall_ns: NDArray[Any]) -> NDArray[np.int64]:
+        """Return wall-clock times on its monotonic clock, by its first anchor."""
+        first = self.anchors[0]
+        moved: NDArray[np.int64] = wall_ns.astype(np.int64) - (first.wall_ns - first.monotonic_ns)
+        return moved
+
     @property
     def name(self) -> str:
         """``"worker-<n>"`` for a loading process, else its role."""

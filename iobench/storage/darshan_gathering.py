@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import shutil
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
-from iobench.storage.darshan_files import pid_of_log
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
 PATIENCE_NS: Final = 10_000_000_000
+LOGS_FOLDER: Final = "darshan"
+"""Where in a run directory ``--darshan auto`` has the logs put."""
 LOOK_NS: Final = 50_000_000
-PIECE_NBYTES: Final = 1 << 16
+
+
+# USER_EXE_id<job>-<pid>_<month>-<day>-<second of the day>-<hash>[_<seconds>].darshan; user and
+# program may hold any of these marks themselves, so the last match counts.
+_OF_PROCESS: Final = re.compile(r".*_id-?\d+-(\d+)_\d+-\d+-\d+-\d+(?:_\d+)?\.darshan")
+
+
+def pid_of_log(name: str) -> int:
+    """Return the process of a finished log by its name; -1 if unknown."""
+    match = _OF_PROCESS.fullmatch(name)
+    return int(match[1]) if match else -1
 
 
 class GatheredLogs(msgspec.Struct, frozen=True):
@@ -28,8 +41,6 @@ class GatheredLogs(msgspec.Struct, frozen=True):
     ----------
     pids : frozenset of int
         Processes that left a whole log.
-    n_leftovers : int
-        Files of processes that were killed, or go on: counters without segments.
     alive : tuple of int
         Processes that go on, and write their log when they end.
     missing : tuple of int
@@ -37,7 +48,6 @@ class GatheredLogs(msgspec.Struct, frozen=True):
     """
 
     pids: frozenset[int]
-    n_leftovers: int = 0
     alive: tuple[int, ...] = ()
     missing: tuple[int, ...] = ()
 
@@ -46,9 +56,8 @@ class GatheredLogs(msgspec.Struct, frozen=True):
         many = "1 log" if len(self.pids) == 1 else f"{len(self.pids)} logs"
         lines = [f"darshan: {many} in {folder}"]
         if self.missing:
-            left = f"; {self.n_leftovers} left counters only" if self.n_leftovers else ""
             lines.append(
-                f"darshan: no log of {_processes(self.missing)}: killed, or ended by a signal{left}"
+                f"darshan: no log of {_processes(self.missing)}: killed, or ended by a signal"
             )
         if self.alive:
             lines.append(
@@ -90,37 +99,14 @@ def gather_logs(
         clock.wait_until_ns(now_ns + LOOK_NS)
     flatten(folder)
     if mmap != folder and not waited_for:
-        _bring(mmap, folder)
-    leftovers = list(folder.glob("*_mmap-log-*.darshan"))
+        shutil.rmtree(mmap, ignore_errors=True)
     missing = tuple(sorted(set(pids) - told - waited_for))
-    return GatheredLogs(told, len(leftovers), tuple(sorted(waited_for)), missing)
+    return GatheredLogs(told, tuple(sorted(waited_for)), missing)
 
 
 def _pids(folder: Path) -> frozenset[int]:
     """Return the processes that have whole logs, in the folder or by date below it."""
     return frozenset(pid_of_log(path.name) for path in folder.rglob("*.darshan")) - {-1}
-
-
-def _bring(mmap: Path, folder: Path) -> None:
-    """Move what is left on this node, and remove the folder it lay in."""
-    try:
-        for path in sorted(mmap.glob("*.darshan")):
-            _copy(path, folder / path.name)
-            path.unlink()
-        mmap.rmdir()
-    except OSError:
-        return  # stays on the node; the run's own logs are whole without it
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Copy a file that is nearly all holes, 40 MB long, without filling them."""
-    with source.open("rb") as old, target.open("wb") as new:
-        while piece := old.read(PIECE_NBYTES):
-            if piece.count(0) < len(piece):
-                new.write(piece)
-            else:
-                new.seek(len(piece), os.SEEK_CUR)
-        new.truncate(old.tell())
 
 
 def _is_alive(pid: int) -> bool:

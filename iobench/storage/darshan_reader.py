@@ -1,64 +1,208 @@
-"""Logs read in a process of their own, which may crash, hang or complain as it likes.
-
-PyDarshan calls a C library that prints what is wrong to standard error and, where a log is damaged,
-may end its process. So a child reads; what it complains about goes to a file, and the traces come
-back through a socket, their arrays as they are. A child that ends is replaced for the next log.
-"""
+"""Darshan's logs of a run, each read by a child that may crash, hang or complain as it likes."""
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 import os
-import pickle
-import shutil
 import signal
 import socket
+import stat
+import struct
 import subprocess
 import sys
 import tempfile
-import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from multiprocessing.connection import Connection
-from pathlib import Path
-from types import TracebackType
-from typing import Final
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, Final
 
-from iobench.errors import FileFormatError, IobenchError, MissingExtraError, StorageError
-from iobench.storage.darshan_files import check_log, is_unfinished, pid_of_log
-from iobench.storage.darshan_log import read_log
+import numpy as np
+from msgspec.structs import replace
+
+from iobench.errors import (
+    FileFormatError,
+    IobenchError,
+    MissingExtraError,
+    MissingFileError,
+    StorageError,
+)
+from iobench.storage.darshan_gathering import LOGS_FOLDER
 from iobench.storage.storage_trace import ProcessTrace, StorageTrace
 
-_PATIENCE_S: Final = 60.0
-_PATIENCE_S_PER_MB: Final = 1.0
-_Answer = tuple[ProcessTrace, ...] | FileFormatError | MissingExtraError
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+READER: Final = "iobench.storage.darshan_log"
+PATIENCE_S: Final = 60.0
+PATIENCE_S_PER_MB: Final = 1.0
+LOG_MAGIC: Final = 6567223
+"""``DARSHAN_MAGIC_NR``, after a version of eight bytes."""
 _NOT_INHERITED: Final = ("DARSHAN_", "DXT_", "IOBENCH_RUN")
 
 
-class ReaderProcess:
-    """Reads Darshan logs one after the other; a context manager."""
+def read_run_traces(
+    run: Path, config: Mapping[str, Any], named: Sequence[Path] = ()
+) -> StorageTrace | None:
+    """Return what Darshan saw of a run; None where there are no logs.
 
-    def __init__(self, patience_s: float = _PATIENCE_S) -> None:
-        self._patience_s = patience_s
-        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed with this object
+    Parameters
+    ----------
+    run : Path
+        Its directory.
+    config : mapping
+        Its ``run.json``, which may name logs of the user's own.
+    named : sequence of Path
+        Further logs, or folders of them.
+
+    Raises
+    ------
+    MissingFileError
+        If a log that was named is not there.
+    """
+    for path in named:
+        if not _is_there(path):
+            raise MissingFileError(
+                f"{path}: no such file or folder; name a log of Darshan, or a folder of them"
+            )
+    facts = config.get("darshan")
+    facts = facts if isinstance(facts, Mapping) else {}
+    logs = facts.get("logs")
+    texts = [logs] if isinstance(logs, str) else logs if isinstance(logs, list) else []
+    of_run = [run / text for text in texts if isinstance(text, str)]
+    there = [path for path in dict.fromkeys((*of_run, run / LOGS_FOLDER)) if _is_there(path)]
+    gone = tuple(
+        f"{path}: should hold the run's logs according to its run.json, but does not exist; name "
+        "them with --darshan LOG"
+        for path in of_run
+        if path not in there
+    )
+    if not named and not there:
+        return StorageTrace(notes=gone) if gone else None
+    trace = _part_of_run(read_traces([*named, *there]), facts)
+    return replace(trace, notes=(*trace.notes, *gone))
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # in a folder that may not be looked into
+        return False
+
+
+def _part_of_run(trace: StorageTrace, facts: Mapping[str, Any]) -> StorageTrace:
+    """Return what is of one of several formats that were profiled together.
+
+    They have one log of their main process: files of the others are left out, by the nearest
+    folder.
+    """
+    folders = facts.get("folders")
+    if not isinstance(folders, Mapping):
+        return trace
+    own, others = ([PurePath(text) for text in folders.get(name, ())] for name in ("own", "others"))
+
+    def depth(file: PurePath, among: Sequence[PurePath]) -> int:
+        return max((len(each.parts) for each in among if file.is_relative_to(each)), default=0)
+
+    def part(log: ProcessTrace) -> ProcessTrace:
+        files = [PurePath(name) for name in log.files]
+        chosen = np.array([depth(file, own) >= depth(file, others) for file in files], dtype=bool)
+        number = np.cumsum(chosen, dtype=np.int32) - 1
+        tables = {}
+        for name in ("segments", "counters"):
+            rows = getattr(log, name)
+            tables[name] = rows[chosen[rows["file"]]].copy()
+            tables[name]["file"] = number[tables[name]["file"]]
+        names = tuple(name for name, is_own in zip(log.files, chosen, strict=True) if is_own)
+        return replace(log, files=names, **tables)
+
+    return replace(trace, processes=tuple(map(part, trace.processes)))
+
+
+def read_traces(paths: Sequence[Path]) -> StorageTrace:
+    """Read Darshan's logs of a run.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        Files, whatever they are called; or folders, of which files with Darshan's suffix are read,
+        those in folders within as well.
+
+    Returns
+    -------
+    StorageTrace
+        By the start of processes. What could not be read, and why, is in ``notes``, a line each;
+        also that PyDarshan is not installed.
+    """
+    notes: list[str] = []
+    logs: dict[str, Path] = {}
+    for path in paths:
+        names = ("*.darshan", "*.darshan_partial")
+        files = [each for name in names for each in sorted(path.rglob(name))]
+        files = files if path.is_dir() else [path]
+        if not files:
+            notes.append(f"{path}: no log of Darshan in this folder")
+        for each in files:
+            logs.setdefault(os.path.realpath(each), each)
+    traces: dict[object, ProcessTrace] = {}
+    with tempfile.TemporaryFile() as complaints:
+        reader = _Reader(complaints)
+        try:
+            for log in logs.values():
+                try:
+                    _check(log)
+                    trace = reader.read(log)
+                    identity: object = log
+                    if trace.pid >= 0:
+                        identity = (trace.pid, trace.job_id, trace.start_ns)
+                    if identity in traces:
+                        other = traces[identity].path
+                        raise FileFormatError(f"is of the same process as {other}")
+                    traces[identity] = trace
+                except FileFormatError as error:
+                    notes.append(f"{log}: {error}")
+                except OSError as error:
+                    notes.append(f"{log}: cannot be read: {error.strerror or error}")
+        except (MissingExtraError, StorageError) as error:
+            notes.append(f"{len(logs)} Darshan logs are not read: {error}")
+            traces = {}
+        finally:
+            reader.stop()
+    found = sorted(traces.values(), key=lambda each: (each.start_ns, each.pid))
+    return StorageTrace(tuple(found), tuple(notes))
+
+
+def _check(log: Path) -> None:
+    """Check that a file is a finished Darshan log; what is damaged in it the reader says.
+
+    Raises
+    ------
+    FileFormatError
+        If it is none; the message does not name the file.
+    """
+    if log.name.endswith(".darshan_partial"):
+        raise FileFormatError(
+            "is not finished: Darshan is writing it, or was stopped; read it again later"
+        )
+    if not stat.S_ISREG(log.stat().st_mode):  # a pipe would be waited for
+        raise FileFormatError("is no regular file; expected a log")
+    with log.open("rb") as file:
+        head = file.read(16)
+    if not head:
+        raise FileFormatError("is empty: its process was killed, or the disk is full")
+    magic = [struct.unpack(f"{order}q", head[8:])[0] for order in "<>"] if len(head) == 16 else []
+    if LOG_MAGIC not in magic:
+        raise FileFormatError("is not a Darshan log")
+
+
+class _Reader:
+    """A child that reads logs one after the other; one that ended is replaced for the next."""
+
+    def __init__(self, complaints: Any) -> None:
+        self._complaints = complaints
         self._child: subprocess.Popen[bytes] | None = None
         self._answers: Connection | None = None
 
-    def __enter__(self) -> ReaderProcess:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stop()
-        self._complaints.close()
-
-    def read(self, readable: Path, path: Path) -> tuple[ProcessTrace, ...]:
-        """Return the processes of a log; arguments as of `iobench.storage.darshan_log.read_log`.
+    def read(self, log: Path) -> ProcessTrace:
+        """Return what a log holds.
 
         Raises
         ------
@@ -70,62 +214,61 @@ class ReaderProcess:
             If no process can be started.
         """
         answers = self._start()
-        patience_s = self._patience_s + _PATIENCE_S_PER_MB * readable.stat().st_size / 1e6
+        patience_s = PATIENCE_S + PATIENCE_S_PER_MB * log.stat().st_size / 1e6
         try:
-            answers.send((readable, path, pid_of_log(path.name)))
+            answers.send(log)
             if not answers.poll(patience_s):
-                self._stop()
+                self.stop()
                 raise FileFormatError(
                     f"is probably damaged: PyDarshan did not read it in {patience_s:.0f} s"
                 )
-            answer = _received(answers)
+            answer = answers.recv()
         except (EOFError, BrokenPipeError, ConnectionResetError):
             raise FileFormatError(
-                f"is damaged: PyDarshan's process ended while it read it, {self._last_words()}"
+                f"is damaged: PyDarshan's process ended while it read it, {self._end()}"
             ) from None
         if isinstance(answer, IobenchError):
             raise answer
+        assert isinstance(answer, ProcessTrace)
         return answer
 
     def _start(self) -> Connection:
-        """Return the connection to the child, a new one if there is none."""
         if self._answers is None:
             ours, theirs = socket.socketpair()
+            os.lseek(self._complaints.fileno(), 0, os.SEEK_SET)
             self._complaints.truncate(0)
-            environment = child_environment()
             with theirs:
                 self._child = subprocess.Popen(
-                    [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
+                    [sys.executable, "-P", "-m", READER, str(theirs.fileno())],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=self._complaints,
-                    env=environment,
+                    env=child_environment(),
                 )
             self._answers = Connection(ours.detach())
             try:
                 self._answers.recv()  # that it has begun: what fails before is no log's fault
             except (EOFError, ConnectionResetError):
                 raise StorageError(
-                    f"the process that reads Darshan logs did not start: {self._last_words()}"
+                    f"the process that reads Darshan logs did not start: {self._end()}"
                 ) from None
         return self._answers
 
-    def _stop(self) -> int:
+    def stop(self) -> int:
         """End the child if there is one; return how it ended."""
         if self._answers is None or self._child is None:
             return 0
         self._answers.close()
         self._answers = None
-        child, self._child = self._child, None
-        child.kill()
-        return child.wait()
+        self._child.kill()
+        return self._child.wait()
 
-    def _last_words(self) -> str:
-        """Say how the child ended by itself, and what it said last."""
+    def _end(self) -> str:
+        """Return how the child ended by itself, and what it printed last."""
         assert self._child is not None
         code = self._child.wait()
-        self._stop()
+        self.stop()
         self._complaints.seek(0)
         lines = self._complaints.read().decode(errors="replace").strip().splitlines()
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
@@ -138,137 +281,8 @@ def child_environment() -> dict[str, str]:
         name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)
     }
     libraries = inside.pop("LD_PRELOAD", "").replace(":", " ").split()
-    if kept := [each for each in libraries if "darshan" not in each]:
-        inside["LD_PRELOAD"] = ":".join(kept)
+    if others := [each for each in libraries if "darshan" not in each]:
+        inside["LD_PRELOAD"] = ":".join(others)
     inside["PYTHONPATH"] = os.pathsep.join(each or str(Path.cwd()) for each in sys.path)
     inside["OPENBLAS_NUM_THREADS"] = inside["OMP_NUM_THREADS"] = "1"  # nothing to compute
     return inside
-
-
-def _received(answers: Connection) -> _Answer:
-    """Return one answer; arrays come beside it, uncopied."""
-    head = answers.recv_bytes()
-    buffers = [answers.recv_bytes() for _ in range(answers.recv())]
-    answer: _Answer = pickle.loads(head, buffers=buffers)
-    return answer
-
-
-def _send(answers: Connection, answer: _Answer) -> None:
-    buffers: list[pickle.PickleBuffer] = []
-    answers.send_bytes(pickle.dumps(answer, 5, buffer_callback=buffers.append))
-    answers.send(len(buffers))
-    for each in buffers:
-        answers.send_bytes(each.raw())
-
-
-class _Complaints:
-    """What was written to standard error, a file here, since this was last called."""
-
-    def __init__(self) -> None:
-        self._seen = os.fstat(2).st_size
-
-    def __call__(self) -> str:
-        start, self._seen = self._seen, os.fstat(2).st_size
-        lines = os.pread(2, self._seen - start, start).decode(errors="replace").split("\n")
-        return "; ".join(dict.fromkeys(line.strip() for line in lines if line.strip()))
-
-
-def main(descriptor: int) -> None:
-    """Read logs that are asked for until nobody asks; the child's side."""
-    answers = Connection(descriptor)
-    answers.send("begun")
-    while True:
-        try:
-            readable, path, pid = answers.recv()
-        except EOFError:
-            return
-        try:
-            _send(answers, read_log(readable, path, pid, _Complaints()))
-        except (FileFormatError, MissingExtraError) as error:
-            _send(answers, error)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))
-
-
-_GZIP: Final = b"\x1f\x8b"
-
-
-def read_darshan_logs(paths: Sequence[Path]) -> StorageTrace:
-    """Read the Darshan logs of a run: one of each process, or of an MPI job.
-
-    Parameters
-    ----------
-    paths : sequence of Path
-        Logs, compressed by gzip or not, whatever they are called.
-
-    Returns
-    -------
-    StorageTrace
-        Its processes in the order of their start; files of Python itself are left out. What could
-        not be read is in ``refused``.
-
-    Raises
-    ------
-    MissingExtraError
-        If PyDarshan is not installed.
-    StorageError
-        If no process can be started that reads.
-    """
-    refused: list[str] = []
-    known: dict[object, Path] = {}
-    traces: list[ProcessTrace] = []
-    with ReaderProcess() as reader:
-        for log in paths:
-            try:
-                found = _read(log, reader)
-                identity = _identity(log, found[0])
-                if identity in known:
-                    raise FileFormatError(f"is of the same process as {known[identity]}")
-            except FileFormatError as error:
-                refused.append(f"{log}: {error}")
-            except StorageError:
-                raise  # of the reader, not of this log
-            except OSError as error:
-                refused.append(f"{log}: cannot be read: {error.strerror or error}")
-            else:
-                known[identity] = log
-                traces += found
-    traces.sort(key=lambda each: (each.start_ns, each.pid, each.rank))
-    return StorageTrace(tuple(traces), tuple(refused))
-
-
-def _identity(log: Path, trace: ProcessTrace) -> object:
-    """Return what two logs of one process have in common; without its number all they hold."""
-    if trace.pid < 0:
-        return hashlib.sha256(log.read_bytes()).digest()
-    return trace.pid, trace.job_id, trace.start_ns
-
-
-def _read(path: Path, reader: ReaderProcess) -> tuple[ProcessTrace, ...]:
-    if is_unfinished(path.name):
-        raise FileFormatError(
-            "is not finished: Darshan is writing it, or was stopped; read it again later"
-        )
-    with _plain(path) as readable:
-        check_log(readable)
-        return reader.read(readable, path)
-
-
-@contextmanager
-def _plain(path: Path) -> Iterator[Path]:
-    """Give a log as the library reads it: what is compressed as a whole, in a temporary file."""
-    with path.open("rb") as file:
-        packed = file.read(2) == _GZIP
-    if not packed:
-        yield path
-        return
-    with tempfile.TemporaryDirectory(prefix="iobench-") as folder:
-        plain = Path(folder) / "log.darshan"
-        try:
-            with gzip.open(path) as source, plain.open("wb") as target:
-                shutil.copyfileobj(source, target)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise FileFormatError(f"is cut short or damaged: {error}") from None
-        yield plain

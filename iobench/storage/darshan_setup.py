@@ -18,7 +18,7 @@ from iobench.errors import OptionError, StorageError
 from iobench.recording.clock_marker import mark_clock
 from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.recording.spool import choose_spool
-from iobench.storage.darshan_gathering import make_dated
+from iobench.storage.darshan_gathering import LOGS_FOLDER, make_dated
 from iobench.storage.darshan_runtime import (
     DarshanRuntime,
     ProbedRuntime,
@@ -27,7 +27,6 @@ from iobench.storage.darshan_runtime import (
     preloaded,
     runtime_variables,
 )
-from iobench.storage.run_traces import LOGS_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

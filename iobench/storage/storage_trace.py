@@ -1,7 +1,7 @@
 """What Darshan saw of the processes of a run: files, counters, segments.
 
-Times are wall-clock nanoseconds as Darshan tells them: its zero may be off by tens of milliseconds,
-which `place_segments` corrects by a marker. -1 is unknown wherever it stands.
+Times are wall-clock nanoseconds as Darshan reports them: its zero may be off by tens of
+milliseconds, which `place_segments` corrects by a marker. -1 is unknown wherever it stands.
 """
 
 from __future__ import annotations
@@ -16,55 +16,39 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
 SEGMENT_DTYPE: Final = np.dtype(
-    [
-        ("start_ns", "<i8"),
-        ("end_ns", "<i8"),
-        ("offset", "<i8"),
-        ("nbytes", "<i8"),
-        ("file", "<i4"),
-    ]
+    [("start_ns", "<i8"), ("end_ns", "<i8"), ("offset", "<i8"), ("nbytes", "<i8"), ("file", "<i4")]
 )
 """One call that read; ``file`` is an index into ``ProcessTrace.files``."""
-
+COUNTERS: Final = {
+    "POSIX": {
+        "posix_opens": "POSIX_OPENS",
+        "posix_reads": "POSIX_READS",
+        "posix_read_nbytes": "POSIX_BYTES_READ",
+        "posix_mmaps": "POSIX_MMAPS",
+    },
+    "STDIO": {
+        "stdio_opens": "STDIO_OPENS",
+        "stdio_reads": "STDIO_READS",
+        "stdio_read_nbytes": "STDIO_BYTES_READ",
+        "stdio_read_ns": "STDIO_F_READ_TIME",
+        "stdio_first_read_ns": "STDIO_F_READ_START_TIMESTAMP",
+        "stdio_last_read_ns": "STDIO_F_READ_END_TIMESTAMP",
+    },
+}
+"""Our counters of a file, and Darshan's, by its module; those with ``_F_`` are in seconds."""
 COUNTER_DTYPE: Final = np.dtype(
-    [("file", "<i4")]
-    + [
-        (name, "<i8")
-        for name in (
-            # read, pread, preadv and their kin
-            "posix_opens",
-            "posix_reads",
-            "posix_read_nbytes",
-            "posix_mmaps",
-            # fread and its kin: what is read ahead of the caller goes through POSIX as well
-            "stdio_opens",
-            "stdio_reads",
-            "stdio_read_nbytes",
-            "stdio_read_ns",
-            "stdio_first_read_ns",
-            "stdio_last_read_ns",
-        )
-    ]
+    [("file", "<i4"), *((name, "<i8") for columns in COUNTERS.values() for name in columns)]
 )
 """Sums over one file in one process; first and last are wall-clock times."""
-
 NO_SEGMENTS: Final[NDArray[Any]] = np.zeros(0, SEGMENT_DTYPE)
 NO_COUNTERS: Final[NDArray[Any]] = np.zeros(0, COUNTER_DTYPE)
 
 
 class ModuleState(msgspec.Struct, frozen=True):
-    """One sort of calls that a tracer followed in one process.
+    """One sort of calls that Darshan followed in one process: ``"POSIX"``, ``"DXT_POSIX"``.
 
-    Parameters
-    ----------
-    name : str
-        ``"POSIX"``, ``"STDIO"``, ``"DXT_POSIX"``, ``"HEATMAP"``.
-    partial : bool
-        Whether the tracer ran out of room: what is there is not all.
-    problem : str
-        Why its content could not be read, and what to do; ``""`` if it could.
+    `partial`: it ran out of memory. `problem`: why its content could not be read, and what to do.
     """
 
     name: str
@@ -74,22 +58,16 @@ class ModuleState(msgspec.Struct, frozen=True):
 
 
 class ProcessTrace(msgspec.Struct, frozen=True):
-    """What a tracer saw of one process, or of all that share a log.
+    """What Darshan saw of one process, or of all that share a log.
 
     Parameters
     ----------
     path : Path
         The log.
     pid : int
-        -1 where the log does not tell: leftovers of killed processes, sums over ranks.
-    job_id : int
-        What the tracer calls the job.
-    rank : int
-        -1 for a process outside MPI, and for sums over all ranks of a log.
+        -1 where the name of the log does not have it.
     host : str
         ``""`` where unknown.
-    start_ns : int
-        Wall clock.
     files : tuple of str
         Without standard streams, and without Python's own code and packages.
     counters : ndarray of COUNTER_DTYPE
@@ -103,7 +81,6 @@ class ProcessTrace(msgspec.Struct, frozen=True):
     path: Path
     pid: int = -1
     job_id: int = -1
-    rank: int = -1
     host: str = ""
     start_ns: int = -1
     modules: tuple[ModuleState, ...] = ()
@@ -124,18 +101,9 @@ class ProcessTrace(msgspec.Struct, frozen=True):
 
 
 class StorageTrace(msgspec.Struct, frozen=True):
-    """All that tracers left of a run.
-
-    Parameters
-    ----------
-    refused : tuple of str
-        One line for each file that was named or found and is not in it: which, and why.
-    notes : tuple of str
-        What a reader of any of its figures must know.
-    """
+    """The logs of a run; ``notes`` has a line for each that is not in it: which, and why."""
 
     processes: tuple[ProcessTrace, ...] = ()
-    refused: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 

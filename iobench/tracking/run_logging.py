@@ -87,7 +87,7 @@ def write_files(runs: Sequence[Run], folder: Path, document: Document | None) ->
     """Write the page and the trace of runs; return the files."""
     from iobench.report.renderers.html_page import HtmlRenderer
     from iobench.report.report_document import report_document
-    from iobench.report.timeline.trace_file import write_trace
+    from iobench.report.timeline.chrome_trace import write_trace
     from iobench.report.written import write_whole
 
     page, trace = folder / "iobench.html", folder / "iobench-trace.json.gz"

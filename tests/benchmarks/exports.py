@@ -91,7 +91,7 @@ def measure(n_spans: int, name: str, folder: Path) -> dict[str, Any]:
     """Write a profile in one format; return what it took."""
     from iobench.analysis.run import Run
     from iobench.report.timeline.arrow_table import write_parquet
-    from iobench.report.timeline.trace_file import write_trace
+    from iobench.report.timeline.chrome_trace import write_trace
 
     profile = make_profile(n_spans)
     path = folder / FORMATS[name]

@@ -255,9 +255,9 @@ def check(document: dict, ranks: int, n_batches: int) -> None:
         assert run["lost_spans"] == 0
     job = document["job"]
     assert job["steps"] == n_batches
-    assert job["missing_ranks"] == []
+    assert job["missing"] == {}
     print(
-        f"the job waits {job['wait_fraction']:.0%} of the time of its steps; "
+        f"the job waits {job['wait_ns'] / job['steps_wall_ns']:.0%} of the time of its steps; "
         f"the largest wait of a rank is {job['imbalance']:.2f} times the mean"
     )
 

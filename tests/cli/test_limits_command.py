@@ -11,7 +11,7 @@ import pytest
 
 from iobench.cli import main
 from iobench.recording.run_directory import RunDirectory
-from iobench.storage import limit_probe
+from iobench.storage import probe
 from iobench.storage.file_systems import file_system_of
 
 KIB = 1 << 10
@@ -32,12 +32,12 @@ def test_the_answer_is_printed(data: Path, capsys: pytest.CaptureFixture[str]) -
     words_told = " ".join(first.split())
     assert f"{data}: {file_system_of(data).name}" in words_told
     assert file_system_of(data).cold in words_told
-    for words in ("Random reads of", "direct", "buffered"):
+    for words in ("Random reads of", "direct", "cached"):
         assert words in first
     assert "wrote nothing" in first
     assert main(["limits", str(data), *FEW, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert {each["way"] for each in told["reads"]} >= {"direct", "buffered"}
+    assert {each["way"] for each in told["reads"]} == {"direct", "cached"}
 
 
 def test_reads_are_like_those_of_a_run_or_store(
@@ -99,11 +99,11 @@ def test_bad_input_is_told_in_one_line(
 
 
 def test_an_interruption_ends_it(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    true_read = limit_probe.read_ranges
+    true_read = probe.read_ranges
 
     def interrupted(*arguments: object, **named: object) -> object:
         os.kill(os.getpid(), signal.SIGINT)
         return true_read(*arguments, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(limit_probe, "read_ranges", interrupted)
+    monkeypatch.setattr(probe, "read_ranges", interrupted)
     assert main(["limits", str(data), *FEW]) == 75

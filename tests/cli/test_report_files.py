@@ -42,7 +42,7 @@ COUNTED = (
     "iobench.analysis.attribution.attribute",
     "iobench.runs.reading.make_profile",
     "iobench.report.run_report._report",
-    "iobench.storage.run_traces.read_run_traces",
+    "iobench.storage.darshan_reader.read_run_traces",
 )
 
 
@@ -95,7 +95,7 @@ def test_a_run_is_opened_once_and_analysed_once_for_all_outputs(
     assert calls == {name.rpartition(".")[2]: 1 for name in COUNTED}
     from iobench.report.renderers.html_page import HtmlRenderer
     from iobench.report.report_document import report_document
-    from iobench.report.timeline.trace_file import write_trace
+    from iobench.report.timeline.chrome_trace import write_trace
 
     page = HtmlRenderer().render(report_document(open_runs(run)))
     assert (tmp_path / "run.html").read_text() == page

@@ -12,7 +12,7 @@ from queue_device import QueueDevice
 import iobench
 from iobench.compat.deep500 import timer, timer_tf
 from iobench.compat.deep500.timer_cpugpu import CPUGPUTimerBase, DeviceTimes, NoDeviceTimes
-from iobench.findings.device.figures import device_exposure
+from iobench.findings.devices import device_exposure
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind

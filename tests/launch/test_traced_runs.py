@@ -136,8 +136,8 @@ def test_every_read_of_a_training_script_is_in_the_logs_of_its_workers(
     runtime = find_runtime(os.environ)
     if runtime is None:
         pytest.skip("no runtime of Darshan here; DARSHAN_LIB may name one")
-    from iobench.analysis.placement.placing import place_segments
-    from iobench.storage.run_traces import read_traces
+    from iobench.analysis.placement import place_segments
+    from iobench.storage.darshan_reader import read_traces
 
     data = tmp_path / "data"
     data.mkdir()
@@ -153,7 +153,7 @@ def test_every_read_of_a_training_script_is_in_the_logs_of_its_workers(
     while list((done.run / "darshan").rglob("*_partial")) and SYSTEM_CLOCK.now_ns() < deadline:
         threading.Event().wait(0.1)
     trace = read_traces([done.run / "darshan"])
-    assert trace.refused == ()
+    assert trace.notes == ()
     of_workers = [each for each in trace.processes if each.pid in workers]
     assert len(of_workers) == len(workers) == 2
     assert not any(each.partial_modules for each in of_workers)

@@ -76,7 +76,7 @@ def test_what_a_profile_reads_is_in_the_logs_of_its_processes(
     if "torch" in how:
         pytest.importorskip("torch", reason="loads with torch")
     from iobench.runs.reading import open_profile
-    from iobench.storage.run_traces import read_traces
+    from iobench.storage.darshan_reader import read_traces
 
     run = tmp_path / "run"
     done = iobench(

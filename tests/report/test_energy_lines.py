@@ -189,15 +189,11 @@ def test_what_a_driver_tells_of_gpus_is_one_sentence_of_the_devices_section(tmp_
         usage(1400, [0, None, 4_000_000_000]),
         usage(2100, [0, 100, 9_000_000_000]),  # after the run
     )
-    told = (
-        "NVIDIA A100, all processes, as reported 3 times by its driver: something ran on it for 30 "
-        "% of the time, 5.00 GB of its memory was used at most."
-    )
-    assert told in words(run)
+    assert "NVIDIA A100, by its driver's 3 reports: busy for 30 % of the time." in words(run)
     found = json.loads(say(run, "--json"))["runs"][0]["device"]
     assert found["usage"] == [
         {
-            "title": "NVIDIA A100", "n_readings": 3, "busy_fraction": pytest.approx(0.3),
+            "title": "NVIDIA A100", "busy_fraction": pytest.approx(0.3),
             "used_nbytes": 5_000_000_000,
         }
     ]  # fmt: skip
@@ -214,11 +210,11 @@ def test_what_a_driver_tells_of_gpus_is_one_sentence_of_the_devices_section(tmp_
 )
 def test_what_is_not_known_of_gpus_is_not_said(tmp_path, words, rows):
     text = words(recorded(tmp_path / "run", *EVEN, *rows))
-    assert "as reported" not in text
+    assert "its driver's" not in text
     assert "memory was used" not in text
 
 
 def test_gpus_that_several_training_processes_share_are_nobodys(tmp_path, words):
     write_job(tmp_path / "run", ranks=2)
     write_energy(tmp_path / "run", *EVEN, usage(100, [0, 20, 3]))
-    assert "as reported" not in words(tmp_path / "run")
+    assert "its driver's" not in words(tmp_path / "run")

@@ -27,8 +27,8 @@ from iobench.errors import OptionError, ProfileError, StorageError
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
+from iobench.report.timeline.chrome_trace import write_trace
 from iobench.report.timeline.page_payload import timeline_payload
-from iobench.report.timeline.trace_file import write_trace
 from iobench.runs.machine_samples import read_machines
 from iobench.runs.reading import open_profile
 from iobench.testing import FakeClock
@@ -415,7 +415,7 @@ def test_what_was_there_stays_if_the_trace_cannot_be_finished(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("iobench.report.timeline.trace_file.flow_entries", full)
+    monkeypatch.setattr("iobench.report.timeline.chrome_trace.delivery_entries", full)
     with pytest.raises(StorageError, match=r"run\.json: cannot be written \(No space left"):
         write_trace(path, [Run(ran(busy_pool()))])
     assert [each.read_text() for each in tmp_path.iterdir()] == ["before"]

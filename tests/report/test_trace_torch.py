@@ -14,9 +14,8 @@ from trace_rules import check_trace, read_trace
 
 from iobench.analysis.run import Run
 from iobench.errors import FileFormatError, StorageError
-from iobench.report.timeline import trace_writer
+from iobench.report.timeline.chrome_trace import write_trace
 from iobench.report.timeline.torch_trace import read_torch_trace
-from iobench.report.timeline.trace_file import write_trace
 
 if TYPE_CHECKING:
     from iobench.runs.contents import RunData
@@ -140,19 +139,12 @@ def test_arrows_of_several_files_stay_apart(tmp_path: Path) -> None:
 def test_numbers_that_json_cannot_hold_stay_text(tmp_path: Path) -> None:
     document = torch_document()
     document["traceEvents"][3]["args"] = {"loss": float("nan"), "rate": float("-inf")}
-    text = json.dumps(document).replace('"dur": 900.5', '"dur": 900.5, "huge": 1e999')
+    text = json.dumps(document)
     path = tmp_path / "torch.json"
     path.write_text(text)
     write_trace(tmp_path / "run.json", [Run(ran())], torch_traces=[path])
     told = only(read_trace(tmp_path / "run.json"), "next")
     assert told["args"] == {"loss": "NaN", "rate": "-Infinity"}
-    assert told["huge"] == "1E+999"
-
-
-def test_moments_before_the_first_are_negative() -> None:
-    assert [trace_writer.microseconds(ns) for ns in (-1500, -1, 0, 1500)] == [
-        "-1.500", "-0.001", "0.000", "1.500",
-    ]  # fmt: skip
 
 
 def test_of_processes_with_one_number_that_of_the_same_machine_is_meant(tmp_path: Path) -> None:

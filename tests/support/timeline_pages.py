@@ -69,40 +69,17 @@ def write_timeline(path: Path, *profiles: RunData, limit: int = 500_000) -> Path
 def unpacked(payload: TimelinePayload) -> dict[str, Any]:
     """Return the columns of a payload as the browser would: what `page_payload` promises."""
     stream = zlib.decompress(base64.b64decode(payload.data))
-    lanes = [lane["n_spans"] for lane in payload.meta["lanes"]]
-    columns: dict[str, Any] = {"lane": [n for n, count in enumerate(lanes) for _ in range(count)]}
-    for described in payload.meta["columns"]:
-        name, prediction = described["name"], described["prediction"]
-        data = stream[described["offset"] : described["offset"] + described["nbytes"]]
-        if prediction == "json":
-            columns[name] = json.loads(data)
-            continue
-        values = _numbers(data)
-        if prediction not in {"none", "exposed"}:
-            values = [value >> 1 ^ -(value & 1) for value in values]
-        if prediction == "exposed":
-            lengths = zip(values, columns["length"], strict=True)
-            values = [(0, -1, length, value - 3)[min(value, 3)] for value, length in lengths]
-        if prediction in {"row", "stage", "sample"}:
-            groups = columns.get(prediction, [0] * len(values))
-            last: dict[int, int] = {}
-            for row, group in enumerate(groups):
-                values[row] = last[group] = values[row] + last.get(group, 0)
+    meta, n_rows = payload.meta, payload.meta["n_shown"]
+    lanes = [n for n, lane in enumerate(meta["lanes"]) for _ in range(lane["n_spans"])]
+    offset = meta["names_nbytes"]
+    columns: dict[str, Any] = {"lane": lanes, "names": json.loads(stream[:offset])}
+    for name, n_planes in meta["columns"]:
+        values, last = [], 0
+        for row in range(n_rows):
+            coded = sum(stream[offset + k * n_rows + row] << 8 * k for k in range(n_planes))
+            last += coded >> 1 ^ -(coded & 1)
+            values.append(last)
         columns[name] = values
-    start, length, depth = columns["start"], columns["length"], columns["depth"]
-    for row in range(1, len(start)):
-        if columns["lane"][row] == columns["lane"][row - 1]:
-            deeper = depth[row] > depth[row - 1]
-            start[row] += start[row - 1] + (0 if deeper else length[row - 1])
+        offset += n_planes * n_rows
+    assert offset == len(stream)
     return columns
-
-
-def _numbers(data: bytes) -> list[int]:
-    found, value, shift = [], 0, 0
-    for byte in data:
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            found.append(value)
-            value = shift = 0
-    return found

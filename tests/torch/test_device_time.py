@@ -13,7 +13,7 @@ from queue_device import QueueDevice
 
 import iobench
 from iobench.errors import OptionError
-from iobench.findings.device.figures import device_exposure
+from iobench.findings.devices import device_exposure
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind

@@ -21,7 +21,7 @@ from number_stores import write_numbers
 import iobench
 from iobench.analysis.run import Run
 from iobench.cli import main
-from iobench.findings.device.figures import device_exposure, device_sums
+from iobench.findings.devices import device_exposure, device_sums
 from iobench.profiling import profile_run
 from iobench.recording.clocks import now_ns, wait_until_ns
 from iobench.recording.kinds import Kind
@@ -32,7 +32,7 @@ from iobench.torch.device_time import DeviceTimer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from iobench.findings.device.figures import DeviceExposure
+    from iobench.findings.devices import DeviceExposure
     from iobench.runs.contents import RunData
 
 MS = 1_000_000

@@ -12,7 +12,7 @@ from trace_rules import check_trace, read_trace
 
 import iobench
 from iobench.analysis.run import Run
-from iobench.report.timeline.trace_file import write_trace
+from iobench.report.timeline.chrome_trace import write_trace
 from iobench.torch import DataLoader
 
 pytestmark = pytest.mark.timeout(60)

@@ -26,7 +26,7 @@ from iobench.analysis.replay.simulated_run import (
 )
 from iobench.recording.kinds import LOOP_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
-from iobench.storage.limit_figures import DEVICE, SERVER, STORAGE, read_limits
+from iobench.storage.probe_figures import DEVICE, SERVER, STORAGE, read_limits
 
 if TYPE_CHECKING:
     from iobench.runs.contents import RunData

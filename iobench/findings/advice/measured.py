@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from iobench.analysis.intervals import PARTS, step_sums
 from iobench.analysis.replay.replay import machine_of
 from iobench.analysis.replay.runs import reported_loaders
+from iobench.analysis.storage_reads import epoch_nbytes
 from iobench.findings.advice.figures import Circumstances, LoadingWay, StoreProbe
-from iobench.findings.device.figures import device_sums
-from iobench.findings.storage.figures import storage_of
+from iobench.findings.devices import device_sums
+from iobench.findings.storage import storage_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -163,7 +164,7 @@ def _circumstances(
         machine=machine_of(profile),
         loop_fraction=exposure.loop_fraction,
         folder=_folder(found),
-        epoch_nbytes=_epoch_nbytes(found),
+        epoch_nbytes=epoch_nbytes(found) if facts.is_script else None,
         epochs=len(found.deliveries.complete_epochs) or None if facts.is_script else None,
         n_loaders=n_loaders,
         n_folded=exposure.n_folded,
@@ -176,21 +177,17 @@ def _folder(found: RankRun) -> str | None:
     if near is None or near.folder is not None or not found.about.is_script:
         return None if near is None else near.folder
     storage = found.cached(storage_of)
-    if storage is None or not storage.rows:
+    if storage is None or not storage.bytes:
         return None
-    rows = storage.rows
-    files = [row for row in rows if row.scope == "file" and row.name.startswith("/")]
+    rows = storage.bytes
+    files = [row for row in rows if row.name.startswith("/")]
     # What a script reads beside its data, as settings, may lie elsewhere.
     far = [row for row in files if near.mount_of(row.name) is not None]
     for found_files in (far, files):
-        if 2 * sum(row.requested or 0 for row in found_files) > (rows[0].requested or 0):
+        nbytes = sum(row.requested_nbytes or 0 for row in found_files)
+        if 2 * nbytes > (rows[0].requested_nbytes or 0):
             return os.path.commonpath([row.name for row in found_files])
     return None
-
-
-def _epoch_nbytes(found: RankRun) -> int | None:
-    storage = found.cached(storage_of) if found.about.is_script else None
-    return None if storage is None or storage.sanity is None else storage.sanity.nbytes
 
 
 def _samples_of_epoch(found: RankRun, run: RecordedRun) -> int | None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.report.timeline.trace_writer import TextPart, as_us, texts_of_rows
 from iobench.runs.machine_samples import of_process
 
 if TYPE_CHECKING:
@@ -149,16 +147,15 @@ def _thinned(edges: NDArray[np.int64], values: Floats) -> tuple[NDArray[np.int64
         return np.append(edges[first], edges[-1:]), np.where(known > 0, total / known, np.nan)
 
 
-def counter_entries(machine: MachineLanes, pid: int, moved_ns: int) -> Iterator[str]:
+def counter_entries(machine: MachineLanes, pid: int, moved_ns: int) -> Iterator[dict[str, Any]]:
     """Yield each lane as a counter of a trace: shares in per cent, the others in bytes."""
     for each in machine.lanes:
         values: NDArray[Any] = each.values * 100 if each.unit == SHARE else each.values
-        name = {SHARE: "%", BYTES: "bytes", RATE: "bytes/s"}[each.unit]
+        unit = {SHARE: "%", BYTES: "bytes", RATE: "bytes/s"}[each.unit]
         # The last step lasts until its end; what is as before says nothing.
         time_ns, values = each.edges_ns + moved_ns, np.round(np.append(values, values[-1:]), 1)
         shown = ~np.isnan(values) & np.append(True, np.diff(values) != 0) & (time_ns >= 0)
         shown[-1] = ~np.isnan(values[-1]) and time_ns[-1] >= 0
-        title = json.dumps(f"{each.name} ({name})").replace("%", "%%")
-        head = f'{{"ph":"C","name":{title},"pid":{pid},"ts":%d.%03d,"args":{{"value":%.1f}}}}'
-        parts = (TextPart(head, (*as_us(time_ns[shown]), values[shown])),)
-        yield from texts_of_rows(int(shown.sum()), parts)
+        head = {"ph": "C", "name": f"{each.name} ({unit})", "pid": pid}
+        for when, value in zip(time_ns[shown].tolist(), values[shown].tolist(), strict=True):
+            yield {**head, "ts": when / 1000, "args": {"value": value}}

@@ -1,17 +1,9 @@
-"""The spans of a profile as small columns, for the timeline of a page to unpack in the browser.
+"""The spans of a run as small columns, for the timeline of a page to unpack in the browser.
 
-All columns lie one behind the other in one stream that zlib deflates and base64 spells. Each is a
-row of unsigned LEB128 numbers, and its *prediction* says what is coded: the number itself
-(``"none"``; where it may be negative ``"plain"``), or what it differs by from the row before
-(``"row"``), from the last row of its stage (``"stage"``) or of its sample (``"sample"``), with the
-sign in the lowest bit (zigzag) of all but ``"none"``. Each column has the one that takes the least
-room. Rows are sorted by lane and start, so that times need no large numbers either:
-
-- ``start``: since the end of the row before, or, for one that lies deeper, since its start; the
-  first of a lane since the first moment of all. Zigzag.
-- ``exposed``: 0 is nothing, 1 unknown, 2 all of the span, and above, the nanoseconds plus 3.
-
-``webpage/assets/decode.js`` is the other side.
+All lie one behind the other in one stream that zlib deflates and base64 spells: file names as JSON,
+then the columns. Each holds what a row differs by from the row before (the first from 0), with the
+sign in the lowest bit (zigzag), as the lowest byte of all rows, then the next one of all, up to the
+highest that is not zero. ``webpage/assets/decode.js`` is the other side.
 """
 
 from __future__ import annotations
@@ -37,14 +29,12 @@ if TYPE_CHECKING:
 
 Integers = NDArray[Any]
 
-VERSION: Final = 1
+VERSION: Final = 2
 SPAN_LIMIT: Final = 500_000
 NAME_LIMIT: Final = 120
 """Characters of a file name; longer ones lose their middle."""
 NAMES_LIMIT: Final = 50_000
 """Different file names; those of fewest spans are left out beyond it."""
-MOST_DIGITS: Final = 10
-"""Of 7 bits, in 64."""
 
 
 class TimelinePayload(msgspec.Struct, frozen=True):
@@ -58,8 +48,8 @@ class TimelinePayload(msgspec.Struct, frozen=True):
         is_loop, is_closed, n_spans}]``; ``missing``: loading processes without spans; ``stages``,
         and for each its ``titles``, ``kinds``, ``sorts`` (as `Kind.family`), ``queued``; ``steps``:
         ``[{rank, n_steps, epochs: [[epoch, first step]]}]``; ``left_out``: null, or what
-        `choose_spans` says; ``n_names_left_out``; ``columns``: ``[{name, prediction, offset,
-        nbytes}]`` of the inflated stream; ``machine``: what `machine_payload` says.
+        `choose_spans` says; ``n_names_left_out``; ``names_nbytes`` and ``columns``: ``[[name,
+        n_planes]]`` of the inflated stream; ``machine``: what `machine_payload` says.
     data : str
         The columns, deflated, in base64.
     """
@@ -82,7 +72,8 @@ def timeline_payload(run: Run | RankRun, limit: int = SPAN_LIMIT) -> TimelinePay
     profile, timeline = run.data, timeline_of(run)
     chosen, left_out = choose_spans(timeline, limit)
     names, name_of_span, n_names_left_out = _names(profile, timeline.spans["detail"][chosen])
-    stream, columns = _columns(timeline, chosen, name_of_span, names)
+    columns, described = _columns(timeline, chosen, name_of_span)
+    spelled = json.dumps(names).encode("ascii")
     meta = {
         "version": VERSION,
         "run": str(profile.path),
@@ -99,10 +90,11 @@ def timeline_payload(run: Run | RankRun, limit: int = SPAN_LIMIT) -> TimelinePay
         "steps": _steps(run),
         "left_out": left_out,
         "n_names_left_out": n_names_left_out,
-        "columns": columns,
+        "names_nbytes": len(spelled),
+        "columns": described,
         "machine": machine_payload(run, timeline.start_ns, timeline.end_ns),
     }
-    return TimelinePayload(meta, base64.b64encode(zlib.compress(stream)).decode("ascii"))
+    return TimelinePayload(meta, base64.b64encode(zlib.compress(spelled + columns)).decode("ascii"))
 
 
 def choose_spans(timeline: Timeline, limit: int) -> tuple[Integers, dict[str, Any] | None]:
@@ -237,17 +229,18 @@ def shortened(name: str, limit: int = NAME_LIMIT) -> str:
 
 
 def _columns(
-    timeline: Timeline, chosen: Integers, name_of_span: Integers, names: list[str]
-) -> tuple[bytes, list[dict[str, Any]]]:
-    spans, stage = timeline.spans[chosen], timeline.stage[chosen].astype(np.int64)
-    start = spans["start_ns"] - timeline.start_ns
-    length = np.maximum(spans["end_ns"] - spans["start_ns"], 0)
-    depth = np.minimum(timeline.depth[chosen], 255)
-    sample = spans["sample"].astype(np.int64)
+    timeline: Timeline, chosen: Integers, name_of_span: Integers
+) -> tuple[bytes, list[tuple[str, int]]]:
+    """Return the bytes of all columns, and the name and number of byte planes of each."""
+    spans = timeline.spans[chosen]
     marks = spans["flags"] & (Flag.SUMMED | Flag.ESTIMATED)
-    by_stage = {"stage": _Grouped(stage)}
-    groups = {**by_stage, "sample": _Grouped(sample)}
-    predicted = {
+    columns = {
+        "depth": np.minimum(timeline.depth[chosen], 255),
+        "stage": timeline.stage[chosen],
+        "start": spans["start_ns"] - timeline.start_ns,
+        "length": np.maximum(spans["end_ns"] - spans["start_ns"], 0),
+        "exposed": timeline.exposed_ns[chosen],
+        "sample": spans["sample"],
         "nbytes": spans["nbytes"],
         "batch": spans["batch"],
         "epoch": spans["epoch"],
@@ -255,78 +248,13 @@ def _columns(
         "marks": marks,
         "pieces": np.where(marks & Flag.SUMMED, spans["pieces"], 1),
     }
-    found: list[tuple[str, str, bytes]] = [
-        ("names", "json", json.dumps(names).encode("ascii")),
-        ("depth", "none", _leb128(depth)),
-        ("stage", "none", _leb128(stage)),
-        ("start", "time", _leb128(_starts(timeline.lane[chosen], depth, start, length))),
-        ("length", "none", _leb128(length)),
-        ("exposed", "exposed", _leb128(_exposed(timeline.exposed_ns[chosen], length))),
-        ("sample", *_shortest(sample, by_stage)),
-        *((name, *_shortest(each.astype(np.int64), groups)) for name, each in predicted.items()),
-    ]
-    described, offset = [], 0
-    for name, prediction, data in found:
-        described.append(
-            {"name": name, "prediction": prediction, "offset": offset, "nbytes": len(data)}
-        )
-        offset += len(data)
-    return b"".join(data for _, _, data in found), described
+    found = {name: _planes(values) for name, values in columns.items()}
+    described = [(name, len(planes)) for name, planes in found.items()]
+    return b"".join(planes.tobytes() for planes in found.values()), described
 
 
-def _starts(lane: Integers, depth: Integers, start: Integers, length: Integers) -> Integers:
-    since = np.where(np.diff(depth, prepend=0) > 0, 0, np.roll(length, 1)) + np.roll(start, 1)
-    since[np.diff(lane, prepend=-1) != 0] = 0
-    return _zigzag(start - since)
-
-
-def _exposed(exposed: Integers, length: Integers) -> Integers:
-    whole = (exposed == length) & (exposed > 0)
-    return np.select([exposed == 0, exposed < 0, whole], [0, 1, 2], exposed + 3)
-
-
-class _Grouped:
-    """Rows by their groups, to tell what each value differs by from the one before of its group."""
-
-    def __init__(self, group: Integers) -> None:
-        self.order = np.argsort(group, kind="stable")
-        in_order = group[self.order]
-        self.first = np.flatnonzero(np.diff(in_order, prepend=in_order[:1] - 1))
-
-    def changes(self, values: Integers) -> Integers:
-        """Return by how much each value differs; of the first of a group from 0."""
-        in_order = values[self.order]
-        change = np.diff(in_order, prepend=0)
-        change[self.first] = in_order[self.first]
-        found = np.empty_like(change)
-        found[self.order] = change
-        return found
-
-
-def _shortest(values: Integers, groups: dict[str, _Grouped]) -> tuple[str, bytes]:
-    """Return the prediction after which a column takes the least room, and its bytes."""
-    tried = {"plain": values, "row": np.diff(values, prepend=0)}
-    tried |= {name: group.changes(values) for name, group in groups.items()}
-    coded = [(name, _leb128(_zigzag(numbers))) for name, numbers in tried.items()]
-    return min(coded, key=lambda each: len(zlib.compress(each[1], 1)))
-
-
-def _zigzag(values: Integers) -> Integers:
-    values = values.astype(np.int64)
-    return (values << 1) ^ (values >> 63)
-
-
-def _leb128(values: Integers) -> bytes:
-    """Return numbers in groups of 7 bits, the lowest first; all but a number's last have bit 8."""
-    left = np.asarray(values).astype(np.uint64)
-    n_digits = np.ones(len(left), dtype=np.int64)
-    for digit in range(1, MOST_DIGITS):
-        n_digits += (left >> np.uint64(7 * digit)) > 0
-    place = np.cumsum(n_digits) - n_digits
-    coded = np.zeros(int(n_digits.sum()), dtype=np.uint8)
-    for digit in range(int(n_digits.max(initial=0))):
-        rows = np.flatnonzero(n_digits > digit)
-        bits = (left[rows] >> np.uint64(7 * digit)) & np.uint64(0x7F)
-        more = (n_digits[rows] > digit + 1).astype(np.uint64) << np.uint64(7)
-        coded[place[rows] + digit] = bits | more
-    return coded.tobytes()
+def _planes(values: Integers) -> NDArray[np.uint8]:
+    """Return the bytes of a column, shape (n_planes, n_rows)."""
+    change = np.diff(values.astype("<i8"), prepend=np.int64(0))
+    planes = ((change << 1) ^ (change >> 63)).view(np.uint8).reshape(-1, 8).T
+    return planes[: int(np.flatnonzero(planes.any(axis=1)).max(initial=-1)) + 1]

@@ -1,4 +1,4 @@
-"""Traces of torch's profiler, put beside our own on one clock.
+"""Traces of torch's profiler, merged with ours on one clock.
 
 Since torch 2.4 (Kineto's commit 84d95b82 of May 2024) such a file has ``baseTimeNanoseconds``, and
 its times count from there; before, from the Unix epoch. Either way they are wall time.
@@ -9,8 +9,6 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from decimal import Decimal
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +17,6 @@ import numpy as np
 
 from iobench.errors import FileFormatError, StorageError
 from iobench.report.timeline.model import sub_lanes
-from iobench.report.timeline.trace_writer import microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +27,7 @@ if TYPE_CHECKING:
 BASE: Final = "baseTimeNanoseconds"
 HOW: Final = "expected what torch.profiler's export_chrome_trace writes"
 WITH_IDS: Final = frozenset("stfbneNOD")
-LONGEST_US: Final = Decimal(2**62) / 1000
+LONGEST_US: Final = 2**62 / 1000
 
 
 class TorchTrace(msgspec.Struct, frozen=True):
@@ -38,36 +35,91 @@ class TorchTrace(msgspec.Struct, frozen=True):
 
     Parameters
     ----------
-    entries : tuple of mapping
-        As in the file, without those that name things; microseconds are `Decimal` or int.
-    names : mapping
-        What processes, by ``(pid,)``, and threads, by ``(pid, tid)``, are called.
+    entries : list of dict
+        Those that have a time, as in the file.
+    names : dict
+        Of processes, by ``(pid,)``, of threads, by ``(pid, tid)``; labels by ``("labels", pid)``.
     base_ns : int
-        What its times count from, after the Unix epoch.
-    host : str
-        ``""`` where it is not told.
-    rank : int
-        Of a distributed training, -1 where it is not told.
+        Wall time from which its times count.
     low_ns, high_ns : int
         Its first and last moment, wall clock.
+    host, rank
+        ``""`` and -1 where the file does not say.
     """
 
     path: Path
-    entries: tuple[Mapping[str, Any], ...]
-    names: Mapping[tuple[Any, ...], str]
+    entries: list[dict[str, Any]]
+    names: dict[tuple[str, ...], str]
     base_ns: int
-    host: str
-    rank: int
     low_ns: int
     high_ns: int
+    host: str
+    rank: int
 
-    def wall_ns(self, entry: Mapping[str, Any]) -> int:
-        """Return when an entry begins, wall clock."""
-        return self.base_ns + _nanoseconds(entry["ts"])
+    def merged(
+        self, known: Sequence[tuple[Process, int]], base_ns: int, writer: TraceWriter
+    ) -> Iterator[dict[str, Any]]:
+        """Yield its entries on our clock, its threads in our process where it is the same.
+
+        Parameters
+        ----------
+        known : sequence of (Process, int)
+            Processes that are in the file, and their numbers there.
+        base_ns : int
+            Wall time at which the file's times begin.
+        """
+        pids: dict[str, int] = {}
+        tids: dict[tuple[str, str, int], int] = {}
+        ids: dict[tuple[Any, str], int] = {}
+
+        def moved(entry: dict[str, Any], sub: int = 0) -> dict[str, Any]:
+            pid, tid = _lane(entry)
+            if pid not in pids:
+                pids[pid] = self._process(pid, known, writer)
+            if (pid, tid, sub) not in tids:
+                name = self.names.get((pid, tid), f"thread {tid}")
+                more = f" (overlapping, {sub})" if sub else ""
+                tids[pid, tid, sub] = writer.thread(pids[pid], f"torch: {name}{more}")
+            found = {**entry, "pid": pids[pid], "tid": tids[pid, tid, sub]}
+            found["ts"] = (self.base_ns + _nanoseconds(entry["ts"]) - base_ns) / 1000
+            if "id" in entry and entry["ph"] in WITH_IDS:
+                key = entry.get("cat"), str(entry["id"])
+                if key not in ids:
+                    ids[key] = writer.id()
+                found["id"] = ids[key]
+            return found
+
+        spans = [each for each in self.entries if each["ph"] == "X"]
+        numbers: dict[tuple[str, str], int] = {}
+        lane = np.array(
+            [numbers.setdefault(_lane(each), len(numbers)) for each in spans], dtype=np.int64
+        )
+        start = np.array([_nanoseconds(each["ts"]) for each in spans], dtype=np.int64)
+        end = start + np.array([_nanoseconds(each["dur"]) for each in spans], dtype=np.int64)
+        order = np.lexsort((-end, start, lane))
+        sub = np.zeros(len(spans), dtype=np.int32)
+        sub[order] = sub_lanes(lane[order], start[order], end[order])
+        for each, number in zip(spans, sub.tolist(), strict=True):
+            yield moved(each, number)
+        for each in self.entries:
+            if each["ph"] != "X":
+                yield moved(each)
+
+    def _process(self, pid: str, known: Sequence[tuple[Process, int]], writer: TraceWriter) -> int:
+        """Return our number of a process we know, else a new one."""
+        alike = [(who, number) for who, number in known if str(who.pid) == pid]
+        if alike:
+            return max(
+                alike, key=lambda each: (each[0].host == self.host, each[0].rank == self.rank)
+            )[1]
+        name = self.names.get((pid,)) or pid or "trace"
+        labels = self.names.get(("labels", pid), "")
+        rank = f" of rank {self.rank}" if self.rank >= 0 else ""
+        return writer.process(0, f"torch: {labels or name}{rank}", labels)
 
 
 def read_torch_trace(path: Path | str) -> TorchTrace:
-    """Read a trace that torch's profiler wrote, also one that is compressed.
+    """Read a trace that torch's profiler wrote, compressed or not.
 
     Raises
     ------
@@ -78,30 +130,30 @@ def read_torch_trace(path: Path | str) -> TorchTrace:
     """
     path = Path(path)
     document = _document(path)
-    found = document.get("traceEvents") if isinstance(document, dict) else document
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+    about: dict[str, Any] = document if isinstance(document, dict) else {"traceEvents": document}
+    entries = about.get("traceEvents")
+    if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
         raise FileFormatError(f"{path}: holds no list of trace events; {HOW}")
-    about: dict[str, Any] = document if isinstance(document, dict) else {}
     base = about.get(BASE, 0)
     if type(base) is not int or not 0 <= base < 2**62:
         raise FileFormatError(f"{path}: its {BASE} is {str(base)[:30]!r}; {HOW}")
-    timed = tuple(each for each in found if each.get("ph") != "M")
+    timed = [each for each in entries if each.get("ph") != "M"]
     for number, each in enumerate(timed):
         _check(path, number, each)
     if not timed:
         raise FileFormatError(f"{path}: holds no trace events with a time; {HOW}")
-    told = about.get("distributedInfo")
-    rank = told.get("rank", -1) if isinstance(told, dict) else -1
+    job = about.get("distributedInfo")
+    rank = job.get("rank") if isinstance(job, dict) else -1
     spans = [each for each in timed if each["ph"] == "X"] or timed
     return TorchTrace(
         path=path,
         entries=timed,
-        names=_names(found),
+        names=_names(entries),
         base_ns=base,
+        low_ns=base + min(_nanoseconds(each["ts"]) for each in timed),
+        high_ns=base + max(_nanoseconds(each["ts"] + each.get("dur", 0)) for each in spans),
         host=str(about.get("host_name", "")),
         rank=rank if type(rank) is int else -1,
-        low_ns=base + min(_nanoseconds(each["ts"]) for each in timed),
-        high_ns=base + max(_nanoseconds(each["ts"]) + _long(each) for each in spans),
     )
 
 
@@ -115,7 +167,7 @@ def _document(path: Path) -> Any:
     try:
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
-        return json.loads(data, parse_float=Decimal, parse_constant=str)
+        return json.loads(data, parse_constant=str)
     except (OSError, EOFError, zlib.error) as error:
         raise FileFormatError(f"{path}: is damaged ({error}); {HOW}") from error
     except (ValueError, RecursionError) as error:
@@ -128,7 +180,7 @@ def _check(path: Path, number: int, entry: Mapping[str, Any]) -> None:
         raise FileFormatError(f"{path}: event {number} has no 'ph'; {HOW}")
     for name in ("ts", "dur") if letter == "X" else ("ts",):
         value: Any = entry.get(name)
-        if type(value) not in (int, Decimal) or not abs(value) < LONGEST_US:
+        if type(value) not in (int, float) or not abs(value) < LONGEST_US:
             raise FileFormatError(
                 f"{path}: event {number} has no time in {name!r} but {str(value)[:30]!r}; {HOW}"
             )
@@ -137,119 +189,25 @@ def _check(path: Path, number: int, entry: Mapping[str, Any]) -> None:
             raise FileFormatError(f"{path}: event {number} has no number in {name!r}; {HOW}")
 
 
-def _names(found: Sequence[Mapping[str, Any]]) -> dict[tuple[Any, ...], str]:
-    names: dict[tuple[Any, ...], str] = {}
-    for each in found:
+def _names(entries: Sequence[Mapping[str, Any]]) -> dict[tuple[str, ...], str]:
+    names: dict[tuple[str, ...], str] = {}
+    for each in entries:
         values = each.get("args")
         if each.get("ph") != "M" or not isinstance(values, dict):
             continue
+        pid, tid = _lane(each)
         if each.get("name") == "process_name":
-            names[str(each.get("pid")),] = str(values.get("name"))
+            names[(pid,)] = str(values.get("name"))
         elif each.get("name") == "process_labels":
-            names["labels", str(each.get("pid"))] = str(values.get("labels"))
+            names["labels", pid] = str(values.get("labels"))
         elif each.get("name") == "thread_name":
-            names[str(each.get("pid")), str(each.get("tid"))] = str(values.get("name"))
+            names[pid, tid] = str(values.get("name"))
     return names
 
 
-def _nanoseconds(value: Any) -> int:
-    """Return microseconds in whole nanoseconds; what is beyond is cut off."""
-    return int(value * 1000)
+def _lane(entry: Mapping[str, Any]) -> tuple[str, str]:
+    return str(entry.get("pid", 0)), str(entry.get("tid", 0))
 
 
-def _long(entry: Mapping[str, Any]) -> int:
-    return max(_nanoseconds(entry.get("dur", 0)), 0)
-
-
-def torch_entries(
-    trace: TorchTrace, known: Sequence[tuple[Process, int]], base_ns: int, writer: TraceWriter
-) -> Iterator[str]:
-    """Yield a trace of torch's profiler, its threads beside ours where the process is the same.
-
-    Parameters
-    ----------
-    known : sequence of (Process, int)
-        Processes that are in the file, and their numbers there.
-    base_ns : int
-        Wall time at which the file's times begin.
-    """
-    merged = _Merged(trace, known, writer)
-    spans = [each for each in trace.entries if each["ph"] == "X"]
-    start = np.array([trace.wall_ns(each) - base_ns for each in spans], dtype=np.int64)
-    end = start + np.array([_long(each) for each in spans], dtype=np.int64)
-    lanes = np.array([merged.lane(each) for each in spans], dtype=np.int64)
-    order = np.lexsort((-end, start, lanes))
-    sub = np.zeros(len(spans), dtype=np.int32)
-    sub[order] = sub_lanes(lanes[order], start[order], end[order])
-    columns = (start.tolist(), (end - start).tolist(), sub.tolist())
-    for each, begin, long, beside in zip(spans, *columns, strict=True):
-        yield _dump({**each, **merged.place(each, beside)}, begin, long)
-    for each in trace.entries:
-        if each["ph"] != "X":
-            changed = {**each, **merged.place(each)}
-            if "id" in each and each["ph"] in WITH_IDS:
-                changed["id"] = merged.identity(each)
-            yield _dump(changed, trace.wall_ns(each) - base_ns)
-
-
-def _dump(entry: dict[str, Any], ts_ns: int, long_ns: int | None = None) -> str:
-    timed = {name: value for name, value in entry.items() if name not in ("ts", "dur")}
-    dur = "" if long_ns is None else f',"dur":{microseconds(long_ns)}'
-    return f'{json.dumps(timed, default=_number)[:-1]},"ts":{microseconds(ts_ns)}{dur}}}'
-
-
-def _number(value: Decimal) -> float | str:
-    """Return a number as JSON can hold it; one beyond all doubles stays as it was spelled."""
-    found = float(value)
-    return found if isfinite(found) else str(value)
-
-
-class _Merged:
-    """Gives the processes, threads and arrows of one trace numbers that are theirs alone."""
-
-    def __init__(
-        self, trace: TorchTrace, known: Sequence[tuple[Process, int]], writer: TraceWriter
-    ) -> None:
-        self._trace, self._known, self._writer = trace, known, writer
-        self._pids: dict[str, int] = {}
-        self._tids: dict[tuple[str, str, int], int] = {}
-        self._arrows: dict[tuple[Any, Any], int] = {}
-        self._lanes: dict[tuple[str, str], int] = {}
-
-    def lane(self, entry: Mapping[str, Any]) -> int:
-        """Return a number for the thread of an entry."""
-        key = str(entry.get("pid", 0)), str(entry.get("tid", 0))
-        return self._lanes.setdefault(key, len(self._lanes))
-
-    def place(self, entry: Mapping[str, Any], sub: int = 0) -> dict[str, int]:
-        """Return the process and thread of an entry."""
-        pid, tid = str(entry.get("pid", 0)), str(entry.get("tid", 0))
-        if pid not in self._pids:
-            self._pids[pid] = self._process(pid)
-        if (pid, tid, sub) not in self._tids:
-            name = self._trace.names.get((pid, tid), f"thread {tid}")
-            more = f" (overlapping, {sub})" if sub else ""
-            found = self._writer.thread(self._pids[pid], f"torch: {name}{more}")
-            self._tids[pid, tid, sub] = found
-        return {"pid": self._pids[pid], "tid": self._tids[pid, tid, sub]}
-
-    def identity(self, entry: Mapping[str, Any]) -> int:
-        """Return the number of an arrow, or another pair, of which an entry is one end."""
-        key = entry.get("cat"), str(entry["id"])
-        if key not in self._arrows:
-            self._arrows[key] = int(self._writer.ids(1)[0])
-        return self._arrows[key]
-
-    def _process(self, pid: str) -> int:
-        """Return our number of a process we know, else a new one."""
-        alike = [(who, number) for who, number in self._known if str(who.pid) == pid]
-        trace = self._trace
-        if alike:
-            return max(
-                alike,
-                key=lambda each: (each[0].host == trace.host, each[0].rank == trace.rank),
-            )[1]
-        name = trace.names.get((pid,)) or pid or "trace"
-        labels = trace.names.get(("labels", pid), "")
-        rank = f" of rank {trace.rank}" if trace.rank >= 0 else ""
-        return self._writer.process(0, f"torch: {labels or name}{rank}", labels)
+def _nanoseconds(us: float) -> int:
+    return round(us * 1000)

@@ -14,14 +14,13 @@ from msgspec.structs import replace
 
 pytest.importorskip("darshan", reason="PyDarshan reads Darshan's logs")
 
-from iobench.analysis.placement.placed_calls import OtherLogs
-from iobench.analysis.placement.placing import place_segments
+from iobench.analysis.placement import OtherLogs, place_segments
 from iobench.recording.kinds import Kind
-from iobench.storage.run_traces import read_traces
+from iobench.storage.darshan_reader import read_traces
 from iobench.storage.storage_trace import StorageTrace
 
 if TYPE_CHECKING:
-    from iobench.analysis.placement.placed_calls import Placement, ProcessPlacement
+    from iobench.analysis.placement import Placement, ProcessPlacement
     from iobench.runs.contents import RunData
 
 DATA = Path(__file__).parents[2] / "data" / "darshan"

@@ -13,16 +13,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from traced_runs import MODULES, MS, TracedRun
 
-from iobench.analysis.placement.file_names import file_of, match_names
-from iobench.analysis.placement.placing import place_segments
-from iobench.analysis.run import Run
-from iobench.findings.storage.figures import storage_of
+from iobench.analysis.file_names import FileNames, file_of
+from iobench.analysis.placement import place_segments
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.storage.storage_trace import StorageTrace
 
 if TYPE_CHECKING:
-    from iobench.findings.storage.figures import LogClock, StorageFigures
+    from iobench.analysis.placement import Placement, TraceCoverage
     from iobench.runs.contents import RunData
     from iobench.storage.storage_trace import ProcessTrace
 
@@ -58,48 +56,36 @@ def call(run: TracedRun, file: int, start: float, end: float, offset: int = 0, n
     run.workers[-1].read(FILES[file], start, end, offset, n)
 
 
-def found_in(run: TracedRun | RunData, *logs: ProcessTrace, refused: Any = ()) -> StorageFigures:
-    """Return the figures of a run by these logs, else by those of its workers."""
-    profile = run.profile() if isinstance(run, TracedRun) else run
-    if isinstance(run, TracedRun) and not logs and not refused:
-        logs = run.trace().processes
-    found = storage_of(Run(profile, StorageTrace(logs, refused=refused)).of_rank())
-    assert found is not None
-    return found
+def placed(run: TracedRun | RunData, *logs: ProcessTrace) -> Placement:
+    """Return the reads of a run in its stages by these logs, else by those of its workers."""
+    if isinstance(run, TracedRun):
+        logs, run = logs or run.trace().processes, run.profile()
+    return place_segments(run, StorageTrace(logs))
 
 
-def coverage_of(run: TracedRun | RunData, *logs: ProcessTrace, **more: Any) -> Any:
-    traced = found_in(run, *logs, **more).traced
-    assert traced is not None
-    return traced.coverage
+def coverage_of(run: TracedRun | RunData, *logs: ProcessTrace) -> TraceCoverage:
+    return placed(run, *logs).coverage
 
 
-def clock_of(run: TracedRun | RunData, *logs: ProcessTrace) -> LogClock:
-    traced = found_in(run, *logs).traced
-    assert traced is not None
-    (clock,) = traced.clocks
-    return clock
-
-
-def holders(run: TracedRun | RunData, *logs: ProcessTrace) -> dict[str, str]:
+def holders(profile: RunData, *logs: ProcessTrace) -> dict[str, str]:
     """Return the names of the logs that processes have."""
-    traced = found_in(run, *logs).traced
-    assert traced is not None
-    return {clock.process: clock.log for clock in traced.clocks}
+    found = placed(profile, *logs).processes
+    return {profile.processes[each.process].name: str(logs[each.trace].path) for each in found}
 
 
 def storage_ms(run: TracedRun) -> dict[str, float | None]:
     """Return the time of reads in each stage."""
     return {
         each.stage: None if each.storage_ns is None else each.storage_ns / MS
-        for each in found_in(run).stages
+        for each in run.figures().stages
     }
 
 
 @pytest.mark.parametrize("named", [True, False])
 def test_reads_are_put_into_stages(named: bool) -> None:
     run = visits(named)
-    clock, coverage = clock_of(run), coverage_of(run)
+    found = placed(run)
+    (clock,), coverage = found.processes, found.coverage
     assert (clock.low_ns, clock.offset_ns, clock.high_ns) == tuple(
         -LATE * MS + more for more in (-700, 0, 700)
     )
@@ -230,7 +216,8 @@ def test_a_log_is_of_the_process_of_its_host() -> None:
     run, profile = two_of_one_number("other")
     there = replace(run.workers[0].log(), host="other.example")
     assert holders(profile, there) == {"worker-1": str(there.path)}
-    assert holders(visits(), replace(there, host="")) == {"worker-0": str(there.path)}
+    alone = visits().profile()
+    assert holders(alone, replace(there, host="")) == {"worker-0": str(there.path)}
     elsewhere = coverage_of(visits(), replace(there, host="elsewhere"))
     assert (elsewhere.n_found, elsewhere.others.n_logs) == (0, 1)
 
@@ -273,18 +260,6 @@ def test_a_number_used_again_later_is_another_process() -> None:
     }  # fmt: skip
 
 
-def test_logs_of_ranks_are_joined_by_rank() -> None:
-    run = visits()
-    log = run.workers[0].log()
-    mine = replace(log, pid=-1, rank=0, path=Path("rank-0.darshan"))
-    shared = replace(mine, rank=-1, path=Path("shared.darshan"), marks=log.marks[:0])
-    beyond = replace(mine, rank=9, path=Path("rank-9.darshan"))
-    assert holders(run, log, mine, shared, beyond) == {
-        "consumer": "rank-0.darshan", "worker-0": str(log.path),
-    }  # fmt: skip
-    assert coverage_of(run, log, mine, shared, beyond).others.n_logs == 2
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -297,9 +272,8 @@ def test_logs_of_ranks_are_joined_by_rank() -> None:
 )
 def test_logs_without_the_marker_of_a_process_give_totals(change: Any) -> None:
     run = visits()
-    found = found_in(run, change(run.workers[0].log()))
-    assert found.traced is not None
-    coverage = found.traced.coverage
+    log = change(run.workers[0].log())
+    coverage = coverage_of(run, log)
     assert (coverage.n_found, coverage.missing, coverage.n_segments) == (0, (WORKER,), 0)
     assert not coverage.complete
     totals = coverage.others
@@ -307,12 +281,13 @@ def test_logs_without_the_marker_of_a_process_give_totals(change: Any) -> None:
     assert (totals.n_logs, totals.n_files, totals.posix_nbytes, totals.stdio_nbytes) == (
         1, 20, 200, 0,
     )  # fmt: skip
-    assert found.rows[0].darshan is None
+    found = run.figures(StorageTrace((log,)))
+    assert found.bytes[0].darshan_nbytes is None
     assert all(stage.storage_ns is None for stage in found.stages)
 
 
 def test_without_logs_every_process_is_missing() -> None:
-    coverage = coverage_of(visits(), refused=("x: is no log",))
+    coverage = place_segments(visits().profile(), StorageTrace(notes=("x: is no log",))).coverage
     assert coverage.problems == ("x: is no log",)
     assert coverage.missing == (WORKER,)
     assert (coverage.n_found, coverage.n_expected) == (0, 1)  # a loop that waits needs no log
@@ -379,14 +354,16 @@ def test_names_of_files_are_found_in_texts() -> None:
         "/d/x.nc:t2m", "a/b.npy", "../a/b.npy", "b.npy", "/d/./x.nc", "/d/s.zarr", "s.zarr/t",
         "t2m", "/d/gone.nc",
     )  # fmt: skip
-    found = match_names(texts, files)
-    assert found.file == {"/d/x.nc:t2m": 0, "a/b.npy": 1, "../a/b.npy": 1, "/d/./x.nc": 0}
-    assert set(found.folder) == {"/d/s.zarr", "s.zarr/t"}
-    assert found.folder_of.tolist() == [
-        -1, -1, -1, found.folder["s.zarr/t"], found.folder["/d/s.zarr"], -1
+    names = FileNames(texts, files)
+    assert {text: names.of_text(text) for text in texts} == {
+        "/d/x.nc:t2m": "/d/x.nc", "a/b.npy": "/d/a/b.npy", "../a/b.npy": "/d/a/b.npy",
+        "b.npy": "b.npy",  # two files could be meant
+        "/d/./x.nc": "/d/x.nc", "/d/s.zarr": "/d/s.zarr", "s.zarr/t": "s.zarr/t", "t2m": "",
+        "/d/gone.nc": "/d/gone.nc",
+    }  # fmt: skip
+    assert [names.of_file(path) for path in files] == [
+        "/d/x.nc", "/d/a/b.npy", None, "s.zarr/t", "/d/s.zarr", None,
     ]  # fmt: skip
-    assert found.knows("s.zarr/t")
-    assert not found.knows("b.npy")  # two files could be meant
 
 
 def test_reads_of_the_pieces_of_a_folder_lie_in_stages_that_name_the_folder() -> None:

@@ -1,4 +1,4 @@
-"""Storage time inside stages, time off the CPU, and where bytes came from."""
+"""Storage time inside stages, where bytes came from, and sizes and order of single reads."""
 
 import numpy as np
 import pytest
@@ -7,14 +7,16 @@ from hypothesis import strategies as st
 from traced_runs import MS, TracedRun
 
 from iobench.analysis.run import Run
-from iobench.analysis.time_intervals import covered as covered_length
-from iobench.findings.storage.figures import storage_of
-from iobench.findings.storage.stage_storage import verdict_of
+from iobench.analysis.storage_reads import verdict_of
+from iobench.analysis.time_intervals import covered
+from iobench.findings.storage import storage_of
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.storage.storage_trace import ModuleState, StorageTrace
 
 FILE = "/data/a.bin"
+KIB = 1 << 10
+POSIX, DXT = ModuleState("POSIX", 4), ModuleState("DXT_POSIX", 1)
 
 
 def stages(run, trace=True):
@@ -28,40 +30,17 @@ def one_worker():
     return run, run.worker()
 
 
-def test_overlapping_reads_count_once():
+def test_overlapping_reads_count_once_and_threads_side_by_side():
     run, worker = one_worker()
     worker.span(Kind.READ, 0, 20, batch=0, nbytes=30, detail=FILE)
     for start, end in ((1, 6), (2, 5), (4, 9), (12, 15)):
         worker.read(FILE, start, end, 0, 10)
     read = stages(run)["read"]
-    assert (read.busy_ns, read.storage_ns, read.rest_ns) == (20 * MS, 11 * MS, 9 * MS)
-    assert [(part.process, part.storage_ns) for part in read.processes] == [("worker-0", 11 * MS)]
-
-
-def test_threads_read_side_by_side():
-    run, worker = one_worker()
-    for thread, file in ((0, "/data/a.bin"), (1, "/data/b.bin")):
-        worker.span(Kind.READ, 0, 20, batch=0, nbytes=10, detail=file, thread=thread)
-        worker.read(file, 5, 15, 0, 10)
+    assert (read.busy_ns, read.storage_ns) == (20 * MS, 11 * MS)
+    worker.span(Kind.READ, 0, 20, batch=0, nbytes=10, detail="/data/b.bin", thread=1)
+    worker.read("/data/b.bin", 5, 15, 0, 10)
     read = stages(run)["read"]
-    assert (read.busy_ns, read.storage_ns) == (40 * MS, 20 * MS)
-
-
-@pytest.mark.parametrize(
-    ("kind", "label", "bound"),
-    [
-        (Kind.READ, "", False),
-        (Kind.FUSED, "read+decode", True),
-        (Kind.FUSED, "read+collate", False),
-    ],
-)
-def test_only_a_stage_that_decodes_bounds_decoding(kind, label, bound):
-    run, worker = one_worker()
-    worker.span(kind, 0, 20, batch=0, nbytes=10, label=label, detail=FILE)
-    worker.read(FILE, 1, 3, 0, 10)
-    (found,) = stages(run).values()
-    assert found.rest_is_bound is bound
-    assert found.storage_ns == 2 * MS
+    assert (read.busy_ns, read.storage_ns) == (40 * MS, 21 * MS)
 
 
 def test_a_stage_that_reads_what_was_put_off_is_shown():
@@ -77,35 +56,31 @@ def test_a_stage_that_reads_what_was_put_off_is_shown():
     assert stages(run, trace=False).keys() == {"open"}
 
 
-def test_storage_is_unknown_where_a_process_was_not_seen():
-    run, worker = one_worker()
-    worker.span(Kind.READ, 0, 20, batch=0, nbytes=10, detail=FILE)
-    worker.read(FILE, 1, 3, 0, 10)
-    other = run.worker()
-    other.span(Kind.READ, 0, 20, batch=1, nbytes=10, detail=FILE)
-    read = run.figures(StorageTrace(run.trace().processes[:1])).stages[0]
-    assert (read.storage_ns, read.rest_ns) == (None, None)
-    assert [part.storage_ns for part in read.processes] == [2 * MS, None]
-
-
 @pytest.mark.parametrize(
     "modules",
     [
-        (ModuleState("POSIX", 4),),
-        (ModuleState("POSIX", 4), ModuleState("DXT_POSIX", 2, problem="cannot be read")),
-        (ModuleState("POSIX", 4), ModuleState("DXT_POSIX", 1, partial=True)),
-        (ModuleState("POSIX", 4, partial=True), ModuleState("DXT_POSIX", 1)),
+        (POSIX,),
+        (POSIX, ModuleState("DXT_POSIX", 2, problem="cannot be read")),
+        (POSIX, ModuleState("DXT_POSIX", 1, partial=True)),
+        (ModuleState("POSIX", 4, partial=True), DXT),
+        None,  # another process of the stage was not seen
     ],
 )
-def test_segments_that_are_not_all_there_are_no_storage_time(modules):
+def test_where_not_all_was_seen_storage_time_is_unknown(modules):
     run, worker = one_worker()
     worker.span(Kind.READ, 0, 20, batch=0, nbytes=10, detail=FILE)
     worker.read(FILE, 1, 3, 0, 10)
-    read = run.figures(StorageTrace((worker.log(modules),))).stages[0]
-    assert read.storage_ns is None
+    if modules is None:
+        run.worker().span(Kind.READ, 0, 20, batch=1, nbytes=10, detail=FILE)
+    log = worker.log(modules or (POSIX, DXT))
+    assert run.figures(StorageTrace((log,))).stages[0].storage_ns is None
 
 
-def fread_run(first_ms, last_ms):
+@pytest.mark.parametrize(
+    ("first_ms", "in_read"),
+    [(6, 4 * MS), (1, MS)],  # in the reading stage alone; in the opening or the reading one
+)
+def test_time_of_fread_is_that_of_the_stage_it_lies_in(first_ms, in_read):
     run, worker = one_worker()
     worker.span(Kind.OPEN, 0, 2, batch=0, detail=FILE)
     worker.span(Kind.READ, 3, 20, batch=0, nbytes=10, detail=FILE)
@@ -113,42 +88,19 @@ def fread_run(first_ms, last_ms):
     wall = 10**18
     worker.count(
         FILE, stdio_reads=1, stdio_opens=1, stdio_read_nbytes=10, stdio_read_ns=3 * MS,
-        stdio_first_read_ns=wall + round(first_ms * MS), stdio_last_read_ns=wall + last_ms * MS,
+        stdio_first_read_ns=wall + first_ms * MS, stdio_last_read_ns=wall + 9 * MS,
     )  # fmt: skip
-    return stages(run)
+    found = stages(run)
+    assert (found["open"].storage_ns, found["read"].storage_ns) == (0, in_read)
 
 
-def test_time_of_fread_is_that_of_the_stage_it_lies_in():
-    found = fread_run(6, 9)
-    assert (found["open"].storage_ns, found["read"].storage_ns) == (0, 4 * MS)
-    assert not found["read"].rest_is_bound
-
-
-def test_time_of_fread_in_several_stages_leaves_a_bound():
-    found = fread_run(1, 9)
-    assert (found["open"].storage_ns, found["read"].storage_ns) == (0, MS)
-    assert found["open"].rest_is_bound
-    assert found["read"].rest_is_bound
-
-
-def test_sums_over_a_batch_hold_its_reads():
+def test_streams_of_which_no_time_is_known_belong_to_the_only_stage_of_their_file():
     run, worker = one_worker()
-    sums = {"batch": 0, "flags": Flag.SUMMED, "pieces": 4}
-    worker.span(Kind.READ, 0, 10, nbytes=40, **sums)
-    worker.span(Kind.DECODE, 10, 20, **sums)
-    for start in (1, 6, 11, 16):
-        worker.read(FILE, start, start + 2, 0, 10)
-    read = stages(run)["read"]
-    assert (read.busy_ns, read.storage_ns) == (10 * MS, 8 * MS)
-
-
-def test_time_off_the_cpu():
-    run, worker = one_worker()
-    worker.span(Kind.READ, 0, 20, batch=0, nbytes=10, cpu_ns=3 * MS)
-    worker.span(Kind.READ, 20, 30, batch=0, nbytes=10, cpu_ns=11 * MS)
-    assert stages(run)["read"].off_cpu_ns == 16 * MS
-    worker.span(Kind.READ, 30, 31, batch=0, nbytes=10)
-    assert stages(run)["read"].off_cpu_ns is None
+    worker.span(Kind.READ, 0, 10, batch=0, nbytes=100, detail=FILE)
+    worker.count(FILE, stdio_reads=1, stdio_read_nbytes=100, stdio_read_ns=4)
+    assert stages(run)["read"].storage_ns == 4
+    worker.span(Kind.DECODE, 12, 14, batch=0, nbytes=100, detail=FILE)
+    assert stages(run)["read"].storage_ns == 0
 
 
 @pytest.mark.parametrize(
@@ -163,41 +115,94 @@ def test_verdicts(read, device, verdict):
     assert verdict_of(read, device) == verdict
 
 
-def looked_at(config, device):
+@pytest.mark.parametrize(
+    ("config", "device", "verdict"),
+    [
+        ({"cold_known": True}, 0, "from cache"),
+        ({"cold_known": False}, 0, "unknown"),
+        ({}, 0, "unknown"),  # a script says nothing of its file systems: 0 may be not counted
+        ({"cold_known": True}, -1, "unknown"),
+        ({}, 10, "from cache"),
+    ],
+)
+def test_each_stage_has_the_verdict_of_its_own_batches(config, device, verdict):
     run, worker = one_worker()
     run.config = config
     worker.span(Kind.READ, 0, 10, batch=0, nbytes=1000)
     worker.look(11, 0, 1000, device)
     worker.span(Kind.FUSED, 12, 20, batch=1, nbytes=1000, label="read+decode")
     worker.look(21, 1, 1000, 1000 if device > 0 else device)
-    return {name: each.verdict for name, each in stages(run, trace=False).items()}
-
-
-def test_a_count_of_the_device_means_something_only_where_it_is_kept():
-    assert looked_at({"cold_known": True}, 0)["read"] == "from cache"
-    assert looked_at({"cold_known": False}, 0)["read"] == "unknown"
-    # A script's run says nothing of its files' systems: all 0 may be one that does not count.
-    assert looked_at({}, 0)["read"] == "unknown"
-    assert looked_at({"cold_known": True}, -1)["read"] == "unknown"
-
-
-def test_each_stage_has_the_verdict_of_its_own_batches():
-    assert looked_at({}, 10) == {"read": "from cache", "fused:read+decode": "from device"}
+    found = stages(run, trace=False)
+    assert found["read"].verdict == verdict
+    if device > 0:
+        assert found["fused:read+decode"].verdict == "from device"
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=12))
 def test_union_is_the_time_that_is_covered(pairs):
-    covered = {instant for start, length in pairs for instant in range(start, start + length)}
+    instants = {instant for start, length in pairs for instant in range(start, start + length)}
     start = np.array([pair[0] for pair in pairs], dtype=np.int64)
     length = np.array([pair[1] for pair in pairs], dtype=np.int64)
-    assert covered_length(start, start + length) == len(covered)
+    assert covered(start, start + length) == len(instants)
 
 
-def test_streams_of_which_no_time_is_known_belong_to_the_only_stage_of_their_file():
+def reading(*reads):
+    """Return the figures of a worker that made these reads: file, offset, bytes."""
+    run = TracedRun()
+    worker = run.worker()
+    for number, (file, offset, size) in enumerate(reads):
+        at = 5 * number
+        worker.span(Kind.READ, at, at + 4, batch=0, nbytes=size, detail=file)
+        worker.read(file, at + 1, at + 3, offset, size)
+    run.wait(0, 0, 5 * len(reads))
+    return run.figures()
+
+
+@pytest.mark.parametrize(
+    ("reads", "sizes", "sequential"),
+    [
+        (
+            [
+                ("/d/a", 0, 100), ("/d/b", 500, 100), ("/d/a", 100, 50), ("/d/b", 700, 100),
+                ("/d/a", 0, 100), ("/d/a", 100, 100),
+            ],
+            {"< 1 KiB": 6},
+            3 / 4,
+        ),
+        (
+            [(f"/d/{n}", 0, n) for n in (1, KIB - 1, KIB, 64 * KIB - 1, 64 * KIB, 64 << 20)],
+            {"< 1 KiB": 2, "< 4 KiB": 1, "< 64 KiB": 1, "< 256 KiB": 1, "from 64 MiB": 1},
+            None,
+        ),
+        ([("/d/a", 0, 100), ("/d/a", 100, 0)], {"< 1 KiB": 1}, None),  # the end is no read
+    ],
+)  # fmt: skip
+def test_sizes_and_order_of_reads(reads, sizes, sequential):
+    found = reading(*reads)
+    assert found.read_sizes == sizes
+    assert found.sequential_fraction == sequential
+
+
+def test_probes_of_pages_are_no_reads():
+    run = TracedRun()
+    worker = run.worker()
+    for number in range(4):
+        at, file = 10 * number, f"/d/{number}"
+        worker.read(file, at + 0.1, at + 0.2, 8192, 1)
+        worker.span(Kind.READ, at + 1, at + 5, batch=number, nbytes=KIB, detail=file)
+        worker.read(file, at + 2, at + 4, 0, KIB)
+        run.wait(number, at, at + 5, nbytes=KIB)
+    assert run.figures().read_sizes == {"< 4 KiB": 4}
+
+
+def test_sums_over_a_batch_hold_its_reads_and_are_no_single_ones():
     run, worker = one_worker()
-    worker.span(Kind.READ, 0, 10, batch=0, nbytes=100, detail=FILE)
-    worker.count(FILE, stdio_reads=1, stdio_read_nbytes=100, stdio_read_ns=4)
-    assert stages(run)["read"].storage_ns == 4
-    worker.span(Kind.DECODE, 12, 14, batch=0, nbytes=100, detail=FILE)
+    sums = {"batch": 0, "flags": Flag.SUMMED, "pieces": 4}
+    worker.span(Kind.READ, 0, 10, nbytes=40, **sums)
+    worker.span(Kind.DECODE, 10, 20, **sums)
+    found = storage_of(Run(run.profile()).of_rank())
+    assert (found.read_sizes, found.bytes[0].requested_nbytes) == ({}, 40)
+    for start in (1, 6, 11, 16):
+        worker.read(FILE, start, start + 2, 0, 10)
     read = stages(run)["read"]
-    assert (read.storage_ns, read.rest_is_bound) == (0, True)
+    assert (read.busy_ns, read.storage_ns) == (10 * MS, 8 * MS)

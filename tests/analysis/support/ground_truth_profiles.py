@@ -18,7 +18,7 @@ from iobench.recording.kinds import Kind
 from iobench.recording.span_file import SPAN_DTYPE, Flag
 from iobench.recording.span_reader import Anchor, SpanFile
 from iobench.runs.reading import make_profile
-from iobench.storage.run_traces import read_traces
+from iobench.storage.darshan_reader import read_traces
 from iobench.storage.storage_trace import SEGMENT_DTYPE, StorageTrace
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 from ground_truth_profiles import span_file
 
 from iobench.analysis.run import Run
-from iobench.findings.storage.figures import storage_of
+from iobench.findings.storage import storage_of
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import Anchor
@@ -26,7 +26,7 @@ from iobench.storage.storage_trace import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.findings.storage.figures import StorageFigures
+    from iobench.findings.storage import StorageFigures
     from iobench.runs.contents import RunData
 
 WALL_NS = 10**18

@@ -160,7 +160,7 @@ def span_where(payload: Any, **values: Any) -> int:
 
 def test_the_browser_unpacks_what_was_packed(page: Page) -> None:
     absurd = Sketch({"workers": 0})
-    for start, nbytes in ((0, 2**52), (7, -1), (2**51, 2**40 + 1)):
+    for start, nbytes in ((0, 2**51), (7, -1), (2**51, 2**40 + 1)):
         absurd.add(
             CONSUMER, Kind.READ, start, start + nbytes % 1000, nbytes=nbytes, detail="\udcff"
         )
@@ -348,11 +348,11 @@ def test_old_browsers_and_damaged_pages_are_told(
     alert = page.get_by_role("alert")
     assert "this browser cannot unpack the timeline" in alert.text_content()
     payload = timeline_payload(Run(small_run().profile()))
-    payload.meta["columns"][3]["nbytes"] += 1
+    payload.meta["columns"].pop()
     path = tmp_path / "damaged.html"
     path.write_text(page_of([payload]))
     alert = open_page(path).get_by_role("alert")
-    assert "column start is damaged; write the page again" in alert.text_content()
+    assert "the timeline is damaged; write the page again" in alert.text_content()
 
 
 @pytest.mark.long

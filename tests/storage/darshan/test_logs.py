@@ -2,45 +2,37 @@
 
 from __future__ import annotations
 
-import gzip
-import io
+import os
 import shutil
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 pytest.importorskip("darshan", reason="PyDarshan reads Darshan's logs")
 
 from made_logs import START_NS, MadeLog, reads_in_order
 
-from iobench.errors import FileFormatError, MissingExtraError, StorageError
+from iobench.errors import MissingFileError
 from iobench.storage import darshan_reader
-from iobench.storage.darshan_files import check_log, pid_of_log
-from iobench.storage.darshan_log import joined_counters
-from iobench.storage.darshan_reader import ReaderProcess, read_darshan_logs
-from iobench.storage.run_traces import read_traces
-from iobench.storage.storage_trace import COUNTER_DTYPE, ModuleState, is_of_interpreter
+from iobench.storage.darshan_gathering import pid_of_log
+from iobench.storage.darshan_reader import read_run_traces, read_traces
+from iobench.storage.storage_trace import is_of_interpreter
 
 if TYPE_CHECKING:
     from iobench.storage.storage_trace import ProcessTrace, StorageTrace
 
 DATA = Path(__file__).parents[2] / "data" / "darshan"
-(WORKER,) = (DATA / "s1_raw_fork").glob("*-24153_*.darshan")
-(LEFTOVER,) = (DATA / "s5_sigkill").glob("*.gz")
-MPI = DATA / "public" / "sample-dxt-simple.darshan"
+RAW = DATA / "s1_raw_fork"
+LOGS = sorted(RAW.glob("*.darshan"))
+(WORKER,) = RAW.glob("*-24153_*.darshan")
 
 
 @pytest.mark.parametrize(
     ("name", "pid"),
     [
         (WORKER.name, 24153),
-        (WORKER.name + ".gz", 24153),
-        (LEFTOVER.name, -1),
         ("a_id7-8_x_id12-34_1-2-3-4_5.darshan", 34),
         ("me_python3.11_id12-34_1-2-3-4.darshan_partial", -1),
         ("treddy_a.out_id4233209_4-22-36691-17437.darshan", -1),
@@ -68,116 +60,131 @@ def test_files_of_python_itself(name: str, own: bool) -> None:
     assert is_of_interpreter(name) == own
 
 
-@pytest.mark.parametrize("log", [WORKER, MPI], ids=["one process", "16 ranks, old format"])
-def test_a_log_cut_anywhere_is_refused(log: Path, tmp_path: Path) -> None:
-    whole = log.read_bytes()
-    check_log(log)
-    cut = tmp_path / "cut.darshan"
-    for length in range(0, len(whole), 59):
-        cut.write_bytes(whole[:length])
-        with pytest.raises(FileFormatError, match=r"is empty|not a Darshan log|cut short"):
-            check_log(cut)
-
-
-@given(
-    places=st.lists(st.integers(0, len(WORKER.read_bytes()) - 1), min_size=1, max_size=4),
-    values=st.lists(st.integers(1, 255), min_size=4, max_size=4),
-)
-def test_changed_bytes_of_the_parts_are_found(places: list[int], values: list[int]) -> None:
-    whole = WORKER.read_bytes()
-    content = bytearray(whole)
-    for place, value in zip(set(places), values, strict=False):
-        content[place] ^= value
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Path, "open", lambda *_args: io.BytesIO(content))
-        try:
-            check_log(WORKER)
-        except FileFormatError:
-            return
-    # The header has no checksum, and some bits of the parts mean nothing.
-    assert content[:1328] != whole[:1328] or inflated(content) == inflated(whole)
-
-
-def inflated(log: bytes | bytearray) -> bytes:
-    """Return what the parts of a log hold."""
-    left, found = bytes(log[1328:]), b""
-    while left:
-        stream = zlib.decompressobj()
-        found += stream.decompress(left)
-        left = stream.unused_data
-    return found
-
-
 def test_bad_files_get_a_line_each_and_the_others_are_read(tmp_path: Path) -> None:
     whole = WORKER.read_bytes()
-    for name, content in {
-        "empty.darshan": b"",
-        "text.darshan": b"not a log, and long enough to be one",
-        "cut.darshan": whole[:2000],
-        "flipped.darshan": whole[:2500] + b"\0\1\2" + whole[2503:],
-        "newer.darshan": b"9.99\0\0\0\0" + whole[8:],
-        "packed.darshan.gz": gzip.compress(whole)[:-20],
-        "busy_id1-2_1-2-3-4.darshan_partial": whole,
-    }.items():
-        (tmp_path / name).write_bytes(content)
-    (tmp_path / "gone.darshan").symlink_to(tmp_path / "nowhere")
-    shutil.copy(WORKER, tmp_path)
-    trace = read_traces([tmp_path, tmp_path / "missing.darshan", DATA / "s1_raw_fork"])
-    lines = {Path(line.split(": ")[0]).name: line for line in trace.refused}
-    for name, said in {
-        "empty.darshan": "is empty",
-        "text.darshan": "is not a Darshan log",
-        "cut.darshan": "is cut short: 2000 B of 3641 B",
-        "flipped.darshan": "is damaged in bytes 1889 to 3009",
-        "newer.darshan": "format '9.99'; known are",
-        "packed.darshan.gz": "is cut short or damaged",
-        "busy_id1-2_1-2-3-4.darshan_partial": "is not finished",
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    bad = {
+        "empty.darshan": (b"", "is empty"),
+        "text.darshan": (b"not a log, and long enough to be one", "is not a Darshan log"),
+        "newer.darshan": (b"9.99\0\0\0\0" + whole[8:], "PyDarshan"),
+        "busy_id1-2_1-2-3-4.darshan_partial": (whole, "is not finished"),
+        # The library crashes with what has only a header; the next log is read all the same.
+        **{f"cut-{n}.darshan": (whole[:n], "") for n in (16, 1000, 1328)},
+    }
+    for name, (content, _) in bad.items():
+        (folder / name).write_bytes(content)
+    (folder / "gone.darshan").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "none").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    shutil.copy(WORKER, folder / WORKER.name)
+    damaged = {"flipped": whole[:2500] + b"\0\1\2" + whole[2503:], "cut": whole[:2000]}
+    for name, content in damaged.items():
+        (folder / f"{name}.darshan").write_bytes(content)
+    more = [tmp_path / name for name in ("none", "missing.darshan", "pipe")]
+    trace = read_traces([folder, *more, RAW])
+    lines = {Path(line.split(": ")[0]).name: line for line in trace.notes}
+    expected = {name: words for name, (_, words) in bad.items()} | {
         "gone.darshan": "cannot be read: No such file",
+        "none": "no log of Darshan in this folder",
         "missing.darshan": "cannot be read: No such file",
-        WORKER.name: f"is of the same process as {tmp_path / WORKER.name}",
-    }.items():
-        assert said in lines.pop(name)
-    assert lines == {}
-    assert sorted(each.pid for each in trace.processes) == [24135, 24153, 24154]
+        "pipe": "is no regular file",
+        WORKER.name: f"is of the same process as {folder / WORKER.name}",
+    }
+    assert lines.keys() == expected.keys()
+    assert {name: words for name, words in expected.items() if words in lines[name]} == expected
+    assert sorted(each.pid for each in trace.processes) == [-1, -1, 24135, 24153, 24154]
+    for each in trace.processes:
+        assert bool(each.problems) == (each.pid < 0)
+        assert all("Error: " in text and "\0" not in text for text in each.problems)
 
 
-def test_a_folder_without_logs(tmp_path: Path) -> None:
-    trace = read_traces([tmp_path])
-    assert trace.refused == (f"{tmp_path}: no log of Darshan in this folder",)
-    assert trace.processes == ()
+def test_a_log_of_any_name_is_read_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in" / "2026").mkdir(parents=True)
+    shutil.copy(LOGS[0], tmp_path / "a.txt")
+    shutil.copy(LOGS[1], tmp_path / "in" / "2026")
+    monkeypatch.chdir(tmp_path)
+    trace = read_traces([Path("a.txt"), tmp_path / "a.txt", tmp_path / "in"])
+    assert [each.path.name for each in trace.processes] == ["a.txt", LOGS[1].name]
+    assert trace.notes == ()
 
 
-def test_a_log_that_ends_its_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library gets what it crashes with; the next log is read all the same."""
-    monkeypatch.setattr(darshan_reader, "check_log", lambda _: None)
-    crash = tmp_path / "a.darshan"
-    crash.write_bytes(WORKER.read_bytes()[:1328])
-    shutil.copy(WORKER, tmp_path)
-    trace = read_traces([tmp_path])
-    (line,) = trace.refused
-    assert line.startswith(f"{crash}: is damaged: PyDarshan's process ended while it read it, ")
-    assert [each.pid for each in trace.processes] == [24153]
+def test_logs_of_a_run_are_read_and_those_that_are_gone_are_said_to_be(tmp_path: Path) -> None:
+    assert read_run_traces(tmp_path, {"darshan": {"state": "off"}}) is None
+    config = {"darshan": {"state": "on", "logs": ["darshan", "/gone/logs"]}}
+    gone = read_run_traces(tmp_path, config)
+    shutil.copytree(RAW, tmp_path / "darshan")
+    trace = read_run_traces(tmp_path, config)
+    assert gone is not None
+    assert trace is not None
+    assert (len(gone.processes), len(gone.notes)) == (0, 2)
+    assert len(trace.processes) == 3
+    (line,) = trace.notes
+    assert line.startswith("/gone/logs: ")
+    with pytest.raises(MissingFileError, match="nowhere: no such file or folder"):
+        read_run_traces(tmp_path, config, [tmp_path / "nowhere"])
 
 
-def test_a_log_that_takes_too_long() -> None:
-    with (
-        ReaderProcess(patience_s=0.0) as reader,
-        pytest.raises(FileFormatError, match="did not read it in 0 s"),
-    ):
-        reader.read(WORKER, WORKER)
+@pytest.mark.parametrize(
+    ("folders", "files"),
+    [
+        ({"own": ["/data/store"], "others": ["/data"]}, ["/data/store/x.npy", "/tmp/index"]),
+        (
+            {"own": ["/data"], "others": ["/data/store"]},
+            ["/data/a.grib", "/tmp/index", "/data/b.grib"],
+        ),
+        ([], ["/data/a.grib", "/data/store/x.npy", "/tmp/index", "/data/b.grib"]),
+    ],
+)
+def test_of_a_shared_log_files_of_other_runs_are_left_out(
+    tmp_path: Path, folders: object, files: list[str]
+) -> None:
+    names = ["/data/a.grib", "/data/store/x.npy", "/tmp/index", "/data/b.grib"]
+    log = MadeLog([name.encode() for name in names])
+    for number in range(4):
+        log.count(number, OPENS=1, READS=10 + number)
+        log.trace(number, reads_in_order(number + 1))
+    (tmp_path / "darshan").mkdir()
+    log.write(tmp_path / "darshan" / "x.darshan")
+    trace = read_run_traces(tmp_path, {"darshan": {"folders": folders}})
+    assert trace is not None
+    (process,) = trace.processes
+    assert list(process.files) == files
+    rows = process.counters
+    assert {process.files[row["file"]]: row["posix_reads"] for row in rows} == {
+        name: 10 + names.index(name) for name in files
+    }
+    calls = np.bincount(process.segments["file"], minlength=len(files))
+    assert calls.tolist() == [names.index(name) + 1 for name in files]
 
 
-def test_a_reader_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(darshan_reader, "__name__", "iobench.storage.no_reader")
-    with pytest.raises(StorageError, match=r"did not start: with status 1 .*no_reader"):
-        read_darshan_logs([WORKER])
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("PATIENCE_S", -1.0, "PyDarshan did not read it in"),
+        ("READER", "iobench.storage.no_reader", "did not start: with status 1"),
+    ],
+)
+def test_a_reader_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: object, words: str
+) -> None:
+    monkeypatch.setattr(darshan_reader, name, value)
+    (line,) = read_traces([WORKER]).notes
+    assert words in line
 
 
-def test_without_pydarshan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pydarshan_a_line_says_what_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "darshan.py").write_text("raise ImportError('no library')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(MissingExtraError, match=r"no library.*pip install 'iobench\[darshan\]'"):
-        read_darshan_logs([WORKER])
+    trace = read_traces([LOGS[0]])
+    (line,) = trace.notes
+    assert trace.processes == ()
+    assert line.startswith("1 Darshan logs are not read: ")
+    assert line.endswith("pip install 'iobench[darshan]'")
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +199,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> StorageTrace:
         log.trace(4, reads_in_order(4, nbytes=rank), rank)
     log.count(4, rank=-1, OPENS=300, READS=1200)
     log.count(1, rank=7, OPENS=1, READS=2, BYTES_READ=100)
+    log.count(1, rank=8, OPENS=1, READS=3, BYTES_READ=23)
     log.count(2, rank=7, READS=5, BYTES_READ=55)
     log.count(3, rank=8, READS=3, BYTES_READ=33)
     log.trace(1, reads_in_order(3), rank=7, n_writes=1)
@@ -209,6 +217,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> StorageTrace:
     log.trace(0, reads_in_order(3))
     log.write(folder / "newer.darshan")
 
+    MadeLog([b"/data/own-\xff.nc"]).write(folder / "no-text.darshan")
+
     log = MadeLog([b"/data/a"])
     log.count(0, READS=1)
     log.write(folder / "me_sh_id42-78_1-2-3-4_5.darshan")
@@ -223,24 +233,16 @@ def of_log(trace: StorageTrace, start: str) -> list[ProcessTrace]:
     return [each for each in trace.processes if each.path.name.startswith(start)]
 
 
-def test_ranks_of_a_job_and_their_sums(made: StorageTrace) -> None:
-    traces = {each.rank: each for each in of_log(made, "me_train")}
-    assert sorted(traces) == list(range(-1, 300))
-    assert {rank: each.pid for rank, each in traces.items() if each.pid >= 0} == {0: 77}
-    sums, seventh = traces[-1], traces[7]
-    assert sums.files == ("/data/shared.nc", "/data/own.nc")
-    assert len(sums.segments) == 0
-    (row,) = sums.counters
-    assert (row["posix_reads"], row["posix_mmaps"]) == (4000, -1)
-    assert (row["stdio_reads"], row["stdio_first_read_ns"]) == (0, -1)
-    assert sum(len(each.segments) for each in traces.values()) == 6_002
-    assert seventh.host == "node-7"
-    assert len(seventh.segments) == 22  # the call that wrote is left out
-    assert seventh.counters["posix_read_nbytes"].tolist() == [100]
-    assert len(traces[8].counters) == 0
-    for rank in range(300):
-        assert traces[rank].marks["offset"].tolist() == [n * rank for n in range(4)]
-    assert len(sums.marks) == 0
+def test_a_job_of_many_ranks_is_one_trace(made: StorageTrace) -> None:
+    (trace,) = of_log(made, "me_train")
+    assert (trace.pid, trace.host) == (77, "")
+    assert trace.files == ("/data/shared.nc", "/data/own.nc")
+    rows = trace.counters
+    assert rows["posix_reads"].tolist() == [4000, 5]
+    assert rows["posix_read_nbytes"].tolist() == [4_000_000, 123]
+    assert rows["posix_mmaps"].tolist() == [-1, 0]
+    assert (rows["stdio_reads"][0], rows["stdio_first_read_ns"][0]) == (0, -1)
+    assert (len(trace.segments), len(trace.marks)) == (6_002, 1_200)  # a call that wrote is none
 
 
 def test_times_keep_their_nanoseconds(made: StorageTrace) -> None:
@@ -249,48 +251,21 @@ def test_times_keep_their_nanoseconds(made: StorageTrace) -> None:
     assert starts.tolist() == [1_000_000, 1_020_000, 1_040_000]
     assert np.diff(trace.segments["offset"]).tolist() == [4096, 4096]
     assert trace.partial_modules == ("POSIX",)
-    assert (trace.start_ns, trace.pid, trace.job_id) == (START_NS, -1, 42)
+    assert (trace.start_ns, trace.pid, trace.job_id, trace.host) == (START_NS, -1, 42, "node-7")
 
 
-def test_a_name_that_is_no_text(tmp_path: Path) -> None:
-    log = MadeLog([b"/data/own-\xff.nc"]).write(tmp_path / "a.darshan")
-    (line,) = read_traces([tmp_path]).refused
-    assert line.startswith(f"{log}: cannot be read by PyDarshan: 'utf-8' codec can't decode")
-
-
-def test_a_process_that_opened_nothing(made: StorageTrace) -> None:
-    (trace,) = of_log(made, "me_true")
-    assert (trace.pid, trace.modules, trace.files, len(trace.counters)) == (79, (), (), 0)
-
-
-def test_counters_of_an_unknown_version(made: StorageTrace) -> None:
-    (trace,) = of_log(made, "newer")
-    (problem,) = trace.problems
+def test_what_a_log_may_lack(made: StorageTrace) -> None:
+    (nothing,) = of_log(made, "me_true")
+    assert (nothing.pid, nothing.modules, nothing.files, len(nothing.counters)) == (79, (), (), 0)
+    (newer,) = of_log(made, "newer")
+    (problem,) = newer.problems
     assert problem.startswith("POSIX version 9 cannot be read by PyDarshan")
-    assert (len(trace.counters), len(trace.segments)) == (0, 3)
-
-
-@pytest.mark.parametrize(
-    ("state", "reads"),
-    [
-        (ModuleState("POSIX", 4), 0),
-        (ModuleState("POSIX", 4, partial=True), -1),
-        (ModuleState("POSIX", 9, problem="too new"), -1),
-        (ModuleState("HEATMAP", 1), 0),
-    ],
-)
-def test_what_a_file_of_streams_has_by_other_calls(state: ModuleState, reads: int) -> None:
-    rows = np.full(1, -1, COUNTER_DTYPE)
-    rows["file"], rows["stdio_reads"] = 3, 7
-    (row,) = joined_counters({"STDIO": [rows]}, (ModuleState("STDIO", 2), state))
-    assert (row["file"], row["stdio_reads"], row["posix_reads"]) == (3, 7, reads)
-
-
-def test_several_logs_of_one_process(made: StorageTrace) -> None:
-    traces = of_log(made, "me_sh")
-    assert [each.start_ns - START_NS for each in traces] == [0, 10**9]
-    (line,) = made.refused
-    assert "is of the same process as" in line
+    assert (len(newer.counters), len(newer.segments)) == (0, 3)
+    assert [each.start_ns - START_NS for each in of_log(made, "me_sh")] == [0, 10**9]
+    (text,) = (line for line in made.notes if "no-text" in line)
+    assert "cannot be read by PyDarshan: 'utf-8' codec can't decode" in text
+    (same,) = (line for line in made.notes if "no-text" not in line)
+    assert "is of the same process as" in same
 
 
 def test_the_reader_is_not_traced_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,50 +16,18 @@
   }
 
   // Sums and not shifts: times need more than the 32 bits that shifts have.
-  function numbers(bytes, column, count, signed) {
+  function numbers(bytes, offset, count, nPlanes) {
     const values = new Float64Array(count);
-    let place = column.offset;
-    for (let row = 0; row < count; row++) {
-      let value = 0;
-      let weight = 1;
-      let byte;
-      do {
-        byte = bytes[place++];
-        value += (byte & 127) * weight;
-        weight *= 128;
-      } while (byte > 127);
-      values[row] = !signed ? value : value % 2 ? -(value + 1) / 2 : value / 2;
+    for (let plane = 0, weight = 1; plane < nPlanes; plane++, weight *= 256) {
+      const place = offset + plane * count;
+      for (let row = 0; row < count; row++) values[row] += bytes[place + row] * weight;
     }
-    if (place !== column.offset + column.nbytes) {
-      throw new Error(`the timeline's column ${column.name} is damaged; write the page again`);
+    for (let row = 0, last = 0; row < count; row++) {
+      const coded = values[row];
+      last += coded % 2 ? -(coded + 1) / 2 : coded / 2;
+      values[row] = last;
     }
     return values;
-  }
-
-  function undoRow(values) {
-    for (let row = 1; row < values.length; row++) values[row] += values[row - 1];
-  }
-
-  function undoGroup(values, group) {
-    const last = new Map();
-    for (let row = 0; row < values.length; row++) {
-      values[row] += last.get(group[row]) ?? 0;
-      last.set(group[row], values[row]);
-    }
-  }
-
-  function undoStarts(values, lane, depth, length) {
-    for (let row = 1; row < values.length; row++) {
-      if (lane[row] !== lane[row - 1]) continue;
-      values[row] += values[row - 1] + (depth[row] > depth[row - 1] ? 0 : length[row - 1]);
-    }
-  }
-
-  function undoExposed(values, length) {
-    for (let row = 0; row < values.length; row++) {
-      const coded = values[row];
-      values[row] = coded > 2 ? coded - 3 : coded === 2 ? length[row] : coded === 1 ? -1 : 0;
-    }
   }
 
   function lanesOf(meta) {
@@ -75,24 +43,16 @@
   // Resolves to {names, lane, depth, stage, start, length, exposed, ...}, a number for each span;
   // names are those of files, `name` is an index into them.
   iobench.decodeTimeline = async (meta, text) => {
-    if (meta.version !== 1) throw new Error(`the timeline has format ${meta.version}, not 1`);
+    if (meta.version !== 2) throw new Error(`the timeline has format ${meta.version}, not 2`);
     const bytes = await inflated(text);
-    const columns = { lane: lanesOf(meta) };
-    for (const column of meta.columns) {
-      const { name, prediction, offset, nbytes } = column;
-      if (prediction === "json") {
-        const text = new TextDecoder().decode(bytes.subarray(offset, offset + nbytes));
-        columns[name] = JSON.parse(text);
-        continue;
-      }
-      const signed = prediction !== "none" && prediction !== "exposed";
-      const values = numbers(bytes, column, meta.n_shown, signed);
-      if (prediction === "row") undoRow(values);
-      if (prediction === "stage" || prediction === "sample") undoGroup(values, columns[prediction]);
-      columns[name] = values;
+    const names = JSON.parse(new TextDecoder().decode(bytes.subarray(0, meta.names_nbytes)));
+    const columns = { names, lane: lanesOf(meta) };
+    let offset = meta.names_nbytes;
+    for (const [name, nPlanes] of meta.columns) {
+      columns[name] = numbers(bytes, offset, meta.n_shown, nPlanes);
+      offset += nPlanes * meta.n_shown;
     }
-    undoStarts(columns.start, columns.lane, columns.depth, columns.length);
-    undoExposed(columns.exposed, columns.length);
+    if (offset !== bytes.length) throw new Error("the timeline is damaged; write the page again");
     return columns;
   };
 })();

@@ -11,24 +11,21 @@ from numpy.typing import NDArray
 from iobench.analysis.deliveries import PHASES
 from iobench.recording.kinds import WORKER_KINDS, Kind, Trait, is_one_of, kinds_that
 from iobench.recording.span_file import Flag
-from iobench.report.timeline.trace_writer import TextPart, as_us, microseconds, texts_of_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.run import RankRun
-    from iobench.report.timeline.trace_spans import PlacedSpans
-    from iobench.report.timeline.trace_writer import TraceWriter
-    from iobench.runs.contents import RunData
+    from iobench.report.timeline.trace_writer import PlacedSpans, TraceWriter
 
 Integers = NDArray[np.int64]
+Entry = dict[str, Any]
 BINS: Final = 1000
 SHORTEST_BIN_NS: Final = 1_000_000
-POINT: Final = '{"ph":"%s","name":"batch","cat":"batch","id":%%d,"pid":%%d,"tid":%%d,"ts":%%d.%%03d'
 
 
-def flow_entries(run: RankRun, placed: PlacedSpans, writer: TraceWriter) -> Iterator[str]:
+def delivery_entries(run: RankRun, placed: PlacedSpans, writer: TraceWriter) -> Iterator[Entry]:
     """Yield what is known of the deliveries of a training process whose spans were placed."""
     deliveries, spans = run.deliveries, placed.timeline.spans
     if not len(deliveries):
@@ -47,8 +44,8 @@ def flow_entries(run: RankRun, placed: PlacedSpans, writer: TraceWriter) -> Iter
     yield from _counted("batches in the making", pid, begun + moved, ended + moved)
     edges = _edges(deliveries)
     for name, unit, values in (
-        ("bytes read", "bytes/s", read_rates(run, edges)),
-        ("exposed share", "share", waited_shares(deliveries, edges)),
+        ("bytes read", "bytes/s", _read_rates(run, edges)),
+        ("exposed share", "share", _waited_shares(deliveries, edges)),
     ):
         yield from _values(name, unit, pid, edges + moved, np.append(values, 0.0))
 
@@ -86,7 +83,7 @@ def _arrows(
     deliveries: Deliveries,
     made: tuple[Integers, Integers, Integers],
     writer: TraceWriter,
-) -> Iterator[str]:
+) -> Iterator[Entry]:
     """Yield an arrow for each batch: from its first work by its last to the wait that got it.
 
     Each end lies inside a span, before its last moment, as viewers look for the span there.
@@ -99,30 +96,31 @@ def _arrows(
         & (spans["thread"] == deliveries.thread)
     )
     wait_at = dict(zip(spans["start_ns"][waits].tolist(), waits.tolist(), strict=True))
-    asked = deliveries.asked_ns[made[0]].tolist()
-    found = np.array([wait_at.get(each, -1) for each in asked], dtype=np.int64)
-    rows = np.stack((*made[1:], found))[:, found >= 0]
-    first, last, wait = rows[:, (start[rows] < end[rows]).all(axis=0)]
-    done = np.minimum(end[last], end[wait]) - 1
-    ids = writer.ids(len(first))
+    for delivery, first, last in zip(*(each.tolist() for each in made), strict=True):
+        wait = wait_at.get(int(deliveries.asked_ns[delivery]), -1)
+        if wait < 0 or any(start[row] >= end[row] for row in (first, last, wait)):
+            continue
+        done = min(end[last], end[wait]) - 1
+        points = [
+            ("s", first, start[first]),
+            ("t", last, done),
+            ("f", wait, max(start[wait], done)),
+        ]
+        arrow = writer.id()
+        for letter, row, when in points if last != first else points[::2]:
+            entry: Entry = {
+                "ph": letter,
+                "name": "batch",
+                "cat": "batch",
+                "id": arrow,
+                "pid": int(placed.pid[row]),
+                "tid": int(placed.tid[row]),
+                "ts": int(when) / 1000,
+            }
+            yield {**entry, "bp": "e"} if letter == "f" else entry
 
-    def point(letter: str, row: Integers, when: Integers) -> tuple[str, tuple[Integers, ...]]:
-        return POINT % letter, (ids, placed.pid[row], placed.tid[row], *as_us(when))
 
-    yield from texts_of_rows(
-        len(first),
-        (
-            TextPart(*point("s", first, start[first])),
-            TextPart("},\n"),
-            TextPart(*point("t", last, done), last != first),
-            TextPart("},\n", (), last != first),
-            TextPart(*point("f", wait, np.maximum(start[wait], done))),
-            TextPart(',"bp":"e"}'),
-        ),
-    )
-
-
-def _parts(deliveries: Deliveries, pid: int, moved_ns: int, writer: TraceWriter) -> Iterator[str]:
+def _parts(deliveries: Deliveries, pid: int, moved_ns: int, writer: TraceWriter) -> Iterator[Entry]:
     """Yield start-up, fill, steady state and drain as spans of a thread of their own."""
     begins = np.ones(len(deliveries), dtype=bool)
     begins[1:] = (deliveries.phase[1:] != deliveries.phase[:-1]) | (
@@ -131,30 +129,32 @@ def _parts(deliveries: Deliveries, pid: int, moved_ns: int, writer: TraceWriter)
     tid = writer.thread(pid, "parts of the run")
     for low, high in itertools.pairwise([*np.flatnonzero(begins).tolist(), len(deliveries)]):
         start = int(deliveries.from_ns[low])
-        long = int(deliveries.until_ns[high - 1]) - start
-        wait = int(deliveries.wait_ns[low:high].sum())
-        batches = int((deliveries.batch[low:high] >= 0).sum())
-        yield (
-            f'{{"ph":"X","name":"{PHASES[deliveries.phase[low]]}","cat":"part","pid":{pid},'
-            f'"tid":{tid},"ts":{microseconds(start + moved_ns)},"dur":{microseconds(long)},'
-            f'"args":{{"batches":{batches},"wait_ns":{wait}}}}}'
-        )
+        yield {
+            "ph": "X",
+            "name": PHASES[deliveries.phase[low]],
+            "cat": "part",
+            "pid": pid,
+            "tid": tid,
+            "ts": (start + moved_ns) / 1000,
+            "dur": (int(deliveries.until_ns[high - 1]) - start) / 1000,
+            "args": {
+                "batches": int((deliveries.batch[low:high] >= 0).sum()),
+                "wait_ns": int(deliveries.wait_ns[low:high].sum()),
+            },
+        }
 
 
-def _epochs(run: RankRun, pid: int, moved_ns: int) -> Iterator[str]:
+def _epochs(run: RankRun, pid: int, moved_ns: int) -> Iterator[Entry]:
     """Yield a mark where each epoch begins, by the numbers that tables have."""
     rows = np.flatnonzero(run.deliveries.batch >= 0)
-    epoch = run.deliveries.of_epoch[rows]
-    numbers, first = np.unique(epoch, return_index=True)
+    numbers, first = np.unique(run.deliveries.of_epoch[rows], return_index=True)
     begins = run.deliveries.asked_ns[rows[first]] + moved_ns
     for number, when in zip(numbers.tolist(), begins.tolist(), strict=True):
-        yield (
-            f'{{"ph":"i","s":"p","name":"epoch {number}","cat":"epoch","pid":{pid},"tid":{pid},'
-            f'"ts":{microseconds(when)}}}'
-        )
+        mark = {"ph": "i", "s": "p", "name": f"epoch {number}", "cat": "epoch"}
+        yield {**mark, "pid": pid, "tid": pid, "ts": when / 1000}
 
 
-def _counted(name: str, pid: int, up: Integers, down: Integers) -> Iterator[str]:
+def _counted(name: str, pid: int, up: Integers, down: Integers) -> Iterator[Entry]:
     """Yield a counter of batches that goes up at some moments and down at others."""
     moments, place = np.unique(np.concatenate((up, down)), return_inverse=True)
     steps = np.repeat([1, -1], [len(up), len(down)])
@@ -164,12 +164,12 @@ def _counted(name: str, pid: int, up: Integers, down: Integers) -> Iterator[str]
 
 def _values(
     name: str, unit: str, pid: int, moments: Integers, values: NDArray[Any]
-) -> Iterator[str]:
+) -> Iterator[Entry]:
     """Yield a counter where it changes."""
-    head = f'{{"ph":"C","name":"{name}","cat":"counter","pid":{pid},"tid":0'
+    head = {"ph": "C", "name": name, "cat": "counter", "pid": pid, "tid": 0}
     new = np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
     for moment, value in zip(moments[new].tolist(), values[new].tolist(), strict=True):
-        yield f'{head},"ts":{microseconds(moment)},"args":{{"{unit}":{value}}}}}'
+        yield {**head, "ts": moment / 1000, "args": {unit: value}}
 
 
 def _edges(deliveries: Deliveries) -> Integers:
@@ -179,15 +179,9 @@ def _edges(deliveries: Deliveries) -> Integers:
     return np.append(np.arange(low, high, width, dtype=np.int64), max(high, low + 1))
 
 
-def read_rates(profile: RunData, edges: Integers) -> NDArray[np.float64]:
-    """Return the bytes per second that stages read in each bin, each read spread over its time.
-
-    Parameters
-    ----------
-    edges : ndarray of int64, shape (n_bins + 1,)
-        Monotonic, in ns.
-    """
-    spans = profile.spans
+def _read_rates(run: RankRun, edges: Integers) -> NDArray[np.float64]:
+    """Return the bytes per second that stages read in each bin, each read spread over its time."""
+    spans = run.spans
     reads = spans[
         is_one_of(spans["kind"], kinds_that(Trait.TELLS_READ))
         & ((spans["flags"] & (Flag.DETAIL | Flag.IO | Flag.DEVICE)) == 0)
@@ -208,7 +202,7 @@ def read_rates(profile: RunData, edges: Integers) -> NDArray[np.float64]:
     return found
 
 
-def waited_shares(deliveries: Deliveries, edges: Integers) -> NDArray[np.float64]:
+def _waited_shares(deliveries: Deliveries, edges: Integers) -> NDArray[np.float64]:
     """Return what share of each bin the training loop waited."""
     if not len(deliveries):
         return np.zeros(len(edges) - 1)

@@ -1,37 +1,28 @@
 """Reads in Darshan's logs, put on the run's clock and into the stages that made them.
 
-Darshan tells the zero of its times milliseconds late, in each process by another time. A process
+Darshan reports the zero of its times milliseconds late, in each process by another time. A process
 that records makes a few reads at times that its log then holds (`iobench.recording.clock_marker`);
 they show which process a log is of and how late it is. Of logs without them there are sums alone.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.placement.file_names import file_of, match_names
-from iobench.analysis.placement.placed_calls import (
-    PLACED_DTYPE,
-    OtherLogs,
-    Placement,
-    ProcessPlacement,
-    TraceCoverage,
-    monotonic_of_wall,
-)
+from iobench.analysis.file_names import file_of, names_of
 from iobench.analysis.read_spans import NOT_SUMMED, names_interpreter
 from iobench.recording.kinds import WORKER_KINDS, Kind, Trait, is_one_of, kinds_that
 from iobench.recording.span_file import Flag
 from iobench.storage.storage_trace import is_of_interpreter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from iobench.analysis.placement.file_names import FileNames
+    from iobench.analysis.file_names import FileNames
     from iobench.runs.contents import Process, RunData
     from iobench.storage.storage_trace import ProcessTrace, StorageTrace
 
@@ -51,19 +42,108 @@ _BY_PREFERENCE: Final = (Trait.TELLS_READ, Trait.MIXED, Trait.READS, Trait.READS
 _SYSTEM: Final = (
     "/bin/", "/boot/", "/dev/", "/etc/", "/lib/", "/proc/", "/sbin/", "/sys/", "/usr/",
 )  # fmt: skip
+PLACED_DTYPE: Final = np.dtype(
+    [
+        ("start_ns", "<i8"),
+        ("end_ns", "<i8"),
+        ("offset", "<i8"),
+        ("nbytes", "<i8"),
+        ("span", "<i8"),
+        ("exposed_ns", "<i8"),
+        ("file", "<i4"),
+        ("stray", "?"),
+    ]
+)
+"""One read on the run's clock.
+
+``span`` is the row in ``RunData.spans`` of the stage it lies in, -1 if in none. ``stray`` marks
+what Darshan credited to the wrong file; it counts nowhere. ``exposed_ns`` is the part of it that
+the training loop waited for, -1 where unknown. ``file`` is an index into `ProcessPlacement.files`.
+"""
 
 
-def place_segments(
-    profile: RunData,
-    trace: StorageTrace,
-    exposed: NDArray[np.float64] | None = None,
-) -> Placement:
-    """Return the reads of each process of a run in its stages.
+class ProcessPlacement(msgspec.Struct, frozen=True):
+    """One process of a run and its log, by their indices in the profile and the trace.
+
+    The marker allows to add `low_ns` to `high_ns` to the log's times; `offset_ns` is added.
+    """
+
+    process: int
+    trace: int
+    low_ns: int
+    high_ns: int
+    files: tuple[str, ...]
+    segments: NDArray[Any]
+
+    @property
+    def offset_ns(self) -> int:
+        """The middle of what the marker allows."""
+        return (self.low_ns + self.high_ns) // 2
+
+
+class OtherLogs(msgspec.Struct, frozen=True):
+    """Sums over the logs that have no marker of a process of the run."""
+
+    n_logs: int
+    n_files: int
+    posix_nbytes: int
+    stdio_nbytes: int
+
+
+class TraceCoverage(msgspec.Struct, frozen=True):
+    """How much of the run Darshan saw.
 
     Parameters
     ----------
-    exposed : ndarray of float64, shape (n_spans,), optional
-        The part of each span that was waited for, NaN where unknown.
+    n_expected, n_found : int
+        Processes of the run that read, and those of them with a log that has their marker.
+    missing, partial : tuple of str
+        Processes without one; logs that ran out of memory, and in which modules.
+    n_files_read : int or None
+        Files that the spans name; None where they name none.
+    n_files_seen : int
+        Of these (else in all) those that Darshan has.
+    problems : tuple of str
+        What could not be read and what to do.
+    """
+
+    n_expected: int
+    n_found: int
+    missing: tuple[str, ...]
+    partial: tuple[str, ...]
+    n_files_read: int | None
+    n_files_seen: int
+    n_segments: int
+    n_placed: int
+    n_stray: int
+    stray_nbytes: int
+    problems: tuple[str, ...]
+    others: OtherLogs | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether Darshan's figures are of all that was read."""
+        return (
+            self.n_found == self.n_expected
+            and not self.partial
+            and not self.problems
+            and self.n_files_seen == (self.n_files_read or self.n_files_seen)
+        )
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """The processes of a run that have logs, with their reads in stages."""
+
+    processes: tuple[ProcessPlacement, ...]
+    coverage: TraceCoverage
+
+
+def place_segments(
+    profile: RunData, trace: StorageTrace, exposed: NDArray[np.float64] | None = None
+) -> Placement:
+    """Return the reads of each process of a run in its stages.
+
+    ``exposed`` is the part of each span that was waited for, NaN where unknown.
 
     Raises
     ------
@@ -74,47 +154,33 @@ def place_segments(
         raise ValueError(
             f"exposed: {len(exposed)} shares, expected one for each of {len(profile.spans)} spans"
         )
-    joined = _join(profile, trace.processes)
-    placed: list[ProcessPlacement] = []
-    texts: set[str] = set()
-    seen: set[str] = set()
-    for index, rows in enumerate(_rows_by_process(profile)):
-        number, low_ns, high_ns = joined.get(index, (-1, 0, 0))
-        log = trace.processes[number] if number >= 0 else None
-        stages = _stages(profile, rows, () if log is None else log.files)
-        texts |= stages.texts
-        seen |= stages.seen_texts
-        if log is not None:
-            own = _placed_reads(profile.processes[index], log, stages, low_ns, high_ns)
-            own["exposed_ns"] = _exposed(own, exposed)
-            placed.append(ProcessPlacement(index, number, low_ns, high_ns, log.files, own))
-    counts = (len(texts), len(seen)) if texts else (None, _n_files_read(trace, placed))
-    return Placement(tuple(placed), _coverage(profile, trace, placed, counts))
+    names, placed = names_of(profile, trace), []
+    for index, (number, low_ns, high_ns) in sorted(_join(profile, trace.processes).items()):
+        log, stages = trace.processes[number], _stages(profile, index, names)
+        reads = _placed_reads(profile.processes[index], log, stages, names, low_ns, high_ns)
+        reads["exposed_ns"] = _exposed(reads, exposed)
+        # Of one byte in no stage: iobench looks whether a page is in the cache.
+        reads = reads[(reads["nbytes"] != 1) | (reads["span"] >= 0)]
+        placed.append(ProcessPlacement(index, number, low_ns, high_ns, log.files, reads))
+    return Placement(tuple(placed), _coverage(profile, trace, placed, names))
 
 
 def _join(profile: RunData, logs: Sequence[ProcessTrace]) -> dict[int, tuple[int, int, int]]:
     """Return by process the log with its marker, and the offsets that the marker allows."""
-    by_pid: defaultdict[int, list[int]] = defaultdict(list)
-    by_rank: defaultdict[int, list[int]] = defaultdict(list)
-    for index, who in enumerate(profile.processes):
-        by_pid[who.pid].append(index)
-        if who.role == "consumer":
-            by_rank[who.rank].append(index)
     joined: dict[int, tuple[int, int, int]] = {}
     for number, log in enumerate(logs):
         windows = {
             index: window
-            for index in (by_pid[log.pid] if log.pid >= 0 else by_rank[log.rank])
-            if _same_host(profile.processes[index].host, log.host)
-            and (window := _offsets(profile.processes[index], log)) is not None
+            for index, who in enumerate(profile.processes)
+            if who.pid == log.pid
+            and _same_host(who.host, log.host)
+            and (window := _offsets(who, log)) is not None
         }
-        if not windows:
-            continue
         # A pid is used again later; a worker may have been recorded before a loader named it.
-        near = [i for i in windows if _is_marked(profile.processes[i], log)]
-        index = max(near or windows, key=lambda i: profile.processes[i].anchors[0].monotonic_ns)
-        if index not in joined or len(log.segments) > len(logs[joined[index][0]].segments):
-            joined[index] = (number, *windows[index])
+        near = [index for index in windows if _is_marked(profile.processes[index], log)]
+        if windows:
+            index = max(near or windows, key=lambda i: profile.processes[i].anchors[0].monotonic_ns)
+            joined.setdefault(index, (number, *windows[index]))
     return joined
 
 
@@ -138,91 +204,36 @@ def _offsets(who: Process, log: ProcessTrace) -> tuple[int, int] | None:
     reads = log.marks
     if len(reads) < 2:
         return None
-    begun, ended = (monotonic_of_wall(who, reads[name]) for name in ("start_ns", "end_ns"))
+    begun, ended = (who.monotonic_ns(reads[name]) for name in ("start_ns", "end_ns"))
     low = int((reads["offset"] - begun).max()) - ROUNDED_NS
     high = int((reads["offset"][1:] - ended[:-1]).min()) + ROUNDED_NS
     return (low, high) if EARLIEST_NS <= low <= high <= LATEST_NS else None
 
 
-def _rows_by_process(profile: RunData) -> list[Integers]:
-    process = profile.spans["process"]
-    order = np.argsort(process, kind="stable")
-    bounds = np.searchsorted(process[order], np.arange(1, len(profile.processes)))
-    return np.split(order, bounds)
-
-
 class _Stages(msgspec.Struct, frozen=True):
-    """The stages of one process in which reads may lie.
+    """The stages of one process in which reads may lie: row in ``RunData.spans``, times, names.
 
-    Parameters
-    ----------
-    row : ndarray of int64, shape (n_stages,)
-        In ``RunData.spans``.
-    start_ns, end_ns : ndarray of int64
-        Of a stage that is a sum over a batch, of all sums of the batch: its own time is not known.
-    file, folder : ndarray of int64
-        What it names, -1 if nothing that the log has.
-    unnamed : ndarray of bool
-        Whether it names nothing at all.
-    read_by_name : ndarray of bool, shape (n_files,)
-        Whether some stage that reads names the file or its folder.
-    texts, seen_texts : set of str
-        The files that stages name, but for those of Python and of the system; and of these those
-        that the log has.
+    `read_names` are those of stages that read, which alone may hold reads of such files.
     """
 
     row: Integers
     start_ns: Integers
     end_ns: Integers
-    file: Integers
-    folder: Integers
-    unnamed: NDArray[np.bool_]
-    read_by_name: NDArray[np.bool_]
-    names: FileNames
-    texts: set[str]
-    seen_texts: set[str]
+    name: NDArray[Any]
+    read_names: set[str]
 
 
-def _stages(profile: RunData, rows: Integers, files: Sequence[str]) -> _Stages:
-    """Return the stages among one process's spans in which reads of these files may lie."""
+def _stages(profile: RunData, process: int, names: FileNames) -> _Stages:
+    rows = np.flatnonzero(profile.spans["process"] == process)
     spans = profile.spans[rows]
     chosen = is_one_of(spans["kind"], WORKER_KINDS) & ((spans["flags"] & NOT_SUMMED) == 0)
     place, start, end = _with_sums_joined(spans, np.flatnonzero(chosen))
-    rows = rows[place]
-    spans = profile.spans[rows]
+    spans, rows = spans[place], rows[place]
     numbers, which = np.unique(spans["detail"], return_inverse=True)
-    which = which.reshape(-1)
-    texts = [profile.strings[number] for number in numbers.tolist()]
-    names = match_names(texts, files)
-    file = np.array([names.file.get(text, -1) for text in texts], np.int64)[which]
-    folder = np.array([names.folder.get(text, -1) for text in texts], np.int64)[which]
-    unnamed = np.array([not file_of(text) for text in texts], bool)[which]
+    texts = [names.of_text(profile.strings[number]) for number in numbers.tolist()]
+    name = np.array([*texts, ""], dtype=object)[:-1][which.reshape(-1)]
     reading = ~np.isin(spans["kind"], (Kind.OPEN, Kind.OPAQUE))
-    read_by_name = np.zeros(len(files), bool)
-    read_by_name[file[reading & (file >= 0)]] = True
-    read_by_name |= np.isin(names.folder_of, np.unique(folder[reading & (folder >= 0)]))
-    read_texts = [texts[number] for number in np.unique(which[reading]).tolist()]
-    told = [text for text in read_texts if _is_data(text)] or [
-        text for text in texts if _is_data(text)
-    ]
-    return _Stages(
-        row=rows,
-        start_ns=start,
-        end_ns=end,
-        file=file,
-        folder=folder,
-        unnamed=unnamed & (file < 0) & (folder < 0),
-        read_by_name=read_by_name,
-        names=names,
-        texts={file_of(text) for text in told},
-        seen_texts={file_of(text) for text in told if names.knows(text)},
-    )
-
-
-def _is_data(text: str) -> bool:
-    """Return whether a text names a file that a loader may read: no code, none of the system."""
-    path = file_of(text)
-    return bool(path) and not path.startswith(_SYSTEM) and not is_of_interpreter(path)
+    return _Stages(rows, start, end, name, set(name[reading].tolist()) - {""})
 
 
 def _with_sums_joined(spans: NDArray[Any], rows: Integers) -> tuple[Integers, Integers, Integers]:
@@ -252,49 +263,44 @@ def _with_sums_joined(spans: NDArray[Any], rows: Integers) -> tuple[Integers, In
 
 
 def _placed_reads(
-    who: Process, log: ProcessTrace, stages: _Stages, low_ns: int, high_ns: int
+    who: Process, log: ProcessTrace, stages: _Stages, names: FileNames, low_ns: int, high_ns: int
 ) -> NDArray[Any]:
     """Return the reads of a log on the run's clock, with the stages they lie in."""
     reads = np.zeros(len(log.segments), PLACED_DTYPE)
     for name in ("offset", "nbytes", "file"):
         reads[name] = log.segments[name]
     for name in ("start_ns", "end_ns"):
-        reads[name] = monotonic_of_wall(who, log.segments[name]) + (low_ns + high_ns) // 2
-    place = _holders(stages, reads, 0)
+        reads[name] = who.monotonic_ns(log.segments[name]) + (low_ns + high_ns) // 2
+    by_file = np.array([*(names.of_file(path) or "" for path in log.files), ""], dtype=object)
+    files = by_file[reads["file"]]
+    place = _holders(stages, reads, files, 0)
     if (place < 0).any():
         # What ends with its stage may seem to lie beyond, by what the marker leaves open.
-        place = np.where(place < 0, _holders(stages, reads, high_ns - low_ns), place)
+        place = np.where(place < 0, _holders(stages, reads, files, high_ns - low_ns), place)
     reads["stray"] = _strays(log, stages, reads, place)
     reads["span"] = np.where(reads["stray"], -1, np.append(stages.row, -1)[place])
     return reads
 
 
-def _holders(stages: _Stages, reads: NDArray[Any], slack_ns: int) -> Integers:
+def _holders(stages: _Stages, reads: NDArray[Any], files: NDArray[Any], slack_ns: int) -> Integers:
     """Return the innermost stage around each read, -1 if there is none.
 
-    A stage that names the file comes before one that names its folder, and that before one that
-    names nothing; the last hold only files that no stage which reads names.
+    A stage that names the file comes before one that names nothing, which holds only files that no
+    stage that reads names.
     """
     place = np.full(len(reads), -1, np.int64)
-    files, folders = reads["file"], stages.names.folder_of[reads["file"]]
-    by_name = stages.read_by_name[files]
+    by_name = np.array([name in stages.read_names for name in files], dtype=bool)
     start, end = reads["start_ns"], reads["end_ns"]
     first = np.searchsorted(start, stages.start_ns - slack_ns, "left")
     last = np.searchsorted(start, stages.end_ns + slack_ns, "right")
-    specific = np.where(stages.file >= 0, 2, np.where(stages.folder >= 0, 1, 0))
+    named = (stages.name != "").astype(bool)
     length = stages.end_ns - stages.start_ns
     # Each later one is written over those before.
-    order = np.lexsort((-np.arange(len(length)), -length, specific))
-    named = (stages.file >= 0) | (stages.folder >= 0) | stages.unnamed
-    for at in order[(last > first)[order] & named[order]].tolist():
+    order = np.lexsort((-np.arange(len(length)), -length, named))
+    for at in order[(last > first)[order]].tolist():
         here = slice(first[at], last[at])
         held = end[here] <= stages.end_ns[at] + slack_ns
-        if stages.file[at] >= 0:
-            held &= files[here] == stages.file[at]
-        elif stages.folder[at] >= 0:
-            held &= folders[here] == stages.folder[at]
-        else:
-            held &= ~by_name[here]
+        held &= (files[here] == stages.name[at]) if named[at] else ~by_name[here]
         place[here][held] = at
     return place
 
@@ -307,8 +313,7 @@ def _strays(
     After ``np.load`` Darshan still takes the duplicate of the descriptor for the file; what a
     pipe or socket with its number carries then seems to follow the end of the file. So such reads
     lie in no stage of their file though it has had one, begin where all that was read of it ends,
-    and there was a duplicate: of it a stream was opened, and POSIX counts twice as many openings
-    as streams. Reads of libraries, of indices, before the first stage: none of these.
+    and there was a duplicate: POSIX counts twice as many openings as streams.
     """
     file, n_files = reads["file"].astype(np.int64), len(log.files)
     first, end = np.full(n_files, np.iinfo(np.int64).max), np.zeros(n_files, np.int64)
@@ -319,8 +324,7 @@ def _strays(
     streams, of = counters["stdio_opens"], counters["file"]
     duplicated = np.zeros(n_files, bool)
     duplicated[of] = (streams > 0) & (counters["posix_opens"] >= 2 * streams)
-    each = np.maximum(counters["stdio_read_nbytes"], 0) // np.maximum(streams, 1)
-    np.maximum.at(end, of, each)
+    np.maximum.at(end, of, np.maximum(counters["stdio_read_nbytes"], 0) // np.maximum(streams, 1))
     strays: NDArray[np.bool_] = (
         (reads["nbytes"] > 0)
         & ~inside
@@ -332,31 +336,29 @@ def _strays(
 
 
 def _exposed(reads: NDArray[Any], exposed: NDArray[np.float64] | None) -> Integers:
-    unknown = np.full(len(reads), -1, np.int64)
     if exposed is None or not len(exposed):
-        return unknown
+        return np.full(len(reads), -1, np.int64)
     share = np.where(reads["span"] >= 0, exposed[reads["span"]], np.nan)
-    known = ~np.isnan(share)
-    length = reads["end_ns"] - reads["start_ns"]
-    return np.where(known, np.rint(np.where(known, share, 0) * length), unknown).astype(np.int64)
+    part = np.rint(np.nan_to_num(share) * (reads["end_ns"] - reads["start_ns"]))
+    return np.where(np.isnan(share), -1, part).astype(np.int64)
 
 
 def _coverage(
-    profile: RunData,
-    trace: StorageTrace,
-    placed: Sequence[ProcessPlacement],
-    n_files: tuple[int | None, int],
+    profile: RunData, trace: StorageTrace, placed: Sequence[ProcessPlacement], names: FileNames
 ) -> TraceCoverage:
-    """Return how much of a run Darshan saw, given the files that stages name and those it has."""
+    """Return how much of a run Darshan saw."""
     joined = {each.process: trace.processes[each.trace] for each in placed}
     expected = [
         index
         for index in _reading_processes(profile)
         if index in joined or not _is_recorded_twice(profile, index, joined)
     ]
-    reads = [each.segments[~each.is_page_probe] for each in placed]
     used = {each.trace for each in placed}
     others = [log for number, log in enumerate(trace.processes) if number not in used]
+    in_logs = {path for log in joined.values() for path in log.files}
+    of_stages = _data_files(profile, names)
+    seen = of_stages & {names.of_file(path) for path in in_logs}
+    reads = [each.segments for each in placed]
     return TraceCoverage(
         n_expected=len(expected),
         n_found=sum(index in joined for index in expected),
@@ -366,15 +368,32 @@ def _coverage(
             for index, log in joined.items()
             if log.partial_modules
         ),
-        n_files_read=n_files[0],
-        n_files_seen=n_files[1],
+        n_files_read=len(of_stages) or None,
+        n_files_seen=len(seen) if of_stages else len(_files_read(joined.values())),
         n_segments=sum(map(len, reads)),
         n_placed=sum(int((each["span"] >= 0).sum()) for each in reads),
         n_stray=sum(int(each["stray"].sum()) for each in reads),
         stray_nbytes=sum(int(each["nbytes"][each["stray"]].sum()) for each in reads),
-        problems=(*trace.refused, *_problems(profile, joined, others)),
+        problems=(*trace.notes, *_problems(profile, joined, others)),
         others=_sums(others),
     )
+
+
+def _data_files(profile: RunData, names: FileNames) -> set[str]:
+    """Return the files that stages that read name, else all stages: no code, none of the system."""
+    spans = profile.spans
+    working = ((spans["flags"] & NOT_SUMMED) == 0) & is_one_of(spans["kind"], WORKER_KINDS)
+    reading = working & ~np.isin(spans["kind"], (Kind.OPEN, Kind.OPAQUE))
+    for chosen in (reading, working):
+        texts = [profile.strings[each] for each in np.unique(spans["detail"][chosen]).tolist()]
+        files = {names.of_text(text) for text in texts if _is_data(file_of(text))}
+        if files:
+            return files
+    return set()
+
+
+def _is_data(path: str) -> bool:
+    return bool(path) and not path.startswith(_SYSTEM) and not is_of_interpreter(path)
 
 
 def _is_recorded_twice(profile: RunData, index: int, joined: Mapping[int, ProcessTrace]) -> bool:
@@ -388,16 +407,16 @@ def _is_recorded_twice(profile: RunData, index: int, joined: Mapping[int, Proces
 
 
 def _label(who: Process) -> str:
-    """Return how a line names a process: ``worker-0 (process 12)``."""
     return f"{who.name} (process {who.pid})"
 
 
-def _reading_processes(profile: RunData) -> tuple[int, ...]:
+def _reading_processes(profile: RunData) -> list[int]:
     """Return the processes that read, by what their spans are; a loop that only waits does not."""
     spans = profile.spans
     reads = is_one_of(spans["kind"], MAY_READ) & (spans["end_ns"] > spans["start_ns"])
     reads &= ~names_interpreter(profile)
-    return tuple(np.unique(spans["process"][reads]).tolist())
+    found: list[int] = np.unique(spans["process"][reads]).tolist()
+    return found
 
 
 def _problems(
@@ -417,21 +436,18 @@ def _sums(logs: Sequence[ProcessTrace]) -> OtherLogs | None:
     """Return what logs hold together; None of none."""
     if not logs:
         return None
-    files = {log.files[file] for log in logs for file in _files_read(log)}
     nbytes = [
         sum(int(np.maximum(log.counters[name], 0).sum()) for log in logs)
         for name in ("posix_read_nbytes", "stdio_read_nbytes")
     ]
-    return OtherLogs(len(logs), len(files), *nbytes)
+    return OtherLogs(len(logs), len(_files_read(logs)), *nbytes)
 
 
-def _files_read(log: ProcessTrace) -> set[int]:
-    counters = log.counters
-    read = (counters["posix_reads"] > 0) | (counters["stdio_reads"] > 0)
-    return {*counters["file"][read].tolist(), *np.unique(log.segments["file"]).tolist()}
-
-
-def _n_files_read(trace: StorageTrace, placed: Sequence[ProcessPlacement]) -> int:
-    """Return how many files the processes of the run read by their logs."""
-    logs = [trace.processes[each.trace] for each in placed]
-    return len({log.files[file] for log in logs for file in _files_read(log)})
+def _files_read(logs: Iterable[ProcessTrace]) -> set[str]:
+    found: set[str] = set()
+    for log in logs:
+        counters = log.counters
+        read = (counters["posix_reads"] > 0) | (counters["stdio_reads"] > 0)
+        files = {*counters["file"][read].tolist(), *np.unique(log.segments["file"]).tolist()}
+        found |= {log.files[file] for file in files}
+    return found

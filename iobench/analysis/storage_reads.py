@@ -1,0 +1,317 @@
+"""Reads of a run beside its stages: storage time in stages, where bytes came from, single reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+
+from iobench.analysis.file_names import names_of
+from iobench.analysis.partition import leaf_pieces
+from iobench.analysis.read_spans import (
+    NOT_SUMMED,
+    counted_bytes,
+    find_read_spans,
+    names_interpreter,
+)
+from iobench.analysis.time_intervals import covered
+from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of, reads_storage, stage_name
+from iobench.recording.span_file import Flag, io_looks
+from iobench.recording.span_keys import batch_keys, halves, lane_keys, stage_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from iobench.analysis.file_names import FileNames
+    from iobench.analysis.placement import ProcessPlacement
+    from iobench.analysis.read_spans import CountedBytes, ReadSpans
+    from iobench.analysis.run import RankRun
+    from iobench.runs.contents import RunData
+    from iobench.storage.storage_trace import ProcessTrace
+
+FROM_CACHE, FROM_DEVICE, MIXED, UNKNOWN = "from cache", "from device", "mixed", "unknown"
+FEW: Final = 0.05
+"""Up to this share from the device is the cache's, and from one less this share the device's."""
+NEARLY_ALL: Final = 0.95
+"""Segments of less than this share of a process's bytes do not stand for its reads."""
+_EVER: Final = np.iinfo(np.int64)
+"""When something was of which no time is known."""
+READ_DTYPE: Final = np.dtype(
+    [("start_ns", "<i8"), ("offset", "<i8"), ("nbytes", "<i8"), ("process", "<i4"), ("file", "<i4")]
+)
+"""``file`` is a number of the file; offset and bytes are -1 where unknown."""
+
+
+class ReadEvidence(msgspec.Struct, frozen=True):
+    """Evidence of the reads of a training process and its workers: spans, ``/proc``, Darshan.
+
+    `logs` has Darshan's, by process, of those that have one with their marker.
+    """
+
+    profile: RunData
+    reading: ReadSpans
+    counted: tuple[CountedBytes, ...]
+    names: FileNames
+    logs: Mapping[int, tuple[ProcessPlacement, ProcessTrace]]
+
+
+def evidence_of(run: RankRun) -> ReadEvidence:
+    """Return the evidence of a run."""
+    profile, trace, placement = run, run.trace, run.placement
+    reading = find_read_spans(profile)
+    logs = {}
+    if trace is not None and placement is not None:
+        logs = {each.process: (each, trace.processes[each.trace]) for each in placement.processes}
+    counted = counted_bytes(profile, reading)
+    return ReadEvidence(profile, reading, counted, names_of(profile, trace), logs)
+
+
+def incomplete_modules(log: ProcessTrace) -> set[str]:
+    """Return the modules of a log that do not hold all that happened, or could not be read."""
+    return {each.name for each in log.modules if each.partial or each.problem}
+
+
+def _has_all_segments(log: ProcessTrace) -> bool:
+    """Return whether a log has every single read of its process, but for those by ``fread``."""
+    names = {each.name for each in log.modules}
+    return "DXT_POSIX" in names and not incomplete_modules(log) & {"POSIX", "STDIO", "DXT_POSIX"}
+
+
+class StageStorage(msgspec.Struct, frozen=True):
+    """One stage that read: how much of it was storage.
+
+    Parameters
+    ----------
+    stage : str
+        ``kind`` or ``kind:label``.
+    busy_ns : int
+        Own time of the stage in all processes.
+    storage_ns : int or None
+        Union of the segments inside its spans, thread by thread, and Darshan's time of ``fread``,
+        which has no segments; None where Darshan did not see all its processes.
+    verdict : str
+        ``"from cache"``, ``"from device"``, ``"mixed"`` or ``"unknown"``.
+    """
+
+    stage: str
+    busy_ns: int
+    storage_ns: int | None
+    verdict: str
+
+
+def verdict_of(read_nbytes: int | None, device_nbytes: int | None) -> str:
+    """Return where bytes came from, given those that were read and those from the device."""
+    if not read_nbytes or device_nbytes is None:
+        return UNKNOWN
+    share = device_nbytes / read_nbytes
+    return FROM_CACHE if share < FEW else FROM_DEVICE if share > 1 - FEW else MIXED
+
+
+def stage_storage(known: ReadEvidence) -> tuple[StageStorage, ...]:
+    """Return the stages that read or opened, or that segments lie in; the longest first."""
+    profile = known.profile
+    rows = _working(profile)
+    work = profile.spans[rows]
+    pieces = leaf_pieces(work, lane_keys(work))
+    # Reading of Python's own files has time of its own, and belongs to no stage of a loader.
+    key = np.where(names_interpreter(profile)[rows], -1, stage_keys(work))
+    process = work["process"].astype(np.int64)[pieces.span]
+    times = _storage_times(known)
+    traced = {index for index, (_, log) in known.logs.items() if _has_all_segments(log)}
+    with_reads = {stage for (stage, _), length in times.items() if length}
+    found = []
+    for value in sorted({*np.unique(key[key >= 0]).tolist(), *with_reads}):
+        of_kind, of_label = halves(value)
+        kind, label = Kind(of_kind), profile.strings[of_label]
+        if not reads_storage(kind, label) and value not in with_reads:
+            continue
+        own, mine = key[pieces.span] == value, work[key == value]
+        busy = np.bincount(process[own], pieces.duration_ns[own], len(profile.processes))
+        processes = set(np.unique(mine["process"]).tolist())
+        storage_ns = sum(min(times.get((value, index), 0), int(busy[index])) for index in processes)
+        found.append(
+            StageStorage(
+                stage=stage_name(kind, label),
+                busy_ns=int(busy.sum()),
+                storage_ns=storage_ns if processes <= traced else None,
+                verdict=_verdict(known, mine) if reads_storage(kind, label) else UNKNOWN,
+            )
+        )
+    return tuple(sorted(found, key=lambda row: (-row.busy_ns, row.stage)))
+
+
+def _working(profile: RunData) -> NDArray[np.int64]:
+    """Return the rows of spans in which threads worked."""
+    spans = profile.spans
+    chosen = ((spans["flags"] & NOT_SUMMED) == 0) & is_one_of(spans["kind"], WORKER_KINDS)
+    return np.flatnonzero(chosen)
+
+
+def _verdict(known: ReadEvidence, mine: NDArray[Any]) -> str:
+    """Return where the bytes of the batches came from for which a stage ran."""
+    processes = np.unique(mine["process"]).tolist()
+    if not processes or any(known.counted[each].device is None for each in processes):
+        return UNKNOWN
+    spans = known.profile.spans
+    looks = spans[io_looks(spans)]
+    looks = looks[np.isin(batch_keys(looks), batch_keys(mine))]
+    read, device = int(looks["nbytes"].sum()), int(looks["cpu_ns"].sum())
+    handed_on = int(np.maximum(mine["nbytes"], 0).sum())
+    # What is read through a mapping shows in the device's count alone.
+    mapped = sum(known.counted[each].mapped for each in processes)
+    if not mapped and read < FEW * handed_on:
+        mapped = max(handed_on - read, 0)
+    return verdict_of(read + mapped, device)
+
+
+def _storage_times(known: ReadEvidence) -> dict[tuple[int, int], int]:
+    """Return storage time by stage and process, of processes of which Darshan saw all reads."""
+    times: dict[tuple[int, int], int] = {}
+    for placed, log in known.logs.values():
+        if not _has_all_segments(log):
+            continue
+        segments = placed.segments[placed.segments["span"] >= 0]
+        spans = known.profile.spans[segments["span"]]
+        lane = np.stack((stage_keys(spans), spans["thread"].astype(np.int64)), axis=1)
+        lanes, number = np.unique(lane, axis=0, return_inverse=True)
+        for index, (stage, _) in enumerate(lanes.tolist()):
+            own = segments[number.reshape(-1) == index]
+            at = (stage, placed.process)
+            times[at] = times.get(at, 0) + covered(own["start_ns"], own["end_ns"])
+        _add_streams(known, placed, log, times)
+    return times
+
+
+def _add_streams(
+    known: ReadEvidence,
+    placed: ProcessPlacement,
+    log: ProcessTrace,
+    times: dict[tuple[int, int], int],
+) -> None:
+    """Add the time of ``fread``, file by file, where one stage alone can have spent it."""
+    rows = log.counters[log.counters["stdio_reads"] > 0]
+    if not len(rows):
+        return
+    profile = known.profile
+    first, last = (
+        np.where(
+            rows[name] > 0,
+            profile.processes[placed.process].monotonic_ns(rows[name]) + late,
+            unknown,
+        )
+        for name, late, unknown in (
+            ("stdio_first_read_ns", placed.high_ns, _EVER.min),
+            ("stdio_last_read_ns", placed.low_ns, _EVER.max),
+        )
+    )
+    begin, finish = np.minimum(first, last), np.maximum(first, last)
+    spans = profile.spans[_working(profile)]
+    spans = spans[spans["process"] == placed.process]
+    key, details = stage_keys(spans), spans["detail"]
+    of_detail = {each: known.names.of_text(profile.strings[each]) for each in np.unique(details)}
+    for index, row in enumerate(rows):
+        name = known.names.of_file(log.files[row["file"]])
+        if name is None or row["stdio_read_ns"] < 0:
+            continue
+        text = name if known.names else ""
+        named = [detail for detail, each in of_detail.items() if each == text]
+        beside = (spans["start_ns"] < finish[index]) & (spans["end_ns"] > begin[index])
+        stages = np.unique(key[beside & np.isin(details, named)]).tolist()
+        if len(stages) == 1:
+            at = (stages[0], placed.process)
+            times[at] = times.get(at, 0) + int(row["stdio_read_ns"])
+
+
+def single_reads(known: ReadEvidence) -> NDArray[Any] | None:
+    """Return every read of a run as `READ_DTYPE`, by start; None where only sums are known.
+
+    Of Darshan's segments where they are nearly all of a process's reading, else of its stages.
+    """
+    parts, files = [], dict[str, int]()
+    process = known.profile.spans["process"][known.reading.rows]
+    for index in range(len(known.profile.processes)):
+        rows = known.reading.rows[process == index]
+        part = _of_segments(known, index, files)
+        if part is None and len(rows):
+            part = _of_spans(known, rows, files)
+            if part is None:
+                return None
+        if part is not None:
+            parts.append(part)
+    reads = np.concatenate(parts) if parts else np.zeros(0, READ_DTYPE)
+    return reads[np.argsort(reads["start_ns"], kind="stable")] if len(reads) else None
+
+
+def _of_segments(known: ReadEvidence, index: int, files: dict[str, int]) -> NDArray[Any] | None:
+    """Return a process's segments of data; None where they are not nearly all of its reading."""
+    if index not in known.logs or not _has_all_segments(known.logs[index][1]):
+        return None
+    placed, log = known.logs[index]
+    of_data = np.array([known.names.of_file(name) is not None for name in log.files], dtype=bool)
+    segments = placed.segments
+    chosen = (segments["nbytes"] > 0) & ~segments["stray"]
+    segments = segments[chosen & (of_data[segments["file"]] | (segments["span"] >= 0))]
+    rows = log.counters[of_data[log.counters["file"]]]
+    streams, calls = (
+        np.maximum(rows[f"{kind}_read_nbytes"], 0).astype(np.int64) for kind in ("stdio", "posix")
+    )
+    # What the netCDF library reads at each opening, to recognise the format, is no reading of data.
+    headers = (rows["stdio_reads"] > 0) & (calls > streams)
+    if segments["nbytes"].sum() < NEARLY_ALL * (calls.sum() + streams[~headers].sum()):
+        return None
+    numbers = [files.setdefault(name, len(files)) for name in log.files]
+    found = np.zeros(len(segments), READ_DTYPE)
+    for name in ("start_ns", "offset", "nbytes"):
+        found[name] = segments[name]
+    found["process"], found["file"] = index, np.array([*numbers, -1])[segments["file"]]
+    return found
+
+
+def _of_spans(
+    known: ReadEvidence, rows: NDArray[np.int64], files: dict[str, int]
+) -> NDArray[Any] | None:
+    """Return what single spans read; None where one is a sum over several samples."""
+    spans = known.profile.spans[rows]
+    if (((spans["flags"] & Flag.SUMMED) != 0) & (spans["pieces"] > 1)).any():
+        return None
+    found = np.zeros(len(rows), READ_DTYPE)
+    for name in ("start_ns", "nbytes", "process"):
+        found[name] = spans[name]
+    texts = [known.profile.strings[each] for each in spans["detail"].tolist()]
+    found["file"] = [files.setdefault(known.names.of_text(text), len(files)) for text in texts]
+    found["offset"] = -1
+    some: NDArray[Any] = found[spans["nbytes"] != 0]
+    return some
+
+
+def sequential_fraction(reads: NDArray[Any]) -> float | None:
+    """Return which share of the reads went on where the last one of the file ended, or further on.
+
+    Of those after the first of each file and process; None where places are unknown.
+    """
+    if (reads["offset"] < 0).any():
+        return None
+    ordered = reads[np.lexsort((reads["start_ns"], reads["file"], reads["process"]))]
+    after, before = ordered[1:], ordered[:-1]
+    same = (after["file"] == before["file"]) & (after["process"] == before["process"])
+    if not same.any():
+        return None
+    return float((after["offset"] >= before["offset"] + before["nbytes"])[same].mean())
+
+
+def epoch_nbytes(run: RankRun) -> int | None:
+    """Return what is read in an epoch of the training's own loader; None where that is unknown."""
+    deliveries, spans = run.deliveries, run.spans
+    chosen = deliveries.of_main & deliveries.trains
+    chosen &= np.isin(deliveries.of_epoch, sorted(deliveries.complete_epochs))
+    batches = deliveries.batch[chosen & (deliveries.batch >= 0)]
+    reading = find_read_spans(run)
+    inside = run.loop.mine[spans["process"]] & np.isin(spans["batch"], batches)
+    nbytes = reading.nbytes[inside[reading.rows]]
+    guessed = np.unique(spans["batch"][inside & ((spans["flags"] & Flag.ESTIMATED) != 0)])
+    if len(np.setdiff1d(guessed, spans["batch"][reading.rows])) or (nbytes < 0).any():
+        return None
+    return int(nbytes.sum()) // len(deliveries.complete_epochs) if nbytes.sum() else None

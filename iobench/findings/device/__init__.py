@@ -1,1 +1,0 @@
-"""How long devices had nothing to do for lack of the next batch."""

@@ -1,1 +1,0 @@
-"""What a job of several training processes waited for, step by step."""

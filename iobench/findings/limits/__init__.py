@@ -1,1 +1,0 @@
-"""How much of what its storage can do a run used."""

@@ -1,0 +1,429 @@
+"""What a job of several training processes waited for, step by step and rank by rank."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from iobench.analysis.host_time import length_before
+from iobench.analysis.loop import ONLY
+from iobench.analysis.time_intervals import covered
+from iobench.findings.contract import Finding
+from iobench.json_keys import HIDDEN
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
+from iobench.report import units
+from iobench.report.document import (
+    NOT_APPLICABLE,
+    Column,
+    Count,
+    Duration,
+    HeatMap,
+    Section,
+    Table,
+    sentences,
+)
+from iobench.report.sentences import kept_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from iobench.analysis.run import RankRun
+    from iobench.recording.facts import ProcessFacts
+    from iobench.recording.span_reader import Anchor
+
+Integers = NDArray[np.int64]
+PassName = tuple[str, str, str, int, int]
+"""Framework, class and name of a loader, which of those alike, and which of its passes."""
+
+MOST_RANKS: Final = 16
+MOST_HEAT_RANKS: Final = 256
+MOST_RANGES: Final = 6
+N_BINS: Final = 48
+
+
+class RankFigures(msgspec.Struct, frozen=True):
+    """One training process of a job.
+
+    ``exposed_ns`` is its wait in the steps in which it was last while all others had their batch.
+    ``comm_held_ns`` is how long collective operations held its loop, waiting for other ranks
+    included; None where none was recorded.
+    """
+
+    rank: int
+    host: str
+    wait_ns: int
+    exposed_ns: int
+    steps_last: int
+    comm_held_ns: int | None
+    n_batches: int
+    waits_ns: tuple[int, ...]
+    JSON_KEYS: ClassVar = {"n_batches": HIDDEN, "waits_ns": HIDDEN}
+
+
+class JobFigures(msgspec.Struct, frozen=True):
+    """What a job waited for. A step is the same place in the same pass of a loader on all ranks.
+
+    Parameters
+    ----------
+    missing : mapping of str to tuple of int
+        Ranks that did not start, left nothing, or did not end as they should, by what happened.
+    steps_wall_ns : int
+        From the first rank's first wait to the end of the last one's last step.
+    wait_ns, exposed_ns : int
+        What the last rank of each step waited, and what of it while all others had their batch.
+    imbalance : float or None
+        The largest wait of a rank over the mean; None where nothing was waited for.
+    clock_uncertainty_ns : int or None
+        How far apart instants of different machines may be; None of one machine.
+    bin_ns : int
+        Each rank's ``waits_ns`` are its waits in bins of this length.
+    """
+
+    world_size: int
+    ranks: tuple[RankFigures, ...]
+    missing: Mapping[str, tuple[int, ...]]
+    steps: int
+    steps_wall_ns: int
+    wait_ns: int
+    exposed_ns: int
+    imbalance: float | None
+    clock_uncertainty_ns: int | None
+    n_single_steps: int
+    n_folded: int
+    bin_ns: int
+    JSON_KEYS: ClassVar = {
+        "clock_uncertainty_ns": HIDDEN,
+        "n_single_steps": HIDDEN,
+        "n_folded": HIDDEN,
+        "bin_ns": HIDDEN,
+    }
+
+
+class RankSteps(msgspec.Struct, frozen=True):
+    """Steps and waits of one rank, on its own machine's clock.
+
+    ``passes`` is what ``in_pass`` points into. A batch is waited for from ``asked_ns``; the end of
+    the pass before, and the start of its own, belong to that wait.
+    """
+
+    rank: int
+    world_size: int
+    host: str
+    boot_id: str
+    anchors: tuple[Anchor, ...]
+    facts: tuple[ProcessFacts, ...]
+    is_open: bool
+    passes: tuple[PassName, ...]
+    in_pass: Integers
+    position: Integers
+    asked_ns: Integers
+    delivered_ns: Integers
+    step_wait_ns: Integers
+    wait_start_ns: Integers
+    wait_end_ns: Integers
+    until_ns: int
+    comm_held_ns: int | None
+    n_folded: int
+
+
+def steps_of_rank(run: RankRun) -> RankSteps | None:
+    """Return what a comparison needs of one rank; None where there is no job."""
+    if run.job_size < 2:
+        return None
+    loop, deliveries = run.loop, run.deliveries
+    rows = np.flatnonzero(deliveries.batch >= 0)
+    first = np.append(0, rows[:-1] + 1) if len(rows) else rows
+    waited = np.append(0, np.cumsum(deliveries.wait_ns))
+    passes, in_pass = _passes(run)
+    processes = [each for each in run.processes if each.rank == loop.rank]
+    own = run.processes[loop.process] if loop.process >= 0 else next(iter(processes), None)
+    return RankSteps(
+        rank=loop.rank,
+        world_size=run.job_size,
+        host=own.host if own else "",
+        boot_id=(own.boot_id or own.host) if own else "",
+        anchors=tuple(anchor for each in processes for anchor in each.anchors),
+        facts=run.facts,
+        is_open=any(not each.closed and each.role == "consumer" for each in run.all_processes),
+        passes=passes,
+        in_pass=in_pass[rows],
+        position=deliveries.position[rows],
+        asked_ns=deliveries.asked_ns[first],
+        delivered_ns=deliveries.delivered_ns[rows],
+        step_wait_ns=waited[rows + 1] - waited[first],
+        wait_start_ns=deliveries.asked_ns,
+        wait_end_ns=deliveries.delivered_ns,
+        until_ns=int(deliveries.until_ns[-1]) if len(deliveries) else 0,
+        comm_held_ns=_communication(run),
+        n_folded=run.exposure.n_folded,
+    )
+
+
+def _passes(run: RankRun) -> tuple[tuple[PassName, ...], Integers]:
+    """Return a name for each pass that other ranks use as well, and each delivery's pass."""
+    alike: Counter[tuple[str, str, str]] = Counter()
+    names: dict[int, tuple[str, str, str, int]] = {}
+    for number, each in sorted(run.loop.loaders.items()):
+        name = ("", "", "") if number == ONLY else (each.framework, each.kind, each.name)
+        names[number] = (*name, alike[name])
+        alike[name] += 1
+    n_passes: Counter[int] = Counter()
+    passes: list[PassName] = []
+    numbers, first = np.unique(run.deliveries.round, return_index=True)
+    for loader in run.deliveries.loader[first].tolist():
+        passes.append((*names.get(loader, ("", "", "", loader)), n_passes[loader]))
+        n_passes[loader] += 1
+    return tuple(passes), np.searchsorted(numbers, run.deliveries.round)
+
+
+def _communication(run: RankRun) -> int | None:
+    """Return how long collective operations held the loop; None where none was recorded."""
+    deliveries, spans = run.deliveries, run.spans
+    if not len(deliveries):
+        return None
+    comm = spans[
+        (spans["kind"] == Kind.COMM)
+        & (spans["process"] == run.loop.process)
+        & (spans["thread"] == run.loop.thread)
+        & ((spans["flags"] & (Flag.DETAIL | Flag.IO)) == 0)
+        & (spans["start_ns"] >= deliveries.from_ns[0])
+        & (spans["start_ns"] < deliveries.until_ns[-1])
+    ]
+    if not len(comm):
+        return None
+    return covered(comm["start_ns"].astype(np.int64), comm["end_ns"].astype(np.int64))
+
+
+def compare_ranks(ranks: Sequence[RankSteps]) -> JobFigures:
+    """Return what a job waited for."""
+    ranks = sorted(ranks, key=lambda each: each.rank)
+    shifts, uncertainty_ns = _clocks(ranks)
+    pairs = [*zip(ranks, shifts, strict=True)]
+    rank = np.repeat(np.arange(len(ranks)), [len(each.position) for each in ranks])
+    delivered = _joined([each.delivered_ns + by for each, by in pairs])
+    step, n_steps, n_single = _steps(ranks)
+    last, before = _last_two(step, delivered)
+    wait_ns = _joined([each.step_wait_ns for each in ranks])[last]
+    alone_ns = np.minimum(wait_ns, delivered[last] - delivered[before])
+    exposed_ns = np.bincount(rank[last], alone_ns, minlength=len(ranks)).astype(np.int64)
+    steps_last = np.bincount(rank[last], minlength=len(ranks))
+    begin = min((each.wait_start_ns[0] + by for each, by in pairs if each.until_ns), default=0)
+    end = max((each.until_ns + by for each, by in pairs if each.until_ns), default=0)
+    bin_ns = max(1, -(-int(end - begin) // N_BINS))
+    edges = begin + bin_ns * np.arange(N_BINS + 1, dtype=np.int64)
+    figures = tuple(
+        RankFigures(
+            rank=each.rank,
+            host=each.host,
+            wait_ns=int((each.wait_end_ns - each.wait_start_ns).sum()),
+            exposed_ns=int(exposed_ns[place]),
+            steps_last=int(steps_last[place]),
+            comm_held_ns=each.comm_held_ns,
+            n_batches=len(each.position),
+            waits_ns=_in_bins(each, edges - by),
+        )
+        for place, (each, by) in enumerate(pairs)
+    )
+    waits = [each.wait_ns for each in figures if each.n_batches]
+    all_ns: int = sum(waits)
+    return JobFigures(
+        world_size=ranks[0].world_size,
+        ranks=figures,
+        missing=_missing(ranks),
+        steps=n_steps,
+        steps_wall_ns=int(end - begin),
+        wait_ns=int(wait_ns.sum()),
+        exposed_ns=int(alone_ns.sum()),
+        imbalance=max(waits) * len(waits) / all_ns if len(waits) > 1 and all_ns else None,
+        clock_uncertainty_ns=uncertainty_ns,
+        n_single_steps=n_single if len(ranks) > 1 else 0,
+        n_folded=sum(each.n_folded for each in ranks),
+        bin_ns=bin_ns,
+    )
+
+
+def _missing(ranks: Sequence[RankSteps]) -> dict[str, tuple[int, ...]]:
+    """Return the ranks that did not start, left nothing, or did not end as they should."""
+    facts = {each.rank: each for each in ranks[0].facts if each.role == "consumer"}
+    is_open = {each.rank: each.is_open for each in ranks}
+    missing: dict[str, list[int]] = defaultdict(list)
+    for rank in range(ranks[0].world_size):
+        ended = facts[rank].ended if rank in facts else None
+        if ended not in (None, "closed"):
+            missing[f"ended with {ended}"].append(rank)
+        elif rank not in is_open:
+            missing["left no spans" if rank in facts else "never started"].append(rank)
+        elif is_open[rank]:
+            missing["killed, left by os._exit, or still running"].append(rank)
+    return {what: tuple(each) for what, each in missing.items()}
+
+
+def _joined(parts: Sequence[Integers]) -> Integers:
+    return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+
+
+def _clocks(ranks: Sequence[RankSteps]) -> tuple[list[int], int | None]:
+    """Return what to add to each rank's times, and how wrong that may be; None of one machine.
+
+    A machine's monotonic clock is set against wall time by the pairs that its processes noted.
+    """
+    pairs: dict[str, list[int]] = {}
+    for each in ranks:
+        of = pairs.setdefault(each.boot_id, [])
+        of.extend(anchor.wall_ns - anchor.monotonic_ns for anchor in each.anchors)
+    middle = {name: _middle(of) for name, of in pairs.items()}
+    wrong = [
+        max((abs(pair - middle[name]) for pair in of), default=0) for name, of in pairs.items()
+    ]
+    shifts = [middle[each.boot_id] - middle[ranks[0].boot_id] for each in ranks]
+    return shifts, sum(sorted(wrong)[-2:]) if len(pairs) > 1 else None
+
+
+def _middle(values: list[int]) -> int:
+    """Return the median; whole, since times since 1970 are too long for a float."""
+    values = sorted(values) or [0]
+    return (values[len(values) // 2] + values[(len(values) - 1) // 2]) // 2
+
+
+def _steps(ranks: Sequence[RankSteps]) -> tuple[Integers, int, int]:
+    """Return the step of each delivery; how many steps several ranks took, and how many one."""
+    numbers: dict[PassName, int] = {}
+    keys = []
+    for each in ranks:
+        known = [numbers.setdefault(name, len(numbers)) for name in each.passes]
+        keys.append(np.array(known, dtype=np.int64)[each.in_pass] << 40 | each.position)
+    _, step, n_ranks = np.unique(_joined(keys), return_inverse=True, return_counts=True)
+    return step.reshape(-1), int((n_ranks > 1).sum()), int((n_ranks == 1).sum())
+
+
+def _last_two(step: Integers, delivered: Integers) -> tuple[Integers, Integers]:
+    """Return the last and the second last delivery of every step that several ranks took."""
+    order = np.lexsort((delivered, step))
+    ends = np.flatnonzero(np.diff(step[order], append=-1) != 0)
+    several = ends[np.diff(ends, prepend=-1) > 1]
+    return order[several], order[several - 1]
+
+
+def _in_bins(rank: RankSteps, edges: Integers) -> tuple[int, ...]:
+    if not len(rank.wait_start_ns):
+        return (0,) * (len(edges) - 1)
+    return tuple(np.diff(length_before(rank.wait_start_ns, rank.wait_end_ns, edges)).tolist())
+
+
+def ranks_section(job: JobFigures) -> Section:
+    """Return what a job waited for, rank by rank."""
+    lines = (*_lines(job), *_communication_line(job))
+    return Section(
+        "job",
+        "All training processes",
+        (
+            *sentences(lines),
+            *sentences(_missing_lines(job), "caution"),
+            *_heat_map(job),
+            *_rank_table(job),
+        ),
+    )
+
+
+def _lines(job: JobFigures) -> Iterator[str]:
+    if job.steps:
+        kept = kept_words(sum(each.n_batches for each in job.ranks), job.n_folded)
+        share = units.fraction(job.wait_ns / job.steps_wall_ns if job.steps_wall_ns else None)
+        yield (
+            f"{f'In {kept}, from' if kept else 'From'} the first wait to the end of the last step, "
+            f"the job waits {share} of the time for the last rank ({units.duration(job.wait_ns)} "
+            f"of {units.duration(job.steps_wall_ns)}, {units.count(job.steps)} steps). For "
+            f"{units.duration(job.exposed_ns)} of that, all other ranks had their batch."
+        )
+    if job.imbalance is not None:
+        yield f"The largest wait of a rank is {units.ratio(job.imbalance)} times the mean."
+    if idle := [each.rank for each in job.ranks if not each.n_batches]:
+        yield f"Without a loader that iobench sees: rank {_ranges(idle)}."
+    if job.n_single_steps:
+        yield f"Left out: steps of only one rank ({units.count(job.n_single_steps)})."
+    if job.clock_uncertainty_ns is not None:
+        yield (
+            "Machines are aligned by their wall clocks, to within "
+            f"{units.duration(job.clock_uncertainty_ns)} if those agree."
+        )
+
+
+def _communication_line(job: JobFigures) -> Iterator[str]:
+    held = [each.comm_held_ns for each in job.ranks if each.comm_held_ns is not None]
+    if held:
+        yield (
+            f"Collective operations hold the training loops of {units.count(len(held))} ranks for "
+            f"{units.duration(sum(held))} in total, including waiting in them for ranks that "
+            "arrive later."
+        )
+
+
+def _missing_lines(job: JobFigures) -> Iterator[str]:
+    for what, ranks in job.missing.items():
+        if len(ranks) == 1:
+            yield f"Rank {ranks[0]}: {what}."
+        else:
+            n_ranks = f"{units.count(len(ranks))} of {units.count(job.world_size)} ranks"
+            yield f"{n_ranks} ({_ranges(ranks)}): {what}."
+
+
+def _ranges(ranks: Sequence[int]) -> str:
+    """Return ranks in words, consecutive ones as a range; of many ranges the first."""
+    parts = np.split(np.array(ranks), np.flatnonzero(np.diff(ranks) != 1) + 1)
+    words = [f"{each[0]} to {each[-1]}" if len(each) > 1 else f"{each[0]}" for each in parts]
+    return ", ".join([*words[:MOST_RANGES], *(["..."] if len(words) > MOST_RANGES else [])])
+
+
+def _slowest(job: JobFigures, most: int) -> list[RankFigures]:
+    return sorted(job.ranks, key=lambda each: (-each.wait_ns, each.rank))[:most]
+
+
+def _rank_table(job: JobFigures) -> Iterator[Table]:
+    shown = _slowest(job, MOST_RANKS)
+    more = f", the {len(shown)} of {len(job.ranks)} that wait longest"
+    has_comm = any(each.comm_held_ns is not None for each in shown)
+    yield Table(
+        f"Ranks{more if len(shown) < len(job.ranks) else ''}",
+        (
+            *(Column("rank"), Column("host"), Column("batches"), Column("wait", "time")),
+            *(Column("last in steps"), Column("alone", "time")),
+            *((Column("in collectives", "time"),) if has_comm else ()),
+        ),
+        tuple(
+            (
+                str(each.rank),
+                each.host or units.UNKNOWN,
+                Count(each.n_batches),
+                Duration(each.wait_ns) if each.n_batches else NOT_APPLICABLE,
+                Count(each.steps_last),
+                Duration(each.exposed_ns),
+                *((Duration(each.comm_held_ns),) if has_comm else ()),
+            )
+            for each in shown
+        ),
+    )
+
+
+def _heat_map(job: JobFigures) -> Iterator[HeatMap]:
+    """Return rank by time: how much of each bin was waited."""
+    if not job.steps_wall_ns:
+        return
+    shown = sorted(_slowest(job, MOST_HEAT_RANKS), key=lambda each: each.rank)
+    yield HeatMap(
+        "Waiting by rank and time, from blank (none) to full (all of the time); one column is "
+        f"{units.duration(job.bin_ns)} of {units.duration(job.steps_wall_ns)}",
+        tuple(str(each.rank) for each in shown),
+        tuple(tuple(value / job.bin_ns for value in each.waits_ns) for each in shown),
+        job.bin_ns,
+    )
+
+
+FINDING: Final[Finding[Any]] = Finding(
+    "ranks", 50, steps_of_rank, ranks_section, together=compare_ranks, of_job=True
+)
+"""What a job waited for; in JSON its figures stand in ``job`` itself."""

@@ -1,1 +1,0 @@
-"""What staging took and brought: files copied nearer before or beside a training."""

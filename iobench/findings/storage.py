@@ -1,0 +1,464 @@
+"""What storage did in a run: bytes by who counted them, storage in stages, sizes of reads."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+
+from iobench.analysis.read_spans import HARDLY_ANY, OWN_READ_LIMIT
+from iobench.analysis.storage_reads import (
+    evidence_of,
+    incomplete_modules,
+    sequential_fraction,
+    single_reads,
+    stage_storage,
+)
+from iobench.errors import StorageError
+from iobench.findings.contract import Finding
+from iobench.recording.kinds import stage_title
+from iobench.report import units
+from iobench.report.document import Bytes, Column, Count, Duration, Section, Table, sentences
+from iobench.report.wrapping import short_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from iobench.analysis.placement import Placement, ProcessPlacement
+    from iobench.analysis.run import RankRun
+    from iobench.analysis.storage_reads import ReadEvidence, StageStorage
+    from iobench.report.document import Block, Cell
+    from iobench.storage.storage_trace import ProcessTrace, StorageTrace
+
+PAGE_CACHE, MMAP, COMPRESSION = "page cache", "mmap", "compression"
+COLUMNS: Final = {
+    "requested_nbytes": ("requested", "the stages requested"),
+    "darshan_nbytes": ("Darshan", "Darshan counted"),
+    "read_calls_nbytes": ("read calls", "read calls returned"),
+    "device_nbytes": ("device", "the device delivered"),
+}
+"""Who counted, as a heading and in a sentence."""
+MOST_FILES: Final = 1000
+"""Rows of files, the largest."""
+MOST_SHOWN: Final = 8
+"""Rows of processes and of files in the section."""
+SHOWN_FRACTION: Final = 0.01
+"""From this share on a difference without a reason is shown."""
+SIZE_EDGES: Final = tuple(1 << power for power in range(10, 28, 2))
+"""1 KiB to 64 MiB; a size on an edge is in the class above it."""
+NARROW_NAME: Final = 20
+
+
+class ByteRow(msgspec.Struct, frozen=True):
+    """Bytes read by the run, by one process, or of one file; None is unknown.
+
+    Parameters
+    ----------
+    name : str
+        ``"run"``, ``"worker-0 (process 12)"`` or a path.
+    requested_nbytes : int or None
+        What the read stages handed on.
+    darshan_nbytes : int or None
+        What Darshan counted of POSIX calls and ``fread``.
+    read_calls_nbytes, device_nbytes : int or None
+        What ``/proc`` counted: by any read call, and from the device.
+    reasons : tuple of str
+        Why they differ, of ``"page cache"``, ``"mmap"`` and ``"compression"``.
+    """
+
+    name: str
+    requested_nbytes: int | None = None
+    darshan_nbytes: int | None = None
+    read_calls_nbytes: int | None = None
+    device_nbytes: int | None = None
+    reasons: tuple[str, ...] = ()
+
+
+class StorageFigures(msgspec.Struct, frozen=True):
+    """What storage did in a run of one training process.
+
+    Parameters
+    ----------
+    bytes : tuple of ByteRow
+        The run first, then processes, then files, largest first.
+    stages : tuple of StageStorage
+        The stages that read, the longest first.
+    read_sizes : mapping of str to int
+        Single reads by size class, ``"< 64 KiB"``; empty where they are not known.
+    sequential_fraction : float or None
+        Reads that begin where the last one of the file ended or further on, of those after the
+        first of each file and process.
+    notes : tuple of str
+        How much of the run Darshan saw, and what could not be read.
+    """
+
+    bytes: tuple[ByteRow, ...] = ()
+    stages: tuple[StageStorage, ...] = ()
+    read_sizes: Mapping[str, int] = {}
+    sequential_fraction: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+def storage_of(run: RankRun) -> StorageFigures | None:
+    """Return what storage did in one training process of a run; None of one of many."""
+    trace = run.trace
+    if run.is_one_of_many:
+        return None if trace is None else StorageFigures(notes=_not_evaluated(trace))
+    known = evidence_of(run)
+    rows, reads = _byte_rows(known), single_reads(known)
+    notes: tuple[str, ...] = ()
+    if trace is not None and run.placement is not None:
+        notes = tuple(_covered(run.placement)) if rows else _not_evaluated(trace)
+    return StorageFigures(
+        bytes=rows,
+        stages=stage_storage(known),
+        read_sizes={} if reads is None else _by_size_class(reads["nbytes"]),
+        sequential_fraction=None if reads is None else sequential_fraction(reads),
+        notes=notes,
+    )
+
+
+def shape_seen(run: RankRun) -> tuple[list[Path], int, int]:
+    """Return what a script's process read: which files, in which size, how many at once.
+
+    The size is that of the read in which the middle byte lies.
+
+    Raises
+    ------
+    StorageError
+        If nobody saw it.
+    """
+    known = evidence_of(run)
+    sizes = {
+        path: max(row.requested_nbytes or 0, row.darshan_nbytes or 0)
+        for row in _byte_rows(known)
+        if (path := Path(_file_of(row.name))).is_file()
+    }
+    files = [path for path, nbytes in sizes.items() if 100 * nbytes >= max(sizes.values())]
+    reads = single_reads(known)
+    nbytes = np.zeros(0, np.int64) if reads is None else np.sort(reads["nbytes"])
+    total = int(nbytes.sum())
+    if not total or 2 * sum(sizes[path] for path in files) < total:
+        raise StorageError(
+            "which files were read, and in what sizes, was not seen; --darshan auto or --detail "
+            "sample may show it"
+        )
+    middle = int(nbytes[np.searchsorted(2 * np.cumsum(nbytes), total)])
+    return files, middle, max(1, run.exposure.workers or run.about.threads)
+
+
+def _file_of(name: str) -> str:
+    """Return a row's file without the variable, as of ``x.nc:t2m`` and ``x.h5:/x``."""
+    head, _, tail = name.rpartition(":")
+    return head if head and not Path(name).exists() and tail else name
+
+
+def _by_size_class(nbytes: NDArray[np.int64]) -> dict[str, int]:
+    """Return how many reads there are of each size class that has any."""
+    sized = nbytes[nbytes > 0]
+    counts = np.bincount(np.searchsorted(SIZE_EDGES, sized, side="right"), minlength=10).tolist()
+    names = [f"< {units.power_of_two(edge)}" for edge in SIZE_EDGES]
+    names.append(f"from {units.power_of_two(SIZE_EDGES[-1])}")
+    return {name: number for name, number in zip(names, counts, strict=True) if number}
+
+
+class _Bytes(msgspec.Struct):
+    """The bytes of a row, and the evidence for a reason: what was decoded, what was mapped."""
+
+    name: str
+    requested: int | None = None
+    decoded: int = 0
+    mapped: bool = False
+    darshan: int | None = None
+    read_calls: int | None = None
+    device: int | None = None
+
+    def row(self) -> ByteRow:
+        """Return it with the reasons for its differences."""
+        reasons = []
+        stored = self.read_calls if self.darshan is None else self.darshan
+        if stored is not None and self.requested is not None and stored < self.requested:
+            # Less what was not decoded: that has its own bytes.
+            if stored - (self.requested - self.decoded) > HARDLY_ANY * self.decoded > 0:
+                reasons.append(COMPRESSION)
+            elif self.mapped:
+                reasons.append(MMAP)
+        if self.read_calls is not None and self.device is not None:
+            if self.device < self.read_calls:
+                reasons.append(PAGE_CACHE)
+            elif self.device > self.read_calls and self.mapped:
+                reasons.append(MMAP)
+        columns = (self.requested, self.darshan, self.read_calls, self.device)
+        return ByteRow(self.name, *columns, reasons=tuple(dict.fromkeys(reasons)))
+
+    @property
+    def size(self) -> tuple[int, str]:
+        """What rows are sorted by: the largest first."""
+        columns = (self.requested, self.darshan, self.read_calls, self.device)
+        return -max((each for each in columns if each is not None), default=0), self.name
+
+
+def _byte_rows(known: ReadEvidence) -> tuple[ByteRow, ...]:
+    """Return the rows of the run, of each process that read, of each file; largest first."""
+    processes: list[_Bytes] = []
+    files: dict[str, list[_Bytes]] = {}
+    for index in range(len(known.profile.processes)):
+        own = _of_files(known, index)
+        process = _of_process(known, index, own)
+        if process is not None:
+            processes.append(process)
+            for each in own:
+                each.mapped |= process.mapped
+                files.setdefault(each.name, []).append(each)
+    if not processes:
+        return ()
+    sums = sorted((_sum(name, parts) for name, parts in files.items()), key=lambda e: e.size)
+    every = [_sum("run", processes), *sorted(processes, key=lambda e: e.size), *sums[:MOST_FILES]]
+    return tuple(each.row() for each in every)
+
+
+def _of_process(known: ReadEvidence, index: int, files: Sequence[_Bytes]) -> _Bytes | None:
+    """Return the bytes of a process, given those of its files; None of one that read nothing."""
+    who, counted, reads = known.profile.processes[index], known.counted[index], known.reading
+    mine = known.profile.spans["process"][reads.rows] == index
+    nbytes, decoding = reads.nbytes[mine], reads.decoding[mine]
+    darshan = None
+    if index in known.logs and not incomplete_modules(known.logs[index][1]) & {"POSIX", "STDIO"}:
+        darshan = sum(each.darshan or 0 for each in files)
+    called = counted.rchar
+    if not (mine.any() or called or darshan):
+        return None
+    is_known = not ((nbytes < 0).any() or who.lost or who.damaged)
+    requested, decoded = int(nbytes.sum()), int(nbytes[decoding].sum())
+    hardly_called = called is not None and (
+        called - counted.n_looks * OWN_READ_LIMIT < HARDLY_ANY * requested
+    )
+    return _Bytes(
+        name=f"{who.name} (process {who.pid})",
+        requested=requested if is_known else None,
+        decoded=decoded if is_known else 0,
+        mapped=bool(counted.mapped)
+        or any(each.mapped for each in files)
+        or (hardly_called and not decoded),
+        darshan=darshan,
+        read_calls=called,
+        device=counted.device,
+    )
+
+
+def _of_files(known: ReadEvidence, index: int) -> list[_Bytes]:
+    """Return the bytes of the files of a process; what is requested only where spans name all."""
+    found = _requested_by_file(known, index)
+    names_all = bool(found)
+    if index in known.logs:
+        for name, nbytes, mapped in _darshan_by_file(known, *known.logs[index]):
+            row = found.setdefault(name, _Bytes(name, requested=0 if names_all else None))
+            row.darshan = (row.darshan or 0) + nbytes
+            row.mapped |= mapped
+    return list(found.values())
+
+
+def _requested_by_file(known: ReadEvidence, index: int) -> dict[str, _Bytes]:
+    """Return by file what a process's stages handed on; nothing where not all name a file."""
+    spans, reads = known.profile.spans, known.reading
+    mine = spans["process"][reads.rows] == index
+    nbytes, decoding = reads.nbytes[mine], reads.decoding[mine]
+    details = spans["detail"][reads.rows[mine]]
+    who = known.profile.processes[index]
+    if (nbytes < 0).any() or who.lost or who.damaged or (nbytes[details == 0] > 0).any():
+        return {}
+    found: dict[str, _Bytes] = {}
+    for detail in np.unique(details).tolist():
+        own = details == detail
+        name = known.names.of_text(known.profile.strings[detail])
+        if name:
+            row = found.setdefault(name, _Bytes(name, requested=0))
+            row.requested = (row.requested or 0) + int(nbytes[own].sum())
+            row.decoded += int(nbytes[own & decoding].sum())
+    return found
+
+
+def _darshan_by_file(
+    known: ReadEvidence, placed: ProcessPlacement, log: ProcessTrace
+) -> Iterator[tuple[str, int, bool]]:
+    """Yield what Darshan counted of each file, without strays, and whether it was mapped.
+
+    Files that were not read are left out; where spans name what they read, so are files that none
+    of them names, unless a read lies in a stage.
+    """
+    nbytes, n_reads, mapped = np.zeros((3, len(log.files)), np.int64)
+    rows, segments = log.counters, placed.segments
+    for calls in ("posix", "stdio"):
+        np.add.at(nbytes, rows["file"], np.maximum(rows[f"{calls}_read_nbytes"], 0))
+        np.add.at(n_reads, rows["file"], np.maximum(rows[f"{calls}_reads"], 0))
+    np.add.at(mapped, rows["file"], rows["posix_mmaps"] > 0)
+    np.subtract.at(nbytes, segments["file"], segments["nbytes"] * segments["stray"])
+    inside = np.bincount(segments["file"], segments["span"] >= 0, len(log.files))
+    for number, path in enumerate(log.files):
+        name = known.names.of_file(path)
+        if n_reads[number] and (name is not None or inside[number]):
+            yield name or path, int(nbytes[number]), bool(mapped[number])
+
+
+def _sum(name: str, parts: Sequence[_Bytes]) -> _Bytes:
+    """Return the sums; unknown where a part is, but for Darshan's of what requested nothing."""
+
+    def total(values: Sequence[int | None]) -> int | None:
+        known = [value for value in values if value is not None]
+        return sum(known) if known and len(known) == len(values) else None
+
+    with_log = [each for each in parts if each.darshan is not None or each.requested]
+    return _Bytes(
+        name,
+        requested=total([each.requested for each in parts]),
+        decoded=sum(each.decoded for each in parts),
+        mapped=any(each.mapped for each in parts),
+        darshan=total([each.darshan for each in with_log]),
+        read_calls=total([each.read_calls for each in parts]),
+        device=total([each.device for each in parts]),
+    )
+
+
+def _not_evaluated(trace: StorageTrace) -> tuple[str, ...]:
+    many = units.count(len(trace.processes))
+    return f"Logs of {many} processes, not evaluated for this run.", *trace.notes
+
+
+def _covered(placement: Placement) -> Iterator[str]:
+    """Yield how much of the run Darshan saw, what is missing, and what to do about it."""
+    seen = placement.coverage
+    of = "" if seen.n_files_read is None else f" of {units.count(seen.n_files_read)}"
+    yield (
+        f"Darshan: logs of {units.count(seen.n_found)} of {units.count(seen.n_expected)} "
+        f"processes; {units.count(seen.n_files_seen)}{of} files seen; "
+        f"{units.count(seen.n_placed)} of {units.count(seen.n_segments)} segments placed in stages."
+    )
+    if not seen.complete:
+        yield "These logs do not cover everything that was read."
+    if seen.missing:
+        yield f"No log of: {', '.join(seen.missing)}."
+    if seen.partial:
+        yield (
+            f"Incomplete because Darshan ran out of memory: {'; '.join(seen.partial)}. Raise "
+            "MAX_RECORDS and MODMEM, or let iobench set them: --darshan auto."
+        )
+    if seen.n_stray:
+        yield (
+            f"{units.count(seen.n_stray)} stray segments ({units.nbytes(seen.stray_nbytes)} in "
+            "total) are credited to the wrong file and left out."
+        )
+    if (others := seen.others) is not None:
+        yield (
+            f"Totals of logs without a marker of this run, which are placed in no stage: "
+            f"{units.count(others.n_logs)} logs, {units.count(others.n_files)} files, "
+            f"{units.nbytes(others.posix_nbytes)} read by POSIX calls and "
+            f"{units.nbytes(others.stdio_nbytes)} by STDIO."
+        )
+    yield from dict.fromkeys(seen.problems)
+    if placement.processes:
+        late_ns = max(abs(each.offset_ns) for each in placement.processes)
+        open_ns = max(each.high_ns - each.low_ns for each in placement.processes) // 2
+        yield (
+            f"Clocks aligned by markers: moved by up to {units.duration(late_ns)}, known within "
+            f"{units.duration(open_ns)}."
+        )
+
+
+def storage_section(figures: StorageFigures) -> Section | None:
+    """Return what storage did: how much of it is known, then bytes, stages and single reads."""
+    blocks: list[Block] = [*sentences(figures.notes)]
+    if figures.bytes:
+        blocks += [_byte_table(figures.bytes), *sentences(_differences(figures.bytes[0]))]
+    if figures.stages:
+        blocks.append(_stage_table(figures.stages))
+    if figures.read_sizes:
+        columns = (Column("size"), Column("reads"))
+        rows = tuple((name, Count(number)) for name, number in figures.read_sizes.items())
+        blocks.append(Table("Reads by size", columns, rows))
+    if figures.sequential_fraction is not None:
+        share = units.fraction(figures.sequential_fraction)
+        blocks += sentences((f"{share} of the reads go on forward in their file.",))
+    return Section("storage", "Storage", tuple(blocks), is_folded=True) if blocks else None
+
+
+def _byte_table(rows: Sequence[ByteRow]) -> Table:
+    """Return bytes read by the run, its processes and files, one column for each who counted."""
+    columns = [
+        name
+        for name in COLUMNS
+        if name != "darshan_nbytes" or any(row.darshan_nbytes is not None for row in rows)
+    ]
+    processes = [row for row in rows[1:] if " (process " in row.name]
+    files = [row for row in rows[1:] if " (process " not in row.name]
+    parts = [
+        f"{MOST_SHOWN} of {units.count(len(each))} {name}"
+        for name, each in (("processes", processes), ("files", files))
+        if len(each) > MOST_SHOWN
+    ]
+    several = Counter(row.name.partition(" (")[0] for row in processes)
+    lines: list[tuple[Cell, ...]] = []
+    for row in (rows[0], *processes[:MOST_SHOWN], *files[:MOST_SHOWN]):
+        short = row.name.partition(" (")[0]
+        name = short if several[short] == 1 else row.name
+        name = short_path(name, NARROW_NAME) if row in files else name
+        lines.append((name, *(Bytes(getattr(row, column)) for column in columns)))
+    return Table(
+        f"Bytes read, by counter{': ' if parts else ''}{' and '.join(parts)}",
+        (Column(""), *(Column(COLUMNS[name][0]) for name in columns)),
+        tuple(lines),
+    )
+
+
+def _differences(row: ByteRow) -> Iterator[str]:
+    """Yield how neighbouring columns differ: with a reason, or by 1 % at least."""
+    known = [name for name in COLUMNS if getattr(row, name) is not None]
+    for second, first in itertools.pairwise(known):
+        one, other = getattr(row, first), getattr(row, second)
+        reason = ""
+        if first == "device_nbytes" and second == "read_calls_nbytes":
+            reason = PAGE_CACHE if one < other else MMAP
+        elif second == "requested_nbytes" and one < other:
+            reason = COMPRESSION if COMPRESSION in row.reasons else MMAP
+        reason = reason if reason in row.reasons else ""
+        if one != other and (reason or abs(one - other) >= SHOWN_FRACTION * max(one, other)):
+            subject, compared = COLUMNS[first][1], COLUMNS[second][1]
+            more = "more" if one > other else "less"
+            yield (
+                f"{subject[0].upper()}{subject[1:]} {units.nbytes(abs(one - other))} {more} than "
+                f"{compared}{f': {reason}' if reason else ''}."
+            )
+
+
+def _stage_table(stages: Sequence[StageStorage]) -> Table:
+    """Return how much of each stage that read was storage, and where its bytes came from.
+
+    Without Darshan nobody knows what of a stage was storage: then there is no such column.
+    """
+    traced = any(row.storage_ns is not None for row in stages)
+    return Table(
+        "Storage inside the stages that read" if traced else "Stages that read",
+        (
+            *(Column("stage"), Column("busy", "time")),
+            *((Column("storage", "time"),) if traced else ()),
+            Column("bytes are"),
+        ),
+        tuple(
+            (
+                *(stage_title(row.stage), Duration(row.busy_ns)),
+                *((Duration(row.storage_ns),) if traced else ()),
+                row.verdict,
+            )
+            for row in stages
+        ),
+    )
+
+
+FINDING: Final = Finding(name="storage", order=100, figures=storage_of, section=storage_section)
+"""Storage, as the entry point names it."""

@@ -1,1 +1,0 @@
-"""What storage did beside what the loader did: bytes by who counted them, stages, reads."""

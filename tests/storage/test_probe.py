@@ -1,0 +1,366 @@
+"""A probe reads as a run does, keeps to its bounds, and leaves the page cache as it was."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iobench.errors import MissingFileError, OptionError, StorageError
+from iobench.storage import page_cache
+from iobench.storage.page_cache import evict, pages_of, warm_up
+from iobench.storage.probe import (
+    aligned,
+    choose_files,
+    latency_figures,
+    open_quietly,
+    probe_run,
+    probe_seconds,
+    random_requests,
+)
+from iobench.storage.probe_figures import read_limits
+from iobench.testing import FakeClock
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("probed")
+    for number in range(3):
+        (folder / f"{number}.bin").write_bytes(os.urandom(MIB + 100 * number))
+    found = sorted(folder.iterdir())
+    evict(found)
+    if page_cache.residency(found) != 0.0:
+        pytest.skip("this file system keeps what is dropped, or does not tell")
+    return found
+
+
+def pages(files: list[Path]) -> list[int]:
+    """Return of each page of the files whether the page cache holds it."""
+    found = []
+    for file in files:
+        fd = os.open(file, os.O_RDONLY)
+        starts = range(0, file.stat().st_size, mmap.PAGESIZE)
+        found += [pages_of(fd, start, 1).resident for start in starts]
+        os.close(fd)
+    return found
+
+
+def touch(file: Path, offset: int, nbytes: int) -> None:
+    fd = os.open(file, os.O_RDONLY)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+    os.pread(fd, nbytes, offset)
+    os.close(fd)
+
+
+def by_way(found):
+    return {each.way: each for each in found.reads}
+
+
+@pytest.mark.thorough
+@settings(deadline=None, max_examples=8)
+@given(
+    request_nbytes=st.integers(1, 700 * KIB),
+    readers=st.integers(1, 4),
+    warm=st.lists(st.tuples(st.integers(0, 2), st.integers(0, MIB)), max_size=5),
+    seed=st.integers(0, 3),
+)
+def test_the_page_cache_is_left_as_it_was(files, request_nbytes, readers, warm, seed):
+    evict(files)
+    for number, offset in warm:
+        touch(files[number], offset, 40 * KIB)
+    before = pages(files)
+    found = probe_run(files, request_nbytes, readers, duration_s=5.0, seed=seed)
+    after = pages(files)
+    assert sum(each.nbytes for each in found.reads) > 0
+    assert all(was <= now for was, now in zip(before, after, strict=True))
+    assert sum(after) - sum(before) <= 4  # the kernel may hold one that it moves just then
+
+
+def test_what_is_in_the_page_cache_stays_and_is_read_out_of_it(files):
+    for _ in range(3):  # the kernel may take a page of its own accord; a probe takes them each time
+        warm_up(files)
+        found = probe_run(files, 64 * KIB, 2, duration_s=5.0)
+        if set(pages(files)) == {1}:
+            break
+    assert set(pages(files)) == {1}
+    assert by_way(found)["cached"].served_by in ("page cache", "memory")
+    assert {each.threads for each in found.reads} == {2}
+    assert read_limits([found.to_dict(), {"path": 1}, None]) == [found]
+
+
+def test_cold_files_are_served_by_what_holds_them(files):
+    evict(files)
+    found = probe_run(files, 64 * KIB, 1, duration_s=5.0)
+    direct, cached = found.reads
+    if found.file_system not in ("ext4", "xfs") or direct.refused:
+        pytest.skip("this file system does not count what its device delivers")
+    assert (direct.served_by, cached.served_by) == ("device", "page cache")
+
+
+def test_files_whose_pages_nobody_tells_are_read_past_the_page_cache_only(files, monkeypatch):
+    monkeypatch.setattr(page_cache, "_is_told_the_truth", lambda _: False)
+    evict(files)
+    found = probe_run(files, 64 * KIB, 2, duration_s=5.0)
+    monkeypatch.undo()
+    assert set(pages(files)) == {0}
+    why = "how much of these files the page cache holds cannot be queried"
+    assert by_way(found)["cached"].refused.startswith(why)
+
+
+class Storage:
+    """In place of ``preadv``: storage of known latency and bandwidth, on a clock of ours."""
+
+    def __init__(self, monkeypatch, latency_ns: int, bytes_per_s: float) -> None:
+        self.clock, self.true = FakeClock(start_ns=1), os.preadv
+        self.latency_ns, self.bytes_per_s = latency_ns, bytes_per_s
+        monkeypatch.setattr(os, "preadv", self)
+
+    def ns(self, nbytes: int) -> int:
+        return self.latency_ns + round(nbytes / self.bytes_per_s * 1e9)
+
+    def __call__(self, fd, buffers, offset, *flags):
+        got = self.true(fd, buffers, offset, *flags)
+        self.clock.advance(self.ns(got))
+        return got
+
+
+@pytest.mark.quick_cases(4)
+@pytest.mark.parametrize("latency_ns", [0, 100_000, 8_000_000])
+@pytest.mark.parametrize("bytes_per_s", [1e8, 7e9])
+@pytest.mark.parametrize("request_nbytes", [4 * KIB, 256 * KIB, MIB])
+def test_figures_are_those_of_the_storage(
+    files, monkeypatch, latency_ns, bytes_per_s, request_nbytes
+):
+    evict(files)
+    storage = Storage(monkeypatch, latency_ns, bytes_per_s)
+    found = probe_run(files, request_nbytes, 1, duration_s=1.0, clock=storage.clock)
+    known = [each for each in found.reads if not each.refused]
+    assert known
+    for each in known:
+        mean = each.nbytes / each.n_reads
+        assert each.bytes_per_s == pytest.approx(mean / storage.ns(round(mean)) * 1e9, rel=0.01)
+        assert request_nbytes <= mean <= request_nbytes + 2 * mmap.PAGESIZE
+    # A read that was begun is waited for, in each turn.
+    assert found.spent_ns <= 1e9 + storage.ns(request_nbytes + 2 * mmap.PAGESIZE)
+
+
+def test_it_ends_as_soon_as_its_figures_stand(files, monkeypatch):
+    storage = Storage(monkeypatch, 1_000, 50e9)
+    found = probe_run(files, 4 * KIB, 1, duration_s=60.0, clock=storage.clock)
+    assert any(each.n_reads for each in found.reads)
+    assert found.spent_ns < 1e8
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    request_nbytes=st.integers(1, 300 * KIB),
+    duration_s=st.floats(1e-7, 1e-2),
+    readers=st.integers(1, 3),
+    step_ns=st.integers(1, 50_000),
+)
+def test_never_more_time_than_allowed(files, request_nbytes, duration_s, readers, step_ns):
+    begun: list[int] = []
+    clock = FakeClock(step_ns=step_ns)
+    true_preadv = os.preadv
+
+    def preadv(fd: int, buffers: list[memoryview], offset: int) -> int:
+        begun.append(clock._now_ns)
+        return true_preadv(fd, buffers, offset)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "preadv", preadv)
+        probe_run(files, request_nbytes, readers, duration_s=duration_s, clock=clock)
+    # The clock moves with each look at it: each thread may have looked once more by then.
+    assert all(when <= duration_s * 1e9 + (readers + 3) * 3 * step_ns for when in begun)
+
+
+def test_what_is_read_is_neither_changed_nor_marked_as_read(files):
+    before = [(path.stat().st_mtime_ns, path.stat().st_atime_ns) for path in files]
+    probe_run(files, 16 * KIB, 1, duration_s=2.0)
+    assert sorted(files[0].parent.iterdir()) == files
+    assert [(path.stat().st_mtime_ns, path.stat().st_atime_ns) for path in files] == before
+
+
+def test_files_in_memory_are_called_memory():
+    path = Path(f"/dev/shm/iobench-test-limits-{os.getpid()}")
+    try:
+        path.write_bytes(bytes(MIB))
+        found = probe_run([path], 64 * KIB, 1, duration_s=2.0)
+        assert {each.served_by for each in found.reads if not each.refused} == {"memory"}
+    finally:
+        path.unlink()
+
+
+def test_a_refusal_of_direct_reads_is_named(files, monkeypatch):
+    true_open = os.open
+
+    def refuse(path, flags, *rest, **named):
+        if flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "Invalid argument", str(path))
+        return true_open(path, flags, *rest, **named)
+
+    monkeypatch.setattr(os, "open", refuse)
+    found = by_way(probe_run(files, 64 * KIB, 1, duration_s=2.0))
+    assert found["direct"].refused.endswith("refuses O_DIRECT")
+    assert found["cached"].n_reads
+
+
+@pytest.mark.parametrize("text", ["on", "0", "-1", "nan", "61"])
+def test_what_is_no_time_is_refused(text):
+    with pytest.raises(OptionError, match="--limits"):
+        probe_seconds(text)
+    with pytest.raises(OptionError, match="IOBENCH_LIMITS"):
+        probe_seconds("auto", {"IOBENCH_LIMITS": text})
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "seconds"),
+    [
+        ("auto", {}, 2.0),
+        ("auto", {"IOBENCH_LIMITS": "off"}, None),
+        ("0.5", {"IOBENCH_LIMITS": "off"}, 0.5),
+        ("off", {}, None),
+    ],
+)
+def test_the_time_is_that_of_the_option_else_of_the_environment(text, environ, seconds):
+    assert probe_seconds(text, environ) == seconds
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "words"),
+    [
+        (None, OptionError, "which files are read is unknown"),
+        ("none", MissingFileError, "no such file or folder"),
+        ("empty", MissingFileError, "reads existing files and writes none"),
+        ("pipe", OptionError, "neither a file nor a folder"),
+        ("s3://bucket/data", OptionError, "mounted folder"),
+        ("closed", StorageError, "Permission denied"),
+        ("broken", StorageError, "Input/output error"),
+    ],
+)
+def test_what_cannot_be_probed_is_said(tmp_path, files, monkeypatch, path, error, words):
+    from iobench.files.urls import as_path
+
+    def fail(number):
+        def call(where, *_):
+            raise OSError(number, os.strerror(number), str(where))
+
+        return call
+
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "link").symlink_to(files[0].parent)
+    (tmp_path / "empty" / ".hidden").write_bytes(b"data")
+    os.mkfifo(tmp_path / "pipe")
+    if path == "closed":
+        (tmp_path / path).mkdir()
+        monkeypatch.setattr(os, "scandir", fail(errno.EACCES))
+    if path == "broken":
+        (tmp_path / path).write_bytes(bytes(MIB))
+        monkeypatch.setattr(os, "preadv", fail(errno.EIO))
+    where = [] if path is None else [as_path(path) if "://" in path else tmp_path / path]
+    with pytest.raises(error, match=words):
+        probe_run(where, 64 * KIB, 1, duration_s=1.0)
+
+
+def test_files_are_spread_and_small_ones_beside_the_data_left_out(tmp_path):
+    for number in range(300):
+        (tmp_path / f"day={number:03}").mkdir()
+        (tmp_path / f"day={number:03}" / "field.bin").write_bytes(bytes(KIB))
+    (tmp_path / "manifest.json").write_text("{}")
+    chosen = choose_files([tmp_path], KIB)
+    folders = [path.parent.name for path, _ in chosen]
+    assert (len(folders), folders[0], folders == sorted(folders)) == (128, "day=000", True)
+    assert folders[-1] >= "day=290"
+
+
+@given(
+    st.lists(st.integers(1, 5_000), min_size=1, max_size=8),
+    st.integers(1, 2_000),
+    st.integers(0, 200),
+)
+def test_requests_lie_in_the_files_and_none_is_there_twice(sizes, request_nbytes, n):
+    requests = random_requests(sizes, request_nbytes, n, np.random.default_rng(0))
+    places = {(int(row["file"]), int(row["offset"])) for row in requests}
+    assert len(places) == len(requests) <= n
+    for file, offset, nbytes in requests.tolist():
+        assert offset % request_nbytes == 0
+        assert 0 < nbytes <= request_nbytes
+        assert offset + nbytes <= sizes[file]
+
+
+def test_of_huge_files_some_ranges_are_drawn():
+    requests = random_requests([1 << 50, 1 << 50], 4096, 1000, np.random.default_rng(0))
+    assert 900 < len(requests) <= 1000
+    assert set(requests["file"].tolist()) == {0, 1}
+
+
+@given(st.integers(0, 1 << 40), st.integers(1, 1 << 20))
+def test_direct_reads_are_widened_to_whole_sectors(offset, nbytes):
+    requests = random_requests([1], 1, 1, np.random.default_rng(0))
+    requests["offset"], requests["nbytes"] = offset, nbytes
+    (wide,) = aligned(requests)
+    assert wide["offset"] % 4096 == wide["nbytes"] % 4096 == 0
+    assert wide["offset"] <= offset
+    assert wide["offset"] + wide["nbytes"] >= offset + nbytes
+    assert wide["nbytes"] <= nbytes + 2 * 4096
+
+
+@given(st.lists(st.integers(1, 10**12), max_size=300))
+def test_latencies_are_such_as_were_measured(latencies):
+    found = latency_figures(latencies)
+    assert len(found) == (4 if latencies else 0)
+    assert set(found) <= set(latencies)
+    assert list(found) == sorted(found)
+    if latencies:
+        assert found[-1] == max(latencies)
+        assert sum(each <= found[0] for each in latencies) * 2 >= len(latencies)
+
+
+def test_files_of_others_are_opened_without_a_mark_of_our_choice(files, monkeypatch):
+    flags = []
+    true_open = os.open
+
+    def open_(path, flag, *rest, **named):
+        flags.append(flag)
+        if flag & os.O_NOATIME:
+            raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
+        return true_open(path, flag, *rest, **named)
+
+    monkeypatch.setattr(os, "open", open_)
+    fd = open_quietly(files[0])
+    assert stat.S_ISREG(os.fstat(fd).st_mode)
+    os.close(fd)
+    assert [bool(flag & os.O_NOATIME) for flag in flags] == [True, False]
+    assert not any(flag & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC) for flag in flags)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("latency_s", "nbytes_per_s", "request_nbytes", "readers"),
+    [
+        (0.002, 200e6, 64 * KIB, 2),
+        pytest.param(0.0, 20e6, 256 * KIB, 1, marks=pytest.mark.long),
+        pytest.param(0.004, 1e9, 256 * KIB, 4, marks=pytest.mark.long),
+    ],
+)
+def test_slow_storage_gives_what_it_is_made_to_give(
+    slow_storage, latency_s, nbytes_per_s, request_nbytes, readers
+):
+    folder = slow_storage(latency_s=latency_s, nbytes_per_s=nbytes_per_s)
+    (folder / "data.bin").write_bytes(os.urandom(8 * MIB))
+    evict([folder / "data.bin"])
+    found = probe_run([folder], request_nbytes, readers, duration_s=1.5)
+    alone = request_nbytes / (latency_s + request_nbytes / nbytes_per_s)
+    rates = [each.bytes_per_s for each in found.reads if each.way == "direct" and each.n_reads]
+    # Never more than it can, but for edges of pages; on a busy machine less.
+    assert 0 < min(rates) <= max(rates) <= 1.2 * min(nbytes_per_s, readers * alone)
+    assert max(rates) >= min(nbytes_per_s, readers * alone) / 4
