@@ -87,7 +87,7 @@ def test_named_logs_are_laid_beside_the_stages(
     assert code == 0, err
     text = " ".join(out.split())
     assert "Darshan: logs of 1 of 1 processes; 20 of 20 files seen; 20 of 20 segments" in text
-    assert "of the reads caused" in text
+    assert "Storage" in text
     code, out, _ = report(capsys, run, "--darshan", calls, "--json")
     storage = json.loads(out)["runs"][0]["storage"]
     assert storage["traced"]["complete"] is True, storage["traced"]
