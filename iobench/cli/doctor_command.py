@@ -31,7 +31,7 @@ def doctor(*, extras: Sequence[str], json: bool) -> None:
 
     from iobench.registry import unknown_name
     from iobench.report.document import Command, Section, properties
-    from iobench.storage.darshan_runtime import find_runtime
+    from iobench.storage.darshan_setup import find_runtime
 
     packages = _packages()
     for extra in extras:
@@ -50,7 +50,7 @@ def doctor(*, extras: Sequence[str], json: bool) -> None:
     if not extras or "darshan" in extras:
         runtime = find_runtime(os.environ)
         missing = "not found; load its module, or set DARSHAN_LIB to its libdarshan.so"
-        rows.append(("Darshan's runtime", missing if runtime is None else str(runtime.path), ""))
+        rows.append(("Darshan's runtime", missing if runtime is None else str(runtime), ""))
     commands = (Command(line, f"{name} is not complete") for name, _, line in rows if line)
     table = properties([row[:2] for row in rows])
     versions = {"iobench": _version("iobench"), "python": platform.python_version()}

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from iobench.errors import StorageError
 from iobench.launch.seen import read_seen
 from iobench.recording.facts import read_process_facts
 from iobench.recording.this_process import host_name, name_in_files
 from iobench.storage.darshan_gathering import gather_logs
-from iobench.storage.darshan_runtime import interpreter_of, ready_runtime
-from iobench.storage.darshan_setup import DarshanSetup, set_up
+from iobench.storage.darshan_setup import DarshanSetup, interpreter_of, ready_runtime, set_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,26 +36,18 @@ def begin_tracing(
     """
     if not choice.auto:
         return None
-    found = ready_runtime(environment, interpreter_of(command, environment))
     setup: DarshanSetup | None = None
-    if not isinstance(found, str):
-        try:
-            setup = set_up(
-                run.path,
-                found,
-                environment,
-                data=_named(command),
-            )
-        except StorageError as error:
-            found = str(error)
-    told: dict[str, Any] = {"state": "off", "reason": found}
-    lines = [f"darshan: not traced: {found}; what /proc counts is used instead"]
-    if setup is not None:
-        told, lines = setup.document(run.path), setup.lines()
+    try:
+        python = interpreter_of(command, environment)
+        runtime = ready_runtime(environment, python)
+        setup = set_up(run.path, runtime, python, environment, _named(command))
+        document, line = setup.document(run.path), setup.line()
+    except StorageError as error:
+        document = {"state": "off", "reason": str(error)}
+        line = f"darshan: not traced: {error}; what /proc counts is used instead"
     if job.rank == 0:
-        run.update(darshan=told)
-        for line in lines:
-            say(line)
+        run.update(darshan=document)
+        say(line)
     return setup
 
 
@@ -69,10 +60,9 @@ def end_tracing(
     for facts in read_process_facts(run.processes_path):
         if facts.host == host and facts.role == "consumer":
             pids.update(pid for loader in facts.loaders for pid in loader.worker_pids)
-    gathered = gather_logs(setup.folder, setup.mmap, pids, clock=clock)
-    if job.rank == 0:
-        for line in gathered.lines(setup.folder):
-            say(line)
+    lines = gather_logs(setup.folder, setup.mmap, pids, clock=clock)
+    for line in lines if job.rank == 0 else ():
+        say(line)
 
 
 def _named(command: Sequence[str]) -> list[Path]:

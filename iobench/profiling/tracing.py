@@ -12,14 +12,14 @@ from iobench.errors import ProfileError, StorageError
 from iobench.files.open_files import open_files
 from iobench.recording.span_reader import read_head
 from iobench.storage.darshan_gathering import gather_logs
-from iobench.storage.darshan_runtime import ProbedRuntime, ready_runtime
 from iobench.storage.darshan_setup import (
     DarshanChoice,
     DarshanSetup,
-    probed_before,
+    ready_runtime,
     restart_under,
     set_up,
     tracing,
+    waiting_runtime,
 )
 
 if TYPE_CHECKING:
@@ -52,13 +52,12 @@ class ProfileTracing:
         self._stack = ExitStack()
         self._runs: tuple[RunDirectory, ...] = ()
         self._setup: DarshanSetup | None = None
-        self._probed: ProbedRuntime | None = None
+        self._runtime: Path | None = None
         if choice.auto:
-            found = _runtime()
-            if isinstance(found, str):
-                self._refuse(found)
-            else:
-                self._probed = found
+            try:
+                self._runtime = _runtime()
+            except StorageError as error:
+                self._refuse(str(error))
 
     def document(self) -> dict[str, Any]:
         """Return what ``run.json`` says of it before it has begun."""
@@ -74,19 +73,18 @@ class ProfileTracing:
         runs : sequence of (RunDirectory, sequence of Path)
             Those that are measured, each with the files that it loads.
         """
-        if self._probed is None:
+        if self._runtime is None:
             return
         own = [_folders(files) for _, files in runs]
         every = set().union(*own)
         try:
-            setup = set_up(out, self._probed, os.environ, data=every)
+            setup = set_up(out, self._runtime, sys.executable, os.environ, every)
         except StorageError as error:
             self._refuse(str(error))
             for run, _ in runs:
                 run.update(darshan=self._document)
             return
-        for line in setup.lines():
-            self._screen.note(line)
+        self._screen.note(setup.line())
         self._setup, self._runs = setup, tuple(run for run, _ in runs)
         open_files.let_go()  # what is open already is not seen
         self._stack.enter_context(tracing(setup))
@@ -114,8 +112,7 @@ class ProfileTracing:
         if self._setup is None:
             return
         pids = _pids(path for run in self._runs for path in run.span_files())
-        gathered = gather_logs(self._setup.folder, self._setup.mmap, pids)
-        for line in gathered.lines(self._setup.folder):
+        for line in gather_logs(self._setup.folder, self._setup.mmap, pids):
             self._screen.note(line)
 
 
@@ -137,16 +134,20 @@ def _pids(paths: Iterable[Path]) -> set[int]:
     return found
 
 
-def _runtime() -> ProbedRuntime | str:
-    """Return the runtime that waits in this process, or why there is none, in words."""
-    probed = probed_before()
-    if probed is not None:
-        return probed
+def _runtime() -> Path:
+    """Return the runtime that waits in this process.
+
+    Raises
+    ------
+    StorageError
+        If there is none that works.
+    """
+    waiting = waiting_runtime()
+    if waiting is not None:
+        return waiting
     found = ready_runtime(os.environ, sys.executable)
-    if isinstance(found, str):
-        return found
     if sys.argv[1:2] == ["profile"]:
         restart_under(found)
-    return (
-        f"{found.runtime.path} must be there when a process starts; use the command iobench profile"
+    raise StorageError(
+        f"{found} must be there when a process starts; use the command iobench profile"
     )

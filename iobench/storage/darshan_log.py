@@ -130,11 +130,11 @@ def _traced(
 
 
 def _add_counters(
-    row: dict[str, int], record: Any, names: Any, columns: dict[str, str], zero_ns: int
+    row: dict[str, int], counted: Any, names: Any, columns: dict[str, str], zero_ns: int
 ) -> None:
     """Add the counters of a record to those of its file; a job of MPI has one for each rank."""
-    values = dict(zip(names["counters"], record["counters"].tolist(), strict=True))
-    values |= zip(names["fcounters"], record["fcounters"].tolist(), strict=True)
+    values = dict(zip(names["counters"], counted["counters"].tolist(), strict=True))
+    values |= zip(names["fcounters"], counted["fcounters"].tolist(), strict=True)
     for ours, theirs in columns.items():
         value = values[theirs]
         if not theirs.endswith("_TIMESTAMP"):

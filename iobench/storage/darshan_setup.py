@@ -1,39 +1,37 @@
-"""How a run is traced by Darshan: the option, the environment of its processes, their start."""
+"""Darshan around the processes of a run: its runtime, what that is told, and the start."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
+import re
+import shutil
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 import msgspec
 
 from iobench.errors import OptionError, StorageError
-from iobench.recording.clock_marker import mark_clock
+from iobench.recording.clock_marker import MARKER_NAME, mark_clock
 from iobench.recording.clocks import SYSTEM_CLOCK
-from iobench.recording.spool import choose_spool
 from iobench.storage.darshan_gathering import LOGS_FOLDER, make_dated
-from iobench.storage.darshan_runtime import (
-    DarshanRuntime,
-    ProbedRuntime,
-    config_text,
-    hidden_folders,
-    preloaded,
-    runtime_variables,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 
-
-NOT_ASKED = "not requested; --darshan auto traces the reads of a run, if a runtime is found"
-OWN_LOGS = "the logs are of a Darshan that iobench did not set up"
+LIBRARY: Final = "libdarshan.so"
+DAYS: Final = 8
+"""For so many days processes of a run may be started: most runtimes write into folders by date."""
+MEMORY: Final = Path("/dev/shm")
+ENOUGH_MEMORY: Final = 1 << 30
+"""What must be free there: a mapping that finds no memory ends its process."""
+PROBE_S: Final = 60.0
+READY: Final = "IOBENCH_DARSHAN_READY"
+"""Environment: the runtime of a process that was started again under it."""
 
 
 class DarshanChoice(msgspec.Struct, frozen=True):
@@ -59,10 +57,8 @@ class DarshanChoice(msgspec.Struct, frozen=True):
         OptionError
             If a path is not there, or ``auto`` or ``off`` stands beside something else.
         """
-        if list(words) in ([], ["off"]):
-            return cls()
-        if list(words) == ["auto"]:
-            return cls(auto=True)
+        if list(words) in ([], ["off"], ["auto"]):
+            return cls(auto=list(words) == ["auto"])
         if {"auto", "off"} & set(words):
             raise OptionError(
                 f"--darshan {' '.join(words)}: expected auto, off, or paths of logs, not several"
@@ -78,23 +74,109 @@ class DarshanChoice(msgspec.Struct, frozen=True):
     def document(self) -> dict[str, Any]:
         """Return what ``run.json`` says of a run that is not traced by us."""
         if self.logs:
-            return {
-                "state": "on",
-                "reason": OWN_LOGS,
-                "runtime": "",
-                "logs": [str(path) for path in self.logs],
-                "set": {},
-            }
-        return {"state": "off", "reason": NOT_ASKED}
+            return {"state": "on", "logs": [str(path) for path in self.logs]}
+        return {"state": "off", "reason": "not requested; --darshan auto traces the reads of a run"}
 
 
-CONFIG: Final = "darshan.config"
-MEMORY: Final = Path("/dev/shm")
-ENOUGH_MEMORY: Final = 1 << 30
-"""What must be free there: a mapping that finds no room ends its process."""
-DAYS: Final = 8
-"""For so many days processes of a run may be started: most runtimes write into folders by date."""
-DROPPED: Final = ("DARSHAN_LOGFILE",)
+def find_runtime(environment: Mapping[str, str]) -> Path | None:
+    """Return the ``libdarshan.so`` that an environment leads to; None if it leads to none.
+
+    ``$DARSHAN_LIB`` (the library, or a folder of it) comes first, then ``$LD_PRELOAD``,
+    ``$LD_LIBRARY_PATH``, and the folder of ``darshan-config`` on the ``$PATH``.
+    """
+    places = [Path(environment["DARSHAN_LIB"])] if environment.get("DARSHAN_LIB") else []
+    places += [place / name for place in places for name in (LIBRARY, f"lib/{LIBRARY}")]
+    places += map(Path, preloaded(environment))
+    searched = environment.get("LD_LIBRARY_PATH", "").split(":")
+    places += [Path(folder, LIBRARY) for folder in searched if folder]
+    if script := shutil.which("darshan-config", path=environment.get("PATH")):
+        prefix = Path(script).resolve().parent.parent
+        places += [prefix / name / LIBRARY for name in ("lib", "lib64")]
+    found = (path for path in places if path.name.startswith(LIBRARY) and path.is_file())
+    path = next(found, None)
+    return None if path is None else path.absolute()
+
+
+def preloaded(environment: Mapping[str, str]) -> list[str]:
+    """Return what ``$LD_PRELOAD`` lists; spaces and colons part its words."""
+    return [word for word in re.split(r"[ :]+", environment.get("LD_PRELOAD", "")) if word]
+
+
+def interpreter_of(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Return the Python that a command will run, as far as its words tell.
+
+    ``python`` itself, the one in the first line of a script such as ``torchrun``, also after
+    ``srun`` or ``mpirun``; else the first on the ``$PATH``, else this one.
+    """
+    path = environment.get("PATH")
+    for word in (*command, "python3"):
+        program = shutil.which(word, path=path)
+        for each in () if program is None else (program, *_words_of_script(program)):
+            found = shutil.which(each, path=path)
+            if found and re.fullmatch(r"(python|pypy)[\d.]*", Path(found).name):
+                return found
+    return sys.executable
+
+
+def _words_of_script(program: str) -> list[str]:
+    """Return what the first line of a script names; nothing of other programs."""
+    try:
+        with Path(program).open("rb") as file:
+            line = file.readline(256).decode("utf-8", "replace")
+    except OSError:
+        return []
+    return line[2:].split() if line.startswith("#!") else []
+
+
+MODULES: Final = "POSIX,STDIO,DXT_POSIX"
+CODE: Final = (
+    r"\.py[ci]?$", r"\.so(\.[0-9]+)*$", r"/pymp-[^/]*/", r"/lib(64)?/python[0-9.]+/",
+    "/(site|dist)-packages/",
+)  # fmt: skip
+OF_PREFIX: Final = "(bin|etc|include|lib|lib32|lib64|libexec|share)/"
+CONFIG: Final = f"""\
+# Made by iobench for one run.
+MOD_ENABLE DXT_POSIX
+MAX_RECORDS 16384 POSIX,STDIO
+# By 1024 B, 32 B a segment, taken as it is needed.
+MAX_RECORDS 32768 DXT_POSIX
+# For the counters of so many files: about 0.9 KB each in POSIX and STDIO together.
+MODMEM 32
+NAMEMEM 8
+# Every uname, git and gcc that a script starts would leave a log as well.
+APP_EXCLUDE .
+APP_INCLUDE (^|/)(python|pypy)[^/]*$
+NAME_INCLUDE /{MARKER_NAME}$ {MODULES}
+"""
+
+
+def config_text(python: str, hidden: Iterable[Path] = (), data: Iterable[Path] = ()) -> str:
+    """Return the text of a configuration file.
+
+    Parameters
+    ----------
+    python : str
+        The interpreter that runs; with what is installed beside it, it is left out.
+    hidden, data : iterable of Path
+        Folders to leave out; files and folders to see wherever they lie, as below ``/var``.
+    """
+    prefix = Path(python).absolute().parent.parent
+    excluded = [
+        *CODE,
+        f"{_literal(prefix)}/{OF_PREFIX}",
+        *(f"{_literal(each)}/" for each in hidden),
+    ]
+    # Of its name the runtime knows what stands before the first space.
+    lines = [f"APP_INCLUDE {_literal(python.split(maxsplit=1)[0])}$"]
+    lines += [f"NAME_EXCLUDE {pattern} {MODULES}" for pattern in excluded]
+    lines += [f"NAME_INCLUDE {_literal(path)}(/|$) {MODULES}" for path in data]
+    return CONFIG + "\n".join(lines) + "\n"
+
+
+def _literal(path: Path | str) -> str:
+    """Return an extended regular expression for a path; spaces and commas would end it."""
+    special = re.sub(r"[\\.\[\]*^$+?(){}|]", r"\\\g<0>", str(path).rstrip("/"))
+    return "^" + re.sub(r"[\s,]", ".", special)
 
 
 class DarshanSetup(msgspec.Struct, frozen=True):
@@ -105,57 +187,38 @@ class DarshanSetup(msgspec.Struct, frozen=True):
     folder : Path
         Of the logs, in the run directory.
     mmap : Path
-        Where what a process counts lies until it ends, so that a killed one leaves it. It is
-        written through a mapping: in memory if there is enough, else on this node.
+        Where what a process counts lies until it ends; written through a mapping.
     variables : mapping of str to str
         What is set for them.
-    dropped : tuple of str
-        Variables of the user's that would make logs of several processes one file.
-    replaced : tuple of str
-        Variables of the user's that have another value for these processes.
     """
 
-    probed: ProbedRuntime
+    runtime: Path
     folder: Path
     mmap: Path
     variables: Mapping[str, str]
-    dropped: tuple[str, ...] = ()
-    replaced: tuple[str, ...] = ()
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """Return an environment in which processes are traced."""
-        kept = {name: value for name, value in base.items() if name not in self.dropped}
-        return kept | dict(self.variables)
+        """Return an environment in which processes are traced, each into a log of its own."""
+        return {name: base[name] for name in base if name != "DARSHAN_LOGFILE"} | dict(
+            self.variables
+        )
 
     def document(self, run: Path) -> dict[str, Any]:
         """Return what ``run.json`` says of it; the folder of logs as seen from the run."""
-        return {
-            "state": "on",
-            "reason": f"found through {self.probed.runtime.found}",
-            "runtime": str(self.probed.runtime.path),
-            "version": self.probed.version,
-            "logs": os.path.relpath(self.folder, run),
-            "set": dict(self.variables),
-            "dropped": list(self.dropped),
-        }
+        logs = os.path.relpath(self.folder, run)
+        set_for = dict(self.variables)
+        return {"state": "on", "runtime": str(self.runtime), "logs": logs, "set": set_for}
 
-    def lines(self) -> list[str]:
+    def line(self) -> str:
         """Return what a user should know of it."""
-        runtime = self.probed.runtime
-        version = f" {self.probed.version}" if self.probed.version else ""
-        lines = [
-            f"darshan: traced by Darshan{version}, {runtime.path} ({runtime.found}), set through "
-            f"{', '.join(sorted(self.variables))}; run.json has their values"
-        ]
-        lines += [f"darshan: {name} is not passed on: one log a process" for name in self.dropped]
-        if self.replaced:
-            lines.append(f"darshan: your own {', '.join(self.replaced)} do not count in this run")
-        return lines
+        names = ", ".join(sorted(self.variables))
+        return f"darshan: traced by {self.runtime}, set through {names}; run.json has their values"
 
 
 def set_up(
     run: Path,
-    probed: ProbedRuntime,
+    runtime: Path,
+    python: str,
     environment: Mapping[str, str],
     data: Iterable[Path] = (),
 ) -> DarshanSetup:
@@ -165,8 +228,6 @@ def set_up(
     ----------
     run : Path
         The run directory; is there already.
-    probed : ProbedRuntime
-        Without a problem.
     environment : mapping
         Of the processes, besides what is added.
     data : iterable of Path
@@ -177,15 +238,10 @@ def set_up(
     StorageError
         If it cannot be written.
     """
-    folder, config = run.absolute() / LOGS_FOLDER, run.absolute() / CONFIG
-    text = config_text(
-        interpreter=probed.python,
-        prefixes=probed.prefixes,
-        packages=probed.packages,
-        hidden=(run.absolute(),),
-        data=hidden_folders((path.absolute() for path in data), probed.prefixes),
-    )
+    run = run.absolute()
+    folder, config = run / LOGS_FOLDER, run / "darshan.config"
     part = config.with_name(f".{config.name}.{os.getpid()}.part")
+    text = config_text(python, [run], [path.absolute() for path in data])
     try:
         folder.mkdir(exist_ok=True)
         make_dated(folder, SYSTEM_CLOCK.wall_ns(), n_days=DAYS)
@@ -193,62 +249,138 @@ def set_up(
         part.replace(config)
     except OSError as error:
         raise StorageError(f"{folder}: cannot be made ({error.strerror or error})") from error
-    mmap = _in_memory() or choose_spool(folder, None) or folder
-    variables = runtime_variables(
-        probed.runtime, environment, config=config, logs=folder, mmap=mmap
+    mmap = _in_memory() or folder
+    return DarshanSetup(
+        runtime, folder, mmap, _variables(runtime, environment, config, folder, mmap)
     )
-    dropped = tuple(name for name in DROPPED if name in environment)
-    replaced = tuple(
-        name
-        for name, text in variables.items()
-        if name != "LD_PRELOAD" and environment.get(name, text) != text
-    )
-    return DarshanSetup(probed, folder, mmap, variables, dropped, replaced)
+
+
+def _variables(
+    runtime: Path, environment: Mapping[str, str], config: Path, logs: Path, mmap: Path
+) -> dict[str, str]:
+    """Return what is set for processes that a runtime is to trace.
+
+    Whichever way it was built to find its folder, by date or not, it is told this one.
+    """
+    others = [each for each in preloaded(environment) if not Path(each).name.startswith(LIBRARY)]
+    return {
+        "LD_PRELOAD": ":".join([str(runtime), *others]),
+        "DARSHAN_ENABLE_NONMPI": "1",
+        "DARSHAN_CONFIG_PATH": str(config),
+        "DARSHAN_LOGPATH": str(logs),
+        "DARSHAN_LOG_DIR_PATH": str(logs),
+        "DARSHAN_MMAP_LOGPATH": str(mmap),
+        # Stands even where $DARSHAN_MOD_ENABLE replaces what the configuration file enables.
+        "DXT_ENABLE_IO_TRACE": "1",
+    }
 
 
 def _in_memory() -> Path | None:
     """Make a folder in memory; None where there is little of it.
 
-    On a disk a process starts 9 to 20 ms later, by which its clock is told wrongly too, and its
-    counters are written there all the while.
+    On a disk a process starts 9 to 20 ms later, by which its clock is off as well.
     """
     try:
-        room = os.statvfs(MEMORY)
-        if room.f_bavail * room.f_frsize < ENOUGH_MEMORY:
+        free = os.statvfs(MEMORY)
+        if free.f_bavail * free.f_frsize < ENOUGH_MEMORY:
             return None
         return Path(tempfile.mkdtemp(prefix="iobench-darshan-", dir=MEMORY))
     except OSError:
         return None
 
 
-PROBED: Final = "IOBENCH_DARSHAN_PROBED"
-"""Environment: what the process that started this one again found out about the runtime."""
+CHILD: Final = """\
+import sys
+sys.path[:] = [each for each in sys.path if each]  # nothing of the working folder
+import os
+folder = sys.argv[1]
+def imported(name):
+    print("opening a file with", name, flush=True)
+    try:
+        return __import__(name)
+    except ImportError:
+        return None
+if numpy := imported("numpy"):
+    numpy.save(os.path.join(folder, "array.npy"), numpy.zeros(8))
+if h5py := imported("h5py"):
+    h5py.File(os.path.join(folder, "file.h5"), "w").close()
+if netcdf := imported("netCDF4"):
+    netcdf.Dataset(os.path.join(folder, "file.nc"), "w").close()
+"""
+"""A runtime that was built with HDF5 may end Python where a file is opened, not before."""
 
 
-def restart_under(probed: ProbedRuntime, environment: Mapping[str, str] = os.environ) -> NoReturn:
-    """Replace this process by one of the same command, with the runtime waiting in it."""
-    told = msgspec.structs.asdict(probed) | {
-        "runtime": [str(probed.runtime.path), probed.runtime.found]
+def ready_runtime(
+    environment: Mapping[str, str], python: str, *, timeout_s: float = PROBE_S
+) -> Path:
+    """Return the runtime of an environment, after a small program ran under it with a Python.
+
+    Raises
+    ------
+    StorageError
+        If there is none, or it does not work.
+    """
+    if "DARSHAN_DISABLE" in environment:
+        raise StorageError("$DARSHAN_DISABLE is set")
+    runtime = find_runtime(environment)
+    if runtime is None:
+        raise StorageError(
+            "no libdarshan.so was found through $DARSHAN_LIB, $LD_PRELOAD, $LD_LIBRARY_PATH or "
+            "darshan-config"
+        )
+    if re.search(r"[\s:]", str(runtime)):
+        raise StorageError(f"{runtime}: LD_PRELOAD cannot hold a path with a space or a colon")
+    plain = {
+        name: text
+        for name, text in environment.items()
+        if not name.startswith("IOBENCH_RUN") and name != "DARSHAN_LOGFILE"
     }
-    words = [str(probed.runtime.path)]
-    words += [word for word in preloaded(environment) if word not in words]
+    with tempfile.TemporaryDirectory(prefix="iobench-probe-") as name:
+        folder = Path(name)
+        logs, config = folder / "logs", folder / "darshan.config"
+        make_dated(logs, SYSTEM_CLOCK.wall_ns(), n_days=1)
+        config.write_text(config_text(python), "utf-8", "surrogateescape")
+        try:
+            done = subprocess.run(
+                [python, "-c", CHILD, name],
+                env=plain | _variables(runtime, plain, config, logs, folder),
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=timeout_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            problem = f"a small program under it did not end within {timeout_s:g} s"
+            raise StorageError(f"{runtime}: {problem}") from None
+        except OSError as error:
+            raise StorageError(f"{python} cannot be started ({error.strerror})") from None
+        last = [line.strip() for line in done.stderr.splitlines() if line.strip()][-1:]
+        if done.returncode or not any(logs.rglob("*.darshan")):
+            at = re.findall(r"^(opening a file with \w+)$", done.stdout, re.MULTILINE)
+            ended = f"ended {at[-1] if at else 'starting'} with {done.returncode}"
+            problem = ended if done.returncode else "left no log"
+            raise StorageError(
+                f"{runtime}: a small program under it {problem}: {last[0] if last else 'no error'}"
+            )
+    return runtime
+
+
+def restart_under(runtime: Path, environment: Mapping[str, str] = os.environ) -> NoReturn:
+    """Replace this process by one of the same command, with the runtime waiting in it."""
+    others = [each for each in preloaded(environment) if each != str(runtime)]
     # Set, it would trace from the first line on.
     kept = {name: text for name, text in environment.items() if name != "DARSHAN_ENABLE_NONMPI"}
-    inside = kept | {"LD_PRELOAD": ":".join(words), PROBED: json.dumps(told)}
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    os.execve(sys.executable, sys.orig_argv, inside)
+    preload = ":".join([str(runtime), *others])
+    os.execve(sys.executable, sys.orig_argv, {**kept, "LD_PRELOAD": preload, READY: str(runtime)})
 
 
-def probed_before(environment: MutableMapping[str, str] = os.environ) -> ProbedRuntime | None:
-    """Return what `restart_under` was given; None in a process that it did not start."""
-    text = environment.pop(PROBED, None)
-    if text is None:
-        return None
-    told: dict[str, Any] = json.loads(text)
-    path, found = told.pop("runtime")
-    told |= {name: tuple(told[name]) for name in ("prefixes", "packages")}
-    return ProbedRuntime(DarshanRuntime(Path(path), found), **told)
+def waiting_runtime(environment: MutableMapping[str, str] = os.environ) -> Path | None:
+    """Return the runtime that `restart_under` started this process with; None without."""
+    text = environment.pop(READY, None)
+    return None if text is None else Path(text)
 
 
 @contextlib.contextmanager
@@ -259,9 +391,8 @@ def tracing(
 
     Its log is there afterwards. What is open already is not seen.
     """
-    before = {name: environment.get(name) for name in (*setup.variables, *setup.dropped)}
-    for name in setup.dropped:
-        environment.pop(name, None)
+    before = dict(environment)
+    environment.pop("DARSHAN_LOGFILE", None)
     environment.update(setup.variables)
     runtime = ctypes.CDLL(None)
     runtime.darshan_core_initialize(0, None)
@@ -270,8 +401,7 @@ def tracing(
         yield
     finally:
         runtime.darshan_core_shutdown(1)
-        for name, text in before.items():
-            if text is None:
-                environment.pop(name, None)
-            else:
-                environment[name] = text
+        for name in (*setup.variables, "DARSHAN_LOGFILE"):
+            environment.pop(name, None)
+            if name in before:
+                environment[name] = before[name]

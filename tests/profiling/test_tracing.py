@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from iobench.profiling.config import RunConfig
 from iobench.profiling.profile_run import profile
 from iobench.profiling.tracing import ProfileTracing, _pids
 from iobench.recording.run_directory import RunDirectory
-from iobench.storage.darshan_runtime import DarshanRuntime, ProbedRuntime, find_runtime
+from iobench.storage.darshan_setup import find_runtime
 
 
 class Notes:
@@ -50,9 +49,8 @@ def test_without_a_runtime_it_measures_all_the_same(
 def test_a_process_that_is_not_the_command_lines_is_never_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    runtime = DarshanRuntime(Path("/soft/libdarshan.so"), "$DARSHAN_LIB")
-    probed = ProbedRuntime(runtime, sys.executable)
-    monkeypatch.setattr("iobench.profiling.tracing.ready_runtime", lambda *_: probed)
+    runtime = Path("/soft/libdarshan.so")
+    monkeypatch.setattr("iobench.profiling.tracing.ready_runtime", lambda *_: runtime)
     tracing = ProfileTracing(("auto",), Notes())
     assert tracing.document()["state"] == "off"
     assert "/soft/libdarshan.so" in tracing.document()["reason"]

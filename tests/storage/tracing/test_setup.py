@@ -1,30 +1,142 @@
-"""What a traced run is told: its configuration file and its environment."""
+"""Which runtime is found and tried, what a traced run is told, and how a process is traced."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from runtimes_in_c import (
+    LEAVES_LOGS,
+    LEAVES_NOTHING,
+    NEVER_STARTS,
+    OPENS_WITH_IT,
+    WITH_HDF5,
+    made_runtime,
+)
 
 from iobench.errors import OptionError, StorageError
-from iobench.storage.darshan_runtime import (
-    DarshanRuntime,
-    ProbedRuntime,
+from iobench.storage.darshan_setup import (
+    DarshanChoice,
     config_text,
-    hidden_folders,
+    find_runtime,
+    interpreter_of,
+    ready_runtime,
+    set_up,
 )
-from iobench.storage.darshan_setup import DarshanChoice, set_up
 
-PROBED = ProbedRuntime(
-    DarshanRuntime(Path("/soft/lib/libdarshan.so"), "$DARSHAN_LIB"),
-    "/env/bin/python",
-    version="3.5.0",
-    prefixes=("/env", "/usr"),
-    packages=("/env/lib/python3.11/site-packages",),
+
+def _file(path: Path, text: str = "") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"DARSHAN_LIB": "ROOT/lib/libdarshan.so"},
+        {"DARSHAN_LIB": "ROOT/lib"},
+        {"DARSHAN_LIB": "ROOT"},
+        {"LD_PRELOAD": "/x/other.so ROOT/lib/libdarshan.so"},
+        {"LD_LIBRARY_PATH": "/x:ROOT/lib"},
+        {"PATH": "/x:ROOT/bin"},
+    ],
+    ids=str,
 )
+def test_an_environment_leads_to_a_runtime(tmp_path: Path, environment: dict[str, str]) -> None:
+    library = _file(tmp_path / "lib" / "libdarshan.so")
+    _file(tmp_path / "bin" / "darshan-config")
+    named = {name: text.replace("ROOT", str(tmp_path)) for name, text in environment.items()}
+    assert find_runtime({"PATH": "", **named}) == library
+
+
+def test_what_only_looks_like_it_is_none(tmp_path: Path) -> None:
+    util = _file(tmp_path / "libdarshan-util.so")
+    environment = {
+        "DARSHAN_LIB": f"-L{tmp_path} -ldarshan", "LD_PRELOAD": str(util),
+        "LD_LIBRARY_PATH": str(tmp_path), "PATH": f"{tmp_path}:/bin",
+    }  # fmt: skip
+    assert find_runtime(environment) is None
+
+
+def test_the_interpreter_is_the_one_that_the_command_runs(tmp_path: Path) -> None:
+    python = _file(tmp_path / "python3.11")
+    _file(tmp_path / "torchrun", f"#!{python}\n")
+    _file(tmp_path / "by-env", "#!/usr/bin/env python3.11\n")
+    _file(tmp_path / "mpirun", "#!/bin/sh\n")
+    environment = {"PATH": str(tmp_path)}
+    for command in (
+        ("python3.11", "train.py"),
+        (str(python), "-m", "train"),
+        ("torchrun", "train.py"),
+        ("by-env",),
+        ("mpirun", "-n", "4", "python3.11", "train.py"),
+    ):
+        assert interpreter_of(command, environment) == str(python), command
+    assert interpreter_of(("mpirun", "-n", "4", "a.out"), environment) == sys.executable
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """One in which a small program has no libraries but those made here: quick to start."""
+    for name in ("numpy", "h5py", "netCDF4"):
+        _file(tmp_path / "modules" / f"{name}.py", "raise ImportError")
+    kept = {name: text for name, text in os.environ.items() if name != "LD_PRELOAD"}
+    return kept | {"PYTHONPATH": str(tmp_path / "modules")}
+
+
+@pytest.mark.parametrize(
+    ("code", "module", "timeout_s", "problem"),
+    [
+        (LEAVES_LOGS, "", 60, ""),
+        (WITH_HDF5, OPENS_WITH_IT, 60, "ended opening a file with h5py with 127"),
+        (LEAVES_NOTHING, "", 60, "left no log"),
+        (NEVER_STARTS, "", 0.3, "did not end within 0.3 s"),
+    ],
+)
+def test_a_runtime_is_tried_before_it_is_used(
+    tmp_path: Path,
+    environment: dict[str, str],
+    code: str,
+    module: str,
+    timeout_s: float,
+    problem: str,
+) -> None:
+    library = made_runtime(tmp_path, code)
+    if module:
+        _file(tmp_path / "modules" / "h5py.py", module)
+    environment["DARSHAN_LIB"] = str(library)
+    if not problem:
+        assert ready_runtime(environment, sys.executable) == library
+        return
+    with pytest.raises(StorageError, match=problem):
+        ready_runtime(environment, sys.executable, timeout_s=timeout_s)
+
+
+@pytest.mark.parametrize(
+    ("environment", "problem"),
+    [
+        ({"DARSHAN_DISABLE": "1"}, "DARSHAN_DISABLE is set"),
+        ({"PATH": "/nowhere"}, "no libdarshan.so was found through .DARSHAN_LIB"),
+        ({"DARSHAN_LIB": "a b"}, "a space or a colon"),
+    ],
+)
+def test_without_a_runtime_one_line_says_why(
+    tmp_path: Path, environment: dict[str, str], problem: str
+) -> None:
+    folder = tmp_path / environment.get("DARSHAN_LIB", "a")
+    if "DARSHAN_LIB" in environment:
+        environment = {"DARSHAN_LIB": str(_file(folder / "libdarshan.so"))}
+    with pytest.raises(StorageError, match=problem) as told:
+        ready_runtime(environment, sys.executable)
+    assert "\n" not in str(told.value)
 
 
 def _patterns(text: str, key: str) -> list[re.Pattern[str]]:
@@ -32,21 +144,15 @@ def _patterns(text: str, key: str) -> list[re.Pattern[str]]:
     return [re.compile(words[1]) for words in lines if words[0] == key]
 
 
-def _seen(text: str, name: str) -> bool:
-    """Whether the runtime would follow a file, as far as the configuration decides."""
-    excluded = any(pattern.search(name) for pattern in _patterns(text, "NAME_EXCLUDE"))
-    included = any(pattern.search(name) for pattern in _patterns(text, "NAME_INCLUDE"))
-    return included or not excluded
-
-
 @pytest.mark.parametrize(
-    ("name", "seen"),
+    ("name", "followed"),
     [
         ("/data/t2m.grib", True),
         ("/data/env/lib.nc", True),
         ("/data/model.so.nc", True),
         ("/env/lib/python3.11/os.py", False),
-        ("/env/lib/python3.11/site-packages/sample/data.nc", False),
+        ("/other/lib/python3.11/site-packages/sample/data.nc", False),
+        ("/env/share/eccodes/boot.def", False),
         ("/env/data/t2m.grib", True),
         ("/home/me/train.py", False),
         ("/home/me/__pycache__/train.cpython-311.pyc", False),
@@ -54,46 +160,34 @@ def _seen(text: str, name: str) -> bool:
         ("/tmp/pymp-abc/listener", False),
         ("/home/me/run/spans/a.spans", False),
         ("/home/me/run/spans/iobench-clock-marker", True),
+        ("/env/lib/data/x.nc", True),
+        ("/env/lib/data/x.nc2", False),
     ],
 )
-def test_data_are_seen_and_pythons_own_files_are_not(name: str, seen: bool) -> None:
-    text = config_text(
-        interpreter="/env/bin/python",
-        prefixes=PROBED.prefixes,
-        packages=PROBED.packages,
-        hidden=[Path("/home/me/run")],
-    )
-    assert _seen(text, name) == seen
-
-
-def test_there_is_room_for_the_files_of_a_training_run_and_its_segments() -> None:
-    text = config_text(interpreter="python", prefixes=(), packages=(), hidden=())
-    assert "MOD_ENABLE DXT_POSIX" in text
-    told = dict(line.split()[:0:-1] for line in text.splitlines() if line.startswith("MAX_"))
-    assert int(told["POSIX,STDIO"]) >= 16384
-    assert int(told["DXT_POSIX"]) * 1024 // 32 >= 1_000_000
-    room = int(re.search(r"^MODMEM (\d+)$", text, re.MULTILINE)[1])
-    assert room << 20 > 16384 * 1000
+def test_data_are_followed_and_pythons_own_files_are_not(name: str, followed: bool) -> None:
+    text = config_text("/env/bin/python", [Path("/home/me/run")], [Path("/env/lib/data/x.nc")])
+    excluded = any(pattern.search(name) for pattern in _patterns(text, "NAME_EXCLUDE"))
+    included = any(pattern.search(name) for pattern in _patterns(text, "NAME_INCLUDE"))
+    assert (included or not excluded) == followed
 
 
 @pytest.mark.parametrize(
-    ("program", "seen"),
+    ("program", "followed"),
     [
         ("python", True), ("/usr/bin/python3.11", True), ("/opt/my", True), ("uname", False),
         ("/usr/bin/git", False), ("/home/python/bin/gcc", False),
     ],
 )  # fmt: skip
-def test_of_programs_only_python_is_followed(program: str, seen: bool) -> None:
-    text = config_text(interpreter="/opt/my env/bin/run", prefixes=(), packages=(), hidden=())
+def test_of_programs_only_python_is_followed(program: str, followed: bool) -> None:
+    text = config_text("/opt/my env/bin/run")
     assert any(pattern.search(program) for pattern in _patterns(text, "APP_EXCLUDE"))
-    assert any(pattern.search(program) for pattern in _patterns(text, "APP_INCLUDE")) == seen
+    assert any(pattern.search(program) for pattern in _patterns(text, "APP_INCLUDE")) == followed
 
 
 @given(st.text(alphabet="ab .,+*[](){}|^$\\\t?", min_size=1, max_size=12))
 def test_any_name_of_a_folder_makes_a_line_that_names_it(name: str) -> None:
     folder = Path("/data") / f"x{name}"
-    text = config_text(interpreter="p", prefixes=(), packages=(), hidden=[folder], data=[folder])
-    lines = [line for line in text.splitlines() if "/data" in line]
+    lines = [line for line in config_text("p", [folder], [folder]).splitlines() if "/data" in line]
     assert [len(re.split(r"[ \t]+", line)) for line in lines] == [3, 3]
     assert all("," not in line.split()[1] for line in lines)
     (excluded,) = (re.compile(line.split()[1]) for line in lines if "EXCLUDE" in line)
@@ -101,67 +195,32 @@ def test_any_name_of_a_folder_makes_a_line_that_names_it(name: str) -> None:
     assert not excluded.search("/data/other/x.nc")
 
 
-def test_data_where_darshan_does_not_look_are_named() -> None:
-    paths = [Path("/var/lib/data"), Path("/varied/data"), Path("/srv/x"), Path("/env/data/x.nc")]
-    hidden = hidden_folders(paths, ["/env"])
-    assert hidden == [Path("/env/data/x.nc"), Path("/var/lib/data")]
-    text = config_text(
-        interpreter="p", prefixes=["/env"], packages=["/env/data"], hidden=(), data=hidden
-    )
-    assert _seen(text, "/env/data/x.nc")
-    assert not _seen(text, "/env/data/x.nc2")
-    assert _seen(text, "/var/lib/data/1.nc")
+RUNTIME = Path("/soft/lib/libdarshan.so")
 
 
-def test_the_environment_adds_to_what_is_preloaded_and_drops_the_name_of_one_log(
-    tmp_path: Path,
-) -> None:
+def test_the_environment_of_a_traced_process(tmp_path: Path) -> None:
     base = {
-        "LD_PRELOAD": "/a/liba.so:/old/libdarshan.so",
-        "DARSHAN_LOGFILE": "/x",
-        "DARSHAN_MODMEM": "8",
-        "DARSHAN_CONFIG_PATH": "/mine",
-        "DARSHAN_ENABLE_NONMPI": "1",
-        "HOME": "/home/me",
-    }
-    setup = set_up(tmp_path, PROBED, base)
+        "LD_PRELOAD": "/a/liba.so:/old/libdarshan.so", "DARSHAN_LOGFILE": "/x",
+        "DARSHAN_MODMEM": "8", "HOME": "/home/me",
+    }  # fmt: skip
+    setup = set_up(tmp_path, RUNTIME, "/env/bin/python", base, [Path("/var/d\udcff")])
     inside = setup.environment(base)
     assert inside["LD_PRELOAD"] == "/soft/lib/libdarshan.so:/a/liba.so"
-    assert "DARSHAN_LOGFILE" not in inside
+    assert "DARSHAN_LOGFILE" not in inside  # a name for one log of several processes
     assert (inside["HOME"], inside["DARSHAN_MODMEM"]) == ("/home/me", "8")
     assert inside["DARSHAN_LOG_DIR_PATH"] == inside["DARSHAN_LOGPATH"] == str(tmp_path / "darshan")
-    assert Path(inside["DARSHAN_CONFIG_PATH"]).read_text().startswith("# ")
+    assert b"/var/d\xff(/|$)" in Path(inside["DARSHAN_CONFIG_PATH"]).read_bytes()
     assert Path(inside["DARSHAN_MMAP_LOGPATH"]).is_dir()
-    assert any("DARSHAN_LOGFILE is not passed on" in line for line in setup.lines())
-    assert setup.replaced == ("DARSHAN_CONFIG_PATH",)
-    assert any("your own DARSHAN_CONFIG_PATH do not count" in line for line in setup.lines())
-    told = setup.document(tmp_path)
-    assert (told["state"], told["logs"], told["set"]) == ("on", "darshan", dict(setup.variables))
-    assert setup.document(tmp_path / "numpy")["logs"] == "../darshan"
-    if setup.mmap != setup.folder:
-        setup.mmap.rmdir()
-
-
-def test_folders_by_date_are_there(tmp_path: Path) -> None:
-    setup = set_up(tmp_path, PROBED, {})
-    days = list((tmp_path / "darshan").glob("*/*/*"))
+    document = setup.document(tmp_path / "numpy")
+    assert (document["logs"], document["set"]) == ("../darshan", dict(setup.variables))
+    days = list(setup.folder.glob("*/*/*"))
     assert len(days) >= 8
-    assert all(part.isdecimal() for day in days for part in day.relative_to(setup.folder).parts)
     if setup.mmap != setup.folder:
         setup.mmap.rmdir()
-
-
-def test_a_run_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    (tmp_path / "darshan").write_text("")
+    other = tmp_path / "other"
+    _file(other / "darshan")
     with pytest.raises(StorageError, match="darshan: cannot be made"):
-        set_up(tmp_path, PROBED, {})
-
-
-def test_data_whose_name_is_no_text_are_named_by_their_bytes(tmp_path: Path) -> None:
-    setup = set_up(tmp_path, PROBED, {}, data=[Path("/var/d\udcff")])
-    assert b"/var/d\xff(/|$)" in (tmp_path / "darshan.config").read_bytes()
-    if setup.mmap != setup.folder:
-        setup.mmap.rmdir()
+        set_up(other, RUNTIME, "/env/bin/python", {})
 
 
 def test_the_words_of_the_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,3 +234,38 @@ def test_the_words_of_the_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for words in (["nowhere"], ["auto", "off"], ["auto", "logs"], ["on"]):
         with pytest.raises(OptionError, match=f"--darshan {words[0]}"):
             DarshanChoice.parse(words)
+
+
+STARTED_AGAIN = """
+import os, sys
+from pathlib import Path
+from iobench.storage.darshan_setup import restart_under, set_up, tracing, waiting_runtime
+folder, library = map(Path, sys.argv[1:])
+runtime = waiting_runtime()
+if runtime is None:
+    restart_under(library)
+assert runtime == library and waiting_runtime() is None
+setup = set_up(folder, runtime, sys.executable, os.environ)
+before = dict(os.environ)
+with tracing(setup):
+    assert os.environ["DARSHAN_ENABLE_NONMPI"] == "1"
+assert dict(os.environ) == before
+if setup.mmap != setup.folder:
+    setup.mmap.rmdir()
+print(os.getpid(), *sorted(path.name for path in setup.folder.iterdir() if path.is_file()))
+"""
+
+
+def test_a_process_started_again_is_traced_from_where_it_says(tmp_path: Path) -> None:
+    library = made_runtime(tmp_path, LEAVES_LOGS)
+    started = subprocess.Popen(
+        [sys.executable, "-c", STARTED_AGAIN, tmp_path, library],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "DARSHAN_ENABLE_NONMPI": "1"},
+    )
+    out, _ = started.communicate(timeout=60)
+    pid, marker, name = sorted(out.split(), key=len)
+    assert (started.returncode, marker) == (0, "iobench-clock-marker")
+    assert int(pid) == started.pid
+    assert f"-{pid}_" in name
