@@ -175,7 +175,7 @@ PROFILE: Final = (
     DARSHAN,
     CommandOption(
         "--limits",
-        "Probe the storage before and after; auto: for $IOBENCH_LIMITS, else 2 s.",
+        "Probe the storage before it; auto: for $IOBENCH_LIMITS, else 2 s.",
         default="auto",
         metavar="off|auto|SECONDS",
     ),

@@ -144,16 +144,7 @@ def place_segments(
     """Return the reads of each process of a run in its stages.
 
     ``exposed`` is the part of each span that was waited for, NaN where unknown.
-
-    Raises
-    ------
-    ValueError
-        If there is not one exposed share for each span.
     """
-    if exposed is not None and len(exposed) != len(profile.spans):
-        raise ValueError(
-            f"exposed: {len(exposed)} shares, expected one for each of {len(profile.spans)} spans"
-        )
     names, placed = names_of(profile, trace), []
     for index, (number, low_ns, high_ns) in sorted(_join(profile, trace.processes).items()):
         log, stages = trace.processes[number], _stages(profile, index, names)

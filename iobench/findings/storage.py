@@ -384,7 +384,7 @@ def storage_section(figures: StorageFigures) -> Section | None:
         blocks.append(Table("Reads by size", columns, rows))
     if figures.sequential_fraction is not None:
         share = units.fraction(figures.sequential_fraction)
-        blocks += sentences((f"{share} of the reads go on forward in their file.",))
+        blocks += sentences((f"{share} of the reads continue forward in their file.",))
     return Section("storage", "Storage", tuple(blocks), is_folded=True) if blocks else None
 
 

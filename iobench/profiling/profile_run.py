@@ -100,16 +100,10 @@ def profile(config: RunConfig, screen: Screen) -> Path:
         run directory.
     """
     with ProfileTracing(config.darshan, screen) as tracing:
-        out, probes, directories = _profile(config, screen, tracing)
-    # Neither this one nor that before the run is in a tracer's log.
-    for number, directory in enumerate(directories):
-        directory.update(**probes.after(number))
-    return out
+        return _profile(config, screen, tracing)
 
 
-def _profile(
-    config: RunConfig, screen: Screen, tracing: ProfileTracing
-) -> tuple[Path, RunProbes, Sequence[RunDirectory]]:
+def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path:
     _import_frameworks(config)
     device = choose_device(config.device)
     if config.device == AUTO and device.accelerator is not None:
@@ -190,7 +184,7 @@ def _profile(
         if any(run.n_batches for run in runs):
             stopped.add_note(f"what was measured until then is kept: iobench report {out}")
         raise
-    return out, probes, directories
+    return out
 
 
 def _with_sample_dim(config: RunConfig) -> tuple[RunConfig, str]:

@@ -1,4 +1,4 @@
-"""What ``iobench limits`` does, without the command line, and the probes before and after a run."""
+"""What ``iobench limits`` does, without the command line, and the probe before a run."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from iobench.stores.finished_store import open_store
 from iobench.stores.manifest import MANIFEST_NAME
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from iobench.profiling.formats import Prepared
@@ -97,7 +98,7 @@ SOME_SAMPLES: Final = 16
 
 
 class RunProbes:
-    """Probes of what the runs of a profile read, before them and after; of equal ones one.
+    """Probes of what the runs of a profile read, before them; of equal ones one.
 
     Parameters
     ----------
@@ -106,55 +107,36 @@ class RunProbes:
     """
 
     def __init__(self, duration_s: float | None, n_runs: int) -> None:
-        self.duration_s = None if duration_s is None else duration_s / (2 * n_runs)
+        self._duration_s = None if duration_s is None else duration_s / n_runs
         self._found: dict[Any, StorageLimits | str] = {}
-        self._asked: list[tuple[tuple[Path, ...], Requests, int]] = []
-        self._spent_ns: list[int] = []
 
     def before(self, one: Prepared, n_samples_all: int | None) -> dict[str, Any]:
         """Probe, and return what ``run.json`` says of it."""
-        if self.duration_s is None:
+        if self._duration_s is None:
             return {}
-        requests = requests_of_run(one, n_samples_all)
-        readers = max(1, one.threads or one.workers)
-        self._asked.append((tuple(one.files), requests, readers))
-        found = self._probed(len(self._asked) - 1, seed=0)
+        requests, readers = requests_of_run(one, n_samples_all), max(1, one.threads or one.workers)
+        key, spent_ns = (tuple(one.files), requests.nbytes, readers), 0
+        if key not in self._found:
+            found = self._found[key] = self._probe(one.files, requests, readers)
+            spent_ns = 0 if isinstance(found, str) else found.spent_ns
+        found = self._found[key]
         if isinstance(found, str):
             return {"no_storage_probe": found}
-        return {"storage_limits": [found.to_dict()], "storage_probed": "before"}
-
-    def after(self, number: int) -> dict[str, Any]:
-        """Probe again for a run, by its number, and return what ``run.json`` says of both."""
-        if self.duration_s is None or isinstance(self._probed(number, seed=0), str):
-            return {}
-        found = self._probed(number, seed=1)
-        spent = {"storage_probe_s": self._spent_ns[number] / 1e9}
-        return spent if isinstance(found, str) else {"storage_after": found.to_dict(), **spent}
-
-    def _probed(self, number: int, seed: int) -> StorageLimits | str:
-        files, requests, readers = self._asked[number]
-        key = (files, requests.nbytes, readers, seed)
-        self._spent_ns += [0] * (number + 1 - len(self._spent_ns))
-        if key not in self._found:
-            self._found[key] = self._probe(files, requests, readers, seed)
-            found = self._found[key]
-            self._spent_ns[number] += 0 if isinstance(found, str) else found.spent_ns
-        return self._found[key]
+        return {
+            "storage_limits": [found.to_dict()],
+            "storage_probed": "before",
+            "storage_probe_s": spent_ns / 1e9,
+        }
 
     def _probe(
-        self, files: tuple[Path, ...], requests: Requests, readers: int, seed: int
+        self, files: Sequence[Path], requests: Requests, readers: int
     ) -> StorageLimits | str:
-        assert self.duration_s is not None
+        assert self._duration_s is not None
+        if files and not requests.nbytes and not any(map(is_url, files)):
+            return "how much is read at once is not known"
         try:
-            if files and not requests.nbytes and not any(map(is_url, files)):
-                return "how much is read at once is not known"
             return probe_run(
-                files,
-                requests.nbytes,
-                readers,
-                like=requests.like,
-                duration_s=self.duration_s,
-                seed=seed,
+                files, requests.nbytes, readers, like=requests.like, duration_s=self._duration_s
             )
         except (IobenchError, OSError) as error:  # the run tells what is wrong with its files
             return str(error)

@@ -52,7 +52,7 @@ def test_what_is_known_comes_before_any_figure(bound: RunReport, show: Callable[
         "Darshan counted 40.0 MB less than the stages requested: compression.",
         "Read calls returned 3.01 MB more than Darshan counted.",
         "The device delivered 44.5 MB less than read calls returned: page cache.",
-        "50 % of the reads go on forward in their file.",
+        "50 % of the reads continue forward in their file.",
         "< 64 KiB 40",
     ):
         assert said in words

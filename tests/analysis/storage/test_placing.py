@@ -147,25 +147,6 @@ def test_the_innermost_stage_that_names_the_file_has_the_read(seed: int) -> None
             assert profile.strings[span["detail"]] == text
 
 
-def test_the_innermost_stage_may_be_one_that_decodes() -> None:
-    run = visits(kind=Kind.FUSED)
-    for number, at in enumerate(STARTS):
-        run.workers[0].span(Kind.DECODE, at + 0.005, at + 1.999, batch=number, detail=FILES[number])
-    assert storage_ms(run) == {"decode": pytest.approx(20 * 1.98)}
-
-
-def test_sums_over_a_batch_hold_its_reads_at_any_time_of_the_batch() -> None:
-    run = TracedRun()
-    worker = run.worker()
-    for batch, at in enumerate(STARTS):
-        sums = {"batch": batch, "flags": Flag.SUMMED, "pieces": 4}
-        worker.span(Kind.READ, at, at + 1, nbytes=10, **sums)
-        worker.span(Kind.DECODE, at + 1, at + 2, **sums)
-        call(run, batch, at + 1.2, at + 1.9)
-        run.wait(batch, at, at + 2)
-    assert storage_ms(run) == {"read": pytest.approx(14)}
-
-
 def test_counters_and_time_of_devices_are_no_stages() -> None:
     run = visits()
     for number, at in enumerate(STARTS):
@@ -195,12 +176,6 @@ def test_strays_are_reads_after_the_end_of_a_duplicated_file(
     coverage = coverage_of(run)
     assert (coverage.n_stray, coverage.stray_nbytes) == (n_stray, nbytes * n_stray), what
     assert coverage.n_placed == 20
-
-
-def test_there_is_one_exposed_share_for_each_span() -> None:
-    run = visits()
-    with pytest.raises(ValueError, match="3 shares, expected one for each of 41 spans"):
-        place_segments(run.profile(), run.trace(), np.zeros(3))
 
 
 def two_of_one_number(host: str) -> tuple[TracedRun, RunData]:
@@ -302,13 +277,6 @@ def test_a_log_with_less_than_all_is_not_complete() -> None:
     few = coverage_of(run, replace(log, files=FILES[:19], counters=log.counters[:19],
                                    segments=log.segments[:19]))  # fmt: skip
     assert (few.n_files_seen, few.n_files_read, few.complete) == (19, 20, False)
-
-
-def test_files_are_counted_by_the_log_where_stages_name_none() -> None:
-    run = visits(named=False)
-    log = replace(run.workers[0].log(), counters=run.workers[0].log().counters[:0])
-    coverage = coverage_of(run, replace(log, segments=log.segments[:7]))
-    assert (coverage.n_files_seen, coverage.n_files_read) == (7, None)
 
 
 def test_a_clock_that_was_set_is_named_and_one_that_was_read_late_is_not_followed() -> None:

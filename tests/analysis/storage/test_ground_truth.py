@@ -1,0 +1,210 @@
+"""Darshan's logs beside what the jobs timed themselves: `tests/data/darshan/README.md`."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ground_truth_profiles import marked_logs, profile_of_ground_truth
+from msgspec.structs import replace
+
+from iobench.analysis.placement import OtherLogs, place_segments
+from iobench.analysis.run import Run
+from iobench.findings.storage import storage_of
+from iobench.recording.kinds import Kind
+from iobench.storage.storage_trace import StorageTrace
+
+pytest.importorskip("darshan", reason="reads Darshan logs")
+
+from iobench.storage.darshan_reader import read_traces
+
+LOGS = Path(__file__).parents[2] / "data" / "darshan"
+RAW, COLD, NUMPY, NETCDF = "s1_raw_fork", "s7_cold_fork", "s2_npload_spawn", "s3_netcdf_fork"
+PARTIAL, MARKED = "s4_default_partial_w0", "s8_marked_fork"
+NETCDF_NBYTES = 14_704_937 + 14_704_970 + 2 * 4_194_304
+"""With 4 MiB by ``fread`` of each process, to recognise the format."""
+
+
+@cache
+def profile_of(name):
+    return profile_of_ground_truth(LOGS / name / "ground_truth.json")
+
+
+@cache
+def logs_of(name):
+    """Return the logs of a run, with markers where it was recorded without them."""
+    folder = LOGS / name
+    return read_traces([folder]) if name == MARKED else marked_logs(folder, profile_of(name))
+
+
+@cache
+def placed(name):
+    return place_segments(profile_of(name), logs_of(name))
+
+
+@cache
+def figures(name, traced=True):
+    return storage_of(Run(profile_of(name), logs_of(name) if traced else None).of_rank())
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "segments", "strays", "files"),
+    [
+        (RAW, 2, (80, 80), (0, 0), (40, 40)),
+        (COLD, 2, (80, 80), (0, 0), (40, 40)),
+        (NETCDF, 2, (122, 122), (0, 0), (1, 1)),
+        # Pipes credited to samples are dropped and counted.
+        (NUMPY, 2, (56, 40), (16, 182), (40, 40)),
+        (PARTIAL, 1, (0, 0), (0, 0), (4, 40)),
+        (MARKED, 1, (20, 20), (0, 0), (10, 10)),
+    ],
+)
+def test_how_much_of_a_run_was_seen(name, found, segments, strays, files):
+    seen = placed(name).coverage
+    assert (seen.n_found, seen.n_segments, seen.n_placed) == (found, *segments)
+    assert (seen.n_stray, seen.stray_nbytes) == strays
+    assert (seen.n_files_seen, seen.n_files_read) == files
+    assert seen.complete == (name != PARTIAL)
+    partial = ("consumer (process 22356): POSIX, DXT_POSIX",) if name == PARTIAL else ()
+    assert seen.partial == partial
+
+
+@pytest.mark.parametrize("name", [RAW, COLD, NUMPY, NETCDF, MARKED])
+def test_every_read_lies_in_a_stage_of_its_file(name):
+    profile = profile_of(name)
+    path = LOGS / name / "expected.json"
+    told = json.loads(path.read_text())["clock_offset_dxt_to_time_ns"] if path.exists() else []
+    n_inside = {each["pid"]: each["contained_max"] for each in told}
+    for found in placed(name).processes:
+        who = profile.processes[found.process]
+        assert found.low_ns <= found.offset_ns <= found.high_ns <= found.low_ns + 4_000
+        reads = found.segments[~found.segments["stray"]]
+        assert len(reads) == n_inside.get(who.pid, len(reads))
+        assert (reads["span"] >= 0).all()
+        spans = profile.spans[reads["span"]]
+        assert (spans["process"] == found.process).all()
+        open_ns = found.high_ns - found.low_ns  # what the marker leaves open
+        assert (spans["start_ns"] - open_ns <= reads["start_ns"]).all()
+        assert (reads["end_ns"] <= spans["end_ns"] + open_ns).all()
+        files = [profile.strings[detail] for detail in spans["detail"]]
+        assert files == [found.files[file] for file in reads["file"]]
+
+
+def test_exposed_time_is_a_share_of_each_read():
+    profile = profile_of(NETCDF)
+    share = np.full(len(profile.spans), 0.25)
+    share[profile.spans["kind"] == Kind.READ] = np.nan
+    for each in place_segments(profile, logs_of(NETCDF), share).processes[1:]:
+        reads = each.segments
+        unknown = (reads["span"] < 0) | (profile.spans["kind"][reads["span"]] == Kind.READ)
+        assert (reads["exposed_ns"][unknown] == -1).all()
+        length = (reads["end_ns"] - reads["start_ns"])[~unknown]
+        assert reads["exposed_ns"][~unknown] == pytest.approx(length / 4, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("run", "logs", "totals"),
+    [
+        (COLD, logs_of(RAW), OtherLogs(3, 40, 81_925_120, 0)),
+        (NUMPY, read_traces([LOGS / NUMPY]), OtherLogs(4, 40, 164_022, 81_920_000)),
+    ],
+    ids=["another job", "no marker"],
+)
+def test_logs_of_others_and_without_markers_give_totals(run, logs, totals):
+    coverage = place_segments(profile_of(run), logs).coverage
+    assert (coverage.n_found, coverage.n_segments, coverage.complete) == (0, 0, False)
+    assert coverage.others == totals
+
+
+def test_of_two_runs_of_logs_each_process_takes_its_own_and_of_its_host():
+    both = StorageTrace((*logs_of(COLD).processes, *logs_of(RAW).processes))
+    found = place_segments(profile_of(RAW), both)
+    assert found.coverage.others.n_logs == 3
+    for one, other in zip(found.processes, placed(RAW).processes, strict=True):
+        assert one.offset_ns == other.offset_ns
+        assert (one.segments == other.segments).all()
+    for host, n_found in (("elsewhere.example", 0), ("VM.cluster.example", 2)):
+        logs = tuple(replace(log, host=host) for log in logs_of(RAW).processes)
+        assert place_segments(profile_of(RAW), StorageTrace(logs)).coverage.n_found == n_found
+
+
+def counts(row):
+    return row.requested_nbytes, row.darshan_nbytes, row.read_calls_nbytes, row.device_nbytes
+
+
+@pytest.mark.parametrize(
+    ("name", "whole", "reasons"),
+    [
+        (RAW, (81_925_120, 81_925_120, 81_929_733, 397_312), ("page cache",)),
+        (COLD, (81_925_120, 81_925_120, 81_930_402, 82_083_840), ()),
+        # Headers are read twice; the 182 bytes of strays are in none of it.
+        (NUMPY, (81_925_120, 2 * 81_920 + 2 * 40_960_000, None, None), ()),
+        (NETCDF, (4 * 10_240_000, NETCDF_NBYTES, None, None), ("compression",)),
+        (PARTIAL, (81_925_120, None), None),
+        ("s6_dxtv2_fork", (24_577_536, 24_577_536), None),
+    ],
+)
+def test_bytes_of_a_run(name, whole, reasons):
+    row = figures(name).bytes[0]
+    assert counts(row)[: len(whole)] == whole
+    assert reasons is None or row.reasons == reasons
+
+
+@pytest.mark.parametrize(
+    ("name", "n_files", "of_worker"),
+    [(RAW, 40, 40_962_560), (NUMPY, 40, 41_041_920)],
+)
+def test_bytes_of_processes_and_files(name, n_files, of_worker):
+    _, *rows = figures(name).bytes
+    processes, files = rows[:2], rows[2:]
+    assert [row.darshan_nbytes for row in processes] == [of_worker] * 2
+    assert len(files) == n_files
+    if name == RAW:
+        assert {counts(row) for row in files} == {(2_048_128, 2_048_128, None, None)}
+
+
+@pytest.mark.parametrize(
+    ("name", "stage", "storage_ms", "verdict"),
+    [
+        (RAW, "read", 26.9, "from cache"),
+        (COLD, "read", 142.8 + 133.5, "from device"),
+        # POSIX and STDIO read times of Darshan's counters, of which no two overlap here.
+        (NUMPY, "fused:read+decode", 91.05 + 118.59 + 59.7 + 120.26, "unknown"),
+        # The 4 MiB of each opening have no segment; their time is in the stage that opened.
+        (NETCDF, "open", 15.9 + 4.6, "unknown"),
+        (PARTIAL, "read", None, "unknown"),
+        ("s6_dxtv2_fork", "read", None, "unknown"),
+    ],
+)
+def test_storage_time_of_stages(name, stage, storage_ms, verdict):
+    (found,) = (each for each in figures(name).stages if each.stage == stage)
+    spent = None if found.storage_ns is None else found.storage_ns / 1e6
+    assert spent == (None if storage_ms is None else pytest.approx(storage_ms, abs=0.3))
+    assert found.verdict == verdict
+    if name == RAW:
+        assert found.busy_ns / 1e6 == pytest.approx(9.7 + 47.2, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "n_reads", "is_known"),
+    [
+        (COLD, 40, False),  # the 40 reads at the ends of files returned nothing
+        (NUMPY, 40, False),  # those of its stages
+        (NETCDF, 122, True),
+    ],
+)
+def test_single_reads(name, n_reads, is_known):
+    found = figures(name)
+    assert sum(found.read_sizes.values()) == n_reads
+    assert (found.sequential_fraction is not None) == is_known
+    if is_known:
+        assert found.read_sizes["< 1 MiB"] == 40  # uncompressed steps
+
+
+def test_without_darshan_its_figures_are_unknown():
+    found = figures(RAW, traced=False)
+    assert counts(found.bytes[0]) == (81_925_120, None, 81_929_733, 397_312)
+    assert found.bytes[0].reasons == ("page cache",)
+    assert [(each.verdict, each.storage_ns) for each in found.stages] == [("from cache", None)] * 2
+    assert (sum(found.read_sizes.values()), found.notes) == (40, ())
