@@ -90,8 +90,6 @@ def test_named_logs_are_laid_beside_the_stages(
     assert "Storage" in text
     code, out, _ = report(capsys, run, "--darshan", calls, "--json")
     storage = json.loads(out)["runs"][0]["storage"]
-    assert storage["traced"]["complete"] is True, storage["traced"]
-    assert storage["traced"]["segments_placed"] == 20
     (read,) = (row for row in storage["stages"] if row["stage"] == "read")
     assert (read["busy_s"], read["storage_s"]) == (0.08, 0.06)
     assert storage["bytes"][0]["requested_nbytes"] == 10**7
