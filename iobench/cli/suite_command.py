@@ -44,11 +44,11 @@ def suite(
         raise OptionError(f"{recipe}: {code} would be run as code; trust it with --allow-code")
     if out is None and not dry_run:
         raise OptionError("--out: expected a folder for results and runs, or --dry-run")
-    folder = SuiteFolder.of(Path(), found) if out is None else SuiteFolder.found(out, found)
+    folder = SuiteFolder(Path(), found, found.cells())
+    if out is not None:
+        folder = SuiteFolder.of(out, found)
     for cell in folder.cells:
         _check_cell(cell)
-    if out is not None:
-        folder.check()
     if dry_run:
         _print_cells(folder, is_new=out is None, json=json)
         return

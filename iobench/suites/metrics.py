@@ -29,13 +29,7 @@ COMMAND: Final = "command"
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """One figure of a run.
-
-    Parameters
-    ----------
-    refused : callable
-        From a cell's options to why it cannot give it; ``""`` where it may.
-    """
+    """One figure of a run, and from a cell's options why it cannot give it; ``""`` where it may."""
 
     what: str
     refused: Callable[[Options], str] = lambda options: ""
@@ -105,15 +99,9 @@ def why_not_given(metric: str, options: Options) -> str:
 
 
 class RunFigures(msgspec.Struct, frozen=True):
-    """What is kept of a run.
+    """What is stored of a run: figures by the names of `METRICS`, and a digest of its samples.
 
-    Parameters
-    ----------
-    figures : mapping of str to float
-        By the names of `METRICS`; what is unknown is missing.
-    samples_digest : str or None
-        The same where the same samples were delivered, in whatever order; None where it was not
-        asked for, or not all samples have one.
+    What is unknown is missing; the digest is the same of the same batches in whatever order.
     """
 
     figures: Mapping[str, float]

@@ -21,9 +21,8 @@
     format = "zarr:*"
 
 ``energy``, ``monitor``, ``limits`` and ``seed`` stand in the environment of the runs.
-A varied ``machine`` has patterns of host names: such a cell is measured there alone. With a
-``command``, as ``"python train.py {format}"``, a cell is a run of that script, whose other options
-only stand in it and in the table; ``metric:NAME`` is a figure that it gives by `iobench.metric`.
+With a ``command``, as ``"python train.py {format}"``, a cell is a run of that script, whose other
+options only stand in it and in the table; ``metric:NAME`` is a figure of its `iobench.metric`.
 """
 
 from __future__ import annotations
@@ -54,7 +53,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
 
-MACHINE: Final = "machine"
 DATASET: Final = "dataset"
 OF_THE_SUITE: Final = {
     "out": "each run has a folder of its own", "json": "results are files",
@@ -84,25 +82,14 @@ Values = tuple[str, ...]
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """One configuration of a suite.
+    """One configuration of a suite: its values that vary, with the dataset, and all its options.
 
-    Parameters
-    ----------
-    number : int
-        Its place in the recipe, from 0.
-    values : mapping of str to str
-        What tells it from the others, by option: all that varies, and the dataset.
-    options : mapping of str to tuple of str
-        All options of ``iobench profile``, those that are fixed too; ``dataset`` is no option
-        there, but what is profiled.
-    machine : str
-        Pattern of the hosts where it is measured; ``"*"`` for all.
+    ``dataset`` is no option of ``iobench profile``, but what is profiled.
     """
 
     number: int
     values: Mapping[str, str]
     options: Mapping[str, Values]
-    machine: str = "*"
 
     @property
     def name(self) -> str:
@@ -154,32 +141,15 @@ class Cell(msgspec.Struct, frozen=True):
         }
 
     @property
-    def told(self) -> dict[str, str]:
+    def masked_options(self) -> dict[str, str]:
         """Its options as they are written and shown: without secrets."""
         return {name: " ".join(_masked(name, each)) for name, each in self.options.items()}
 
 
 class SuiteRecipe(msgspec.Struct, frozen=True):
-    """What a suite measures.
+    """What a suite measures; cells that match all patterns of a ``skip`` are none.
 
-    Parameters
-    ----------
-    fixed : mapping of str to tuple of str
-        Options of all cells.
-    vary : mapping of str to tuple of tuple of str
-        Options that differ: all their values.
-    skip : tuple of mapping of str to tuple of str
-        Cells that are none, where all patterns of one of these match.
-    metrics : tuple of str
-        Figures in the table; results hold all figures there are.
-    repeats : int
-        Runs of each cell.
-    drop : int
-        Lowest and highest runs that count for no mean.
-    limit_s : float
-        Seconds that one run may take.
-    seed : int
-        Of the order of cells.
+    ``drop`` lowest and highest runs count for no mean; ``seed`` is of the order of cells.
     """
 
     name: str
@@ -230,10 +200,9 @@ class SuiteRecipe(msgspec.Struct, frozen=True):
             options = dict(self.fixed) | varied
             if any(_matches(options, each) for each in self.skip):
                 continue
-            machine = " ".join(options.pop(MACHINE, ("*",)))
             named = {DATASET: options[DATASET]} | varied
             told = {key: " ".join(_masked(key, each)) for key, each in named.items()}
-            found.append(Cell(len(found), told, options, machine))
+            found.append(Cell(len(found), told, options))
         return tuple(found)
 
 
@@ -247,11 +216,8 @@ def recipe_names() -> list[str]:
 def read_recipe(source: str | Path, changes: Sequence[str] = ()) -> SuiteRecipe:
     """Read a recipe from a TOML file, or one that comes with iobench by its name.
 
-    Parameters
-    ----------
-    changes : sequence of str
-        ``KEY=VALUE`` each: a key of ``[suite]``, or an option. Several values of what varies with
-        commas. ``vary.KEY`` and ``fixed.KEY`` say which.
+    ``changes`` are ``KEY=VALUE`` each: a key of ``[suite]``, or an option; several values of what
+    varies with commas. ``vary.KEY`` and ``fixed.KEY`` say which.
 
     Raises
     ------
@@ -297,7 +263,7 @@ def _change(told: dict[str, Any], change: str) -> str:
     if not dot:
         varied = {each.replace("_", "-") for each in told.get("vary") or {}}
         table = "suite" if key in KEYS else "vary" if key in varied else "fixed"
-        if table == "fixed" and key not in (*OPTIONS, MACHINE):
+        if table == "fixed" and key not in OPTIONS:
             raise OptionError(f"--set {change}: {_unknown(key, [*KEYS, *OPTIONS])}")
     if table not in TABLES[:3]:
         raise OptionError(f"--set {change}: expected vary.{key}, fixed.{key} or {key}")
@@ -365,10 +331,6 @@ def _checked(told: Mapping[str, Any], where: str, name: str) -> dict[str, Any]:
     for values in (fixed.get(DATASET, ()), *vary.get(DATASET, ())):
         if any(each.startswith("-") or not each for each in values):
             raise OptionError(f"{where}: {DATASET} {' '.join(values)!r}: expected a name or a file")
-    if MACHINE in fixed:
-        raise OptionError(
-            f"{where}: [fixed] {MACHINE}: expected it in [vary], by patterns of hosts"
-        )
     skip = tuple(_skipped(each, where) for each in told.get("skip", []))
     title = suite.get("title", suite.get("name", name))
     found: dict[str, Any] = {
@@ -413,8 +375,8 @@ def _option(key: str, where: str, table: str) -> str:
         raise OptionError(
             f"{where}: [{table}] {key} is the suite's own ({OF_THE_SUITE[name]}); leave it out"
         )
-    if name not in OPTIONS and name != MACHINE:
-        names = [*(each for each in OPTIONS if each not in OF_THE_SUITE), MACHINE]
+    if name not in OPTIONS:
+        names = [each for each in OPTIONS if each not in OF_THE_SUITE]
         raise OptionError(f"{where}: [{table}]: {_unknown(key, names)}")
     return name
 

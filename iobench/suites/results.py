@@ -33,40 +33,13 @@ SMALLEST: Final = 1e-100
 
 
 class Result(msgspec.Struct, frozen=True):
-    """One run of one cell.
+    """One run of one cell; what is unknown is missing, or None.
 
-    Parameters
-    ----------
-    suite, recipe_digest : str
-        Name of the suite, and what is the same of recipes that measure the same.
-    cell : mapping of str to str
-        What tells the cell from others of its suite, by option: ``dataset`` and all that varies.
-    round : int
-        Of the suite, from 0.
-    status : str
-        ``"measured"``, ``"failed"`` or ``"not available"``: a package or device is not there.
-    started : str
-        Of its process, in UTC as ISO 8601 has it.
-    reason : str or None
-        Why there are no figures, in one line.
-    figures : mapping of str to float
-        In SI units, which their names end in; shares are from 0 to 1. What is unknown is missing.
-    machine : mapping
-        ``host``, ``cpu_model``, ``cores`` (usable ones), ``memory_bytes``, ``kernel``,
-        ``file_system`` (of what was read) and ``accelerator``, as far as known.
-    versions : mapping of str to str
-        ``iobench``, ``python``, and what was imported and reads, decodes, computes or trains;
-        ``commit`` of iobench where it is a checkout.
-    samples_digest : str or None
-        The same of equal batches in whatever order; None unless ``digests`` were asked for.
-    stand_in : bool or None
-        Whether the files were generated; None where that is not known.
-    run : str or None
-        The run directory, from the folder of the file; None where there is none.
-    took_s : float
-        What its process took, start and preparations included.
-    options : mapping of str to str
-        All options of the cell, those that are fixed too.
+    ``cell`` and ``options`` are texts by option: what varies, and all. ``started`` is of its
+    process, in UTC as ISO 8601 has it, ``took_s`` with start and preparations. ``figures`` are in
+    the units that their names end in. ``machine`` has ``host``, ``cpu_model``, ``cores``,
+    ``memory_bytes``, ``kernel``, ``file_system`` and ``accelerator``; ``versions`` also ``commit``
+    of iobench. ``run`` is the run directory beside the file.
     """
 
     suite: str
@@ -118,15 +91,7 @@ class SkippedFile(msgspec.Struct, frozen=True):
 
 
 class SuiteResults(msgspec.Struct, frozen=True):
-    """The results of one suite.
-
-    Parameters
-    ----------
-    name : str
-        Its folder.
-    drop : int
-        Lowest and highest repeats that its recipe leaves out of each mean.
-    """
+    """The results of the suite of a folder, and how many repeats its recipe drops at either end."""
 
     name: str
     results: tuple[Result, ...]
@@ -136,10 +101,7 @@ class SuiteResults(msgspec.Struct, frozen=True):
 def write_result(path: Path, result: Result) -> Path:
     """Write a result whole, and return its file.
 
-    Parameters
-    ----------
-    path : Path
-        The folder of the run directory, or a file whose name ends in `RESULT_SUFFIX`.
+    ``path`` is the folder of the run directory, or a file whose name ends in `RESULT_SUFFIX`.
 
     Raises
     ------
@@ -204,10 +166,7 @@ def find_results(folder: Path) -> Iterator[Path]:
 def read_results(folder: Path, skipped: list[SkippedFile] | None = None) -> tuple[Result, ...]:
     """Read all results below a folder, however deep.
 
-    Parameters
-    ----------
-    skipped : list of SkippedFile, optional
-        Takes those that cannot be read; without it the first one is refused.
+    ``skipped`` takes those that cannot be read; without it the first one is refused.
 
     Raises
     ------

@@ -1,16 +1,14 @@
-"""The folder of a suite: which recipe it is of, what is measured already, and by whom.
+"""The folder of a suite: which recipe it is of, and what is measured already.
 
 ::
 
     recipe.json                     what is measured
-    cells/CELL/round-N.result.json  what a run found; beside it round-N, its run directory, and
+    cells/CELL/round-N.result.json  what a run measured; beside it round-N, its run directory, and
                                     round-N.log, what its process said
-    hosts/HOST/                     claimed by the process that measures on that machine
 """
 
 from __future__ import annotations
 
-import fnmatch
 import json
 import random
 from collections import defaultdict
@@ -21,9 +19,8 @@ from msgspec.structs import replace
 
 from iobench.errors import IobenchError, OptionError, ProfileError, StorageError
 from iobench.files.atomic import storage_errors, write_atomically
-from iobench.files.claims import CLAIM_NAME, claim, find_holder
+from iobench.files.claims import CLAIM_NAME, claim
 from iobench.json_files import read_json
-from iobench.recording.this_process import host_name, name_in_files
 from iobench.suites.recipe import SuiteRecipe
 from iobench.suites.results import (
     MEASURED,
@@ -37,14 +34,13 @@ from iobench.suites.results import (
 from iobench.trials.interleaving import turn_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
     from iobench.suites.recipe import Cell
     from iobench.suites.results import Result
 
 RECIPE_FILE: Final = "recipe.json"
-CELLS, HOSTS = "cells", "hosts"
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -55,44 +51,39 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class SuiteFolder(msgspec.Struct, frozen=True):
-    """A suite's folder.
-
-    Parameters
-    ----------
-    order : tuple of int
-        Places of the cells, shuffled by the recipe's seed.
-    """
+    """A suite's folder, whether it exists yet or not."""
 
     path: Path
     recipe: SuiteRecipe
     cells: tuple[Cell, ...]
-    order: tuple[int, ...]
 
     @classmethod
     def of(cls, path: Path, recipe: SuiteRecipe) -> Self:
-        """Return the folder of a suite, whether it is there yet or not."""
-        cells = recipe.cells()
-        order = list(range(len(cells)))
-        random.Random(recipe.seed).shuffle(order)
-        return cls(path, recipe, cells, tuple(order))
-
-    @classmethod
-    def found(cls, path: Path, recipe: SuiteRecipe) -> Self:
-        """Return the folder of a suite as it is there, where only what is shown is another one."""
-        folder = cls.of(path, recipe)
-        if not (path / RECIPE_FILE).exists():
-            return folder
-        kept = read_folder_recipe(path)
-        asked = replace(recipe, metrics=kept.metrics, title=kept.title)
-        return cls.of(path, kept) if asked.digest == kept.digest else folder
-
-    def make(self) -> None:
-        """Make the folder, or go on with one of the same recipe.
+        """Return the folder of a suite; of one whose recipe shows other figures, that recipe.
 
         Raises
         ------
         OptionError
-            If it is of another recipe, or holds something else.
+            If it is of another recipe.
+        """
+        if (path / RECIPE_FILE).exists():
+            other = read_folder_recipe(path)
+            same = replace(recipe, metrics=other.metrics, title=other.title)
+            if same.digest != other.digest:
+                raise OptionError(
+                    f"--out {path}: holds suite {other.name} of another recipe ({other.digest}, "
+                    f"not {recipe.digest}); continue with that one, or name a new folder"
+                )
+            recipe = same  # and not the other, which has no secrets
+        return cls(path, recipe, recipe.cells())
+
+    def create(self) -> None:
+        """Create the folder with its recipe, or go on with it.
+
+        Raises
+        ------
+        OptionError
+            If it holds something else.
         StorageError
             If it cannot be written.
         """
@@ -104,57 +95,29 @@ class SuiteFolder(msgspec.Struct, frozen=True):
                 f"--out {self.path}: cannot be made ({why}); name another folder"
             ) from error
         with claim(self.path):
-            file = self.path / RECIPE_FILE
-            if not file.exists():
-                # Hidden are claims of others that are about to be made.
-                if any(not each.name.startswith((".", CLAIM_NAME)) for each in self.path.iterdir()):
-                    raise OptionError(
-                        f"--out {self.path}: holds something else; name a new folder, or that of "
-                        "the same suite"
-                    )
-                text = json.dumps(self.recipe.to_json(), indent=1, sort_keys=True)
-                write_atomically(file, f"{text}\n".encode())
-            self.check()
-
-    def check(self) -> None:
-        """Raise OptionError if the folder is there and of another recipe."""
-        if not (self.path / RECIPE_FILE).exists():
-            return
-        other = read_folder_recipe(self.path)
-        if other.digest != self.recipe.digest:
-            raise OptionError(
-                f"--out {self.path}: holds suite {other.name} of another recipe ({other.digest}, "
-                f"not {self.recipe.digest}); continue with that one, or name a new folder"
-            )
+            if (self.path / RECIPE_FILE).exists():
+                self.of(self.path, self.recipe)  # somebody else's by now
+                return
+            # Hidden are claims of others that are about to be made.
+            if any(not each.name.startswith((".", CLAIM_NAME)) for each in self.path.iterdir()):
+                raise OptionError(
+                    f"--out {self.path}: holds something else; name a new folder, or that of "
+                    "the same suite"
+                )
+            text = json.dumps(self.recipe.to_json(), indent=1, sort_keys=True)
+            write_atomically(self.path / RECIPE_FILE, f"{text}\n".encode())
 
     def place(self, cell: Cell) -> Path:
         """Return the folder of a cell."""
-        return self.path / CELLS / cell.folder
+        return self.path / "cells" / cell.folder
 
     def result_file(self, job: Job) -> Path:
         """Return where the result of a run is kept."""
         return self.place(job.cell) / f"round-{job.round}{RESULT_SUFFIX}"
 
-    @property
-    def host_place(self) -> Path:
-        """The folder that the process claims which measures on this machine."""
-        return self.path / HOSTS / name_in_files(host_name())
-
-    def live_hosts(self) -> set[str]:
-        """Return the machines on which a process of the suite is at work, as files name them."""
-        folder = self.path / HOSTS
-        places = sorted(folder.iterdir()) if folder.is_dir() else []
-        return {each.name for each in places if find_holder(each) is not None}
-
     def results(self, skipped: list[SkippedFile] | None = None) -> tuple[Result, ...]:
-        """Return all results.
-
-        Raises
-        ------
-        ProfileError
-            If one cannot be read and there is no ``skipped``.
-        """
-        return read_results(self.path, skipped)
+        """Return all results, as `read_results`; none where there is no folder."""
+        return read_results(self.path, skipped) if self.path.is_dir() else ()
 
     def forget_failed(self) -> None:
         """Remove the results without figures, so that their cells are measured again."""
@@ -163,11 +126,15 @@ class SuiteFolder(msgspec.Struct, frozen=True):
                 with storage_errors(path):
                     path.unlink()
 
-    def jobs(self) -> Iterator[Job]:
-        """Yield all runs in their order: each round all cells, none favoured by its place."""
-        for round in range(self.recipe.repeats):
-            for place in turn_order(len(self.order), round):
-                yield Job(self.cells[self.order[place]], round)
+    def jobs(self) -> list[Job]:
+        """Return all runs in their order: each round all cells, none favoured by its place."""
+        order = list(range(len(self.cells)))
+        random.Random(self.recipe.seed).shuffle(order)
+        return [
+            Job(self.cells[order[place]], number)
+            for number in range(self.recipe.repeats)
+            for place in turn_order(len(order), number)
+        ]
 
     def open_jobs(self, results: Iterable[Result]) -> list[Job]:
         """Return the runs that are left, in their order; a cell that failed has none any more."""
@@ -180,11 +147,6 @@ class SuiteFolder(msgspec.Struct, frozen=True):
             if job.cell.key not in over and (job.cell.key, job.round) not in done
         ]
 
-    def here(self, jobs: list[Job]) -> list[Job]:
-        """Return those of some runs that are for this machine."""
-        host = host_name()
-        return [job for job in jobs if fnmatch.fnmatchcase(host, job.cell.machine)]
-
 
 def read_folder_recipe(folder: Path) -> SuiteRecipe:
     """Return the recipe that a suite's folder is of.
@@ -196,10 +158,10 @@ def read_folder_recipe(folder: Path) -> SuiteRecipe:
     """
     file = folder / RECIPE_FILE
     try:
-        told = read_json(file)
-        if not isinstance(told, dict):
+        tables = read_json(file)
+        if not isinstance(tables, dict):
             raise ValueError("is no object")
-        return SuiteRecipe.from_json(told, where=str(file))
+        return SuiteRecipe.from_json(tables, where=str(file))
     except OSError as error:
         raise ProfileError(
             f"{file}: {error.strerror or error}; expected a folder of 'iobench suite --out'"
@@ -230,14 +192,14 @@ def read_suites(
             except ProfileError as error:
                 why = str(error).removeprefix(f"{file}: ")
                 skipped.append(SkippedFile(place.as_posix(), why))
-        for folder, found in results.items():
+        for folder, of_suite in results.items():
             name = folder.relative_to(top).as_posix() if folder != top else top.resolve().name
             drop = 0
             try:
                 drop = read_folder_recipe(folder).drop if (folder / RECIPE_FILE).exists() else 0
             except ProfileError as error:
                 skipped.append(SkippedFile(f"{name}/{RECIPE_FILE}", str(error)))
-            suites.append(SuiteResults(name, tuple(found), drop))
+            suites.append(SuiteResults(name, tuple(of_suite), drop))
     return tuple(suites), tuple(skipped)
 
 

@@ -93,13 +93,13 @@ def test_a_suite_is_measured_in_rounds_and_its_figures_are_those_of_reports(
         each.figures["step_s"] for each in results if each.cell["workers"] == row["cell"]["workers"]
     )
     assert row["figures"]["step_s"]["mean"]["value"] == steps[1]
-    assert row["figures"]["step_s"]["n_kept"] == 1
+    assert row["figures"]["step_s"]["n_used"] == 1
     assert len({each.samples_digest for each in results}) == 1
     assert results[0].samples_digest is not None
     # All is measured: nothing is run, and the same is said.
     assert main(["suite", "--allow-code", str(recipe), "--out", str(out)]) == 0
     text = capsys.readouterr()
-    assert "Of 3 runs of a cell the lowest and the highest" in text.out
+    assert "Each figure drops its own 1 lowest and highest of 3 runs" in text.out
     assert "round" not in text.err
     assert read_results(out) == results
     # Another recipe has no place here.
@@ -151,67 +151,31 @@ def test_a_killed_suite_goes_on_where_it_was(write_recipe: Any, tmp_path: Path) 
     assert {path: path.read_bytes() for path in find_results(out)}.items() >= before.items()
 
 
-@pytest.mark.long
-def test_processes_share_a_suite(write_recipe: Any, tmp_path: Path) -> None:
-    """Two that measure as on two machines, and a third that stands by on the first one."""
-    recipe, out = write_recipe(("repeats = 3", "repeats = 3\ndrop = 0")), tmp_path / "out"
-    code = (
-        "import platform, socket, sys; host = sys.argv.pop(1);"
-        "platform.node = socket.gethostname = lambda: host;"
-        "from iobench.cli import main; sys.exit(main())"
-    )
-    words = ["suite", str(recipe), "--out", str(out), "--json", "--allow-code"]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, host, *words],
-            cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )
-        for host in ("one", "two", "one")
-    ]  # fmt: skip
-    told = [process.communicate(timeout=250) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0, 0], told
-    results = read_results(out)
-    assert len(results) == len({(each.round, each.cell["workers"]) for each in results}) == 6
-    measured = sum(err.count(": measured") for _, err in told)
-    assert measured == 6, "none is measured twice"
-    assert len({out for out, _ in told}) == 1
-
-
+@pytest.mark.parametrize(
+    ("broken", "status", "code", "reason"),
+    [
+        ("yes", "failed", 1, "no such sample today"),
+        # A full disk, and a process that somebody else ends: the suite was not interrupted.
+        pytest.param("full", "failed", 1, "No space left", marks=pytest.mark.long),
+        pytest.param("ended", "failed", 1, "interrupted", marks=pytest.mark.long),
+        pytest.param("extra", "not available", 0, "pip install rain", marks=pytest.mark.long),
+        pytest.param("words", "failed", 1, "pip install rain", marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.thorough
-def test_cells_that_fail_are_rows(
+def test_cells_that_fail_are_rows_until_they_are_measured_again(
     write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, broken: str, status: str, code: int, reason: str,
 ) -> None:  # fmt: skip
     recipe = write_recipe(("[0, 1]", "[0]"), ("repeats = 3", "repeats = 1\ndrop = 0"))
     out = tmp_path / "out"
-    monkeypatch.setenv("BROKEN", "yes")
-    told = shown(capsys, recipe, "--out", out, code=1)
-    row = told["cells"][0]
-    assert row["status"] == "failed"
-    assert "no such sample today" in row["reason"]
-    assert row["figures"] == {}
-    assert main(["suite", "--allow-code", str(recipe), "--out", str(out)]) == 1
-    assert "failed: tiny_samples:make" in capsys.readouterr().out
-    # Put right, it is measured again where that is asked for.
+    monkeypatch.setenv("BROKEN", broken)
+    (row,) = shown(capsys, recipe, "--out", out, code=code)["cells"]
+    assert (row["status"], row["figures"]) == (status, {})
+    assert reason in row["reason"]
     monkeypatch.delenv("BROKEN")
-    told = shown(capsys, recipe, "--out", out, code=1)
-    assert told["cells"][0]["status"] == "failed"
-    told = shown(capsys, recipe, "--out", out, "--again")
-    assert told["cells"][0]["status"] == MEASURED
-
-
-@pytest.mark.long
-def test_a_run_that_could_be_gone_on_with_is_a_row_as_well(
-    write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """A full disk, and a process that somebody else ends: the suite itself was not interrupted."""
-    recipe = write_recipe(("[0, 1]", "[0]"), ("repeats = 3", "repeats = 1\ndrop = 0"))
-    for broken, reason in (("full", "No space left"), ("ended", "interrupted")):
-        monkeypatch.setenv("BROKEN", broken)
-        told = shown(capsys, recipe, "--out", tmp_path / broken, code=1)
-        assert told["cells"][0]["status"] == "failed"
-        assert reason in told["cells"][0]["reason"]
+    assert shown(capsys, recipe, "--out", out, code=code)["cells"][0]["status"] == status
+    assert shown(capsys, recipe, "--out", out, "--again")["cells"][0]["status"] == MEASURED
 
 
 @pytest.mark.long
@@ -228,19 +192,6 @@ def test_what_is_not_here_is_not_available(
     assert told["cells"][0]["status"] == "not available"
     assert told["cells"][0]["reason"].startswith("--device cuda:0: torch")
     assert len(read_results(tmp_path / "out")) == 1, "it is not tried in each round"
-
-
-@pytest.mark.long
-def test_a_missing_package_is_told_by_more_than_its_words(
-    write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    recipe = write_recipe(("[0, 1]", "[0]"), ("repeats = 3", "repeats = 1\ndrop = 0"))
-    for broken, status, code in (("extra", "not available", 0), ("words", "failed", 1)):
-        monkeypatch.setenv("BROKEN", broken)
-        told = shown(capsys, recipe, "--out", tmp_path / broken, code=code)
-        assert told["cells"][0]["status"] == status
-        assert "pip install rain" in told["cells"][0]["reason"]
 
 
 @pytest.mark.thorough
@@ -296,14 +247,6 @@ def test_a_dry_run_says_what_would_be_run(
     assert told["commands"][1][:3] == ["iobench", "profile", "tiny_samples:make"]
     assert (told["n_left"], told["expected_s"], told["most_s"]) == (9, None, 9 * 60)
     assert not (tmp_path / "out").exists()
-
-
-def test_cells_of_other_machines_are_left_to_them(
-    write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    recipe = write_recipe(("workers = [0, 1]", 'machine = ["elsewhere-*"]'))
-    told = shown(capsys, recipe, "--out", tmp_path / "out", code=75)
-    assert [each["status"] for each in told["cells"]] == ["open"]
 
 
 @pytest.mark.long
@@ -383,31 +326,13 @@ def test_what_would_fail_after_hours_is_said_before_anything_runs(
     assert "out/x: cannot be made" in refused(capsys, write_recipe(), "--out", "tiny.toml/out/x")
 
 
-def test_cells_of_other_machines_are_said_to_be_theirs(
-    write_recipe: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = [
-        "suite",
-        "--allow-code",
-        str(write_recipe()),
-        "--out",
-        "out",
-        "--set",
-        "vary.machine=no-such-*",
-    ]
-    assert main(words) == 75
-    text = " ".join(capsys.readouterr().out.split())
-    assert "2 cells have runs left; the same command continues, each on its own machines" in text
-    assert "(no-such-*)" in text
-
-
 def test_the_price_of_fewer_bits_shows_where_three_digits_do_not(tmp_path: Path) -> None:
     losses = {"source": 0.123456, "zarr": 0.123456, "zarr:dtype=float16": 0.123459}
     told: dict[str, Any] = {"suite": {"metrics": ["metric:loss"], "repeats": 1, "drop": 0}}
     told["fixed"] = {"dataset": "one", "command": "python train.py {format}"}
     told["vary"] = {"format": list(losses)}
     folder = SuiteFolder.of(tmp_path, SuiteRecipe.from_json(told, where="recipe", name="tiny"))
-    folder.make()
+    folder.create()
     for cell in folder.cells:
         loss = losses[cell.values["format"]]
         result = Result(
@@ -425,7 +350,7 @@ def test_a_finished_suite_shows_other_figures_of_its_runs(
 ) -> None:
     recipe, out = write_recipe(), Path("out")
     folder = SuiteFolder.of(out, read_recipe(recipe))
-    folder.make()
+    folder.create()
     for job in folder.jobs():
         folder.place(job.cell).mkdir(parents=True, exist_ok=True)
         result = Result(
