@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
+from iobench.analysis.replay.loader_run import LoaderRule, LoaderRun
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.errors import OptionError, ProfileError
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, Kind
@@ -236,7 +236,7 @@ def rank_demand(
     )
 
 
-def _check(run: RecordedRun, nbytes_per_sample: float | None) -> None:
+def _check(run: LoaderRun, nbytes_per_sample: float | None) -> None:
     if run.rule not in LOADERS:
         reason = run.reason or "the making of its batches was not seen"
         raise ProfileError(
@@ -257,13 +257,13 @@ def _check(run: RecordedRun, nbytes_per_sample: float | None) -> None:
         )
 
 
-def _is_fused(run: RecordedRun) -> bool:
+def _is_fused(run: LoaderRun) -> bool:
     """Return whether no stage reads alone."""
     kinds = {stage.partition(":")[0] for stage in run.stages}
     return not kinds & READING and bool(kinds & FUSED)
 
 
-def _times(run: RecordedRun, reads: float, nbytes_per_sample: float | None) -> BatchTimes:
+def _times(run: LoaderRun, reads: float, nbytes_per_sample: float | None) -> BatchTimes:
     """Return the batches of the steady state of a run, or all where these are few."""
     steady = np.flatnonzero(run.steady)
     rows = steady if len(steady) >= FEWEST_STEADY else np.arange(len(run))
@@ -275,7 +275,7 @@ def _times(run: RecordedRun, reads: float, nbytes_per_sample: float | None) -> B
         off_cpu = np.where(cpu >= 0, np.maximum(work - cpu, 0.0), work)
         reading = np.where([kind in FUSED for kind in kinds], off_cpu, reading)
     read_ns = reading.sum(axis=1)
-    beside = 0.0 if run.beside_ns is None else run.beside_ns[rows].sum(axis=1)
+    beside = run.beside_ns[rows].sum(axis=1)
     size, nbytes = run.batch_size or 1, run.read_nbytes[rows].astype(float)
     if nbytes_per_sample is not None:
         nbytes = np.full(len(rows), nbytes_per_sample * size)
@@ -291,7 +291,7 @@ def _times(run: RecordedRun, reads: float, nbytes_per_sample: float | None) -> B
     )
 
 
-def _reads_per_sample(rank: RankRun, runs: Sequence[RecordedRun]) -> float:
+def _reads_per_sample(rank: RankRun, runs: Sequence[LoaderRun]) -> float:
     """Return how often a sample was read for, by the spans of reading; at least once.
 
     Reads that belong to no batch, or to one that never came, are no part of it, unless nobody knew

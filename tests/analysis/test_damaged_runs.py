@@ -15,7 +15,6 @@ from streams import stream
 from iobench.analysis.diagnosis import Verdict, diagnose
 from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.replay.simulated_run import can_replay
 from iobench.analysis.run import Run, exposure
 from iobench.errors import IobenchError
 from iobench.recording import span_file as layout
@@ -97,7 +96,7 @@ def examine(path):
         diagnose(figures)
         for run in recorded_runs(Run(profile).of_rank(rank)):
             assert len(run) <= figures.whole.n_batches
-            if can_replay(run):
+            if run.can_replay:
                 assert replay(run).wall_ns >= 0
         share = Run(profile).of_rank(rank).share
         known = share[~np.isnan(share)]

@@ -204,7 +204,7 @@ def _made(change: AdvisedChange | RuledOut) -> Iterator[tuple[str, dict[str, Any
     if {Lever.OFFLINE, Lever.FORMAT} & {*levers}:
         yield "", {**options, "store": STORED}
         yield ", workers kept", {**options, "store": STORED, "persistent": True, "anew": False}
-    elif {Lever.WORKERS, Lever.PREFETCH, Lever.KEEP_WORKERS, Lever.OUT_OF_ORDER} & {*levers}:
+    elif {Lever.WORKERS, Lever.PREFETCH, Lever.KEEP_WORKERS} & {*levers}:
         yield "", options
 
 

@@ -49,7 +49,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from iobench.analysis.replay.changes import Change
-from iobench.analysis.replay.replay import Demands, demands_of, machine_of, replay
+from iobench.analysis.replay.replay import Machine, machine_of, replay
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
 from iobench.cpus import available_cpus
@@ -61,7 +61,7 @@ from iobench.recording.kinds import Kind
 from iobench.runs.reading import open_profile
 
 if TYPE_CHECKING:
-    from iobench.analysis.replay.loader_run import RecordedRun
+    from iobench.analysis.replay.loader_run import LoaderRun
     from iobench.loaders.contract import Batch
     from iobench.runs.contents import RunData
 
@@ -233,8 +233,7 @@ class Predictor:
         self.middle_ms = sorted(arguments.steps_ms)[len(arguments.steps_ms) // 2]
         self.left_out = 0
         self.worth = statistics.median(json.loads((home / WORTH).read_text()))
-        self._bases: dict[Any, Demands] = {}
-        self._as_measured: dict[Any, RecordedRun] = {}
+        self._bases: dict[Any, tuple[LoaderRun, Machine]] = {}
         self.burns = arguments.step == "burn"
 
     def is_basis(self, one: Configuration) -> bool:
@@ -251,16 +250,16 @@ class Predictor:
             "ideal": [],
         }
         for number in range(self.rounds):
-            basis, as_measured = self.basis(one, name, number)
+            basis, machine = self.basis(one, name, number)
             profiled, run = self.read(one, name, number)
             steady = exposure(profiled).steady
-            same = run is not None and run.rule is basis.run.rule and len(run) == len(basis.run)
+            same = run is not None and run.rule is basis.rule and len(run) == len(basis)
             if run is None or not same or steady is None:
                 self.left_out += 1
                 continue
             measured.append(steady.wall_ns / steady.n_batches / 1e6)
-            change = self.change(one, as_measured)
-            for way, value in self.ways(run, basis, as_measured, change).items():
+            change = self.change(one, basis)
+            for way, value in self.ways(run, basis, machine, change).items():
                 ways[way].append(value)
         if len(measured) < 2:
             return None
@@ -272,32 +271,30 @@ class Predictor:
         )  # fmt: skip
 
     def ways(
-        self, run: RecordedRun, basis: Demands, as_measured: RecordedRun, change: Change
+        self, run: LoaderRun, basis: LoaderRun, machine: Machine, change: Change
     ) -> dict[str, float]:
         """Return the ms a batch that each way predicts, of batches that are steady in the run."""
-        n_steady = int(run.steady.sum())
-        worth = replace(basis.machine, cores=self.worth)
-        demanded = replace(basis, run=replace(basis.run, steady=run.steady))
-        alone = replay(replace(as_measured, steady=run.steady), change)
-        work_ns = float(as_measured.work_ns.sum(axis=1).mean())
+        basis = replace(basis, steady=run.steady, repeated=np.zeros_like(basis.repeated))
+        worth = replace(machine, cores=self.worth)
+        work_ns = float(basis.work_ns.sum(axis=1).mean())
         step_ns = change.step_ns or 0
         workers = run.workers
         ideal = max(step_ns, work_ns / workers) if workers else step_ns + work_ns
         return {
-            "probed": _steady_ms(demanded.replay(change, worth)) / n_steady,
-            "predicted": _steady_ms(demanded.replay(change)) / n_steady,
-            "uncontended": _steady_ms(alone) / n_steady,
+            "probed": float(replay(basis, change, worth).judged_ns.mean()) / 1e6,
+            "predicted": float(replay(basis, change, machine).judged_ns.mean()) / 1e6,
+            "uncontended": float(replay(basis, change).judged_ns.mean()) / 1e6,
             "ideal": ideal / 1e6,
         }
 
-    def change(self, one: Configuration, basis: RecordedRun) -> Change:
+    def change(self, one: Configuration, basis: LoaderRun) -> Change:
         """Return what is otherwise; a step takes what the basis' takes beyond what was asked."""
         beyond = float(np.median(basis.compute_ns)) - self.middle_ms * 1e6
         step_ns = round(one.step_ms * 1e6 + max(beyond, 0.0))
         workers = None if one.workers == basis.workers else one.workers
         return Change(step_ns=step_ns, workers=workers)
 
-    def basis(self, one: Configuration, name: str, number: int) -> tuple[Demands, RecordedRun]:
+    def basis(self, one: Configuration, name: str, number: int) -> tuple[LoaderRun, Machine]:
         """Return what the runs of a round are predicted from."""
         workers = min(one.workers, max(CALIBRATED_WORKERS))
         key = one._replace(workers=workers, step_ms=self.middle_ms), name, number
@@ -308,20 +305,16 @@ class Predictor:
             machine = machine_of(profiled)
             if self.burns:
                 machine = replace(machine, loop_cpu_fraction=1.0)
-            self._bases[key], self._as_measured[key] = demands_of(run, machine), run
-        return self._bases[key], self._as_measured[key]
+            self._bases[key] = run, machine
+        return self._bases[key]
 
     def read(
         self, one: Configuration, name: str, number: int
-    ) -> tuple[RunData, RecordedRun | None]:
+    ) -> tuple[RunData, LoaderRun | None]:
         """Return the profile of a run and what its loader did; None if it cannot be replayed."""
         profiled = open_profile(one.folder(self.home, number) / name)
         runs = recorded_runs(Run(profiled).of_rank())
         return profiled, runs[0] if runs and not runs[0].reason else None
-
-
-def _steady_ms(replayed: Any) -> float:
-    return float(replayed.steady_wall_ns) / 1e6
 
 
 def print_table(held: list[Held], left_out: int, arguments: Any) -> None:

@@ -45,7 +45,7 @@ from iobench.recording.run_directory import RunDirectory
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
-    from iobench.analysis.replay.loader_run import RecordedRun
+    from iobench.analysis.replay.loader_run import LoaderRun
 
 STAGES = ("read", "decode", "preprocess")
 STAGES_MS = (12.0, 6.0, 3.0)
@@ -131,7 +131,7 @@ LOADERS = {
 }
 
 
-def recorded(name: str, stages: Mapping[str, float], path: Path, options: Any) -> RecordedRun:
+def recorded(name: str, stages: Mapping[str, float], path: Path, options: Any) -> LoaderRun:
     """Return what a loader did with stages of these seconds."""
     run, n = LOADERS[name]
     run(path, n, stages, options.batches, options.step_ms / 1000)
@@ -151,12 +151,12 @@ class Missed(NamedTuple):
     needed: float | None
 
 
-def batch_ns(run: RecordedRun) -> Any:
+def batch_ns(run: LoaderRun) -> Any:
     """Return what each batch of the steady state took."""
     return replay(run).judged_ns
 
 
-def missed(base: RecordedRun, other: RecordedRun, stage: str) -> Missed:
+def missed(base: LoaderRun, other: LoaderRun, stage: str) -> Missed:
     """Return what halving a stage was predicted to gain and did."""
     before = batch_ns(base)
     after = replay(base, Change(stage_factors={stage: 0.5})).judged_ns

@@ -125,7 +125,7 @@ def test_the_command_of_a_step_tries_it() -> None:
     assert second.command == "iobench profile a.nc --format numpy"
     script = steps_after(run_of(workers=1, kind="script", command="python train.py"))
     assert script[0].reason.startswith(
-        "4 workers (DataLoader(..., num_workers=4)): saves 72 % of the training loop's time by "
+        "4 workers (DataLoader(..., num_workers=4)): saves 71 % of the training loop's time by "
         "replay"
     )
     assert [step.command is None for step in script] == [True, True, False]

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
+from iobench.analysis.replay.loader_run import LoaderRule, LoaderRun
 from iobench.errors import OptionError
 
 Integers = NDArray[np.int64]
@@ -27,7 +27,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         do all the time.
     step_ns : int, optional
         Compute between two batches, instead of what was measured.
-    work_of : RecordedRun, optional
+    work_of : LoaderRun, optional
         Take what the workers do, and the pick-up, from another run: another format, cold reads.
     read_nbytes_per_s : float, optional
         Reads take as long as their bytes at this rate, where that is longer.
@@ -38,11 +38,11 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     prefetch: int | None = None
     keep_workers: bool = False
     step_ns: int | None = None
-    work_of: RecordedRun | None = None
+    work_of: LoaderRun | None = None
     read_nbytes_per_s: float | None = None
 
 
-def changed(run: RecordedRun, change: Change) -> RecordedRun:
+def changed(run: LoaderRun, change: Change) -> LoaderRun:
     """Return a run with other times, another rule or other batches; its own times stay.
 
     What is not known of the other loader is left out: a loop that loads for itself tells neither
@@ -79,9 +79,9 @@ def scaled(values: Integers, factor: float) -> Integers:
     return found
 
 
-def _with_factors(run: RecordedRun, factors: Mapping[str, float]) -> RecordedRun:
+def _with_factors(run: LoaderRun, factors: Mapping[str, float]) -> LoaderRun:
     work, cpu = run.work_ns.copy(), run.cpu_ns.copy()
-    beside = None if run.beside_ns is None else run.beside_ns.copy()
+    beside = run.beside_ns.copy()
     for stage, factor in factors.items():
         if stage not in run.stages and stage not in run.loop_stages:
             known_stages = ", ".join((*run.stages, *run.loop_stages))
@@ -96,26 +96,21 @@ def _with_factors(run: RecordedRun, factors: Mapping[str, float]) -> RecordedRun
         work[:, column] = scaled(work[:, column], factor)
         known = cpu[:, column] >= 0
         cpu[known, column] = scaled(cpu[known, column], factor)
-        if beside is not None:
-            beside[:, column] = scaled(beside[:, column], factor)
+        beside[:, column] = scaled(beside[:, column], factor)
     return replace(run, work_ns=work, cpu_ns=cpu, beside_ns=beside)
 
 
-def _with_loop_factor(run: RecordedRun, column: int, factor: float) -> RecordedRun:
-    if run.loop_ns is None:
-        return run
+def _with_loop_factor(run: LoaderRun, column: int, factor: float) -> LoaderRun:
     loop = run.loop_ns.copy()
     loop[:, column] = scaled(loop[:, column], factor)
     pickup = run.pickup_ns + loop[:, column] - run.loop_ns[:, column]
     return replace(run, loop_ns=loop, pickup_ns=np.maximum(pickup, 0))
 
 
-def _with_work_of(run: RecordedRun, other: RecordedRun) -> RecordedRun:
+def _with_work_of(run: LoaderRun, other: LoaderRun) -> LoaderRun:
     """Take the work of another run's batches in turn, the steady ones where there are any."""
     if not len(other):
         raise OptionError(f"{other.name}: no batch to take the work of")
-    if run.rule is LoaderRule.STREAM and other.stream is None:
-        raise OptionError(f"{other.name}: expected the run of a stream, for the work of one")
     rows = np.flatnonzero(other.steady) if other.steady.any() else np.arange(len(other))
     rows = rows[np.arange(len(run)) % len(rows)]
     ratio = 1.0
@@ -135,14 +130,13 @@ def _with_work_of(run: RecordedRun, other: RecordedRun) -> RecordedRun:
         gap_ns=taken(other.gap_ns),
         transit_ns=taken(other.transit_ns),
         pickup_ns=taken(other.pickup_ns),
-        beside_ns=None if other.beside_ns is None else taken(other.beside_ns),
+        beside_ns=taken(other.beside_ns),
         loop_stages=other.loop_stages,
-        loop_ns=None if other.loop_ns is None else taken(other.loop_ns),
-        stream=other.stream if run.rule is LoaderRule.STREAM else None,
+        loop_ns=taken(other.loop_ns),
     )
 
 
-def _with_read_rate(run: RecordedRun, nbytes_per_s: float) -> RecordedRun:
+def _with_read_rate(run: LoaderRun, nbytes_per_s: float) -> LoaderRun:
     if not nbytes_per_s > 0:
         raise OptionError(f"reads of {nbytes_per_s} bytes/s: expected more than 0")
     if (run.read_nbytes < 0).any():
@@ -150,65 +144,63 @@ def _with_read_rate(run: RecordedRun, nbytes_per_s: float) -> RecordedRun:
     columns = [number for number, name in enumerate(run.stages) if name.partition(":")[0] == "read"]
     least = np.rint(run.read_nbytes / nbytes_per_s * 1e9).astype(np.int64)
     work, cpu, stages, beside = run.work_ns, run.cpu_ns, run.stages, run.beside_ns
-    stream = run.stream
     if not columns:
         # Read and decoded in one: reading waits as long as it takes beyond what that took.
         columns, stages = [len(stages)], (*stages, "read")
         nothing = np.zeros((len(run), 1), dtype=np.int64)
         work, cpu = np.hstack((work, nothing)), np.hstack((cpu, nothing))
-        beside = None if beside is None else np.hstack((beside, nothing))
-        stream = stream and replace(stream, group=(*stream.group, 0))
+        beside = np.hstack((beside, nothing))
         spent = work.sum(axis=1)
     else:
         spent = work[:, columns].sum(axis=1)
     work = work.copy()
     work[:, columns[0]] += np.maximum(least - spent, 0)
-    return replace(run, stages=stages, work_ns=work, cpu_ns=cpu, beside_ns=beside, stream=stream)
+    return replace(run, stages=stages, work_ns=work, cpu_ns=cpu, beside_ns=beside)
 
 
-def _with_workers(run: RecordedRun, workers: int | None, prefetch: int | None) -> RecordedRun:
+def _with_workers(run: LoaderRun, workers: int | None, prefetch: int | None) -> LoaderRun:
     workers = run.workers if workers is None else workers
     if workers < 0 or (prefetch is not None and prefetch < 1):
         raise OptionError(f"workers {workers}, prefetch {prefetch}: expected 0 or more, 1 or more")
-    if run.stream is not None:
-        if workers != run.workers:
-            raise OptionError(f"{run.name}: a stream has no workers, expected none to be changed")
-        last = (prefetch or 1) * (1 if run.stream.batches_apart else run.stream.items)
-        stream = replace(run.stream, ahead=(*run.stream.ahead[:-1], last))
-        return replace(run, prefetch=prefetch or run.prefetch, stream=stream)
     prefetch = prefetch or run.prefetch or 2
     if workers == run.workers:
         return replace(run, prefetch=prefetch if workers else run.prefetch)
     if run.rule is LoaderRule.THREADS:
-        return replace(run, workers=max(workers, 1), prefetch=max(prefetch, workers), maker=None)
+        return replace(run, workers=max(workers, 1), prefetch=max(prefetch, workers))
     if not workers:
-        left = None if run.is_linked else run.beside_ns  # the loop copies to a device itself
+        # The loop copies to a device itself; what other threads do besides is left out.
+        left = np.zeros_like(run.work_ns) if run.is_linked else run.beside_ns
         nothing = np.zeros(len(run), dtype=np.int64)
         return replace(
             run,
             rule=LoaderRule.SERIAL,
-            in_order=True,
             workers=0,
             prefetch=0,
-            work_ns=run.work_ns if left is None else run.work_ns - left,
+            work_ns=run.work_ns - left,
             submit_ns=nothing,
             transit_ns=nothing,
             pickup_ns=nothing,
             startup_ns=np.zeros_like(run.startup_ns),
-            beside_ns=None,
-            maker=None,
-            batch=None,
+            beside_ns=np.zeros_like(run.work_ns),
+            number=np.arange(len(run)),
             loop_stages=(),
-            loop_ns=None,
+            loop_ns=np.zeros((len(run), 0), dtype=np.int64),
         )
     rule = LoaderRule.POOL if run.rule is LoaderRule.SERIAL else run.rule
     submit = _submit_of(run, workers)
     if run.restarts and run.workers:
         run = _with_starts(run, workers)
-    return replace(run, rule=rule, workers=workers, prefetch=prefetch, submit_ns=submit, maker=None)
+    return replace(
+        run,
+        rule=rule,
+        workers=workers,
+        prefetch=prefetch,
+        submit_ns=submit,
+        worker=np.full(len(run), -1),
+    )
 
 
-def _with_starts(run: RecordedRun, workers: int) -> RecordedRun:
+def _with_starts(run: LoaderRun, workers: int) -> LoaderRun:
     """Return a run in whose rounds so many workers start; each is made, and begins, as those did.
 
     What a worker's first batch of a round takes beyond a usual one is its start as well: a dataset
@@ -224,22 +216,20 @@ def _with_starts(run: RecordedRun, workers: int) -> RecordedRun:
     ratio = workers / run.workers
     return replace(
         _with_work(run, work),
-        opening_ns=None if run.opening_ns is None else scaled(run.opening_ns, ratio),
+        opening_ns=scaled(run.opening_ns, ratio),
         startup_ns=scaled(run.startup_ns, ratio),
         shutdown_ns=scaled(run.shutdown_ns, ratio),
     )
 
 
-def _with_kept_workers(run: RecordedRun) -> RecordedRun:
+def _with_kept_workers(run: LoaderRun) -> LoaderRun:
     """Return a run whose workers start in its first round, and are there in all others.
 
     Of part of a run the first round may be one of those others.
     """
     if not run.restarts or not run.workers:
         return run
-    usual, later = _usual_work(run), np.arange(len(run.startup_ns)) > 0
-    if run.repeated is not None:
-        later |= run.repeated
+    usual, later = _usual_work(run), (np.arange(len(run.startup_ns)) > 0) | run.repeated
     work, submit = run.work_ns.copy(), run.submit_ns.copy()
     for rows in _rows_by_round(run):
         if not len(rows) or not later[run.round[rows[0]]]:
@@ -250,22 +240,21 @@ def _with_kept_workers(run: RecordedRun) -> RecordedRun:
     return replace(
         _with_work(run, work),
         submit_ns=submit,
-        opening_ns=None if run.opening_ns is None else np.where(later, 0, run.opening_ns),
+        opening_ns=np.where(later, 0, run.opening_ns),
         startup_ns=np.where(later, 0, run.startup_ns),
         shutdown_ns=np.append(np.zeros_like(run.shutdown_ns[1:]), run.shutdown_ns[-1:]),
         restarts=False,
     )
 
 
-def _rows_by_round(run: RecordedRun) -> list[Integers]:
+def _rows_by_round(run: LoaderRun) -> list[Integers]:
     """Return the batches of each round in the order in which they were asked for."""
-    asked = np.arange(len(run)) if run.batch is None else run.batch
-    order = np.lexsort((asked, run.round))
+    order = np.lexsort((run.number, run.round))
     edges = np.searchsorted(run.round[order], np.arange(1, len(run.startup_ns)))
     return np.split(order, edges)
 
 
-def _usual_work(run: RecordedRun) -> Integers:
+def _usual_work(run: LoaderRun) -> Integers:
     """Return what a batch takes, stage by stage, that is not the first one of its worker."""
     later = np.concatenate([rows[run.workers :] for rows in _rows_by_round(run)])
     if not len(later):
@@ -274,29 +263,25 @@ def _usual_work(run: RecordedRun) -> Integers:
     return usual
 
 
-def _with_work(run: RecordedRun, work: Integers) -> RecordedRun:
+def _with_work(run: LoaderRun, work: Integers) -> LoaderRun:
     """Return a run of other work; its parts on a CPU and on other threads go along."""
     ratio = np.divide(work, run.work_ns, out=np.ones(work.shape), where=run.work_ns > 0)
-    beside = run.beside_ns
     return replace(
         run,
         work_ns=work,
         cpu_ns=np.where(run.cpu_ns >= 0, np.rint(run.cpu_ns * ratio).astype(np.int64), run.cpu_ns),
-        beside_ns=None if beside is None else np.rint(beside * ratio).astype(np.int64),
+        beside_ns=np.rint(run.beside_ns * ratio).astype(np.int64),
     )
 
 
-def _submit_of(run: RecordedRun, workers: int) -> Integers:
+def _submit_of(run: LoaderRun, workers: int) -> Integers:
     """Return the delays of a run with other workers: each begins its round as those there did."""
     if not run.workers:
         return run.submit_ns
     submit = run.submit_ns.copy()
-    for number in range(len(run.startup_ns)):
-        rows = np.flatnonzero(run.round == number)
+    for rows in _rows_by_round(run):
         if not len(rows):
             continue
-        if run.batch is not None:
-            rows = rows[np.argsort(run.batch[rows], kind="stable")]
         first = run.submit_ns[rows[: run.workers]]
         later = run.submit_ns[rows[run.workers :]]
         submit[rows] = int(np.median(later)) if len(later) else 0

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from iobench.analysis.break_even import BreakEven, predict_full_conversion
 from iobench.analysis.diagnosis import HIDDEN_FRACTION
-from iobench.analysis.replay.simulated_run import can_replay
+from iobench.analysis.replay.runs import beginning_of
 from iobench.findings.advice.candidates import (
     READ_STAGES,
     Found,
@@ -28,7 +28,7 @@ from iobench.findings.advice.figures import (
     Cost,
     Evidence,
 )
-from iobench.findings.advice.gains import GainPredictor, beginning_of
+from iobench.findings.advice.gains import GainPredictor
 from iobench.findings.advice.levers import Lever, Reason, RuledOut
 from iobench.findings.advice.measured import ways_of
 from iobench.findings.replay.figures import is_told, payoffs
@@ -74,7 +74,7 @@ def advise(ways: Sequence[LoadingWay], circumstances: Circumstances) -> Advice:
     sample_ns, samples = baseline.sample_ns, circumstances.n_samples_all
     epoch_s = None if sample_ns is None or not samples else sample_ns * samples / 1e9
     predictor = None
-    if can_replay(baseline.run):
+    if baseline.run.can_replay:
         predictor = GainPredictor(ways, circumstances)
     trusted = predictor is not None and is_told(predictor.error_fraction)
     items = [*measured_candidates(ways)]

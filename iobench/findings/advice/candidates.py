@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from iobench.analysis.replay.changes import Change, changed
-from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
+from iobench.analysis.replay.loader_run import LoaderRule, LoaderRun
 from iobench.findings.advice.figures import Evidence, Gain, LoadingWay
 from iobench.findings.advice.gains import GainPredictor, gain_between, kind_of
 from iobench.findings.advice.levers import (
@@ -118,13 +118,6 @@ def replayed_candidates(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
     run, torch = predictor.baseline.run, predictor.baseline.framework == "torch"
     yield from _workers(predictor, torch=torch)
     yield from _prefetch(predictor)
-    if run.rule is LoaderRule.POOL and torch:
-        candidate = Candidate((Lever.OUT_OF_ORDER,), {"in_order": "False"})
-        if run.in_order and run.workers > 1:
-            instead = replace(predictor.run, in_order=False)
-            yield Found(candidate, predictor.gain(Change(), instead=instead))
-        elif not run.in_order:
-            yield RuledOut(candidate, Reason.IN_USE)
     if run.restarts and run.recurs and torch:
         yield _kept_workers(predictor)
 
@@ -150,7 +143,7 @@ def _kept_workers(predictor: GainPredictor) -> Found:
     return Found(Candidate((Lever.KEEP_WORKERS,), settings), gain)
 
 
-def _kept(run: RecordedRun) -> dict[str, str | int]:
+def _kept(run: LoaderRun) -> dict[str, str | int]:
     """Return the settings that keep workers; a loader that is made again keeps none."""
     once: dict[str, str | int] = {"made": "once"} if run.anew else {}
     return {"persistent_workers": "True", **once}
@@ -160,7 +153,7 @@ def _workers(predictor: GainPredictor, *, torch: bool) -> Iterator[Found | Ruled
     run, circumstances = predictor.baseline.run, predictor.circumstances
     name = "num_workers" if circumstances.facts.is_script else "workers"
     more = Candidate((Lever.WORKERS,), {name: run.workers + 1})
-    if circumstances.own_order or run.rule is LoaderRule.STREAM:
+    if circumstances.own_order:
         yield RuledOut(more, Reason.OWN_ORDER)
         return
     cpus = circumstances.cpus
@@ -199,7 +192,7 @@ def _waits_for_storage(circumstances: Circumstances) -> bool:
     return cold > HARDLY_COLD
 
 
-def most_workers(run: RecordedRun, cpus: int) -> int:
+def most_workers(run: LoaderRun, cpus: int) -> int:
     """Return how many workers can be of use: one for each CPU, more where they wait for storage."""
     known = (run.cpu_ns >= 0) & (run.work_ns > 0)
     busy_ns = int(run.work_ns[known].sum())
@@ -244,7 +237,7 @@ def _best(tried: Sequence[int], gain_of: Callable[[int], Gain]) -> tuple[int, Ga
     return next(pair for pair in gains if pair[1].expected >= most - NEAR_BEST)
 
 
-def factors(run: RecordedRun, change: dict[str, float]) -> Change:
+def factors(run: LoaderRun, change: dict[str, float]) -> Change:
     """Return the change that multiplies the stages of some kinds."""
     return Change(
         stage_factors={
@@ -253,7 +246,7 @@ def factors(run: RecordedRun, change: dict[str, float]) -> Change:
     )
 
 
-def cpu_fraction(run: RecordedRun, kind: str) -> float:
+def cpu_fraction(run: LoaderRun, kind: str) -> float:
     """Return the share of a kind's time that is on a CPU; 0 where unknown."""
     mine = np.array([kind_of(stage) == kind for stage in run.stages], dtype=bool)
     work, cpu = run.work_ns[:, mine], run.cpu_ns[:, mine]
@@ -287,7 +280,7 @@ def _offline(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
         yield Found(candidate, bound)
 
 
-def _finished(run: RecordedRun) -> RecordedRun:
+def _finished(run: LoaderRun) -> LoaderRun:
     """Return loading samples that are finished: nothing is left to make, or to start for it.
 
     They may be other objects: of handing batches over only what joins and sends them is left.
@@ -296,7 +289,7 @@ def _finished(run: RecordedRun) -> RecordedRun:
     return _untaken(changed(run, change))
 
 
-def _untaken(run: RecordedRun) -> RecordedRun:
+def _untaken(run: LoaderRun) -> LoaderRun:
     """Return a run whose batches take nothing but their stages, and whose end takes nothing."""
     none = np.zeros_like(run.gap_ns)
     return replace(
@@ -305,7 +298,7 @@ def _untaken(run: RecordedRun) -> RecordedRun:
         submit_ns=none,
         transit_ns=none,
         pickup_ns=none,
-        loop_ns=None if run.loop_ns is None else np.zeros_like(run.loop_ns),
+        loop_ns=np.zeros_like(run.loop_ns),
         shutdown_ns=np.zeros_like(run.shutdown_ns),
     )
 
@@ -341,7 +334,7 @@ def _loader(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
         yield Found(Candidate(tuple(levers), settings), gain, way=way)
 
 
-def _handed_free(run: RecordedRun, cpus: int | None) -> RecordedRun:
+def _handed_free(run: LoaderRun, cpus: int | None) -> LoaderRun:
     """Return a run whose batches are made in place, by threads that are there all the time.
 
     Nothing is copied, sent or picked up. Of the making what computes is left, on all CPUs: threads
@@ -352,9 +345,9 @@ def _handed_free(run: RecordedRun, cpus: int | None) -> RecordedRun:
     computes = np.clip(run.cpu_ns, 0, run.work_ns)
     work_ns = np.where(copies, 0, computes) if len(copies) else computes
     workers = max(run.workers, cpus or 1)
-    if run.rule is not LoaderRule.STREAM:
-        run = replace(run, rule=LoaderRule.THREADS, workers=workers, prefetch=LOOKS_AHEAD)
-    return replace(_untaken(run), work_ns=work_ns, cpu_ns=work_ns, maker=None, beside_ns=None)
+    run = replace(run, rule=LoaderRule.THREADS, workers=workers, prefetch=LOOKS_AHEAD)
+    nothing = np.zeros_like(work_ns)
+    return replace(_untaken(run), work_ns=work_ns, cpu_ns=work_ns, beside_ns=nothing)
 
 
 def _caches(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
@@ -438,7 +431,7 @@ def _staged(predictor: GainPredictor, *, in_memory: bool) -> Gain:
     left = {kind: cpu_fraction(run, kind) for kind in READING}
     left |= {k: cpu_fraction(run, k) for k in READ_STAGES - {*READING} if known[:, is_fused].all()}
     change = replace(factors(run, left), read_nbytes_per_s=MEMORY_NBYTES_PER_S)
-    return predictor.without_storage().gain(change, parallel=True)
+    return predictor.gain(change)
 
 
 def _fits(
@@ -452,7 +445,7 @@ def _fits(
     return None
 
 
-def _cached(run: RecordedRun) -> Change:
+def _cached(run: LoaderRun) -> Change:
     """Return reading that takes no more than its time on a CPU."""
     return factors(run, {kind: cpu_fraction(run, kind) for kind in READING})
 

@@ -40,7 +40,6 @@ SCRIPT_SETTINGS: Final = (
     "batch_size",
     "num_workers",
     "prefetch_factor",
-    "in_order",
     "persistent_workers",
     "pin_memory",
 )
@@ -142,8 +141,6 @@ def commands_of(candidate: Candidate, facts: RunFacts, baseline: LoadingWay) -> 
         if Lever.PAGE_CACHE in levers:
             lines.append("cat FILES... > /dev/null")
         return tuple(lines)
-    if Lever.OUT_OF_ORDER in levers:
-        lines.extend(_of_loader({"in_order": "False"}))
     if Lever.PIN in levers:
         lines.extend(_of_loader({"pin_memory": "True"}))
     made = {SETTINGS[each]: value for each, value in settings.items() if each in SETTINGS}

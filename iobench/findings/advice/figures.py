@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from iobench.analysis.break_even import BreakEven
     from iobench.analysis.exposure_figures import PartExposure, Window
     from iobench.analysis.intervals import RoundRatio, StepSums
-    from iobench.analysis.replay.loader_run import RecordedRun
-    from iobench.analysis.replay.simulated_run import Machine
+    from iobench.analysis.replay.loader_run import LoaderRun
+    from iobench.analysis.replay.replay import Machine
     from iobench.findings.advice.levers import Candidate, RuledOut
     from iobench.findings.replay.figures import Payoffs
 
@@ -50,7 +50,7 @@ class LoadingWay(msgspec.Struct, frozen=True, kw_only=True):
         What reports call it.
     format, framework, pipeline : str
         Empty where it is not known. The format is as ``--format`` spells it, options and all.
-    run : RecordedRun
+    run : LoaderRun
         Of the loader that was waited for most.
     whole : PartExposure
         All of the run.
@@ -66,7 +66,7 @@ class LoadingWay(msgspec.Struct, frozen=True, kw_only=True):
     format: str
     framework: str
     pipeline: str
-    run: RecordedRun
+    run: LoaderRun
     whole: PartExposure
     steady: PartExposure | None
     sums: Mapping[Window, StepSums] = msgspec.field(default_factory=dict)

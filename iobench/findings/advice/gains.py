@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from msgspec.structs import replace
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from iobench.analysis.intervals import PARTS, ratio_of_runs
 from iobench.analysis.replay.changes import Change
 from iobench.analysis.replay.replay import replay, replay_error
-from iobench.analysis.replay.runs import part_of_epochs
+from iobench.analysis.replay.runs import beginning_of
 from iobench.findings.advice.figures import Evidence, Gain, LoadingWay
 from iobench.findings.replay.figures import UNSEEN_ERROR, predicted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.analysis.replay.loader_run import RecordedRun
+    from iobench.analysis.replay.loader_run import LoaderRun
     from iobench.findings.advice.figures import Circumstances
 
 Floats = NDArray[np.float64]
@@ -30,34 +30,11 @@ UNSEEN_WORKERS_ERROR: Final = 0.15
 the goal of ``tests/benchmarks/held_out.py`` for nine in ten."""
 QUIET: Final = 0.1
 """Share of the steps that tell how short a step is where nobody else has the CPUs."""
-OF_ROUNDS: Final = frozenset({"startup_ns", "shutdown_ns", "opening_ns", "lead_ns", "repeated"})
 
 
 def kind_of(stage: str) -> str:
     """Return the sort of work of a stage, ``"read"`` of ``"read:label"``."""
     return stage.partition(":")[0]
-
-
-def beginning_of(run: RecordedRun, n_batches: int = LONGEST_RUN) -> RecordedRun:
-    """Return a run's first batches as a run of their own, the run itself where it has no more.
-
-    Where its epochs recur, those of the first such epochs, or the first ones of each.
-    """
-    if len(run) <= n_batches:
-        return run
-    rows, weight = np.arange(n_batches), run.weight
-    if run.repeated is not None and run.recurs:
-        rows, weight = part_of_epochs(run.round, run.repeated[run.round], run.steady, n_batches)
-    rounds, number = np.unique(run.round[rows], return_inverse=True)
-    kept: dict[str, Any] = {
-        name: value[rounds if name in OF_ROUNDS else rows]
-        for name in run.__struct_fields__
-        if isinstance(value := getattr(run, name), np.ndarray)
-    }
-    share = len(rows) / len(run)
-    times = {name: round(getattr(run, name) * share) for name in ("wall_ns", "wait_ns")}
-    kept |= {"round": number.reshape(-1).astype(np.int64), "weight": weight}
-    return replace(run, **kept, **times)
 
 
 def gain_between(baseline: LoadingWay, other: LoadingWay) -> Gain | None:
@@ -88,7 +65,7 @@ class GainPredictor:
 
     Attributes
     ----------
-    run : RecordedRun
+    run : LoaderRun
         The beginning of the baseline's.
     error_fraction : float
         Of the unmodified replay of all of it.
@@ -96,19 +73,19 @@ class GainPredictor:
 
     def __init__(self, ways: Sequence[LoadingWay], circumstances: Circumstances) -> None:
         self.ways, self.baseline, self.circumstances = ways, ways[0], circumstances
-        self.run = beginning_of(self.baseline.run)
+        self.run = beginning_of(self.baseline.run, LONGEST_RUN)
         self.error_fraction = replay_error(self.baseline.run)
         self._machine = circumstances.machine
         self._before: dict[bool, Floats] = {}
 
     def gain(
-        self, change: Change, *, instead: RecordedRun | None = None, parallel: bool = False
+        self, change: Change, *, instead: LoaderRun | None = None, parallel: bool = False
     ) -> Gain:
         """Return what a change gains by replay.
 
         Parameters
         ----------
-        instead : RecordedRun, optional
+        instead : LoaderRun, optional
             What to change, in place of the run itself: the same with something replaced.
         parallel : bool
             Whether the change is one of how many are at work, so that the machine counts.
@@ -122,12 +99,7 @@ class GainPredictor:
         found = predicted(self._before[shared], after, epochs=self.run.judged_epochs, error=error)
         return Gain(Evidence.REPLAYED, found.saved, found.low, found.high, found.helps)
 
-    def without_storage(self) -> GainPredictor:
-        """Return the same on a machine whose storage is never short."""
-        machine = self._machine and replace(self._machine, read_nbytes_per_s=None)
-        return GainPredictor(self.ways, replace(self.circumstances, machine=machine))
-
-    def bound(self, change: Change, *, instead: RecordedRun | None = None) -> Gain:
+    def bound(self, change: Change, *, instead: LoaderRun | None = None) -> Gain:
         """Return what a change cannot gain more than, also where what it leaves is faster.
 
         Whoever no longer works leaves the CPUs and storage to the others, and to the training loop:
@@ -143,6 +115,6 @@ class GainPredictor:
             Evidence.BOUND, None, 0.0, most, waiting=None if wait is None else min(most, wait)
         )
 
-    def _times(self, run: RecordedRun, change: Change, shared: bool) -> Floats:
+    def _times(self, run: LoaderRun, change: Change, shared: bool) -> Floats:
         replayed = replay(run, change, self._machine if shared else None)
         return replayed.judged_ns.astype(np.float64)

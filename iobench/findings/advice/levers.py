@@ -21,8 +21,6 @@ class Lever(Enum):
     """The fast loader: threads that fill batches ahead, without copies between processes."""
     WORKERS = "workers"
     PREFETCH = "prefetch"
-    OUT_OF_ORDER = "out of order"
-    """Batches are handed over as they are ready."""
     KEEP_WORKERS = "keep workers"
     """Workers that live on from one epoch to the next."""
     PIN = "pin"
@@ -41,7 +39,6 @@ class Lever(Enum):
 
 
 TITLES: Final = {
-    Lever.OUT_OF_ORDER: "batches delivered as soon as they are ready, out of order",
     Lever.KEEP_WORKERS: "workers kept between epochs",
     Lever.PIN: "pinned memory",
     Lever.PAGE_CACHE: "files read into the page cache beforehand",

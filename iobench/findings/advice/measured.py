@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.analysis.exposure_figures import Exposure
-    from iobench.analysis.replay.loader_run import RecordedRun
+    from iobench.analysis.replay.loader_run import LoaderRun
     from iobench.analysis.run import RankRun
     from iobench.runs.run_facts import RunFacts
 
@@ -63,19 +63,16 @@ class MeasuredRank(msgspec.Struct, frozen=True):
         return judged.wait_fraction if judged.n_batches else None
 
 
-def measured_rank(found: RankRun, runs: Sequence[RecordedRun]) -> MeasuredRank:
+def measured_rank(found: RankRun, runs: Sequence[LoaderRun]) -> MeasuredRank:
     """Return how a training process loads: of several loaders, by that which is waited for most.
-
-    Those that only evaluate count where none trains.
 
     Parameters
     ----------
-    runs : sequence of RecordedRun
+    runs : sequence of LoaderRun
         What its loaders did.
     """
     exposure, profile = found.exposure, found
     facts = found.about
-    runs = [each for each in runs if not each.evaluates] or runs
     run = max(runs, key=lambda each: each.wait_ns) if exposure.has_consumer and runs else None
     return MeasuredRank(
         path=profile.path,
@@ -115,7 +112,7 @@ def ways_of(measured: Iterable[MeasuredRank]) -> tuple[tuple[LoadingWay, ...], C
     return tuple(way for way, _ in ways), ways[0][1].circumstances if ways else Circumstances()
 
 
-def _way(found: RankRun, facts: RunFacts, run: RecordedRun) -> LoadingWay:
+def _way(found: RankRun, facts: RunFacts, run: LoaderRun) -> LoadingWay:
     exposure, told, store = found.exposure, facts.store, None
     if told is not None and told.n_samples and told.nbytes:
         n_samples_all = told.n_samples_all or told.n_samples
@@ -136,7 +133,7 @@ def _way(found: RankRun, facts: RunFacts, run: RecordedRun) -> LoadingWay:
 
 
 def _circumstances(
-    found: RankRun, facts: RunFacts, run: RecordedRun | None, *, n_loaders: int
+    found: RankRun, facts: RunFacts, run: LoaderRun | None, *, n_loaders: int
 ) -> Circumstances:
     if run is None:
         return Circumstances(facts=facts)
@@ -190,7 +187,7 @@ def _folder(found: RankRun) -> str | None:
     return None
 
 
-def _samples_of_epoch(found: RankRun, run: RecordedRun) -> int | None:
+def _samples_of_epoch(found: RankRun, run: LoaderRun) -> int | None:
     """Return what the loader of a script handed out in a round of its own, over all ranks.
 
     None where a round was cut off, or where there are several loaders.

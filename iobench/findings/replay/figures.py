@@ -12,7 +12,6 @@ from iobench.analysis.intervals import block_ratio, blocks_of, paired_ratio
 from iobench.analysis.replay.changes import Change
 from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import reported_loaders
-from iobench.analysis.replay.simulated_run import can_replay
 from iobench.json_keys import HIDDEN, figure, key
 from iobench.recording.kinds import stage_title
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.exposure_figures import Window
-    from iobench.analysis.replay.loader_run import RecordedRun
+    from iobench.analysis.replay.loader_run import LoaderRun
     from iobench.analysis.run import RankRun
 
 WORTH_FRACTION: Final = 0.01
@@ -198,7 +197,7 @@ def predicted(
     before, after : ndarray of float64, shape (n_batches,)
         Of the same batches, by two replays.
     epochs : ndarray of int64, shape (n_batches,), optional
-        `RecordedRun.judged_epochs`: what varies is then how long epochs take, as in a comparison.
+        `LoaderRun.judged_epochs`: what varies is then how long epochs take, as in a comparison.
     error : float
         Share of its time by which a changed run may miss its replay.
     """
@@ -235,7 +234,7 @@ def faster_stages(run: RankRun) -> Payoffs | None:
     )
 
 
-def payoffs(run: RecordedRun, factor: float = 0.8) -> Payoffs:
+def payoffs(run: LoaderRun, factor: float = 0.8) -> Payoffs:
     """Return what a run would save if stages took ``factor`` times as long, by replay.
 
     Of more than `MAX_STAGES` stages the shortest are taken together as ``"others"``.
@@ -250,7 +249,7 @@ def payoffs(run: RecordedRun, factor: float = 0.8) -> Payoffs:
     OptionError
         If the factor is negative.
     """
-    if not can_replay(run) or run.wall_ns <= 0:
+    if not run.can_replay or run.wall_ns <= 0:
         reason = run.reason or "nothing was measured"
         return Payoffs(None, reason, run.window, run.wall_ns, len(run), is_part=run.is_part)
     in_loop = _stages_in_loop(run)
@@ -289,10 +288,8 @@ def _share(saved_ns: int, wall_ns: int) -> float:
     return saved_ns / wall_ns if wall_ns else 0.0
 
 
-def _stages_in_loop(run: RecordedRun) -> tuple[str, ...]:
+def _stages_in_loop(run: LoaderRun) -> tuple[str, ...]:
     """Return the loop's own stages that hold a good part of the wait, two at most."""
-    if run.loop_ns is None:
-        return ()
     spent = run.loop_ns.sum(axis=0)
     longest = np.argsort(-spent, kind="stable")[:2].tolist()
     return tuple(
@@ -302,7 +299,7 @@ def _stages_in_loop(run: RecordedRun) -> tuple[str, ...]:
     )
 
 
-def _merged(run: RecordedRun, most: int) -> RecordedRun:
+def _merged(run: LoaderRun, most: int) -> LoaderRun:
     """Return a run with so many stages of workers at most, and none that took no time."""
     busy = run.work_ns.sum(axis=0)
     kept = np.flatnonzero(busy)
@@ -315,36 +312,23 @@ def _merged(run: RecordedRun, most: int) -> RecordedRun:
     def joined(values: NDArray[np.int64], of: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.hstack((of, values[:, rest].sum(axis=1, keepdims=True)))
 
-    stream = merged.stream
-    if stream is not None and run.stream is not None:
-        # Where most of it is done; what other groups do of it is little.
-        longest_of_rest = int(rest[busy[rest].argmax()])
-        stream = replace(stream, group=(*stream.group, run.stream.group[longest_of_rest]))
     unknown = (run.cpu_ns[:, rest] < 0).any(axis=1)
     cpu = joined(run.cpu_ns, merged.cpu_ns)
     cpu[unknown, -1] = -1
-    beside = merged.beside_ns
-    if beside is not None and run.beside_ns is not None:
-        beside = joined(run.beside_ns, beside)
     return replace(
         merged,
         stages=(*merged.stages, REST),
         work_ns=joined(run.work_ns, merged.work_ns),
         cpu_ns=cpu,
-        beside_ns=beside,
-        stream=stream,
+        beside_ns=joined(run.beside_ns, merged.beside_ns),
     )
 
 
-def _columns(run: RecordedRun, columns: NDArray[np.int64]) -> RecordedRun:
-    stream = run.stream
-    if stream is not None:
-        stream = replace(stream, group=tuple(stream.group[column] for column in columns.tolist()))
+def _columns(run: LoaderRun, columns: NDArray[np.int64]) -> LoaderRun:
     return replace(
         run,
         stages=tuple(run.stages[column] for column in columns.tolist()),
         work_ns=run.work_ns[:, columns],
         cpu_ns=run.cpu_ns[:, columns],
-        beside_ns=None if run.beside_ns is None else run.beside_ns[:, columns],
-        stream=stream,
+        beside_ns=run.beside_ns[:, columns],
     )

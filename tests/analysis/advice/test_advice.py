@@ -290,13 +290,6 @@ def test_what_lies_in_memory_is_no_slower_than_the_store_that_was_measured() -> 
         assert change.gain.saved <= memory.gain.high + 0.02
 
 
-def test_rare_slow_batches_are_overtaken_out_of_order() -> None:
-    generator = np.random.default_rng(7)
-    slow = [(400.0 if generator.random() < 0.05 else 20.0, 5.0, 1.0) for _ in range(400)]
-    advice = advised(way(slow, workers=4, step=8.0, machine={**MACHINE, "cpus": 4}))
-    assert (sure(advice, Lever.OUT_OF_ORDER).gain.saved or 0) > 0.05
-
-
 def test_the_fast_loader_gains_no_more_than_what_does_not_compute() -> None:
     fast = to_measure(advised(way(SLOW, handover_ns=5 * MS)), Lever.LOADER)
     assert fast.gain.evidence is Evidence.BOUND

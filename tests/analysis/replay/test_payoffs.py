@@ -42,14 +42,13 @@ def many_stages(times, *, n_batches=3):
     st.lists(st.tuples(*[st.integers(1, 1000)] * 3), min_size=1, max_size=20),
     st.integers(0, 4),
     st.integers(0, 1000),
-    st.booleans(),
     st.sampled_from([0.0, 0.5, 0.8]),
 )
 @settings(max_examples=20, deadline=None)
 def test_gains_are_those_of_replays_with_a_stage_faster_and_with_all(
-    durations, workers, step_ns, in_order, factor
+    durations, workers, step_ns, factor
 ):
-    run = run_of(durations, workers=workers, step_ns=step_ns, in_order=in_order)
+    run = run_of(durations, workers=workers, step_ns=step_ns)
     found = payoffs(run, factor)
     stages = [each.stage for each in found.stages]
 

@@ -11,7 +11,7 @@ from schedules import CONSUMER, Sketch, pool
 
 from iobench.analysis.replay.changes import Change
 from iobench.analysis.replay.loader_run import LoaderRule
-from iobench.analysis.replay.replay import replay, replay_error
+from iobench.analysis.replay.replay import Machine, replay, replay_error
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
 from iobench.errors import OptionError, ProfileError
@@ -27,7 +27,6 @@ SCHEDULES = st.fixed_dictionaries(
         "prefetch": st.integers(1, 4),
         "step_ns": TIMES,
         "handover_ns": st.integers(0, 50),
-        "in_order": st.booleans(),
         "drain_ns": st.integers(0, 50),
     }
 )
@@ -69,8 +68,6 @@ def test_a_stage_that_takes_other_times_is_a_schedule_with_those(schedule, stage
     ]
     schedule["handover_ns"] = 0  # of batches that nobody waited for it was not seen
     run = run_of(schedule)
-    if run.in_order != schedule["in_order"] and schedule["workers"]:
-        return  # delivered in order by chance, so nobody knows that it need not be
     found = replay(run, Change(stage_factors={stage: factor}))
     assert figures(found) == truth({**schedule, "durations": changed})
 
@@ -80,7 +77,7 @@ def test_a_stage_that_takes_other_times_is_a_schedule_with_those(schedule, stage
 def test_other_workers_prefetch_and_steps_are_a_schedule_with_those(
     schedule, workers, prefetch, step_ns
 ):
-    schedule |= {"workers": max(schedule["workers"], 1), "in_order": True, "handover_ns": 0}
+    schedule |= {"workers": max(schedule["workers"], 1), "handover_ns": 0}
     change = Change(workers=workers, prefetch=prefetch, step_ns=step_ns)
     found = replay(run_of(schedule), change)
     changed = {**schedule, "workers": workers, "prefetch": prefetch, "step_ns": step_ns}
@@ -100,7 +97,6 @@ def test_the_way_of_a_batch_is_hidden_behind_compute_like_its_making():
 @given(SCHEDULES)
 @settings(max_examples=15, deadline=None)
 def test_without_workers_the_loop_does_all_the_work(schedule):
-    schedule["in_order"] = True
     found = replay(run_of(schedule), Change(workers=0))
     assert figures(found) == truth({**schedule, "workers": 0})
 
@@ -131,19 +127,16 @@ def test_more_workers_are_never_slower_for_equal_batches(times, prefetch, step_n
 @given(SCHEDULES, st.floats(0, 1))
 @settings(max_examples=15, deadline=None)
 def test_less_work_is_never_slower_in_order(schedule, factor):
-    schedule["in_order"] = True
     run = run_of(schedule)
     found = replay(run, Change(stage_factors=dict.fromkeys(run.stages, factor)))
     assert found.wall_ns <= run.wall_ns
 
 
-def test_steady_figures_are_of_the_batches_that_were_steady():
-    run = run_of({"durations": [(60, 30, 10)] * 40, "workers": 4, "prefetch": 2, "step_ns": 15})
-    found = replay(run)
-    assert found.steady_wait_ns == found.waits_ns[run.steady].sum()
-    assert (found.steady_wall_ns, found.steady_wait_ns) == (25 * 32, 10 * 32)
-    faster = replay(run, Change(stage_factors={"read": 0.0}))
-    assert faster.steady_wait_ns == 0
+def test_batches_that_a_pool_handed_over_out_of_order_are_not_replayed():
+    durations = [(10 + 90 * (number % 7 == 0), 20, 0) for number in range(40)]
+    run = run_of({"durations": durations, "workers": 3, "step_ns": 15, "in_order": False})
+    assert run.rule is LoaderRule.OPAQUE
+    assert "taken as they came" in run.reason
 
 
 def test_the_work_of_another_run_is_taken_in_turn():
@@ -265,6 +258,19 @@ def test_only_the_first_batches_are_taken_where_so_many_are_enough():
     assert (len(run), run.is_part, len(whole), whole.is_part) == (12, True, 30, False)
     assert run.wall_ns == replay(run).wall_ns < whole.wall_ns
     assert np.array_equal(run.work_ns, whole.work_ns[:12])
+
+
+def test_cpus_and_storage_are_caps():
+    # Four workers need 100 ns of a CPU for each batch, and read 60 bytes.
+    run = run_of({"durations": [(60, 30, 10)] * 100, "workers": 4, "step_ns": 5})
+    free = replay(run).judged_ns.sum()
+    n = int(run.judged.sum())
+    assert replay(run, None, Machine(cores=100.0)).judged_ns.sum() == free
+    least = (run.work_ns.sum(axis=1) + run.gap_ns + run.pickup_ns)[run.judged].sum()
+    one_cpu = replay(run, Change(workers=8), Machine(cores=1.0)).judged_ns.sum()
+    assert one_cpu == pytest.approx(least, abs=n)
+    storage = Machine(read_nbytes_per_s=1e9)
+    assert replay(run, None, storage).judged_ns.sum() == pytest.approx(60 * n, abs=n)
 
 
 def test_a_profile_without_batches_has_no_runs():

@@ -14,7 +14,6 @@ And ours:
 *replay*  `iobench.analysis.replay`: each stage made faster in a replay; its shares are the Shapley
           values of replays of all sets of stages. Where it does not replay, or misses the run by
           more than 10 %, advice is withheld, and it says what *path* says.
-*replay+machine*  a replay in which workers share cores and the disk, where both are known.
 """
 
 from __future__ import annotations
@@ -27,13 +26,10 @@ from math import factorial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from msgspec.structs import replace
 
 from iobench.analysis.replay.changes import Change
-from iobench.analysis.replay.replay import demands_of, machine_of
 from iobench.analysis.replay.replay import replay as replay_run
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.replay.simulated_run import can_replay
 from iobench.analysis.run import Run, exposure
 from iobench.recording.kinds import LOOP_KINDS, WORKER_KINDS, Kind
 
@@ -129,29 +125,12 @@ def path(profile: RunData, stages: Sequence[str], factor: float) -> Blame:
 def replay(profile: RunData, stages: Sequence[str], factor: float) -> Blame:
     """Return what a replay says."""
     (run,) = recorded_runs(Run(profile).of_rank())
-    if not can_replay(run):
+    if not run.can_replay:
         return dataclasses.replace(path(profile, stages, factor), withheld=True)
     walls = {}
     for chosen in (frozenset(some) for some in _subsets(stages)):
         there = dict.fromkeys(chosen & {*run.stages, *run.loop_stages}, factor)
         walls[chosen] = replay_run(run, Change(stage_factors=there)).wall_ns
-    return _of_replays(profile, stages, factor, walls)
-
-
-def replay_on_machine(profile: RunData, stages: Sequence[str], factor: float) -> Blame:
-    """Return what a replay says that knows the cores and what ``iobench limits`` found."""
-    rate = profile.config.get("read_nbytes_per_s")
-    (run,) = recorded_runs(Run(profile).of_rank())
-    if rate is None or not can_replay(run):
-        return replay(profile, stages, factor)
-    demands = demands_of(run, machine_of(profile, read_nbytes_per_s=rate))
-    walls = {}
-    for chosen in (frozenset(some) for some in _subsets(stages)):
-        run = demands.run
-        if READ in chosen:  # faster by reading less: at a disk's limit nothing else is faster
-            run = replace(run, read_nbytes=np.rint(factor * run.read_nbytes).astype(np.int64))
-        change = Change(stage_factors=dict.fromkeys(chosen, factor))
-        walls[chosen] = replace(demands, run=run).replay(change).wall_ns
     return _of_replays(profile, stages, factor, walls)
 
 
@@ -235,7 +214,6 @@ def busy(profile: RunData, stages: Sequence[str], factor: float) -> Blame:
 
 RULES: Final[dict[str, Callable[[RunData, Sequence[str], float], Blame]]] = {
     "replay": replay,
-    "replay+machine": replay_on_machine,
     "path": path,
     "instant": instant,
     "rescale": rescale,

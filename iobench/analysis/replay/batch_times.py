@@ -1,0 +1,338 @@
+"""How each batch was asked for, made and handed over: its delays, and its work by stage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from iobench.analysis.partition import leaf_pieces, pieces_inside
+from iobench.analysis.replay.loader_run import LoaderRule
+from iobench.analysis.stage_table import StageTable
+from iobench.recording.kinds import HANDOVER_KINDS, WORKER_KINDS, Kind, is_one_of, stage_name
+from iobench.recording.span_keys import stages_of
+
+if TYPE_CHECKING:
+    from iobench.analysis.deliveries import Deliveries
+    from iobench.analysis.partition import Pieces
+    from iobench.analysis.replay.runs import LoaderBatches
+    from iobench.analysis.stage_table import Lanes
+    from iobench.runs.contents import RunData
+
+Integers = NDArray[np.int64]
+Marks = NDArray[np.bool_]
+
+UNKNOWN: Final = int(np.iinfo(np.int64).min)
+"""A time that nobody noted."""
+NEVER: Final = int(np.iinfo(np.int64).max)
+
+
+class BatchTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """How the batches of one loader were made; fields are as in `LoaderRun`.
+
+    ``ready_ns`` is when each could be picked up, at the earliest. ``n_workers`` worked on whole
+    batches in one round, at most; threads were ``ahead`` by so many where they waited for a free
+    buffer, None where they never did.
+    """
+
+    stages: tuple[str, ...]
+    work_ns: Integers
+    cpu_ns: Integers
+    beside_ns: Integers
+    read_nbytes: Integers
+    gap_ns: Integers
+    submit_ns: Integers
+    transit_ns: Integers
+    startup_ns: Integers
+    ready_ns: Integers
+    worker: Integers
+    n_workers: int
+    ahead: int | None
+
+
+def batch_times(
+    lanes: Lanes,
+    profile: RunData,
+    deliveries: Deliveries,
+    batches: LoaderBatches,
+    *,
+    rule: LoaderRule,
+) -> BatchTimes:
+    """Return how some batches were made, each by one thread for the most part."""
+    if rule is LoaderRule.SERIAL:
+        spans = lanes.own[is_one_of(lanes.own["kind"], WORKER_KINDS)]
+        pieces = leaf_pieces(spans, np.zeros(len(spans), dtype=np.int64))
+        place = np.full(len(deliveries) + 1, -1, dtype=np.int64)
+        place[batches.rows] = np.arange(len(batches))
+        of = place[deliveries.waiting_at(pieces.start_ns)]
+    else:
+        spans, pieces = lanes.pool, leaf_pieces(lanes.pool, lanes.pool_lane)
+        of = batches.place_of(pieces.batch)
+    work = _Work(batches, spans, pieces, of, profile.strings)
+    n, shape = len(batches), (len(batches), len(work.stages))
+    main = work.lane == np.append(work.first_lane, -1)[work.of]
+    own, beside = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+    np.add.at(own, (work.of[main], work.stage[main]), (work.end_ns - work.start_ns)[main])
+    # What other threads did of it counts from where its worker was done with it.
+    after = work.end_ns - np.maximum(work.start_ns, work.until_ns[work.of])
+    other = ~main & (after > 0)
+    queued_ns = np.zeros(n, dtype=np.int64)
+    if rule is LoaderRule.POOL:  # whose link has one copy at a time: these follow from others'
+        queued = other & (work.spans["kind"] == Kind.COPY_QUEUE)
+        np.add.at(queued_ns, work.of[queued], after[queued])
+        other &= ~queued
+    np.add.at(beside, (work.of[other], work.stage[other]), after[other])
+    seen = work.first_lane >= 0
+    gap = np.where(seen, work.until_ns - work.begin_ns, 0) - own.sum(axis=1)
+    transit = np.where(seen, work.ready_ns - work.until_ns, 0) - beside.sum(axis=1) - queued_ns
+    submit, turn = np.zeros((2, n), dtype=np.int64)
+    startup, ahead = np.zeros(len(batches.start_ns), dtype=np.int64), None
+    if rule is not LoaderRule.SERIAL:
+        submitted = _submitted(lanes, batches, work, in_threads=rule is LoaderRule.THREADS)
+        if rule is LoaderRule.THREADS:
+            ahead = _batches_ahead(batches, submitted)
+        startup = _startup(batches, submitted, work)
+        submit, turn = _delays(batches, submitted, startup, work)
+    worker, n_workers = _workers(batches, work)
+    return BatchTimes(
+        stages=work.stages,
+        work_ns=own + beside,
+        cpu_ns=work.cpu_of(main | other),
+        beside_ns=beside,
+        read_nbytes=work.read_nbytes(),
+        gap_ns=gap + turn,
+        submit_ns=submit,
+        transit_ns=np.maximum(transit, 0),
+        startup_ns=startup,
+        ready_ns=np.where(seen, work.ready_ns, UNKNOWN),
+        worker=worker,
+        n_workers=n_workers,
+        ahead=ahead,
+    )
+
+
+class _Work:
+    """The pieces of work on the batches, each with the place of its batch (``of``).
+
+    Of each batch: the lane it was begun on (-1 for none) and when, until when that lane was at it,
+    and when all was done.
+    """
+
+    def __init__(
+        self,
+        batches: LoaderBatches,
+        spans: NDArray[Any],
+        pieces: Pieces,
+        of: Integers,
+        strings: tuple[str, ...],
+    ) -> None:
+        until = np.append(batches.delivered_ns, UNKNOWN)[of]
+        chosen = (of >= 0) & (pieces.start_ns < until)
+        self.of = of[chosen]
+        self.start_ns = pieces.start_ns[chosen]
+        # Work that goes on after the batch was taken is no part of it.
+        self.end_ns = np.minimum(pieces.end_ns[chosen], until[chosen])
+        self.lane, self.first = pieces.lane[chosen], pieces.first[chosen]
+        self.spans, self.cpu_ns = spans[pieces.span[chosen]], pieces.cpu_ns[chosen]
+        stages, of_span = stages_of(self.spans, strings)
+        # The speed of copies sets how long a batch waits for one.
+        names = [stage_name(Kind.H2D if kind is Kind.COPY_QUEUE else kind, label)
+                 for kind, label in stages]  # fmt: skip
+        self.stages = tuple(sorted(set(names)))
+        numbers = np.array([self.stages.index(name) for name in names], dtype=np.int64)
+        self.stage = numbers[of_span]
+        n = self.n_batches = len(batches)
+        self.first_lane, self.begin_ns = np.full(n, -1, dtype=np.int64), np.zeros(n, dtype=np.int64)
+        order = np.lexsort((self.start_ns, self.of))
+        earliest = order[np.flatnonzero(np.diff(self.of[order], prepend=-1))]
+        self.first_lane[self.of[earliest]] = self.lane[earliest]
+        self.begin_ns[self.of[earliest]] = self.start_ns[earliest]
+        self.until_ns, self.ready_ns = self.begin_ns.copy(), self.begin_ns.copy()
+        main = self.lane == np.append(self.first_lane, -1)[self.of]
+        np.maximum.at(self.until_ns, self.of[main], self.end_ns[main])
+        np.maximum.at(self.ready_ns, self.of, self.end_ns)
+
+    def cpu_of(self, counted: Marks) -> Integers:
+        """Return the CPU time of each batch and stage, -1 where a span does not say."""
+        chosen = counted & self.first
+        place, shape = (self.of[chosen], self.stage[chosen]), (self.n_batches, len(self.stages))
+        cpu, unknown = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=bool)
+        np.add.at(cpu, place, np.maximum(self.cpu_ns[chosen], 0))
+        np.logical_or.at(unknown, place, self.cpu_ns[chosen] < 0)
+        return np.where(unknown, -1, cpu)
+
+    def read_nbytes(self) -> Integers:
+        """Return the bytes that each batch's reads tell of, -1 where there are none that do."""
+        reads = self.first & (self.spans["kind"] == Kind.READ)
+        of, nbytes = self.of[reads], self.spans["nbytes"][reads]
+        total = np.zeros(self.n_batches, dtype=np.int64)
+        known = np.zeros(self.n_batches, dtype=bool)
+        np.add.at(total, of, np.maximum(nbytes, 0))
+        known[of] = True
+        known[of[nbytes < 0]] = False
+        return np.where(known, total, -1)
+
+
+def _submitted(lanes: Lanes, batches: LoaderBatches, work: _Work, *, in_threads: bool) -> Integers:
+    """Return when each batch was submitted, as it was noted."""
+    submitted = np.full(len(batches), UNKNOWN, dtype=np.int64)
+    if not in_threads:
+        place = batches.place_of(lanes.submissions["batch"].astype(np.int64))
+        known = place >= 0
+        earliest = np.full(len(batches), NEVER)
+        np.minimum.at(earliest, place[known], lanes.submissions["start_ns"][known])
+        submitted[place[known]] = earliest[place[known]]
+        return submitted
+    # A thread's release comes before the batch it began next.
+    order = np.lexsort((work.begin_ns, work.first_lane))
+    by_loop = lanes.releases[lanes.releases[:, 3] < 0]
+    for number in np.unique(by_loop[:, 0]).tolist():
+        own = order[work.first_lane[order] == number]
+        released = by_loop[by_loop[:, 0] == number]
+        at = np.searchsorted(work.begin_ns[own], released[:, 2])
+        inside = at < len(own)
+        submitted[own[at[inside]]] = released[inside, 1]
+    return submitted
+
+
+def _batches_ahead(batches: LoaderBatches, submitted: Integers) -> int | None:
+    """Return how many batches before the one begun was just taken when a buffer was free for it.
+
+    Where several were taken at that very instant, it does not report which of them freed one.
+    """
+    lags = [np.zeros(0, dtype=np.int64)]
+    for number in range(len(batches.start_ns)):
+        rows = np.flatnonzero(batches.round == number)
+        release, delivered = submitted[rows], batches.delivered_ns[rows]
+        taken = np.searchsorted(batches.asked_ns[rows], release, side="right") - 1
+        first, after = (np.searchsorted(delivered, release, side) for side in ("left", "right"))
+        taken = np.where(after - first == 1, first, taken)
+        late = (release != UNKNOWN) & (release > delivered[0]) & (after - first <= 1)
+        lags.append((np.arange(len(rows)) - taken)[late & (taken >= 1)])
+    all_lags = np.concatenate(lags)
+    values, counts = np.unique(all_lags[all_lags > 0], return_counts=True)
+    return int(values[np.argmax(counts)]) if len(values) else None
+
+
+def _startup(batches: LoaderBatches, submitted: Integers, work: _Work) -> Integers:
+    """Return from each round's first question until the first batch was submitted, or begun."""
+    earliest = np.full(len(batches.start_ns), NEVER)
+    known, seen = submitted != UNKNOWN, work.first_lane >= 0
+    np.minimum.at(earliest, batches.round[known], submitted[known])
+    np.minimum.at(earliest, batches.round[seen], work.begin_ns[seen])
+    return np.where(earliest == NEVER, 0, earliest - batches.start_ns)
+
+
+def _delays(
+    batches: LoaderBatches, submitted: Integers, startup: Integers, work: _Work
+) -> tuple[Integers, Integers]:
+    """Return from submission to first stage, and what a busy worker took between two batches.
+
+    A busy worker has no delay of the first sort that anybody could see: it has the usual one of
+    those that were idle, or as much of it as there was time for.
+    """
+    lane, begin = work.first_lane, work.begin_ns
+    order = np.lexsort((begin, lane, batches.round))
+    same = (np.diff(lane[order]) == 0) & (np.diff(batches.round[order]) == 0)
+    before = np.full(len(batches), UNKNOWN, dtype=np.int64)
+    before[order[1:][same]] = work.until_ns[order[:-1][same]]
+    seen, first = lane >= 0, before == UNKNOWN
+    opened = (batches.start_ns + startup)[batches.round]
+    noted = submitted != UNKNOWN
+    # All that is submitted before the first delivery counts from the first of it.
+    since = np.where(first, opened, np.where(noted, submitted, before))
+    idle = seen & (first | (noted & (submitted > before)))
+    submit = np.where(idle, np.maximum(begin - since, 0), 0)
+    # The rule has it that the loop submits when it holds a batch; it did so while it picked it up.
+    wait = np.maximum(np.searchsorted(batches.asked_ns, submitted, side="left") - 1, 0)
+    delivered = batches.delivered_ns[wait]
+    inside = (batches.asked_ns[wait] < submitted) & (submitted < delivered)
+    submit -= np.where(idle & ~first & noted & inside, delivered - submitted, 0)
+    usual = submit[idle & ~first]
+    typical = int(np.median(usual)) if len(usual) else 0
+    busy = seen & ~idle
+    submit[busy] = np.where(noted, np.clip(before - since, 0, typical), typical)[busy]
+    return submit, np.where(busy, np.maximum(begin - np.where(busy, before, 0), 0), 0)
+
+
+def _workers(batches: LoaderBatches, work: _Work) -> tuple[Integers, int]:
+    """Return who made each batch, numbered by who began first in its round, and how many."""
+    worker, n_workers = np.full(len(batches), -1, dtype=np.int64), 0
+    for number in range(len(batches.start_ns)):
+        rows = np.flatnonzero((batches.round == number) & (work.first_lane >= 0))
+        rows = rows[np.argsort(work.begin_ns[rows], kind="stable")]
+        lanes, first, inverse = np.unique(
+            work.first_lane[rows], return_index=True, return_inverse=True
+        )
+        worker[rows] = np.argsort(np.argsort(first))[inverse.reshape(-1)]
+        n_workers = max(n_workers, len(lanes))
+    return worker, n_workers
+
+
+class PickUp(msgspec.Struct, frozen=True):
+    """What picking each batch up took, and how long it was on its way before.
+
+    ``work_ns`` (of each batch and stage) is what of it the loop's own thread spent on stages.
+    """
+
+    pickup_ns: Integers
+    transit_ns: Integers
+    stages: tuple[str, ...]
+    work_ns: Integers
+
+
+def pick_up(
+    lanes: Lanes,
+    strings: tuple[str, ...],
+    batches: LoaderBatches,
+    times: BatchTimes,
+    *,
+    rule: LoaderRule,
+) -> PickUp:
+    """Return what picking batches up took.
+
+    Of a batch that was waited for, that and its way are one stretch. What the loop needs beyond
+    its own stages is told by batches that had lain ready; the rest was the pipe, which takes its
+    time during compute as well.
+    """
+    asked, delivered = batches.asked_ns, batches.delivered_ns
+    transit = np.zeros(len(batches), dtype=np.int64)
+    if rule is LoaderRule.SERIAL:
+        rest = delivered - asked - times.work_ns.sum(axis=1) - times.gap_ns
+        none = np.zeros((len(batches), 0), dtype=np.int64)
+        return PickUp(np.maximum(rest, 0), transit, (), none)
+    ready, seen = times.ready_ns, times.worker >= 0
+    there = np.maximum(asked, ready)
+    stages, work = _loop_work(lanes, strings, there, delivered)
+    known = work.sum(axis=1)
+    rest = delivered - there - known
+    lain = seen & (ready < asked)
+    if lain.any():
+        usual = int(np.median(rest[lain]))
+        waited = seen & ~lain
+        transit[waited] = np.maximum(rest[waited] - usual, 0)
+        typical = int(np.median(transit[waited])) if waited.any() else 0
+        # One that had lain ready was slow to be picked up, if it was; it was not longer on its way.
+        transit[lain] = np.minimum(typical, (asked - ready)[lain])
+        rest = np.where(waited, np.minimum(rest, usual), rest)
+    return PickUp(np.maximum(rest + known, 0), transit, stages, work)
+
+
+def _loop_work(
+    lanes: Lanes, strings: tuple[str, ...], low_ns: Integers, high_ns: Integers
+) -> tuple[tuple[str, ...], Integers]:
+    """Return what of each stretch of time the loop spent on the hand-over, by stage."""
+    pieces = leaf_pieces(lanes.own, np.zeros(len(lanes.own), dtype=np.int64))
+    table = StageTable(lanes.own, strings)
+    handed = np.array([kind in HANDOVER_KINDS for kind in table.kinds], dtype=bool)
+    stage = table.of_span[pieces.span]
+    counted = handed[stage] & (pieces.duration_ns > 0)
+    start, end, stage = pieces.start_ns[counted], pieces.end_ns[counted], stage[counted]
+    work = np.zeros((len(low_ns), len(table)), dtype=np.int64)
+    of, piece, length = pieces_inside(start, end, low_ns, high_ns)
+    np.add.at(work, (of, stage[piece]), length)
+    columns = np.flatnonzero(work.any(axis=0))
+    names = tuple(stage_name(table.kinds[at], table.labels[at]) for at in columns.tolist())
+    return names, work[:, columns]
