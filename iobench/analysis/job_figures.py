@@ -29,10 +29,10 @@ class JobPart(msgspec.Struct, frozen=True):
     ----------
     part : str
         ``imports`` (the start of the interpreter among them), ``initial_load`` (reading before the
-        first loader is asked, and what is done between these reads), ``stage_in`` (files copied
-        nearer), ``train_compute``, ``train_wait``, ``validation_compute``, ``validation_wait`` (of
-        tests and predictions too), ``checkpoint``, ``between`` (outside of loops: set-up and what
-        is done between and after them), ``shutdown`` (of the interpreter).
+        first loader is asked), ``stage_in`` (files copied nearer), ``train_compute``,
+        ``train_wait``, ``validation_compute``, ``validation_wait`` (of tests and predictions too),
+        ``checkpoint``, ``between`` (outside of loops: set-up and what is done between and after
+        them), ``shutdown`` (of the interpreter).
     ns : int
         Its time; the parts add up to the job's, exactly.
     nbytes : int or None
@@ -58,16 +58,13 @@ class JobTime(msgspec.Struct, frozen=True):
         Every part once; those that were not met have no time.
     read_by : str
         The function that read most of the initial load, ``""`` where unknown.
-    calls_ns : int
-        Of the initial load, the time inside of calls that read.
     unknown : tuple of str
         What is unknown, and where its time stands.
     unseen_nbytes : int
         Bytes read before the first loader was asked that nothing but the system's counter reported,
         beyond what imports may read.
     reload_ns : int
-        The part of ``between`` from the first to the last read of data between two passes over
-        loaders, or after them; its bytes are those of ``between``.
+        The part of ``between`` that is reading data, after the first loader was asked.
     comm_ns : int
         Of computing in training and validation, the time for which collective operations hold the
         loop, waiting for other ranks among it; 0 where none was recorded.
@@ -85,7 +82,6 @@ class JobTime(msgspec.Struct, frozen=True):
     wall_ns: int
     parts: tuple[JobPart, ...]
     read_by: str = ""
-    calls_ns: int = 0
     unknown: tuple[str, ...] = ()
     unseen_nbytes: int = 0
     reload_ns: int = 0
@@ -97,7 +93,6 @@ class JobTime(msgspec.Struct, frozen=True):
     JSON_KEYS: ClassVar = {
         "wall_ns": key("wall_ns"),
         "read_by": HIDDEN,
-        "calls_ns": HIDDEN,
         "reload_ns": key("reload_ns"),
         "lost_end_ns": HIDDEN,
         "rank": HIDDEN,

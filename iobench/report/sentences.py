@@ -190,10 +190,7 @@ def job_sentence(job: JobTime) -> str:
         by = f" by {job.read_by}" if job.read_by else ""
         files = f" from {_files(most.n_files)}" if most.n_files else ""
         read = "reading" if most.nbytes is None else f"{units.nbytes(most.nbytes)} read"
-        text += (
-            f", {read}{by}{files} before the first batch ({units.duration(job.calls_ns)} of it "
-            "inside reads)"
-        )
+        text += f", {read}{by}{files} before the first batch"
     elif most.nbytes is not None and most.part in ("checkpoint", "stage_in"):
         text += f", {units.nbytes(most.nbytes)}"
     if most.part == "train_compute" and 2 * job.comm_ns >= most.ns:
