@@ -60,7 +60,7 @@ WAIT_UNIT: Final = "ms"
 """Waits per step reach from microseconds to minutes; published ones are tenths of a second."""
 WORTH_A_PART: Final = 0.005
 """Share of the time from which a wait for a stage is a piece of its own in the bar of time."""
-MOST_EPOCHS: Final = 8
+MOST_EPOCHS: Final = 6
 STYLES: Final[Mapping[Verdict, Style]] = {
     Verdict.HIDDEN: "good",
     Verdict.PARTLY_HIDDEN: "fair",
@@ -257,10 +257,10 @@ def _stage_table(exposure: Exposure) -> Table:
     window, whole = exposure.judged, exposure.whole
     by_step = " of " in step_words(exposure.steps)
     is_part = exposure.window != "whole"
-    known = {row.stage: row for row in window.stages}
-    always = {row.stage: row.exposed_ns for row in whole.stages}
     shown = [row for row in window.stages if row.busy_ns or row.exposed_ns or row.n_spans]
-    elsewhere = [row for row in whole.stages if row.exposed_ns and row.stage not in known]
+    in_part = {row.stage for row in shown}
+    always = {row.stage: row.exposed_ns for row in whole.stages}
+    elsewhere = [row for row in whole.stages if row.exposed_ns and row.stage not in in_part]
     busy_ns = sum(row.busy_ns for row in window.stages)
     rows: list[tuple[Cell, ...]] = [
         (
@@ -276,11 +276,10 @@ def _stage_table(exposure: Exposure) -> Table:
         )
         for row in shown
     ]
-    nothing = [NOT_APPLICABLE] * (5 if by_step else 4)
-    rows += [
-        (stage_title(row.stage), *nothing, Duration(row.exposed_ns), *[NOT_APPLICABLE] * 3)
-        for row in elsewhere
-    ]
+    if elsewhere:
+        exposed_ns = sum(row.exposed_ns for row in elsewhere)
+        nothing = [NOT_APPLICABLE] * (5 if by_step else 4)
+        rows.append(("only outside of it", *nothing, Duration(exposed_ns), *[NOT_APPLICABLE] * 3))
     return Table(
         f"Stages in the {PARTS[exposure.window]}",
         (
@@ -306,7 +305,7 @@ def _stage_table(exposure: Exposure) -> Table:
             *((Duration(whole.wait_ns),) if is_part else ()),
             *[""] * 3,
         ),
-        bars=tuple(map(_stage_bar, (*shown, *elsewhere))),
+        bars=(*map(_stage_bar, shown), *([Bar(())] if elsewhere else [])),
     )
 
 
@@ -439,10 +438,8 @@ def bytes_section(exposure: Exposure) -> Section:
                 (Column(""), Column("")),
                 (
                     ("delivered to the loop", Bytes(whole.nbytes)),
-                    ("delivery rate", ByteRate(whole.bytes_per_s)),
                     ("read by loading processes", Bytes(whole.read_nbytes)),
                     ("read per byte delivered", Ratio(whole.read_per_byte)),
-                    ("share of reads from the device", Share(whole.cold_fraction)),
                 ),
             ),
         ),

@@ -35,8 +35,7 @@ def configuration_section(report: RunReport) -> Section:
         "configuration",
         "Machine and configuration",
         (
-            Table("Configuration", PROPERTIES, tuple(_configuration(report))),
-            Table("Machine", PROPERTIES, machine),
+            Table("", PROPERTIES, (*_configuration(report), *machine)),
             *((Command(command, "made by"),) if command else ()),
             *sentences(lines.setup_lines(report)),
         ),
@@ -55,14 +54,9 @@ def _configuration(report: RunReport) -> Iterator[tuple[str, Cell]]:
     """Yield the configuration, as far as it is known; no paths, as reports are shown to others."""
     facts, exposure = report.facts, report.exposure
     known: dict[str, Cell | None] = {
-        "dataset": facts.dataset,
-        "format": facts.layout,
         "stored with": _options(facts.store),
-        "framework": facts.framework,
-        "worker processes": Count(exposure.workers),
         "reader threads": Count(facts.threads or None),
         "prefetch, batches": Count(exposure.prefetch),
-        "batch size": Count(facts.batch_size),
         "available samples": Count(facts.n_samples),
         "a sample": Bytes(facts.sample_nbytes),
         "name": facts.name,
