@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
-from iobench.json_keys import HIDDEN, figure
+from iobench.json_keys import HIDDEN
 from iobench.recording.kinds import WORKER_KINDS, Kind
 
 if TYPE_CHECKING:
@@ -39,106 +39,37 @@ class Verdict(Enum):
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """What a run's figures mean.
-
-    Parameters
-    ----------
-    verdict : Verdict
-        What is concluded: ``"no batch"``, ``"no compute"``, ``"hidden"``, ``"partly hidden"``,
-        ``"I/O-bound"``, or why nothing can be.
-    window : str
-        What it is about: ``"recurring"``, the epochs after the first; of a run without such the
-        ``"steady"`` state; of one too short for that the ``"whole"`` run.
-    wait_fraction : float or None
-        Share of the time spent waiting; None where nothing was measured.
-    top_stage : str or None
-        The stage with the largest exposed time; None where nothing was waited for. Where the wait
-        was is not always what helps: that is for the replay to say.
-    top_fraction : float or None
-        Its share of the wait.
-    unknown_fraction : float or None
-        Share of the wait whose cause was not recorded; None where nothing was waited for.
-    hidden_fraction : float or None
-        Share of the loading work that was hidden behind compute; None without such work.
-    start_fraction : float
-        Waits outside the steady state (start-up, fill, end), as a share of the whole run; 0
-        for a run without a steady state.
-    again_fraction : float
-        Of the epochs after the first, share of the time that is waiting at their start and end,
-        outside of their steady state; 0 where the verdict is not about them.
-    serial : bool
-        Whether the training loop loads for itself, which hides nothing.
-    in_script : bool
-        Whether the training loop is a part of a user's own script, whose other time is in no
-        figure.
-    loop_fraction : float or None
-        Share of its process's time that the loop is; None where it is not known.
-    job : JobTime or None
-        Where all of its process's time went; None where it is not known.
-    validation : PartExposure or None
-        Of passes that validate, test or predict, beside those that train.
-    waited_for : LoaderExposure or None
-        Of loaders that differ the one that most of the run's wait is for.
-    waited_fraction : float or None
-        Its share of the run's wait; those made again for each epoch count as one.
-    restarting : LoaderExposure or None
-        Of loaders whose workers start again for each of their rounds, the one most waited for; None
-        where the verdict is about epochs, which have these starts in them.
-    stopped : str
-        Why recording stopped before the end, and where; ``""`` where it did not.
-    n_batches, n_folded : int
-        Batches that all of this is of, and those before them, of which there are sums only.
-    first_epoch_fraction : float or None
-        Share of its time that the first epoch waits after its start-up and fill; None where it is
-        a part of what the verdict is about.
-    batch_ns : float or None
-        Of what the verdict is about, the time of a batch on average; None without any.
-    first_epoch_is_cold : bool
-        Whether it read from the device, and what came after it from memory.
-    """
+    """What a run's figures mean."""
 
     verdict: Verdict
-    window: Window
-    wait_fraction: float | None
-    top_stage: str | None
-    top_fraction: float | None
-    unknown_fraction: float | None
-    hidden_fraction: float | None
-    start_fraction: float
-    again_fraction: float
-    serial: bool
+    window: Window  # what it is about
+    wait_fraction: float | None  # share of the time spent waiting
+    top_stage: str | None  # with the largest exposed time; None where nothing was waited for
+    top_fraction: float | None  # its share of the wait
+    unknown_fraction: float | None  # share of the wait whose cause was not recorded
+    hidden_fraction: float | None  # share of the loading work that was hidden behind compute
+    start_fraction: float  # waits outside the steady state, as a share of the whole run
+    again_fraction: float  # of epochs after the first: share that they wait at start and end
+    serial: bool  # whether the training loop loads for itself, which hides nothing
     in_script: bool = False
-    loop_fraction: float | None = None
-    job: JobTime | None = None
+    loop_fraction: float | None = None  # share of its process's time that the loop is
+    job: JobTime | None = None  # where all of its process's time went
     validation: PartExposure | None = None
-    waited_for: LoaderExposure | None = None
-    waited_fraction: float | None = None
-    restarting: LoaderExposure | None = None
-    stopped: str = ""
-    n_batches: int = 0
-    n_folded: int = 0
-    first_epoch_fraction: float | None = None
-    first_epoch_is_cold: bool = False
-    batch_ns: float | None = None
-    JSON_KEYS: ClassVar = {
-        "serial": HIDDEN,
-        "in_script": HIDDEN,
-        "loop_fraction": HIDDEN,
-        "job": HIDDEN,
-        "validation": HIDDEN,
-        "waited_for": HIDDEN,
-        "waited_fraction": HIDDEN,
-        "restarting": HIDDEN,
-        "stopped": HIDDEN,
-        "n_batches": HIDDEN,
-        "n_folded": HIDDEN,
-        "batch_ns": HIDDEN,
-    }
-
-    @figure
-    def steady(self) -> bool:
-        """Whether it is about the steady state."""
-        return self.window == "steady"
+    waited_for: LoaderExposure | None = None  # of loaders that differ the one most waited for
+    waited_fraction: float | None = None  # its share; those made again for each epoch are one
+    restarting: LoaderExposure | None = None  # the one most waited for whose workers start again
+    stopped: str = ""  # why recording stopped before the end, and where
+    n_batches: int = 0  # that all of this is of
+    n_folded: int = 0  # before those, of which there are sums only
+    first_epoch_fraction: float | None = None  # waits of the first epoch after its fill
+    first_epoch_is_cold: bool = False  # whether it read from the device, and others from memory
+    batch_ns: float | None = None  # the time of a batch on average
+    JSON_KEYS: ClassVar = dict.fromkeys((
+        "unknown_fraction", "start_fraction", "again_fraction", "serial", "in_script",
+        "loop_fraction", "job", "validation", "waited_for", "waited_fraction", "restarting",
+        "stopped", "n_batches", "n_folded", "first_epoch_fraction", "first_epoch_is_cold",
+        "batch_ns",
+    ), HIDDEN)  # fmt: skip
 
 
 def diagnose(exposure: Exposure) -> Diagnosis:

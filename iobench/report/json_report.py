@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 JSON_VERSION: Final = 1
 """Raised when a key changes its meaning or goes; new keys do not raise it."""
-OF_THE_RUN: Final = (
-    *("dataset", "format", "pipeline", "framework", "threads", "stand_in", "workers"),
-    *("batch_size", "lost_spans", "missing_workers", "verdict"),
+OF_PARTS: Final = (
+    *("wall_s", "wait_ns", "batches", "samples", "nbytes", "wait_fraction", "samples_per_s"),
+    *("exposed_ns", "wait_per_step", "time_per_step"),
 )
-"""What stands in ``steady`` and ``recurring`` too, so that they are read by the same code."""
+"""What is said of the steady state, of epochs after the first and of validations."""
 NOT_WAITED: Final = ("stages", "compute_stages")
 
 
@@ -105,13 +105,16 @@ def _run(report: RunReport) -> dict[str, Any]:
 
 
 def _completed(document: dict[str, Any], exposure: Exposure) -> dict[str, Any]:
-    """Return a run whose parts name it too, and without figures of a wait that nobody had."""
+    """Return a run without what nobody reads of its parts, or figures of a wait nobody had."""
     if not exposure.has_consumer:
         for name in to_plain(exposure.whole):
             document[name] = [] if name in NOT_WAITED else 0 if name == "batches" else None
         document["phases"] = None
-    shared = {name: document[name] for name in OF_THE_RUN if name in document}
-    for part in ("steady", "recurring"):
+    for part, names in (
+        ("steady", (*OF_PARTS, "stages")),
+        ("recurring", OF_PARTS),
+        ("validation", OF_PARTS),
+    ):
         if document[part] is not None:
-            document[part] = shared | document[part]
+            document[part] = {name: document[part][name] for name in names}
     return document

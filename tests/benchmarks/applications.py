@@ -80,8 +80,9 @@ def measure(application: Application, arguments: argparse.Namespace) -> None:
         for run in runs(application, arguments, compute="none", batches=application.batches):
             part = application.part(run)
             rates.setdefault(run["pipeline"], []).append(part["samples_per_s"])
-            if part["read_per_byte"] is not None:
-                read.setdefault(run["pipeline"], []).append(part["read_per_byte"])
+            if run["read_nbytes"] is not None and run["nbytes"]:
+                per_byte = run["read_nbytes"] / run["nbytes"]
+                read.setdefault(run["pipeline"], []).append(per_byte)
     for run in runs(application, arguments, compute="published", batches=application.batches):
         exposed.setdefault(run["pipeline"], []).append(100 * application.part(run)["wait_fraction"])
     print(f"\n{application.dataset}, {application.batches} batches a turn")

@@ -17,9 +17,8 @@ from iobench.profiling.profile_run import measure
 
 REQUIRED = {
     "dataset", "format", "framework", "stand_in", "workers", "threads", "batch_size", "batches",
-    "wall_s", "compute_s", "wait_s", "wait_ns", "samples_per_s", "bytes_per_s",
-    "accelerator_utilisation", "overhead_fraction", "lost_spans", "missing_workers", "verdict",
-    "exposed_ns", "stages", "steady",
+    "wall_s", "compute_s", "wait_ns", "samples_per_s", "overhead_fraction", "lost_spans",
+    "missing_workers", "verdict", "exposed_ns", "stages", "steady",
 }  # fmt: skip
 GOING = '''
 import multiprocessing

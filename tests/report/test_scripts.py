@@ -109,7 +109,6 @@ def test_a_script_is_called_by_its_command_and_its_compute_is_measured(tmp_path:
     assert "too short to time" not in text
     found = document(tmp_path / "run")
     assert found["job"] is None
-    assert found["runs"][0]["estimated_fraction"] == 0
 
 
 def test_two_loaders_have_a_table(tmp_path: Path) -> None:
@@ -272,8 +271,7 @@ def test_batches_whose_samples_were_not_timed_are_counted(tmp_path: Path) -> Non
         for batch in range(3):
             flags = Flag.SUMMED | (Flag.ESTIMATED if batch else 0)
             worker.emit(Kind.READ, batch, batch + 1, batch=batch, flags=flags, pieces=4)
-    (found,) = document(tmp_path / "run")["runs"]
-    assert found["estimated_fraction"] == 0.5
+    assert exposure(open_profile(tmp_path / "run")).whole.estimated_fraction == 0.5
     assert "too short to time individually: in 50 % of the batches" in printed(tmp_path / "run")
 
 
@@ -289,8 +287,8 @@ def test_batches_known_as_a_whole_are_counted(tmp_path: Path, n_whole: int, said
                 Kind.FUSED, batch, batch + 1, batch=batch, label=worker.string(WHOLE),
                 flags=Flag.SUMMED | Flag.ESTIMATED, pieces=4,
             )  # fmt: skip
-    (found,) = document(tmp_path / "run")["runs"]
-    assert (found["whole_batch_fraction"], found["estimated_fraction"]) == (n_whole / 4, 0)
+    whole = exposure(open_profile(tmp_path / "run")).whole
+    assert (whole.whole_batch_fraction, whole.estimated_fraction) == (n_whole / 4, 0)
     text = " ".join(printed(tmp_path / "run").split())
     assert f"{said}: the others are too short, so only their time as a whole is known" in text
 
