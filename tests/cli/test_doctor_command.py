@@ -70,8 +70,3 @@ def test_all_extras_plugins_and_darshan_are_listed(
     plugin = found["climetlab-maelstrom-ens10"]
     assert plugin["install"] == "pip install --no-deps climetlab-maelstrom-ens10==0.1.1"
     assert found["Darshan's runtime"]["state"] == str(tmp_path / "libdarshan.so")
-
-
-def test_an_unknown_extra_is_said_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "netcfd"]) == 1
-    assert "unknown extra 'netcfd': did you mean netcdf?" in capsys.readouterr().err

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
-from iobench import cli, errors
+from iobench import errors
 from iobench.cli import main
 from iobench.cli.app import make_app
 from iobench.cli.interrupts import Interrupted
-from iobench.cli.suite_command import INTERRUPTED
 from iobench.command_options import OPTIONS
 
-ROOT = Path(__file__).parents[2]
 COMMANDS: dict[str, Any] = make_app().commands
-ALLOWED = {0, 1, 2, 69, 75}
-OF_CHECK = ALLOWED | {3, 4}
 
 
 def needs_words(command: Any) -> bool:
@@ -53,18 +47,6 @@ def test_an_option_of_one_value_is_given_once(name: str) -> None:
         except (click.exceptions.Exit, errors.IobenchError):
             pass
         assert (f"{option.opts[0]} is given 2 times" in said) is refused, (option.opts, said)
-
-
-def test_words_of_a_profile_inside_another_command_are_held_to_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = ["a.nc", "--sample-dim", "time", "--sample-dim=number"]
-    for command in ("profile", "advise"):
-        assert main([command, *words]) == 2
-        assert "--sample-dim is given 2 times" in capsys.readouterr().err
-    assert main(["info", "maelstrom-power", "--option", "day=1", "--option", "day=2"]) == 1
-    assert "--option day=2: day is given twice" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -102,28 +84,6 @@ def test_an_interrupt_exits_75(
     monkeypatch.setattr("iobench.cli.app.make_app", lambda: interrupted)
     assert main([name]) == 75
     assert capsys.readouterr().err == "iobench: interrupted; the rest is in runs/x\n"
-
-
-def test_no_branch_exits_with_another_code() -> None:
-    """Every exit of the command line's own files is one without a number, or one of these."""
-    found = set()
-    for path in Path(cli.__file__).parent.glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in (
-                "click.exceptions.Exit",
-                "sys.exit",
-            ):
-                found.add((path.name, ast.unparse(node)))
-    assert found == {
-        ("check_command.py", "sys.exit(result.exit_code)"),
-        ("suite_command.py", "sys.exit(1 if table.n_failed else INTERRUPTED)"),
-    }
-    assert INTERRUPTED == 75
-    codes = {each.exit_code for each in _below(errors.IobenchError)}
-    assert codes == {1, 69, 75}
-    from iobench.findings.check import Outcome
-
-    assert {int(each) for each in Outcome} | codes <= OF_CHECK
 
 
 def test_options_are_few_and_those_of_the_table() -> None:
@@ -208,25 +168,3 @@ def test_shells_complete(shell: str, words: str, found: str) -> None:
         command, env=environment, capture_output=True, text=True, check=True, timeout=60
     )
     assert found in done.stdout
-
-
-def test_python_runs_it_as_a_module() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "iobench", "--version"], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout[:9], done.stderr) == (0, "iobench 0", "")
-
-
-def test_what_the_first_command_of_the_readme_installs_makes_pages() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    lines = (ROOT / "README.md").read_text().splitlines()
-    line = next(line for line in lines if "pip install" in line)
-    extras = line.partition(".[")[2].partition("]")[0].split(",")
-    wanted = project["dependencies"] + [
-        each for extra in extras for each in project["optional-dependencies"][extra]
-    ]
-    assert [each for each in wanted if each.startswith("jinja2")]
-
-
-def _below(kind: type[Any]) -> set[type[Any]]:
-    return {kind}.union(*map(_below, kind.__subclasses__()))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
 from iobench.cli import main
-from iobench.errors import ProfileError
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
-from iobench.runs.folders import run_paths
 from iobench.testing import FakeClock
 
 if TYPE_CHECKING:
@@ -104,20 +101,3 @@ def test_which_runs_took_turns_is_in_their_run_json(tmp_path: Path) -> None:
     assert not are_one({"position": 0}, {"position": 0})
     assert not are_one({"position": 0}, {"position": 1, "command": "another"})
     assert not are_one({"kind": "script"}, {"kind": "script"})
-
-
-def test_one_run_beside_the_formats_of_another_is_not_taken_alone(folder: Path) -> None:
-    shutil.rmtree(folder / "train-1")
-    with pytest.raises(ProfileError, match="holds 2 runs"):
-        run_paths(folder)
-    shutil.rmtree(folder / "old")
-    assert [path.name for path in run_paths(folder)] == ["numpy", "source"]
-
-
-def test_a_damaged_format_is_named_and_not_called_another_run(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / "both" / "numpy" / "run.json").write_text("{")
-    assert len(run_paths(folder / "both")) == 2
-    assert main(["report", str(folder / "both")]) == 1
-    assert "numpy/run.json: is not JSON" in capsys.readouterr().err

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from pathlib import Path
 
 import pytest
 
 from iobench.cli import main
 from iobench.recording.run_directory import RunDirectory
-from iobench.storage import probe
 from iobench.storage.file_systems import file_system_of
 
 KIB = 1 << 10
@@ -53,57 +51,3 @@ def test_reads_are_like_those_of_a_run_or_store(
     )
     assert main(["limits", str(data), *FEW, "--like", str(tmp_path / "of-store"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["request_nbytes"] == 30_001
-
-
-def test_reads_are_like_those_of_a_dataset(
-    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    facts = {"files": {"nbytes": 100_000}, "n_samples": 3, "told_from": "the files at hand"}
-    monkeypatch.setattr("iobench.cli.descriptions.describe_dataset", lambda name, **_: facts)
-    assert main(["limits", str(data), *FEW, "--like", "maelstrom-ens10", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["request_nbytes"] == 33_334
-    assert told["like"] == "samples of maelstrom-ens10, according to the files at hand"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["none"], "none: no such file or folder"),
-        (["empty"], "holds no file to read"),
-        (["data", "--duration", "0"], "--duration 0: expected more than 0"),
-        (["data", "--duration", "nan"], "--duration nan: expected more than 0"),
-        (
-            ["data", "--like", "data"],
-            "--like data: is not a dataset, a store or a run; check the spelling",
-        ),
-        (["data", "--like", "maelstrom-en10"], "maelstrom-ens10"),
-        (["data", "--like", "run"], "does not record how large a sample is"),
-        (["s3://bucket/data"], "mounted folder"),
-    ],
-)
-def test_bad_input_is_told_in_one_line(
-    data: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    told: str,
-) -> None:
-    monkeypatch.chdir(data.parent)
-    Path("empty").mkdir()
-    RunDirectory.create(Path("run"), {"kind": "script"})
-    assert main(["limits", *arguments]) == 1
-    error = capsys.readouterr().err
-    assert told in error
-    assert len(error.splitlines()) == 1
-
-
-def test_an_interruption_ends_it(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    true_read = probe.read_ranges
-
-    def interrupted(*arguments: object, **named: object) -> object:
-        os.kill(os.getpid(), signal.SIGINT)
-        return true_read(*arguments, **named)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(probe, "read_ranges", interrupted)
-    assert main(["limits", str(data), *FEW]) == 75

@@ -8,18 +8,6 @@ from pathlib import Path
 import pytest
 
 from iobench.cli import main
-from iobench.errors import OptionError
-
-
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out.startswith("iobench 0.")
-
-
-def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0
-    text = capsys.readouterr().out
-    assert all(name in text for name in ("profile", "report", "list", "synthesize", "cache"))
 
 
 def test_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,26 +15,6 @@ def test_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     listed = json.loads(capsys.readouterr().out)
     assert "maelstrom-ens10" in {row["name"] for row in listed["datasets"]}
     assert listed["formats"][0] == "source"
-
-
-def test_a_dataset_that_needs_an_option_is_listed_with_it(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def needing(name: str) -> None:
-        raise OptionError(f"{name}: say --option day=N")
-
-    monkeypatch.setattr("iobench.registry.find_dataset", needing)
-    assert main(["list", "--json"]) == 0
-    [title, *_] = {row["title"] for row in json.loads(capsys.readouterr().out)["datasets"]}
-    assert title == "say --option day=N"
-
-
-def test_report_of_no_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(tmp_path)]) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert len(captured.err.splitlines()) == 1
-    assert str(tmp_path) in captured.err
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:

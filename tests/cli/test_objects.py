@@ -82,17 +82,6 @@ def run(capsys: pytest.CaptureFixture[str], store_dir: Path):
     return profiled
 
 
-@pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]):
-    """Profile what cannot be; return the one line that is said."""
-
-    def said(*arguments: str) -> str:
-        assert main(["profile", *arguments]) == 1
-        return capsys.readouterr().err.splitlines()[-1]
-
-    return said
-
-
 def stages(run: dict) -> set[str]:
     return {row["stage"] for row in run["stages"]}
 
@@ -123,14 +112,6 @@ def test_xarray_with_an_option(run, module: str) -> None:
     )
     assert done["n_samples"] == 4
     assert "fused:read+decode" in stages(done)
-
-
-def test_no_credentials_of_options_are_written_down(run, module: str) -> None:
-    url, key = "url=https://me:QQsecretQQ@host/x", "api_key=QQsecretQQ"
-    run(f"{module}:signed", "--option", url, "--option", key, "--workers", "0", "--out", "run")
-    files = [file for file in Path("run").rglob("*") if file.is_file()]
-    assert [file for file in files if b"https://***@host/x" in file.read_bytes()]
-    assert not [file for file in files if b"QQsecretQQ" in file.read_bytes()]
 
 
 def holds(data: bytes, secret: bytes) -> bool:
@@ -206,12 +187,3 @@ def test_object_handed_over(module: str, tmp_path: Path, store_dir: Path) -> Non
     path = profile(config, Quiet())
     document = json.loads((path / "run.json").read_text())
     assert (document["n_samples"], document["sample_nbytes"]) == (4, 3 * 4 + 8)
-
-
-def test_what_cannot_be_used(refused, module: str) -> None:
-    assert f"{module} has no 'Numberd'" in refused(f"{module}:Numberd")
-    assert "no licence" in refused(f"{module}:broken")
-    pytest.importorskip("xarray", reason="the object is an xarray.Dataset")
-    assert "--sample-dim" in refused(f"{module}:gridded")
-    assert "for named datasets" in refused(f"{module}:gridded", "--tiny")
-    assert "--format" in refused(f"{module}:Flowing", "--format", "numpy")

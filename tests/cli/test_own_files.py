@@ -78,12 +78,6 @@ def test_two_netcdf_files_in_every_format(own, runs, tmp_path: Path) -> None:
     assert (document["n_samples"], document["dataset"]) == (6, "2 files")
 
 
-def test_only_the_variables_asked_for(own, runs, tmp_path: Path) -> None:
-    runs(*own(MEMBERS), "--sample-dim", "time", "--variables", "t")
-    document = json.loads((tmp_path / "run/run.json").read_text())
-    assert document["sample_nbytes"] == 10 * 2 * 61 * 120 * 4
-
-
 def test_all_that_was_made_of_own_files_is_listed_and_removed_and_nothing_lies_beside_them(
     own, runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -154,20 +148,6 @@ def test_a_corrupted_file_is_one_error(own, refused) -> None:
     assert line.endswith("fetch the file again")
 
 
-def test_what_is_no_data_file(own, refused, tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("hello world")
-    (tmp_path / "folder").mkdir()
-    [good] = own(MEMBERS)
-    dim = ("--sample-dim", "time")
-    assert "notes.txt: is neither GRIB nor NetCDF" in refused("notes.txt", *dim)
-    assert "folder: is a folder without Zarr metadata, and no file in it is GRIB" in refused(
-        "folder", *dim
-    )
-    assert "gone.grib: no such file, seen from" in refused(good, "gone.grib", *dim)
-    (tmp_path / "folder" / "iobench.json").write_text("{}")
-    assert "folder is a finished store, which is profiled as it is" in refused("folder", *dim)
-
-
 def test_an_unreadable_file(own, refused, monkeypatch: pytest.MonkeyPatch) -> None:
     [name] = own(MEMBERS)
     opened = os.open
@@ -183,35 +163,6 @@ def test_an_unreadable_file(own, refused, monkeypatch: pytest.MonkeyPatch) -> No
         line
         == f"iobench: {name}: cannot be opened: Permission denied; give yourself read permission"
     )
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [("typo/era5.grib", "--sample-dim", "time"), ("maelstrom-ens10", "--data-dir", "typo")],
-)
-def test_nothing_is_made_where_a_path_is_mistyped(own, refused, tmp_path: Path, arguments) -> None:
-    assert "typo" in refused(*arguments)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [("--data-dir", "."), ("--tiny",), ("--option", "date=0101")],
-)
-def test_options_of_named_datasets_are_refused_for_own_files(own, refused, arguments) -> None:
-    assert "not for files" in refused(*own(MEMBERS), "--sample-dim", "time", *arguments)
-
-
-def test_two_ways_to_say_how_long_are_refused(own, refused) -> None:
-    line = refused(*own(MEMBERS), "--sample-dim", "time", "--epochs", "2", "--batches", "3")
-    assert "give one of them" in line
-
-
-def test_a_store_dir_that_cannot_be_written(own, refused, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    line = refused(*own(MEMBERS), "--sample-dim", "time", "--store-dir", "file/stores")
-    assert "file/stores (--store-dir): Not a directory" in line
-    assert line.endswith("by --store-dir, or for all commands by $IOBENCH_STORE_DIR")
 
 
 def test_a_full_disk_leaves_the_store_resumable(

@@ -24,17 +24,6 @@ def profile(capsys: pytest.CaptureFixture[str], tmp_path: Path, store_dir: Path,
     return run
 
 
-@pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str], store_dir: Path):
-    """Profile what cannot be; return the one line that is said."""
-
-    def run(*arguments: str) -> str:
-        assert main(["profile", *arguments, "--store-dir", str(store_dir)]) == 1
-        return capsys.readouterr().err.splitlines()[-1]
-
-    return run
-
-
 def test_a_plain_loop_beside_ours(profile, tmp_path: Path) -> None:
     pytest.importorskip("xarray", reason="the plain loop reads with xarray")
     runs, _ = profile(
@@ -65,27 +54,6 @@ def test_real_plugin_beside_ours(profile) -> None:
     )  # fmt: skip
     assert [run["pipeline"] for run in runs] == ["climetlab", "own"]
     assert all(run["batches"] == 3 for run in runs)
-
-
-def test_pipelines_that_are_not_there(refused) -> None:
-    assert "no such pipeline" in refused("deepcam", "--tiny", "--pipeline", "climetlab")
-    assert "did you mean upstream?" in refused("maelstrom-ens10", "--pipeline", "upstrem")
-    assert "add source to --format" in refused(
-        "maelstrom-ens10", "--pipeline", "upstream", "--format", "numpy"
-    )
-    assert "leave --pipeline out" in refused(
-        "maelstrom-ens10", "--pipeline", "upstream", "--window=0:1"
-    )
-    assert "profile one --pipeline at a time" in refused(
-        "maelstrom-ens10", "--pipeline", "own,upstream", "--cache", "cold"
-    )
-
-
-def test_tf_data_knows_no_split(refused) -> None:
-    pytest.importorskip("tensorflow", reason="the pipeline is TensorFlow's")
-    assert "loads all samples, in its own order; leave --split out" in refused(
-        "maelstrom-radiation-tf", "--tiny", "--pipeline", "own,upstream", "--split", "train"
-    )
 
 
 @pytest.fixture
@@ -127,8 +95,3 @@ def test_one_split(profile) -> None:
         "--compute", "none",
     )  # fmt: skip
     assert 0 < run["n_samples"] < 4
-
-
-def test_split_that_is_not_there(refused) -> None:
-    line = refused("maelstrom-ens10", "--tiny", "--split", "trian")
-    assert "did you mean train?" in line

@@ -134,54 +134,6 @@ def test_a_cold_run_says_how_cold_it_was(tiny, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(110)
-def test_the_report_of_a_run_is_printed_again(iobench, iobench_here, tiny, tmp_path: Path) -> None:
-    (run,) = tiny("--workers", "0")
-    again = iobench("report", tmp_path / "run", "--json")
-    assert json.loads(again.stdout)["runs"] == [run]
-    text = iobench_here("report", tmp_path / "run", "--full").stdout
-    assert "stand-in" in text.lower()
-    assert "TINY" in text
-    assert "\x1b[" not in text
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["maelstrom-ens1"], "did you mean maelstrom-ens10"),
-        (["maelstrom-ens10", "--format", "numpi"], "did you mean numpy"),
-        (["maelstrom-ens10", "--framework", "pytorch"], "did you mean torch"),
-        (["maelstrom-ens10", "--cache", "hot"], "as-is"),
-        (["maelstrom-ens10", "--compute", "soon"], "25ms"),
-        (["maelstrom-ens10", "--option", "date"], "NAME=VALUE"),
-        (["maelstrom-ens10", "--option", "date=1332"], "1332"),
-        (["maelstrom-ens10", "--sample-dim", "time"], "--sample-dim"),
-        (["maelstrom-ens10", "--batches", "0"], "--batches 0"),
-        (["maelstrom-ens10", "--duration", "nan"], "--duration nan"),
-        (["maelstrom-ens10", "--tiny", "--data-dir", "."], "give one of them"),
-        (["maelstrom-ens10", "--variables", "t"], "files of your own"),
-        (["./nowhere.grib", "--sample-dim", "time"], "nowhere.grib"),
-        (["maelstrom-ens10", "--data-dir", "/nonexistent"], "/nonexistent"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_1(iobench_here, store_dir, arguments, words) -> None:
-    done = iobench_here("profile", *arguments, "--store-dir", store_dir)
-    assert done.returncode == 1
-    assert words in done.stderr
-    assert done.stderr.startswith("iobench: ")
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stdout == ""
-
-
-@pytest.mark.thorough
-def test_an_error_is_one_line_of_the_process_too(iobench) -> None:
-    done = iobench("profile", "maelstrom-ens1")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("iobench: ")
-    assert len(done.stderr.splitlines()) == 1
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize("framework", ["native", pytest.param("workers", marks=pytest.mark.long)])
 def test_stores_and_files_through_threads_or_processes(tiny, framework: str) -> None:
     runs = tiny(
@@ -201,12 +153,6 @@ def test_stores_and_files_through_threads_or_processes(tiny, framework: str) -> 
         assert threads == [0, 0]
 
 
-def test_usage_errors_exit_2(iobench_here) -> None:
-    assert iobench_here("profile").returncode == 2
-    assert iobench_here("profile", "x", "--workers", "many").returncode == 2
-    assert iobench_here("nonsense").returncode == 2
-
-
 def test_a_quiet_profile_keeps_the_command_of_a_loud_one(
     tmp_path: Path, store_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
@@ -218,16 +164,6 @@ def test_a_quiet_profile_keeps_the_command_of_a_loud_one(
     assert capsys.readouterr().err == ""
     config = json.loads(Path("run/run.json").read_text())
     assert config["command"] == shlex.join(["iobench", *words, *more])
-
-
-def test_an_existing_out_is_not_written_into(iobench_here, tmp_path: Path, store_dir: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.tex").touch()
-    done = iobench_here(
-        "profile", "maelstrom-ens10", "--tiny", "--store-dir", store_dir, "--out", "mine"
-    )
-    assert done.returncode == 1
-    assert "name a new folder" in done.stderr
 
 
 def test_an_interrupted_profile_names_the_run_that_it_kept(

@@ -16,9 +16,7 @@ import numpy as np
 import pytest
 
 from iobench.cli import main
-from iobench.cli.profile_command import profile_config
 from iobench.recording.digests import read_digests
-from iobench.stores.places import make_item
 
 xarray = pytest.importorskip("xarray", reason="it writes the file that is converted")
 
@@ -133,42 +131,6 @@ def _digests(run: Path) -> dict[int, tuple[int, int]]:
     return {int(row["batch"]): (int(row["high"]), int(row["low"])) for row in rows}
 
 
-def test_a_finished_store_is_found_whose_options_were_spelled_out(
-    converted, iobench_here, tmp_path: Path
-) -> None:
-    store = converted("st/stores/mine", "--to", "zarr", "--codec", "none")
-    words = ("--sample-dim", "time", "--format", "zarr", "--store-dir", tmp_path / "st")
-    done = iobench_here("profile", "own.nc", *words, *BRIEF, "--batches", "4")
-    assert done.returncode == 0, done.stderr
-    said = " ".join(done.stderr.split())
-    assert f"the finished store {store.relative_to(tmp_path)} is measured" in said
-
-
-@pytest.mark.thorough
-def test_one_table_compares_encodings_of_one_file(converted, iobench_here, tmp_path: Path) -> None:
-    formats = ["zarr", "zarr:codec=blosc-lz4", "zarr:codec=blosc-lz4,inner-chunk=latitude=4"]
-    words = [word for each in formats for word in ("--format", each)]
-    done = iobench_here(
-        "profile", "own.nc", "--sample-dim", "time", *words, "--format", "zarr:dtype=float16",
-        *BRIEF, "--batches", "30", "--store-dir", tmp_path / "st", "--out", tmp_path / "run",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    said = iobench_here("report", tmp_path / "run", "--full").stdout
-    _, _, table = said.partition("Samples and stores")
-    assert table
-    again = iobench_here("report", tmp_path / "run", "--json")
-    runs = json.loads(again.stdout)["runs"]
-    assert [run["label"] for run in runs] == [*formats, "zarr:dtype=float16"]
-    assert {run["format"] for run in runs} == {"zarr"}
-    sizes = [run["store"]["nbytes"] for run in runs]
-    assert len({run["store"]["path"] for run in runs}) == 4
-    assert sizes[3] < 0.6 * sizes[0]
-    assert [bool(run["store"]["lossy"]) for run in runs] == [False, False, False, True]
-    assert runs[3]["store"]["lossy"]["t"]["max_absolute_error"] > 0
-    compared = iobench_here("compare", *(run["run"] for run in runs[:2]), "--json")
-    assert compared.returncode == 0, compared.stderr
-
-
 def test_splits_and_windows_of_a_store_alone(
     converted, profiled, own_file: Path, tmp_path: Path
 ) -> None:
@@ -186,59 +148,6 @@ def test_splits_and_windows_of_a_store_alone(
     words = ("--sample-dim", "time", "--window=-1,0:1", *days, "--batches", "12")
     runs = profiled(own_file, store, *words)
     assert {run["n_samples"] for run in runs} == {6}
-
-
-@pytest.mark.quick_cases(3)
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["own.nc", "--format", "zarr:codc=blosc-lz4"], "did you mean codec"),
-        (["own.nc", "--format", "zarr:codec=blosc-lz5"], "codec=blosc-lz5"),
-        (["own.nc", "--format", "zarr:dtype=float17"], "float17"),
-        (["own.nc", "--format", "zarr:inner-chunk=height=4"], "height"),
-        (["own.nc", "--format", "numpy:codec=none"], "codec"),
-        (["own.nc", "--format", "zarr,codec=none"], "zarr:codec=none"),
-        (["own.nc", "--format", "source:codec=none"], "without options"),
-        (["own.nc", "--format", "zarr:codec=none,codec=none"], "twice"),
-        (["own.nc", "--format", "zarr:codec"], "NAME=VALUE"),
-        (["own.nc", "--format", "zarr:codec=none,zarr,zarr:codec=none"], "distinct"),
-        (["own.nc", "--format", "zarr:shard-size=none"], "256MiB"),
-        (["mine", "--format", "zarr"], "a finished store"),
-        (["mine", "--sample-dim", "time"], "a finished store"),
-        (["mine", "--split", "train"], "no splits"),
-        (["mine", "--window=-1,0:20"], "fits nowhere"),
-        (["mine", "nowhere.zarr"], "nowhere.zarr"),
-        (["mine", "begun"], "run its conversion again"),
-        (["other.nc", "mine"], "own.nc"),
-        (["mine", "mine"], ""),
-    ],
-)
-def test_what_cannot_be_is_said_in_one_line(
-    converted, iobench_here, own_file: Path, tmp_path: Path, words: list[str], said: str
-) -> None:
-    converted("mine", "--to", "numpy")
-    make_item(tmp_path / "begun", kind="store", title="begun")
-    other = xarray.open_dataset(own_file).isel(time=slice(0, 6))
-    other.to_netcdf(tmp_path / "other.nc", engine="h5netcdf")
-    more = [] if "mine" in words[:1] else ["--sample-dim", "time"]
-    done = iobench_here("profile", *words, *more, *BRIEF, "--store-dir", tmp_path / "st",
-                        "--batches", "3")  # fmt: skip
-    if not said:  # named twice is named once
-        assert done.returncode == 0, done.stderr
-        return
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert said in done.stderr.splitlines()[-1]
-    assert done.stderr.splitlines()[-1].startswith("iobench: ")
-
-
-def test_a_store_of_other_samples_is_refused(converted, iobench_here) -> None:
-    converted("a.zarr", "--to", "zarr")
-    converted("b.zarr", "--to", "zarr", "--variables", "t")
-    done = iobench_here("profile", "a.zarr", "b.zarr", *BRIEF)
-    assert done.returncode == 1
-    assert "holds other samples" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.thorough
@@ -273,30 +182,6 @@ def test_a_store_in_a_bucket_is_profiled(
     assert (run["label"], run["batches"]) == ("own.zarr", 5)
     pair = profiled(own_file, there, "--sample-dim", "time", "--batches", "5", "--pipeline", "own")
     assert [run["label"] for run in pair] == ["source", "own.zarr"]
-
-
-@pytest.mark.thorough
-@pytest.mark.timeout(110)
-def test_advice_on_stores_names_commands_that_are_taken(
-    converted, iobench_here, own_file: Path, tmp_path: Path
-) -> None:
-    converted("a.zarr", "--to", "zarr", "--codec", "blosc-lz4")
-    converted("b", "--to", "numpy")
-    for targets in (["a.zarr"], ["a.zarr", "b"], ["own.nc", "a.zarr", "--sample-dim", "time"]):
-        done = iobench_here(
-            "advise", *targets, *BRIEF, "--batches", "40", "--store-dir", tmp_path / "st", "--json"
-        )
-        assert done.returncode == 0, done.stderr
-        advice = json.loads(done.stdout)
-        found = [*advice["changes"], *advice["to_measure"]]
-        lines = [line for each in found for line in each["commands"]]
-        for line in lines:
-            words = shlex.split(line, comments=True)
-            if words[:2] == ["iobench", "profile"]:
-                config = profile_config(words[2:])
-                assert config.targets or config.stores
-            assert words[:2] != ["iobench", "convert"] or "own.nc" in words
-            assert words[:3] != ["iobench", "convert", "a.zarr"]
 
 
 @pytest.mark.long
@@ -370,26 +255,6 @@ def test_only_finished_stores_in_the_folder_of_the_probes_are_measured(
     assert profiled_store() == there
 
 
-@pytest.mark.thorough
-def test_advice_takes_a_finished_store_that_was_found_and_converts_nothing(
-    converted, own_file: Path, iobench_here, tmp_path: Path
-) -> None:
-    there = converted("st/a.zarr", "--to", "zarr")
-    done = iobench_here(
-        "profile", own_file.name, "--sample-dim", "time", "--format", "source,zarr", "--pipeline",
-        "own", *BRIEF, "--batches", "40", "--store-dir", tmp_path / "st", "--out", "found",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    said = " ".join(iobench_here("report", "found", "--full").stdout.split())
-    assert f"used as found: {there}" in said
-    assert "time to convert" not in said
-    advice = json.loads(iobench_here("advise", "found", "--json").stdout)
-    for each in (*advice["changes"], *advice["to_measure"]):  # which there are is a matter of time
-        for line in each["commands"]:
-            assert not line.startswith("iobench convert")
-            assert "zarr" not in line or str(there) in line
-
-
 def test_a_plain_zarr_is_a_source_and_no_store(profiled, own_file: Path, tmp_path: Path) -> None:
     pytest.importorskip("zarr", reason="xarray writes Zarr with it")
     xarray.open_dataset(own_file).to_zarr(tmp_path / "theirs.zarr", consolidated=False)
@@ -399,22 +264,6 @@ def test_a_plain_zarr_is_a_source_and_no_store(profiled, own_file: Path, tmp_pat
                  "--store-dir", str(tmp_path / "st")]) == 0  # fmt: skip
     runs = profiled("theirs.zarr", "ours.zarr", "--sample-dim", "time", "--batches", "3")
     assert [run["label"] for run in runs][-1] == "ours.zarr"
-
-
-@pytest.mark.thorough
-def test_what_reads_runs_takes_those_of_stores(
-    converted, profiled, iobench_here, tmp_path: Path
-) -> None:
-    store = converted("a.zarr", "--to", "zarr", "--codec", "blosc-lz4")
-    out = tmp_path / "run"
-    profiled(store, "--batches", "60", "--out", out, "--cache", "cold")
-    said = iobench_here("report", out, "--full")
-    assert "12 samples, used as found:" in said.stdout
-    assert "codec=blosc-lz4" in said.stdout
-    assert "--data-dir" not in said.stdout
-    for words in (["simulate", out, "--ranks", "1,2"], ["compare", out, out]):
-        assert iobench_here(*words).returncode == 0
-    assert iobench_here("check", out, "--max-exposed", "100%").returncode in (0, 4)
 
 
 LOADERS = """

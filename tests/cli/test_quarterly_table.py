@@ -13,7 +13,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
-from suite_files import OPTIONS, suite
+from suite_files import suite
 
 from iobench.cli import main
 from iobench.recording.kinds import Kind
@@ -22,13 +22,6 @@ from iobench.testing import FakeClock
 
 MS = 1_000_000
 DAY = 86_400 * 10**9
-HOSTILE = "=HYPERLINK(<script>)"
-TABLES = {
-    "D2.3 table 4, PyTorch, NumPy": {
-        "batch": [0.03891, 0.12581, 0.12044, 6.96415, 0.27348],
-        "I/O": [0.02158, 0.10881, 0.10577, 6.02123, 0.22815],
-    },
-}
 
 
 def made(
@@ -120,36 +113,6 @@ def test_the_newest_run_stands_for_a_cell(
     assert text.index("native source") < text.index("native zarr")
 
 
-def test_published_rows_stand_beside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made(tmp_path / "a", published={"tables": TABLES}, dataset="app")
-    made(tmp_path / "b", dataset="app", stand_in=True, tiny=True)
-    made(tmp_path / "c", dataset="other")
-    found = document(capsys, tmp_path)
-    published = [row for row in found["rows"] if row["published"]]
-    assert [(row["application"], row["key"]) for row in published] == [
-        ("app", "batch"), ("app", "I/O"),
-    ]  # fmt: skip
-    assert published[0]["exposed_fraction"] == pytest.approx(0.10881 / 0.12581)
-    assert [published[0][name] for name in ("min_s", "max_s")] == [0.03891, 6.96415]
-    text = text_of(capsys, tmp_path)
-    titles = [line for line in text.splitlines() if line.startswith("app")]
-    assert titles == ["app", "app, tiny stand-ins"]
-    assert "86 %" in text
-    assert "samples of the real size" in " ".join(text.split())
-    assert max(map(len, text.splitlines())) <= 80
-
-
-def test_as_a_page_and_for_an_issue(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made(tmp_path / "a", dataset=HOSTILE, format="a|b")
-    page = tmp_path / "page.html"
-    text = text_of(capsys, tmp_path, "--markdown", "--html", page)
-    assert text.count("<script>") == text.count(r"\<script>") > 0
-    assert {line.count("|") for line in text.splitlines() if line.startswith("| batch,")} == {7}
-    html = page.read_text()
-    assert HOSTILE not in html
-    assert "=HYPERLINK(&lt;script&gt;)" in html
-
-
 def test_suites_of_which_result_files_are_left_stand_beside_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -185,20 +148,6 @@ def test_suites_of_which_result_files_are_left_stand_beside_runs(
     assert "native zarr: suites/new, 2025-04-05 00:41 UTC; means over 5 runs of a suite" in text
 
 
-def test_other_options_of_a_suite_stand_for_no_cell_of_their_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for number in (0, 2):
-        one = {"format": "zarr", "workers": str(number)}
-        folder = tmp_path / "s" / f"w{number}"
-        suite(folder, formats=("zarr",), cell=one, options=OPTIONS | one, step_s=0.05 + number)
-    recipe = {"fixed": {}, "vary": {"dataset": [["ens10"]], "workers": [["0"], ["2"]]}}
-    (tmp_path / "s" / "recipe.json").write_text(json.dumps(recipe | {"suite": {"name": "s"}}))
-    found = document(capsys, tmp_path / "s")
-    assert {row["run"] for row in found["rows"]} == {"s, workers 0"}
-    assert [each["run"] for each in found["skipped"]] == ["s, zarr workers 2"]
-
-
 def test_what_a_recipe_drops_is_in_no_mean(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -216,19 +165,3 @@ def test_what_a_recipe_drops_is_in_no_mean(
         (row,) = found["rows"]
         assert (row["run"], row["mean_s"]) == (name, pytest.approx(statistics.mean(kept)))
     assert [each["run"] for each in found["skipped"]] == ["torn/recipe.json"]
-
-
-def test_where_there_is_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made(tmp_path / "runs" / "empty", waits_ms=())
-    (tmp_path / "none").mkdir()
-    run = made(tmp_path / "run")
-    for arguments, message in (
-        ([tmp_path / "none", "--quarterly"], "no run in it or below"),
-        ([tmp_path / "nowhere", "--quarterly"], "is not a folder"),
-        ([tmp_path / "runs", "--quarterly"], "none of 1 run(s) can be used"),
-    ):
-        assert main(["compare", *map(str, arguments)]) == 1
-        found = capsys.readouterr()
-        assert message in found.err
-        assert (found.out, found.err.count("\n")) == ("", 1)
-    assert main(["compare", str(run), "--quarterly"]) == 0

@@ -113,17 +113,6 @@ def test_each_rank_of_a_job_is_analysed_once_for_all_outputs(
     assert calls == once | {"read_run_traces": 1}
 
 
-def test_of_a_job_too_large_only_some_ranks_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("iobench.analysis.run.KEPT_SPANS", 36)
-    (run,) = open_runs(write_run(tmp_path / "run", ranks=3))
-    first, again = [*run], [*run]
-    assert [len(each.spans) for each in first] == [18] * 3
-    assert [one is other for one, other in zip(first, again, strict=True)] == [True, True, False]
-    assert first[2].exposure == again[2].exposure
-
-
 @pytest.mark.parametrize(
     ("option", "library", "installed"),
     [

@@ -45,18 +45,6 @@ def test_a_store_keeps_all_splits_that_were_asked_for(cube, iobench_here, tmp_pa
     assert iobench_here("verify", str(tmp_path / "out"), "--against", str(cube)).returncode == 0
 
 
-def test_info_tells_what_the_samples_of_a_store_are_along(cube, iobench_here, tmp_path):
-    out = str(tmp_path / "out")
-    iobench_here("convert", str(cube), out, "--to", "numpy", *SPLITS)
-    told = json.loads(iobench_here("info", out, "--json").stdout)
-    assert told["along"] == {"time": 9, "number": 3}
-    assert told["splits"] == {"train": 18, "valid": 9}
-    text = " ".join(iobench_here("info", out).stdout.split())
-    assert "27; train 18, valid 9; 2015-12-26T00, number 0 to 2016-01-04T00, number 2" in text
-    assert "along time (9), number (3)" in text
-    assert "several with commas" in iobench_here("info", str(cube)).stdout
-
-
 def test_one_of_the_splits_is_converted_alone(cube, iobench_here, tmp_path):
     out = tmp_path / "out"
     words = ("convert", str(cube), str(out), "--to", "numpy", *SPLITS, "--split", "valid")
@@ -92,9 +80,3 @@ def test_a_program_opens_the_samples_of_an_interval(cube):
     assert len(opened) == 12
     with xarray.open_dataset(cube) as whole:
         np.testing.assert_array_equal(opened[3]["t"], whole.t.sel(number=1).values[3])
-
-
-def test_gaps_are_allowed_only_in_intervals(cube, iobench_here):
-    done = iobench_here("profile", str(cube), "--sample-dim", "time", "--allow-gaps")
-    assert done.returncode == 1
-    assert "--allow-gaps: of intervals of --split-by" in done.stderr

@@ -81,12 +81,6 @@ def mirror(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_synthesized_files_lie_in_the_layout_of_the_mirror(mirror: Path) -> None:
-    host = mirror / "url/https/storage.ecmwf.europeanweather.cloud/MAELSTROM_AP4"
-    files = {str(path.relative_to(host)) for path in host.rglob("*") if path.is_file()}
-    assert files == {"output.sfc.20180101", "output.sfc.20180104", "era5/ERA5_sfc_t2m.nc"}
-
-
 @pytest.mark.long
 @pytest.mark.timeout(110)
 def test_the_climetlab_mirror_is_found_and_no_network_is_tried(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from iobench.cli.store_tables import quality_told, statistics_told
 
 STATISTICS = {"n": 10, "n_missing": 0, "mean": 5.0, "std": 2.0, "min": 1.0, "max": 9.0}
@@ -21,16 +19,6 @@ def quality(**more):
     }
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [({}, "over all 12 samples; --json"), ({"is_probe": True}, "over the probe's 12 samples;")],
-)
-def test_errors_are_said_beside_the_deviation(more, words) -> None:
-    (table,) = quality_told({"t": quality()}, 12, **more)
-    assert [cell.value for cell in table.rows[0][3:]] == pytest.approx([0.01, -0.005, 0.05])
-    assert words in table.note
-
-
 def test_a_deviation_of_0_divides_nothing() -> None:
     constant = {**STATISTICS, "std": 0.0}
     same = quality(rmse=0.0, bias=0.0, before=constant, after=constant)
@@ -39,11 +27,6 @@ def test_a_deviation_of_0_divides_nothing() -> None:
     off = quality(before=constant, after=constant)
     (table,) = quality_told({"t": off}, 12)
     assert [cell.value for cell in table.rows[0][3:6]] == [None, None, 0.0]
-
-
-def test_stores_of_before_tell_what_they_have() -> None:
-    """Their largest errors alone: no table is made of them."""
-    assert list(quality_told({"t": {"max_absolute_error": 1.0}}, 3)) == []
 
 
 def test_numbers_have_the_digits_in_which_they_differ() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import io
 import itertools
 import math
@@ -49,25 +48,6 @@ class Tracker(types.ModuleType):
         super().__init__(name)
         self.logged = []
         self.log = self.log_metrics = self.logged.append
-
-
-def test_the_keys_are_those_of_the_surface():
-    names = ["EPOCH", "BATCH", "FORWARD", "BACKWARD", "COMM", "IO", "OTHER", "ALL"]
-    assert [key.name for key in timer.TimeType] == names
-
-
-def test_times_are_seconds_by_key(clock):
-    tmr = timer.Timer()
-    tmr.start(timer.TimeType.BATCH)
-    timed(tmr, clock, timer.TimeType.IO, 0.5, 1.5)
-    tmr.start(timer.TimeType.FORWARD)
-    tmr.end(timer.TimeType.BATCH)  # regions of different keys may overlap
-    clock.advance(250_000_000)
-    tmr.end(timer.TimeType.FORWARD)
-    assert tmr.get_time(timer.TimeType.IO) == [0.5, 1.5]
-    assert tmr.get_time(timer.TimeType.BATCH) == [2.0]
-    assert tmr.get_time(timer.TimeType.FORWARD) == [0.25]
-    assert tmr.get_time(timer.TimeType.COMM) == []
 
 
 def test_the_statistics(clock):
@@ -128,19 +108,6 @@ def test_the_rules(tmp_path):
             ask(timer.TimeType.ALL)
     tmr.end(key)
     assert len(tmr.get_time(key)) == 1
-
-
-def test_keys_of_the_users_own(clock, capsys):
-    class Mine(enum.Enum):
-        AUGMENT = enum.auto()
-
-    tmr = timer.Timer()
-    timed(tmr, clock, Mine.AUGMENT, 1)
-    timed(tmr, clock, "regrid", 1)
-    tmr.print_all_time_stats()
-    assert [line for line in capsys.readouterr().out.splitlines() if ":" not in line] == [
-        "AUGMENT", "regrid", "---",
-    ]  # fmt: skip
 
 
 def test_a_source_of_times_of_the_users_own():
@@ -216,15 +183,6 @@ def test_means_alone_are_logged(clock, monkeypatch, capsys, prefix, names):
             log()
 
 
-def test_trackers_that_are_not_installed(monkeypatch):
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    monkeypatch.setitem(sys.modules, "mlflow", None)
-    with pytest.raises(RuntimeError, match=r"^No Weights & Biases support$"):
-        timer.Timer().log_wb_all()
-    with pytest.raises(RuntimeError, match=r"^No MLFlow support$"):
-        timer.Timer().log_mlflow_all()
-
-
 @pytest.fixture
 def device(clock):
     return QueueDevice(clock)
@@ -233,39 +191,6 @@ def device(clock):
 @pytest.fixture
 def both(device):
     return CPUGPUTimerBase(timer.HostTimes, lambda: DeviceTimes(device, 8))
-
-
-def test_gpu_times_are_beside_those_of_the_cpu(both, clock, device, capsys, tmp_path):
-    both.start(timer.TimeType.FORWARD, gpu=True)
-    clock.advance(1_000_000_000)
-    device.work(5_000_000_000)
-    both.end(timer.TimeType.FORWARD, gpu=True)
-    timed(both, clock, timer.TimeType.IO, 0.5)
-    assert both.get_time(timer.TimeType.FORWARD) == [1.0]
-    assert both.get_time(timer.TimeType.FORWARD, gpu=True) == [6.0]
-    assert both.get_time(timer.TimeType.IO, gpu=True) == []
-    assert both.get_time_stats(timer.TimeType.FORWARD, gpu=True).mean == 6.0
-    both.print_all_time_stats()
-    text = capsys.readouterr().out
-    assert [line for line in text.splitlines() if ":" not in line] == [
-        "CPU", "FORWARD", "IO", "---", "GPU", "FORWARD", "---",
-    ]  # fmt: skip
-    both.save_all_time_stats(tmp_path / "stats.txt")
-    assert (tmp_path / "stats.txt").read_text() == text
-    with pytest.raises(FileExistsError):
-        both.save_all_time_stats(tmp_path / "stats.txt")
-
-
-def test_means_are_logged_under_cpu_and_gpu(both, clock, monkeypatch, capsys):
-    wandb, mlflow = Tracker("wandb"), Tracker("mlflow")
-    monkeypatch.setitem(sys.modules, "wandb", wandb)
-    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
-    timed(both, clock, timer.TimeType.BATCH, 1, 3, gpu=True)
-    both.log_mlflow_all("train")
-    both.log_wb_all()
-    assert mlflow.logged == [{"train/CPU/BATCH": 2.0}, {"train/GPU/BATCH": 2.0}]
-    assert wandb.logged == [{"CPU/BATCH": 2.0}, {"GPU/BATCH": 2.0}]
-    assert capsys.readouterr().out.count("BATCH") == 2
 
 
 def test_events_run_out_unless_regions_are_completed(both, clock, device):
@@ -292,24 +217,3 @@ def test_no_event_is_put_into_a_graph_that_is_captured(clock):
     both = CPUGPUTimerBase(timer.HostTimes, lambda: DeviceTimes(Capturing(clock), 8))
     with pytest.raises(RuntimeError, match="while a CUDA graph is captured"):
         both.start(timer.TimeType.FORWARD, gpu=True)
-
-
-def test_ends_may_wait_for_the_device(clock, device):
-    both = CPUGPUTimerBase(timer.HostTimes, lambda: DeviceTimes(device, 8, waits_at_end=True))
-    both.start(timer.TimeType.BATCH, gpu=True)
-    device.work(7)
-    both.end(timer.TimeType.BATCH, gpu=True)
-    assert clock.now_ns() == 7
-    assert device.n_waits == 1
-
-
-@pytest.mark.long
-def test_means_reach_mlflow(tmp_path, clock, monkeypatch):
-    mlflow = pytest.importorskip("mlflow", reason="the extra 'track' has it")
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # a database takes it ten seconds
-    mlflow.set_tracking_uri(f"file://{tmp_path / 'runs'}")
-    tmr = timer.Timer()
-    timed(tmr, clock, timer.TimeType.IO, 1, 2, 6)
-    with mlflow.start_run() as run:
-        tmr.log_mlflow_all("train")
-    assert mlflow.get_run(run.info.run_id).data.metrics == {"train/IO": 3.0}

@@ -200,20 +200,6 @@ def test_what_a_driver_tells_of_gpus_is_one_sentence_of_the_devices_section(tmp_
     assert found["exposed_ns"] is None
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        [],
-        [usage(2100, [0, 50, 5])],
-        [usage(100, [0, None, None])],
-    ],
-)
-def test_what_is_not_known_of_gpus_is_not_said(tmp_path, words, rows):
-    text = words(recorded(tmp_path / "run", *EVEN, *rows))
-    assert "its driver's" not in text
-    assert "memory was used" not in text
-
-
 def test_gpus_that_several_training_processes_share_are_nobodys(tmp_path, words):
     write_job(tmp_path / "run", ranks=2)
     write_energy(tmp_path / "run", *EVEN, usage(100, [0, 20, 3]))

@@ -123,10 +123,3 @@ def test_where_nobody_counts_the_page_cache_tells_or_it_is_unknown(
 ):
     use = held(bound.exposure, LIMITS, cache=cache, files_nbytes=files_nbytes)
     assert use.used_fraction == (None if share is None else pytest.approx(share))
-
-
-def test_a_run_faster_than_the_probe_is_not_said_to_use_more_than_all(bound, show):
-    use = held(bound.exposure, LIMITS, cold=1.0, gb_per_s=3.0)
-    text = " ".join(show(replace(bound, figures={"storage_limit": use})).split())
-    assert "less than the run: the run reads in another size or order than the probe" in text
-    assert "the run used" not in text

@@ -141,11 +141,6 @@ def test_a_parser_finds_exactly_the_cells(rows: list[tuple[str, str]], name: str
     assert set(found.tags) <= OURS
 
 
-def test_spaces_before_a_name_are_kept() -> None:
-    table = Table("", (Column(""), Column("n")), (("all", "2"), ("  of them", "1")))
-    assert shown(page_of(table)).rows[2] == ["\xa0\xa0of them", "1"]
-
-
 @given(NAMES)
 def test_every_kind_of_line_shows_its_text_and_nothing_else(name: str) -> None:
     blocks = (
@@ -184,11 +179,3 @@ def test_a_whole_report_can_be_read_with_any_name(make: Make) -> None:
         assert found.tags == plainly.tags
         assert len(found.rows) == len(plainly.rows)
         assert plain(name).strip() in "".join(found.texts)
-
-
-def test_long_parts_are_folded_and_commands_fenced(bound: RunReport) -> None:
-    text = report_of(bound)
-    assert text.startswith("## maelstrom-ens10 as source")
-    assert "```sh\niobench profile maelstrom-ens10 --workers 2 --data-dir DIR\n```" in text
-    assert text.count("<details>") == text.count("</details>") > 1
-    assert "\x1b" not in text

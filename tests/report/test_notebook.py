@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
-from iobench.report.document import Bar, BarPart, Column, Document, Section, Table
 from iobench.report.notebook import show
 from iobench.report.renderers.notebook_fragment import MOST_ROWS, NotebookRenderer
 from iobench.report.renderers.terminal import TerminalRenderer
@@ -86,16 +85,6 @@ def test_a_fragment_has_styles_inline_and_nothing_that_runs(make: Make) -> None:
     assert len(html.encode()) < 50_000
 
 
-def test_text_is_in_the_notebooks_own_colour(make: Make) -> None:
-    styles = Fragment(fragment_of(make())).styles
-    for style in styles:
-        colours = [part for part in style.split(";") if part.startswith("color:")]
-        assert set(colours) <= {"color:inherit"}
-        grounds = [part for part in style.split(";") if part.startswith("background")]
-        ours = ("none", "#6f9fc8", "#dd4b39", "#9aa7b3")
-        assert all(ground.endswith(ours) for ground in grounds)
-
-
 def test_the_figures_are_those_of_the_terminal(bound: RunReport) -> None:
     text = TerminalRenderer(StringIO()).render(report_document([], reports=[bound]))
     printed = [" ".join(line.split()) for line in text.splitlines()]
@@ -105,18 +94,6 @@ def test_the_figures_are_those_of_the_terminal(bound: RunReport) -> None:
     assert len(figures) > 15
     starts = (" ".join(" ".join(row[:5]).split()) for row in figures)
     assert all(any(each.startswith(start) for each in printed) for start in starts)
-
-
-def test_bars_are_as_long_as_what_they_show() -> None:
-    bars = (
-        Bar((BarPart("exposed", 2), BarPart("hidden", 2))),
-        Bar((BarPart("exposed", 1), BarPart("hidden", 0))),
-    )
-    table = Table("t", (Column("stage"),), (("a",), ("b",)), bars=bars)
-    html = NotebookRenderer().render(Document("", (Section("stages", "", (table,)),)))
-    styles = Fragment(html).styles
-    widths = [part for style in styles for part in style.split(";") if part.startswith("width")]
-    assert widths == ["width:60.0px", "width:60.0px", "width:30.0px"]
 
 
 def test_many_stages_are_cut_and_that_is_said(bound: RunReport) -> None:

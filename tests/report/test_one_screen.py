@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from page_runs import write_run
 
 from iobench.analysis.run import open_runs
-from iobench.cli import main
 from iobench.report.document import (
     Bar,
     BarPart,
@@ -129,13 +128,6 @@ def test_runs_as_they_are_recorded_fit_one_screen(
         held_to_one_screen(report_document([], reports=reports))
 
 
-def test_what_ran_the_verdict_what_would_help_and_the_stages_are_on_it(bound: RunReport) -> None:
-    text = held_to_one_screen(report_document([], reports=[bound]))
-    assert text.startswith("maelstrom-ens10 as source: ")
-    told = ("I/O-bound: ", "STAND-IN: ", "Exposed I/O: ", "What to try next", "  decode ", "  all ")
-    assert [text.index(each) for each in told] == sorted(text.index(each) for each in told)
-
-
 def test_stages_that_find_no_room_are_summed(bound: RunReport) -> None:
     rows = bound.exposure.steady.stages * 9
     parts = {
@@ -151,20 +143,3 @@ def test_stages_that_find_no_room_are_summed(bound: RunReport) -> None:
     assert n_more == len(rows) - len(shown) + 1 > 9
     left_s = sum(row.exposed_ns for row in rows[len(rows) - n_more :]) / 1e9
     assert float(shown[-1][4]) == pytest.approx(left_s, abs=0.006)
-
-
-def test_full_prints_every_section_and_one_screen_names_the_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = write_run(tmp_path / "a run", killed=True)
-    assert main(["report", str(run)]) == 0
-    short = capsys.readouterr().out
-    assert short.endswith(f"    iobench report '{run}' --full\n")
-    assert main(["report", str(run), "--full"]) == 0
-    whole = capsys.readouterr().out
-    document = report_document(open_runs(run))
-    titles = [each.title for each in document.sections if not each.is_only_drawn]
-    assert len(titles) > 9
-    assert all(title in whole.splitlines() for title in titles)
-    assert "Killed, or still running: " in short
-    assert len(short.splitlines()) <= 40 < len(whole.splitlines())

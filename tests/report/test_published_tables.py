@@ -69,20 +69,6 @@ def rows_of(runs: list[RunData]) -> dict[str, tuple[str, ...]]:
     return {row[0]: row[1:] for row in spelled(table).rows}
 
 
-def test_steps_and_epochs_are_what_the_loop_saw(tmp_path: Path) -> None:
-    times = step_times(Run(make_run(tmp_path / "run", "torch")).of_rank())
-    assert times["batch"].tolist() == [60 * MS] * 6
-    assert times["epoch"].tolist() == [180 * MS] * 2
-    assert times["I/O"].tolist() == [10 * MS] * 6
-    assert times["forward"].tolist() == [20 * MS] * 6
-    assert times["backward"].tolist() == [30 * MS] * 6
-
-
-def test_one_epoch_has_no_standard_deviation(tmp_path: Path) -> None:
-    runs = [make_run(tmp_path / name, name, rounds=1) for name in ("torch", "tensorflow")]
-    assert rows_of(runs)["epoch, torch"] == (*["0.18000"] * 4, "-", "1")
-
-
 def test_an_epoch_with_batches_missing_is_none(tmp_path: Path) -> None:
     times = step_times(Run(make_run(tmp_path / "run", "torch", n_samples=8)).of_rank())
     assert times["epoch"].tolist() == []
@@ -111,16 +97,6 @@ def test_runs_stand_beside_each_other_and_what_was_published(tmp_path: Path) -> 
 def test_runs_of_one_framework_have_no_such_table(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / name, "torch") for name in ("a", "b")]
     assert published_section([*map(Run, runs)]) is None
-
-
-@pytest.mark.parametrize("published", [None, {}, {"tables": {}}])
-def test_nothing_may_be_published(tmp_path: Path, published: Any) -> None:
-    runs = [
-        make_run(tmp_path / name, name, published=published) for name in ("torch", "tensorflow")
-    ]
-    rows = rows_of(runs)
-    assert len(rows) == 10
-    assert {len(row) for row in rows.values()} == {6}
 
 
 @pytest.mark.parametrize("row", [3, [1, 2, 3], [1, 2, 3, 4, -5], [1, 2, 3, 4, "5"]])

@@ -90,27 +90,6 @@ def document(path: Path) -> dict[str, Any]:
     return found
 
 
-def test_a_script_is_called_by_its_command_and_its_compute_is_measured(tmp_path: Path) -> None:
-    write_rank(make_run(tmp_path / "run"))
-    text = printed(tmp_path / "run")
-    assert text.startswith(
-        "python train.py --epochs 2: DataLoader over Samples0 (torch), no worker processes, "
-        "batch size 2, 3 batches"
-    )
-    assert "Compute: the training loop's own, 16.0 ms measured, of which forward 15.0 ms" in text
-    assert "of the time spent computing, or in collective operations (" in text
-    assert "emulated" not in text
-    assert "iobench convert" not in text
-    # The loop waits 65 %; were all steps as short as the shortest, it would be 68 %.
-    assert (
-        "saves 65 % of the training loop's time at most, to be measured; more only if training "
-        "steps get shorter as well." in text
-    )
-    assert "too short to time" not in text
-    found = document(tmp_path / "run")
-    assert found["job"] is None
-
-
 def test_two_loaders_have_a_table(tmp_path: Path) -> None:
     write_rank(make_run(tmp_path / "run"), loaders=2, waits=(10, 30, 10, 30))
     text = printed(tmp_path / "run")
@@ -164,13 +143,6 @@ def test_what_was_not_seen_is_said(tmp_path: Path) -> None:
     assert run["steps"] == [100, 300]
 
 
-def test_a_loader_that_only_another_one_asks_is_named(tmp_path: Path) -> None:
-    write_rank(make_run(tmp_path / "run"), loaders=2, waits=(10,))
-    text = printed(tmp_path / "run")
-    assert "Loader 1 (Samples1) delivered no batch to the training loop" in text
-    assert "Loader 0 (Samples0)" not in text
-
-
 def test_a_short_last_batch_has_fewer_samples(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     with run.recorder(role="consumer", clock=FakeClock(1000)) as recorder:
@@ -181,15 +153,6 @@ def test_a_short_last_batch_has_fewer_samples(tmp_path: Path) -> None:
             )  # fmt: skip
     write_process(run.path, loaders=[loader(0, batch_size=4)])
     assert document(tmp_path / "run")["runs"][0]["samples"] == 4 + 4 + 3 + 4 + 4 + 1
-
-
-def test_many_loaders_fill_no_pages(tmp_path: Path) -> None:
-    write_rank(make_run(tmp_path / "run"), loaders=40, waits=tuple(range(10, 30)))
-    text = printed(tmp_path / "run")
-    assert "The 16 loaders waited for longest, of 40." in text
-    assert "Loaders 20 (Samples20), 21 (Samples21)" in text
-    assert "and 12 more delivered no batch to the training loop: they were asked for none" in text
-    assert len(document(tmp_path / "run")["runs"][0]["loaders"]) == 40
 
 
 @pytest.fixture
@@ -237,31 +200,6 @@ def test_a_rank_misses_its_own_workers_alone(job: Path) -> None:
     missing = [run["missing_workers"] for run in document(job)["runs"]]
     assert missing == [[], ["loader-0 process 999999"], []]
     assert to_json([Run(open_profile(job))]) == to_json(open_runs(job))
-
-
-def test_a_rank_that_is_alone_misses_the_others(tmp_path: Path) -> None:
-    write_rank(make_run(tmp_path / "run", world_size=2), world_size=2)
-    assert "Rank 1: never started." in printed(tmp_path / "run")
-    assert document(tmp_path / "run")["job"]["missing"] == {"never started": [1]}
-
-
-def test_a_killed_script_has_a_report(tmp_path: Path) -> None:
-    write_rank(make_run(tmp_path / "run"), killed=True)
-    text = printed(tmp_path / "run")
-    assert "Killed, or still running: consumer (process" in text
-    assert "1 of 1 rounds have no recorded end" in text
-
-
-def test_workers_that_end_with_their_training_process_are_not_called_killed(
-    tmp_path: Path,
-) -> None:
-    run = make_run(tmp_path / "run")
-    write_rank(run)
-    worker = run.recorder(role="worker", worker=0, clock=FakeClock(1000))
-    worker.emit(Kind.READ, 0, MS, batch=0)
-    text = printed(tmp_path / "run")
-    assert "Ended with their training process, or were killed: worker-0 (process" in text
-    assert "Killed, or still running" not in text
 
 
 def test_batches_whose_samples_were_not_timed_are_counted(tmp_path: Path) -> None:

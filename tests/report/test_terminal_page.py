@@ -56,17 +56,6 @@ def cell_width(line: str) -> int:
     return cell_len(line)
 
 
-def test_columns_that_do_not_fit_stand_below() -> None:
-    table = Table(
-        "t", tuple(map(Column, ["stage", *"abcdefgh"])), (("read", *["1,234,567.89"] * 8),)
-    )
-    words = [line.split() for line in drawn(table) if line.strip()]
-    assert [line[0] for line in words if not line[0].startswith("--")] == [
-        "t", "stage", "read", "stage", "read",
-    ]  # fmt: skip
-    assert [line[1:] for line in words if line[0] == "stage"] == [[*"abcde"], [*"fgh"]]
-
-
 @pytest.mark.parametrize(
     ("variables", "coloured", "styled"),
     [

@@ -23,7 +23,6 @@ from traced_runs import MS, TracedRun
 
 from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.run import Run, exposure
-from iobench.errors import OptionError, ProfileError, StorageError
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
@@ -168,18 +167,6 @@ def test_times_are_exact_to_the_nanosecond_in_doubles_too(tmp_path: Path) -> Non
     assert found == starts
 
 
-def test_processes_and_threads_are_named_and_sorted(tmp_path: Path) -> None:
-    document = written(tmp_path, ran(busy_pool()))
-    names = {each["pid"]: each["args"]["name"] for each in of(document, "M", "process_name")}
-    assert names == {4711: "consumer", 4712: "worker-0", 4713: "worker-1"}
-    order = {
-        each["pid"]: each["args"]["sort_index"] for each in of(document, "M", "process_sort_index")
-    }
-    assert sorted(order, key=order.__getitem__) == [4711, 4712, 4713]
-    labels = [each["args"]["labels"] for each in of(document, "M", "process_labels")]
-    assert labels[0] == "pid 4711 on here"
-
-
 def test_numbers_of_processes_are_unique_over_machines_and_runs(tmp_path: Path) -> None:
     first, second = ran(busy_pool()), ran(busy_pool(), host="there", wall_ns=WALL_NS + 10**9)
     second = replace(second, path=Path("other"))
@@ -294,21 +281,6 @@ def test_arguments_tell_file_bytes_and_rate(tmp_path: Path) -> None:
     assert wait["args"]["round"] == 0
 
 
-def test_parts_of_the_run_and_epochs_are_marked(tmp_path: Path) -> None:
-    sketch = epochs([busy_pool(8), busy_pool(8)])
-    profile = ran(sketch)
-    profile.spans["epoch"] = profile.spans["batch"] // 8
-    document = written(tmp_path, profile)
-    parts = [each for each in of(document, "X") if each["cat"] == "part"]
-    figures = exposure(profile)
-    for phase in figures.phases:
-        mine = [each for each in parts if each["name"] == phase.phase]
-        assert sum(ns(each, "dur") for each in mine) == phase.wall_ns
-        assert sum(each["args"]["wait_ns"] for each in mine) == phase.wait_ns
-    marks = [each["name"] for each in of(document, "i")]
-    assert marks == ["epoch 0", "epoch 1"]
-
-
 def test_loaders_made_anew_are_epochs_as_in_tables(tmp_path: Path) -> None:
     script = Script()
     for _ in range(3):
@@ -355,36 +327,6 @@ def test_calls_that_a_tracer_saw_lie_below_on_the_same_clock(tmp_path: Path) -> 
         assert call["args"]["bytes"] == 1000
 
 
-def test_calls_before_the_first_span_are_not_before_the_trace(tmp_path: Path) -> None:
-    run = TracedRun()
-    worker = run.worker()
-    worker.read("/data/early.bin", -50, -49.5, 0, 1000)
-    for batch in range(20):
-        at, file = 10.0 * batch, f"/data/{batch}.bin"
-        worker.span(Kind.READ, at, at + 4, batch=batch, detail=file, nbytes=1000)
-        worker.read(file, at + 1, at + 3, 0, 1000)
-        run.wait(batch, at + 2, at + 6)
-    profile = run.profile()
-    document = written(tmp_path, profile, traces={profile.path: run.trace()})
-    calls = {each["args"]["file"]: each for each in of(document, "X") if each["cat"] == "storage"}
-    assert min(each["ts"] for each in of(document, "X")) == calls["/data/early.bin"]["ts"] == 0
-    assert calls["/data/0.bin"]["ts"] > 50_000
-
-
-def test_a_device_has_a_thread_of_its_own(tmp_path: Path) -> None:
-    sketch = busy_pool()
-    flags = Flag.DETAIL | Flag.DEVICE
-    sketch.add(CONSUMER, Kind.FORWARD, 20 * MS, 90 * MS, flags=flags, batch=0)
-    document = written(tmp_path, ran(sketch))
-    (forward,) = of(document, "X", "forward")
-    (name,) = (
-        each["args"]["name"]
-        for each in of(document, "M", "thread_name")
-        if (each["pid"], each["tid"]) == (forward["pid"], forward["tid"])
-    )
-    assert name.endswith("device")
-
-
 def test_compressed_it_is_the_same_and_makes_the_same_file(tmp_path: Path) -> None:
     profile = ran(busy_pool())
     plain = written(tmp_path, profile)
@@ -392,41 +334,6 @@ def test_compressed_it_is_the_same_and_makes_the_same_file(tmp_path: Path) -> No
     first = (tmp_path / "run.json.gz").read_bytes()
     write_trace(tmp_path / "run.json.gz", [Run(profile)])
     assert (tmp_path / "run.json.gz").read_bytes() == first
-
-
-def test_bad_names_and_empty_runs_are_one_line(tmp_path: Path) -> None:
-    profile = ran(busy_pool())
-    with pytest.raises(OptionError, match=r"run\.txt: expected a name that ends in \.json or"):
-        write_trace(tmp_path / "run.txt", [Run(profile)])
-    with pytest.raises(StorageError, match="cannot be written"):
-        write_trace(tmp_path / "nowhere" / "run.json", [Run(profile)])
-    empty = replace(profile, spans=profile.spans[:0])
-    with pytest.raises(ProfileError, match="holds no span to write"):
-        write_trace(tmp_path / "run.json", [Run(empty)])
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_was_there_stays_if_the_trace_cannot_be_finished(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "run.json"
-    path.write_text("before")
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("iobench.report.timeline.chrome_trace.delivery_entries", full)
-    with pytest.raises(StorageError, match=r"run\.json: cannot be written \(No space left"):
-        write_trace(path, [Run(ran(busy_pool()))])
-    assert [each.read_text() for each in tmp_path.iterdir()] == ["before"]
-
-
-def test_waits_that_overlap_still_show_what_ran(tmp_path: Path) -> None:
-    sketch = busy_pool()
-    sketch.wait(99, 0, 70 * MS)
-    document = written(tmp_path, ran(sketch))
-    assert len(of(document, "X", "decode")) == 12
-    assert of(document, "C") == []
 
 
 def test_ranks_are_read_one_by_one_and_shown_as_processes_of_their_own(tmp_path: Path) -> None:

@@ -13,9 +13,8 @@ from schedules import on_machine, pool
 from trace_rules import check_trace, read_trace
 
 from iobench.analysis.run import Run
-from iobench.errors import FileFormatError, StorageError
+from iobench.errors import FileFormatError
 from iobench.report.timeline.chrome_trace import write_trace
-from iobench.report.timeline.torch_trace import read_torch_trace
 
 if TYPE_CHECKING:
     from iobench.runs.contents import RunData
@@ -212,8 +211,3 @@ def test_a_trace_of_another_time_says_by_how_much(tmp_path: Path) -> None:
     path.write_text(json.dumps(document))
     with pytest.raises(FileFormatError, match="begins after the run ended, by 3,600 s"):
         write_trace(tmp_path / "run.json", [Run(ran())], torch_traces=[path])
-
-
-def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=r"no\.json: cannot be read \(No such file"):
-        read_torch_trace(tmp_path / "no.json")

@@ -24,9 +24,7 @@ pytest.importorskip("sqlalchemy", reason="needs the whole of MLflow, not mlflow-
 
 from relay import Relay  # noqa: E402
 from tracked_runs import make_run  # noqa: E402
-from training import Training  # noqa: E402
 
-import iobench  # noqa: E402
 from iobench.cli import main  # noqa: E402
 from iobench.errors import TrackingError  # noqa: E402
 from iobench.tracking.run_logging import log_run  # noqa: E402
@@ -254,33 +252,6 @@ def test_several_profiles_are_nested_in_one(uri, tmp_path, monkeypatch, several)
     assert artifacts(client, top) == {"iobench/page.html"}
     for each in nested:
         assert len(history(client, each, "iobench/batch_s/mean")) == 2
-
-
-def test_a_run_that_was_deleted_there_is_told_anew(uri, tmp_path, monkeypatch):
-    monkeypatch.setattr("iobench.tracking.run_logging.write_files", _one_file)
-    run = make_run(tmp_path / "run")
-    log_run(run, mlflow=uri)
-    client, (first,) = runs_of(uri)
-    client.delete_run(first.info.run_id)
-    log_run(run, mlflow=uri)
-    _, (second,) = runs_of(uri)
-    assert second.info.run_id != first.info.run_id
-
-
-def test_an_epoch_that_has_grown_is_told_again(uri, tmp_path, monkeypatch):
-    monkeypatch.setattr("iobench.tracking.run_logging.write_files", _one_file)
-    with iobench.record(tmp_path / "run") as recording:
-        training = Training(recording)
-        training.epoch(2)
-        training.epoch(2, end=False)
-        log_run(recording.run.path, mlflow=uri)
-        training.n_epochs -= 1
-        training.epoch(3)
-    log_run(tmp_path / "run", mlflow=uri)
-    log_run(tmp_path / "run", mlflow=uri)
-    client, (found,) = runs_of(uri)
-    assert history(client, found, "iobench/epoch/batches") == [(0, 2), (1, 2), (1, 5)]
-    assert found.data.metrics["iobench/epoch/batches"] == 5
 
 
 def test_names_of_stages_and_values_may_be_anything(uri, tmp_path, monkeypatch):

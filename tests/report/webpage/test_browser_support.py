@@ -5,25 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 if TYPE_CHECKING:
     from browser import PageOpener
-
-TITLE = "document.title = `${innerWidth} ${matchMedia('(prefers-color-scheme: dark)').matches}`"
 
 
 def write(path: Path, script: str) -> Path:
     path.write_text(f"<!doctype html><title></title><body><script>{script}</script>")
     return path
-
-
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
-def test_pages_are_opened_as_asked(
-    open_page: PageOpener, tmp_path: Path, width: int, dark: bool
-) -> None:
-    page = open_page(write(tmp_path / "page.html", TITLE), width=width, dark=dark)
-    assert page.title() == f"{width} {str(dark).lower()}"
 
 
 PROBLEMS = {

@@ -192,14 +192,3 @@ def test_without_scripts_all_is_there(open_page: PageOpener, compared: Path) -> 
         page.locator("body").evaluate("each => getComputedStyle(each).color")
         == "rgb(228, 232, 237)"
     )
-
-
-@pytest.mark.long
-def test_all_is_printed_in_light(open_page: PageOpener, compared: Path) -> None:
-    page = open_page(compared, dark=True)
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    page.emulate_media(media="print")
-    assert page.locator("#run-1 .sentence").is_visible()
-    assert page.evaluate("document.querySelectorAll('details:not([open])').length") == 0
-    assert luminance(page.evaluate(COLOURS)[0]) == 1
-    assert not page.locator("#theme").is_visible()

@@ -5,14 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 from page_runs import PageParts, render_page, values_of, wrong_figures
 
 sys.path.append(str(Path(__file__).parents[2] / "analysis" / "support"))
 
-from scripts import Script
 from traced_runs import TracedRun
 
 from iobench.analysis.run import Run
@@ -71,21 +69,3 @@ def test_joules_are_shown_and_what_is_not_readable_is_never_zero() -> None:
     assert total in values_of(page, "joules")
     assert "CPUs: permission denied" in page.words
     assert "Energy" not in PageParts(render_page([Run(profile)])).texts["h2"]
-
-
-def test_loaders_made_anew_for_each_epoch_have_epochs() -> None:
-    script = Script()
-    for _ in range(2):
-        loader = script.loader()
-        for _ in range(4):
-            loader.next()
-            script.compute(20)
-        loader.end()
-    script.sketch.loaders = [
-        msgspec.structs.replace(each, name="Samples") for each in script.sketch.loaders
-    ]
-    profile = script.profile()
-    profile = replace(profile, config={**profile.config, "kind": "script"})
-    page = PageParts(render_page([Run(profile)]))
-    assert "Epoch by epoch" in page.words
-    assert wrong_figures(page.figures) == []

@@ -15,12 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from many_spans import many_spans
-from msgspec.structs import replace
 from timeline_pages import ASSETS, unpacked
 
 from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
-from iobench.recording.span_file import Flag
 from iobench.report.timeline import page_payload
 from iobench.report.timeline.model import timeline_of
 from iobench.report.timeline.page_payload import choose_spans, timeline_payload
@@ -96,21 +94,6 @@ def test_absurd_numbers_come_back_as_well(rows: list[tuple[int, int, int, int]])
     check(sketch.profile())
 
 
-def test_a_run_without_spans_has_empty_columns() -> None:
-    columns = check(Sketch({"workers": 0}).profile())
-    assert columns["start"] == []
-
-
-def test_sums_say_what_they_are() -> None:
-    sketch = Sketch({"workers": 0})
-    flags = Flag.SUMMED | Flag.ESTIMATED
-    sketch.add(CONSUMER, Kind.READ, 0, 60, batch=0, flags=flags, pieces=20)
-    sketch.add(CONSUMER, Kind.DECODE, 60, 90, batch=0, sample=4)
-    columns = unpacked(timeline_payload(Run(sketch.profile())))
-    assert columns["marks"] == [17, 0]
-    assert columns["pieces"] == [20, 1]
-
-
 def test_what_is_left_out_is_counted() -> None:
     profile = many_spans(3000)
     timeline = timeline_of(Run(profile))
@@ -133,20 +116,6 @@ def test_what_is_left_out_is_counted() -> None:
     again, _ = choose_spans(timeline, limit)
     assert np.array_equal(rows, again)
     check(profile, limit)
-
-
-def test_the_sample_is_uniform_over_stages() -> None:
-    timeline = timeline_of(Run(many_spans(20_000)))
-    others = timeline.spans["kind"] != Kind.WAIT
-    rows, left_out = choose_spans(timeline, len(timeline) // 2)
-    assert left_out is not None
-    hidden = np.flatnonzero(others & (timeline.exposed_ns <= 0))
-    for kind in (Kind.READ, Kind.DECODE):
-        of_kind = hidden[timeline.spans["kind"][hidden] == kind]
-        expected = len(of_kind) / len(hidden)
-        sampled = rows[np.isin(rows, hidden)]
-        share = (timeline.spans["kind"][sampled] == kind).mean()
-        assert abs(share - expected) < 0.05
 
 
 def test_the_longest_waits_are_kept_where_not_all_fit() -> None:
@@ -181,41 +150,6 @@ def test_names_are_shortened_in_the_middle_and_counted(monkeypatch: pytest.Monke
     names = [columns["names"][place] for place in columns["name"]]
     assert names == [short, short, "b", "b", "b", *["(name left out of this page)"] * 2]
     assert payload.meta["n_names_left_out"] == 2
-
-
-def test_lanes_tell_loops_killed_processes_and_missing_ones() -> None:
-    sketch = pool([(400, 300, 20)] * 6, workers=2, step_ns=100)
-    profile = sketch.profile()
-    processes = (*profile.processes[:2], replace(profile.processes[2], closed=False))
-    profile = replace(profile, processes=processes, missing_workers=("worker-7",))
-    meta = timeline_payload(Run(profile)).meta
-    assert [lane["is_loop"] for lane in meta["lanes"]] == [True, False, False]
-    assert [lane["is_closed"] for lane in meta["lanes"]] == [True, True, False]
-    assert meta["missing"] == ["worker-7"]
-    sorts = dict(zip(meta["stages"], meta["sorts"], strict=True))
-    assert sorts["wait"] == sorts["wait:shutdown"] == "wait"
-    assert (sorts["read"], sorts["submit_queue"], sorts["other:round"]) == (
-        "load",
-        "hand-over",
-        "loop",
-    )
-
-
-def test_epochs_are_marked_where_they_begin() -> None:
-    sketch = pool([(10, 10, 10)] * 6, workers=1, step_ns=10)
-    for span in sketch.spans:
-        if span["kind"] == Kind.WAIT and "batch" in span:
-            span["epoch"] = span["batch"] // 2
-    steps = timeline_payload(Run(sketch.profile())).meta["steps"]
-    assert steps == [{"rank": 0, "n_steps": 6, "epochs": [[0, 0], [1, 2], [2, 4]]}]
-
-
-def test_a_hundred_thousand_spans_are_at_most_13_bytes_each() -> None:
-    profile = many_spans(25_000)
-    payload = timeline_payload(Run(profile))
-    # Every start and length is a number of 20 bits that nothing foretells.
-    assert len(payload.data) / payload.meta["n_shown"] < 13
-    assert len(json.dumps(payload.meta)) < 10_000
 
 
 def test_uplot_is_the_one_that_was_looked_at() -> None:

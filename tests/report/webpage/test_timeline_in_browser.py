@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from browser import PageOpener
-from many_spans import many_spans, two_ranks
-from msgspec.structs import replace
+from many_spans import many_spans
 from timeline_pages import page_of, unpacked, write_timeline
 
 from iobench.analysis.run import Run, exposure
@@ -20,12 +19,10 @@ from iobench.report import units
 from iobench.report.json_report import to_json
 from iobench.report.timeline.model import timeline_of
 from iobench.report.timeline.page_payload import timeline_payload
-from iobench.runs.machine_samples import read_machines
 
 sys.path.append(str(Path(__file__).parents[2] / "analysis" / "support"))
 
-from schedules import CONSUMER, Sketch, epochs, pool
-from stand_in_machine import StandInMachine
+from schedules import CONSUMER, Sketch, pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +30,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 MS = 1_000_000
-COLUMNS = ("lane", "start", "length", "depth", "stage", "exposed", "nbytes", "batch", "sample")
 HOSTILE = "/data/<img src=x onerror=document.title='broken'></script><b>year & 1.grib"
 UNPACKED = """async ([meta, data]) => {
   const columns = await iobench.decodeTimeline(meta, data);
@@ -310,37 +306,6 @@ def test_what_was_waited_for_stands_out(page: Page) -> None:
         assert red > 1.3 * max(green, blue), "waits are hatched in the same colour"
 
 
-def test_the_legend_hides_stages(page: Page) -> None:
-    payload = timeline_payload(Run(small_run().profile()))
-    span = span_where(payload, stage="read", batch=5)
-    button = page.locator(".tl-legend button[data-stage=read]")
-    assert button.get_attribute("aria-pressed") == "true"
-    page.mouse.move(*point_of(page, span))
-    assert page.locator(".tl-tip").is_visible()
-    shown = pixel_of(page, span, 0.9)
-    button.focus()
-    page.keyboard.press("Enter")
-    assert button.get_attribute("aria-pressed") == "false"
-    assert pixel_of(page, span, 0.9) != shown
-    page.mouse.move(*point_of(page, span))
-    assert page.locator(".tl-tip").is_hidden()
-
-
-@pytest.mark.long
-def test_a_page_of_a_part_says_so(open_page: PageOpener, tmp_path: Path) -> None:
-    profile = many_spans(3000)
-    path = write_timeline(tmp_path / "part.html", profile, limit=1000)
-    left = timeline_payload(Run(profile), 1000).meta["left_out"]
-    page = ready(open_page(path))
-    text = page.locator(".tl-left-out").text_content()
-    assert f"holds 1,000 of {units.count(len(timeline_of(Run(profile))))} spans" in text
-    assert f"all {units.count(left['n_waits'])} waits" in text
-    assert f"{units.duration(left['exposed_ns'])} of it exposed" in text
-    for each in left["stages"]:
-        assert f"{each['title']} {units.count(each['n_spans'])}" in text
-    assert page.evaluate("timeline.spans.count") == 1000
-
-
 def test_old_browsers_and_damaged_pages_are_told(
     open_page: PageOpener, small_page: Path, tmp_path: Path
 ) -> None:
@@ -353,50 +318,6 @@ def test_old_browsers_and_damaged_pages_are_told(
     path.write_text(page_of([payload]))
     alert = open_page(path).get_by_role("alert")
     assert "the timeline is damaged; write the page again" in alert.text_content()
-
-
-@pytest.mark.long
-def test_ranks_are_groups_that_close(open_page: PageOpener, tmp_path: Path) -> None:
-    payload = timeline_payload(Run(two_ranks()))
-    path = tmp_path / "ranks.html"
-    path.write_text(page_of([payload]))
-    page = ready(open_page(path))
-    names = page.locator(".tl-name")
-    assert names.all_text_contents() == ["consumer", "worker-0", "worker-1"] * 2
-    head = page.get_by_role("button", name="rank 1")
-    head.click()
-    assert head.get_attribute("aria-expanded") == "false"
-    assert names.all_text_contents() == ["consumer", "worker-0", "worker-1", "consumer"]
-    assert page.evaluate("document.activeElement.textContent") == "rank 1"
-    head.press("Enter")
-    assert names.count() == 6
-
-
-@pytest.mark.long
-def test_workers_of_one_number_share_a_lane_unless_they_overlap(
-    open_page: PageOpener, tmp_path: Path
-) -> None:
-    rounds = [pool([(9 * MS, 6 * MS, MS)] * 6, workers=2, step_ns=4 * MS) for _ in range(3)]
-    profile = epochs(rounds, persistent=False, pause_ns=MS).profile()
-    path = tmp_path / "rounds.html"
-    path.write_text(page_of([timeline_payload(Run(profile))]))
-    page = ready(open_page(path))
-    names = page.locator(".tl-name")
-    assert names.all_text_contents() == ["consumer", "worker-0", "worker-1"]
-    assert page.evaluate("timeline.spans.lanes.length") == 7
-    pids = [each.pid for each in profile.processes if each.name == "worker-1"]
-    told = f"worker-1, process {', then '.join(map(str, pids))}"
-    assert names.nth(2).get_attribute("title") == told
-    last = page.evaluate("timeline.spans.lane.lastIndexOf(4)")
-    page.mouse.move(*point_of(page, last))
-    assert facts(page)["Lane"].startswith("worker-1 (")
-    processes = [
-        replace(each, worker=min(each.worker, 0)) for each in rounds[0].profile().processes
-    ]
-    together = replace(rounds[0].profile(), processes=tuple(processes))
-    path.write_text(page_of([timeline_payload(Run(together))]))
-    page = ready(open_page(path))
-    assert len(set(page.locator(".tl-name").all_text_contents())) == 3
 
 
 def test_fingers_on_a_narrow_screen(open_page: PageOpener, small_page: Path) -> None:
@@ -426,22 +347,6 @@ def test_fingers_on_a_narrow_screen(open_page: PageOpener, small_page: Path) -> 
     page.wait_for_function("timeline.view.width < timeline.view.length / 2")
     closer = window_of(page)
     assert whole[0] < closer[0] < closer[1] < whole[1], "two fingers come closer to what they hold"
-
-
-def test_themes_and_sizes_are_followed(page: Page) -> None:
-    light = page.evaluate("[timeline.frames, [...timeline.painter.ground]]")
-    assert light[1] == [255, 255, 255]
-    page.emulate_media(color_scheme="dark")
-    page.wait_for_function(f"timeline.frames > {light[0]} && timeline.painter.ground[0] < 50")
-    page.set_viewport_size({"width": 700, "height": 700})
-    page.wait_for_function("timeline.plotWidth < 560")
-    page.set_viewport_size({"width": 1280, "height": 800})
-    page.wait_for_function("timeline.plotWidth > 1000")
-    page.evaluate("document.documentElement.style.setProperty('--ground', '#102030')")
-    page.evaluate("document.documentElement.dataset.theme = 'light'")
-    page.wait_for_function("timeline.painter.ground[2] === 0x30")
-    page.evaluate("document.documentElement.removeAttribute('style')")
-    page.evaluate("delete document.documentElement.dataset.theme")
 
 
 def test_quantities_are_spelled_as_elsewhere(page: Page) -> None:
@@ -500,70 +405,3 @@ def test_a_step_of_the_chart_leads_to_its_wait(page: Page) -> None:
     page.wait_for_function("timeline.focus >= 0")
     assert page.evaluate("timeline.spans.batch[timeline.focus]") == longest
     assert page.locator(".tl-live").text_content().startswith("Wait 1 of ")
-
-
-@pytest.mark.long
-def test_a_run_without_waits_has_a_timeline_and_no_charts(
-    open_page: PageOpener, tmp_path: Path
-) -> None:
-    sketch = Sketch({"workers": 0})
-    sketch.add(CONSUMER, Kind.READ, 0, MS)
-    path = tmp_path / "none.html"
-    path.write_text(page_of([timeline_payload(Run(sketch.profile()))], [{"waits_ns": None}]))
-    page = ready(open_page(path))
-    page.locator(".tl-canvas").press("Enter")
-    assert page.evaluate("timeline.focus") == -1
-    assert "not known" in page.locator(".wait-chart").text_content()
-    empty = tmp_path / "empty.html"
-    empty.write_text(page_of([timeline_payload(Run(Sketch({"workers": 0}).profile()))]))
-    ready(open_page(empty))
-
-
-@pytest.mark.long
-def test_the_machine_is_below_the_lanes_over_the_same_time(
-    open_page: PageOpener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = small_run()
-    end_ns = int(made.profile().spans["end_ns"].max())
-    machine = StandInMachine(tmp_path, n_cpus=2, disks={"<img>": False})
-    reader = machine.reader(tmp_path, monkeypatch)
-    reader.read()
-    while machine.ns < end_ns:
-        early = machine.ns < end_ns // 2
-        machine.advance(10, cpus=[1.0, 0.0], disk=1.0 if early else 0.0)
-        reader.read()
-    profile = replace(made.profile(), machines=read_machines(tmp_path)[0])
-    page = ready(open_page(write_timeline(tmp_path / "page.html", profile)))
-    lanes = page.evaluate("timeline.spans.meta.machine.flatMap(({ lanes }) => lanes)")
-    names = [each["name"] for each in lanes]
-    assert names[:3] == ["CPUs", "CPU 0", "CPU 1"]
-    assert "<img> busy" in names
-
-    def said_at(name: str, share: float) -> str:
-        x, y = page.evaluate(
-            """([name, share]) => {
-              const { machine, gutter, plotWidth } = timeline;
-              const box = machine.canvas.getBoundingClientRect();
-              const row = machine.places.rows.find(({ lane }) => lane.name === name);
-              return [box.left + gutter + share * plotWidth, box.top + row.top + row.height / 2];
-            }""",
-            [name, share],
-        )
-        page.mouse.move(x, y)
-        return str(page.evaluate("timeline.tip.hidden ? '' : timeline.tip.textContent"))
-
-    page.locator(".tl-machine").scroll_into_view_if_needed()
-    assert "50 %" in said_at("CPUs", 0.5)
-    assert "100 %" in said_at("CPU 0", 0.3)
-    assert "0 %" in said_at("CPU 1", 0.3)
-    busy = "<img> busy"
-    assert (busy in said_at(busy, 0.2), "100 %" in said_at(busy, 0.2)) == (True, True)
-    assert "0 %" in said_at(busy, 0.9)
-    # Zoomed into the first half, its last tenth lies there too.
-    page.evaluate("timeline.change(() => timeline.view.show(0, timeline.view.length / 2))")
-    settled(page)
-    assert "100 %" in said_at(busy, 0.9)
-
-
-def test_a_run_that_nobody_looked_at_has_no_rows_of_a_machine(page: Page) -> None:
-    assert page.locator(".tl-machine").count() == 0

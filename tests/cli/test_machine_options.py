@@ -1,0 +1,182 @@
+"""``IOBENCH_ENERGY`` and ``IOBENCH_MONITOR``: who reads a machine's counters, and for whom."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iobench.cli import main
+from iobench.errors import OptionError
+from iobench.launch.running import ScriptRun, run_script
+from iobench.profiling.config import RunConfig
+from iobench.recording import meter
+from iobench.runs.machine_samples import read_machines
+
+MODULE = """
+import time
+import numpy as np
+
+class Numbered:
+    def __init__(self, pause_s=0.0):
+        self.pause_s = float(pause_s)
+    def __len__(self):
+        return 16
+    def __getitem__(self, number):
+        time.sleep(self.pause_s)
+        return {"field": np.full((3, 4), number, "f4")}
+"""
+BURN = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+print(flush=True)
+while True:
+    pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with a processor that counts, no GPU, and nothing else."""
+    package = tmp_path / "sys/class/powercap/intel-rapl:0"
+    package.mkdir(parents=True)
+    for name, text in (("name", "package-0"), ("max_energy_range_uj", "9"), ("energy_uj", "5")):
+        (package / name).write_text(f"{text}\n")
+    monkeypatch.setattr(meter, "SYSTEM_ROOT", tmp_path)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    for name in ("RUN", "RUN_TOKEN", "RUN_ENERGY", "RUN_MONITOR"):
+        monkeypatch.delenv(f"IOBENCH_{name}", raising=False)
+    monkeypatch.chdir(tmp_path)
+    Path("own_numbers.py").write_text(MODULE)
+
+
+def profiled(
+    capsys: pytest.CaptureFixture[str], *more: str, batches: str = "4"
+) -> list[dict[str, Any]]:
+    quick = ("--batches", batches, "--compute", "none", "--workers", "0", "--json")
+    assert main(["profile", "own_numbers:Numbered", "--out", "run", *quick, *more]) == 0
+    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["runs"]
+    return found
+
+
+def test_a_profile_reads_what_it_may_read(capsys: pytest.CaptureFixture[str]) -> None:
+    (run,) = profiled(capsys)
+    found = run["energy"]
+    # The counter stood still: that is a count of 0, unlike what could not be read.
+    assert found["kinds"]["cpu"]["total_j"] == 0
+    assert found["kinds"]["cpu"]["covered_fraction"] == 1.0
+    assert {each["kind"] for each in found["not_readable"]} == {"gpu", "memory"}
+    assert json.loads(Path("run/run.json").read_text())["energy"] == "auto"
+
+
+@pytest.mark.thorough
+def test_runs_that_take_turns_have_the_same_readings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(profiled(capsys, "--framework", "native,workers")) == 2
+    files = [path.read_bytes() for path in Path("run").glob("*/machine/*.samples")]
+    assert len(files) == 2
+    assert len(set(files)) == 1
+
+
+def test_off_reads_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(meter, "SYSTEM_ROOT", Path("/"))
+    monkeypatch.setenv("IOBENCH_ENERGY", "off")
+    monkeypatch.setenv("IOBENCH_MONITOR", "off")
+    (run,) = profiled(capsys)
+    assert (run["energy"], run["machine_load"]) == (None, None)
+    assert not Path("run/machine").exists()
+    config = json.loads(Path("run/run.json").read_text())
+    assert (config["energy"], config["monitor"]) == ("off", "off")
+
+
+@pytest.mark.parametrize(("option", "value"), [("energy", "on"), ("monitor", "20")])
+def test_another_word_is_refused_before_anything_is_made(
+    option: str, value: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"IOBENCH_{option.upper()}"
+    with pytest.raises(OptionError, match=name):
+        RunConfig(targets=("x.nc",), **{option: value})  # type: ignore[arg-type]
+    monkeypatch.setenv(name, value)
+    assert main(["run", "--out", "run", "--", sys.executable, "-c", "1"]) == 1
+    assert name in capsys.readouterr().err
+    assert not Path("run").exists()
+
+
+@contextmanager
+def busy_cpus() -> Iterator[None]:
+    words = [sys.executable, "-c", BURN]
+    burning = [
+        subprocess.Popen([*words, str(cpu)], stdout=subprocess.PIPE)
+        for cpu in sorted(os.sched_getaffinity(0))
+    ]
+    try:
+        for each in burning:
+            assert each.stdout is not None
+            each.stdout.readline()
+        yield
+    finally:
+        for each in burning:
+            each.kill()
+            each.communicate()
+
+
+@pytest.mark.long
+def test_cpus_that_are_all_busy_are_saturated(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(meter, "SYSTEM_ROOT", Path("/"))
+    with busy_cpus():
+        (run,) = profiled(capsys, "--option", "pause_s=0.15", batches="16")
+    (found,) = run["machine_load"]["machines"]
+    assert found["resources"][0]["saturated"]
+    assert found["resources"][0]["wait_fraction"] >= 0.9
+
+
+@pytest.mark.parametrize(
+    ("energy", "local_rank", "reads"),
+    [("auto", "0", True), ("auto", "1", False), ("off", "0", False)],
+)
+def test_of_a_machines_launchers_the_first_one_reads_energy(
+    energy: str, local_rank: str, reads: bool
+) -> None:
+    command = (sys.executable, "-S", "-c", "import time; time.sleep(0.7)")
+    job = {"RANK": "1", "WORLD_SIZE": "8", "LOCAL_RANK": local_rank}
+    asked = ScriptRun(command, out=Path("run"), energy=energy)
+    assert run_script(asked, print, {**os.environ, **job}).code == 0
+    machines, _ = read_machines(Path("run"))
+    assert [len(each.energy.series[0].time_ns) >= 2 for each in machines if each.energy] == (
+        [True] * reads
+    )
+    assert all(each.head.pid == os.getpid() for each in machines)
+
+
+SIGNALLED = """
+import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+os.kill(os.getppid(), signal.SIGUSR1)
+sys.exit(7 if signal.sigtimedwait({signal.SIGUSR1}, 60) else 1)
+"""
+"""Blocked until it is waited for: one that comes just before a `signal.pause` is never told."""
+LAUNCHER = """
+import sys
+from pathlib import Path
+from iobench.cli import main
+from iobench.recording import meter
+meter.SYSTEM_ROOT = Path(".")
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_signals_to_the_launcher_still_reach_the_command() -> None:
+    # In a process of its own, with no thread but the reader's: any other might take the signal.
+    asked = ["run", "--no-report", "--out", "run", "--", sys.executable, "-S", "-c", SIGNALLED]
+    assert subprocess.run([sys.executable, "-c", LAUNCHER, *asked], check=False).returncode == 7
+    assert any(each.energy for each in read_machines(Path("run"))[0])

@@ -1,0 +1,270 @@
+"""What commands cannot do is one line that names it: exit code 1, and nothing is left behind."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from iobench.cli import main
+from iobench.recording.run_directory import RunDirectory
+from iobench.stores.places import make_item
+from tests.support.page_runs import write_run
+
+xarray = pytest.importorskip("xarray", reason="writes the files")
+pytest.importorskip("h5netcdf", reason="writes the files")
+pytest.importorskip("eccodes", reason="reads GRIB")
+
+GRIB = Path(__file__).parents[1] / "data/era5/era5-levels-members.grib"
+MODULE = """
+import numpy as np
+
+def gridded():
+    import xarray
+    return xarray.Dataset({"t2m": (("time", "x"), np.ones((6, 3), "f4"))})
+
+class Flowing:
+    def __iter__(self):
+        yield np.zeros(5, "f4"), 1.0
+
+def broken():
+    raise RuntimeError("no-licence")
+"""
+# A command with its arguments, and a word that its message has to name.
+WRONG = {
+    "profile": """
+        maelstrom-ens1 | maelstrom-ens10
+        maelstrom-ens10 --format numpi | numpy
+        maelstrom-ens10 --framework pytorch | torch
+        maelstrom-ens10 --cache hot | as-is
+        maelstrom-ens10 --compute soon | 25ms
+        maelstrom-ens10 --option date | NAME=VALUE
+        maelstrom-ens10 --option date=1332 | 1332
+        maelstrom-ens10 --sample-dim time | --sample-dim
+        maelstrom-ens10 --batches 0 | --batches
+        maelstrom-ens10 --duration nan | --duration
+        maelstrom-ens10 --tiny --data-dir . | --data-dir
+        maelstrom-ens10 --variables t | --variables
+        maelstrom-ens10 --data-dir typo | typo
+        maelstrom-ens10 --pipeline upstrem | upstream
+        maelstrom-ens10 --pipeline upstream --format numpy | --format
+        maelstrom-ens10 --pipeline upstream --window=0:1 | --pipeline
+        maelstrom-ens10 --pipeline own,upstream --cache cold | --pipeline
+        deepcam --tiny --pipeline climetlab | climetlab
+        maelstrom-ens10 --tiny --split trian | train
+        typo/x.grib --sample-dim time | typo
+        own.nc --data-dir . | --data-dir
+        own.nc --tiny | --tiny
+        own.nc --option date=0101 | --option
+        own.nc --epochs 2 --batches 3 | --epochs
+        own.nc --store-dir notes.txt/stores | --store-dir
+        own.nc --allow-gaps | --split-by
+        own.nc --variables none | none
+        own.nc --format zarr:codc=blosc-lz4 | codec
+        own.nc --format zarr:codec=blosc-lz5 | blosc-lz5
+        own.nc --format zarr:dtype=float17 | float17
+        own.nc --format zarr:inner-chunk=height=4 | height
+        own.nc --format numpy:codec=none | codec
+        own.nc --format zarr,codec=none | zarr:codec=none
+        own.nc --format source:codec=none | source
+        own.nc --format zarr:codec=none,codec=none | twice
+        own.nc --format zarr:codec | NAME=VALUE
+        own.nc --format zarr:codec=none,zarr,zarr:codec=none | distinct
+        own.nc --format zarr:shard-size=none | 256MiB
+        own.nc gone.nc | gone.nc
+        notes.txt --sample-dim time | notes.txt
+        empty --sample-dim time | empty
+        mine --format zarr | --format
+        mine --sample-dim time | --sample-dim
+        mine --split train | splits
+        mine --window=-1,0:20 | --window
+        mine nowhere.zarr | nowhere.zarr
+        mine begun | begun
+        other.nc mine | own.nc
+        mine --out full | full
+        mydata:Numberd | Numberd
+        mydata:broken | no-licence
+        mydata:gridded | --sample-dim
+        mydata:gridded --tiny | --tiny
+        mydata:Flowing --format numpy | --format
+    """,
+    "convert": """
+        x.grib out --to numpy --sample-dim hour | hour
+        x.grib out --to numpy --sample-dim time --stage early | --stage
+        x.grib out --to numpy --sample-dim time --codec blosc-lz4 | codec
+        x.grib out --to numpy --sample-dim time --format-option a | --format-option
+        x.grib out --to numpy --sample-dim time --memory lots | --memory
+        x.grib out --to numpy --sample-dim time --shard-size 0 | --shard-size
+        x.grib out --to numpy --sample-dim time --split train | splits
+        x.grib out --to numpy --sample-dim time --dtype float8 | float16
+        x.grib out --to numpy --sample-dim time --dtype q=float16 | --dtype
+        x.grib out --to numpy --sample-dim time --range t=1:2 | int16
+        x.grib out --to numpy --sample-dim time --variables q | q
+        x.grib out --to numpi --sample-dim time | numpy
+        x.grib x.grib --to numpy --sample-dim time | x.grib
+        x.grib full --to numpy --sample-dim time | thesis.tex
+        x.grib nowhere://bucket/out --to numpy --sample-dim time | nowhere
+        x.grib out --to numpy --sample-dim time --tiny | --tiny
+        maelstrom-ens10 out --to numpy --target-variables t2m | --target-variables
+        own.nc other.nc own.nc out --to numpy | own.nc
+        own.nc mine --to numpy --variables t --dry-run --stage decoded | mine
+        own.nc mine --to numpy --variables u | mine
+    """,
+    "info": """
+        maelstrom-ens5minni | maelstrom-ens5mini
+        empty | iobench.json
+        empty --data-dir . | --data-dir
+        maelstrom-ens5mini --option date=13 | MMDD
+        maelstrom-ens5mini --data-dir nowhere | nowhere
+        maelstrom-ens5mini --data-dir empty | ens5mini.01.nc
+        torn | run.json
+        maelstrom-power --option day=1 --option day=2 | twice
+    """,
+    "limits": """
+        none | none
+        empty | empty
+        mine --duration 0 | --duration
+        mine --duration nan | --duration
+        mine --like empty | --like
+        mine --like maelstrom-en10 | maelstrom-ens10
+        mine --like script | script
+        s3://bucket/data | s3
+    """,
+    "simulate": """
+        RUN --ranks 0 | --ranks
+        RUN --ranks 4..1 | --ranks
+        RUN --ranks 1..1000000 | --ranks
+        RUN --ranks some | --ranks
+        RUN --ranks '' | --ranks
+        RUN --storage-bandwidth fast | 100GB/s
+        RUN --storage-bandwidth 0 | --storage-bandwidth
+        RUN --storage-bandwidth 100Gb/s | bits
+        RUN --storage-bandwidth measured | --limits
+        RUN --storage-iops 0 | --storage-iops
+        RUN --storage-iops 1X | --storage-iops
+        script | script
+        none | none
+    """,
+    "advise": """
+        RUN --tiny | --tiny
+        RUN --try -1 | --try
+        RUN -- python x.py | --try
+        x.nc --try 1 -- python | --try
+        RUN --epochs 0 | --epochs
+        no-such-data --workers -1 | --workers
+        script | batch
+    """,
+    "check": """
+        RUN | compare
+        RUN --update | --counts
+        RUN --counts c.json --update --max-exposed 5% | --update
+        RUN --counts c.json --margin 9% | --margin
+        RUN --max-exposed 5% --any-machine | --against
+        RUN --counts c.json --update --markdown | --update
+        RUN --max-exposed five | 5%
+        RUN --max-exposed 500% | 5%
+        RUN --max-exposed nan | 5%
+        RUN --counts c.json --json --markdown | stdout
+        none --max-exposed 5% | none
+        RUN --counts c.json | c.json
+    """,
+    "compare": """
+        RUN | 2
+        RUN RUN RUN RUN RUN RUN RUN RUN RUN | 8
+        RUN none | none
+        RUN script | script
+        RUN torn | run.json
+        empty --quarterly | empty
+        nowhere --quarterly | nowhere
+        script --quarterly | 1
+    """,
+    "verify": """
+        mine --against own.nc --share 0 | --share
+        mine --share 0.5 | --against
+        empty | iobench.json
+        nowhere | nowhere
+        mine --against other.nc | mine
+    """,
+    "report": """
+        empty | run.json
+        RUN --trace run.txt | .json.gz
+        RUN --torch-trace a.json | --trace
+    """,
+    "cache": """
+        --remove full | full
+        --older-than 30 | 30d
+        --older-than d | 30d
+        --older-than 1y | 30d
+        --older-than=-3d | 30d
+        --older-than 1.5d | 30d
+    """,
+    "doctor": """
+        netcfd | netcdf
+    """,
+}
+CASES = [
+    (f"{command} {words}", key)
+    for command, lines in WRONG.items()
+    for words, key in (line.strip().split(" | ") for line in lines.strip().splitlines())
+]
+
+
+def field(n: int, **more: str) -> xarray.Dataset:
+    names = ("t", "u")
+    values = {name: (("time", "y", "x"), np.ones((n, 3, 4), "f4"), more) for name in names}
+    times = np.datetime64("2020-01-01", "ns") + np.arange(n) * np.timedelta64(6, "h")
+    return xarray.Dataset(values, {"time": times})
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder of files, runs and stores, in which nothing else may appear."""
+    folder = tmp_path_factory.mktemp("place")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(str(folder))
+        patch.setenv("IOBENCH_STORE_DIR", str(tmp_path_factory.mktemp("stores")))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        field(6).to_netcdf("own.nc", engine="h5netcdf")
+        field(4, units="K").to_netcdf("other.nc", engine="h5netcdf")
+        shutil.copy(GRIB, "x.grib")
+        Path("mydata.py").write_text(MODULE)
+        Path("notes.txt").write_text("hello")
+        for name in ("empty", "full", "torn"):
+            Path(name).mkdir()
+        Path("full/thesis.tex").touch()
+        Path("torn/run.json").write_text("{")
+        write_run(Path("RUN"))
+        RunDirectory.create(Path("script"), {"kind": "script"})
+        make_item(Path("begun"), kind="store", title="begun")
+        assert main(["convert", "own.nc", "mine", "--to", "numpy", "--sample-dim", "time"]) == 0
+        yield folder
+
+
+def content(folder: Path) -> dict[Path, bytes | None]:
+    found = (path for path in folder.rglob("*") if "__pycache__" not in path.parts)
+    return {path: path.read_bytes() if path.is_file() else None for path in found}
+
+
+@pytest.mark.parametrize(("words", "key"), CASES, ids=[words for words, _ in CASES])
+def test_it_is_one_line_that_names_it(
+    place: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: str,
+    key: str,
+) -> None:
+    monkeypatch.chdir(place)
+    before = content(place)
+    assert main(shlex.split(words)) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    *notes, line = said.err.splitlines()  # of samples that are chosen, or made
+    assert len(notes) <= 3
+    assert line.startswith("iobench: ")
+    assert key in line
+    assert content(place) == before
