@@ -1,8 +1,8 @@
-"""The figures that a suite keeps of each run, by name: what they are, and what they need."""
+"""The figures that a suite stores of each run, by name, and what gives them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -28,74 +28,37 @@ COMMAND: Final = "command"
 """The option of cells that run a script."""
 
 
-class Metric(msgspec.Struct, frozen=True):
-    """One figure of a run, and from a cell's options why it cannot give it; ``""`` where it may."""
-
-    what: str
-    refused: Callable[[Options], str] = lambda options: ""
-
-
-def _no_energy(options: Options) -> str:
-    return 'energy = "off"' if options.get("energy") == ("off",) else ""
-
-
-def _no_limits(options: Options) -> str:
-    return 'limits = "off"' if options.get("limits") == ("off",) else ""
-
-
-def _no_compute(options: Options) -> str:
-    return 'compute = "none"' if options.get("compute") == ("none",) else ""
-
-
-def _no_store(options: Options) -> str:
-    source = options.get("format", ("source",)) == ("source",)
-    return "the original files are no store" if source else ""
-
-
-METRICS: Final[Mapping[str, Metric]] = {
-    "step_s": Metric("a step of the optimiser, its wait and its compute"),
-    "wait_s": Metric("wait of a step for data"),
-    "exposed_share": Metric("share of the time that was waited for data"),
-    "samples_per_s": Metric("samples delivered a second"),
-    "bytes_per_s": Metric("bytes of samples delivered a second"),
-    "utilisation": Metric("of the accelerator, by MLPerf Storage's formula"),
-    "run_s": Metric("the whole run, start to end"),
-    "start_s": Metric("until the first batch was there"),
-    "storage_gave_bytes_per_s": Metric(
-        "what storage gave a reader of the run's shape, the page cache left out", _no_limits
-    ),
-    "read_bytes_per_byte": Metric("bytes read for each one delivered"),
-    "forward_s": Metric("forward of a step", _no_compute),
-    "backward_s": Metric("backward of a step", _no_compute),
-    "energy_j": Metric("of all counters that could be read, of the whole run", _no_energy),
-    **{
-        f"energy_{kind}_j": Metric(f"of the {kind}'s counters, of the whole run", _no_energy)
-        for kind in ENERGY_KINDS
-    },
-    "convert_s": Metric("making the store, by the run that made it", _no_store),
-    "store_bytes": Metric("the store on disk", _no_store),
-    "max_relative_error": Metric("of any value of the store", _no_store),
-    **{
-        f"stage_{kind.spelled}_s": Metric(f"busy with {kind.spelled}, of a batch")
-        for kind in Kind
-        if kind.family in (Family.LOAD, Family.HANDOVER)
-    },
-    **{
-        f"exposed_{kind.spelled}_s": Metric(f"waited for {kind.spelled}, of a batch")
-        for kind in Kind
-        if kind.family in (Family.LOAD, Family.HANDOVER)
-    },
-    "published_step_s": Metric("a step as published of the application"),
-    "published_wait_s": Metric("wait of a step as published"),
+OFF: Final = {"energy": "off", "limits": "off", "compute": "none"}
+"""Values of options without which there are some figures."""
+STAGE_KINDS: Final = [
+    kind.spelled for kind in Kind if kind.family in (Family.LOAD, Family.HANDOVER)
+]
+METRICS: Final[Mapping[str, str]] = {
+    # of a step of the optimiser, else of a batch
+    "step_s": "", "wait_s": "", "exposed_share": "", "samples_per_s": "", "bytes_per_s": "",
+    "utilisation": "",  # by MLPerf Storage's formula
+    "run_s": "", "start_s": "",  # the whole run; until its first batch
+    "storage_gave_bytes_per_s": "limits",  # a reader of the run's shape, no page cache
+    "read_bytes_per_byte": "",
+    "forward_s": "compute", "backward_s": "compute",
+    "energy_j": "energy", **{f"energy_{kind}_j": "energy" for kind in ENERGY_KINDS},
+    "convert_s": "store", "store_bytes": "store", "max_relative_error": "store",
+    **{f"stage_{kind}_s": "" for kind in STAGE_KINDS},  # busy, of a batch
+    **{f"exposed_{kind}_s": "" for kind in STAGE_KINDS},
+    "published_step_s": "", "published_wait_s": "",
 }  # fmt: skip
-"""By name, which ends in the unit: seconds, bytes, joules; shares are from 0 to 1."""
+"""Figures by name, which ends in the unit, and what gives them: an option, or a store."""
 
 
 def why_not_given(metric: str, options: Options) -> str:
     """Return why a cell of these options cannot give a metric; ``""`` where it may."""
     if metric.startswith(OWN):
         return "" if COMMAND in options else f"scripts alone have it, and no {COMMAND} is given"
-    return METRICS[metric].refused(options)
+    source = METRICS[metric]
+    if source == "store" and options.get("format", ("source",)) == ("source",):
+        return "the original files are no store"
+    off = OFF.get(source)
+    return f'{source} = "{off}"' if off and options.get(source) == (off,) else ""
 
 
 class RunFigures(msgspec.Struct, frozen=True):

@@ -11,13 +11,13 @@ import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
 from iobench.errors import ProfileError
 from iobench.files.atomic import write_atomically
-from iobench.json_files import read_fields, read_json
+from iobench.json_files import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 RESULT_SUFFIX: Final = ".result.json"
 RESULT_KIND: Final = "iobench suite result"
 RESULT_VERSION: Final = 1
-MEASURED, FAILED, NOT_AVAILABLE = "measured", "failed", "not available"
-STATUSES: Final = (MEASURED, FAILED, NOT_AVAILABLE)
+MEASURED: Final = "measured"
+FAILED: Final = "failed"
+NOT_AVAILABLE: Final = "not available"
 MAX_NBYTES: Final = 1 << 20
 SMALLEST: Final = 1e-100
 """Of figures, and of what one over them may be: squares of others are no floats."""
@@ -46,7 +47,7 @@ class Result(msgspec.Struct, frozen=True):
     recipe_digest: str
     cell: Mapping[str, str]
     round: int
-    status: str
+    status: Literal["measured", "failed", "not available"]
     started: str
     reason: str | None = None
     figures: Mapping[str, float] = msgspec.field(default_factory=dict)
@@ -57,10 +58,6 @@ class Result(msgspec.Struct, frozen=True):
     run: str | None = None
     took_s: float = 0.0
     options: Mapping[str, str] = msgspec.field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.status not in STATUSES:
-            raise ValueError(f"status is {self.status!r}, expected one of {', '.join(STATUSES)}")
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
@@ -76,11 +73,6 @@ class Result(msgspec.Struct, frozen=True):
             return int(moment.timestamp()) * 10**9
         except (ValueError, OverflowError):
             return 0
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """What its file says."""
-        return {"kind": RESULT_KIND, "version": RESULT_VERSION, **msgspec.structs.asdict(self)}
 
 
 class SkippedFile(msgspec.Struct, frozen=True):
@@ -110,7 +102,8 @@ def write_result(path: Path, result: Result) -> Path:
     """
     if not path.name.endswith(RESULT_SUFFIX):
         path = path / f"round-{result.round}{RESULT_SUFFIX}"
-    text = json.dumps(result.document, indent=1, sort_keys=True)
+    head = {"kind": RESULT_KIND, "version": RESULT_VERSION}
+    text = json.dumps(head | msgspec.structs.asdict(result), indent=1, sort_keys=True)
     write_atomically(path, f"{text}\n".encode())
     return path
 
@@ -124,33 +117,30 @@ def read_result(path: Path) -> Result:
         If it cannot be read, is damaged or of another version.
     """
     try:
-        told = read_json(path, limit=MAX_NBYTES, finite=True)
+        document = read_json(path, limit=MAX_NBYTES, finite=True)
     except OSError as error:
         raise ProfileError(f"{path}: {error.strerror or error}; measure its cell again") from error
     except ValueError as error:
         raise ProfileError(f"{path}: is damaged ({error}); remove it to measure again") from error
-    if not isinstance(told, dict) or told.get("kind") != RESULT_KIND:
+    if not isinstance(document, dict) or document.get("kind") != RESULT_KIND:
         raise ProfileError(f"{path}: is no result of a suite; remove it, or name another folder")
-    if told.get("version") != RESULT_VERSION:
+    if document.get("version") != RESULT_VERSION:
         raise ProfileError(
-            f"{path}: is of version {told.get('version')}, expected {RESULT_VERSION}; use the "
+            f"{path}: is of version {document.get('version')}, expected {RESULT_VERSION}; use the "
             "iobench that wrote it"
         )
-    figures = told.get("figures")
+    figures = document.get("figures")
     if isinstance(figures, dict):  # what is no number is unknown, or too far out to count with
-        told["figures"] = {
+        document["figures"] = {
             name: each
             for name, each in figures.items()
-            if each is not None and not (type(each) is float and each and not _is_near(each))
+            if each is not None
+            and not (type(each) is float and each and not SMALLEST < abs(each) < 1 / SMALLEST)
         }
     try:
-        return read_fields(Result, told)
-    except (TypeError, ValueError) as error:
+        return msgspec.convert(document, Result)
+    except msgspec.ValidationError as error:
         raise ProfileError(f"{path}: is damaged ({error}); remove it to measure again") from error
-
-
-def _is_near(value: float) -> bool:
-    return SMALLEST < abs(value) < 1 / SMALLEST
 
 
 def find_results(folder: Path) -> Iterator[Path]:

@@ -47,7 +47,7 @@ def test_run_directories_are_not_looked_into(tmp_path: Path) -> None:
     [
         ({"version": 7}, "is of version 7, expected 1; use the iobench that wrote it"),
         ({"kind": "else"}, "is no result of a suite"),
-        ({"status": "fine"}, "is damaged .status is 'fine'"),
+        ({"status": "fine"}, "is damaged .Invalid enum value 'fine'"),
         ({"figures": {"step_s": "fast"}}, "is damaged"),
         ({"round": None}, "is damaged"),
         (None, "is damaged"),
