@@ -36,9 +36,10 @@ import shlex
 import tomllib
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 import msgspec
+from msgspec import Meta
 
 from iobench.command_options import OF_PROFILE, split_formats
 from iobench.errors import OptionError, StorageError
@@ -70,11 +71,9 @@ OPTIONS: Final = (
     *IN_ENVIRONMENT,
 )
 DEFAULT_METRICS: Final = ("step_s", "wait_s", "exposed_share", "samples_per_s")
-DEFAULT_REPEATS, DEFAULT_DROP, DEFAULT_LIMIT_S = 5, 1, 600.0
 MOST_CELLS, MOST_REPEATS = 10_000, 1000
 UNITS_S: Final = {"s": 1, "min": 60, "h": 3600}
 BOOLEAN: Final = ("true", "false")
-NAME: Final = re.compile(r"[\w.+-]{1,80}")
 MAX_NBYTES: Final = 1 << 16
 
 Values = tuple[str, ...]
@@ -156,12 +155,12 @@ class SuiteRecipe(msgspec.Struct, frozen=True):
     title: str
     fixed: Mapping[str, Values]
     vary: Mapping[str, tuple[Values, ...]]
-    skip: tuple[Mapping[str, Values], ...] = ()
-    metrics: tuple[str, ...] = DEFAULT_METRICS
-    repeats: int = DEFAULT_REPEATS
-    drop: int = DEFAULT_DROP
-    limit_s: float = DEFAULT_LIMIT_S
-    seed: int = 0
+    skip: tuple[Mapping[str, Values], ...]
+    metrics: tuple[str, ...]
+    repeats: int
+    drop: int
+    limit_s: float
+    seed: int
 
     def to_json(self) -> dict[str, Any]:
         """Return it as values of JSON, of which `from_json` makes the same, but for secrets."""
@@ -299,8 +298,20 @@ def _check_skips(recipe: SuiteRecipe, changed: Collection[str], where: str) -> N
                     )
 
 
-def _checked(told: Mapping[str, Any], where: str, name: str) -> dict[str, Any]:
-    for table, value in told.items():
+class _SuiteTable(msgspec.Struct, frozen=True):
+    """The table ``[suite]``."""
+
+    name: Annotated[str, Meta(pattern=r"^[\w.+-]{1,80}$")]
+    title: str
+    repeats: Annotated[int, Meta(ge=1, le=MOST_REPEATS)] = 5
+    drop: Annotated[int, Meta(ge=0, le=MOST_REPEATS)] = 1
+    limit: str = "600s"
+    metrics: Annotated[tuple[str, ...], Meta(min_length=1)] = DEFAULT_METRICS
+    seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] = 0
+
+
+def _checked(tables: Mapping[str, Any], where: str, name: str) -> dict[str, Any]:
+    for table, value in tables.items():
         if table not in TABLES:
             raise OptionError(f"{where}: {unknown_name('table', table, TABLES)}")
         expected = list if table == "skip" else dict
@@ -308,16 +319,13 @@ def _checked(told: Mapping[str, Any], where: str, name: str) -> dict[str, Any]:
             raise OptionError(
                 f"{where}: {table}: expected [{'[skip]' if expected is list else table}]"
             )
-    suite = dict(told.get("suite", {}))
-    for key in suite:
-        if key not in KEYS:
-            raise OptionError(f"{where}: [suite]: {unknown_name('key', key, KEYS)}")
+    suite = _suite_table(tables.get("suite", {}), where, name)
     fixed = {
         _option(key, where, "fixed"): _values(key, value, f"{where}: [fixed] {key}")
-        for key, value in told.get("fixed", {}).items()
+        for key, value in tables.get("fixed", {}).items()
     }
     vary = {}
-    for key, value in told.get("vary", {}).items():
+    for key, value in tables.get("vary", {}).items():
         at = f"{where}: [vary] {key}"
         if not isinstance(value, list) or not value:
             raise OptionError(f"{at}: {value!r}; expected a list of values")
@@ -331,27 +339,37 @@ def _checked(told: Mapping[str, Any], where: str, name: str) -> dict[str, Any]:
     for values in (fixed.get(DATASET, ()), *vary.get(DATASET, ())):
         if any(each.startswith("-") or not each for each in values):
             raise OptionError(f"{where}: {DATASET} {' '.join(values)!r}: expected a name or a file")
-    skip = tuple(_skipped(each, where) for each in told.get("skip", []))
-    title = suite.get("title", suite.get("name", name))
     found: dict[str, Any] = {
-        "name": suite.get("name", name), "title": title, "fixed": fixed, "vary": vary,
-        "skip": skip, "metrics": _metrics(suite.get("metrics", DEFAULT_METRICS), where),
-        "limit_s": _seconds(suite.get("limit", f"{DEFAULT_LIMIT_S:g}s"), f"{where}: [suite] limit"),
-        "repeats": _count(suite, "repeats", DEFAULT_REPEATS, 1, MOST_REPEATS, where),
-        "drop": _count(suite, "drop", DEFAULT_DROP, 0, MOST_REPEATS, where),
-        "seed": _count(suite, "seed", 0, 0, 2**32 - 1, where),
-    }  # fmt: skip
-    if not isinstance(found["name"], str) or not NAME.fullmatch(found["name"]):
-        raise OptionError(f"{where}: [suite] name {found['name']!r}: expected a plain word")
-    if not isinstance(title, str):
-        raise OptionError(f"{where}: [suite] title {title!r}: expected text")
-    if found["repeats"] <= 2 * found["drop"]:
-        raise OptionError(
-            f"{where}: of {found['repeats']} repeats the {found['drop']} fastest and slowest are "
-            "dropped, and none is left; give more repeats, or drop = 0"
-        )
+        **{key: getattr(suite, key) for key in KEYS if key not in ("limit", "metrics")},
+        "metrics": tuple(dict.fromkeys(suite.metrics)),
+        "limit_s": _seconds(suite.limit, f"{where}: [suite] limit"),
+        "fixed": fixed,
+        "vary": vary,
+        "skip": tuple(_skipped(each, where) for each in tables.get("skip", [])),
+    }
     _check_cells(SuiteRecipe(**found), where)
     return found
+
+
+def _suite_table(table: Mapping[str, Any], where: str, name: str) -> _SuiteTable:
+    for key in table:
+        if key not in KEYS:
+            raise OptionError(f"{where}: [suite]: {unknown_name('key', key, KEYS)}")
+    name = table.get("name", name)
+    try:
+        suite = msgspec.convert({"name": name, "title": name, **table}, _SuiteTable)
+    except msgspec.ValidationError as error:
+        raise OptionError(f"{where}: [suite]: {error}") from None
+    for metric in suite.metrics:
+        if metric not in METRICS and not metric.startswith(OWN):
+            near = unknown_name("metric", metric, METRICS)
+            raise OptionError(f"{where}: [suite] metrics: {near}")
+    if suite.repeats <= 2 * suite.drop:
+        raise OptionError(
+            f"{where}: of {suite.repeats} repeats the {suite.drop} fastest and slowest are "
+            "dropped, and none is left; give more repeats, or drop = 0"
+        )
+    return suite
 
 
 def _check_cells(recipe: SuiteRecipe, where: str) -> None:
@@ -431,30 +449,9 @@ def _fits(values: Values | None, pattern: str) -> bool:
     return values is not None and fnmatch.fnmatchcase(" ".join(values), pattern)
 
 
-def _metrics(told: Any, where: str) -> tuple[str, ...]:
-    if not isinstance(told, list | tuple) or not told or not all(isinstance(m, str) for m in told):
-        raise OptionError(f"{where}: [suite] metrics {told!r}: expected a list of figures")
-    for metric in told:
-        if metric not in METRICS and not metric.startswith(OWN):
-            near = unknown_name("metric", metric, METRICS)
-            raise OptionError(f"{where}: [suite] metrics: {near}")
-    return tuple(dict.fromkeys(told))
-
-
-def _count(
-    suite: Mapping[str, Any], key: str, default: int, least: int, most: int, where: str
-) -> int:
-    value = suite.get(key, default)
-    if type(value) is not int or not least <= value <= most:
-        raise OptionError(
-            f"{where}: [suite] {key} {value!r}: expected a number from {least} to {most}"
-        )
-    return value
-
-
-def _seconds(told: Any, where: str) -> float:
-    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?) ?(s|min|h)", str(told))
+def _seconds(text: str, where: str) -> float:
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?) ?(s|min|h)", text)
     found = float(match[1]) * UNITS_S[match[2]] if match else 0.0
     if not found:
-        raise OptionError(f"{where} {told!r}: expected a time such as 90s, 10min or 1h")
+        raise OptionError(f"{where} {text!r}: expected a time such as 90s, 10min or 1h")
     return found

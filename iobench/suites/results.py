@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 RESULT_SUFFIX: Final = ".result.json"
 RESULT_KIND: Final = "iobench suite result"
 RESULT_VERSION: Final = 1
+Status = Literal["measured", "failed", "not available"]
 MEASURED: Final = "measured"
 FAILED: Final = "failed"
 NOT_AVAILABLE: Final = "not available"
@@ -47,7 +48,7 @@ class Result(msgspec.Struct, frozen=True):
     recipe_digest: str
     cell: Mapping[str, str]
     round: int
-    status: Literal["measured", "failed", "not available"]
+    status: Status
     started: str
     reason: str | None = None
     figures: Mapping[str, float] = msgspec.field(default_factory=dict)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from iobench.runs.run_facts import RunFacts
     from iobench.sources.request import Screen
+    from iobench.suites.results import Status
     from iobench.suites.suite_folder import Job, SuiteFolder
 
 INTERRUPTED: Final = (75, -signal.SIGTERM, -signal.SIGINT, -signal.SIGUSR1)
@@ -130,7 +131,8 @@ def _measure(folder: SuiteFolder, job: Job, commit: str) -> Result:
     finally:
         note(None)
     took_s = (now_ns() - start_ns) / 1e9
-    found, status, why = None, FAILED, ""
+    found, why = None, ""
+    status: Status = FAILED
     if ended.code in INTERRUPTED:
         # Schedulers signal all processes of a job: ours unwinds this, a moment later perhaps.
         threading.Event().wait(INTERRUPT_S)

@@ -86,7 +86,7 @@ def test_changes_say_what_is_fixed_and_what_varies(tmp_path: Path) -> None:
         ("[vary]", "[varies]", "unknown table 'varies': did you mean vary"),
         ("repeats = 5", "repeat = 5", r"\[suite\]: unknown key 'repeat': did you mean repeats"),
         ("repeats = 5", "repeats = 2", "none is left; give more repeats"),
-        ("repeats = 5", 'repeats = "many"', "repeats 'many': expected a number from 1"),
+        ("repeats = 5", 'repeats = "many"', r"\[suite\]: Expected `int`.* at `\$.repeats`"),
         ('"2min"', '"soon"', "limit 'soon': expected a time such as 90s"),
         ('"wait_s"', '"waits_s"', "unknown metric 'waits_s': did you mean"),
         ('"wait_s"', '"metric:loss"', "no cell can give metric:loss: scripts alone have it"),
