@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,7 +15,6 @@ from iobench.analysis.run import exposure
 from iobench.errors import TrialError
 from iobench.findings.advice.commands import SETTINGS
 from iobench.findings.advice.figures import TriedChange
-from iobench.findings.advice.levers import Lever
 from iobench.profiling.profile_run import profile
 from iobench.runs.reading import open_profile
 from iobench.staging.stage import stage
@@ -56,7 +54,7 @@ def baseline_config(config: RunConfig, baseline: LoadingWay) -> RunConfig:
 def changed_config(config: RunConfig, candidate: Candidate) -> RunConfig | None:
     """Return the configuration with a change made; None where a profile cannot make it."""
     settings = candidate.settings
-    if Lever.STAGE in candidate.levers:
+    if "stage" in candidate.settings:
         # A trial copies a store; of original files a profile has to be told where the copy is.
         is_store = bool(config.stores) and not config.formats
         return config if is_store else None
@@ -69,8 +67,6 @@ def changed_config(config: RunConfig, candidate: Candidate) -> RunConfig | None:
         for name in ("framework", "workers", "prefetch", "cache")
         if name in settings
     }
-    if "store_dir" in settings:
-        made["store_dir"] = Path(str(settings["store_dir"]))
     if "pipeline" in settings:
         made["pipelines"] = (str(settings["pipeline"]),)
     if "format" in settings:
@@ -117,7 +113,7 @@ def try_changes(
                     f"{', '.join(change.candidate.settings)}: no option of iobench profile, so "
                     "that it cannot be tried here"
                 )
-            if Lever.STAGE in change.candidate.levers:  # copies of a trial go again with it
+            if "stage" in change.candidate.settings:  # copies of a trial go again with it
                 own = TemporaryDirectory(
                     prefix="iobench-trial-", dir=str(change.candidate.settings["stage"])
                 )
@@ -125,10 +121,6 @@ def try_changes(
                 changed = changed.of_store(str(copied.path))
             configs.append(changed)
             staging_s.append(None if copied is None else copied.seconds)
-        # Stores for a trial in memory go again with it: what lies there is taken from all others.
-        for store_dir in {each.store_dir for each in configs[1:]} - {None, config.store_dir}:
-            if store_dir is not None and not store_dir.exists():
-                made.callback(shutil.rmtree, store_dir, ignore_errors=True)
         tried = _try_in_turns(config, configs, changes, folder, screen, rounds)
     return [replace(each, staging_s=took) for each, took in zip(tried, staging_s, strict=True)]
 

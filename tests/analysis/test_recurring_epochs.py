@@ -190,7 +190,7 @@ def test_no_bound_is_exceeded_where_workers_restart(shape, left):
         "stages": (*(share // 100 for share in left), shape["stages"][2]),
     }
     ways = {
-        Lever.OFFLINE: (epochs_of(**fast), epochs_of(**fast, kept=True)),
+        Lever.FORMAT: (epochs_of(**fast), epochs_of(**fast, kept=True)),
         Lever.LOADER: (
             epochs_of(**fast, kept=True),
             epochs_of(**{**shape, "workers": 4}, kept=True),
@@ -282,7 +282,7 @@ def test_a_bound_lets_steps_be_as_short_as_they_are_where_nobody_else_computes()
     run = way(epochs_of(**shape))
     slowed = run.run.compute_ns.copy()
     slowed[np.arange(len(slowed)) % 5 > 0] += 60
-    gain = bounds(replace(run, run=replace(run.run, compute_ns=slowed)))[Lever.OFFLINE]
+    gain = bounds(replace(run, run=replace(run.run, compute_ns=slowed)))[Lever.FORMAT]
     # Steps of 40 alone, of 88 with others, and a wait for joining of 10.
     assert gain.high > 1 - 40 / 88
 

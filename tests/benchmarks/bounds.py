@@ -201,7 +201,7 @@ def _made(change: AdvisedChange | RuledOut) -> Iterator[tuple[str, dict[str, Any
         yield "", {"loader": "fast", **({"store": STORED} if Lever.FORMAT in levers else {})}
         if Lever.FORMAT not in levers:
             return
-    if {Lever.OFFLINE, Lever.FORMAT} & {*levers}:
+    if {Lever.FORMAT} & {*levers}:
         yield "", {**options, "store": STORED}
         yield ", workers kept", {**options, "store": STORED, "persistent": True, "anew": False}
     elif {Lever.WORKERS, Lever.PREFETCH, Lever.KEEP_WORKERS} & {*levers}:

@@ -12,7 +12,7 @@ import pytest
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.findings.advice.advising import advice_of
-from iobench.findings.advice.levers import Lever, Reason
+from iobench.findings.advice.levers import Reason
 from iobench.findings.advice.measured import measured_rank
 
 if TYPE_CHECKING:
@@ -64,12 +64,12 @@ def advice_on(run: Path, **options: Any):
 
 def staging(advice):
     changes = (*advice.changes, *advice.to_measure)
-    return next((each for each in changes if Lever.STAGE in each.candidate.levers), None)
+    return next((each for each in changes if "stage" in each.candidate.settings), None)
 
 
 def why_not(advice) -> Reason | None:
     return next(
-        (each.reason for each in advice.ruled_out if Lever.STAGE in each.candidate.levers), None
+        (each.reason for each in advice.ruled_out if "stage" in each.candidate.settings), None
     )
 
 

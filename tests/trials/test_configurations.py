@@ -68,9 +68,6 @@ def test_a_change_is_made_and_nothing_else() -> None:
     assert more is not None
     assert (more.workers, more.prefetch, more.cache) == (3, 4, "warm")
     assert (more.formats, more.pipelines) == (BASE.formats, BASE.pipelines)
-    moved = changed_config(BASE, Candidate((), {"store_dir": "/dev/shm/x"}))
-    assert moved is not None
-    assert moved.store_dir == Path("/dev/shm/x")
 
 
 def test_finished_stores_are_tried_without_their_source() -> None:
@@ -129,26 +126,3 @@ def test_a_turn_without_samples_is_no_time(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(configurations, "exposure", lambda profile: empty)
     with pytest.raises(TrialError, match="delivered no samples"):
         try_changes(BASE, [change(workers=4)], tmp_path, Screen(), rounds=1)
-
-
-def test_stores_that_a_trial_makes_in_memory_go_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    there = tmp_path / "there"
-    there.mkdir()
-
-    def profile(config: RunConfig, screen: object) -> Path:
-        if config.store_dir is not None:
-            config.store_dir.mkdir(exist_ok=True)
-            (config.store_dir / "store").touch()
-        assert config.out is not None
-        return config.out
-
-    measured = SimpleNamespace(judged=SimpleNamespace(n_samples=1, wall_ns=10))
-    monkeypatch.setattr(configurations, "profile", profile)
-    monkeypatch.setattr(configurations, "open_profile", lambda path: path)
-    monkeypatch.setattr(configurations, "exposure", lambda profile: measured)
-    changes = [change(store_dir=str(tmp_path / "made")), change(store_dir=str(there))]
-    try_changes(BASE, changes, tmp_path / "runs", Screen(), rounds=1)
-    assert not (tmp_path / "made").exists()
-    assert (there / "store").exists()

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from iobench.findings.advice.measured import MeasuredRank
 
 PAYOFF_BATCHES: Final = 500
-OF_STORE: Final = {Lever.FORMAT, Lever.OFFLINE, Lever.MEMORY, Lever.CHUNKS, Lever.CODEC}
+OF_STORE: Final = {Lever.FORMAT, Lever.CHUNKS, Lever.CODEC}
 FUSED: Final = frozenset(kind.spelled for kind in MIXED_KINDS)
 
 
@@ -144,7 +144,8 @@ def _too_late(change: AdvisedChange, circumstances: Circumstances) -> RuledOut |
     """Return that staging has not paid by the end of the training; None where it has."""
     after = None if change.break_even is None else change.break_even.epochs
     last = circumstances.epochs
-    if Lever.STAGE not in change.candidate.levers or after is None or last is None or last > after:
+    staged = "stage" in change.candidate.settings
+    if not staged or after is None or last is None or last > after:
         return None
     return RuledOut(change.candidate, Reason.TOO_FEW_EPOCHS, after, last)
 
@@ -156,7 +157,7 @@ def _cost(found: Found, ways: Sequence[LoadingWay], circumstances: Circumstances
         nbytes = found.batches_more * batch_nbytes
         unknown = found.batches_more and not batch_nbytes
         return Cost(memory_nbytes=None if unknown else nbytes, starts=found.starts)
-    if Lever.STAGE in levers:
+    if "stage" in found.candidate.settings:
         size = staged_nbytes(baseline, circumstances)
         rate = _staging_rate(baseline)
         cost = Cost(stage_s=size / rate if size and rate else None)
@@ -164,7 +165,7 @@ def _cost(found: Found, ways: Sequence[LoadingWay], circumstances: Circumstances
         if near and any(each.in_memory and each.path == place for each in near.places):
             return replace(cost, memory_nbytes=size)
         return replace(cost, disk_nbytes=size)
-    if Lever.PAGE_CACHE in levers:
+    if Lever.CACHE in levers:
         return Cost(memory_nbytes=baseline.all_nbytes(circumstances.files_nbytes))
     return _cost_of_store(found, ways, circumstances) if OF_STORE & levers else Cost()
 
@@ -175,8 +176,6 @@ def _cost_of_store(found: Found, ways: Sequence[LoadingWay], circumstances: Circ
     samples, nbytes = circumstances.n_samples_all, circumstances.sample_nbytes
     if way is not None and way.given is not None:
         return Cost()  # it is there
-    if "copy" in found.candidate.settings:
-        return Cost(memory_nbytes=baseline.all_nbytes(None))
     making_s = _making_s(baseline, circumstances)
     least = Cost(making_s, at_least=making_s is not None)
     if way is not None and way.store is not None and way.store.n_samples:
@@ -192,8 +191,6 @@ def _cost_of_store(found: Found, ways: Sequence[LoadingWay], circumstances: Circ
             return Cost(full.convert_s, disk_nbytes=full.nbytes)
         return replace(least, disk_nbytes=full.nbytes)
     stored = samples * nbytes if samples and nbytes else None
-    if Lever.MEMORY in found.candidate.levers:
-        return replace(least, memory_nbytes=stored)
     return replace(least, disk_nbytes=stored)
 
 

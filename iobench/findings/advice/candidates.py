@@ -25,7 +25,6 @@ from iobench.recording.kinds import (
     WORKER_KINDS,
     Kind,
     Trait,
-    copies_batches,
 )
 
 if TYPE_CHECKING:
@@ -160,7 +159,7 @@ def _workers(predictor: GainPredictor, *, torch: bool) -> Iterator[Found | Ruled
     if cpus is None:
         return
     most = most_workers(run, cpus) if _waits_for_storage(circumstances) else cpus
-    tried = [number for number in range(1, most + 1) if number != run.workers]
+    tried = [number for number in numbers_of_workers(most) if number != run.workers]
     if not tried:
         yield RuledOut(more, Reason.NO_MORE_CPUS, run.workers + 1, cpus)
         return
@@ -182,6 +181,14 @@ def _workers(predictor: GainPredictor, *, torch: bool) -> Iterator[Found | Ruled
         )
     if run.workers >= most:
         yield RuledOut(more, Reason.NO_MORE_CPUS, run.workers + 1, cpus)
+
+
+def numbers_of_workers(most: int) -> list[int]:
+    """Return the numbers that are tried: all up to 4, then two for each doubling, and the most."""
+    numbers = [1, 2, 3]
+    while numbers[-2] * 2 < most:
+        numbers.append(numbers[-2] * 2)
+    return sorted({each for each in numbers if each < most} | {most})
 
 
 def _waits_for_storage(circumstances: Circumstances) -> bool:
@@ -258,24 +265,24 @@ def cpu_fraction(run: LoaderRun, kind: str) -> float:
 def bounded_candidates(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
     """Yield what nobody measured in this run, with what it cannot gain more than."""
     if predictor.circumstances.own_order and not predictor.circumstances.facts.is_script:
-        yield RuledOut(Candidate((Lever.OFFLINE,)), Reason.OWN_ORDER)
+        yield RuledOut(Candidate((Lever.FORMAT,)), Reason.OWN_ORDER)
     else:
-        yield from _offline(predictor)
+        yield from _finished_samples(predictor)
         yield from _loader(predictor)
-    yield from _caches(predictor)
+    if "://" not in (predictor.baseline.given or ""):  # a bucket is in no page cache
+        yield _page_cache(predictor)
     yield from _staging(predictor)
     if _first_store(predictor) is None:  # a store holds samples as they are asked for
         yield from _chunks(predictor)
     yield from _codec(predictor)
-    yield from _pinning(predictor)
 
 
-def _offline(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
+def _finished_samples(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
     baseline = predictor.baseline
     if baseline.store is not None:
-        yield RuledOut(Candidate((Lever.OFFLINE,), {"format": baseline.format}), Reason.IN_USE)
+        yield RuledOut(Candidate((Lever.FORMAT,), {"format": baseline.format}), Reason.IN_USE)
     elif _first_store(predictor) is None:  # else it is measured
-        candidate = Candidate((Lever.OFFLINE, Lever.FORMAT), {"format": _stored(baseline)})
+        candidate = Candidate((Lever.FORMAT,), {"format": _stored(baseline)})
         bound = predictor.bound(Change(), instead=_finished(predictor.run))
         yield Found(candidate, bound)
 
@@ -350,30 +357,26 @@ def _handed_free(run: LoaderRun, cpus: int | None) -> LoaderRun:
     return replace(_untaken(run), work_ns=work_ns, cpu_ns=work_ns, beside_ns=nothing)
 
 
-def _caches(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
+def _is_cached(circumstances: Circumstances) -> bool:
+    """Return whether the run read everything from memory."""
+    cold = circumstances.cold_fraction
+    return cold == 0.0 or (cold is None and (circumstances.resident_fraction or 0.0) >= ALL_CACHED)
+
+
+def _page_cache(predictor: GainPredictor) -> Found | RuledOut:
+    """Return reading all files once beforehand, where memory holds them."""
     baseline, circumstances = predictor.baseline, predictor.circumstances
-    store = _first_store(predictor)
-    stored = _stored(baseline) if store is None else store.format
-    pages = Candidate((Lever.PAGE_CACHE,), {"cache": "warm"})
-    where: dict[str, str | int] = {"store_dir": "/dev/shm/iobench", "format": stored}
-    if store is not None and store.given is not None:
-        where = {"copy": str((store.store and store.store.path) or store.given)}
-    in_memory = Candidate((Lever.MEMORY,), where)
-    cold, memory = circumstances.cold_fraction, circumstances.memory_nbytes
-    if cold == 0.0 or (cold is None and (circumstances.resident_fraction or 0.0) >= ALL_CACHED):
-        yield RuledOut(pages, Reason.CACHED_ALREADY)
-        yield RuledOut(in_memory, Reason.CACHED_ALREADY)
-        return
-    if "://" in str(where.get("copy", "")):  # a bucket is in no page cache, nor copied by cp
-        return
-    needed = baseline.all_nbytes(circumstances.files_nbytes)
-    yield _fits(pages, needed, memory, CACHE_FRACTION) or Found(
-        pages, predictor.bound(_cached(baseline.run))
-    )
-    finished = (circumstances.n_samples_all or 0) * (circumstances.sample_nbytes or 0)
-    yield _fits(in_memory, finished or None, memory, MEMORY_FRACTION) or Found(
-        in_memory, _from_memory(predictor)
-    )
+    pages = Candidate((Lever.CACHE,), {"cache": "warm"})
+    if _is_cached(circumstances):
+        return RuledOut(pages, Reason.CACHED_ALREADY)
+    needed, memory = baseline.all_nbytes(circumstances.files_nbytes), circumstances.memory_nbytes
+    if needed is None or memory is None:
+        return RuledOut(pages, Reason.SIZE_UNKNOWN)
+    if needed > CACHE_FRACTION * memory:
+        return RuledOut(pages, Reason.TOO_LARGE, needed, CACHE_FRACTION * memory)
+    run = baseline.run
+    cached = factors(run, {kind: cpu_fraction(run, kind) for kind in READING})
+    return Found(pages, predictor.bound(cached))
 
 
 def staged_nbytes(baseline: LoadingWay, circumstances: Circumstances) -> int | None:
@@ -389,11 +392,10 @@ def _staging(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
     if near is None or folder is None or is_probe:
         return
     needed = staged_nbytes(baseline, circumstances)
-    candidate = Candidate((Lever.STAGE,), {"stage": "node-local storage", "of": folder})
-    cold = circumstances.cold_fraction
+    candidate = Candidate((Lever.CACHE,), {"stage": "node-local storage", "of": folder})
     if near.mount_of(folder) is None:
         yield RuledOut(candidate, Reason.NEAR_ALREADY)
-    elif cold == 0.0 or (cold is None and (circumstances.resident_fraction or 0.0) >= ALL_CACHED):
+    elif _is_cached(circumstances):
         yield RuledOut(candidate, Reason.CACHED_ALREADY)
     elif not near.places:
         yield RuledOut(candidate, Reason.NOWHERE_NEAR)
@@ -434,34 +436,8 @@ def _staged(predictor: GainPredictor, *, in_memory: bool) -> Gain:
     return predictor.gain(change)
 
 
-def _fits(
-    candidate: Candidate, needed: int | None, memory: int | None, share: float
-) -> RuledOut | None:
-    """Return why something is not to be held in a share of the memory; None where it is."""
-    if needed is None or memory is None:
-        return RuledOut(candidate, Reason.SIZE_UNKNOWN)
-    if needed > share * memory:
-        return RuledOut(candidate, Reason.TOO_LARGE, needed, share * memory)
-    return None
-
-
-def _cached(run: LoaderRun) -> Change:
-    """Return reading that takes no more than its time on a CPU."""
-    return factors(run, {kind: cpu_fraction(run, kind) for kind in READING})
-
-
 def _first_store(predictor: GainPredictor) -> LoadingWay | None:
     return next((way for way in predictor.ways if way.store is not None), None)
-
-
-def _from_memory(predictor: GainPredictor) -> Gain:
-    """Return loading from memory: reads of a store as if cached, or where none was run, nothing."""
-    store = _first_store(predictor)
-    if store is None:
-        return predictor.bound(Change(), instead=_finished(predictor.run))
-    cached = _cached(store.run)
-    own = store is predictor.baseline
-    return predictor.bound(cached if own else Change(work_of=changed(store.run, cached)))
 
 
 def _chunks(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
@@ -508,24 +484,3 @@ def _codec(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
         yield Found(Candidate((Lever.CODEC,), settings), predictor.bound(change))
     else:
         yield RuledOut(Candidate((Lever.CODEC,)), Reason.CACHED_ALREADY)
-
-
-def _pinning(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
-    candidate, baseline = Candidate((Lever.PIN,), {"pin_memory": "True"}), predictor.baseline
-    window = baseline.window
-    device = predictor.circumstances.facts.device
-    copies_ns = sum(row.exposed_ns for row in window.stages if copies_batches(row.stage))
-    copies_ns += sum(row.busy_ns for row in window.compute_stages if copies_batches(row.stage))
-    if any(row.kind == Kind.PIN and row.busy_ns for row in baseline.whole.stages):
-        yield RuledOut(candidate, Reason.IN_USE)
-    elif not predictor.circumstances.has_device:
-        yield RuledOut(candidate, Reason.NO_ACCELERATOR)
-    elif device is not None and device.memory == "pinned":
-        yield RuledOut(candidate, Reason.IN_USE)
-    elif baseline.framework != "torch":
-        return  # its loader has no such option
-    elif not copies_ns:
-        yield RuledOut(candidate, Reason.NOT_WAITED_FOR)
-    else:
-        most = copies_ns / window.wall_ns
-        yield Found(candidate, Gain(Evidence.BOUND, None, 0.0, most))

@@ -32,7 +32,6 @@ SETTINGS: Final = {
         "workers",
         "prefetch",
         "cache",
-        "store_dir",
     )
 }
 """What a profile can be told; anything else is done where the script or the store is made."""
@@ -41,10 +40,9 @@ SCRIPT_SETTINGS: Final = (
     "num_workers",
     "prefetch_factor",
     "persistent_workers",
-    "pin_memory",
 )
 """Arguments of torch's DataLoader."""
-STORED: Final = {Lever.FORMAT, Lever.OFFLINE, Lever.CHUNKS, Lever.CODEC, Lever.MEMORY}
+STORED: Final = {Lever.FORMAT, Lever.CHUNKS, Lever.CODEC}
 
 
 class ProfileCommand(msgspec.Struct, frozen=True):
@@ -128,21 +126,17 @@ def commands_of(candidate: Candidate, facts: RunFacts, baseline: LoadingWay) -> 
     name = (sources[0] if sources else None) or facts.dataset or "SOURCE"
     if facts.is_script:  # its samples come from an object of its own
         name = "MODULE:DATASET"
-    if Lever.STAGE in levers:
+    if "stage" in settings:
         return tuple(_staged(settings, given, baseline, facts))
-    if "copy" in settings:
-        return tuple(_in_memory(str(settings["copy"]), given, baseline))
     if STORED & levers and "store" not in settings:
         lines.append(_convert(candidate, given, sources, name))
     if {*STORED, Lever.LOADER} & levers:
         lines.extend(_load(candidate, facts, name, baseline, given))
     if facts.is_script:
         lines.extend(_of_loader(settings))
-        if Lever.PAGE_CACHE in levers:
+        if Lever.CACHE in levers:
             lines.append("cat FILES... > /dev/null")
         return tuple(lines)
-    if Lever.PIN in levers:
-        lines.extend(_of_loader({"pin_memory": "True"}))
     made = {SETTINGS[each]: value for each, value in settings.items() if each in SETTINGS}
     store = settings.get("store", None if "format" in settings else baseline.given)
     if given is not None and store is not None and (made or "store" in settings):
@@ -182,13 +176,6 @@ def _staged(
     yield shlex.join(["iobench", "stage", folder, "--to", place])
     what = "the script" if facts.is_script else "what loads it"
     yield f"# {folder} in {what}: the folder of the copy, which that command prints"
-
-
-def _in_memory(store: str, given: ProfileCommand | None, baseline: LoadingWay) -> Iterator[str]:
-    """Yield what puts a finished store into memory, and what loads it from there."""
-    there = f"/dev/shm/{_name(store)}"
-    yield shlex.join(["cp", "-r", store, there])
-    yield from _of_copy(there, given, baseline)
 
 
 def _of_copy(copy: str, given: ProfileCommand | None, baseline: LoadingWay) -> Iterator[str]:
@@ -243,8 +230,7 @@ def _out(candidate: Candidate, name: str, stored: str) -> str:
     """Return the folder that a store is proposed to lie in."""
     short = name.rstrip("/").rpartition("/")[2].rpartition(":")[2] or "samples"
     short = "samples" if short == "DATASET" else short
-    folder = f"{candidate.settings['store_dir']}/" if "store_dir" in candidate.settings else ""
-    return f"{folder}{short}.{stored.partition(':')[0]}"
+    return f"{short}.{stored.partition(':')[0]}"
 
 
 def _load(

@@ -159,8 +159,6 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
         The original files.
     resident_fraction, cold_fraction : float or None
         Share of the files in the page cache before; of the bytes read, share from the device.
-    has_device : bool
-        Whether work of an accelerator was seen.
     own_order : bool
         Whether samples cannot be asked for by number.
     machine : Machine or None
@@ -187,7 +185,6 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
     files_nbytes: int | None = None
     resident_fraction: float | None = None
     cold_fraction: float | None = None
-    has_device: bool = False
     own_order: bool = False
     machine: Machine | None = None
     loop_fraction: float | None = None

@@ -23,15 +23,8 @@ class Lever(Enum):
     PREFETCH = "prefetch"
     KEEP_WORKERS = "keep workers"
     """Workers that live on from one epoch to the next."""
-    PIN = "pin"
-    PAGE_CACHE = "page cache"
-    """The files are read once before."""
-    MEMORY = "memory"
-    """Finished samples in a file system in memory."""
-    STAGE = "stage"
-    """The files copied once to storage of the node itself."""
-    OFFLINE = "offline"
-    """Decoding and preprocessing moved out of the training."""
+    CACHE = "cache"
+    """The files in the page cache, or copied once to storage of the node itself."""
     CHUNKS = "chunks"
     """Chunks that hold what a sample needs and no more."""
     CODEC = "codec"
@@ -40,9 +33,6 @@ class Lever(Enum):
 
 TITLES: Final = {
     Lever.KEEP_WORKERS: "workers kept between epochs",
-    Lever.PIN: "pinned memory",
-    Lever.PAGE_CACHE: "files read into the page cache beforehand",
-    Lever.MEMORY: "finished samples in memory",
     Lever.CHUNKS: "chunks that hold one sample each",
 }
 
@@ -71,15 +61,10 @@ class Candidate(msgspec.Struct, frozen=True):
         stored = settings.get("format")
         for lever in self.levers:
             match lever:
-                case Lever.FORMAT if Lever.OFFLINE in self.levers:
-                    continue
                 case Lever.FORMAT if "store" in settings:
                     yield f"the store {settings['store']}"
                 case Lever.FORMAT:
                     yield f"finished samples as {stored or 'a store'}"
-                case Lever.OFFLINE:
-                    finished = f", finished samples as {stored}" if stored else ""
-                    yield f"decoding and preprocessing moved offline{finished}"
                 case Lever.LOADER:
                     yield self._loader_title()
                 case Lever.WORKERS:
@@ -90,8 +75,10 @@ class Candidate(msgspec.Struct, frozen=True):
                     yield f"a prefetch of {ahead} batches"
                 case Lever.KEEP_WORKERS if "made" in settings:
                     yield "one loader for all epochs, with its workers kept"
-                case Lever.STAGE:
+                case Lever.CACHE if "stage" in settings:
                     yield f"files staged to {settings['stage']}"
+                case Lever.CACHE:
+                    yield "files read into the page cache beforehand"
                 case Lever.CODEC:
                     how = settings.get("codec") or settings.get("dtype")
                     yield f"stored as {how}" if how else "another codec"
@@ -112,7 +99,6 @@ class Reason(Enum):
     """Why something that one might try is not proposed."""
 
     IN_USE = "in use"
-    NO_ACCELERATOR = "no accelerator"
     NO_MORE_CPUS = "no more CPUs"
     CACHED_ALREADY = "cached already"
     TOO_LARGE = "too large"
@@ -156,8 +142,6 @@ class RuledOut(msgspec.Struct, frozen=True):
         match self.reason:
             case Reason.IN_USE:
                 return "already in use."
-            case Reason.NO_ACCELERATOR:
-                return "no accelerator was seen in this run; without one, pinning only adds a copy."
             case Reason.NO_MORE_CPUS:
                 cpus = None if available is None else int(available)
                 return f"CPUs to use: {units.count(cpus)}; each already has a worker."

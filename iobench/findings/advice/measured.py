@@ -14,7 +14,6 @@ from iobench.analysis.replay.replay import machine_of
 from iobench.analysis.replay.runs import reported_loaders
 from iobench.analysis.storage_reads import epoch_nbytes
 from iobench.findings.advice.figures import Circumstances, LoadingWay, StoreProbe
-from iobench.findings.devices import device_sums
 from iobench.findings.storage import storage_of
 
 if TYPE_CHECKING:
@@ -142,7 +141,6 @@ def _circumstances(
     cpus = _number(facts.machine.get("cpus"))
     here = {process.host for process in profile.processes}
     ranks_here = sum(told.role == "consumer" and told.host in here for told in profile.facts)
-    device = found.cached(device_sums)
     n_samples_all = (None if store is None else store.n_samples_all) or facts.n_samples_all
     if not n_samples_all and facts.is_script:
         n_samples_all = _samples_of_epoch(found, run)
@@ -156,7 +154,6 @@ def _circumstances(
         files_nbytes=facts.files_nbytes,
         resident_fraction=facts.cache.resident_fraction_before,
         cold_fraction=whole.cold_fraction,
-        has_device=device is not None or facts.device is not None,
         own_order=facts.own_order,
         machine=machine_of(profile),
         loop_fraction=exposure.loop_fraction,

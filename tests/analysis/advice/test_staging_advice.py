@@ -67,12 +67,12 @@ def advised(run, **options: Any):
 
 def staging(advice):
     changes = (*advice.changes, *advice.to_measure)
-    return next((each for each in changes if Lever.STAGE in each.candidate.levers), None)
+    return next((each for each in changes if "stage" in each.candidate.settings), None)
 
 
 def why_not(advice) -> Reason | None:
     ruled_out = {lever: each.reason for each in advice.ruled_out for lever in each.candidate.levers}
-    return ruled_out.get(Lever.STAGE)
+    return ruled_out.get(Lever.CACHE)
 
 
 @pytest.mark.thorough
