@@ -192,11 +192,12 @@ def find_deliveries(profile: RunData, loop: TrainingLoop) -> Deliveries:
     renewed = _renewed(loop, waits, role, main)
     of_main = np.isin(waits.loader, [*renewed, main])
     of_epoch = _epochs(waits, main, renewed)
-    complete = _complete(waits, of_epoch, of_main, profile)
+    cut = _cut(profile, waits, of_epoch)
+    complete = _complete(waits, of_epoch, of_main, profile) - {*cut.tolist()}
     phase = _phases(waits, rounds, settings)
     repeated = np.zeros(len(waits), dtype=bool)
     if profile.is_script:
-        repeated = _repeated(waits, of_epoch, of_main)
+        repeated = _repeated(waits, of_epoch, of_main) & ~np.isin(of_epoch, cut)
     else:  # the rounds of iobench profile are turns, not epochs: its workers live on
         phase = _without_first_epoch(phase, of_epoch, complete)
     step, steps = _steps(profile, loop, waits, trains, of_epoch)
@@ -213,6 +214,15 @@ def find_deliveries(profile: RunData, loop: TrainingLoop) -> Deliveries:
         steps=steps,
         phase=phase,
     )
+
+
+def _cut(profile: RunData, waits: Waits, of_epoch: Integers) -> Integers:
+    """Return the epochs of which some batches have no details."""
+    summed = profile.summed
+    if summed is None:
+        return np.empty(0, dtype=np.int64)
+    at = (waits.until_ns == summed.from_ns) | (waits.from_ns == summed.until_ns)
+    return np.unique(of_epoch[at])
 
 
 def _find_waits(

@@ -60,14 +60,14 @@ class Diagnosis(msgspec.Struct, frozen=True):
     restarting: LoaderExposure | None = None  # the one most waited for whose workers start again
     stopped: str = ""  # why recording stopped before the end, and where
     n_batches: int = 0  # that all of this is of
-    n_folded: int = 0  # before those, of which there are sums only
+    n_summed: int = 0  # between those, of which there are sums only
     first_epoch_fraction: float | None = None  # waits of the first epoch after its fill
     first_epoch_is_cold: bool = False  # whether it read from the device, and others from memory
     batch_ns: float | None = None  # the time of a batch on average
     JSON_KEYS: ClassVar = dict.fromkeys((
         "unknown_fraction", "start_fraction", "again_fraction", "serial", "in_script",
         "loop_fraction", "job", "validation", "waited_for", "waited_fraction", "restarting",
-        "stopped", "n_batches", "n_folded", "first_epoch_fraction", "first_epoch_is_cold",
+        "stopped", "n_batches", "n_summed", "first_epoch_fraction", "first_epoch_is_cold",
         "batch_ns",
     ), HIDDEN)  # fmt: skip
 
@@ -114,7 +114,7 @@ def diagnose(exposure: Exposure) -> Diagnosis:
         ),
         waited_fraction=loader_ns / whole.wait_ns if whole.wait_ns and waited_for else None,
         n_batches=whole.n_batches,
-        n_folded=exposure.n_folded,
+        n_summed=exposure.n_summed,
         batch_ns=window.wall_ns / window.n_batches if window.n_batches else None,
     )
 

@@ -80,7 +80,7 @@ def exposure_of(run: RankRun) -> Exposure:
         day_nbytes=_day_nbytes(profile),
         spans_nbytes=len(profile.spans) * RECORD_NBYTES,
         keep_nbytes=profile.run_facts.keep_nbytes,
-        folded=profile.folded,
+        summed=profile.summed,
         missing_workers=profile.missing_workers,
         loaders=_loaders(run),
         other_loops=loop.others,
@@ -282,6 +282,8 @@ def _day_nbytes(profile: RunData) -> int | None:
     """Return what a day of spans takes at this pace; None where less than a minute tells it."""
     spans = profile.spans
     lasted_ns = int(spans["end_ns"].max() - spans["start_ns"].min()) if len(spans) else 0
+    if profile.summed is not None:
+        lasted_ns -= profile.summed.until_ns - profile.summed.from_ns
     if lasted_ns < MINUTE_NS:
         return None
     return len(spans) * RECORD_NBYTES * (24 * 60 * MINUTE_NS) // lasted_ns
@@ -296,14 +298,14 @@ def _overhead_fraction(run: RankRun, chosen: Marks, wall_ns: int) -> float | Non
     loop = [who.own_ns for who in processes if who.role == "consumer"]
     if wall_ns and loop and all(own is not None for own in loop):
         n_batches = len(run.deliveries)
-        if run.folded is not None:  # they took their part of it, in every rank
+        if run.summed is not None:  # they took their part of it, in every rank
             n_ranks = len({who.rank for who in run.processes})
-            n_batches += run.folded.n_batches // n_ranks
+            n_batches += run.summed.n_batches // n_ranks
         share = chosen.sum() / n_batches
         workers = {who.worker for who in processes if who.worker >= 0}
         working = sum(who.own_ns or 0 for who in processes if who.worker >= 0)
-        if run.folded is not None:
-            working += run.folded.workers_own_ns // n_ranks
+        if run.summed is not None:
+            working += run.summed.workers_own_ns // n_ranks
         own_ns = max(sum(own or 0 for own in loop), working / max(len(workers), 1))
         return float(own_ns * share / wall_ns)
     counters = run.counters

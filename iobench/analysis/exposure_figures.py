@@ -12,7 +12,7 @@ from iobench.json_keys import HIDDEN, INLINE, figure, key, keyed_by
 if TYPE_CHECKING:
     from iobench.analysis.job_figures import JobTime
     from iobench.recording.kinds import Kind
-    from iobench.runs.contents import Folded
+    from iobench.runs.contents import Summed
 
 Window = Literal["recurring", "steady", "whole"]
 """Of which part of a run a figure is: see `Exposure`."""
@@ -300,13 +300,13 @@ class OtherLoop(msgspec.Struct, frozen=True):
     }
 
 
-class FoldedWaits(msgspec.Struct, frozen=True):
-    """The batches of a long run before those that are kept one by one."""
+class SummedWaits(msgspec.Struct, frozen=True):
+    """The batches of a long run that have no details."""
 
-    folded: Folded  # their sums
+    summed: Summed  # their sums
     all_wait_fraction: float | None  # of these batches and of the kept ones together
     JSON_KEYS: ClassVar = {
-        "folded": INLINE,
+        "summed": INLINE,
     }
 
 
@@ -340,7 +340,7 @@ class Exposure(msgspec.Struct, frozen=True):
     day_nbytes: int | None = None  # of a day of spans at this pace; None of less than a minute
     spans_nbytes: int = 0
     keep_nbytes: int | None = None  # of spans such a run keeps one by one
-    folded: Folded | None = None  # of a long run: sums of what was before, in nothing else
+    summed: Summed | None = None  # of a long run: sums of what was before, in nothing else
     steps: StepFigures | None = None  # None where nothing was delivered to train on
     # Epochs of a script as a long training has them: the whole ones after the first
     recurring: PartExposure | None = None
@@ -348,27 +348,27 @@ class Exposure(msgspec.Struct, frozen=True):
     recurring_start_ns: int = 0  # waits of these epochs outside of their steady state
 
     @property
-    def n_folded(self) -> int:
-        """Batches before all others, of which there are sums only."""
-        return 0 if self.folded is None else self.folded.n_batches
+    def n_summed(self) -> int:
+        """Batches of which there are sums only."""
+        return 0 if self.summed is None else self.summed.n_batches
 
     @property
     def all_wait_ns(self) -> int:
         """Waits for all batches, those of which there are sums only too."""
-        return self.whole.wait_ns + (0 if self.folded is None else self.folded.wait_ns)
+        return self.whole.wait_ns + (0 if self.summed is None else self.summed.wait_ns)
 
     @property
     def all_wall_ns(self) -> int:
         """The time of all batches, those of which there are sums only too."""
-        return self.whole.wall_ns + (0 if self.folded is None else self.folded.wall_ns)
+        return self.whole.wall_ns + (0 if self.summed is None else self.summed.wall_ns)
 
-    @figure.named("folded")
-    def folded_waits(self) -> FoldedWaits | None:
+    @figure.named("summed")
+    def summed_waits(self) -> SummedWaits | None:
         """Batches of which there are sums only; then all else is of the kept ones."""
-        if self.folded is None:
+        if self.summed is None:
             return None
         wall_ns = self.all_wall_ns
-        return FoldedWaits(self.folded, self.all_wait_ns / wall_ns if wall_ns else None)
+        return SummedWaits(self.summed, self.all_wait_ns / wall_ns if wall_ns else None)
 
     @figure.named("waits_ns")
     def waits_ns(self) -> tuple[int, ...] | None:
@@ -401,7 +401,7 @@ class Exposure(msgspec.Struct, frozen=True):
         "day_nbytes": HIDDEN,
         "spans_nbytes": HIDDEN,
         "keep_nbytes": HIDDEN,
-        "folded": HIDDEN,
+        "summed": HIDDEN,
         "steps": key("optimizer_steps"),
         "recurring_start_ns": HIDDEN,
     }

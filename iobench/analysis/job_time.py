@@ -63,7 +63,7 @@ def job_time_of(run: RankRun) -> JobTime | None:
     loop = run.loop
     if not run.is_script or run.run_facts.steps is not None or run.stopped:
         return None
-    if run.folded is not None and len(run.ranks) > 1:
+    if run.summed is not None and len(run.ranks) > 1:
         return None
     process = loop.process if loop.process >= 0 else _consumer(run)
     told = run.facts_of(process) if process >= 0 else None
@@ -92,7 +92,7 @@ def job_time_of(run: RankRun) -> JobTime | None:
         ("validation_compute", deliveries.from_ns[~trains], ends[~trains]),
         # Between a validation that ended and the next batch of the training that it is a part of.
         ("train_compute", *_inside_passes(deliveries, trains)),
-        *_folded(run, told.started_ns),
+        *_summed(run, told.started_ns),
         ("imports", imports[:, 0], imports[:, 1]),
         *(("train_compute", *_times(spans, kind)) for kind in step_kinds),
         ("initial_load", before["start_ns"], np.minimum(before["end_ns"], first_ns)),
@@ -112,7 +112,7 @@ def job_time_of(run: RankRun) -> JobTime | None:
         "between": _known_bytes(later),
     }
     load_nbytes = nbytes["initial_load"] or 0
-    if run.folded is not None:
+    if run.summed is not None:
         unknown.append("what of the batches without details was validation: it counts as training")
     if not len(imports):
         unknown.append("imports, which cannot be separated from other work outside of loops")
@@ -275,13 +275,13 @@ def _delivered(run: RankRun, rows: Marks) -> int | None:
     return int(nbytes.sum()) if len(nbytes) and (nbytes >= 0).all() else None
 
 
-def _folded(run: RankRun, started_ns: int) -> Iterator[tuple[str, Integers, Integers]]:
-    """Yield batches of which there are sums alone: in one piece before all others, not in order."""
-    folded = run.folded
-    if folded is not None:
-        end = folded.until_ns
-        start = max(end - folded.wall_ns, started_ns)
-        split = min(start + folded.wait_ns, end)
+def _summed(run: RankRun, started_ns: int) -> Iterator[tuple[str, Integers, Integers]]:
+    """Yield batches of which there are sums alone: in one piece."""
+    summed = run.summed
+    if summed is not None:
+        start = max(summed.from_ns, started_ns)
+        split = min(start + summed.wait_ns, summed.until_ns)
+        end = min(start + summed.wall_ns, summed.until_ns)
         yield "train_wait", np.array([start]), np.array([split])
         yield "train_compute", np.array([split]), np.array([end])
 

@@ -99,7 +99,7 @@ class ExposedShare(msgspec.Struct, frozen=True, kw_only=True):
     lost_spans: int
     window: str
     batches: int
-    folded_batches: int
+    summed_batches: int
 
 
 class CountsGate(CountsComparison, frozen=True, kw_only=True):
@@ -178,7 +178,7 @@ def _share_and_sums(run: RankRun) -> tuple[ExposedShare, StepSums | None]:
         lost_spans=exposure.lost_spans,
         window=exposure.window,
         batches=exposure.whole.n_batches if is_known else 0,
-        folded_batches=exposure.n_folded if is_known else 0,
+        summed_batches=exposure.n_summed if is_known else 0,
     ), sums
 
 
@@ -439,7 +439,7 @@ def _run(name: str) -> str:
 
 
 def _kept(whose: str, share: ExposedShare) -> str:
-    kept = kept_words(share.batches, share.folded_batches)
+    kept = kept_words(share.batches, share.summed_batches)
     return f" ({whose}, {kept})" if kept else ""
 
 

@@ -235,19 +235,19 @@ def _open(path: Path) -> _Opened:
     batches_per_step = steps.pop() if len(steps) == 1 else None
     wall_ns = sum(each.all_wall_ns for each in exposures)
     n_batches = sum(each.whole.n_batches for each in exposures)
-    n_folded = sum(each.n_folded for each in exposures)
+    n_summed = sum(each.n_summed for each in exposures)
     missing = sum(len(each.missing_workers) for each in exposures)
     doubts = (
         (lost, f"{path}: spans were lost or are damaged, so waits may be missing"),
         (unclosed, f"{path}: {unclosed} of its processes were killed or are still running"),
         (missing, f"{path}: {missing} of its processes left no spans"),
-        (n_folded, f"{path}: {kept_words(n_batches, n_folded)}"),
+        (n_summed, f"{path}: {kept_words(n_batches, n_summed)}"),
     )
     return _Opened(
         shown=ComparedRun(
             run=str(path),
             ranks=len(exposures),
-            batches=n_batches + n_folded,
+            batches=n_batches + n_summed,
             wall_ns=max(each.all_wall_ns for each in exposures),
             wait_fraction=sum(e.all_wait_ns for e in exposures) / wall_ns if wall_ns else None,
             mlperf_utilisation=mean_utilisation(used),

@@ -98,9 +98,9 @@ def counts_of(run: Run) -> Counts:
         kept whole: it has other counts each time.
     """
     data = run.data
-    if data.folded is not None:
+    if data.summed is not None:
         raise ProfileError(
-            f"{data.path}: only sums are kept of its first {data.folded.n_batches} batches, "
+            f"{data.path}: only sums are kept of {data.summed.n_batches} of its batches, "
             "so its counts are not reproducible; record fewer batches, or set a larger "
             "IOBENCH_KEEP"
         )

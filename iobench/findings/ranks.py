@@ -94,12 +94,12 @@ class JobFigures(msgspec.Struct, frozen=True):
     imbalance: float | None
     clock_uncertainty_ns: int | None
     n_single_steps: int
-    n_folded: int
+    n_summed: int
     bin_ns: int
     JSON_KEYS: ClassVar = {
         "clock_uncertainty_ns": HIDDEN,
         "n_single_steps": HIDDEN,
-        "n_folded": HIDDEN,
+        "n_summed": HIDDEN,
         "bin_ns": HIDDEN,
     }
 
@@ -128,7 +128,7 @@ class RankSteps(msgspec.Struct, frozen=True):
     wait_end_ns: Integers
     until_ns: int
     comm_held_ns: int | None
-    n_folded: int
+    n_summed: int
 
 
 def steps_of_rank(run: RankRun) -> RankSteps | None:
@@ -160,7 +160,7 @@ def steps_of_rank(run: RankRun) -> RankSteps | None:
         wait_end_ns=deliveries.delivered_ns,
         until_ns=int(deliveries.until_ns[-1]) if len(deliveries) else 0,
         comm_held_ns=_communication(run),
-        n_folded=run.exposure.n_folded,
+        n_summed=run.exposure.n_summed,
     )
 
 
@@ -242,7 +242,7 @@ def compare_ranks(ranks: Sequence[RankSteps]) -> JobFigures:
         imbalance=max(waits) * len(waits) / all_ns if len(waits) > 1 and all_ns else None,
         clock_uncertainty_ns=uncertainty_ns,
         n_single_steps=n_single if len(ranks) > 1 else 0,
-        n_folded=sum(each.n_folded for each in ranks),
+        n_summed=sum(each.n_summed for each in ranks),
         bin_ns=bin_ns,
     )
 
@@ -332,7 +332,7 @@ def ranks_section(job: JobFigures) -> Section:
 
 def _lines(job: JobFigures) -> Iterator[str]:
     if job.steps:
-        kept = kept_words(sum(each.n_batches for each in job.ranks), job.n_folded)
+        kept = kept_words(sum(each.n_batches for each in job.ranks), job.n_summed)
         share = units.fraction(job.wait_ns / job.steps_wall_ns if job.steps_wall_ns else None)
         yield (
             f"{f'In {kept}, from' if kept else 'From'} the first wait to the end of the last step, "

@@ -23,8 +23,8 @@ from iobench.masking import as_typed
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.facts import ProcessFacts, read_process_facts
 from iobench.recording.job import RUN_TOKEN, JobRank, find_job
-from iobench.recording.kept_spans import KEEP, keep_text
 from iobench.recording.meter import ENERGY, MONITOR, is_on, start_meter
+from iobench.recording.rotation import KEEP, keep_text
 from iobench.recording.run_directory import RunDirectory, checked_name, next_run_path, run_name
 from iobench.recording.script_run import script_document, words_to_keep
 from iobench.recording.session import (
@@ -171,8 +171,8 @@ def run_script(
         say(f"nothing will be recorded, the command runs without iobench: {unseen}")
     elif job.rank == 0:
         say(
-            f"recording into {as_typed(run.path)}; of more than {keep_text()} ({KEEP}) the oldest "
-            "spans become sums"
+            f"recording into {as_typed(run.path)}; of more than {keep_text()} a rank ({KEEP}) the "
+            "first and the latest spans stay, and sums"
         )
     setup = begin_tracing(choice, run, job, asked.command, environment, say)
     with _watched(asked, job, run, environment):

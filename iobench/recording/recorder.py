@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Final, Self
 from iobench.recording import span_file as layout
 from iobench.recording.clock_marker import mark_clock
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
-from iobench.recording.folding import Fold, fold_name
 from iobench.recording.kinds import WORKER_KINDS, Kind
 from iobench.recording.lanes import NOWHERE, FullSpan, Lane, Span
+from iobench.recording.rotation import Rotation
 from iobench.recording.span_writer import SpanWriter, new_span_file
 from iobench.recording.stopped import leave_mark, mark_losses
 from iobench.recording.this_process import boot_id, host_name, peak_memory_nbytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator
     from types import TracebackType
 
 logger = logging.getLogger(__name__)
@@ -63,8 +63,8 @@ class Recorder:
         Node-local directory the file lies in until it is gathered.
     at_first_span : bool
         Open the file with the first span, so that a process without any leaves none.
-    keep_nbytes : int
-        From this size on the file does not grow: the oldest spans are folded. 0 is no bound.
+    rotation : Rotation, optional
+        How much is kept; by default all.
 
     Attributes
     ----------
@@ -98,13 +98,13 @@ class Recorder:
         "clock",
         "directory",
         "failure",
-        "keep_nbytes",
         "n_parts",
         "once_ns",
         "own_ns",
         "path",
         "rank",
         "role",
+        "rotation",
         "spool",
         "worker",
     )
@@ -119,7 +119,7 @@ class Recorder:
         clock: Clock = SYSTEM_CLOCK,
         spool: Path | None = None,
         at_first_span: bool = False,
-        keep_nbytes: int = 0,
+        rotation: Rotation | None = None,
     ) -> None:
         self.directory = Path(directory)
         self.role = role
@@ -127,7 +127,7 @@ class Recorder:
         self.rank = rank
         self.clock = clock
         self.spool = spool
-        self.keep_nbytes = keep_nbytes
+        self.rotation = rotation or Rotation(0, None)
         self._strings: dict[str, int] = {}
         self._descriptions: dict[tuple[int, str, str], bytes] = {}
         self._kind_descriptions: dict[int, bytes] = {}
@@ -157,9 +157,10 @@ class Recorder:
     def _open(self) -> None:
         """Make the file and write what strings there are; on failure only count from now on."""
         try:
-            self._writer = new_span_file(self.directory, self.spool, self.identity(self.role))
+            self._writer = new_span_file(
+                self.directory, self.spool, self.identity(self.role), self.rotation.segment_nbytes
+            )
             self.path = self._writer.path
-            self._writer.keep_nbytes = self.keep_nbytes
             for text, number in self._strings.items():
                 self._writer.string(number, text)
             mark_clock(self.directory, self.clock)
@@ -233,25 +234,21 @@ class Recorder:
         # A span begun before the fork ends in the child as well: not in the parent's file.
         for lane in self._lanes:
             lane.detach()
+        parent = self.path
         self._forget_file()
         self.role = "child"
         self.worker = -1
+        self.rotation = Rotation(self.rotation.keep_nbytes, self.rotation.loop or parent)
 
-    def fold_in(self, folds: Iterable[tuple[Fold, Mapping[int, str]]], name: str) -> bool:
-        """Take over the sums of a file of other processes, with their texts; it is to be removed.
-
-        Return False where this one can hold none.
-        """
+    def drop(self) -> None:
+        """Drop spans that are not to stay, as the training loop says."""
         with self._lock:
             writer = self._writer
-            if writer is None or self._closed:
-                return False
-            for fold, strings in folds:
-                writer.fold.merge(
-                    fold, {number: self.string(text) for number, text in strings.items()}
-                )
-            writer.write_fold(fold_name(name))
-            return True
+            if writer is not None and not self._closed:
+                live = {each.number for each in self._lanes}
+                busy = {chunk for lane, chunk in writer.newest.items() if lane in live}
+                texts = {number: text for text, number in self._strings.items()}
+                self.rotation.drop(writer, texts, busy)
 
     # -- lanes and strings ----------------------------------------------------------------
 
@@ -298,13 +295,14 @@ class Recorder:
             sequence = (lane.offset + lane.bias) // layout.RECORD_NBYTES
             if sequence > SEQUENCE_LIMIT:
                 sequence = 1
+                self._lane_count += 1
+                lane.number = self._lane_count
             thread = (0, lane.foreign)
             if not lane.foreign:
                 thread = (threading.get_native_id(), threading.current_thread().name)
             writer.write_own(self.once_ns, self.own_ns)
             try:
-                live = {each.number for each in self._lanes}
-                buffer, offset = writer.chunk(layout.SPANS, lane.number, sequence, thread, live)
+                buffer, offset = writer.chunk(layout.SPANS, lane.number, sequence, thread)
             except OSError as error:
                 self._fail(error)
                 self._lose()
@@ -313,6 +311,7 @@ class Recorder:
             lane.bias = sequence * layout.RECORD_NBYTES - offset
             lane.end = offset + layout.SPANS_PER_CHUNK * layout.RECORD_NBYTES
             lane.offset = offset
+            self.rotation.chunk_taken(self, writer)
             return True
 
     def string(self, text: str) -> int:

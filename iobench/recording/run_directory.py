@@ -7,7 +7,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import OptionError, ProfileError, StorageError
 from iobench.json_files import read_json
@@ -17,6 +17,9 @@ from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.recorder import Recorder
 from iobench.recording.stopped import StoppedRecording, read_stopped
 from iobench.recording.this_process import host_name
+
+if TYPE_CHECKING:
+    from iobench.recording.rotation import Rotation
 
 RUN_VERSION: Final = 1
 LONGEST_NAME: Final = 100
@@ -229,7 +232,7 @@ class RunDirectory:
         rank: int = 0,
         clock: Clock = SYSTEM_CLOCK,
         at_first_span: bool = False,
-        keep_nbytes: int = 0,
+        rotation: Rotation | None = None,
     ) -> Recorder:
         """Return a new recorder whose span file belongs to this run."""
         return Recorder(
@@ -240,7 +243,7 @@ class RunDirectory:
             clock=clock,
             spool=self.spool,
             at_first_span=at_first_span,
-            keep_nbytes=keep_nbytes,
+            rotation=rotation,
         )
 
     def gather(self) -> int:

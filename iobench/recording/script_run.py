@@ -59,7 +59,7 @@ def script_document(
     OptionError
         If ``steps`` or ``IOBENCH_KEEP`` cannot be used.
     """
-    from iobench.recording.kept_spans import keep_nbytes
+    from iobench.recording.rotation import keep_nbytes
 
     chosen = checked_steps(steps)
     return {

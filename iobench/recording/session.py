@@ -28,8 +28,8 @@ from iobench.recording.facts import (
     facts_path,
 )
 from iobench.recording.job import RUN_TOKEN, find_job
-from iobench.recording.kept_spans import EndedWorkers, day_line, keep_nbytes, written_nbytes
 from iobench.recording.outside import take_initial_reads
+from iobench.recording.rotation import LoopRotation, day_line, keep_nbytes
 from iobench.recording.run_directory import RunDirectory, next_run_path
 from iobench.recording.script_run import (
     checked_steps,
@@ -125,17 +125,11 @@ class Recording:
         Whether a model was last set to evaluate, and not to train.
     trained_model : weakref.ref or None
         The one that was last set to train.
-    keep_nbytes : int
-        How many bytes of spans this training process and its workers keep one by one; 0 is all.
-    ended_workers : EndedWorkers or None
-        Their files, where there is such a bound.
     """
 
     run: RunDirectory
     recorder: Recorder
     facts: ProcessFacts
-    keep_nbytes: int = 0
-    ended_workers: EndedWorkers | None = None
     pass_role: str = ""
     epoch: int = -1
     latest: DeliveryLog | None = None
@@ -177,7 +171,7 @@ class Recording:
         self._begun_ns = 0
         self._has_told_pace = False
         self._metrics_due_ns = 0
-        self._pace_step = 1
+        self._due_step = 1
         # What the calling thread waits for: the outermost loader, if loaders are nested.
         self.waiting = threading.local()
 
@@ -234,16 +228,10 @@ class Recording:
     def _begin(self, run: RunDirectory, costs: dict[str, int | None]) -> None:
         """Write to the files of this process from now on."""
         self.run = run
-        # Half is for files of workers that have ended, a quarter for those at work.
-        self.keep_nbytes = keep_nbytes() // max(self.job.world_size, 1)
+        folders = (self.run.spool or self.run.spans_path, self.run.spans_path)
+        self._rotation = LoopRotation(keep_nbytes(), self._progress, folders)
         self.recorder = self.run.recorder(
-            role="consumer",
-            rank=self.job.rank,
-            clock=self.clock,
-            keep_nbytes=self.keep_nbytes // 4,
-        )
-        self.ended_workers = EndedWorkers(
-            self.run.spool or self.run.spans_path, self.recorder, self.keep_nbytes // 2
+            role="consumer", rank=self.job.rank, clock=self.clock, rotation=self._rotation
         )
         self.facts = facts_of_this_process(
             "consumer",
@@ -275,7 +263,6 @@ class Recording:
         """Be a view of the recording that goes on; ending this one ends nothing."""
         self._joined = other
         self.run, self.recorder, self.facts = other.run, other.recorder, other.facts
-        self.keep_nbytes, self.ended_workers = other.keep_nbytes, other.ended_workers
         self.digests = other.digests
         other._read_host(energy=self._energy, monitor=self._monitor)
 
@@ -316,8 +303,6 @@ class Recording:
         if self._loaded:
             self._describe()
         self.end_initial_load()
-        if self.ended_workers is not None:
-            self.ended_workers.close()
         self.recorder.own_ns += self.recorder.n_parts * (self.facts.unit_costs.get("light_ns") or 0)
         self.recorder.close()
         if self._meter is not None:
@@ -464,9 +449,9 @@ class Recording:
         with self._lock:  # loops of several threads count together
             self.step = step = self.step + 1
         if self.steps is None:
-            if not self._has_told_pace and step >= self._pace_step:  # seldom
-                self._pace_step = 2 * step
+            if step >= self._due_step:  # seldom
                 self.tell_pace(PACE_NS)
+                self._due_step = self._rotation.look(self.recorder)
             return
         if step == self.steps.start:
             activate(self.recorder)
@@ -474,6 +459,10 @@ class Recording:
             self.write_facts()
         elif step == self.steps.stop + 1:
             self.close_window()  # of a loop that had asked for this batch before the last one came
+
+    def _progress(self) -> tuple[int, int]:
+        """Return the number of the latest batch, and how many there were."""
+        return -1 if self.latest is None else self.latest.delivered[0], self.step
 
     def tell_pace(self, least_ns: int = FIRST_PASS_NS) -> None:
         """Say once what a day of spans takes, if the recording is ``least_ns`` old or more.
@@ -484,12 +473,11 @@ class Recording:
         if self._has_told_pace or lasted_ns < least_ns or self.steps is not None:
             return
         self._has_told_pace = True
-        if self.job.rank or os.getpid() != self._pid or not self.keep_nbytes:
+        if self.job.rank or os.getpid() != self._pid:
             return
         with self.recorder.quiet():
-            nbytes = written_nbytes(self.run.spool or self.run.spans_path, 0)
-        day_nbytes = nbytes * max(self.job.world_size, 1) * DAY_NS // lasted_ns
-        line = day_line(day_nbytes, keep_nbytes())
+            nbytes = self._rotation.recorded_nbytes(self.recorder)
+        line = day_line(nbytes * DAY_NS // lasted_ns, self._rotation.keep_nbytes)
         # At the end of a pass: what is read and imported for it is no time of the script's.
         self.recorder.once_ns += self.clock.now_ns() - self._begun_ns - lasted_ns
         if RUN_TOKEN not in os.environ:

@@ -7,8 +7,8 @@
              spans:    1023 records of 64 bytes, of one thread
              strings:  entries (id, length, CRC-32, UTF-8 text), each padded to 8 bytes
 
-Files of ended workers are joined: a header alone, of role ``joined`` and of the training process,
-then whole span files one after the other, each as long as it says itself.
+Where recording is bounded, further spans are in segments beside it, ``NAME.1.segment``: chunks
+alone. Of spans whose segments were removed sums are kept in ``NAME.sums``.
 
 A record's ``sequence`` counts the spans of its thread from 1 and is written last, so a record cut
 off by SIGKILL has 0 there. A chunk whose head is all zeros is reserved and not yet used.
@@ -80,8 +80,6 @@ DESCRIPTION: Final = struct.Struct("<2I2BH")  # detail, label, kind, flags, piec
 RECORD_NBYTES: Final = 64
 
 MAGIC: Final = b"IOBSPANS"
-JOINED: Final = "joined"
-"""The role in the header of a file that holds those of ended workers."""
 VERSION: Final = 1
 HEADER_NBYTES: Final = 4096
 # magic, version, pid, ppid, rank, worker, (monotonic, wall) at start, role, host, boot id
@@ -101,15 +99,8 @@ PEAK_OFFSET: Final = 552
 OWN: Final = struct.Struct("<2q")  # what recording took: (once, since), nanoseconds; 0 is unknown
 OWN_OFFSET: Final = 560
 
-# What was folded, so that a file stays within its bound: two places written in turns, the one with
-# the larger turn and a sound CRC-32 counts. A kill in between loses nothing, and counts nothing
-# twice: ``pending`` names what is in the sums and may still be there.
-FOLD_OFFSETS: Final = (768, 2432)
-FOLD_NBYTES: Final = 1664
-# CRC-32, turn, pending, until, spans, own; nine numbers of the loop; how many sums
-FOLD_HEAD: Final = struct.Struct("<I14qI4x")
-FOLD_SUM: Final = struct.Struct("<2I3q")  # kind, label, spans, nanoseconds, bytes
-FOLD_LIMIT: Final = (FOLD_NBYTES - FOLD_HEAD.size) // FOLD_SUM.size
+UNUSED: Final = slice(768, 4096)
+"""Of a header: sums of spans that earlier versions no longer had one by one."""
 
 CHUNK_NBYTES: Final = 65536
 CHUNK_MAGIC: Final = 0x4B4E4843
@@ -176,32 +167,3 @@ class Identity(msgspec.Struct, frozen=True):
         _, _, pid, ppid, rank, worker, now_ns, wall_ns, *texts = IDENTITY.unpack_from(header)
         role, host, boot_id = (plain_text(text) for text in texts)
         return cls(pid, ppid, rank, worker, role, host, boot_id, now_ns, wall_ns)
-
-
-def is_joined(header: bytes) -> bool:
-    """Return whether span files of several processes follow a header."""
-    whole = len(header) >= HEADER_NBYTES and header.startswith(MAGIC)
-    return whole and Identity.unpacked(header).role == JOINED
-
-
-def joined_parts(data: bytes | memoryview) -> list[slice]:
-    """Return where the span files of a file are: one, or those that were joined.
-
-    Less than a header at the end is of one that was being added when the process was killed, and
-    is still there by itself.
-    """
-    view = memoryview(data)
-    if not is_joined(bytes(view[:HEADER_NBYTES])):
-        return [slice(0, len(view))]
-    found, start = [], HEADER_NBYTES
-    while len(view) - start >= HEADER_NBYTES:
-        if bytes(view[start : start + len(MAGIC)]) != MAGIC:  # one that does not tell its length
-            start = bytes(view).find(MAGIC, start)
-            if start < 0:
-                break
-            continue
-        (nbytes,) = RESERVED.unpack_from(view, start + RESERVED_OFFSET)
-        end = min(start + max(nbytes, HEADER_NBYTES), len(view))
-        found.append(slice(start, end))
-        start = end
-    return found

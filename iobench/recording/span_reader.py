@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import struct
 import zlib
 from collections import defaultdict
 from dataclasses import dataclass
@@ -15,11 +17,11 @@ from iobench.errors import ProfileError
 from iobench.json_files import open_regular
 from iobench.masking import mask_urls
 from iobench.recording import span_file as layout
-from iobench.recording.folding import Fold, unpacked_fold
 from iobench.recording.kinds import Kind, is_one_of
+from iobench.recording.sums import Chunk, Sums, read_sums, segment_paths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -51,7 +53,6 @@ class Head(msgspec.Struct, frozen=True):
     peak_nbytes: int | None
     once_ns: int | None = None
     own_ns: int | None = None
-    fold: Fold | None = None
 
 
 class SpanFile(msgspec.Struct, frozen=True):
@@ -91,8 +92,10 @@ class SpanFile(msgspec.Struct, frozen=True):
         The most memory the process had at once; None where it did not tell.
     once_ns, own_ns : int or None
         What recording took of its time, once and since; None where it did not measure.
-    fold : Fold or None
-        Sums of the spans that it no longer has one by one.
+    lanes : tuple of int
+        Numbers of the threads within the file.
+    sums : Sums or None
+        Of spans that are not among ``spans`` any more.
     """
 
     path: Path
@@ -116,7 +119,8 @@ class SpanFile(msgspec.Struct, frozen=True):
     peak_nbytes: int | None = None
     once_ns: int | None = None
     own_ns: int | None = None
-    fold: Fold | None = None
+    lanes: tuple[int, ...] = ()
+    sums: Sums | None = None
 
 
 @dataclass(slots=True)
@@ -124,7 +128,7 @@ class _Contents:
     """What the chunks held: texts, what was damaged, and per lane its chunks.
 
     Of a chunk: its first sequence, its spans, and how many empty records follow the last of them.
-    ``start_ns`` is when the file was begun; ``folded`` counts spans that are in sums alone.
+    ``start_ns`` is when the file was begun.
     """
 
     start_ns: int
@@ -132,7 +136,6 @@ class _Contents:
     threads: dict[int, tuple[int, str]]
     strings: dict[int, str]
     damaged: int = 0
-    folded: int = 0
 
 
 def read_span_file(path: Path) -> SpanFile:
@@ -143,45 +146,21 @@ def read_span_file(path: Path) -> SpanFile:
     ProfileError
         If it cannot be read, is no span file, or is of another version.
     """
-    return _span_file(path, _raw(path))
-
-
-def read_span_files(paths: Iterable[Path]) -> list[SpanFile]:
-    """Read span files, those of ended workers that were joined one by one; as `read_span_file`.
-
-    What is there by itself as well, because its process was killed while joining, counts once.
-    """
-    found: list[SpanFile] = []
-    joined: list[SpanFile] = []
-    for path in paths:
-        raw = _raw(path)
-        parts = layout.joined_parts(raw.data)
-        alone = len(parts) == 1 and parts[0].start == 0
-        (found if alone else joined).extend(_span_file(path, raw[part]) for part in parts)
-    known = {_who(file) for file in found}
-    for file in joined:
-        if _who(file) not in known:
-            known.add(_who(file))
-            found.append(file)
-    return found
-
-
-def _who(file: SpanFile) -> tuple[object, ...]:
-    return file.host, file.pid, file.rank, file.worker, file.role, file.start
-
-
-def _raw(path: Path) -> NDArray[np.uint8]:
     try:
-        return np.fromfile(path, np.uint8)
+        raws = [np.fromfile(path, np.uint8)]
     except OSError as error:
         raise _unreadable(path, error) from error
-
-
-def _span_file(path: Path, raw: NDArray[np.uint8]) -> SpanFile:
-    head = _head(path, raw[: layout.HEADER_NBYTES].tobytes())
+    for each in segment_paths(path):
+        with contextlib.suppress(FileNotFoundError):
+            raws.append(np.fromfile(each, np.uint8))
+    sums = read_sums(path)  # after the segments: these go when their spans are in the sums
+    head = _head(path, raws[0][: layout.HEADER_NBYTES].tobytes())
     identity = head.identity
-    contents = _contents(raw, identity.monotonic_ns, head.fold)
-    spans, threads = _joined(contents)
+    contents = _Contents(identity.monotonic_ns, defaultdict(list), {}, {0: ""})
+    for number, raw in enumerate(raws):
+        for start in range(0 if number else layout.HEADER_NBYTES, len(raw), layout.CHUNK_NBYTES):
+            _read_chunk(raw[start : start + layout.CHUNK_NBYTES], contents)
+    spans, threads = _joined(contents, sums)
     _name_missing_strings(spans, contents)
     lanes = sorted(contents.lanes)
     return SpanFile(
@@ -198,7 +177,7 @@ def _span_file(path: Path, raw: NDArray[np.uint8]) -> SpanFile:
         closed=head.end is not None,
         lost=head.lost,
         damaged=contents.damaged,
-        missing_nbytes=max(0, head.reserved_nbytes - len(raw)),
+        missing_nbytes=max(0, head.reserved_nbytes - len(raws[0])),
         spans=spans,
         threads=threads,
         thread_names=tuple(contents.threads[lane][1] for lane in lanes),
@@ -206,7 +185,8 @@ def _span_file(path: Path, raw: NDArray[np.uint8]) -> SpanFile:
         peak_nbytes=head.peak_nbytes,
         once_ns=head.once_ns,
         own_ns=head.own_ns,
-        fold=head.fold,
+        lanes=tuple(lanes),
+        sums=sums,
     )
 
 
@@ -237,6 +217,11 @@ def _head(path: Path, header: bytes) -> Head:
             f"{path}: span file version {version}, this iobench reads {layout.VERSION}; "
             "use the iobench that wrote it"
         )
+    if any(header[layout.UNUSED]) or layout.Identity.unpacked(header).role == "joined":
+        raise ProfileError(
+            f"{path}: its oldest spans were reduced to sums by an earlier iobench; "
+            "use the iobench that wrote it"
+        )
     (crc,) = layout.IDENTITY_CRC.unpack_from(header, layout.IDENTITY_CRC_OFFSET)
     identity = layout.Identity.unpacked(header)
     sound = crc == zlib.crc32(header[: layout.IDENTITY.size])
@@ -253,20 +238,42 @@ def _head(path: Path, header: bytes) -> Head:
         peak_nbytes=peak_nbytes if closed == 1 and 0 < peak_nbytes < MOST_NBYTES else None,
         once_ns=once_ns if 0 < once_ns < FURTHEST_NS else None,
         own_ns=own_ns if 0 < own_ns < FURTHEST_NS else None,
-        fold=unpacked_fold(header),
     )
 
 
-def _contents(raw: NDArray[np.uint8], start_ns: int, fold: Fold | None) -> _Contents:
-    contents = _Contents(start_ns, defaultdict(list), {}, {0: ""})
-    for start in range(layout.HEADER_NBYTES, len(raw), layout.CHUNK_NBYTES):
-        if fold is None or fold.pending != start:  # else it is in the sums, and was to be emptied
-            _read_chunk(raw[start : start + layout.CHUNK_NBYTES], contents)
-    if fold is not None:
-        contents.folded = fold.n_spans
-        for chunks in contents.lanes.values():
-            chunks.sort(key=lambda chunk: chunk[0])  # emptied ones were filled again
-    return contents
+def read_index(path: Path) -> tuple[list[Chunk], dict[int, str]]:
+    """Return where the spans of a process are, and its texts; as `read_span_file`."""
+    read_head(path)
+    contents = _Contents(0, defaultdict(list), {}, {0: ""})
+    chunks = []
+    for each in (path, *segment_paths(path)):
+        with each.open("rb") as file:
+            for start in _chunk_starts(each, path):
+                file.seek(start)
+                head = file.read(layout.RECORD_NBYTES)
+                if not _is_sound(head):
+                    continue
+                _, content, lane, sequence, _, _ = layout.CHUNK_HEAD.unpack_from(head)
+                if content == layout.SPANS:
+                    chunks.append(Chunk(each, start, lane, sequence))
+                else:
+                    body = file.read(layout.CHUNK_NBYTES - layout.RECORD_NBYTES)
+                    _read_strings(body, contents)
+    return chunks, contents.strings
+
+
+def _chunk_starts(path: Path, main: Path) -> Iterator[int]:
+    first = layout.HEADER_NBYTES if path == main else 0
+    yield from range(first, path.stat().st_size, layout.CHUNK_NBYTES)
+
+
+def _is_sound(head: bytes) -> bool:
+    """Return whether this is the head of a chunk, and whole."""
+    if len(head) < layout.RECORD_NBYTES:
+        return False
+    (crc,) = layout.CHUNK_CRC.unpack_from(head, layout.CHUNK_HEAD.size)
+    (magic,) = struct.unpack_from("<I", head)
+    return bool(magic == layout.CHUNK_MAGIC and crc == zlib.crc32(head[: layout.CHUNK_HEAD.size]))
 
 
 def _read_chunk(chunk: NDArray[np.uint8], contents: _Contents) -> None:
@@ -275,17 +282,13 @@ def _read_chunk(chunk: NDArray[np.uint8], contents: _Contents) -> None:
     if not any(head):
         contents.damaged += _n_used_records(body)
         return
-    sound = len(head) == layout.RECORD_NBYTES and (
-        layout.CHUNK_CRC.unpack_from(head, layout.CHUNK_HEAD.size)[0]
-        == zlib.crc32(head[: layout.CHUNK_HEAD.size])
+    _, content, lane, sequence, thread_id, name = (
+        layout.CHUNK_HEAD.unpack_from(head) if _is_sound(head) else (0, 0, 0, 0, 0, b"")
     )
-    magic, content, lane, sequence, thread_id, name = (
-        layout.CHUNK_HEAD.unpack_from(head) if sound else (0, 0, 0, 0, 0, b"")
-    )
-    if magic == layout.CHUNK_MAGIC and content == layout.SPANS:
+    if content == layout.SPANS:
         contents.threads.setdefault(lane, (thread_id, layout.plain_text(name)))
         contents.lanes[lane].append((sequence, *_sound_spans(body, sequence, contents)))
-    elif magic == layout.CHUNK_MAGIC and content == layout.STRINGS:
+    elif content == layout.STRINGS:
         _read_strings(body.tobytes(), contents)
     else:
         contents.damaged += max(1, _n_used_records(body))
@@ -345,22 +348,29 @@ def _read_strings(body: bytes, contents: _Contents) -> None:
     contents.damaged += any(body[offset:])
 
 
-def _joined(contents: _Contents) -> tuple[NDArray[Any], NDArray[np.int32]]:
-    """Return all spans lane by lane, with each one's thread; count the chunks that are gone."""
+def _joined(contents: _Contents, sums: Sums | None) -> tuple[NDArray[Any], NDArray[np.int32]]:
+    """Return all spans lane by lane, with each one's thread; count the chunks that are gone.
+
+    What is in the sums is left out, though it may still be there.
+    """
     pieces: list[NDArray[Any]] = [np.empty(0, layout.SPAN_DTYPE)]
     threads: list[NDArray[np.int32]] = [np.empty(0, np.int32)]
-    missing = 0
     for index, lane in enumerate(sorted(contents.lanes)):
+        summed = None if sums is None else sums.lanes.get(lane)
+        begin, end = (0, 0) if summed is None else (summed.begin, summed.end)
         expected, n_empty = 1, 0
         for sequence, spans, n_after in contents.lanes[lane]:
             contents.damaged += n_empty  # a thread gets a further chunk when the last one is full
             n_empty = n_after
             if sequence > expected:
-                missing += sequence - expected
+                missing = sequence - expected
+                missing -= max(min(end, sequence) - max(begin, expected), 0)
+                contents.damaged += missing
             expected = sequence + layout.SPANS_PER_CHUNK
+            if end:
+                spans = spans[(spans["sequence"] < begin) | (spans["sequence"] >= end)]
             pieces.append(spans)
             threads.append(np.full(len(spans), index, np.int32))
-    contents.damaged += max(missing - contents.folded, 0)
     return np.concatenate(pieces), np.concatenate(threads)
 
 

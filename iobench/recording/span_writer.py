@@ -8,18 +8,15 @@ import mmap
 import os
 import weakref
 import zlib
-from collections import deque
 from typing import TYPE_CHECKING, Final
-
-import numpy as np
 
 from iobench.masking import mask_urls
 from iobench.recording import span_file as layout
-from iobench.recording.folding import Fold
+from iobench.recording.sums import Chunk, segment_path
 from iobench.recording.this_process import name_in_files
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Collection
     from pathlib import Path
 
 # Taken before anybody puts a timer in its place: our own file is no part of the loading.
@@ -47,7 +44,9 @@ def reserve(descriptor: int, start: int, nbytes: int) -> None:
         zeros = zeros[os.write(descriptor, zeros) :]
 
 
-def new_span_file(directory: Path, spool: Path | None, identity: layout.Identity) -> SpanWriter:
+def new_span_file(
+    directory: Path, spool: Path | None, identity: layout.Identity, segment_nbytes: int = 0
+) -> SpanWriter:
     """Make a span file in the spool, else in the directory, under a name neither has yet."""
     target = directory if spool is None else spool
     target.mkdir(parents=True, exist_ok=True)
@@ -57,7 +56,7 @@ def new_span_file(directory: Path, spool: Path | None, identity: layout.Identity
         name = f"{host}-{identity.pid}-{number}.spans"
         if not (directory / name).exists():
             with contextlib.suppress(FileExistsError):
-                return SpanWriter(target / name, identity)
+                return SpanWriter(target / name, identity, segment_nbytes)
         number += 1
 
 
@@ -71,12 +70,15 @@ class SpanWriter:
     identity : Identity
         Written into the header at once.
 
+    segment_nbytes : int
+        After so many bytes of spans a new segment begins; 0 is one file without end.
+
     Attributes
     ----------
-    keep_nbytes : int
-        From this size on the file does not grow: the oldest spans are folded. 0 is no bound.
-    fold : Fold
-        What was folded.
+    chunks : list of Chunk
+        Those of spans that are there, in the order in which they were taken; none without segments.
+    newest : dict of int to Chunk
+        The last one of each thread.
 
     Raises
     ------
@@ -86,29 +88,28 @@ class SpanWriter:
 
     __slots__ = (
         "_descriptor",
-        "_given",
         "_header",
         "_maps",
-        "_newest",
         "_reserved",
+        "_segment",
         "_step",
         "_strings",
-        "fold",
-        "keep_nbytes",
+        "chunks",
+        "newest",
         "path",
+        "segment_nbytes",
         "used",
     )
 
-    def __init__(self, path: Path, identity: layout.Identity) -> None:
+    def __init__(self, path: Path, identity: layout.Identity, segment_nbytes: int = 0) -> None:
         self.path = path
         self.used = layout.HEADER_NBYTES
         self._reserved = layout.HEADER_NBYTES
         self._step: tuple[mmap.mmap, int] | None = None
-        self.keep_nbytes = 0
-        self.fold = Fold()
-        # Chunks of spans by when they were given out: (place, lane).
-        self._given: deque[tuple[int, int]] = deque()
-        self._newest: dict[int, int] = {}
+        self.segment_nbytes = segment_nbytes
+        self.chunks: list[Chunk] = []
+        self.newest: dict[int, Chunk] = {}
+        self._segment: tuple[Path, mmap.mmap, int] | None = None
         self._strings: tuple[mmap.mmap, int, int] | None = None
         # Weak: a step no thread writes to any more is unmapped, and gives its descriptor back.
         self._maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
@@ -135,40 +136,27 @@ class SpanWriter:
     def _grow(self) -> tuple[mmap.mmap, int]:
         """Reserve and map the next step; return the mapping and where it starts in the file."""
         start = self._reserved
-        reserve(self._descriptor, start, STEP_NBYTES)
+        nbytes = min(STEP_NBYTES, self.segment_nbytes or STEP_NBYTES)
+        reserve(self._descriptor, start, nbytes)
         origin = start - start % mmap.ALLOCATIONGRANULARITY
-        length = start - origin + STEP_NBYTES
+        length = start - origin + nbytes
         mapping = mmap.mmap(self._descriptor, length, access=mmap.ACCESS_WRITE, offset=origin)
         self._maps.add(mapping)
-        self._reserved = start + STEP_NBYTES
+        self._reserved = start + nbytes
         layout.RESERVED.pack_into(self._header, layout.RESERVED_OFFSET, self._reserved)
         self._step = (mapping, origin)
         return self._step
 
     def chunk(
-        self,
-        content: int,
-        lane: int = 0,
-        sequence: int = 0,
-        thread: tuple[int, str] = (0, ""),
-        live: Container[int] = (),
+        self, content: int, lane: int = 0, sequence: int = 0, thread: tuple[int, str] = (0, "")
     ) -> tuple[mmap.mmap, int]:
-        """Give out a chunk; return its mapping and the offset after its head, or raise OSError.
-
-        Beyond ``keep_nbytes`` it is the oldest one of spans, folded; ``live`` are the lanes that
-        may still be written to.
-        """
-        emptied = None
-        if content == layout.SPANS and self.used >= self.keep_nbytes and self.keep_nbytes:
-            emptied = self._fold_oldest(live)
-        if emptied is None:
-            step = self._step
-            if step is None or self.used == self._reserved:
-                step = self._grow()
-            mapping, origin = step
-            emptied = mapping, self.used - origin, self.used
-            self.used += layout.CHUNK_NBYTES
-        mapping, offset, place = emptied
+        """Give out a chunk; return its mapping and the offset after its head, or raise OSError."""
+        if content == layout.SPANS and self.segment_nbytes:
+            path, mapping, offset, place = self._place()
+            self.newest[lane] = Chunk(path, place, lane, sequence)
+            self.chunks.append(self.newest[lane])
+        else:
+            mapping, offset = self._in_main()
         native_id, name = thread
         head = layout.CHUNK_HEAD.pack(
             layout.CHUNK_MAGIC, content, lane, sequence, native_id, layout.clipped_text(name, 36)
@@ -176,10 +164,57 @@ class SpanWriter:
         mapping[offset : offset + layout.RECORD_NBYTES] = head + layout.CHUNK_CRC.pack(
             zlib.crc32(head)
         )
-        if content == layout.SPANS:
-            self._given.append((place, lane))
-            self._newest[lane] = place
         return mapping, offset + layout.RECORD_NBYTES
+
+    def _in_main(self) -> tuple[mmap.mmap, int]:
+        step = self._step
+        if step is None or self.used == self._reserved:
+            step = self._grow()
+        mapping, origin = step
+        offset = self.used - origin
+        self.used += layout.CHUNK_NBYTES
+        return mapping, offset
+
+    def _place(self) -> tuple[Path, mmap.mmap, int, int]:
+        """Return the file of the next chunk of spans, its mapping, and its place in both."""
+        if self._segment is None:
+            mapping, offset = self._in_main()
+            if len(self.chunks) + 1 >= self.segment_nbytes // layout.CHUNK_NBYTES:
+                self._segment = segment_path(self.path, 0), mapping, self.segment_nbytes
+            return self.path, mapping, offset, self.used - layout.CHUNK_NBYTES
+        path, mapping, used = self._segment
+        if used == self.segment_nbytes:
+            path = segment_path(self.path, int(path.stem.rpartition(".")[2]) + 1)
+            mapping, used = self._new_segment(path), 0
+        self._segment = path, mapping, used + layout.CHUNK_NBYTES
+        return path, mapping, used, used
+
+    def _new_segment(self, path: Path) -> mmap.mmap:
+        descriptor = _open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            reserve(descriptor, 0, self.segment_nbytes)
+            mapping = mmap.mmap(descriptor, self.segment_nbytes, access=mmap.ACCESS_WRITE)
+        except OSError:
+            path.unlink()
+            raise
+        finally:
+            os.close(descriptor)
+        self._maps.add(mapping)
+        return mapping
+
+    @property
+    def begins_segment(self) -> bool:
+        """Whether the last chunk was the first one of a further segment."""
+        return self._segment is not None and self._segment[2] == layout.CHUNK_NBYTES
+
+    def remove(self, paths: Collection[Path]) -> None:
+        """Remove segments, but the one that is written to; the first one is the file itself."""
+        current = self.path if self._segment is None else self._segment[0]
+        gone = {*paths} - {self.path, current}
+        for path in gone:
+            with contextlib.suppress(OSError):
+                path.unlink()
+        self.chunks = [chunk for chunk in self.chunks if chunk.path not in gone]
 
     def string(self, number: int, text: str) -> None:
         """Add an entry to the string table, or raise OSError."""
@@ -201,50 +236,6 @@ class SpanWriter:
     def write_lost(self, lost: int) -> None:
         """Store how many spans could not be written; survives SIGKILL."""
         layout.LOST.pack_into(self._header, layout.LOST_OFFSET, lost)
-
-    def write_fold(self, pending: int) -> None:
-        """Store what was folded, in the place that does not hold what counts now.
-
-        ``pending`` is what is in the sums and still there.
-        """
-        fold = self.fold
-        fold.turn += 1
-        fold.pending = pending
-        offset = layout.FOLD_OFFSETS[fold.turn % 2]
-        packed = fold.packed()
-        self._header[offset : offset + len(packed)] = packed
-
-    def _fold_oldest(self, live: Container[int]) -> tuple[mmap.mmap, int, int] | None:
-        """Fold the oldest chunk of spans that no thread writes to, and empty it.
-
-        Return a mapping of it, where it begins in that, and its place in the file; None if all of
-        them are in use. ``live`` are the lanes of threads that may still write.
-        """
-        for _ in range(len(self._given)):
-            place, lane = self._given.popleft()
-            if lane in live and self._newest.get(lane) == place:
-                self._given.append((place, lane))
-                continue
-            if self._newest.get(lane) == place:
-                del self._newest[lane]
-            origin = place - place % mmap.ALLOCATIONGRANULARITY
-            mapping = mmap.mmap(
-                self._descriptor,
-                place - origin + layout.CHUNK_NBYTES,
-                access=mmap.ACCESS_WRITE,
-                offset=origin,
-            )
-            self._maps.add(mapping)
-            begin, end = place - origin, place - origin + layout.CHUNK_NBYTES
-            records = np.frombuffer(mapping[begin:end], layout.SPAN_DTYPE)[1:]
-            self.fold.add(records[records["sequence"] != 0], lane)
-            # In this order, so that a kill in between loses nothing and counts nothing twice.
-            self.write_fold(place)
-            mapping[begin : begin + layout.RECORD_NBYTES] = bytes(layout.RECORD_NBYTES)
-            mapping[begin:end] = bytes(layout.CHUNK_NBYTES)
-            self.write_fold(0)
-            return mapping, begin, place
-        return None
 
     def write_own(self, once_ns: int, own_ns: int) -> None:
         """Store what recording took this process; survives SIGKILL."""
@@ -269,6 +260,8 @@ class SpanWriter:
             # In this order a kill in between never makes the file look cut short, or closed.
             self._overwrite(layout.RESERVED_OFFSET, layout.RESERVED.pack(self.used))
             os.ftruncate(self._descriptor, self.used)
+            if self._segment is not None and self._segment[2] < self.segment_nbytes:
+                os.truncate(self._segment[0], self._segment[2])
             self._overwrite(layout.PEAK_OFFSET, layout.PEAK.pack(peak_nbytes or 0))
             self._overwrite(layout.END_OFFSET, layout.END.pack(monotonic_ns, wall_ns, 1))
         finally:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iobench.errors import ProfileError, StorageError
+from iobench.recording.sums import segment_paths, sums_path
 from iobench.recording.this_process import boot_id, host_name
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def gather(spool: Path, directory: Path) -> int:
     for path in paths:
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            _bring(path, directory / path.name, remove=is_own)
+            _bring_process(path, directory, remove=is_own)
         except OSError as error:
             raise StorageError(
                 f"{path}: cannot be copied to {directory} ({error.strerror or error}); "
@@ -130,9 +131,24 @@ def gather(spool: Path, directory: Path) -> int:
     return len(paths)
 
 
-def _bring(source: Path, target: Path, *, remove: bool) -> None:
-    # Asked before copying: a process that ends in between leaves its file for the next time.
-    ended = remove and _has_ended(source)
+def _bring_process(path: Path, directory: Path, *, remove: bool) -> None:
+    """Bring a span file with its segments, then its sums: these tell which segments have gone."""
+    # Looked at before copying: a process that ends in between leaves its file for the next time.
+    ended = remove and has_ended(path)
+    segments = segment_paths(path)
+    for each in (*segments, path, sums_path(path)):
+        with contextlib.suppress(*(() if each == path else (FileNotFoundError,))):
+            _bring(each, directory / each.name)
+    names = {each.name for each in segments}
+    for each in segment_paths(directory / path.name):
+        if each.name not in names:
+            each.unlink()
+    if ended:
+        for each in (path, *segments, sums_path(path)):
+            each.unlink(missing_ok=True)
+
+
+def _bring(source: Path, target: Path) -> None:
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with source.open("rb") as file, part.open("wb") as copy:  # opened once: home may be slow
@@ -142,11 +158,9 @@ def _bring(source: Path, target: Path, *, remove: bool) -> None:
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
-    if ended:
-        source.unlink()
 
 
-def _has_ended(path: Path) -> bool:
+def has_ended(path: Path) -> bool:
     """Return whether nobody writes to a span file any more; False where that is not certain."""
     from iobench.recording.span_reader import read_head  # a process that only writes needs none
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from iobench.analysis.break_even import FullConversion
     from iobench.analysis.exposure_figures import Exposure, PartExposure, StageExposure
     from iobench.report.run_report import RunReport
-    from iobench.runs.contents import Folded
+    from iobench.runs.contents import Summed
     from iobench.runs.run_facts import RunFacts, StoreFacts
 
 SOURCE: Final = "source"
@@ -292,8 +292,8 @@ def measurement_lines(report: RunReport) -> list[str]:
     if exposure.is_script and exposure.day_nbytes is not None:
         lines.append(
             f"At this rate a day of spans takes {units.nbytes(exposure.day_nbytes)}; beyond "
-            f"{'IOBENCH_KEEP' if kept is None else units.nbytes(kept)} the oldest are reduced to "
-            "sums."
+            f"{'IOBENCH_KEEP' if kept is None else units.nbytes(kept)} the first and the "
+            "latest stay, and sums."
         )
     if not exposure.is_script and exposure.spans_nbytes > MUCH_NBYTES:
         lines.append(
@@ -301,8 +301,8 @@ def measurement_lines(report: RunReport) -> list[str]:
             "keeps all of them. A report needs several times as much memory; fewer batches "
             "(--batches) need less."
         )
-    if exposure.folded is not None:
-        lines.append(_folded(exposure.folded))
+    if exposure.summed is not None:
+        lines.append(_summed(exposure, exposure.summed))
     if exposure.missing_workers or exposure.lost_spans:
         lines.append("What a lost span or a missing worker would explain counts as unknown.")
     lines.extend(script_lines(report))
@@ -341,16 +341,17 @@ def _is_killed(report: RunReport) -> bool:
     return not report.facts.is_script or any(name.startswith("consumer") for name in names)
 
 
-def _folded(folded: Folded) -> str:
-    """Return what is known of the batches before those that the figures are of."""
-    busy = sorted(folded.busy_ns.items(), key=lambda item: -item[1])[:3]
+def _summed(exposure: Exposure, summed: Summed) -> str:
+    """Return which batches have details, and what is known of the others."""
+    busy = sorted(summed.busy_ns.items(), key=lambda item: -item[1])[:3]
     worked = ", ".join(f"{name} {units.duration(spent_ns)}" for name, spent_ns in busy)
+    latest = exposure.whole.n_batches - summed.n_before
     return (
-        f"This run is too long to keep all spans. For its first {units.count(folded.n_batches)} "
-        f"batches the training loop waited {units.duration(folded.wait_ns)} of "
-        f"{units.duration(folded.wall_ns)} (exact); most time of all processes was in "
-        f"{worked or 'nothing'}. Which stages caused those waits is unknown. A larger IOBENCH_KEEP "
-        "keeps more spans."
+        f"The first {units.count(summed.n_before)} and the latest {units.count(latest)} batches "
+        f"have details (IOBENCH_KEEP); of {units.count(summed.n_batches)} between there are sums: "
+        f"the training loop waited {units.duration(summed.wait_ns)} of "
+        f"{units.duration(summed.wall_ns)}, most time of all processes was in "
+        f"{worked or 'nothing'}. Exposed time by stage is of batches with details."
     )
 
 

@@ -155,7 +155,7 @@ def _headline(exposure: Exposure) -> tuple[Block, ...]:
     if exposure.job is not None:
         rest = f"{_of_job(exposure.job)}; {units.fraction(share.value)} {rest}"
         share = Share(exposure.job.share(exposure.job.load_ns))
-    kept = kept_words(whole.n_batches, exposure.n_folded)
+    kept = kept_words(whole.n_batches, exposure.n_summed)
     if kept:
         part = units.fraction(whole.wait_fraction)
         rest += f", from exact sums. All other figures cover {kept}: {part} of their time"

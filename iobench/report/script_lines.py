@@ -24,7 +24,7 @@ def script_title(reports: Sequence[RunReport]) -> str:
     called = first.facts.called(first.facts.command or "unnamed script")
     loaders = first.exposure.loaders
     batches = units.count(
-        sum(report.exposure.whole.n_batches + report.exposure.n_folded for report in reports)
+        sum(report.exposure.whole.n_batches + report.exposure.n_summed for report in reports)
     )
     if not any(report.exposure.whole.n_batches for report in reports) and any(
         report.exposure.stopped for report in reports

@@ -138,13 +138,13 @@ def steps_sentences(exposure: Exposure) -> list[str]:
     return [f"{text}."]
 
 
-def kept_words(n_batches: int, n_folded: int) -> str:
+def kept_words(n_batches: int, n_summed: int) -> str:
     """Return which batches of a run too long to be kept whole figures are of; else nothing."""
-    if not n_folded:
+    if not n_summed:
         return ""
     return (
-        f"the last {units.count(n_batches)} of {units.count(n_batches + n_folded)} batches (only "
-        f"sums are kept of the first {units.count(n_folded)})"
+        f"the first and the latest of {units.count(n_batches + n_summed)} batches (sums alone of "
+        f"{units.count(n_summed)} between)"
     )
 
 
@@ -215,7 +215,7 @@ def _of_loop(diagnosis: Diagnosis) -> str:
     if diagnosis.verdict is Verdict.NO_BATCH:
         return "No verdict: no batch was delivered."
     when = OVER[diagnosis.window]
-    kept = kept_words(diagnosis.n_batches, diagnosis.n_folded)
+    kept = kept_words(diagnosis.n_batches, diagnosis.n_summed)
     if kept:
         when = f"in {kept}, {when}"
     waits = f"the training loop waits {units.fraction(diagnosis.wait_fraction)} of its time"

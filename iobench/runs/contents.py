@@ -31,32 +31,38 @@ PROFILE_DTYPE: Final = np.dtype([*SPAN_DTYPE.descr, ("process", "<i4"), ("thread
 """A span, the index of its process in ``RunData.processes`` and of its thread within that."""
 
 
-class Folded(msgspec.Struct, frozen=True):
-    """What a long run no longer has one by one: the sums of its first spans.
+class Summed(msgspec.Struct, frozen=True):
+    """Sums of the batches of a long run that have no details; the first and the latest have.
 
     Parameters
     ----------
-    until_ns : int
-        All other figures are of what came after it.
+    from_ns, until_ns : int
+        All other figures are of what came before and after.
+    n_before : int
+        Batches before them that have details.
     n_batches : int
-        Batches that were delivered until then.
+        Batches without.
     wait_ns, wall_ns : int
-        What the training loop waited for them, and the time of its passes until then: as exact as
-        that of the batches after them, and none of it in both. Of several ranks the sum.
+        What the training loop waited for them, and the time of its passes between: as exact as that
+        of the other batches, and none of it in both. Of several ranks the sum.
     busy_ns : dict of str to int
         Own time of every stage, in all processes.
     workers_own_ns : int
         What recording took in loading processes of which there is no file any more.
     """
 
+    from_ns: int
     until_ns: int
+    n_before: int
     n_batches: int
     wait_ns: int
     wall_ns: int
     busy_ns: dict[str, int]
     workers_own_ns: int = 0
     JSON_KEYS: ClassVar = {
+        "from_ns": HIDDEN,
         "until_ns": HIDDEN,
+        "n_before": key("batches_before"),
         "n_batches": key("batches"),
         "workers_own_ns": HIDDEN,
     }
@@ -167,7 +173,7 @@ class RunData(msgspec.Struct, frozen=True):
     machines: tuple[MachineSamples, ...] = ()
     damaged_machines: tuple[str, ...] = ()
     stopped: tuple[StoppedRecording, ...] = ()
-    folded: Folded | None = None
+    summed: Summed | None = None
     run_facts: RunFacts = RunFacts()
 
     def __post_init__(self) -> None:
@@ -203,7 +209,7 @@ class RunData(msgspec.Struct, frozen=True):
             processes=processes,
             spans=spans,
             missing_workers=find_missing_workers(
-                self.run_facts, self.facts, processes, rank, folded=self.folded is not None
+                self.run_facts, self.facts, processes, rank, summed=self.summed is not None
             ),
             rank=rank,
             digests=None if self.digests is None else self.digests.of_rank(rank),
@@ -233,13 +239,13 @@ def find_missing_workers(
     processes: Sequence[Process],
     rank: int | None,
     *,
-    folded: bool = False,
+    summed: bool = False,
 ) -> tuple[str, ...]:
     """Return the loading processes of one rank, or of all, that left nothing.
 
     Those that the configuration names, those that the loaders of scripts started, and the training
-    process itself where only its loading processes are there. Where spans were ``folded``, files of
-    ended workers are gone, so that what loaders started tells nothing.
+    process itself where only its loading processes are there. Where there are sums of
+    batches, files of ended workers are gone, so that what loaders started tells nothing.
     """
     loading = {process.rank for process in processes if process.role == "worker"}
     training = {process.rank for process in processes if process.role == "consumer"}
@@ -250,7 +256,7 @@ def find_missing_workers(
     by_pid = [
         f"loader-{loader.number} process {pid}"
         for told in facts
-        if not folded and (rank is None or told.rank == rank)
+        if not summed and (rank is None or told.rank == rank)
         for loader in told.loaders
         for pid in loader.worker_pids
         if (told.host, pid) not in seen

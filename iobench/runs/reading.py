@@ -11,13 +11,12 @@ import numpy as np
 from iobench.errors import ProfileError
 from iobench.recording.digests import DigestTable, read_digests
 from iobench.recording.facts import ProcessFacts, read_process_facts
-from iobench.recording.folding import fold_name
 from iobench.recording.kinds import WHOLE, Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import SPAN_DTYPE, Flag
-from iobench.recording.span_reader import SpanFile, read_head, read_span_files
+from iobench.recording.span_reader import SpanFile, read_head, read_span_file
+from iobench.runs.bounded import without_gaps
 from iobench.runs.contents import PROFILE_DTYPE, Process, RunData, find_missing_workers
-from iobench.runs.folded import without_folded
 from iobench.runs.machine_samples import MachineSamples, read_machines
 from iobench.runs.run_facts import RunFacts
 
@@ -105,11 +104,11 @@ class RunFiles:
         return heads
 
     def _span_files(self, ranks: Sequence[int]) -> list[SpanFile]:
-        """Read the files of some ranks; once more where one was joined to others meanwhile."""
+        """Read the files of some ranks; once more where one was removed meanwhile."""
         for is_last in (False, False, True):
             paths = [file for rank in ranks for file in self._files.get(rank, ())]
             try:
-                files = read_span_files(paths)
+                files = [read_span_file(path) for path in paths]
             except ProfileError:
                 if is_last or all(path.exists() for path in paths):
                     raise
@@ -123,8 +122,8 @@ class RunFiles:
         """Return what is of one training process, or of all."""
         chosen = [rank] if rank is not None else sorted(self._files)
         files = self._span_files(chosen)
-        pending = {file.fold.pending for file in files if file.fold is not None}
-        files = [file for file in files if fold_name(file.path.name) not in pending]
+        removed = {each for file in files if file.sums for each in file.sums.removed}
+        files = [file for file in files if (file.path.name, file.start.monotonic_ns) not in removed]
         digests = self._digests
         return make_profile(
             self.path,
@@ -166,7 +165,7 @@ def make_profile(
         _fill(spans[row : row + len(file.spans)], file, process, number)
         row += len(file.spans)
     processes = tuple(_process(file) for file in files)
-    spans, folded = without_folded(spans, files, strings, facts)
+    spans, summed = without_gaps(spans, files, strings)
     spans = _with_whole_batches(spans, strings)
     return RunData(
         path=path,
@@ -175,7 +174,7 @@ def make_profile(
         spans=spans,
         strings=strings,
         missing_workers=find_missing_workers(
-            RunFacts.from_config(config, path), facts, processes, rank, folded=folded is not None
+            RunFacts.from_config(config, path), facts, processes, rank, summed=summed is not None
         ),
         facts=tuple(facts),
         ranks=tuple(ranks),
@@ -184,7 +183,7 @@ def make_profile(
         machines=tuple(machines),
         damaged_machines=tuple(damaged_machines),
         stopped=tuple(stopped),
-        folded=folded,
+        summed=summed,
     )
 
 

@@ -164,8 +164,6 @@ def _observe_worked(
 ) -> Iterator[Any]:
     ahead = loader.num_workers * (loader.prefetch_factor or 1)
     observation = WorkersObservation(known, log, ahead=ahead, pins=_pins(loader))
-    if known.recording.ended_workers is not None:
-        known.recording.ended_workers.fold()  # of earlier passes, where there is too much of them
     copy, context = _private_copy(loader, observation)
     # The copy may be changed by torch's method: what it keeps is the user's loader's as well.
     hooked = dict(copy.__dict__)
@@ -215,7 +213,8 @@ def _private_copy(loader: Any, observation: WorkersObservation) -> tuple[Any, Ob
         stateful=_is_stateful(loader),
         digests=recording.digests,
         started_ns=recording.clock.now_ns(),
-        keep_nbytes=recording.keep_nbytes // 4 // loader.num_workers,
+        keep_nbytes=recording.recorder.rotation.keep_nbytes,
+        loop=recording.recorder.path,
     )
     state[drawn] = observed_sampler(state[drawn], observation)
     state["collate_fn"] = WorkerCollate(state["collate_fn"])

@@ -18,6 +18,7 @@ from iobench.recording.activation import activate, active_recorder
 from iobench.recording.clocks import now_ns
 from iobench.recording.kinds import Kind
 from iobench.recording.process_io import ProcessIo
+from iobench.recording.rotation import Rotation
 from iobench.recording.run_directory import RunDirectory
 from iobench.torch.batch_maker import BatchMaker, BatchTag
 
@@ -62,7 +63,9 @@ class WorkerSpec:
     started_ns : int
         When the training process began to start the workers.
     keep_nbytes : int
-        From this size on a worker's file does not grow; 0 is no bound.
+        What the rank keeps of spans.
+    loop : Path or None
+        Span file of the training process.
     """
 
     def __init__(
@@ -76,7 +79,8 @@ class WorkerSpec:
         stateful: bool,
         digests: bool,
         started_ns: int,
-        keep_nbytes: int = 0,
+        keep_nbytes: int,
+        loop: Path | None,
     ) -> None:
         self.run = run
         self.rank = rank
@@ -87,6 +91,7 @@ class WorkerSpec:
         self.digests = digests
         self.started_ns = started_ns
         self.keep_nbytes = keep_nbytes
+        self.loop = loop
 
 
 class WorkerStarter:
@@ -129,7 +134,10 @@ class WorkerSide:
         self.number = number
         self.stateful = spec.stateful
         self.recorder: Recorder = RunDirectory.open(spec.run).recorder(
-            role="worker", worker=number, rank=spec.rank, keep_nbytes=spec.keep_nbytes
+            role="worker",
+            worker=number,
+            rank=spec.rank,
+            rotation=Rotation(spec.keep_nbytes, spec.loop),
         )
         util.Finalize(None, self._close, exitpriority=CLOSE_PRIORITY)
         install(where="everywhere")

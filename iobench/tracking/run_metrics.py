@@ -192,11 +192,11 @@ def _totals(exposure: Exposure, names: Mapping[str, str]) -> dict[str, float]:
     metrics: dict[str, float | None] = {"lost_spans": exposure.lost_spans}
     if exposure.is_script:
         metrics["run/loop_fraction"] = exposure.loop_fraction
-    if exposure.folded is not None:
+    if exposure.summed is not None:
         metrics |= {
-            "folded/batches": exposure.folded.n_batches,
-            "folded/wait_s": seconds(exposure.folded.wait_ns),
-            "folded/wall_s": seconds(exposure.folded.wall_ns),
+            "summed/batches": exposure.summed.n_batches,
+            "summed/wait_s": seconds(exposure.summed.wait_ns),
+            "summed/wall_s": seconds(exposure.summed.wall_ns),
         }
     parts = {"run": exposure.whole, "steady": exposure.steady, "recurring": exposure.recurring}
     for name, part in parts.items():

@@ -308,9 +308,7 @@ class Predictor:
             self._bases[key] = run, machine
         return self._bases[key]
 
-    def read(
-        self, one: Configuration, name: str, number: int
-    ) -> tuple[RunData, LoaderRun | None]:
+    def read(self, one: Configuration, name: str, number: int) -> tuple[RunData, LoaderRun | None]:
         """Return the profile of a run and what its loader did; None if it cannot be replayed."""
         profiled = open_profile(one.folder(self.home, number) / name)
         runs = recorded_runs(Run(profiled).of_rank())

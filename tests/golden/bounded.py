@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Whole runs, what their sums are by a count of its own, and the same runs within a bound.
 
-``bounded.py --renew`` counts the whole runs of ``bounded`` anew, and folds them.
+``bounded.py --renew`` counts the whole runs of ``bounded`` anew, and bounds them.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import shutil
 import sys
 import tarfile
@@ -19,17 +20,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 sys.path.append(str(Path(__file__).parents[2]))
 
 from iobench.recording import span_file as layout
 from iobench.recording.kinds import WAITING_KINDS, Kind, stage_name
 from iobench.recording.recorder import Recorder
-from iobench.recording.span_reader import read_span_files
+from iobench.recording.rotation import LoopRotation, Rotation
+from iobench.recording.span_reader import read_span_file
 from iobench.testing import FakeClock
 
 PLACE = Path(__file__).parent / "bounded"
 KEEP_NBYTES = 1_000_000
-"""The least that ``IOBENCH_KEEP`` takes; a quarter is the loop's, another its workers'."""
+"""The least that ``IOBENCH_KEEP`` takes."""
 NEVER_SUMMED = layout.Flag.DETAIL | layout.Flag.IO | layout.Flag.DEVICE
 
 
@@ -54,8 +58,9 @@ def unpacked(name: str, into: Path) -> Path:
 def lanes_of(run: Path) -> list[Lane]:
     """Return what each thread of a whole run recorded."""
     found = []
-    for process, file in enumerate(read_span_files(sorted((run / "spans").glob("*.spans")))):
-        assert file.fold is None
+    for process, path in enumerate(sorted((run / "spans").glob("*.spans"))):
+        file = read_span_file(path)
+        assert file.sums is None
         assert not file.lost
         assert file.spans.dtype.names is not None
         names = [name for name in file.spans.dtype.names if name != "sequence"]
@@ -119,49 +124,75 @@ def _with_own_time(spans: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any]
         yield row, max(row["end_ns"] - row["start_ns"] - inside_ns[place], 0)
 
 
-def fold(whole: Path, into: Path, keep_nbytes: int = KEEP_NBYTES) -> None:
+def bound(whole: Path, into: Path, keep_nbytes: int = KEEP_NBYTES) -> None:
     """Write a whole run again, span by span as its processes did, by recorders with a bound."""
     shutil.copytree(whole, into, ignore=shutil.ignore_patterns("*.spans"))
     shutil.rmtree(into / "spans")
     lanes = lanes_of(whole)
     clock = FakeClock(0)
-    n_workers = len({lane.identity.worker for lane in lanes} - {-1})
+    held = {"latest": -1, "count": 0}
+    consumer = next(lane.process for lane in lanes if lane.identity.role == "consumer")
     recorders: dict[int, tuple[Recorder, layout.Identity]] = {}
-    rows: list[tuple[int, int, dict[str, Any]]] = []
-    places = []
-    for number, lane in enumerate(lanes):
+    for lane in sorted(lanes, key=lambda each: each.process != consumer):
         who = lane.identity
+        if lane.process == consumer and lane.process not in recorders:
+            rotation: Rotation = LoopRotation(
+                keep_nbytes, lambda: (held["latest"], held["count"]), (into / "spans",)
+            )
+        elif lane.process not in recorders:
+            rotation = Rotation(keep_nbytes, recorders[consumer][0].path)
         if lane.process not in recorders:
-            shared = keep_nbytes // 4 // (n_workers if who.worker >= 0 else 1)
             made = Recorder(
                 into / "spans", role=who.role, worker=who.worker, rank=who.rank, clock=clock,
-                keep_nbytes=shared,
+                rotation=rotation,
             )  # fmt: skip
             recorders[lane.process] = made, who
+    places, rows = [], []
+    for number, lane in enumerate(lanes):
         recorder = recorders[lane.process][0]
         places.append((recorder, recorder.foreign_lane(lane.thread)))
         rows += [(row["end_ns"], number, row) for row in lane.spans]
-    for _, number, row in sorted(rows, key=lambda each: each[:2]):
+    last_ns = {lane.process: 0 for lane in lanes}
+    for end_ns, number, _ in rows:
+        process = lanes[number].process
+        last_ns[process] = max(last_ns[process], end_ns)
+    for end_ns, number, row in sorted(rows, key=lambda each: each[:2]):
+        clock.advance(max(end_ns - clock.now_ns(), 0))
         recorder, place = places[number]
         texts = {key: recorder.string(row[key]) for key in ("label", "detail")}
         recorder.emit_on(place, **{**row, **texts})
-    clock.advance(max(end_ns for end_ns, _, _ in rows))
+        if row["kind"] == Kind.WAIT and row["batch"] >= 0:
+            held["latest"], held["count"] = row["batch"], held["count"] + 1
+            recorders[consumer][0].rotation.look(recorders[consumer][0])
+        process = lanes[number].process
+        if end_ns == last_ns[process] and process != consumer:
+            recorder.close()
+            assert recorder.path is not None
+            who = recorders[process][1]
+            _rewrite(recorder.path, msgspec.structs.replace(who, ppid=os.getpid()))
     for recorder, who in recorders.values():
         recorder.close()
         assert recorder.path is not None
-        _rename(recorder.path, who)
+        if recorder.path.exists():
+            _rename(recorder.path, who)
 
 
-def _rename(path: Path, identity: layout.Identity) -> None:
+def _rewrite(path: Path, identity: layout.Identity) -> None:
     """Let a span file say who wrote it."""
     data = bytearray(path.read_bytes())
     packed = identity.packed()
     data[: len(packed)] = packed
     layout.IDENTITY_CRC.pack_into(data, layout.IDENTITY_CRC_OFFSET, zlib.crc32(packed))
-    path.unlink()
+    path.write_bytes(data)
+
+
+def _rename(path: Path, identity: layout.Identity) -> None:
+    """Let a span file say who wrote it, in its name as well."""
+    _rewrite(path, identity)
     number = path.stem.rpartition("-")[2]
-    name = f"{identity.host}-{identity.pid}-{identity.worker + 1}-{number}.spans"
-    path.with_name(name).write_bytes(data)
+    stem = f"{identity.host}-{identity.pid}-{identity.worker + 1}-{number}"
+    for each in path.parent.glob(f"{path.stem}.*"):
+        each.rename(each.with_name(stem + each.name.removeprefix(path.stem)))
 
 
 def pack(run: Path, name: str) -> None:
@@ -177,7 +208,7 @@ def pack(run: Path, name: str) -> None:
 
 
 def main() -> None:
-    """Count and fold the whole runs."""
+    """Count the whole runs, and write them again within a bound."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--renew", action="store_true", required=True)
     options.parse_args()
@@ -187,8 +218,8 @@ def main() -> None:
             whole = unpacked(f"{name}-whole", Path(place))
             text = json.dumps(true_sums(lanes_of(whole)), indent=1, sort_keys=True)
             (PLACE / f"{name}.json").write_text(f"{text}\n")
-            fold(whole, Path(place, "folded"))
-            pack(Path(place, "folded"), f"{name}-folded")
+            bound(whole, Path(place, "bounded"))
+            pack(Path(place, "bounded"), f"{name}-bounded")
 
 
 if __name__ == "__main__":

@@ -60,7 +60,9 @@ def test_a_script_sees_itself_as_it_is(
     found = launch(*command)
     assert expected.returncode == 0, expected.stderr
     assert (found.code, found.out, found.err) == (0, expected.stdout, expected.stderr)
-    bound = "of more than 500 MB (IOBENCH_KEEP) the oldest spans become sums"
+    bound = (
+        "of more than 256 MB a rank (IOBENCH_KEEP) the first and the latest spans stay, and sums"
+    )
     assert found.said == [f"recording into {found.run.name}; {bound}"]
 
 

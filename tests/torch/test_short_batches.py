@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="batches of torch's DataLoader need torch")
-from torch.utils.data import BatchSampler, SequentialSampler
+import torch
+from torch.utils.data import BatchSampler, SequentialSampler, TensorDataset
 
 import iobench
 from iobench.analysis.run import Run, exposure
+from iobench.recording import rotation
 from iobench.recording.kinds import WHOLE, Kind
 from iobench.recording.session import Recording
 from iobench.recording.span_file import Flag
@@ -141,18 +143,46 @@ def test_stages_in_batches_recorded_as_a_whole_are_in_their_batch(tmp_path: Path
     assert len(whole_batches(profile)) > 50
 
 
-def test_a_long_run_keeps_the_last_short_batches_and_sums_of_the_others(
+def test_a_long_run_keeps_the_first_and_latest_short_batches_and_sums(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(rotation, "LEAST_NBYTES", 0)
     monkeypatch.setenv("IOBENCH_KEEP", "1MB")
     clock = CountingClock()
     profile = recorded(tmp_path, clock, DataLoader(Tiny(clock, 20_000), batch_size=1))
-    folded = profile.folded
-    assert folded is not None
+    summed = profile.summed
+    assert summed is not None
     n_batches = exposure(profile).whole.n_batches
-    assert n_batches > 1000
-    assert n_batches + folded.n_batches == 20_000
-    assert folded.busy_ns["fused:whole batch"] > folded.wait_ns / 2
+    assert n_batches > summed.n_before > 1000
+    assert n_batches + summed.n_batches == 20_000
+    assert summed.busy_ns["fused:whole batch"] > summed.wait_ns / 2
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("persistent", [True, False])
+def test_the_loop_and_its_workers_keep_the_same_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, persistent: bool
+) -> None:
+    monkeypatch.setenv("IOBENCH_KEEP", "8MB")
+    loader = DataLoader(
+        TensorDataset(torch.arange(20_000)), batch_size=16, num_workers=2,
+        persistent_workers=persistent,
+    )  # fmt: skip
+    with Recording(tmp_path / "run", steps=None, detail="sample", spool=None):
+        for _ in range(8):
+            for _ in loader:
+                pass
+    folder = tmp_path / "run" / "spans"
+    assert sum(each.stat().st_size for each in folder.iterdir()) < 8_000_000
+    profile = iobench.open_profile(tmp_path / "run")
+    assert profile.summed is not None
+    whole = exposure(profile).whole
+    assert whole.n_batches + profile.summed.n_batches == 10_000
+    assert min(profile.summed.n_before, whole.n_batches - profile.summed.n_before) > 500
+    spans = profile.spans
+    waits = spans["batch"][(spans["kind"] == Kind.WAIT) & (spans["batch"] >= 0)]
+    made = np.unique(spans["batch"][spans["kind"] == Kind.COLLATE])
+    assert set(waits.tolist()) <= set(made.tolist())
 
 
 def test_a_loop_that_computes_longer_has_every_batch_recorded(tmp_path: Path) -> None:

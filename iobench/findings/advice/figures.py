@@ -173,7 +173,7 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
         Of the training, as somebody said; else of a script, as it had.
     n_loaders : int
         Of the rank that waits longest.
-    n_folded : int
+    n_summed : int
         Batches of that rank before those it is about, of which there are sums only.
     """
 
@@ -192,7 +192,7 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
     epoch_nbytes: int | None = None
     epochs: int | None = None
     n_loaders: int = 1
-    n_folded: int = 0
+    n_summed: int = 0
 
 
 class Evidence(Enum):

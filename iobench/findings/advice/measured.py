@@ -161,7 +161,7 @@ def _circumstances(
         epoch_nbytes=epoch_nbytes(found) if facts.is_script else None,
         epochs=len(found.deliveries.complete_epochs) or None if facts.is_script else None,
         n_loaders=n_loaders,
-        n_folded=exposure.n_folded,
+        n_summed=exposure.n_summed,
     )
 
 

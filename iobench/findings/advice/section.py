@@ -76,9 +76,9 @@ class AdviceDocument(msgspec.Struct, frozen=True):
         return self.advice.baseline.whole.n_batches
 
     @figure
-    def folded_batches(self) -> int:
+    def summed_batches(self) -> int:
         """Batches before them, of which there are sums only."""
-        return self.advice.circumstances.n_folded
+        return self.advice.circumstances.n_summed
 
     @figure
     def baseline(self) -> dict[str, Any]:
@@ -142,8 +142,8 @@ def _opening(advice: Advice) -> str:
     several = circumstances.n_loaders > 1
     loaders = f", the most waited for of {circumstances.n_loaders} loaders" * several
     when = OVER[way.part]
-    if circumstances.n_folded:
-        when = f"in {kept_words(way.whole.n_batches, circumstances.n_folded)}, {when}"
+    if circumstances.n_summed:
+        when = f"in {kept_words(way.whole.n_batches, circumstances.n_summed)}, {when}"
     stand_in = ", a stand-in" if facts.stand_in else ""
     return (
         f"{what}{stand_in}: {way.label}{by}, {makers}{loaders}. The training loop waits "

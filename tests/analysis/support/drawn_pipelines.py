@@ -62,9 +62,7 @@ def drawn_run(seed: int) -> dict[str, object]:
         "opening_ns": times(n_rounds),
         "lead_ns": times(n_rounds),
         "number": np.arange(n) if in_order else random.permutation(n),
-        "worker": random.integers(-1, workers, n)
-        if known and rule == "pool"
-        else np.full(n, -1),
+        "worker": random.integers(-1, workers, n) if known and rule == "pool" else np.full(n, -1),
         "loop_stages": (),
         "loop_ns": np.zeros((n, 0), dtype=np.int64),
         "repeated": np.zeros(n_rounds, dtype=bool),
