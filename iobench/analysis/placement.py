@@ -108,11 +108,11 @@ class TraceCoverage(msgspec.Struct, frozen=True):
     """
 
     n_expected: int
-    n_found: int
+    n_logs: int
     missing: tuple[str, ...]
     partial: tuple[str, ...]
     n_files_read: int | None
-    n_files_seen: int
+    n_files_logged: int
     n_segments: int
     n_placed: int
     n_stray: int
@@ -124,10 +124,10 @@ class TraceCoverage(msgspec.Struct, frozen=True):
     def complete(self) -> bool:
         """Whether Darshan's figures are of all that was read."""
         return (
-            self.n_found == self.n_expected
+            self.n_logs == self.n_expected
             and not self.partial
             and not self.problems
-            and self.n_files_seen == (self.n_files_read or self.n_files_seen)
+            and self.n_files_logged == (self.n_files_read or self.n_files_logged)
         )
 
 
@@ -162,10 +162,10 @@ def _join(profile: RunData, logs: Sequence[ProcessTrace]) -> dict[int, tuple[int
     for number, log in enumerate(logs):
         windows = {
             index: window
-            for index, who in enumerate(profile.processes)
-            if who.pid == log.pid
-            and _same_host(who.host, log.host)
-            and (window := _offsets(who, log)) is not None
+            for index, owner in enumerate(profile.processes)
+            if owner.pid == log.pid
+            and _same_host(owner.host, log.host)
+            and (window := _offsets(owner, log)) is not None
         }
         # A pid is used again later; a worker may have been recorded before a loader named it.
         near = [index for index in windows if _is_marked(profile.processes[index], log)]
@@ -175,9 +175,9 @@ def _join(profile: RunData, logs: Sequence[ProcessTrace]) -> dict[int, tuple[int
     return joined
 
 
-def _is_marked(who: Process, log: ProcessTrace) -> bool:
+def _is_marked(owner: Process, log: ProcessTrace) -> bool:
     """Return whether a process began to record as a marker in a log was written."""
-    return bool((abs(log.marks["offset"] - who.anchors[0].monotonic_ns) < SOON_NS).any())
+    return bool((abs(log.marks["offset"] - owner.anchors[0].monotonic_ns) < SOON_NS).any())
 
 
 def _same_host(one: str, other: str) -> bool:
@@ -186,7 +186,7 @@ def _same_host(one: str, other: str) -> bool:
     return "" in short or short[0] == short[1]
 
 
-def _offsets(who: Process, log: ProcessTrace) -> tuple[int, int] | None:
+def _offsets(owner: Process, log: ProcessTrace) -> tuple[int, int] | None:
     """Return the least and the largest offset by the marker of a log; None without a right one.
 
     Each of its reads began after the time that is its offset in the file, and ended before the
@@ -195,7 +195,7 @@ def _offsets(who: Process, log: ProcessTrace) -> tuple[int, int] | None:
     reads = log.marks
     if len(reads) < 2:
         return None
-    begun, ended = (who.monotonic_ns(reads[name]) for name in ("start_ns", "end_ns"))
+    begun, ended = (owner.monotonic_ns(reads[name]) for name in ("start_ns", "end_ns"))
     low = int((reads["offset"] - begun).max()) - ROUNDED_NS
     high = int((reads["offset"][1:] - ended[:-1]).min()) + ROUNDED_NS
     return (low, high) if EARLIEST_NS <= low <= high <= LATEST_NS else None
@@ -254,14 +254,14 @@ def _with_sums_joined(spans: NDArray[Any], rows: Integers) -> tuple[Integers, In
 
 
 def _placed_reads(
-    who: Process, log: ProcessTrace, stages: _Stages, names: FileNames, low_ns: int, high_ns: int
+    owner: Process, log: ProcessTrace, stages: _Stages, names: FileNames, low_ns: int, high_ns: int
 ) -> NDArray[Any]:
     """Return the reads of a log on the run's clock, with the stages they lie in."""
     reads = np.zeros(len(log.segments), PLACED_DTYPE)
     for name in ("offset", "nbytes", "file"):
         reads[name] = log.segments[name]
     for name in ("start_ns", "end_ns"):
-        reads[name] = who.monotonic_ns(log.segments[name]) + (low_ns + high_ns) // 2
+        reads[name] = owner.monotonic_ns(log.segments[name]) + (low_ns + high_ns) // 2
     by_file = np.array([*(names.of_file(path) or "" for path in log.files), ""], dtype=object)
     files = by_file[reads["file"]]
     place = _holders(stages, reads, files, 0)
@@ -348,11 +348,11 @@ def _coverage(
     others = [log for number, log in enumerate(trace.processes) if number not in used]
     in_logs = {path for log in joined.values() for path in log.files}
     of_stages = _data_files(profile, names)
-    seen = of_stages & {names.of_file(path) for path in in_logs}
+    logged = of_stages & {names.of_file(path) for path in in_logs}
     reads = [each.segments for each in placed]
     return TraceCoverage(
         n_expected=len(expected),
-        n_found=sum(index in joined for index in expected),
+        n_logs=sum(index in joined for index in expected),
         missing=tuple(_label(profile.processes[i]) for i in expected if i not in joined),
         partial=tuple(
             f"{_label(profile.processes[index])}: {', '.join(log.partial_modules)}"
@@ -360,7 +360,7 @@ def _coverage(
             if log.partial_modules
         ),
         n_files_read=len(of_stages) or None,
-        n_files_seen=len(seen) if of_stages else len(_files_read(joined.values())),
+        n_files_logged=len(logged) if of_stages else len(_files_read(joined.values())),
         n_segments=sum(map(len, reads)),
         n_placed=sum(int((each["span"] >= 0).sum()) for each in reads),
         n_stray=sum(int(each["stray"].sum()) for each in reads),
@@ -389,16 +389,16 @@ def _is_data(path: str) -> bool:
 
 def _is_recorded_twice(profile: RunData, index: int, joined: Mapping[int, ProcessTrace]) -> bool:
     """Return whether another entry of the same process has its log: that has both markers."""
-    who = profile.processes[index]
+    owner = profile.processes[index]
     return any(
-        (other.host, other.pid) == (who.host, who.pid) and _is_marked(who, log)
+        (other.host, other.pid) == (owner.host, owner.pid) and _is_marked(owner, log)
         for number, log in joined.items()
         for other in [profile.processes[number]]
     )
 
 
-def _label(who: Process) -> str:
-    return f"{who.name} (process {who.pid})"
+def _label(owner: Process) -> str:
+    return f"{owner.name} (process {owner.pid})"
 
 
 def _reading_processes(profile: RunData) -> list[int]:
@@ -406,20 +406,21 @@ def _reading_processes(profile: RunData) -> list[int]:
     spans = profile.spans
     reads = is_one_of(spans["kind"], MAY_READ) & (spans["end_ns"] > spans["start_ns"])
     reads &= ~names_interpreter(profile)
-    found: list[int] = np.unique(spans["process"][reads]).tolist()
-    return found
+    result: list[int] = np.unique(spans["process"][reads]).tolist()
+    return result
 
 
 def _problems(
     profile: RunData, joined: Mapping[int, ProcessTrace], others: Sequence[ProcessTrace]
 ) -> Iterator[str]:
     for index, log in joined.items():
-        who = profile.processes[index]
-        yield from (f"{_label(who)}: {problem}" for problem in log.problems)
-        first, last = who.anchors[0], who.anchors[-1]
+        owner = profile.processes[index]
+        yield from (f"{_label(owner)}: {problem}" for problem in log.problems)
+        first, last = owner.anchors[0], owner.anchors[-1]
         step_ns = (last.wall_ns - last.monotonic_ns) - (first.wall_ns - first.monotonic_ns)
         if abs(step_ns) > CLOCK_STEP_NS:
-            yield f"{_label(who)}: the wall clock was set during the run: times after that are off"
+            name = _label(owner)
+            yield f"{name}: the wall clock was set during the run: times after that are off"
     yield from dict.fromkeys(f"{log.path.name}: {text}" for log in others for text in log.problems)
 
 
@@ -435,10 +436,10 @@ def _sums(logs: Sequence[ProcessTrace]) -> OtherLogs | None:
 
 
 def _files_read(logs: Iterable[ProcessTrace]) -> set[str]:
-    found: set[str] = set()
+    result: set[str] = set()
     for log in logs:
         counters = log.counters
         read = (counters["posix_reads"] > 0) | (counters["stdio_reads"] > 0)
         files = {*counters["file"][read].tolist(), *np.unique(log.segments["file"]).tolist()}
-        found |= {log.files[file] for file in files}
-    return found
+        result |= {log.files[file] for file in files}
+    return result

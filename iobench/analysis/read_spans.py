@@ -79,7 +79,7 @@ def find_read_spans(profile: RunData) -> ReadSpans:
         chosen &= reading[number]
     rows = np.flatnonzero(chosen)
     nbytes = spans["nbytes"][rows].astype(np.int64)
-    nbytes[_told_inside(spans[rows])] = 0
+    nbytes[_counted_inside(spans[rows])] = 0
     return ReadSpans(rows, nbytes, decoding[number[rows]] if len(stages) else chosen[rows])
 
 
@@ -94,17 +94,17 @@ def names_interpreter(profile: RunData) -> NDArray[np.bool_]:
     return np.array(own, dtype=bool)[of_span.reshape(-1)] if own else of_span.astype(bool)
 
 
-def _told_inside(spans: NDArray[Any]) -> NDArray[np.bool_]:
+def _counted_inside(spans: NDArray[Any]) -> NDArray[np.bool_]:
     """Mark spans with others inside them, on their thread, that tell their bytes."""
     lane = lane_keys(spans)
     # An inner span is written before the one around it.
     order = np.lexsort(
         (-spans["sequence"].astype(np.int64), -spans["end_ns"], spans["start_ns"], lane)
     )
-    lane, end, told = lane[order], spans["end_ns"][order], spans["nbytes"][order] >= 0
+    lane, end, known = lane[order], spans["end_ns"][order], spans["nbytes"][order] >= 0
     start = spans["start_ns"][order]
     # The next one told on the lane that begins before this one ends lies inside it.
-    following = np.append(np.flatnonzero(told), len(order))
+    following = np.append(np.flatnonzero(known), len(order))
     place = (
         following[np.searchsorted(following, np.arange(len(order)) + 1)] if len(order) else order
     )
@@ -135,10 +135,10 @@ def counted_bytes(profile: RunData, reads: ReadSpans) -> tuple[CountedBytes, ...
         unknown[column][process[looks[name] < 0]] = True
     known = profile.run_facts.cache.cold_known
     tells = bool(total[1].any()) if known is None else known
-    found = []
-    for index, who in enumerate(profile.processes):
-        whole = bool(n_looks[index]) and not who.lost and not who.damaged
-        found.append(
+    result = []
+    for index, owner in enumerate(profile.processes):
+        whole = bool(n_looks[index]) and not owner.lost and not owner.damaged
+        result.append(
             CountedBytes(
                 rchar=int(total[0][index]) if whole and not unknown[0][index] else None,
                 device=int(total[1][index]) if whole and tells and not unknown[1][index] else None,
@@ -146,7 +146,7 @@ def counted_bytes(profile: RunData, reads: ReadSpans) -> tuple[CountedBytes, ...
                 mapped=_mapped_nbytes(profile, reads, looks[process == index]) if whole else 0,
             )
         )
-    return tuple(found)
+    return tuple(result)
 
 
 def _mapped_nbytes(profile: RunData, reads: ReadSpans, looks: NDArray[Any]) -> int:

@@ -122,7 +122,7 @@ def stage_storage(known: ReadEvidence) -> tuple[StageStorage, ...]:
     times = _storage_times(known)
     traced = {index for index, (_, log) in known.logs.items() if _has_all_segments(log)}
     with_reads = {stage for (stage, _), length in times.items() if length}
-    found = []
+    result = []
     for value in sorted({*np.unique(key[key >= 0]).tolist(), *with_reads}):
         of_kind, of_label = halves(value)
         kind, label = Kind(of_kind), profile.strings[of_label]
@@ -132,7 +132,7 @@ def stage_storage(known: ReadEvidence) -> tuple[StageStorage, ...]:
         busy = np.bincount(process[own], pieces.duration_ns[own], len(profile.processes))
         processes = set(np.unique(mine["process"]).tolist())
         storage_ns = sum(min(times.get((value, index), 0), int(busy[index])) for index in processes)
-        found.append(
+        result.append(
             StageStorage(
                 stage=stage_name(kind, label),
                 busy_ns=int(busy.sum()),
@@ -140,7 +140,7 @@ def stage_storage(known: ReadEvidence) -> tuple[StageStorage, ...]:
                 verdict=_verdict(known, mine) if reads_storage(kind, label) else UNKNOWN,
             )
         )
-    return tuple(sorted(found, key=lambda row: (-row.busy_ns, row.stage)))
+    return tuple(sorted(result, key=lambda row: (-row.busy_ns, row.stage)))
 
 
 def _working(profile: RunData) -> NDArray[np.int64]:
@@ -218,8 +218,8 @@ def _add_streams(
             continue
         text = name if known.names else ""
         named = [detail for detail, each in of_detail.items() if each == text]
-        beside = (spans["start_ns"] < finish[index]) & (spans["end_ns"] > begin[index])
-        stages = np.unique(key[beside & np.isin(details, named)]).tolist()
+        during = (spans["start_ns"] < finish[index]) & (spans["end_ns"] > begin[index])
+        stages = np.unique(key[during & np.isin(details, named)]).tolist()
         if len(stages) == 1:
             at = (stages[0], placed.process)
             times[at] = times.get(at, 0) + int(row["stdio_read_ns"])
@@ -263,11 +263,11 @@ def _of_segments(known: ReadEvidence, index: int, files: dict[str, int]) -> NDAr
     if segments["nbytes"].sum() < NEARLY_ALL * (calls.sum() + streams[~headers].sum()):
         return None
     numbers = [files.setdefault(name, len(files)) for name in log.files]
-    found = np.zeros(len(segments), READ_DTYPE)
+    result = np.zeros(len(segments), READ_DTYPE)
     for name in ("start_ns", "offset", "nbytes"):
-        found[name] = segments[name]
-    found["process"], found["file"] = index, np.array([*numbers, -1])[segments["file"]]
-    return found
+        result[name] = segments[name]
+    result["process"], result["file"] = index, np.array([*numbers, -1])[segments["file"]]
+    return result
 
 
 def _of_spans(
@@ -277,13 +277,13 @@ def _of_spans(
     spans = known.profile.spans[rows]
     if (((spans["flags"] & Flag.SUMMED) != 0) & (spans["pieces"] > 1)).any():
         return None
-    found = np.zeros(len(rows), READ_DTYPE)
+    result = np.zeros(len(rows), READ_DTYPE)
     for name in ("start_ns", "nbytes", "process"):
-        found[name] = spans[name]
+        result[name] = spans[name]
     texts = [known.profile.strings[each] for each in spans["detail"].tolist()]
-    found["file"] = [files.setdefault(known.names.of_text(text), len(files)) for text in texts]
-    found["offset"] = -1
-    some: NDArray[Any] = found[spans["nbytes"] != 0]
+    result["file"] = [files.setdefault(known.names.of_text(text), len(files)) for text in texts]
+    result["offset"] = -1
+    some: NDArray[Any] = result[spans["nbytes"] != 0]
     return some
 
 

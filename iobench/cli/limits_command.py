@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def limits(*, path: str, like: str | None, duration_s: float, json: bool) -> None:
     """Measure what reads of a folder's files get, and print it."""
-    from iobench.cli.limits_document import limits_told
+    from iobench.cli.limits_document import limits_document
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError
     from iobench.files.urls import is_url
@@ -26,11 +26,11 @@ def limits(*, path: str, like: str | None, duration_s: float, json: bool) -> Non
         raise OptionError(f"{path}: is read over the network; expected a mounted folder")
     folder = Path(path)
     requests = ANY if like is None else _requests(like, TerminalScreen())
-    found = measured_limits(folder, requests, duration_s=duration_s)
+    result = measured_limits(folder, requests, duration_s=duration_s)
     file_system = file_system_of(folder)
-    answer = {**found.to_dict(), "cold": file_system.cold}
-    title, told = limits_told(found, file_system)
-    print_answer(title, *told, figures=answer, json=json)
+    answer = {**result.to_dict(), "cold": file_system.cold}
+    title, document = limits_document(result, file_system)
+    print_answer(title, *document, figures=answer, json=json)
 
 
 def _check_duration(duration_s: float) -> None:
@@ -50,12 +50,12 @@ def _requests(like: str, screen: Screen) -> Requests:
     if like not in dataset_names():
         if not Path(like).exists():
             raise unknown_name("dataset", like, dataset_names())
-        found = requests_of_folder(Path(like))
-        if found is None:
+        result = requests_of_folder(Path(like))
+        if result is None:
             raise OptionError(
                 f"--like {like}: is not a dataset, a store or a run; check the spelling"
             )
-        return found
+        return result
     facts = describe_dataset(like, options={}, data_dir=None, files=None, screen=screen)
     text = f"samples of {like}, according to {facts['told_from']}"
     return requests_of_samples(facts["files"]["nbytes"], facts["n_samples"], text)

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from iobench.storage.probe_figures import ReadFigures, StorageLimits
 
 
-def limits_told(limits: StorageLimits, file_system: FileSystem) -> tuple[str, tuple[Section, ...]]:
+def limits_document(
+    limits: StorageLimits, file_system: FileSystem
+) -> tuple[str, tuple[Section, ...]]:
     """Return the title, and what the storage can do."""
     mount = f" at {limits.mount}" if limits.mount else ""
     title = f"{limits.path}: {limits.file_system}{mount}; host {limits.host}"

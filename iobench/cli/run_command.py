@@ -86,13 +86,13 @@ def _probe(path: Path, probe_s: float) -> None:
     """Probe the storage as the first training process is seen to have read it, and keep that."""
     from iobench.analysis.run import Run
     from iobench.errors import IobenchError
-    from iobench.findings.storage import shape_seen
+    from iobench.findings.storage import read_shape
     from iobench.recording.run_directory import RunDirectory
     from iobench.storage.probe import probe_run
 
     run, directory = Run(path), RunDirectory.open(path)
     try:
-        files, nbytes, readers = shape_seen(run.of_rank(run.ranks[0]))
+        files, nbytes, readers = read_shape(run.of_rank(run.ranks[0]))
         like = "the reads of the run, according to its spans"
         found = probe_run(files, nbytes, readers, like=like, duration_s=probe_s)
     except IobenchError as error:

@@ -70,14 +70,14 @@ def staging_of_job(ranks: Sequence[Staging]) -> Staging:
 
 def _epochs(run: RankRun, after_ns: int) -> list[int]:
     """Return what whole epochs took that began then or later: the training of each."""
-    waits, found = run.deliveries, []
+    waits, result = run.deliveries, []
     if not run.is_script:  # its rounds are turns, not epochs
         return []
     for number in sorted(waits.complete_epochs):
         rows = (waits.of_epoch == number) & waits.trains
         if rows.any() and int(waits.asked_ns[rows].min()) >= after_ns:
-            found.append(int(waits.wall_ns[rows].sum()))
-    return found
+            result.append(int(waits.wall_ns[rows].sum()))
+    return result
 
 
 def _of_samples(run: RankRun, after_ns: int) -> int | None:

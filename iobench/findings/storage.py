@@ -125,7 +125,7 @@ def storage_of(run: RankRun) -> StorageFigures | None:
     )
 
 
-def shape_seen(run: RankRun) -> tuple[list[Path], int, int]:
+def read_shape(run: RankRun) -> tuple[list[Path], int, int]:
     """Return what a script's process read: which files, in which size, how many at once.
 
     The size is that of the read in which the middle byte lies.
@@ -226,7 +226,7 @@ def _byte_rows(known: ReadEvidence) -> tuple[ByteRow, ...]:
 
 def _of_process(known: ReadEvidence, index: int, files: Sequence[_Bytes]) -> _Bytes | None:
     """Return the bytes of a process, given those of its files; None of one that read nothing."""
-    who, counted, reads = known.profile.processes[index], known.counted[index], known.reading
+    owner, counted, reads = known.profile.processes[index], known.counted[index], known.reading
     mine = known.profile.spans["process"][reads.rows] == index
     nbytes, decoding = reads.nbytes[mine], reads.decoding[mine]
     darshan = None
@@ -235,13 +235,13 @@ def _of_process(known: ReadEvidence, index: int, files: Sequence[_Bytes]) -> _By
     called = counted.rchar
     if not (mine.any() or called or darshan):
         return None
-    is_known = not ((nbytes < 0).any() or who.lost or who.damaged)
+    is_known = not ((nbytes < 0).any() or owner.lost or owner.damaged)
     requested, decoded = int(nbytes.sum()), int(nbytes[decoding].sum())
     hardly_called = called is not None and (
         called - counted.n_looks * OWN_READ_LIMIT < HARDLY_ANY * requested
     )
     return _Bytes(
-        name=f"{who.name} (process {who.pid})",
+        name=f"{owner.name} (process {owner.pid})",
         requested=requested if is_known else None,
         decoded=decoded if is_known else 0,
         mapped=bool(counted.mapped)
@@ -255,14 +255,14 @@ def _of_process(known: ReadEvidence, index: int, files: Sequence[_Bytes]) -> _By
 
 def _of_files(known: ReadEvidence, index: int) -> list[_Bytes]:
     """Return the bytes of the files of a process; what is requested only where spans name all."""
-    found = _requested_by_file(known, index)
-    names_all = bool(found)
+    result = _requested_by_file(known, index)
+    names_all = bool(result)
     if index in known.logs:
         for name, nbytes, mapped in _darshan_by_file(known, *known.logs[index]):
-            row = found.setdefault(name, _Bytes(name, requested=0 if names_all else None))
+            row = result.setdefault(name, _Bytes(name, requested=0 if names_all else None))
             row.darshan = (row.darshan or 0) + nbytes
             row.mapped |= mapped
-    return list(found.values())
+    return list(result.values())
 
 
 def _requested_by_file(known: ReadEvidence, index: int) -> dict[str, _Bytes]:
@@ -271,18 +271,18 @@ def _requested_by_file(known: ReadEvidence, index: int) -> dict[str, _Bytes]:
     mine = spans["process"][reads.rows] == index
     nbytes, decoding = reads.nbytes[mine], reads.decoding[mine]
     details = spans["detail"][reads.rows[mine]]
-    who = known.profile.processes[index]
-    if (nbytes < 0).any() or who.lost or who.damaged or (nbytes[details == 0] > 0).any():
+    owner = known.profile.processes[index]
+    if (nbytes < 0).any() or owner.lost or owner.damaged or (nbytes[details == 0] > 0).any():
         return {}
-    found: dict[str, _Bytes] = {}
+    result: dict[str, _Bytes] = {}
     for detail in np.unique(details).tolist():
         own = details == detail
         name = known.names.of_text(known.profile.strings[detail])
         if name:
-            row = found.setdefault(name, _Bytes(name, requested=0))
+            row = result.setdefault(name, _Bytes(name, requested=0))
             row.requested = (row.requested or 0) + int(nbytes[own].sum())
             row.decoded += int(nbytes[own & decoding].sum())
-    return found
+    return result
 
 
 def _darshan_by_file(
@@ -333,35 +333,37 @@ def _not_evaluated(trace: StorageTrace) -> tuple[str, ...]:
 
 def _covered(placement: Placement) -> Iterator[str]:
     """Yield how much of the run Darshan saw, what is missing, and what to do about it."""
-    seen = placement.coverage
-    of = "" if seen.n_files_read is None else f" of {units.count(seen.n_files_read)}"
+    coverage = placement.coverage
+    of = "" if coverage.n_files_read is None else f" of {units.count(coverage.n_files_read)}"
     yield (
-        f"Darshan: logs of {units.count(seen.n_found)} of {units.count(seen.n_expected)} "
-        f"processes; {units.count(seen.n_files_seen)}{of} files seen; "
-        f"{units.count(seen.n_placed)} of {units.count(seen.n_segments)} segments placed in stages."
+        f"Darshan: logs of {units.count(coverage.n_logs)} of {units.count(coverage.n_expected)} "
+        f"processes; {units.count(coverage.n_files_logged)}{of} files seen; "
+        f"{units.count(coverage.n_placed)} of {units.count(coverage.n_segments)} segments placed "
+        "in stages."
     )
-    if not seen.complete:
+    if not coverage.complete:
         yield "These logs do not cover everything that was read."
-    if seen.missing:
-        yield f"No log of: {', '.join(seen.missing)}."
-    if seen.partial:
+    if coverage.missing:
+        yield f"No log of: {', '.join(coverage.missing)}."
+    if coverage.partial:
         yield (
-            f"Incomplete because Darshan ran out of memory: {'; '.join(seen.partial)}. Raise "
+            f"Incomplete because Darshan ran out of memory: {'; '.join(coverage.partial)}. Raise "
             "MAX_RECORDS and MODMEM, or let iobench set them: --darshan auto."
         )
-    if seen.n_stray:
+    if coverage.n_stray:
         yield (
-            f"{units.count(seen.n_stray)} stray segments ({units.nbytes(seen.stray_nbytes)} in "
-            "total) are credited to the wrong file and left out."
+            f"{units.count(coverage.n_stray)} stray segments "
+            f"({units.nbytes(coverage.stray_nbytes)} in total) are credited to the wrong file and "
+            "left out."
         )
-    if (others := seen.others) is not None:
+    if (others := coverage.others) is not None:
         yield (
             f"Totals of logs without a marker of this run, which are placed in no stage: "
             f"{units.count(others.n_logs)} logs, {units.count(others.n_files)} files, "
             f"{units.nbytes(others.posix_nbytes)} read by POSIX calls and "
             f"{units.nbytes(others.stdio_nbytes)} by STDIO."
         )
-    yield from dict.fromkeys(seen.problems)
+    yield from dict.fromkeys(coverage.problems)
     if placement.processes:
         late_ns = max(abs(each.offset_ns) for each in placement.processes)
         open_ns = max(each.high_ns - each.low_ns for each in placement.processes) // 2

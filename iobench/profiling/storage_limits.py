@@ -84,10 +84,10 @@ def measured_limits(
     IobenchError
         If the path is missing or holds nothing that can be read.
     """
-    found = probe_run(
+    result = probe_run(
         [path], requests.nbytes, available_cpus(), like=requests.like, duration_s=duration_s
     )
-    return replace(found, path=str(path.resolve()))
+    return replace(result, path=str(path.resolve()))
 
 
 def _runs_below(folder: Path) -> list[Path]:
@@ -117,13 +117,13 @@ class RunProbes:
         requests, readers = requests_of_run(one, n_samples_all), max(1, one.threads or one.workers)
         key, spent_ns = (tuple(one.files), requests.nbytes, readers), 0
         if key not in self._found:
-            found = self._found[key] = self._probe(one.files, requests, readers)
-            spent_ns = 0 if isinstance(found, str) else found.spent_ns
-        found = self._found[key]
-        if isinstance(found, str):
-            return {"no_storage_probe": found}
+            result = self._found[key] = self._probe(one.files, requests, readers)
+            spent_ns = 0 if isinstance(result, str) else result.spent_ns
+        result = self._found[key]
+        if isinstance(result, str):
+            return {"no_storage_probe": result}
         return {
-            "storage_limits": [found.to_dict()],
+            "storage_limits": [result.to_dict()],
             "storage_probed": "before",
             "storage_probe_s": spent_ns / 1e9,
         }

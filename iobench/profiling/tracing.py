@@ -89,10 +89,10 @@ class ProfileTracing:
         open_files.let_go()  # what is open already is not seen
         self._stack.enter_context(tracing(setup))
         for (run, _), folders in zip(runs, own, strict=True):
-            told = setup.document(run.path)
+            document = setup.document(run.path)
             if len(runs) > 1:  # they share the log of this process
-                told["folders"] = {"own": _texts(folders), "others": _texts(every - folders)}
-            run.update(darshan=told)
+                document["folders"] = {"own": _texts(folders), "others": _texts(every - folders)}
+            run.update(darshan=document)
 
     def _refuse(self, reason: str) -> None:
         self._document = {"state": "off", "reason": reason}
@@ -127,11 +127,11 @@ def _texts(folders: Iterable[Path]) -> list[str]:
 
 def _pids(paths: Iterable[Path]) -> set[int]:
     """Return which processes span files are of; one killed at its start may have left it empty."""
-    found = set()
+    result = set()
     for path in paths:
         with suppress(ProfileError):  # whoever makes the report says so
-            found.add(read_head(path).identity.pid)
-    return found
+            result.add(read_head(path).identity.pid)
+    return result
 
 
 def _runtime() -> Path:
@@ -145,9 +145,9 @@ def _runtime() -> Path:
     waiting = waiting_runtime()
     if waiting is not None:
         return waiting
-    found = ready_runtime(os.environ, sys.executable)
+    result = ready_runtime(os.environ, sys.executable)
     if sys.argv[1:2] == ["profile"]:
-        restart_under(found)
+        restart_under(result)
     raise StorageError(
-        f"{found} must be there when a process starts; use the command iobench profile"
+        f"{result} must be there when a process starts; use the command iobench profile"
     )

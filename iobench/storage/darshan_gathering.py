@@ -67,8 +67,8 @@ def gather_logs(
     if missing := {*pids} - logs - alive:
         lines.append(f"darshan: no log of {_processes(missing)}: killed, or ended by a signal")
     if waited_for := alive - logs:
-        who = _processes(waited_for)
-        lines.append(f"darshan: {who} is still running and writes its log when it ends")
+        owner = _processes(waited_for)
+        lines.append(f"darshan: {owner} is still running and writes its log when it ends")
     return lines
 
 

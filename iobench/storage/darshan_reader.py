@@ -166,8 +166,8 @@ def read_traces(paths: Sequence[Path]) -> StorageTrace:
             traces = {}
         finally:
             reader.stop()
-    found = sorted(traces.values(), key=lambda each: (each.start_ns, each.pid))
-    return StorageTrace(tuple(found), tuple(notes))
+    result = sorted(traces.values(), key=lambda each: (each.start_ns, each.pid))
+    return StorageTrace(tuple(result), tuple(notes))
 
 
 def _check(log: Path) -> None:

@@ -92,8 +92,8 @@ def find_runtime(environment: Mapping[str, str]) -> Path | None:
     if script := shutil.which("darshan-config", path=environment.get("PATH")):
         prefix = Path(script).resolve().parent.parent
         places += [prefix / name / LIBRARY for name in ("lib", "lib64")]
-    found = (path for path in places if path.name.startswith(LIBRARY) and path.is_file())
-    path = next(found, None)
+    result = (path for path in places if path.name.startswith(LIBRARY) and path.is_file())
+    path = next(result, None)
     return None if path is None else path.absolute()
 
 
@@ -112,9 +112,9 @@ def interpreter_of(command: Sequence[str], environment: Mapping[str, str]) -> st
     for word in (*command, "python3"):
         program = shutil.which(word, path=path)
         for each in () if program is None else (program, *_words_of_script(program)):
-            found = shutil.which(each, path=path)
-            if found and re.fullmatch(r"(python|pypy)[\d.]*", Path(found).name):
-                return found
+            result = shutil.which(each, path=path)
+            if result and re.fullmatch(r"(python|pypy)[\d.]*", Path(result).name):
+                return result
     return sys.executable
 
 
@@ -370,11 +370,15 @@ def restart_under(runtime: Path, environment: Mapping[str, str] = os.environ) ->
     """Replace this process by one of the same command, with the runtime waiting in it."""
     others = [each for each in preloaded(environment) if each != str(runtime)]
     # Set, it would trace from the first line on.
-    kept = {name: text for name, text in environment.items() if name != "DARSHAN_ENABLE_NONMPI"}
+    remaining = {
+        name: text for name, text in environment.items() if name != "DARSHAN_ENABLE_NONMPI"
+    }
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     preload = ":".join([str(runtime), *others])
-    os.execve(sys.executable, sys.orig_argv, {**kept, "LD_PRELOAD": preload, READY: str(runtime)})
+    os.execve(
+        sys.executable, sys.orig_argv, {**remaining, "LD_PRELOAD": preload, READY: str(runtime)}
+    )
 
 
 def waiting_runtime(environment: MutableMapping[str, str] = os.environ) -> Path | None:

@@ -46,15 +46,15 @@ def near_places(
     Folders for temporary files that are this machine's alone and can be written; mounts that are
     none of its disks, nor its memory.
     """
-    places, seen = [], set()
+    places, mounts = [], set()
     for path in _local_folders(environ):
         on = file_system_of(path)
-        if on.reach not in ("local", "memory") or on.name.startswith("fuse") or on.mount in seen:
+        if on.reach not in ("local", "memory") or on.name.startswith("fuse") or on.mount in mounts:
             continue
         free_nbytes = _free_nbytes(path, on)
         if free_nbytes is None:
             continue
-        seen.add(on.mount)
+        mounts.add(on.mount)
         places.append(
             {
                 "path": str(path),
@@ -74,5 +74,5 @@ def near_places(
     folder = None
     if named and not any(map(is_url, named)):
         folder = os.path.commonpath([str(file.resolve()) for file in named])
-    found = {"places": places, "shared": shared, "folder": folder}
-    return {"near": {**found, "memory_nbytes": available_memory_nbytes()}}
+    result = {"places": places, "shared": shared, "folder": folder}
+    return {"near": {**result, "memory_nbytes": available_memory_nbytes()}}

@@ -86,13 +86,13 @@ def residency(files: Sequence[Path]) -> float | None:
             device = os.fstat(fd).st_dev
             if device not in in_page_cache:
                 in_page_cache[device] = file_system_of(file).in_page_cache
-            found = pages_of(fd) if in_page_cache[device] else None
+            result = pages_of(fd) if in_page_cache[device] else None
         finally:
             os.close(fd)
-        if found is None:
+        if result is None:
             return None
-        n_pages += found.n
-        resident += found.resident
+        n_pages += result.n
+        resident += result.resident
     return resident / n_pages if n_pages else None
 
 
@@ -158,7 +158,7 @@ def pages_of(fd: int, offset: int = 0, nbytes: int | None = None) -> Pages | Non
     if end <= first:
         return Pages(0, 0)
     libc = _libc()
-    if libc is None or not _is_told_the_truth(fd):
+    if libc is None or not _may_query_pages(fd):
         return None
     resident = n = 0
     for start in range(first, end, AT_ONCE):
@@ -182,7 +182,7 @@ def pages_of(fd: int, offset: int = 0, nbytes: int | None = None) -> Pages | Non
     return Pages(resident, n)
 
 
-def _is_told_the_truth(fd: int) -> bool:
+def _may_query_pages(fd: int) -> bool:
     """Return whether the kernel tells this process the truth: it owns the file or may write it."""
     status = os.fstat(fd)
     return os.geteuid() in (0, status.st_uid) or os.access(

@@ -165,15 +165,15 @@ def choose_files(paths: Sequence[Path], request_nbytes: int) -> list[tuple[Path,
     StorageError
         If it cannot be read.
     """
-    found = [each for path in _spread(paths, 1024) for each in _files_at(path)]
-    if not found:
+    result = [each for path in _spread(paths, 1024) for each in _files_at(path)]
+    if not result:
         raise MissingFileError(
             f"{paths[0]}: holds no file to read; a probe reads existing files and writes none"
         )
     # Manifests and their like beside the data are left out.
-    large = [each for each in found if 2 * each[1] >= request_nbytes]
-    every, most = (sum(nbytes for _, nbytes in each) for each in (found, large))
-    return _spread(sorted(large if large and every - most < SMALL * every else found), MOST_FILES)
+    large = [each for each in result if 2 * each[1] >= request_nbytes]
+    every, most = (sum(nbytes for _, nbytes in each) for each in (result, large))
+    return _spread(sorted(large if large and every - most < SMALL * every else result), MOST_FILES)
 
 
 def _spread(among: Sequence[Any], most: int) -> list[Any]:
@@ -315,9 +315,9 @@ class _Probe:
                 "alone"
             )
             return
-        cold, kept = requests[held == 0.0], requests[held == 1.0]
-        if len(kept):
-            self._read(self.cached, fds, np.resize(kept, len(requests)), buffers, until_ns)
+        cold, remaining = requests[held == 0.0], requests[held == 1.0]
+        if len(remaining):
+            self._read(self.cached, fds, np.resize(remaining, len(requests)), buffers, until_ns)
             return
         some = cold[: max(1, WARM_NBYTES // max(int(cold["nbytes"].max(initial=1)), 1))]
         try:
@@ -371,17 +371,17 @@ class _Probe:
         """Return the figures of both ways."""
         on = self.file_system
         storage = {"local": DEVICE, "network": SERVER, "memory": MEMORY}.get(on.reach, STORAGE)
-        seen = self.direct.device_nbytes
-        if on.counts_device_reads and seen is not None and 2 * seen < self.direct.nbytes:
+        counted = self.direct.device_nbytes
+        if on.counts_device_reads and counted is not None and 2 * counted < self.direct.nbytes:
             storage = UNKNOWN  # a file system that quietly reads through the page cache
         cache = MEMORY if on.reach == "memory" else CACHE
-        found = []
+        result = []
         for way, reads, by in ((DIRECT, self.direct, storage), (CACHED, self.cached, cache)):
             if not reads.latencies_ns:
                 refused = reads.refused or "no time was left for it"
-                found.append(ReadFigures(way=way, threads=self.readers, refused=refused))
+                result.append(ReadFigures(way=way, threads=self.readers, refused=refused))
                 continue
-            found.append(
+            result.append(
                 ReadFigures(
                     way=way,
                     threads=self.readers,
@@ -392,7 +392,7 @@ class _Probe:
                     served_by=by,
                 )
             )
-        return tuple(found)
+        return tuple(result)
 
 
 def _held(fd: int, offset: int, nbytes: int) -> float:

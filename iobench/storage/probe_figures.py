@@ -98,10 +98,10 @@ class StorageLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_limits(rows: object) -> list[StorageLimits]:
     """Return the limits in a list of JSON; what is none is left out."""
-    found = []
+    result = []
     for row in rows if isinstance(rows, list) else []:
         try:
-            found.append(msgspec.convert(row, StorageLimits))
+            result.append(msgspec.convert(row, StorageLimits))
         except msgspec.ValidationError:
             continue
-    return found
+    return result

@@ -163,5 +163,5 @@ def test_every_read_of_a_training_script_is_in_the_logs_of_its_workers(
     placement = place_segments(done.profile, trace)
     coverage = placement.coverage
     assert coverage.n_segments >= 80
-    assert coverage.n_found == coverage.n_expected
+    assert coverage.n_logs == coverage.n_expected
     assert coverage.n_placed == coverage.n_segments

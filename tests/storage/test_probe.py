@@ -107,7 +107,7 @@ def test_cold_files_are_served_by_what_holds_them(files):
 
 
 def test_files_whose_pages_nobody_tells_are_read_past_the_page_cache_only(files, monkeypatch):
-    monkeypatch.setattr(page_cache, "_is_told_the_truth", lambda _: False)
+    monkeypatch.setattr(page_cache, "_may_query_pages", lambda _: False)
     evict(files)
     found = probe_run(files, 64 * KIB, 2, duration_s=5.0)
     monkeypatch.undo()

@@ -62,9 +62,9 @@ def figures(name, traced=True):
 )
 def test_how_much_of_a_run_was_seen(name, found, segments, strays, files):
     seen = placed(name).coverage
-    assert (seen.n_found, seen.n_segments, seen.n_placed) == (found, *segments)
+    assert (seen.n_logs, seen.n_segments, seen.n_placed) == (found, *segments)
     assert (seen.n_stray, seen.stray_nbytes) == strays
-    assert (seen.n_files_seen, seen.n_files_read) == files
+    assert (seen.n_files_logged, seen.n_files_read) == files
     assert seen.complete == (name != PARTIAL)
     partial = ("consumer (process 22356): POSIX, DXT_POSIX",) if name == PARTIAL else ()
     assert seen.partial == partial
@@ -113,7 +113,7 @@ def test_exposed_time_is_a_share_of_each_read():
 )
 def test_logs_of_others_and_without_markers_give_totals(run, logs, totals):
     coverage = place_segments(profile_of(run), logs).coverage
-    assert (coverage.n_found, coverage.n_segments, coverage.complete) == (0, 0, False)
+    assert (coverage.n_logs, coverage.n_segments, coverage.complete) == (0, 0, False)
     assert coverage.others == totals
 
 
@@ -124,9 +124,9 @@ def test_of_two_runs_of_logs_each_process_takes_its_own_and_of_its_host():
     for one, other in zip(found.processes, placed(RAW).processes, strict=True):
         assert one.offset_ns == other.offset_ns
         assert (one.segments == other.segments).all()
-    for host, n_found in (("elsewhere.example", 0), ("VM.cluster.example", 2)):
+    for host, n_logs in (("elsewhere.example", 0), ("VM.cluster.example", 2)):
         logs = tuple(replace(log, host=host) for log in logs_of(RAW).processes)
-        assert place_segments(profile_of(RAW), StorageTrace(logs)).coverage.n_found == n_found
+        assert place_segments(profile_of(RAW), StorageTrace(logs)).coverage.n_logs == n_logs
 
 
 def counts(row):

@@ -90,7 +90,7 @@ def test_reads_are_put_into_stages(named: bool) -> None:
         -LATE * MS + more for more in (-700, 0, 700)
     )
     assert (coverage.n_placed, coverage.n_segments) == (20, 20)
-    assert (coverage.n_files_seen, coverage.n_files_read) == (20, 20 if named else None)
+    assert (coverage.n_files_logged, coverage.n_files_read) == (20, 20 if named else None)
     assert coverage.complete
     assert storage_ms(run) == {"read": pytest.approx(20 * 1.98)}
 
@@ -194,7 +194,7 @@ def test_a_log_is_of_the_process_of_its_host() -> None:
     alone = visits().profile()
     assert holders(alone, replace(there, host="")) == {"worker-0": str(there.path)}
     elsewhere = coverage_of(visits(), replace(there, host="elsewhere"))
-    assert (elsewhere.n_found, elsewhere.others.n_logs) == (0, 1)
+    assert (elsewhere.n_logs, elsewhere.others.n_logs) == (0, 1)
 
 
 def test_one_process_may_have_two_entries_and_one_log() -> None:
@@ -212,7 +212,7 @@ def test_one_process_may_have_two_entries_and_one_log() -> None:
     log = run.workers[1].log()
     assert holders(profile, log) == {"worker-1": str(log.path)}
     coverage = coverage_of(profile, log)
-    assert (coverage.n_found, coverage.n_expected, coverage.missing) == (1, 1, ())
+    assert (coverage.n_logs, coverage.n_expected, coverage.missing) == (1, 1, ())
 
 
 def test_a_number_used_again_later_is_another_process() -> None:
@@ -249,7 +249,7 @@ def test_logs_without_the_marker_of_a_process_give_totals(change: Any) -> None:
     run = visits()
     log = change(run.workers[0].log())
     coverage = coverage_of(run, log)
-    assert (coverage.n_found, coverage.missing, coverage.n_segments) == (0, (WORKER,), 0)
+    assert (coverage.n_logs, coverage.missing, coverage.n_segments) == (0, (WORKER,), 0)
     assert not coverage.complete
     totals = coverage.others
     assert totals is not None
@@ -265,8 +265,8 @@ def test_without_logs_every_process_is_missing() -> None:
     coverage = place_segments(visits().profile(), StorageTrace(notes=("x: is no log",))).coverage
     assert coverage.problems == ("x: is no log",)
     assert coverage.missing == (WORKER,)
-    assert (coverage.n_found, coverage.n_expected) == (0, 1)  # a loop that waits needs no log
-    assert (coverage.n_files_seen, coverage.n_files_read) == (0, 20)
+    assert (coverage.n_logs, coverage.n_expected) == (0, 1)  # a loop that waits needs no log
+    assert (coverage.n_files_logged, coverage.n_files_read) == (0, 20)
 
 
 def test_a_log_with_less_than_all_is_not_complete() -> None:
@@ -276,7 +276,7 @@ def test_a_log_with_less_than_all_is_not_complete() -> None:
     assert (cut.partial, cut.complete) == ((f"{WORKER}: POSIX",), False)
     few = coverage_of(run, replace(log, files=FILES[:19], counters=log.counters[:19],
                                    segments=log.segments[:19]))  # fmt: skip
-    assert (few.n_files_seen, few.n_files_read, few.complete) == (19, 20, False)
+    assert (few.n_files_logged, few.n_files_read, few.complete) == (19, 20, False)
 
 
 def test_a_clock_that_was_set_is_named_and_one_that_was_read_late_is_not_followed() -> None:
@@ -341,7 +341,7 @@ def test_reads_of_the_pieces_of_a_folder_lie_in_stages_that_name_the_folder() ->
     pieces = tuple(f"/data/s.zarr/t/{number}" for number in range(20))
     coverage = coverage_of(run, replace(run.workers[0].log(), files=pieces))
     assert coverage.n_placed == 20
-    assert (coverage.n_files_seen, coverage.n_files_read) == (1, 1)
+    assert (coverage.n_files_logged, coverage.n_files_read) == (1, 1)
 
 
 def test_code_and_the_system_s_files_are_not_expected_of_a_log() -> None:
@@ -351,7 +351,7 @@ def test_code_and_the_system_s_files_are_not_expected_of_a_log() -> None:
         run.workers[0].span(Kind.READ, number / 10, number / 10 + 0.1, detail=name)
     run.workers[0].span(Kind.OPEN, 0.4, 0.5, detail="/data")
     coverage = coverage_of(run)
-    assert (coverage.n_files_seen, coverage.n_files_read) == (20, 20)
+    assert (coverage.n_files_logged, coverage.n_files_read) == (20, 20)
     assert coverage.complete
 
 
