@@ -17,7 +17,7 @@ import numpy as np
 from iobench.findings.contract import Finding
 from iobench.recording.kinds import Kind, Trait, stage_name
 from iobench.report import units
-from iobench.report.document import Section, sentences
+from iobench.report.document import Section, Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -107,11 +107,11 @@ def _saves(stage: str) -> bool:
 def utilisation_section(answer: Utilisation) -> Section:
     """Return the utilisation, and what MLPerf Storage requires."""
     share = units.fraction(answer.fraction)
-    lines = (
-        f"Accelerator utilisation by MLPerf Storage's formula ({FORMULA}): {share}.",
-        "MLPerf Storage requires 90 % for 3D-UNet and ResNet-50, 70 % for CosmoFlow.",
+    text = (
+        f"Accelerator utilisation by MLPerf Storage's formula ({FORMULA}): {share}; it requires "
+        "90 % for 3D-UNet and ResNet-50, 70 % for CosmoFlow."
     )
-    return Section("utilisation", "MLPerf Storage", sentences(lines), is_folded=True)
+    return Section("utilisation", "MLPerf Storage", (Sentence(text),), is_folded=True)
 
 
 FINDING: Final = Finding(

@@ -14,7 +14,7 @@ from iobench.runs.run_facts import OWN
 
 if TYPE_CHECKING:
     from iobench.analysis.break_even import FullConversion
-    from iobench.analysis.exposure_figures import Exposure, PartExposure, StageExposure
+    from iobench.analysis.exposure_figures import Exposure, PartExposure
     from iobench.report.run_report import RunReport
     from iobench.runs.contents import Summed
     from iobench.runs.run_facts import RunFacts, StoreFacts
@@ -173,27 +173,6 @@ def decoded_line(window: PartExposure, facts: RunFacts) -> str | None:
     return (
         f"{said} {chunks.variable} has chunks of {chunks.spelled}; chunks of {chunks.fitting}, "
         f"one sample each, would fit: {chunks.command}"
-    )
-
-
-def fused_lines(window: PartExposure, *, is_script: bool = False) -> list[str]:
-    """Return, for stages that their source cannot split, their part on and off the CPU."""
-    return [
-        _fused(row, is_script or row.stage == Kind.FUSED.spelled)
-        for row in window.stages
-        if row.kind == Kind.FUSED and row.busy_ns
-    ]
-
-
-def _fused(row: StageExposure, is_rest: bool) -> str:
-    what = "is a single step of this source, not split"
-    if is_rest:
-        what = "is work on samples outside any named stage"
-    if row.cpu_ns is None:
-        return f"{stage_title(row.stage)} {what}; its CPU part is unknown."
-    return (
-        f"{stage_title(row.stage)} {what}: {units.duration(row.cpu_ns)} on a CPU, "
-        f"{units.duration(row.off_cpu_ns)} off it."
     )
 
 

@@ -21,6 +21,7 @@ from iobench.report.document import (
     Duration,
     KeyFigure,
     KeyFigures,
+    Quantity,
     Ratio,
     SampleRate,
     Section,
@@ -60,7 +61,7 @@ WAIT_UNIT: Final = "ms"
 """Waits per step reach from microseconds to minutes; published ones are tenths of a second."""
 WORTH_A_PART: Final = 0.005
 """Share of the time from which a wait for a stage is a piece of its own in the bar of time."""
-MOST_EPOCHS: Final = 6
+MOST_EPOCHS: Final = 5
 STYLES: Final[Mapping[Verdict, Style]] = {
     Verdict.HIDDEN: "good",
     Verdict.PARTLY_HIDDEN: "fair",
@@ -235,7 +236,7 @@ def _time_parts(part: PartExposure) -> Iterator[BarPart]:
     yield BarPart("exposed", rest, "waiting for other stages")
 
 
-def stages_section(exposure: Exposure, *, is_script: bool = False) -> Section:
+def stages_section(exposure: Exposure) -> Section:
     """Return busy, hidden and exposed time by stage of the part that is judged."""
     return Section(
         "stages",
@@ -243,7 +244,6 @@ def stages_section(exposure: Exposure, *, is_script: bool = False) -> Section:
         (
             Sentence(STAGES_LEAD),
             _stage_table(exposure),
-            *sentences(lines.fused_lines(exposure.whole, is_script=is_script)),
             *sentences(lines.estimated_lines(exposure.whole)),
         ),
     )
@@ -426,24 +426,18 @@ def published_notes(report: RunReport) -> list[str]:
     return [f"Published: the exposed I/O of a step{real}, from {source}."]
 
 
-def bytes_section(exposure: Exposure) -> Section:
-    """Return the bytes delivered and read, and the rates they make."""
+def bytes_section(exposure: Exposure) -> Section | None:
+    """Return the bytes delivered and read, as far as they are known."""
     whole = exposure.whole
-    return Section(
-        "bytes",
-        "Bytes and rates",
-        (
-            Table(
-                "",
-                (Column(""), Column("")),
-                (
-                    ("delivered to the loop", Bytes(whole.nbytes)),
-                    ("read by loading processes", Bytes(whole.read_nbytes)),
-                    ("read per byte delivered", Ratio(whole.read_per_byte)),
-                ),
-            ),
-        ),
-    )
+    rows: list[tuple[str, Quantity]] = [
+        ("delivered to the loop", Bytes(whole.nbytes)),
+        ("read by loading processes", Bytes(whole.read_nbytes)),
+        ("read per byte delivered", Ratio(whole.read_per_byte)),
+    ]
+    known = tuple(row for row in rows if row[1].value is not None)
+    if not known:
+        return None
+    return Section("bytes", "Bytes read", (Table("", (Column(""), Column("")), known),))
 
 
 def phases_section(report: RunReport) -> Section:

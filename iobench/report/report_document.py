@@ -148,7 +148,7 @@ def _run_sections(
     if exposure.whole.n_batches:
         found += [
             epochs_section(report),
-            stages_section(exposure, is_script=facts.is_script),
+            stages_section(exposure),
             waits_section(exposure, facts.published, published_notes(report)),
             compute_section(exposure) if facts.is_script else None,
             bytes_section(exposure),
