@@ -22,8 +22,7 @@ def compare(
     """Print runs side by side, or the quarterly table of them."""
     told_as = shown_as(json=json, markdown=markdown)
     if quarterly:
-        from iobench.findings.quarterly.figures import SkippedRun, make_quarterly
-        from iobench.findings.quarterly.section import quarterly_document
+        from iobench.findings.quarterly_table import SkippedRun, make_quarterly, quarterly_document
         from iobench.suites.suite_folder import read_suites
 
         suites, unread = read_suites(each for each in runs if each.is_dir())

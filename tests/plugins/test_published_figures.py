@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iobench.findings.quarterly.figures import KEYS
+from iobench.findings.quarterly_table import KEYS
 from iobench.registry import find_dataset
 
 

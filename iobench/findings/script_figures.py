@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
+from iobench.findings.contract import Finding
 from iobench.findings.energy import energy_j
 from iobench.json_keys import ITSELF, key
 from iobench.recording.facts import EpochMetric
+from iobench.report.document import Column, Count, Number, Section, Table
 
 if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
+    from iobench.report.document import Cell
 
 ENERGY: Final = "energy_j"
+COLUMNS: Final = tuple(map(Column, ("", "first epoch", "last epoch", "epochs")))
 
 
 class ScriptMetrics(msgspec.Struct, frozen=True):
@@ -75,3 +79,21 @@ def _joined(of: Sequence[EpochMetric]) -> EpochMetric:
     return EpochMetric(
         of[0].name, of[0].epoch, mean_of([each.mean for each in of], counts), sum(counts)
     )
+
+
+def metrics_section(metrics: ScriptMetrics) -> Section:
+    """Return a table of the figures."""
+    rows = [
+        (name, _cell(of[0].mean), _cell(of[-1].mean), Count(len(of)))
+        for name, of in metrics.epochs.items()
+    ]
+    return Section("metrics", "Figures of the script", (Table("", COLUMNS, tuple(rows)),))
+
+
+def _cell(value: float | None) -> Cell:
+    """Return a script's own figure; None is the mean of values that are not all finite."""
+    return "not finite" if value is None else Number(value)
+
+
+FINDING: Final = Finding("metrics", 40, script_metrics, metrics_section, metrics_of_ranks)
+"""A script's own figures, as the entry point names them."""

@@ -1,1 +1,0 @@
-"""A script's own figures, such as its loss."""
