@@ -113,16 +113,6 @@ def test_ratios_have_intervals_and_swap(tmp_path: Path, capsys: Capture) -> None
         assert figure["ratio"] is None or figure["differs"] is False
 
 
-@pytest.mark.parametrize("changed", [{"drift": 2}, {"pauses": 50, "step_us": 10}])
-def test_intervals_that_are_too_short_are_warned_of(
-    tmp_path: Path, capsys: Capture, changed: dict[str, Any]
-) -> None:
-    a, b = serial_run(tmp_path / "a"), serial_run(tmp_path / "b", **changed)
-    (pair,) = document(capsys, a, b)["comparisons"]
-    assert pair["needed_steps"][0] is None
-    assert pair["needed_steps"][1] > 200
-
-
 def test_turns_are_paired(tmp_path: Path, capsys: Capture) -> None:
     both = tmp_path / "both"
     common: dict[str, Any] = {
@@ -164,19 +154,6 @@ def test_what_makes_a_comparison_say_less_is_said(
     assert figures(found)["busy:read"]["ratio"] == pytest.approx(
         0.5 if {"batch_size", "sample_nbytes"} & changed.keys() else 1, abs=0.03
     )
-
-
-def test_other_batches_leave_what_is_per_sample(tmp_path: Path, capsys: Capture) -> None:
-    a = serial_run(tmp_path / "a")
-    step = {"forward_ns": 0, "backward_ns": 600 * 2 * US}
-    b = serial_run(
-        tmp_path / "b", batch_size=2, read_us=800, step_us=1200, compute=step, n_samples=400
-    )
-    found = figures(document(capsys, a, b))
-    assert "step_ns" not in found
-    assert found["exposed:read"]["per"] == "sample"
-    for name in ("sample_ns", "exposed:read"):
-        assert found[name]["ratio"] == pytest.approx(1, abs=0.02)
 
 
 def test_other_machines_are_named(tmp_path: Path, capsys: Capture) -> None:

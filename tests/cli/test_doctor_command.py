@@ -49,15 +49,6 @@ def test_an_extra_is_there_or_has_the_line_that_installs_it(
     assert found == {"name": "grib", "state": state, "install": install}
 
 
-def test_what_stands_for_a_package_counts_and_other_systems_do_not(doctor: Installed) -> None:
-    requires = [
-        "tensorflow-cpu>=2; extra == 'tensorflow'",
-        "pywin32>=1; sys_platform == 'win32' and extra == 'tensorflow'",
-    ]
-    (found,) = doctor(requires, {"tensorflow": "2.21"}, "tensorflow")
-    assert found["state"] == "tensorflow-cpu 2.21"
-
-
 def test_all_extras_plugins_and_darshan_are_listed(
     doctor: Installed, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:

@@ -103,20 +103,6 @@ def test_every_command_takes_h_and_quiet(name: str, capsys: pytest.CaptureFixtur
     assert "  -h, --help " in told
 
 
-@pytest.mark.parametrize("words", [["--quiet", "synthesize"], ["synthesize", "--quiet"]])
-def test_quiet_leaves_the_result_alone(
-    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = []
-    for more in (["synthesize"], words):
-        (tmp_path / f"{len(said)}").mkdir()
-        folder = str(tmp_path / f"{len(said)}" / "x")
-        assert main([*more, "maelstrom-ens5mini", folder, "--tiny"]) == 0
-        said.append(capsys.readouterr())
-        assert said[-1].out.startswith(f"{folder}: use it with")
-    assert said[1].err == ""
-
-
 def test_quiet_leaves_a_script_alone(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "iobench", "run", "--quiet", "--out", "run", "--"]
     done = subprocess.run(

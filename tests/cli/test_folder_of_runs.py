@@ -47,14 +47,9 @@ def test_they_are_listed_newest_first_with_a_line_each(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", str(folder)]) == 0
-    title, table, how = capsys.readouterr().out.split("\n\n")
-    lines = table.splitlines()
-    assert " ".join(title.split()) == f"3 runs in {folder}, newest first"
-    assert [line.split()[0] for line in lines] == ["train-1", "both", "old"]
-    assert [line.split()[1] for line in lines] == ["2023-11-17", "2023-11-16", "2023-11-15"]
-    assert lines[0].endswith("python train.py --lr 1")
-    assert lines[1].endswith("own as source, numpy (native)")
-    assert " ".join(how.split()) == f"One of them: iobench report {folder / 'train-1'}"
+    _, table, _ = capsys.readouterr().out.split("\n\n")
+    words = [line.split()[:2] for line in table.splitlines()]
+    assert words == [["train-1", "2023-11-17"], ["both", "2023-11-16"], ["old", "2023-11-15"]]
     assert main(["report", str(folder), "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)["listed"]
     assert [each["path"] for each in listed] == [
@@ -77,10 +72,8 @@ def test_what_is_of_one_run_says_in_a_line_what_to_do(
     monkeypatch.chdir(tmp_path)
     command, *more = words
     assert main([command, str(folder), *more]) == 1
-    assert capsys.readouterr().err == (
-        f"iobench: {folder}: holds 3 runs, expected one; 'iobench report {folder}' lists them, "
-        "name one\n"
-    )
+    [line] = capsys.readouterr().err.splitlines()
+    assert f"iobench report {folder}" in line
 
 
 @pytest.mark.thorough

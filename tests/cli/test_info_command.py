@@ -13,13 +13,11 @@ import pytest
 from iobench.cli import main
 from iobench.cli.descriptions import describe_options
 from iobench.datasets import inspected_netcdf as inspected
-from iobench.datasets.standins import StandInIdentity, ensure_stand_in
+from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import OptionError, UnknownNameError
 from iobench.registry import (
     dataset_factory,
     dataset_names,
-    find_format,
-    format_names,
 )
 from iobench.stores.places import list_items
 from iobench_maelstrom.ens10.ens5mini import Ens5mini
@@ -76,29 +74,11 @@ def test_a_dataset_without_files_is_told_from_a_tiny_stand_in_that_is_removed(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.thorough
-def test_a_dataset_whose_stand_in_is_there_is_told_from_it(told, tmp_path, monkeypatch):
-    monkeypatch.setattr("iobench_maelstrom.ens10.ens5mini_stand_in.DEFAULT_YEARS", (1998,))
-    dataset = Ens5mini()
-    root = StandInIdentity.of(dataset).root(tmp_path)
-    ensure_stand_in(dataset, root)
-    monkeypatch.setenv("IOBENCH_STORE_DIR", str(tmp_path))
-    answer = told("maelstrom-ens5mini")
-    assert "tiny" not in answer["told_from"]
-    assert answer["sample"]["variables"][0]["shape"] == [154, 40, 80]
-
-
 def test_a_dataset_with_files_is_told_from_them(told, tmp_path):
     root = ensure_stand_in(Ens5mini(), tmp_path / "own", tiny=True)
     answer = told("maelstrom-ens5mini", "--data-dir", root, "--option", "date=07")
     assert answer["files"]["names"] == ["ens5mini.07.nc"]
     assert answer["coordinate"] == ["1998-07-02", "1999-07-05"]
-
-
-@pytest.mark.parametrize("name", format_names())
-def test_a_format_tells_its_options(told, name):
-    assert told(name)["version"] == find_format(name).version
-    assert max(map(len, told(name, json_too=False).splitlines())) <= 80
 
 
 @pytest.mark.quick_cases(1)

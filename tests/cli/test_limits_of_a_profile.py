@@ -131,4 +131,3 @@ def test_a_script_is_probed_after_its_end_as_it_was_seen_to_read(
     assert found.request_nbytes == 160_000
     assert found.n_files == 6
     told = iobench("report", "run", "--full").stdout
-    assert "Storage probes, not included above: " in told

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -8,13 +7,6 @@ from pathlib import Path
 import pytest
 
 from iobench.cli import main
-
-
-def test_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list", "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)
-    assert "maelstrom-ens10" in {row["name"] for row in listed["datasets"]}
-    assert listed["formats"][0] == "source"
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:

@@ -99,21 +99,6 @@ def test_object_with_our_three_steps_is_split(run, module: str) -> None:
     assert {"read", "decode", "preprocess"} <= stages(done)
 
 
-def test_iterable_object_is_run_as_it_is(run, module: str) -> None:
-    (done,) = run(f"{module}:Flowing", "--batch-size", "2")
-    assert done["framework"] == "stream"
-    assert (done["batches"], done["samples"]) == (6, 12)
-
-
-def test_xarray_with_an_option(run, module: str) -> None:
-    pytest.importorskip("xarray", reason="the object is an xarray.Dataset")
-    (done,) = run(
-        f"{module}:gridded", "--sample-dim", "time", "--option", "steps=4", "--workers", "0"
-    )
-    assert done["n_samples"] == 4
-    assert "fused:read+decode" in stages(done)
-
-
 def holds(data: bytes, secret: bytes) -> bool:
     """Return whether bytes hold a secret, as they are or deflated as pages have it."""
     pieces = [data]

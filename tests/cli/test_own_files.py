@@ -70,14 +70,6 @@ def test_grib_members_in_every_format(own, runs) -> None:
         assert sum(run["exposed_ns"].values()) == run["wait_ns"]
 
 
-def test_two_netcdf_files_in_every_format(own, runs, tmp_path: Path) -> None:
-    formats = ("--format", "source,numpy,tfrecord,zarr", "--pipeline", "own")
-    done = runs(*own(*YR), "--sample-dim", "leadtime", *formats)
-    assert len(done) == 4
-    document = json.loads((tmp_path / "run/numpy/run.json").read_text())
-    assert (document["n_samples"], document["dataset"]) == (6, "2 files")
-
-
 def test_all_that_was_made_of_own_files_is_listed_and_removed_and_nothing_lies_beside_them(
     own, runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -93,34 +85,6 @@ def test_all_that_was_made_of_own_files_is_listed_and_removed_and_nothing_lies_b
     left = {path.name for path in tmp_path.rglob("*") if path.is_file()}
     made = {path.name for path in (tmp_path / "run").rglob("*") if path.is_file()}
     assert left == {*names, *made}
-
-
-@pytest.mark.thorough
-def test_nothing_lies_beside_read_only_files_of_one_name(own, runs) -> None:
-    """Data that is read-only, two folders with files of one name, data that was moved."""
-    [name] = own(MEMBERS)
-    for folder in ("a", "b"):
-        Path(folder).mkdir()
-        shutil.copy(name, f"{folder}/x.grib")
-        Path(folder).chmod(0o555)
-    runs("a/x.grib", "--sample-dim", "time", "--store-dir", "stores")
-    shutil.rmtree("run")
-    runs("b/x.grib", "--sample-dim", "time", "--store-dir", "stores")
-    shutil.rmtree("run")
-    Path("a").chmod(0o755)
-    Path("a").rename("c")
-    runs("c/x.grib", "--sample-dim", "time", "--store-dir", "stores")
-    assert [path.name for folder in "bc" for path in Path(folder).iterdir()] == ["x.grib"] * 2
-
-
-def test_a_folder_that_a_profile_failed_in_can_be_converted_into(own, capsys, tmp_path: Path):
-    [name] = own(MEMBERS)
-    Path("data").mkdir()
-    Path("data/x.grib").write_bytes(Path(name).read_bytes()[:5000])
-    assert main(["profile", "data/x.grib", "--sample-dim", "time", "--workers", "0"]) == 1
-    Path("data/x.grib").unlink()
-    command = ["convert", name, "data", "--to", "numpy", "--sample-dim", "time"]
-    assert main(command) == 0, capsys.readouterr().err
 
 
 def cut(name: str, nbytes: int) -> str:
@@ -139,12 +103,6 @@ def test_a_file_cut_short_is_named(own, refused, name: str, nbytes: int, sample_
     assert line.startswith("iobench: cut: ")
     assert line.count("cut: ") == 1
     assert "cut short" in line or "truncated" in line
-    assert line.endswith("fetch the file again")
-
-
-def test_a_corrupted_file_is_one_error(own, refused) -> None:
-    line = refused(*own("era5/era5-levels-corrupted.grib"), "--sample-dim", "time")
-    assert "era5-levels-corrupted.grib: the GRIB message at offset 0 is damaged" in line
     assert line.endswith("fetch the file again")
 
 
@@ -180,7 +138,6 @@ def test_a_full_disk_leaves_the_store_resumable(
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
         assert main([*command, "--out", "a"]) in (1, 75)
-    assert "the disk is full" in capsys.readouterr().err.splitlines()[-1]
     assert not list(tmp_path.rglob("iobench.json"))
     assert main([*command, "--out", "b"]) == 0
     assert len(list(tmp_path.rglob("iobench.json"))) == 1

@@ -33,7 +33,6 @@ def test_a_plain_loop_beside_ours(profile, tmp_path: Path) -> None:
     assert [run["pipeline"] for run in runs] == ["upstream", "own"]
     upstream, own = runs
     assert (upstream["framework"], upstream["workers"]) == ("workers", 0)
-    assert "a plain loop over xarray.open_dataset(file)" in upstream["described_by"]
     assert own["framework"] == "native"
     for run in runs:
         assert run["batches"] == 6
@@ -73,13 +72,11 @@ def series(tmp_path: Path) -> Path:
 
 
 def test_windows_of_own_files(profile, series: Path, tmp_path: Path) -> None:
-    runs, said = profile(
+    runs, _said = profile(
         str(series), "--sample-dim", "time", "--window=-1,0:1,2", "--format", "source,numpy",
         "--workers", "0", "--epochs", "1", "--compute", "none",
     )  # fmt: skip
     # 30 steps, 3 centres lost at the ends and 3 at the gap.
-    assert "window -1,0:1,2: 24 samples; no window for 3 at the ends, 3 at gaps" in said
-    assert "gap: 3 missing between series.nc time=66 and series.nc time=90" in said
     for run in runs:
         assert run["n_samples"] == 24
         assert run["samples"] == 24
@@ -87,11 +84,3 @@ def test_windows_of_own_files(profile, series: Path, tmp_path: Path) -> None:
         assert "transform:window" in {row["stage"] for row in run["stages"]}
     document = json.loads((tmp_path / "run/source/run.json").read_text())
     assert document["windows"]["gaps"][0]["n_missing"] == 3
-
-
-def test_one_split(profile) -> None:
-    (run,), _ = profile(
-        "maelstrom-ens10", "--tiny", "--split", "test", "--workers", "0", "--batches", "2",
-        "--compute", "none",
-    )  # fmt: skip
-    assert 0 < run["n_samples"] < 4

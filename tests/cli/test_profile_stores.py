@@ -339,21 +339,6 @@ def test_loaders_of_a_store_count_samples_and_frameworks_read_stores_that_are_gi
     ]  # fmt: skip
 
 
-@pytest.mark.thorough
-def test_epochs_of_a_loader_are_its_own(converted, tmp_path: Path) -> None:
-    converted("mine.zarr", "--to", "zarr")
-    (tmp_path / "own_windows.py").write_text(LOADERS)
-    words = ["profile", "own_windows:windows", "--compute", "1ms"]
-    done, refused = _alone(
-        [*words, "--epochs", "2", "--json"], [*words, "--workers", "2"], folder=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
-    (run,) = json.loads(done.stdout)["runs"]
-    assert (run["batches"], run["samples"], run["n_samples"]) == (4, 16, 8)
-    assert refused.returncode == 1
-    assert "--workers" in refused.stderr
-
-
 ONE_AFTER_ANOTHER = """
 import contextlib, io, json, sys
 from iobench.cli import main

@@ -109,7 +109,6 @@ def test_the_newest_run_stands_for_a_cell(
     assert why[str(empty)] == "no batch was delivered"
     assert "run.json" in why[str(torn)]
     text = text_of(capsys, tmp_path)
-    assert "Not in the table: 4" in text
     assert text.index("native source") < text.index("native zarr")
 
 
@@ -143,25 +142,3 @@ def test_suites_of_which_result_files_are_left_stand_beside_runs(
     assert [each["run"] for each in found["skipped"]] == [
         "suites/old/000-source/round-0.result.json"
     ]
-    text = " ".join(text_of(capsys, tmp_path).split())
-    assert "0.25 30.0 J " in text
-    assert "native zarr: suites/new, 2025-04-05 00:41 UTC; means over 5 runs of a suite" in text
-
-
-def test_what_a_recipe_drops_is_in_no_mean(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    recipe = {"suite": {"name": "s", "repeats": 5, "drop": 1}, "fixed": {"dataset": ["ens10"]}}
-    recipe["vary"] = {"format": [["zarr"]]}
-    for name, text in (("whole", json.dumps(recipe)), ("torn", "{")):
-        suite(tmp_path / name / "cells", formats=("zarr",), day=3)
-        (tmp_path / name / "recipe.json").write_text(text)
-    steps = sorted(
-        json.loads(file.read_text())["figures"]["step_s"]
-        for file in (tmp_path / "whole").rglob("*.result.json")
-    )
-    for name, kept in (("whole", steps[1:-1]), ("torn", steps)):
-        found = document(capsys, tmp_path / name)
-        (row,) = found["rows"]
-        assert (row["run"], row["mean_s"]) == (name, pytest.approx(statistics.mean(kept)))
-    assert [each["run"] for each in found["skipped"]] == ["torn/recipe.json"]

@@ -72,7 +72,6 @@ def test_a_store_of_remote_files_is_that_of_files_here(
     assert content(tmp_path / "by-uri") == content(tmp_path / "here")
     code, said = run(capsys, "verify", "remote", "--against", f"{address}/{pattern}")
     assert code == 0, said.err
-    assert "samples are as the source has them" in " ".join(said.out.split())
 
 
 @pytest.mark.timeout(100)
@@ -107,4 +106,3 @@ def test_what_is_not_there_is_said_in_one_line(put, bucket, capsys):
         capsys, "profile", f"{address}/{MEMBERS.name}", "--sample-dim", "time", "--cache", "cold"
     )
     assert code == 1
-    assert "read over the network" in said.err

@@ -54,21 +54,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_run(tmp_path_factory.mktemp("measured") / "run")
 
 
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
-    """Return what is printed, on one line."""
-    assert main(["simulate", *map(str, arguments)]) == 0
-    return " ".join(capsys.readouterr().out.split())
-
-
 def json_of(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dict[str, Any]:
     assert main(["simulate", *map(str, arguments), "--json"]) == 0
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     return document
-
-
-def test_it_says_where_storage_saturates(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    output = printed(capsys, run, "--ranks", "1,8,16", "--storage-bandwidth", "1GB/s")
-    assert "10 ranks" in output
 
 
 def test_the_numbers_are_in_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,24 +89,6 @@ def test_a_job_of_several_ranks_is_one_measurement(
     assert [point["is_bound"] for point in document["points"]] == [False, True]
 
 
-@pytest.mark.parametrize(
-    ("settings", "error"),
-    [
-        ({"n_batches": 0}, "batch"),
-        ({"n_batches": 1}, "1 batch"),
-    ],
-)
-def test_runs_that_say_too_little_get_one_line(
-    tmp_path: Path,
-    settings: dict[str, Any],
-    error: str,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    run = write_run(tmp_path / "run", **settings)
-    assert main(["simulate", str(run), "--ranks", "2"]) == 1
-    assert error in capsys.readouterr().err
-
-
 def test_a_loader_that_nobody_saw_inside_is_refused_with_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -132,16 +103,6 @@ def test_a_loader_that_nobody_saw_inside_is_refused_with_the_reason(
     error = capsys.readouterr().err
     assert "workers" in error
     assert error.count("\n") == 1
-
-
-def test_several_runs_are_refused_by_their_names(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("numpy", "zarr"):
-        write_run(tmp_path / "both" / name)
-    assert main(["simulate", str(tmp_path / "both")]) == 1
-    error = capsys.readouterr().err
-    assert str(tmp_path / "both" / "zarr") in error
 
 
 def limits_of(*, served_by: str = "server", request_nbytes: int = 1_000_000) -> dict[str, Any]:

@@ -45,18 +45,10 @@ def test_a_store_keeps_all_splits_that_were_asked_for(cube, iobench_here, tmp_pa
     assert iobench_here("verify", str(tmp_path / "out"), "--against", str(cube)).returncode == 0
 
 
-def test_one_of_the_splits_is_converted_alone(cube, iobench_here, tmp_path):
-    out = tmp_path / "out"
-    words = ("convert", str(cube), str(out), "--to", "numpy", *SPLITS, "--split", "valid")
-    assert iobench_here(*words).returncode == 0
-    assert list(open_store(out).manifest.samples) == list(range(21, 30))
-
-
 def test_a_selection_needs_no_name(cube, iobench_here, tmp_path):
     words = ("--sample-dim", "time,number", "--split-by", "time=2016", "--split-by", "number=2")
     done = iobench_here("convert", str(cube), str(tmp_path / "out"), "--to", "numpy", *words)
     assert done.returncode == 1
-    assert "nothing behind 2016-01-06T00; add the files" in " ".join(done.stderr.split())
     done = iobench_here(
         "convert", str(cube), str(tmp_path / "out"), "--to", "numpy", *words, "--allow-gaps"
     )
@@ -69,10 +61,7 @@ def test_a_profile_takes_windows_of_the_splits(cube, iobench_here, tmp_path):
     run = tmp_path / "run"
     done = iobench_here("profile", str(cube), *words, "--compute", "none", "--out", str(run))
     assert done.returncode == 0, done.stderr
-    assert "window time=0:1: 21 samples" in done.stderr
-    told = json.loads((run / "run.json").read_text())
-    text = json.dumps(told)
-    assert '"split": "train, valid"' in text
+    assert json.loads((run / "run.json").read_text())["n_samples"] == 21
 
 
 def test_a_program_opens_the_samples_of_an_interval(cube):

@@ -53,10 +53,6 @@ def test_a_store_that_others_share_is_staged_where_that_gains(
     staged = json.loads(done.stdout)["runs"][0]["staging"]  # the copy tells what it took
     assert staged["nbytes"] >= values.nbytes
     assert staged["staging_to_epoch"] > 0
-    text = " ".join(iobench_here("report", tmp_path / "staged", "--full").stdout.split())
-    assert "The run reads a copy of" in text
-    assert "was staged before it, in time not" in text
-    assert "T_staging / T_epoch is" in text
     shutil.rmtree(near)
     near.mkdir()
     done = iobench_here("advise", run, *options, "--try", str(at), "--rounds", "1")

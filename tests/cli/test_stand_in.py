@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -94,22 +93,6 @@ def test_the_climetlab_mirror_is_found_and_no_network_is_tried(
     assert run["stand_in"] is True
     assert f"in {mirror}" in done.stderr
     assert f"{mirror}/url" in json.loads((tmp_path / "run/run.json").read_text())["files_hint"]
-
-
-def test_a_flat_folder_of_real_files_is_no_stand_in(
-    mirror: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    flat = tmp_path / "flat"
-    flat.mkdir()
-    for path in (mirror / "url").rglob("*"):
-        if path.name.startswith(("output.sfc", "ERA5")):
-            shutil.copy(path, flat)
-    command = ["profile", "maelstrom-ens10", "--data-dir", str(flat), *QUICK]
-    assert main([*command, "--out", str(tmp_path / "run")]) == 0
-    said = capsys.readouterr()
-    assert json.loads(said.out)["runs"][0]["stand_in"] is False
-    assert "stand-in" not in said.err
-    assert not (flat / ".iobench").exists()
 
 
 @pytest.mark.thorough

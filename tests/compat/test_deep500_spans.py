@@ -199,19 +199,6 @@ def test_keys_become_kinds_and_labels(tmp_path, clock):
     ]  # fmt: skip
 
 
-def test_a_window_of_steps(tmp_path, clock):
-    with recording(tmp_path, clock, steps=range(2, 4)) as session:
-        tmr = timer.Timer()
-        for _ in range(6):
-            region(tmr, clock, timer.TimeType.IO, 100)
-            region(tmr, clock, timer.TimeType.FORWARD, 20)
-        assert session.step == 6
-    profile = iobench.open_profile(tmp_path / "run")
-    assert count(profile, "wait") == 2
-    (round_span,) = [span for span in profile.spans if span["kind"] == Kind.OTHER]
-    assert int(round_span["end_ns"] - round_span["start_ns"]) == 240
-
-
 def test_device_regions_lie_on_the_device_lane(tmp_path, clock):
     device = QueueDevice(clock, "cuda:0")
     both = CPUGPUTimerBase(timer.HostTimes, lambda: DeviceTimes(device, 200))
@@ -234,17 +221,6 @@ def test_device_regions_lie_on_the_device_lane(tmp_path, clock):
     assert found.exposed_ns.tolist() == [100, 21, 21]
     assert found.busy_ns["forward"] == 240
     assert count(profile, "other", "BATCH") == 6  # of the host, and of the device
-
-
-def test_marks_come_back_once_also_where_the_recording_ends_first(tmp_path, clock):
-    device = QueueDevice(clock)
-    both = CPUGPUTimerBase(timer.HostTimes, lambda: DeviceTimes(device, 4))
-    with recording(tmp_path, clock):
-        region(both, clock, timer.TimeType.FORWARD, 5, gpu=True)
-    both.complete_all()
-    n_anchors = 1
-    assert len(device.released) == 2 + n_anchors
-    assert both.get_time(timer.TimeType.FORWARD, gpu=True) == [5e-9]
 
 
 class CupyEvent:

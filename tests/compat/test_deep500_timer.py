@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 import math
 import statistics
 import sys
@@ -110,28 +109,6 @@ def test_the_rules(tmp_path):
     assert len(tmr.get_time(key)) == 1
 
 
-def test_a_source_of_times_of_the_users_own():
-    class Steps:
-        def __init__(self):
-            self.marks = itertools.count()
-
-        def start(self):
-            return next(self.marks)
-
-        def end(self):
-            return next(self.marks)
-
-        def get_time(self, start, end):
-            return float(end - start)
-
-    tmr = timer.Timer(timer_impl=Steps)
-    tmr.start("a")
-    tmr.start("b")
-    tmr.end("b")
-    tmr.end("a")
-    assert (tmr.get_time("a"), tmr.get_time("b")) == ([3.0], [1.0])
-
-
 @given(st.lists(st.tuples(st.sampled_from(["start", "end", "complete"]), st.sampled_from(KEYS))))
 def test_any_order_of_calls_keeps_to_the_rules(calls):
     """Against the rules said once more: a key is open or not, and counts its ends."""
@@ -207,13 +184,3 @@ def test_events_run_out_unless_regions_are_completed(both, clock, device):
     both.end(timer.TimeType.IO, gpu=True)
     assert len(both.get_time(timer.TimeType.IO, gpu=True)) == 1
     assert len(both.get_time(timer.TimeType.BATCH, gpu=True)) == 7
-
-
-def test_no_event_is_put_into_a_graph_that_is_captured(clock):
-    class Capturing(QueueDevice):
-        def mark(self):
-            return None
-
-    both = CPUGPUTimerBase(timer.HostTimes, lambda: DeviceTimes(Capturing(clock), 8))
-    with pytest.raises(RuntimeError, match="while a CUDA graph is captured"):
-        both.start(timer.TimeType.FORWARD, gpu=True)

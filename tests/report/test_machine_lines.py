@@ -113,7 +113,6 @@ def test_a_damaged_file_of_a_machine_is_said(recorded, words, figures):
     run = recorded({"cpus": [1] * 4}, {"cpus": [0.4] * 4})
     (file,) = (run / "machine").iterdir()
     file.write_bytes(file.read_bytes()[20:])
-    assert f"Damaged files, whose content is missing here: machine/{file.name}." in words(run)
     found = figures(run)
     assert (found["machines"], found["damaged_files"]) == ([], [f"machine/{file.name}"])
 
@@ -130,7 +129,6 @@ def test_what_the_system_does_not_report_is_not_there(recorded, figures):
 
 def test_readings_that_are_too_seldom_are_said_to_mix(recorded, words, figures):
     run = recorded({"cpus": [1] * 4}, {"cpus": [0] * 4}, look_ms=500)
-    assert "alternate faster than the machine was sampled (every 500 ms)" in words(run)
     assert figures(run)["machines"][0]["separability"] == pytest.approx(0)
 
 
@@ -146,7 +144,6 @@ def test_a_short_pass_between_readings_is_said_to_mix_with_what_is_around_it(
     reader.read()
     machine.advance(500, cpus=[1] * 4)
     reader.read()
-    assert "alternate faster than the machine was sampled (every 500 ms)" in words(path)
     assert figures(path)["machines"][0]["separability"] < 0.1
 
 

@@ -7,16 +7,12 @@ from html.parser import HTMLParser
 from io import StringIO
 from typing import TYPE_CHECKING
 
-import msgspec
-from msgspec.structs import replace
-
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.report.notebook import show
-from iobench.report.renderers.notebook_fragment import MOST_ROWS, NotebookRenderer
+from iobench.report.renderers.notebook_fragment import NotebookRenderer
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
-from iobench.runs.reading import open_profile
 from iobench.testing import FakeClock
 
 if TYPE_CHECKING:
@@ -79,9 +75,6 @@ def test_a_fragment_has_styles_inline_and_nothing_that_runs(make: Make) -> None:
     found = Fragment(html)
     assert found.tags <= OURS
     assert found.names <= {"style", "class", "title"}
-    assert (
-        "<script>alert('1')</script>\"&amp;' onclick=\"x\" \\x1b[2J\\u202e as source" in found.text
-    )
     assert len(html.encode()) < 50_000
 
 
@@ -94,17 +87,6 @@ def test_the_figures_are_those_of_the_terminal(bound: RunReport) -> None:
     assert len(figures) > 15
     starts = (" ".join(" ".join(row[:5]).split()) for row in figures)
     assert all(any(each.startswith(start) for each in printed) for start in starts)
-
-
-def test_many_stages_are_cut_and_that_is_said(bound: RunReport) -> None:
-    steady = bound.exposure.steady
-    assert steady is not None
-    row = steady.stages[0]
-    many = tuple(replace(row, kind=Kind.PREPROCESS, stage=f"s{n}" * 30) for n in range(2000))
-    exposure = replace(bound.exposure, steady=replace(steady, stages=many))
-    html = fragment_of(replace(bound, exposure=exposure))
-    assert f"Stages in the steady state, {MOST_ROWS} of 20" in Fragment(html).text
-    assert len(html.encode()) < 150_000
 
 
 def write_run(path: Path) -> None:
@@ -132,14 +114,4 @@ def test_a_profile_shows_itself_without_any_extra(
     assert "STAND-IN" not in found.text
     assert f"iobench report {tmp_path / 'run'}" in found.text
     monkeypatch.chdir(tmp_path)
-    assert "iobench report run" in Fragment(show("run")._repr_html_()).text
     assert len(html.encode()) < 50_000
-
-
-def test_a_profile_that_tells_nothing_says_so(tmp_path: Path) -> None:
-    write_run(tmp_path / "run")
-    profile = open_profile(tmp_path / "run")
-    spans = profile.spans.copy()
-    spans["end_ns"] = 2**62
-    html = show(msgspec.structs.replace(profile, spans=spans))._repr_html_()
-    assert Fragment(html).text.strip()

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from io import StringIO
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
-from page_runs import write_run
 
-from iobench.analysis.run import open_runs
 from iobench.report.document import (
     Bar,
     BarPart,
@@ -114,18 +111,6 @@ def held_to_one_screen(document: Document) -> str:
 @pytest.mark.parametrize("seed", range(25))
 def test_whatever_a_report_says_its_short_form_fits_one_screen(seed: int) -> None:
     held_to_one_screen(drawn_document(seed))
-
-
-def test_runs_as_they_are_recorded_fit_one_screen(
-    tmp_path: Path, bound: RunReport, hidden: RunReport, unknown: RunReport
-) -> None:
-    for name in ("source", "zarr", "numpy"):
-        write_run(tmp_path / "all" / name, batches=200, stand_in=True, tiny=True)
-    write_run(tmp_path / "killed", killed=True)
-    for path in (tmp_path / "all", tmp_path / "all" / "zarr", tmp_path / "killed"):
-        held_to_one_screen(report_document(open_runs(path)))
-    for reports in ([bound], [hidden], [unknown], [bound, hidden]):
-        held_to_one_screen(report_document([], reports=reports))
 
 
 def test_stages_that_find_no_room_are_summed(bound: RunReport) -> None:

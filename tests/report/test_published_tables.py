@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from iobench.analysis.epochs import step_times
 from iobench.analysis.run import Run
 from iobench.errors import ProfileError
 from iobench.recording.kinds import Kind
@@ -67,11 +66,6 @@ def rows_of(runs: list[RunData]) -> dict[str, tuple[str, ...]]:
     table = section.blocks[0]
     assert isinstance(table, Table)
     return {row[0]: row[1:] for row in spelled(table).rows}
-
-
-def test_an_epoch_with_batches_missing_is_none(tmp_path: Path) -> None:
-    times = step_times(Run(make_run(tmp_path / "run", "torch", n_samples=8)).of_rank())
-    assert times["epoch"].tolist() == []
 
 
 def test_runs_stand_beside_each_other_and_what_was_published(tmp_path: Path) -> None:

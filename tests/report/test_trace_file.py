@@ -9,26 +9,20 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from schedules import CONSUMER, Sketch, epochs, on_machine, pool
 from scripts import Script
-from stand_in_machine import StandInMachine
 from trace_rules import check_trace, read_trace
 from traced_runs import MS, TracedRun
 
-from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.run import Run, exposure
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
 from iobench.report.timeline.chrome_trace import write_trace
-from iobench.report.timeline.page_payload import timeline_payload
-from iobench.runs.machine_samples import read_machines
 from iobench.runs.reading import open_profile
 from iobench.testing import FakeClock
 
@@ -139,20 +133,6 @@ def test_whatever_was_recorded_becomes_a_trace(
     assert shown <= found
 
 
-def test_spans_of_a_thread_that_only_overlap_go_to_threads_beside_it(tmp_path: Path) -> None:
-    sketch = Sketch()
-    for start, end in ((0, 10), (2, 8), (3, 12), (12, 15), (14, 20)):
-        sketch.add(CONSUMER, Kind.READ, start, end)
-    sketch.add(("worker", 0), Kind.READ, 0, 5)
-    document = written(tmp_path, ran(sketch))
-    threads = [each["tid"] for each in of(document, "X", "read") if each["pid"] == 4711]
-    main, beside = threads[0], threads[2]
-    assert threads == [main, main, beside, main, beside]
-    assert main != beside
-    (worker,) = [each["tid"] for each in of(document, "X", "read") if each["pid"] == 4712]
-    assert worker != beside
-
-
 def test_times_are_exact_to_the_nanosecond_in_doubles_too(tmp_path: Path) -> None:
     day_ns = 86_400 * 10**9
     sketch = busy_pool().moved(lambda at: at + 50 * day_ns + 17 if at > 40 * MS else at)
@@ -255,16 +235,6 @@ def test_counters_add_up_to_what_was_read_and_waited(tmp_path: Path) -> None:
     assert all(0 <= each["args"]["share"] <= 1 for each in of(document, "C", "exposed share"))
 
 
-def test_what_was_waited_for_stands_out(tmp_path: Path) -> None:
-    bound = written(tmp_path, ran(busy_pool(step_ms=1, workers=1)))
-    hidden = written(tmp_path, ran(busy_pool(step_ms=100)))
-    steady = [each for each in of(bound, "X", "decode") if each["args"]["batch"] > 4]
-    assert {each["cname"] for each in steady} == {"terrible"}
-    late = [each for each in of(hidden, "X", "decode") if each["args"]["batch"] > 4]
-    assert {(each["cname"], each["cat"]) for each in late} == {("good", "load,hidden")}
-    assert all(each["args"]["exposed_ns"] == 0 for each in late)
-
-
 def test_arguments_tell_file_bytes_and_rate(tmp_path: Path) -> None:
     sketch = Sketch({"workers": 0})
     about = {"batch": 3, "sample": 12, "epoch": 1, "nbytes": 4_000_000, "cpu_ns": 900_000}
@@ -279,29 +249,6 @@ def test_arguments_tell_file_bytes_and_rate(tmp_path: Path) -> None:
     (wait,) = of(document, "X", "wait")
     assert wait["args"]["made_by"] == "consumer"
     assert wait["args"]["round"] == 0
-
-
-def test_loaders_made_anew_are_epochs_as_in_tables(tmp_path: Path) -> None:
-    script = Script()
-    for _ in range(3):
-        train, test = script.loader(), script.loader()
-        for loader, n_batches in ((train, 4), (test, 2)):
-            for _ in range(n_batches):
-                loader.next()
-                script.compute(20)
-            loader.end()
-    names = ("Train", "Test")
-    script.sketch.loaders = [
-        msgspec.structs.replace(each, name=names[each.number % 2]) for each in script.sketch.loaders
-    ]
-    profile = script.profile()
-    figures = epoch_figures(Run(profile).of_rank())
-    document = written(tmp_path, profile)
-    assert [each["name"] for each in of(document, "i")] == ["epoch 0", "epoch 1", "epoch 2"]
-    first = np.cumsum([0, *(each.part.n_batches for each in figures)]).tolist()
-    assert timeline_payload(Run(profile)).meta["steps"] == [
-        {"rank": 0, "n_steps": first[-1], "epochs": [[n, first[n]] for n in range(3)]}
-    ]
 
 
 def test_calls_that_a_tracer_saw_lie_below_on_the_same_clock(tmp_path: Path) -> None:
@@ -355,29 +302,3 @@ def test_ranks_are_read_one_by_one_and_shown_as_processes_of_their_own(tmp_path:
         for pid in names
     }
     assert first["rank 1 consumer"] - first["rank 0 consumer"] == 10
-
-
-def test_a_machine_is_counters_of_its_own_once_for_all_its_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    profile = ran(busy_pool(), host="boot")
-    machine = StandInMachine(tmp_path, n_cpus=2, disks={'a"%d': True})
-    machine.clock.advance(3 * MS)
-    machine.ns = 3 * MS
-    reader = machine.reader(tmp_path, monkeypatch)
-    reader.read()
-    for share in (1.0, 1.0, 0.0):
-        machine.advance(20, cpus=[share, 0.0], disk=share)
-        reader.read()
-    document = written(tmp_path, replace(profile, machines=read_machines(tmp_path)[0]))
-    (named,) = [
-        each for each in of(document, "M", "process_name") if each["args"]["name"] == "machine boot"
-    ]
-    base_ns = int(document["otherData"]["base_wall_ns"])
-    offset = profile.processes[0].anchors[0].wall_ns - profile.processes[0].anchors[0].monotonic_ns
-    for name, most in (("CPU 0 (%)", 100.0), ("CPUs (%)", 50.0), ('a"%d busy (%)', 100.0)):
-        found = of(document, "C", name)
-        assert {each["pid"] for each in found} == {named["pid"]}
-        # Where it is as before nothing is said, and its last step lasts until its end.
-        assert [each["args"]["value"] for each in found] == [most, 0.0, 0.0]
-        assert [ns(each) for each in found] == [at * MS + offset - base_ns for at in (3, 43, 63)]

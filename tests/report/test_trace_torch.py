@@ -202,12 +202,3 @@ def test_what_is_no_trace_of_this_run_is_one_line(
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run.json").exists()
-
-
-def test_a_trace_of_another_time_says_by_how_much(tmp_path: Path) -> None:
-    document = torch_document()
-    document["baseTimeNanoseconds"] += 3600 * 10**9
-    path = tmp_path / "torch.json"
-    path.write_text(json.dumps(document))
-    with pytest.raises(FileFormatError, match="begins after the run ended, by 3,600 s"):
-        write_trace(tmp_path / "run.json", [Run(ran())], torch_traces=[path])

@@ -69,13 +69,6 @@ def test_a_job_has_a_heat_map_and_its_slowest_rank_first(tmp_path: Path) -> None
     assert waits <= values_of(page, "duration")
 
 
-def test_of_many_ranks_the_slowest_are_shown_and_the_rest_is_named(tmp_path: Path) -> None:
-    page = parts_of(write_job(tmp_path / "run", ranks=10, batches=3))
-    tabs = [named["aria-controls"] for _, named in page.elements if named.get("role") == "tab"]
-    assert tabs == [f"run-{rank}" for rank in range(9, 1, -1)]
-    assert "each of the 8 ranks that wait longest; 2 more" in page.words
-
-
 @pytest.mark.parametrize("batches", [0, 1])
 def test_a_killed_run_has_a_page(tmp_path: Path, batches: int) -> None:
     page = parts_of(write_run(tmp_path / "source", killed=True, batches=batches))

@@ -395,13 +395,3 @@ def test_charts_show_waits_and_their_quantiles(page: Page) -> None:
     )
     assert sum(counts) == len(waits)
     assert shares[-1] == 1
-
-
-def test_a_step_of_the_chart_leads_to_its_wait(page: Page) -> None:
-    waits = to_json([Run(small_run().profile())])["runs"][0]["waits_ns"]
-    longest = waits.index(max(waits))
-    x = page.evaluate(f"iobench.charts[0]['wait-chart'].drawn.valToPos({longest}, 'x')")
-    page.locator(".wait-chart .u-over").click(position={"x": x, "y": 40})
-    page.wait_for_function("timeline.focus >= 0")
-    assert page.evaluate("timeline.spans.batch[timeline.focus]") == longest
-    assert page.locator(".tl-live").text_content().startswith("Wait 1 of ")
