@@ -59,19 +59,6 @@ def test_a_folder_stands_for_the_files_below_it(file, tmp_path):
     assert residency([tmp_path / "empty"]) is None
 
 
-def test_of_nothing_nothing_is_known(tmp_path):
-    (tmp_path / "empty").write_bytes(b"")
-    assert residency([]) is None
-    assert residency([tmp_path / "empty"]) is None
-
-
-def test_the_share_counts_by_size(file, tmp_path):
-    (tmp_path / "small").write_bytes(bytes(1 << 18))
-    warm_up([tmp_path / "small", file])
-    found = residency([file, tmp_path / "small", tmp_path / "small"])
-    assert found == 1.0
-
-
 @pytest.mark.parametrize("kind", ["zfs", "gpfs", "beegfs"])
 def test_a_cache_of_the_file_systems_own_cannot_be_asked(monkeypatch, file, kind):
     own = file_system_on(Mount(file.parent, kind))

@@ -27,7 +27,6 @@ KINDS = {
     "STDIO": ("stdio_opens", "stdio_reads", "stdio_read_nbytes"),
 }
 DATA_FILES = "/srv/iobench-demo/"
-FILE_NBYTES = 2_048_128
 
 
 @functools.cache
@@ -104,86 +103,6 @@ def test_segments(run: str, told: dict[str, Any]) -> None:
     assert (np.diff(segments["start_ns"]) >= 0).all()
     assert (segments["start_ns"] >= trace.start_ns).all()
     assert (segments["end_ns"] >= segments["start_ns"]).all()
-
-
-@pytest.mark.parametrize("run", ["s1_raw_fork", "s7_cold_fork"])
-def test_raw_reads_are_one_of_the_file_and_one_of_its_end(run: str) -> None:
-    told = EXPECTED[run]["ground_truth_totals"]
-    traces = run_of(run)
-    assert len(traces) == 3
-    assert len(data_rows(traces[told["main_pid"]])) == 0
-    for pid in told["worker_pids"]:
-        trace = traces[pid]
-        rows = data_rows(trace)
-        assert len(rows) == 20
-        assert rows["posix_opens"].sum() == (20 if run == "s1_raw_fork" else 40)
-        assert (rows["posix_mmaps"] == -1).all()
-        assert (rows["stdio_reads"] == 0).all()
-        reads = data_reads(trace)
-        for file in np.unique(reads["file"]):
-            mine = reads[reads["file"] == file]
-            assert mine["nbytes"].tolist() == [FILE_NBYTES, 0]
-            assert mine["offset"].tolist() == [0, FILE_NBYTES]
-
-
-@pytest.mark.parametrize(
-    ("run", "seconds"), [("s1_raw_fork", (0.0083, 0.0186)), ("s7_cold_fork", (0.143, 0.133))]
-)
-def test_seconds_of_reading(run: str, seconds: tuple[float, ...]) -> None:
-    told = EXPECTED[run]["ground_truth_totals"]
-    reads = [data_reads(run_of(run)[pid]) for pid in told["worker_pids"]]
-    spent = [(each["end_ns"] - each["start_ns"]).sum() / 1e9 for each in reads]
-    assert spent == pytest.approx(seconds, abs=5e-4)
-
-
-def test_np_load_reads_its_payload_by_streams() -> None:
-    traces = run_of("s2_npload_spawn")
-    assert set(traces) == {24207, 24225, 24226, 24227}
-    assert all(trace.job_id == pid for pid, trace in traces.items())
-    assert [each.name for each in traces[24225].modules] == ["POSIX"]
-    for pid in (24226, 24227):
-        rows = data_rows(traces[pid])
-        assert (rows["stdio_reads"].sum(), rows["stdio_read_nbytes"].sum()) == (20, 40_960_000)
-        headers = data_reads(traces[pid])
-        headers = headers[headers["offset"] == 0]
-        assert headers["nbytes"].tolist() == [4096] * 20
-        assert (rows["posix_opens"].sum()) == {24226: 45, 24227: 46}[pid]
-        assert (rows["stdio_first_read_ns"] > traces[pid].start_ns).all()
-        assert (rows["stdio_last_read_ns"] >= rows["stdio_first_read_ns"]).all()
-    rows = data_rows(traces[24226])
-    both = rows["stdio_read_nbytes"].sum() + rows["posix_read_nbytes"].sum()
-    assert both == 41_041_920 > 40_962_560  # the header is in both
-
-
-def test_stray_segments_are_there_to_be_dropped() -> None:
-    trace = run_of("s2_npload_spawn")[24227]
-    reads = data_reads(trace)
-    stray = reads[reads["offset"] > 0]
-    names = {trace.files[file].rpartition("/")[2] for file in stray["file"]}
-    assert names == {"sample_013.npy", "sample_015.npy"}
-    assert (len(stray), stray["nbytes"].sum(), stray["offset"].min()) == (16, 182, 2_048_163)
-    assert (stray["nbytes"].min(), stray["nbytes"].max()) == (4, 31)
-
-
-def test_one_netcdf_file_in_two_workers() -> None:
-    traces = run_of("s3_netcdf_fork")
-    rows = [data_rows(traces[pid]) for pid in (24358, 24359)]
-    assert [len(each) for each in rows] == [1, 1]
-    assert [int(each["posix_reads"][0]) for each in rows] == [61, 61]
-    assert [int(each["posix_read_nbytes"][0]) for each in rows] == [14_704_937, 14_704_970]
-    assert [int(each["stdio_reads"][0]) for each in rows] == [1, 1]
-    assert [int(each["stdio_read_nbytes"][0]) for each in rows] == [4_194_304] * 2
-    files = {name for pid in (24358, 24359) for name in traces[pid].files}
-    assert files == {"/srv/iobench-demo/samples.nc"}
-
-
-def test_a_full_table_is_called_partial() -> None:
-    (trace,) = run_of("s4_default_partial_w0").values()
-    assert trace.partial_modules == ("POSIX", "DXT_POSIX")
-    rows = data_rows(trace)
-    assert (len(rows), rows["posix_read_nbytes"].sum()) == (4, 8_192_512)
-    assert len(data_reads(trace)) == 0
-    assert not any(name.endswith((".py", ".pyc", ".so")) for name in trace.files)
 
 
 def test_a_killed_worker_leaves_its_counters(tmp_path: Path) -> None:
