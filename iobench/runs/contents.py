@@ -32,33 +32,16 @@ PROFILE_DTYPE: Final = np.dtype([*SPAN_DTYPE.descr, ("process", "<i4"), ("thread
 
 
 class Summed(msgspec.Struct, frozen=True):
-    """Sums of the batches of a long run that have no details; the first and the latest have.
+    """Sums of the batches of a long run that have no details; the first and the latest have."""
 
-    Parameters
-    ----------
-    from_ns, until_ns : int
-        All other figures are of what came before and after.
-    n_before : int
-        Batches before them that have details.
-    n_batches : int
-        Batches without.
-    wait_ns, wall_ns : int
-        What the training loop waited for them, and the time of its passes between: as exact as that
-        of the other batches, and none of it in both. Of several ranks the sum.
-    busy_ns : dict of str to int
-        Own time of every stage, in all processes.
-    workers_own_ns : int
-        What recording took in loading processes of which there is no file any more.
-    """
-
-    from_ns: int
-    until_ns: int
-    n_before: int
-    n_batches: int
-    wait_ns: int
-    wall_ns: int
-    busy_ns: dict[str, int]
-    workers_own_ns: int = 0
+    from_ns: int  # all other figures are of what came before,
+    until_ns: int  # and after
+    n_before: int  # batches before them that have details
+    n_batches: int  # without
+    wait_ns: int  # for them, as exact as that of the others; of several ranks the sum
+    wall_ns: int  # of the passes between
+    busy_ns: dict[str, int]  # own time of every stage, in all processes
+    workers_own_ns: int = 0  # of recording in loading processes that left no file any more
     JSON_KEYS: ClassVar = {
         "from_ns": HIDDEN,
         "until_ns": HIDDEN,
@@ -69,51 +52,23 @@ class Summed(msgspec.Struct, frozen=True):
 
 
 class Process(msgspec.Struct, frozen=True):
-    """One process that recorded.
+    """One process that recorded; monotonic times of one boot id can be compared."""
 
-    Parameters
-    ----------
-    role : str
-        ``"consumer"``, ``"worker"``, or ``"child"`` for a fork without a name.
-    worker : int
-        Number of the loading process, -1 for others.
-    rank : int
-        Training process it is or works for.
-    host, boot_id : str
-        Monotonic times of one boot id can be compared.
-    anchors : tuple of Anchor
-        Pairs of monotonic and wall-clock time: at the start, and at the end if it was closed.
-    lost : int
-        Spans it could not write.
-    closed : bool
-        Whether it ended its file itself; False for a process that was killed or is alive.
-    damaged : int
-        Records of its file that cannot be read; a file cut short counts as one at least.
-    threads : tuple of str
-        Names of its threads.
-    ppid : int
-        The process that started it, -1 where unknown.
-    peak_nbytes : int or None
-        The most memory it had at once; None where it did not report, as a killed one.
-    once_ns, own_ns : int or None
-        What recording took of its time, once and since; None where it did not measure.
-    """
-
-    role: str
-    worker: int
-    rank: int
+    role: str  # "consumer", "worker", or "child" for a fork without a name
+    worker: int  # number of the loading process, -1 for others
+    rank: int  # training process it is or works for
     pid: int
     host: str
     boot_id: str
-    anchors: tuple[Anchor, ...]
-    lost: int
-    closed: bool
-    damaged: int
-    threads: tuple[str, ...]
-    ppid: int = -1
-    peak_nbytes: int | None = None
-    once_ns: int | None = None
-    own_ns: int | None = None
+    anchors: tuple[Anchor, ...]  # monotonic and wall-clock time at the start, and at the end
+    lost: int  # spans it could not write
+    closed: bool  # whether it ended its file itself; False where it was killed or is alive
+    damaged: int  # records of its file that cannot be read, at least
+    threads: tuple[str, ...]  # their names
+    ppid: int = -1  # the process that started it, -1 where unknown
+    peak_nbytes: int | None = None  # the most memory it had at once
+    once_ns: int | None = None  # what starting to record took of its time,
+    own_ns: int | None = None  # and recording since; None where it did not measure
 
     def monotonic_ns(self, wall_ns: NDArray[Any]) -> NDArray[np.int64]:
         """Return wall-clock times on its monotonic clock, by its first anchor."""

@@ -17,21 +17,11 @@ if TYPE_CHECKING:
 
 
 class FoundRun(msgspec.Struct, frozen=True):
-    """A run in a folder of runs.
+    """A run in a folder of runs."""
 
-    Parameters
-    ----------
-    path : Path
-        What to name it by: its directory, or the folder of the formats that took turns.
-    made_ns : int
-        When its first process started, by its wall clock; 0 where none did.
-    told : tuple of RunFacts or None
-        What each format says of itself, in their order; None where it cannot be read.
-    """
-
-    path: Path
-    made_ns: int
-    told: tuple[RunFacts | None, ...]
+    path: Path  # its directory, or the folder of the formats that took turns
+    made_ns: int  # when its first process started, by its wall clock; 0 where none did
+    told: tuple[RunFacts | None, ...]  # of each format, in their order; None: cannot be read
 
 
 def run_paths(path: Path | str) -> tuple[Path, ...]:

@@ -42,23 +42,13 @@ UNREADABLE: Final = (
 
 
 class MachineSamples(msgspec.Struct, frozen=True, eq=False):
-    """One machine's readings.
-
-    Parameters
-    ----------
-    ticks : ndarray of int64, shape (n_readings, n_cpus)
-        For how many each CPU was busy, modulo 2**32.
-    values : mapping of str to ndarray of float64, shape (n_readings,)
-        By column, what was not due on a straight line; NaN is unknown.
-    energy : HostEnergy or None
-        None where it was not requested.
-    """
+    """One machine's readings."""
 
     head: MachineHead
     time_ns: Integers
-    ticks: Integers
-    values: dict[str, Floats]
-    energy: HostEnergy | None = None
+    ticks: Integers  # by reading and CPU: for how many it was busy, modulo 2**32
+    values: dict[str, Floats]  # by column; what was not due on a straight line, NaN is unknown
+    energy: HostEnergy | None = None  # None where it was not requested
 
     @property
     def host(self) -> str:
