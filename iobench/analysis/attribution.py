@@ -35,25 +35,16 @@ NOBODY: Final = -1
 class Attribution(msgspec.Struct, frozen=True):
     """Every delivery's busy and exposed time by stage.
 
-    Parameters
-    ----------
-    ledger : Ledger
-        Its ``exposed_ns`` rows add up to the waits. Work on a delivery's path counts as its busy
-        time, other work as that of the delivery of its own batch; work on batches never
-        delivered, on no path, counts nowhere. So for any set of deliveries
-        ``0 <= exposed <= busy``, and disjoint sets add up.
-    ready_ns : ndarray of int64, shape (n_deliveries,)
-        When the loading processes had the batch ready, -1 where they did not or that is unknown.
-    worker_start : ndarray of bool, shape (n_deliveries,)
-        Whether the batch was the first of its process.
-    work : callable
-        Returns which delivery counts which part of which span as busy time.
+    Rows of ``exposed_ns`` add up to the waits. Work on a delivery's path counts as its busy time,
+    other work as that of the delivery of its own batch; work on batches never delivered, on no
+    path, counts nowhere. So for any set of deliveries ``0 <= exposed <= busy``, and disjoint sets
+    add up.
     """
 
     ledger: Ledger
-    ready_ns: Integers
-    worker_start: NDArray[np.bool_]
-    work: Callable[[], ChargedWork]
+    ready_ns: Integers  # when loading processes had each batch ready, -1 where that is unknown
+    worker_start: NDArray[np.bool_]  # whether the batch was the first of its process
+    work: Callable[[], ChargedWork]  # which delivery counts which part of which span as busy
 
     @property
     def stages(self) -> StageTable:
@@ -62,15 +53,7 @@ class Attribution(msgspec.Struct, frozen=True):
 
 
 def attribute(profile: RunData, loop: TrainingLoop, deliveries: Deliveries) -> Attribution:
-    """Return who each delivery waited for.
-
-    Parameters
-    ----------
-    loop : TrainingLoop
-        Of this profile.
-    deliveries : Deliveries
-        Of this loop.
-    """
+    """Return who each delivery waited for."""
     lanes = find_lanes(profile, loop)
     counted = np.concatenate((lanes.own, lanes.pool, lanes.compute))
     stages = StageTable(counted, profile.strings)

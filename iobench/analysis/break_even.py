@@ -13,19 +13,12 @@ if TYPE_CHECKING:
 class BreakEven(msgspec.Struct, frozen=True):
     """When what is spent once has been saved again, epoch by epoch.
 
-    Parameters
-    ----------
-    epochs : float or None
-        Until it has paid; None where it never does, or that is unknown.
-    never : bool
-        Whether epochs get no shorter.
-    staging_to_epoch : float or None
-        T_staging / T_epoch, the compute-to-staging throughput ratio of MLPerf HPC (Farrell et al.
-        2021, arXiv:2110.11466, section II): T_staging + T_epoch x epochs is the time to solution.
+    ``staging_to_epoch`` is T_staging / T_epoch, the compute-to-staging throughput ratio of MLPerf
+    HPC (Farrell et al. 2021, arXiv:2110.11466, section II).
     """
 
-    epochs: float | None
-    never: bool
+    epochs: float | None  # until it has paid; None where it never does, or that is unknown
+    never: bool  # whether epochs get no shorter
     staging_to_epoch: float | None
 
     @classmethod

@@ -30,26 +30,17 @@ COUNTED: Final = (
 class Counters(msgspec.Struct, frozen=True):
     """What was counted for each delivery, in a table; integers, exact.
 
-    Parameters
-    ----------
-    table : ndarray, shape (n_deliveries + 1,)
-        With a column for each of `COUNTED`; the last row is of no delivery. Looks at the system's
-        counters, the bytes these say were read and came from the device, and how many do not
-        tell; what read stages handed on as it was stored, mappings too, which no counter of read
-        calls has; counts of chunks decoded, as `Flag.DECODED` has them.
-    estimated, whole : ndarray of bool, shape (n_deliveries,)
-        Whether its batch's time was split as that of others; whether it is known as a whole alone.
-    written_ns : ndarray of float64, shape (n_deliveries,), or None
-        Time spent writing its spans; None where it is unknown what one costs.
-    n_lanes : int
-        Threads that wrote them; a device's are written by one that has others.
+    ``table`` has a column for each of `COUNTED` and a last row of no delivery. Looks at the
+    system's counters, the bytes these say were read and came from the device, and how many do not
+    say; what read stages handed on as it was stored, mappings too, which no counter of read calls
+    has; counts of chunks decoded, as `Flag.DECODED` has them.
     """
 
     table: NDArray[Any]
-    estimated: NDArray[np.bool_]
-    whole: NDArray[np.bool_]
-    written_ns: NDArray[np.float64] | None
-    n_lanes: int
+    estimated: NDArray[np.bool_]  # by delivery: whether its time was split as that of others,
+    whole: NDArray[np.bool_]  # or is known as a whole alone
+    written_ns: NDArray[np.float64] | None  # writing its spans; None where the cost is unknown
+    n_lanes: int  # threads that wrote them; a device's are written by one that has others
 
     def sums(self, chosen: NDArray[np.bool_]) -> dict[str, int]:
         """Return the sum of each column over marked deliveries."""

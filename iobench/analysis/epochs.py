@@ -29,87 +29,41 @@ Marks = NDArray[np.bool_]
 
 
 class EpochFigures(msgspec.Struct, frozen=True):
-    """One pass of the training loop over its samples.
+    """One pass of the training loop over its samples; its parts add up to the run's, exactly.
 
-    Parameters
-    ----------
-    epoch : int
-        As the loader that trains numbers it, from 0. What other loaders delivered belongs to the
-        epoch that went on, or had just ended: a validation to the epoch before it.
-    complete : bool
-        Whether all its batches were measured.
-    part : PartExposure
-        Its sums, validations and waits that brought no batch included; those of all epochs add up
-        to the whole run's, exactly.
-    training, validation : PartExposure or None
-        Of these, what trains and what validates, tests or predicts; they add up to it. None where
-        there is none. Statistics below are of what trains.
-    end_ns : int
-        The end of its last round.
-    batches_ns : int
-        The part of the wall time that is of batches: the epoch as D2.3 has it.
-    batch : StepStatistics or None
-        From being asked for a batch to being asked for the next; without batches of which it is
-        unknown when the next was asked for.
-    wait : StepStatistics or None
-        How long each batch was waited for: the exposed I/O of D2.3.
-    step, step_wait : StepStatistics or None
-        The same two of each step of the optimiser, all of its batches together; None where it is
-        unknown which batches these are.
-    forward, backward : StepStatistics or None
-        Per batch, all stages of that kind; None where there are none.
-    busy, exposed : mapping of str to StepStatistics
-        Of each stage of loading, per batch: those it did not work on count as 0. Empty of an epoch
-        without a batch.
-    computed : mapping of str to StepStatistics
-        Of each stage of the loop itself (``forward``, ``step:optimizer``, ...), per batch that
-        has it.
+    What other loaders delivered belongs to the epoch that went on, or had just ended: a validation
+    to the epoch before it. Statistics are of what trains; None, or no entry, where there is none.
     """
 
-    epoch: int
+    epoch: int  # as the loader that trains numbers it, from 0
     rank: int
-    complete: bool
-    part: PartExposure
-    training: PartExposure | None
-    validation: PartExposure | None
-    end_ns: int
-    batches_ns: int
-    batch: StepStatistics | None
-    wait: StepStatistics | None
-    step: StepStatistics | None
+    complete: bool  # whether all its batches were measured
+    part: PartExposure  # validations and waits that brought no batch included
+    training: PartExposure | None  # of these, what trains,
+    validation: PartExposure | None  # and what validates, tests or predicts
+    end_ns: int  # of its last round
+    batches_ns: int  # the wall time that is of batches: the epoch as D2.3 has it
+    batch: StepStatistics | None  # from being asked for a batch to being asked for the next
+    wait: StepStatistics | None  # for each batch: the exposed I/O of D2.3
+    step: StepStatistics | None  # the same two of each step of the optimiser
     step_wait: StepStatistics | None
-    forward: StepStatistics | None
+    forward: StepStatistics | None  # per batch, all stages of that kind
     backward: StepStatistics | None
-    busy: Mapping[str, StepStatistics]
+    busy: Mapping[str, StepStatistics]  # of each stage of loading, per batch, 0 without work
     exposed: Mapping[str, StepStatistics]
-    computed: Mapping[str, StepStatistics]
+    computed: Mapping[str, StepStatistics]  # of each stage of the loop, per batch that has it
 
 
 class EpochTime(msgspec.Struct, frozen=True):
-    """What one epoch took.
+    """What one epoch took."""
 
-    Parameters
-    ----------
-    epoch : int
-        As a framework numbers it, which may continue from an earlier training; else from 0.
-    complete : bool
-        Whether all its batches were measured.
-    n_batches : int
-        Batches to train on.
-    wall_ns, wait_ns, compute_ns : int
-        Of its training: the time of its passes, what of it was waited, and what was not.
-    validation_ns, validation_wait_ns : int or None
-        The same two of passes after it, or within it, that validate, test or predict; None where
-        there were none.
-    """
-
-    epoch: int
+    epoch: int  # as a framework numbers it, which may continue from an earlier training
     complete: bool
-    n_batches: int
-    wall_ns: int
+    n_batches: int  # to train on
+    wall_ns: int  # of its training
     wait_ns: int
     compute_ns: int
-    validation_ns: int | None
+    validation_ns: int | None  # of passes that validate, test or predict
     validation_wait_ns: int | None
     JSON_KEYS: ClassVar = {
         "n_batches": key("batches"),

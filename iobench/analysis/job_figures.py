@@ -23,73 +23,34 @@ LOADS: Final = ("initial_load", "stage_in", "train_wait", "validation_wait")
 
 
 class JobPart(msgspec.Struct, frozen=True):
-    """One part of a job's time.
+    """One part of a job's time; the parts add up to the job's, exactly.
 
-    Parameters
-    ----------
-    part : str
-        ``imports`` (the start of the interpreter among them), ``initial_load`` (reading before the
-        first loader is asked), ``stage_in`` (files copied nearer), ``train_compute``,
-        ``train_wait``, ``validation_compute``, ``validation_wait`` (of tests and predictions too),
-        ``checkpoint``, ``between`` (outside of loops: set-up and what is done between and after
-        them), ``shutdown`` (of the interpreter).
-    ns : int
-        Its time; the parts add up to the job's, exactly.
-    nbytes : int or None
-        Bytes that were read for it, written in it, or delivered to the loop; None where unknown.
-    n_files : int or None
-        Of the initial load, the files that were read; None where unknown, and of other parts.
+    ``imports`` (the start of the interpreter among them), ``initial_load`` (reading before the
+    first loader is asked), ``stage_in`` (files copied nearer), ``train_compute``, ``train_wait``,
+    ``validation_compute``, ``validation_wait`` (of tests and predictions too), ``checkpoint``,
+    ``between`` (outside of loops: set-up, and what is done between and after them), ``shutdown``.
     """
 
     part: str
     ns: int
-    nbytes: int | None = None
-    n_files: int | None = None
+    nbytes: int | None = None  # read for it, written in it, or delivered to the loop
+    n_files: int | None = None  # that the initial load read
 
 
 class JobTime(msgspec.Struct, frozen=True):
-    """Where the time of a training process went, from its start to its end.
-
-    Parameters
-    ----------
-    wall_ns : int
-        From the start of the process to its end, as far as that is known.
-    parts : tuple of JobPart
-        Every part once; those that were not met have no time.
-    read_by : str
-        The function that read most of the initial load, ``""`` where unknown.
-    unknown : tuple of str
-        What is unknown, and where its time stands.
-    unseen_nbytes : int
-        Bytes read before the first loader was asked that nothing but the system's counter reported,
-        beyond what imports may read.
-    reload_ns : int
-        The part of ``between`` that is reading data, after the first loader was asked.
-    comm_ns : int
-        Of computing in training and validation, the time for which collective operations hold the
-        loop, waiting for other ranks among it; 0 where none was recorded.
-    lost_end_ns : int
-        From the last span to the end, of a process that did not end its recording; else 0.
-    rank : int
-        Which training process; of a job, the one whose times these are.
-    ranks : tuple of JobTime
-        Of a job, all its training processes.
-    first_batch_ns : int or None
-        From when its loader was first asked until the first batch came: waiting, and what the
-        loop did then. None without a batch.
-    """
+    """Where the time of a training process went, from its start to its end, as far as known."""
 
     wall_ns: int
-    parts: tuple[JobPart, ...]
-    read_by: str = ""
-    unknown: tuple[str, ...] = ()
-    unseen_nbytes: int = 0
-    reload_ns: int = 0
-    comm_ns: int = 0
-    lost_end_ns: int = 0
-    rank: int = 0
-    ranks: tuple[JobTime, ...] = ()
-    first_batch_ns: int | None = None
+    parts: tuple[JobPart, ...]  # every part once; those that were not met have no time
+    read_by: str = ""  # the function that read most of the initial load
+    unknown: tuple[str, ...] = ()  # what is unknown, and where its time stands
+    unseen_nbytes: int = 0  # read before the first loader, beyond what imports may read
+    reload_ns: int = 0  # of ``between``: reading data, after the first loader was asked
+    comm_ns: int = 0  # of computing: collective operations, waiting for other ranks among it
+    lost_end_ns: int = 0  # from the last span to the end, where recording did not end
+    rank: int = 0  # of a job, the one whose times these are
+    ranks: tuple[JobTime, ...] = ()  # of a job, all its training processes
+    first_batch_ns: int | None = None  # from the first call for a batch until the first batch
     JSON_KEYS: ClassVar = {
         "wall_ns": key("wall_ns"),
         "read_by": HIDDEN,

@@ -19,48 +19,24 @@ if TYPE_CHECKING:
 
 
 class StageWork(msgspec.Struct, frozen=True):
-    """One stage of one process.
-
-    Parameters
-    ----------
-    stage : str
-        ``kind`` or ``kind:label``.
-    busy_ns : int
-        Time of its threads in this stage and in no stage inside it.
-    n_spans : int
-        How often it was timed.
-    nbytes, cpu_ns : int or None
-        Bytes handed on, and time on a CPU; None where a span does not say.
-    """
+    """One stage of one process; None where a span does not say."""
 
     stage: str
-    busy_ns: int
+    busy_ns: int  # in this stage and in no stage inside it
     n_spans: int
     nbytes: int | None
     cpu_ns: int | None
 
 
 class ProcessWork(msgspec.Struct, frozen=True):
-    """What one process did.
-
-    Parameters
-    ----------
-    process, pid, host : str, int and str
-        Its name and number, and the machine it ran on.
-    rank : int
-        The training process it is or works for.
-    wall_ns : int
-        From its first span to the end of its last.
-    stages : tuple of StageWork
-        Longest first.
-    """
+    """What one process did."""
 
     process: str
     pid: int
     host: str
     rank: int
-    wall_ns: int
-    stages: tuple[StageWork, ...]
+    wall_ns: int  # from its first span to the end of its last
+    stages: tuple[StageWork, ...]  # longest first
 
 
 def process_work(profile: RunData, *, rank: int | None = None) -> tuple[ProcessWork, ...]:

@@ -26,43 +26,20 @@ NOT_SUMMED: Final = Flag.DETAIL | Flag.IO | Flag.DEVICE
 
 
 class ReadSpans(msgspec.Struct, frozen=True):
-    """The spans that read, those of one run that count in its sums.
+    """The spans that read, those of one run that count in its sums."""
 
-    Parameters
-    ----------
-    rows : ndarray of int64
-        In ``RunData.spans``.
-    nbytes : ndarray of int64
-        What each handed on, -1 where unknown; 0 where spans inside it hand on the same bytes.
-    decoding : ndarray of bool
-        Whether it decodes as well.
-    """
-
-    rows: NDArray[np.int64]
-    nbytes: NDArray[np.int64]
-    decoding: NDArray[np.bool_]
+    rows: NDArray[np.int64]  # in ``RunData.spans``
+    nbytes: NDArray[np.int64]  # handed on, -1 unknown; 0 where spans inside hand on the same bytes
+    decoding: NDArray[np.bool_]  # whether it decodes as well
 
 
 class CountedBytes(msgspec.Struct, frozen=True):
-    """What the kernel counted in one process, as ``/proc`` tells.
+    """What the kernel counted in one process, as ``/proc`` has it; None where it is unknown."""
 
-    Parameters
-    ----------
-    rchar : int or None
-        Bytes of every read call; None where it was not counted, or counters were lost.
-    device : int or None
-        Bytes from the device; None also where the file system does not say.
-    n_looks : int
-        How often iobench looked, which reads as well.
-    mapped : int
-        What stages handed on in batches for which hardly any read call returned bytes, and in
-        which nothing was decoded that may have been stored in fewer: read through mappings.
-    """
-
-    rchar: int | None
-    device: int | None
-    n_looks: int
-    mapped: int
+    rchar: int | None  # bytes of every read call
+    device: int | None  # bytes from the device
+    n_looks: int  # how often iobench looked, which reads as well
+    mapped: int  # handed on by stages where hardly any read call returned bytes: by mappings
 
 
 def find_read_spans(profile: RunData) -> ReadSpans:

@@ -24,26 +24,12 @@ LOADING: Final = (WORKER_KINDS | HANDOVER_KINDS) - WAITING_KINDS
 
 
 class SpanSums(msgspec.Struct, frozen=True):
-    """By row of ``RunData.spans``; -1, or NaN, where a span has none or it is not known.
+    """By row of ``RunData.spans``; -1, or NaN, where a span has none or it is not known."""
 
-    Parameters
-    ----------
-    self_ns : ndarray of int64
-        A loading span's own time: what lies in no span inside it.
-    busy_ns : ndarray of int64
-        The part of it that counts as busy: of batches that were delivered, or on their paths.
-    exposed_ns : ndarray of int64
-        The part of that the training loop waited for. Of a wait of the training loop, all of it;
-        waits of other threads are in no figure, and unknown.
-    share : ndarray of float64
-        Exposed share of the own time, exposed time spread evenly; also of samples' spans whose
-        time a summed span counts.
-    """
-
-    self_ns: Integers
-    busy_ns: Integers
-    exposed_ns: Integers
-    share: NDArray[np.float64]
+    self_ns: Integers  # a loading span's own time: what lies in no span inside it
+    busy_ns: Integers  # of that, what was of batches that were delivered, or on their paths
+    exposed_ns: Integers  # of that, what the training loop waited for; of its waits, all
+    share: NDArray[np.float64]  # exposed share of the own time, also where a summed span counts it
 
 
 def unknown_sums(n_spans: int) -> SpanSums:

@@ -57,14 +57,7 @@ def find_long_waits(
 ) -> LongWaits | None:
     """Return the few waits that hold much of the run, None unless (mean - median) x steps > 10 %.
 
-    Parameters
-    ----------
-    profile : RunData
-        For the files behind each batch.
-    attribution : Attribution
-        For when each batch was ready, and which were the first of their process.
-    main : LoaderFacts
-        Of the loader that trains, as `by_importance` tells.
+    ``main`` is the loader that trains, as `by_importance` has it.
     """
     steps = np.flatnonzero(deliveries.batch >= 0)
     wall_ns = int(deliveries.wall_ns.sum())
