@@ -5,7 +5,7 @@ from schedules import exposed, pool
 
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
-from iobench.findings.replay.figures import payoffs
+from iobench.findings.faster_stages import payoffs
 from iobench.recording.kinds import Kind
 
 MS = 1_000_000

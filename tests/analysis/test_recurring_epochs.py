@@ -25,7 +25,7 @@ from iobench.findings.advice.figures import Circumstances, Evidence, LoadingWay
 from iobench.findings.advice.gains import GainPredictor
 from iobench.findings.advice.levers import Lever
 from iobench.findings.advice.section import advice_document
-from iobench.findings.replay.figures import payoffs
+from iobench.findings.faster_stages import payoffs
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.sentences import verdict_sentence
 from iobench.runs.run_facts import RunFacts

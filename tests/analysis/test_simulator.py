@@ -21,7 +21,7 @@ from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
 from iobench.errors import OptionError
-from iobench.findings.replay.figures import payoffs
+from iobench.findings.faster_stages import payoffs
 from iobench.recording.kinds import Kind
 
 MS = 1_000_000

@@ -32,7 +32,7 @@ from iobench.analysis.replay.changes import Change
 from iobench.analysis.replay.replay import replay, replay_error
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
-from iobench.findings.replay.figures import UNSEEN_ERROR, predicted
+from iobench.findings.faster_stages import UNSEEN_ERROR, predicted
 from iobench.loaders.batch_plan import BatchPlan, plan_batches
 from iobench.loaders.compute import Compute
 from iobench.loaders.measure import MeasuredPipeline, measure

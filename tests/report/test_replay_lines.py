@@ -5,8 +5,7 @@ from __future__ import annotations
 from schedules import pool
 
 from iobench.analysis.run import Run
-from iobench.findings.replay.figures import faster_stages
-from iobench.findings.replay.section import replay_sentence
+from iobench.findings.faster_stages import faster_stages, replay_sentence
 
 
 def test_workers_slow_in_different_stages_gain_by_all_of_them() -> None:

@@ -31,7 +31,7 @@ from iobench.findings.advice.figures import (
 from iobench.findings.advice.gains import GainPredictor
 from iobench.findings.advice.levers import Lever, Reason, RuledOut
 from iobench.findings.advice.measured import ways_of
-from iobench.findings.replay.figures import is_told, payoffs
+from iobench.findings.faster_stages import is_told, payoffs
 from iobench.recording.kinds import MIXED_KINDS, WORKER_KINDS, Kind
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from iobench.analysis.replay.loader_run import LoaderRun
     from iobench.analysis.replay.replay import Machine
     from iobench.findings.advice.levers import Candidate, RuledOut
-    from iobench.findings.replay.figures import Payoffs
+    from iobench.findings.faster_stages import Payoffs
 
 
 class StoreProbe(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from iobench.analysis.replay.changes import Change
 from iobench.analysis.replay.replay import replay, replay_error
 from iobench.analysis.replay.runs import beginning_of
 from iobench.findings.advice.figures import Evidence, Gain, LoadingWay
-from iobench.findings.replay.figures import UNSEEN_ERROR, predicted
+from iobench.findings.faster_stages import UNSEEN_ERROR, predicted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ import msgspec
 from iobench.findings.advice.figures import AdviceOutcome, Evidence
 from iobench.findings.advice.gains import UNSEEN_WORKERS_ERROR
 from iobench.findings.advice.levers import Lever
-from iobench.findings.replay.figures import UNSEEN_ERROR, WITHHELD_ABOVE, is_told
+from iobench.findings.faster_stages import UNSEEN_ERROR, WITHHELD_ABOVE, is_told
 from iobench.json_keys import INLINE, figure
 from iobench.report import units
 from iobench.report.document import (

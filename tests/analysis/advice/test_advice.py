@@ -23,7 +23,7 @@ from iobench.findings.advice.gains import beginning_of
 from iobench.findings.advice.levers import Lever, Reason
 from iobench.findings.advice.measured import MeasuredRank, measured_rank
 from iobench.findings.advice.section import advice_document, outcome_sentence
-from iobench.findings.replay.figures import predicted
+from iobench.findings.faster_stages import predicted
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.report.renderers.terminal import TerminalRenderer

@@ -11,7 +11,7 @@ from iobench.analysis.replay.changes import Change
 from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
-from iobench.findings.replay.figures import faster_stages, payoffs
+from iobench.findings.faster_stages import faster_stages, payoffs
 from iobench.recording.kinds import Kind
 
 MS = 1_000_000

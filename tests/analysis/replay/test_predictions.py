@@ -9,7 +9,7 @@ from simulator import simulate
 from simulator_spans import Schedule, SpanLog
 
 from iobench.analysis.run import Run, exposure
-from iobench.findings.replay.figures import faster_stages
+from iobench.findings.faster_stages import faster_stages
 from iobench.recording.kinds import Kind
 
 MS = 1_000_000
@@ -18,8 +18,8 @@ MS = 1_000_000
 @pytest.mark.thorough
 def test_the_error_that_is_printed_is_not_smaller_than_what_is_obtained() -> None:
     changes = [STAGES[:1], STAGES[1:3], STAGES]
-    found = [each for seed in range(16) for each in held(seed, changes, n_batches=120)]
-    assert {each.shape for each in found} == {*SHAPES}
+    found = [each for seed in range(24) for each in held(seed, changes, n_batches=120)]
+    assert {each.shape for each in found} == {*SHAPES} - {"stream"}
     told = [each for each in found if each.predicted.low is not None]
     assert len(told) > 0.9 * len(found)
     assert sum(each.holds for each in told) >= 0.9 * len(told)

@@ -112,7 +112,6 @@ def test_a_loop_that_loads_for_itself(tmp_path):
     [
         {"num_workers": 0},
         {"num_workers": 2},
-        {"num_workers": 2, "in_order": False},
     ],
     ids=str,
 )

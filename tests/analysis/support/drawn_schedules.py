@@ -20,7 +20,7 @@ from iobench.analysis.replay.changes import Change
 from iobench.analysis.replay.replay import replay as replayed
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
-from iobench.findings.replay.figures import Prediction, predicted
+from iobench.findings.faster_stages import Prediction, predicted
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -65,10 +65,15 @@ class Held:
 
 
 def held(seed: int, changes: Sequence[Sequence[str]], *, n_batches: int) -> list[Held]:
-    """Return what halving each set of stages was predicted to gain, and did in another run."""
+    """Return what halving each set of stages was predicted to gain, and did in another run.
+
+    Nothing of a run that is not replayed.
+    """
     shape = _Shape(seed, n_batches)
     profile = _run(shape.draw(0, ()))
     (run,) = recorded_runs(Run(profile).of_rank())
+    if not run.can_replay:
+        return []
     before = replayed(run).judged_ns
     now = _batch_ns(profile)
     found = []

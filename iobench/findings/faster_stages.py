@@ -1,4 +1,4 @@
-"""What faster stages would gain by replay: each stage alone, and all of them."""
+"""What faster stages would gain by replay: each stage alone, and all of them; in a sentence."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from iobench.analysis.intervals import block_ratio, blocks_of, paired_ratio
 from iobench.analysis.replay.changes import Change
 from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import reported_loaders
+from iobench.findings.contract import Finding
 from iobench.json_keys import HIDDEN, figure, key
 from iobench.recording.kinds import stage_title
+from iobench.report import units
+from iobench.report.document import Section, sentences
+from iobench.report.sentences import PARTS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,6 +41,8 @@ UNSEEN_ERROR: Final = 0.05
 """By what share of its time a changed run may miss its replay beyond its own noise, since loaders
 do what no span tells: the goal of ``tests/benchmarks/held_out.py`` for its median.
 ``tests/benchmarks/replaying.py`` prints what nine in ten predictions stay below."""
+NEARLY_ALL: Final = 0.9
+"""Of what all stages gain: where one gains as much, the others are not worth a word."""
 
 
 class Payoff(msgspec.Struct, frozen=True):
@@ -61,6 +67,7 @@ class Payoff(msgspec.Struct, frozen=True):
     low: float | None = None
     high: float | None = None
     JSON_KEYS: ClassVar = {
+        "saved_ns": HIDDEN,
         "low": key("low_fraction"),
         "high": key("high_fraction"),
     }
@@ -121,15 +128,20 @@ class Payoffs(msgspec.Struct, frozen=True):
     loader: str = ""
     waited_for: str | None = None
     JSON_KEYS: ClassVar = {
+        "window": HIDDEN,
+        "wall_ns": HIDDEN,
         "n_batches": key("batches"),
+        "factor": HIDDEN,
+        "joint_ns": HIDDEN,
         "joint_low": key("joint_low_fraction"),
         "joint_high": key("joint_high_fraction"),
+        "is_part": HIDDEN,
         "n_loaders": HIDDEN,
         "loader": HIDDEN,
         "waited_for": HIDDEN,
     }
 
-    @figure
+    @property
     def withheld(self) -> bool:
         """Whether nothing may be said of what a change would gain."""
         return self.joint_ns is None
@@ -144,11 +156,9 @@ class Payoffs(msgspec.Struct, frozen=True):
         """Whether not even all stages together gain anything to speak of."""
         return (self.joint_fraction or 0.0) < WORTH_FRACTION
 
-    @figure
-    def no_single_stage_helps(self) -> bool | None:
-        """Whether stages gain something together, and none by itself; null where withheld."""
-        if self.withheld:
-            return None
+    @property
+    def no_single_stage_helps(self) -> bool:
+        """Whether stages gain something together, and none by itself."""
         best = max((each.saved_fraction for each in self.stages), default=0.0)
         return not self.nothing_helps and best < WORTH_FRACTION
 
@@ -332,3 +342,72 @@ def _columns(run: LoaderRun, columns: NDArray[np.int64]) -> LoaderRun:
         cpu_ns=run.cpu_ns[:, columns],
         beside_ns=run.beside_ns[:, columns],
     )
+
+
+def replay_section(found: Payoffs) -> Section:
+    """Return what faster stages would gain, beside the error of the replay that says so."""
+    told = sentences([replay_sentence(found)])
+    return Section("replay", "What faster stages would gain", told)
+
+
+def replay_sentence(found: Payoffs) -> str:
+    """Return what faster stages would gain, and how far that may miss.
+
+    Where the replay misses the measured run by more than 10 %, or by how much is unknown, it says
+    so and promises nothing.
+    """
+    if found.error_fraction is None:
+        return f"Replay error unknown ({found.reason}), so no gain is predicted."
+    error = units.signed_fraction(found.error_fraction)
+    if found.withheld:
+        return f"Replay error {error}, more than 10 % off, so no gain is predicted."
+    return f"{_gain(found)}. Replay error on the unmodified run{_extent(found)}: {error}."
+
+
+def _gain(found: Payoffs) -> str:
+    of = f" of the {PARTS[found.window]}"
+    joint = units.fraction(max(0.0, found.joint_fraction or 0.0))
+    if not found.stages or found.nothing_helps:
+        return f"Nothing to gain from faster stages: halving all of them would save {joint}{of}"
+    best, all_of_them = found.stages[0], f"{joint}{_miss(found.joint_low, found.joint_high)}"
+    if found.no_single_stage_helps:
+        return (
+            f"No single stage will help: the best one alone would save {_saved(best)}{of}; halving "
+            f"all of them would save {all_of_them}"
+        )
+    text = f"Halving {best.title} would save {_saved(best)}{of}{_miss(best.low, best.high)}"
+    if best.saved_ns < NEARLY_ALL * (found.joint_ns or 0):
+        text += f"; halving all stages {all_of_them}"
+    other = next((each for each in found.stages if each.stage == found.waited_for), None)
+    if other is not None and other is not best:
+        text += (
+            f", though most of the wait falls on {other.title}: halving that would save "
+            f"{_saved(other)}"
+        )
+    return text
+
+
+def _saved(each: Payoff) -> str:
+    return units.fraction(max(0.0, each.saved_fraction))
+
+
+def _miss(low: float | None, high: float | None) -> str:
+    """Return between what a saving lies in another run, whose batches vary as this one's do."""
+    if low is None or high is None:
+        return " (too few batches for an interval)"
+    least, most = (units.fraction(max(0.0, value)) for value in (low, high))
+    return f" ({least} to {most} in another run)"
+
+
+def _extent(found: Payoffs) -> str:
+    """Say what was replayed, where that is not all of the run."""
+    text = ""
+    if found.n_loaders > 1:
+        text += f", only of {found.loader}, one of {units.count(found.n_loaders)} loaders"
+    if found.is_part:
+        text += f", over the first {units.count(found.n_batches)} batches"
+    return text
+
+
+FINDING: Final = Finding("replay", 60, faster_stages, replay_section)
+"""What faster stages would gain, as the entry point names it."""

@@ -1,1 +1,0 @@
-"""What faster stages would gain, by replaying what a run's loader did."""
