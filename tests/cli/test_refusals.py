@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tarfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,28 +161,22 @@ def module(text: str) -> None:
 
 
 GROUPED = "import xarray\ndef make():\n    return xarray.open_dataset('a.nc')\n"
+PACKED = {
+    "a.tar": lambda name: in_tar(name, "w"),
+    "a b.tar.gz": lambda name: in_tar(name, "w:gz"),
+    "a.nc.gz": lambda name: packed(gzip.compress, name),
+    "a.nc.bz2": lambda name: packed(bz2.compress, name),
+    "a.nc.xz": lambda name: packed(lzma.compress, name),
+}
 REFUSALS = {
     # Containers
-    "tar": Refusal(
-        lambda: in_tar("a.tar", "w"), TO.format("a.tar"),
-        r"unpack it with (?P<do>.*?);", "$ {do}\n" + TO.format("a.nc"),
-    ),
-    "tar.gz": Refusal(
-        lambda: in_tar("a b.tar.gz", "w:gz"), TO.format("'a b.tar.gz'"),
-        r"unpack it with (?P<do>.*?);", "$ {do}\n" + TO.format("a.nc"),
-    ),
-    "gzip": Refusal(
-        lambda: packed(gzip.compress, "a.nc.gz"), TO.format("a.nc.gz"),
-        r"unpack it with (?P<do>.*?);", "$ {do}\n" + TO.format("a.nc"),
-    ),
-    "bzip2": Refusal(
-        lambda: packed(bz2.compress, "a.nc.bz2"), TO.format("a.nc.bz2"),
-        r"unpack it with (?P<do>.*?);", "$ {do}\n" + TO.format("a.nc"),
-    ),
-    "xz": Refusal(
-        lambda: packed(lzma.compress, "a.nc.xz"), TO.format("a.nc.xz"),
-        r"unpack it with (?P<do>.*?);", "$ {do}\n" + TO.format("a.nc"),
-    ),
+    **{
+        name: Refusal(
+            partial(make, name), TO.format(f"'{name}'"),
+            r"unpack it with (?P<do>.*?);", "$ {do}\n" + TO.format("a.nc"),
+        )
+        for name, make in PACKED.items()
+    },
     "zip": Refusal(
         in_zip, TO.format("s.zip"), r"with (?P<do>.*?);", "$ {do}\n" + TO.format("s.zarr"),
     ),

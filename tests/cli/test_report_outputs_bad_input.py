@@ -24,7 +24,6 @@ from iobench.cli import main
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.this_process import boot_id, host_name
-from iobench.report.notebook import show
 from iobench.runs.reading import open_profile
 from iobench.testing import FakeClock
 
@@ -337,22 +336,6 @@ def check_elements(hostile: Elements, plain: Elements) -> None:
         assert [e for e in hostile.found if e[0] == tag] == [e for e in plain.found if e[0] == tag]
     assert not {name for _, names in hostile.found for name in names if name.startswith("on")}
     assert not [link for link in hostile.links if "javascript" in link.lower()]
-
-
-def test_names_put_nothing_into_a_notebook(tmp_path: Path) -> None:
-    hostile, plain = (Elements(show(run)._repr_html_()) for run in hostile_and_plain(tmp_path))
-    check_elements(hostile, plain)
-
-
-@pytest.mark.parametrize("output", ["markdown", "compare markdown"])
-def test_names_put_nothing_into_markdown(tmp_path: Path, say: Say, output: str) -> None:
-    run, _ = hostile_and_plain(tmp_path)
-    code, out, err = say(TEXTS[output][0], run, *TEXTS[output][1:])
-    assert code == 0, err
-    outside = re.sub(r"```.*?```", "", out, flags=re.DOTALL)
-    assert "\n# y" not in out
-    assert not re.search(r"(?<!\\)<(script|img|svg)", outside)
-    assert not re.search(r"(?<!\\)\]\(javascript:", outside)
 
 
 @pytest.mark.quick_cases(2)

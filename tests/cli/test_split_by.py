@@ -61,7 +61,7 @@ def test_a_profile_takes_windows_of_the_splits(cube, iobench_here, tmp_path):
     run = tmp_path / "run"
     done = iobench_here("profile", str(cube), *words, "--compute", "none", "--out", str(run))
     assert done.returncode == 0, done.stderr
-    assert json.loads((run / "run.json").read_text())["n_samples"] == 21
+    assert json.loads((run / "run.json").read_text())["windows"]["n_windows"] == 21
 
 
 def test_a_program_opens_the_samples_of_an_interval(cube):

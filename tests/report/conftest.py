@@ -13,10 +13,8 @@ from msgspec.structs import replace
 
 from iobench.analysis.diagnosis import diagnose
 from iobench.analysis.exposure_figures import (
-    Coincidence,
     ComputeStage,
     Exposure,
-    LongWaits,
     PartExposure,
     Phase,
     StageExposure,
@@ -163,18 +161,6 @@ def make_report(exposure: Exposure | None = None, **config: Any) -> RunReport:
     )
 
 
-LONG_WAITS = LongWaits(
-    n_waits=9,
-    n_steps=362,
-    wait_ns=160_000 * MS,
-    typical_ns=18_000 * MS,
-    excess_fraction=0.71,
-    period_steps=40,
-    in_step=False,
-    coincidences=(Coincidence("file change", 9, 9), Coincidence("epoch start", 1, 1)),
-)
-
-
 def text_of(*reports: RunReport) -> str:
     return TerminalRenderer(StringIO()).render(report_document([], reports=reports))
 
@@ -209,12 +195,6 @@ def unknown() -> RunReport:
     exposure = replace(exposure, lost_spans=7, missing_workers=("worker-1",))
     facts = RunFacts.from_config({})
     return RunReport(None, facts, exposure, diagnose(exposure), ("worker-0",), ("consumer",))
-
-
-@pytest.fixture
-def long_waits() -> LongWaits:
-    """Nine long waits, one at every change of file."""
-    return LONG_WAITS
 
 
 @pytest.fixture

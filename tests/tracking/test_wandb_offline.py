@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 wandb = pytest.importorskip("wandb", reason="needs wandb")
@@ -120,10 +118,3 @@ def test_the_end_is_not_waited_for_for_ever(tmp_path, monkeypatch, asked):
     monkeypatch.setattr(wandb, "Html", lambda *_, **__: (_ for _ in ()).throw(OSError("no page")))
     with pytest.raises(TrackingError, match="no page"):
         log_run(run, wandb="me/r")
-
-
-@pytest.mark.parametrize("arguments", [["--wandb", ""], ["--wandb", "/"], ["--mlflow", " "]])
-def test_a_name_of_nothing_is_a_mistake_of_usage(tmp_path: Path, capsys, arguments):
-    run = make_run(tmp_path / "run")
-    assert main(["report", str(run), *arguments]) == 2
-    assert "expected" in capsys.readouterr().err
