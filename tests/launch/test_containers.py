@@ -10,14 +10,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from iobench.runs.reading import open_profile
-
-Plainly = Callable[..., subprocess.CompletedProcess[str]]
 
 DAY_S = 86_400
 BOX = (
@@ -54,7 +50,7 @@ log.end()
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> tuple[list[str], Path, Path]:
+def box(tmp_path):
     """Make data; return what a command in a container begins with, and where it has the data."""
     data, inside = tmp_path / "data", tmp_path / "inside"
     for folder in (data, inside):
@@ -71,10 +67,7 @@ def box(tmp_path: Path) -> tuple[list[str], Path, Path]:
     return command, data, inside
 
 
-def test_a_run_of_a_container_has_one_report_in_it_and_outside(
-    box: tuple[list[str], Path, Path], tmp_path: Path, script: Callable[..., Path],
-    plainly: Plainly, cli: list[str],
-) -> None:  # fmt: skip
+def test_a_run_of_a_container_has_one_report_in_it_and_outside(box, tmp_path, script, plainly, cli):
     command, _, inside = box
     run = tmp_path / "run"
     asked = [*cli, "--out", run, "--", sys.executable, script(READS), inside, "0"]
@@ -95,10 +88,7 @@ def test_a_run_of_a_container_has_one_report_in_it_and_outside(
 
 
 @pytest.mark.long
-def test_ranks_in_a_container_and_outside_make_one_job(
-    box: tuple[list[str], Path, Path], tmp_path: Path, script: Callable[..., Path],
-    plainly: Plainly, cli: list[str],
-) -> None:  # fmt: skip
+def test_ranks_in_a_container_and_outside_make_one_job(box, tmp_path, script, plainly, cli):
     command, data, inside = box
     path, run = script(READS), tmp_path / "run"
     files = [tmp_path / "of-0", tmp_path / "of-1"]

@@ -7,15 +7,10 @@ those of one sample go on side by side.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from iobench.analysis.run import Run
-from iobench.report.json_report import to_json
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # "distributed" is a cluster's, for one test; all start four seconds of dask, xarray and torch each.
 for package in ("dask.array", "distributed", "h5netcdf", "netCDF4", "torch", "xarray", "zarr"):
@@ -64,7 +59,7 @@ SCRIPT = """
 """
 
 
-def stages_of(found: Any) -> dict[str, Any]:
+def stages_of(found):
     """Return the stages of a run over all its batches, after holding what is true of any."""
     assert found.code == 0, found.err
     window = Run(found.run).of_rank().exposure.whole
@@ -76,9 +71,7 @@ def stages_of(found: Any) -> dict[str, Any]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 0, 2])
-def test_what_sleeps_in_tasks_side_by_side_is_waited_for_once(
-    launch: Callable[..., Any], script: Callable[..., Any], tmp_path: Any, workers: int
-) -> None:
+def test_what_sleeps_in_tasks_side_by_side_is_waited_for_once(launch, script, tmp_path, workers):
     found = launch(sys.executable, script(SCRIPT), "netcdf4", workers, "threads", tmp_path / "x.nc")
     stages = stages_of(found)
     computed = stages["preprocess"]
@@ -95,9 +88,7 @@ def test_what_sleeps_in_tasks_side_by_side_is_waited_for_once(
 
 @pytest.mark.quick_cases(1, thorough=0)
 @pytest.mark.parametrize("engine", ["zarr", "netcdf4", "h5netcdf"])
-def test_every_engine_shows_what_it_reads(
-    launch: Callable[..., Any], script: Callable[..., Any], tmp_path: Any, engine: str
-) -> None:
+def test_every_engine_shows_what_it_reads(launch, script, tmp_path, engine):
     found = launch(sys.executable, script(SCRIPT), engine, 1, "threads", tmp_path / f"x.{engine}")
     stages = stages_of(found)
     if engine == "zarr":  # its codecs are seen apart from its gets
@@ -108,18 +99,8 @@ def test_every_engine_shows_what_it_reads(
         assert stages["fused:read+decode"].cpu_ns is not None
 
 
-def test_one_thread_that_does_all_waits_for_all(
-    launch: Callable[..., Any], script: Callable[..., Any], tmp_path: Any
-) -> None:
-    found = launch(sys.executable, script(SCRIPT), "netcdf4", 0, "synchronous", tmp_path / "x.nc")
-    computed = stages_of(found)["preprocess"]
-    assert computed.exposed_ns == computed.busy_ns >= N_SAMPLES * N_TIMES * SLEEP_NS
-
-
 @pytest.mark.parametrize("processes", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_a_cluster_is_waited_for_and_said_to_be_unseen(
-    launch: Callable[..., Any], script: Callable[..., Any], tmp_path: Any, *, processes: bool
-) -> None:
+def test_a_cluster_is_waited_for_and_said_to_be_unseen(launch, script, tmp_path, *, processes):
     pytest.importorskip("distributed", reason="is the cluster")
     cluster = f"n_workers=1, threads_per_worker=2, processes={processes}, dashboard_address=None"
     text = SCRIPT.replace(
@@ -133,75 +114,3 @@ def test_a_cluster_is_waited_for_and_said_to_be_unseen(
     # Two threads for four tasks.
     assert unseen.exposed_ns >= N_SAMPLES * 2 * SLEEP_NS
     assert "fused:read+decode" not in stages
-
-
-@pytest.mark.long
-def test_tasks_in_processes_are_said_to_be_unseen(
-    launch: Callable[..., Any], script: Callable[..., Any], tmp_path: Any
-) -> None:
-    # Workers of torch may start no processes.
-    found = launch(sys.executable, script(SCRIPT), "netcdf4", 0, "processes", tmp_path / "x.nc")
-    stages = stages_of(found)
-    unseen = stages["opaque:dask processes"]
-    assert unseen.exposed_ns >= N_SAMPLES * SLEEP_NS
-    assert "fused:read+decode" not in stages
-
-
-PAIRS = """
-    import sys, threading
-    import dask, numpy as np, torch, xarray as xr
-
-    path, chunks, workers, threads = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    engine = "zarr" if path.endswith("zarr") else None
-
-    class Pairs(torch.utils.data.Dataset):
-        data = None
-
-        def __len__(self):
-            return 19
-
-        def __getitem__(self, i):
-            if self.data is None:
-                how = {"none": None, "ten": {"time": 10}, "one": {"time": 1}}[chunks]
-                self.data = xr.open_dataset(path, engine=engine, chunks=how)
-            pair = self.data.x.isel(time=slice(i, i + 2))
-            # What is used twice is read by a task of its own: whole chunks.
-            return torch.from_numpy((pair - pair.mean()).values)
-
-    if __name__ == "__main__":
-        made = xr.Dataset({"x": (("time", "y"), np.ones((20, 1024), "f4"))})
-        if engine:
-            made.to_zarr(path, encoding={"x": {"chunks": (10, 1024)}})
-        else:
-            made.to_netcdf(path, encoding={"x": {"zlib": True, "chunksizes": (10, 1024)}})
-        if threads:
-            dask.config.set(num_workers=threads)
-        for epoch in range(2):
-            for batch in torch.utils.data.DataLoader(Pairs(), 4, num_workers=workers):
-                pass
-"""
-
-
-@pytest.mark.quick_cases(1, thorough=0)
-@pytest.mark.parametrize(
-    ("name", "chunks", "workers"),
-    [("x.nc", "ten", 2), ("x.nc", "none", 0), ("x.zarr", "ten", 0), ("x.nc", "one", 0)],
-)
-def test_the_threads_of_dask_are_counted(
-    launch: Callable[..., Any],
-    script: Callable[..., Any],
-    tmp_path: Any,
-    name: str,
-    chunks: str,
-    workers: int,
-) -> None:
-    path = tmp_path / name
-    found = launch(sys.executable, script(PAIRS), path, chunks, workers, 3)
-    assert found.code == 0, found.err
-    run = Run(found.run)
-    work = to_json([run])["runs"][0]["other_work"]
-    if chunks == "none":  # nothing of dask's is said where it does nothing
-        assert work is None
-        return
-    assert work["dask_graphs"] == 2 * 19
-    assert work["dask_threads"] == 3

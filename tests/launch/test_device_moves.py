@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
 from iobench.report.json_report import to_json
-from iobench.report.renderers.terminal import TerminalRenderer
-from iobench.report.report_document import report_document
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytest.importorskip("torch", reason="its tensors are what is moved")
 pytestmark = pytest.mark.timeout(240)
@@ -48,14 +42,8 @@ TRAINING = """
 """
 
 
-def text_of(path: Any) -> str:
-    return " ".join(TerminalRenderer().render(report_document([Run(path)])).split())
-
-
 @pytest.mark.thorough
-def test_copies_are_spans_of_their_batches_and_the_script_is_the_same(
-    script: Callable[..., Any], launch: Callable[..., Any], plainly: Callable[..., Any]
-) -> None:
+def test_copies_are_spans_of_their_batches_and_the_script_is_the_same(script, launch, plainly):
     train = script(TRAINING)
     alone = plainly(sys.executable, train, "meta")
     told = launch(sys.executable, train, "meta")
@@ -68,12 +56,3 @@ def test_copies_are_spans_of_their_batches_and_the_script_is_the_same(
     (run,) = to_json([Run(told.run)])["runs"]
     (row,) = [each for each in run["compute_stages"] if each["stage"] == "h2d"]
     assert row["busy_s"] > 0
-    assert "Host-to-device copies: none" not in text_of(told.run)
-
-
-def test_a_script_that_moves_nothing_is_said_to(
-    script: Callable[..., Any], launch: Callable[..., Any]
-) -> None:
-    told = launch(sys.executable, script(TRAINING), "cpu")
-    assert not (told.profile.spans["kind"] == Kind.H2D).any()
-    assert "Host-to-device copies: none by Tensor.to, cuda or copy_;" in text_of(told.run)

@@ -11,12 +11,12 @@ ROOT = Path(__file__).parents[2]
 NOT_NEEDED = ("iobench.datasets", "iobench.stores", "iobench.loaders.ring", "iobench.files")
 
 
-def _path(module: str) -> Path | None:
+def _path(module):
     base = ROOT.joinpath(*module.split("."))
     return next((p for p in (base / "__init__.py", base.with_suffix(".py")) if p.is_file()), None)
 
 
-def _imported(module: str, found: set[str]) -> set[str]:
+def _imported(module, found):
     """Add a module of iobench and all that importing it imports, its packages first."""
     for place, sign in enumerate(f"{module}."):
         name = module[:place]

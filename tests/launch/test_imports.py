@@ -6,9 +6,6 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,18 +14,15 @@ from iobench.report.json_report import to_json
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
 
-Launch = Callable[..., Any]
-Script = Callable[..., Path]
-
 MS = 1_000_000
 SLEEPS = "import time; time.sleep({})\n"
 
 
 @pytest.fixture
-def packages(tmp_path: Path) -> Callable[[Mapping[str, str]], dict[str, str]]:
+def packages(tmp_path):
     """Write modules; return the environment in which Python finds them."""
 
-    def write(texts: Mapping[str, str]) -> dict[str, str]:
+    def write(texts):
         folder = tmp_path / "packages"
         for name, text in texts.items():
             path = folder / name
@@ -39,51 +33,15 @@ def packages(tmp_path: Path) -> Callable[[Mapping[str, str]], dict[str, str]]:
     return write
 
 
-def parts_of(found: Any) -> dict[str, int]:
+def parts_of(found):
     """Return the time of each part of a launched script's job."""
     job = to_json([Run(found.run)])["job"]
     assert sum(each["ns"] for each in job["parts"]) == job["wall_ns"]
     return {each["part"]: each["ns"] for each in job["parts"]}
 
 
-def text_of(found: Any) -> str:
+def text_of(found):
     return " ".join(TerminalRenderer().render(report_document([Run(found.run)])).split())
-
-
-@pytest.mark.thorough
-def test_imports_that_fail_are_late_or_of_a_thread(
-    launch: Launch, script: Script, packages: Callable[..., dict[str, str]]
-) -> None:
-    environment = packages({
-        "broken.py": SLEEPS.format(0.3) + "import within\nraise RuntimeError('broken')",
-        "within.py": SLEEPS.format(0.3),
-        "late.py": SLEEPS.format(0.3),
-        "threaded.py": SLEEPS.format(0.5),
-    })  # fmt: skip
-    text = """
-        import numpy, threading
-        try:
-            import broken
-        except RuntimeError as error:
-            print(error)
-        try:
-            import not_there
-        except ModuleNotFoundError as error:
-            print(error)
-        def load():
-            import late
-        load()
-        def load():
-            import threaded
-        thread = threading.Thread(target=load)
-        thread.start()
-        thread.join()
-    """
-    found = launch(sys.executable, script(text), environment=environment)
-    assert (found.code, found.out) == (0, "broken\nNo module named 'not_there'\n")
-    parts = parts_of(found)
-    assert parts["imports"] >= 900 * MS
-    assert parts["between"] >= 500 * MS, "what a thread imports is no import of the main one"
 
 
 LAZY = """
@@ -102,9 +60,7 @@ LAZY = """
 
 
 @pytest.mark.thorough
-def test_imports_while_the_training_goes_on_are_a_part_of_it(
-    launch: Launch, script: Script, packages: Callable[..., dict[str, str]]
-) -> None:
+def test_imports_while_the_training_goes_on_are_a_part_of_it(launch, script, packages):
     pytest.importorskip("torch", reason="the script loads with PyTorch")
     names = ("before", "in_wait", "in_loop", "after")
     environment = packages({f"{name}.py": SLEEPS.format(0.2) for name in names})
@@ -117,53 +73,7 @@ def test_imports_while_the_training_goes_on_are_a_part_of_it(
     assert "after its loader was first asked" in text_of(found)
 
 
-@pytest.mark.thorough
-def test_packages_without_files_of_archives_and_lazily_loaded_ones(
-    launch: Launch, script: Script, packages: Callable[..., dict[str, str]], tmp_path: Path
-) -> None:
-    environment = packages({
-        "spread/one.py": SLEEPS.format(0.1) + "import spread.two",
-        "spread/two.py": SLEEPS.format(0.1),
-        "lazy.py": SLEEPS.format(0.1) + "value = 7",
-        "also_lazy.py": SLEEPS.format(0.1) + "value = 7",
-    })  # fmt: skip
-    archive = tmp_path / "packed.zip"
-    with zipfile.ZipFile(archive, "w") as file:
-        file.writestr("packed/__init__.py", SLEEPS.format(0.1) + "import packed.more, beside")
-        file.writestr("packed/more.py", SLEEPS.format(0.1))
-        file.writestr("beside.py", SLEEPS.format(0.1))
-        file.writestr("only_found.py", SLEEPS.format(0.1))
-    environment["PYTHONPATH"] += os.pathsep + str(archive)
-    text = """
-        import importlib.util, numpy, sys, time
-        importlib.util.find_spec("only_found")  # by the loader of all that is in the archive
-        import spread.one, packed
-        def lazily(name):
-            spec = importlib.util.find_spec(name)
-            spec.loader = importlib.util.LazyLoader(spec.loader)
-            module = sys.modules[name] = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-            return module
-        one, two = lazily("lazy"), lazily("also_lazy")
-        time.sleep(0.3)
-        print(one.value, importlib.util.find_spec("wave") is not None)
-    """
-    found = launch(sys.executable, script(text), environment=environment)
-    assert (found.code, found.out) == (0, "7 True\n")
-    parts = parts_of(found)
-    assert parts["imports"] >= 600 * MS
-    assert parts["between"] >= 300 * MS, "what the script sleeps before a module is used"
-
-
-def test_a_script_that_imports_nothing_is_not_recorded(launch: Launch, script: Script) -> None:
-    found = launch(sys.executable, script("print(1)"))
-    assert (found.code, found.out) == (0, "1\n")
-    assert [each.role for each in found.facts] == ["launcher"]
-
-
-def test_what_loads_a_module_is_as_it_was(
-    launch: Launch, script: Script, packages: Callable[..., dict[str, str]]
-) -> None:
+def test_what_loads_a_module_is_as_it_was(launch, script, packages):
     code = """
         import numpy, colorsys, unicodedata, packed, sys
         for module in (numpy, colorsys, packed, sys.modules["numpy._core._multiarray_umath"]):
@@ -176,3 +86,58 @@ def test_what_loads_a_module_is_as_it_was(
     plain = [sys.executable, str(script(code))]
     same = subprocess.run(plain, env=environment, capture_output=True, text=True, check=True)
     assert (found.code, found.out) == (0, same.stdout)
+
+
+ALL_KINDS = """
+    import importlib.util, numpy, sys, threading, time
+    for name in ("broken", "not_there"):
+        try:
+            __import__(name)
+        except (RuntimeError, ModuleNotFoundError) as error:
+            print(error)
+    def late():
+        import late
+    late()
+    def threaded():
+        import threaded
+    thread = threading.Thread(target=threaded)
+    thread.start()
+    thread.join()
+    importlib.util.find_spec("only_found")  # by the loader of all that is in the archive
+    import spread.one, packed
+    def lazily(name):
+        spec = importlib.util.find_spec(name)
+        spec.loader = importlib.util.LazyLoader(spec.loader)
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    lazy, unused = lazily("lazy"), lazily("unused")
+    time.sleep(0.3)
+    print(lazy.value)
+"""
+
+
+@pytest.mark.thorough
+def test_every_import_of_the_main_thread_is_counted_once(launch, script, packages, tmp_path):
+    slow = SLEEPS.format(0.1)
+    environment = packages({
+        "broken.py": slow + "import within\nraise RuntimeError('broken')",
+        "within.py": slow,
+        "late.py": slow,
+        "threaded.py": SLEEPS.format(0.5),
+        "spread/one.py": slow + "import spread.two",
+        "spread/two.py": slow,
+        "lazy.py": slow + "value = 7",
+        "unused.py": slow,
+    })  # fmt: skip
+    archive = tmp_path / "packed.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("packed/__init__.py", slow + "import packed.more, beside")
+        for name in ("packed/more.py", "beside.py", "only_found.py"):
+            file.writestr(name, slow)
+    environment["PYTHONPATH"] += os.pathsep + str(archive)
+    found = launch(sys.executable, script(ALL_KINDS), environment=environment)
+    assert (found.code, found.out) == (0, "broken\nNo module named 'not_there'\n7\n")
+    parts = parts_of(found)
+    assert parts["imports"] >= 900 * MS
+    assert parts["between"] >= 800 * MS, "a thread's imports, and what the script sleeps"

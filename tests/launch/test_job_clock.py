@@ -8,19 +8,12 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from iobench.analysis.job_figures import PARTS
 from iobench.analysis.run import Run
-from iobench.findings.compare import compare_runs, comparison_document
 from iobench.report.json_report import to_json
-from iobench.report.renderers.terminal import TerminalRenderer
-from iobench.report.report_document import report_document
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -39,14 +32,12 @@ LOAD = """
         time.sleep(seconds)
     if end == "_exit":
         os._exit(3)
-    if end == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
     if end == "raise":
         raise RuntimeError("at the end of the initial load")
 """
 
 
-def job_of(found: Any) -> tuple[dict[str, int], dict[str, Any], dict[str, Any]]:
+def job_of(found):
     """Return the parts of a launched script's time, and the JSON of the job and of the run."""
     document = to_json([Run(found.run)])
     job, (run, *_) = document["job"], document["runs"]
@@ -56,81 +47,23 @@ def job_of(found: Any) -> tuple[dict[str, int], dict[str, Any], dict[str, Any]]:
     return {each["part"]: each["ns"] for each in job["parts"]}, job, run
 
 
-def text_of(found: Any) -> str:
-    return " ".join(TerminalRenderer().render(report_document([Run(found.run)])).split())
-
-
 @pytest.mark.quick_cases(0, thorough=1)
 @pytest.mark.parametrize(
-    ("n_files", "seconds", "end", "code"),
-    [
-        (12, 0.1, "", 0), (3, 0.4, "_exit", 3),
-        pytest.param(5, 0.2, "kill", -signal.SIGKILL, marks=pytest.mark.long),
-        pytest.param(4, 0.2, "raise", 1, marks=pytest.mark.long),
-    ],
-)  # fmt: skip
+    ("n_files", "seconds", "end", "code"), [(12, 0.1, "", 0), (3, 0.4, "_exit", 3)]
+)
 def test_a_script_that_ends_in_its_initial_load(
-    script: Callable[..., Any],
-    launch: Callable[..., Any],
-    tmp_path: Any,
-    n_files: int,
-    seconds: float,
-    end: str,
-    code: int,
-) -> None:
+    script, launch, tmp_path, n_files, seconds, end, code
+):
     found = launch(sys.executable, script(LOAD), tmp_path, n_files, seconds, end)
     assert found.code == code
-    parts, job, run = job_of(found)
-    assert parts["initial_load"] > 0
-    assert parts["between"] >= round(seconds * n_files * 1e9)
+    parts, job, _ = job_of(found)
+    slept_ns = round(seconds * (n_files - 1) * 1e9)  # after the last one nobody knows what for
+    assert parts["initial_load"] >= slept_ns
     assert parts["imports"] > 0
     assert not any(parts[name] for name in PARTS if name.startswith(("train", "validation")))
-    told = next(each for each in job["parts"] if each["part"] == "initial_load")
-    assert (told["n_files"], told["nbytes"]) == (n_files, n_files * 400_000)
-    assert ("ended without ending its recording" in text_of(found)) == (end in ("_exit", "kill"))
-    table, _, _ = text_of(found).partition("Verdict")
-    assert "initial load" in table.partition("Where the job's time went")[2]
-    assert "of the job is" in run["verdict"] or "The job is bound by " in run["verdict"]
-
-
-WITHOUT_LOADER = """
-    import sys, time
-    from pathlib import Path
-    import numpy as np
-    import torch
-
-    folder = Path(sys.argv[1])
-    for k in range(10):
-        np.save(folder / f"{k}.npy", np.zeros(10))
-    for k in range(10):
-        np.load(folder / f"{k}.npy")
-        time.sleep(0.05)
-    np.save(folder / "x.npy", np.zeros((30, 100_000), dtype="f4"))
-    net = torch.nn.Linear(100_000, 1)
-    net.train()
-    optimizer = torch.optim.SGD(net.parameters(), 0.01)
-    for k in range(30):
-        x = torch.from_numpy(np.load(folder / "x.npy")[k : k + 1])
-        time.sleep(0.01)
-        optimizer.zero_grad()
-        net(x).mean().backward()
-        optimizer.step()
-"""
-
-
-@pytest.mark.long
-def test_a_training_without_a_loader_is_no_initial_load(
-    script: Callable[..., Any], launch: Callable[..., Any], tmp_path: Any
-) -> None:
-    pytest.importorskip("torch", reason="the script trains with PyTorch")
-    found = launch(sys.executable, script(WITHOUT_LOADER), tmp_path)
-    assert found.code == 0
-    parts, _, _ = job_of(found)
-    assert parts["train_compute"] > 0
-    assert parts["train_wait"] == 0
-    # Between the settings it slept, and in the training it read: neither is a load.
-    assert parts["between"] >= 0.05e9 * 9 + 0.01e9 * 29
-    assert "follow no batch of a loader that iobench follows" in text_of(found)
+    load = next(each for each in job["parts"] if each["part"] == "initial_load")
+    assert (load["n_files"], load["nbytes"]) == (n_files, n_files * 400_000)
+    assert bool(job["unknown"]) == bool(end)
 
 
 BESIDE = """
@@ -147,24 +80,18 @@ BESIDE = """
 
 @pytest.mark.thorough
 def test_reading_that_no_library_shows_is_told_by_the_system_and_not_counted(
-    script: Callable[..., Any],
-    launch: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Any,
-) -> None:
+    script, launch, monkeypatch, tmp_path
+):
     monkeypatch.chdir(tmp_path)
     found = launch(sys.executable, script(BESIDE))
     parts, job, _ = job_of(found)
     assert parts["initial_load"] < parts["between"]  # that the file was opened is seen
     assert 300_000_000 <= job["unseen_nbytes"] < 500_000_000
-    assert "MB before the first batch, which iobench did not see" in text_of(found)
 
 
-TRAIN = """
-    import os, sys, time
+SAMPLES = """
+    import os, signal, sys, time
     import torch
-
-    n_validation, end = int(sys.argv[1]), sys.argv[2]
 
     class Samples(torch.utils.data.Dataset):
         def __init__(self, n, seconds):
@@ -176,12 +103,13 @@ TRAIN = """
         def __getitem__(self, i):
             time.sleep(self.seconds)
             return torch.zeros(10)
-
+"""
+TRAIN = """
     net = torch.nn.Linear(10, 1)
     optimizer = torch.optim.SGD(net.parameters(), 0.01)
-    first = torch.utils.data.DataLoader(Samples(24, 0.0), batch_size=4)
-    second = torch.utils.data.DataLoader(Samples(n_validation, 0.01), batch_size=4)
-    for _epoch in range(2):
+    first = torch.utils.data.DataLoader(Samples(24, 0.01), batch_size=4)
+    second = torch.utils.data.DataLoader(Samples(60, 0.01), batch_size=4)
+    for epoch in range(2):
         net.train()
         for x in first:
             optimizer.zero_grad()
@@ -192,43 +120,39 @@ TRAIN = """
         with torch.no_grad():
             for x in second:
                 net(x)
-                if end == "_exit" and _epoch:
+                if epoch and sys.argv[1] == "_exit":
                     os._exit(0)
+                if epoch and sys.argv[1]:
+                    os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+                    time.sleep(60)
         torch.save({"weights": torch.zeros(1000)}, "checkpoint.pt")
 """
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("n_validation", "end"),
-    [(60, ""), *(pytest.param(*each, marks=pytest.mark.long) for each in ((8, ""), (60, "_exit")))],
-)
-def test_a_validation_is_told_from_the_training_whichever_is_longer(
-    script: Callable[..., Any],
-    launch: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Any,
-    n_validation: int,
-    end: str,
-) -> None:
+@pytest.mark.quick_cases(0, thorough=2)
+@pytest.mark.parametrize("end", ["", "SIGKILL", "SIGINT", "_exit"])
+def test_a_validation_is_apart_from_the_training_however_it_ends(
+    script, launch, monkeypatch, tmp_path, end
+):
     pytest.importorskip("torch", reason="the script trains with PyTorch")
     monkeypatch.chdir(tmp_path)
-    found = launch(sys.executable, script(TRAIN), n_validation, end)
+    found = launch(sys.executable, script(SAMPLES + TRAIN), end)
+    number = int(getattr(signal, end, 0))
+    assert found.code in (-number, number and 128 + number)
     parts, job, run = job_of(found)
     n_passes = 1 if end else 2
+    assert parts["train_wait"] >= 2 * 24 * 10_000_000
     assert parts["train_compute"] >= 2 * 6 * 20_000_000
-    assert parts["validation_wait"] >= n_passes * n_validation * 10_000_000
-    assert parts["checkpoint"] > 0
-    told = {each["part"]: each for each in job["parts"]}
-    assert told["checkpoint"]["nbytes"] > n_passes * 4_000
+    assert parts["validation_wait"] >= n_passes * 60 * 10_000_000
+    checkpoint = next(each for each in job["parts"] if each["part"] == "checkpoint")
+    assert checkpoint["nbytes"] > n_passes * 4_000
     assert [each["role"] for each in run["loaders"]] == ["training", "evaluation"]
-    assert [each["batches"] for each in run["epochs"]] == [6, 6]
-    assert [each["complete"] for each in run["epochs"]] == [True, True]
+    assert [(each["batches"], each["complete"]) for each in run["epochs"]] == [(6, True)] * 2
     assert all(each["validation_s"] > 0 for each in run["epochs"])
-    assert run["validation"]["batches"] >= n_passes * n_validation // 4
-    if n_validation > 8:  # else it is hardly anything of a job that imports for long
-        assert "The validation waits " in run["verdict"]
+    assert run["validation"]["batches"] >= n_passes * 15
     assert run["recurring"]["batches"] == 6
+    # Python itself turns Ctrl-C into an exception, and ends as ever.
+    assert bool(job["unknown"]) == (end in ("SIGKILL", "_exit"))
 
 
 NAMED = """
@@ -257,9 +181,7 @@ NAMED = """
 """
 
 
-def test_what_passes_are_for_by_names_and_gradients(
-    script: Callable[..., Any], launch: Callable[..., Any]
-) -> None:
+def test_what_passes_are_for_by_names_and_gradients(script, launch):
     pytest.importorskip("torch", reason="the script loads with PyTorch")
     _, _, run = job_of(launch(sys.executable, script(NAMED)))
     assert [each["role"] for each in run["loaders"]] == [
@@ -267,163 +189,28 @@ def test_what_passes_are_for_by_names_and_gradients(
     ]  # fmt: skip
 
 
-KERAS = """
-    import keras, numpy as np, sys
-    import tensorflow as tf
-
-    x, y = np.zeros((24, 3), "f4"), np.zeros((24, 1), "f4")
-    train = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
-    check = tf.data.Dataset.from_tensor_slices((x[:8], y[:8])).batch(4)
-    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    more = {}
-    if sys.argv[1] == "steps":
-        more = dict(steps_per_epoch=5)
-        train = train.repeat()
-    elif sys.argv[1] == "resumed":
-        more = dict(initial_epoch=1)
-    model.fit(train, epochs=3, validation_data=check, verbose=0, **more)
-    model.evaluate(check, verbose=0)
-    model.predict(check, verbose=0)
-"""
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("how", "n_batches"), [("plain", 6), ("steps", 5), ("resumed", 6)])
-def test_epochs_of_keras(
-    script: Callable[..., Any], launch: Callable[..., Any], how: str, n_batches: int
-) -> None:
-    pytest.importorskip("keras", reason="the script trains with Keras")
-    pytest.importorskip("tensorflow", reason="the script trains with Keras")
-    parts, _, run = job_of(launch(sys.executable, script(KERAS), how))
-    first = int(how == "resumed")
-    assert [each["epoch"] for each in run["epochs"]] == [*range(first, 3)]
-    assert [each["batches"] for each in run["epochs"]] == [n_batches] * (3 - first)
-    assert all(each["complete"] for each in run["epochs"])
-    assert run["validation"]["batches"] == (3 - first) * 2 + 2 + 2
-    assert min(parts["train_compute"], parts["validation_compute"]) > 0
-
-
-ENDING = """
-    import os, signal, sys, time
-    import torch
-
-    class Samples(torch.utils.data.Dataset):
-        def __len__(self):
-            return 12
-
-        def __getitem__(self, i):
-            time.sleep(0.01)
-            return torch.zeros(3)
-
-    end = getattr(signal, sys.argv[1])
-    train = torch.utils.data.DataLoader(Samples(), batch_size=4)
-    check = torch.utils.data.DataLoader(Samples(), batch_size=4)
-    net = torch.nn.Linear(3, 1)
-    for x in train:
-        net(x).mean().backward()
-        torch.optim.SGD(net.parameters(), 0.1).step()
-        time.sleep(0.02)
-    with torch.no_grad():
-        for k, x in enumerate(check):
-            if k == 1:
-                os.kill(os.getpid(), end)
-                time.sleep(60)
-"""
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "name",
-    ["SIGKILL", *(pytest.param(each, marks=pytest.mark.long) for each in ("SIGTERM", "SIGINT"))],
-)
-def test_a_script_that_a_signal_ends_in_its_validation(
-    script: Callable[..., Any], launch: Callable[..., Any], name: str
-) -> None:
-    pytest.importorskip("torch", reason="the script trains with PyTorch")
-    found = launch(sys.executable, script(ENDING), name)
-    assert found.code in (-getattr(signal, name), 128 + getattr(signal, name))
-    parts, job, run = job_of(found)
-    assert parts["train_wait"] >= 12 * 10_000_000
-    assert parts["train_compute"] >= 3 * 20_000_000
-    assert parts["validation_wait"] >= 8 * 10_000_000
-    assert [each["role"] for each in run["loaders"]] == ["training", "evaluation"]
-    # Python itself turns Ctrl-C into an exception, and ends as ever.
-    unknown = " ".join(job["unknown"])
-    assert ("ended without ending its recording" in unknown) == (name != "SIGINT")
-    assert (f"({name})" in unknown) == (name != "SIGINT")
-
-
-NO_LOOP = """
-    import sys, time
-    import numpy as np
-    if sys.argv[1] == "save":
-        import torch
-        torch.save({"weights": torch.zeros(1000)}, sys.argv[2])
-    time.sleep(0.2)
-"""
-
-
-@pytest.mark.quick_cases(0, thorough=1)
-@pytest.mark.parametrize("what", ["nothing", "save"])
-def test_a_script_without_any_loop(
-    script: Callable[..., Any], launch: Callable[..., Any], tmp_path: Any, what: str
-) -> None:
-    if what == "save":
-        pytest.importorskip("torch", reason="the script saves with PyTorch")
-    parts, _, run = job_of(launch(sys.executable, script(NO_LOOP), what, tmp_path / "w.pt"))
-    assert parts["between"] >= 200_000_000
-    assert (parts["checkpoint"] > 0) == (what == "save")
-    assert not any(parts[name] for name in PARTS if name.startswith(("train", "validation")))
-    assert parts["initial_load"] == 0
-    assert "No loader was asked for batches." in run["verdict"]
-
-
 ABANDONED = """
-    import sys, time
-    import torch
-
-    class Samples(torch.utils.data.Dataset):
-        def __len__(self):
-            return 40
-
-        def __getitem__(self, i):
-            time.sleep(0.005)
-            return torch.zeros(3)
-
-    if __name__ == "__main__":
-        how, workers = sys.argv[1], int(sys.argv[2])
-        loader = torch.utils.data.DataLoader(Samples(), batch_size=4, num_workers=workers)
-        kept = iter(loader)
-        for _ in range(3):
-            next(kept)
-            time.sleep(0.02)
-        if how == "dropped":
-            del kept
-        time.sleep(0.5)
-        if how == "another":
-            for k, x in enumerate(loader):
-                if k == 1:
-                    break
+    loader = torch.utils.data.DataLoader(Samples(40, 0.005), batch_size=4)
+    kept = iter(loader)
+    for _ in range(3):
+        next(kept)
+        time.sleep(0.02)
+    if sys.argv[1] == "dropped":
+        del kept
+    time.sleep(0.5)
 """
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("how", "workers"),
-    [("kept", 1), ("dropped", 0), ("another", 1)],
-)
-def test_time_after_a_loader_was_left_is_no_training(
-    script: Callable[..., Any], launch: Callable[..., Any], how: str, workers: int
-) -> None:
+@pytest.mark.parametrize("how", ["kept", "dropped"])
+def test_time_after_a_loader_was_left_is_no_training(script, launch, how):
     pytest.importorskip("torch", reason="the script loads with PyTorch")
-    found = launch(sys.executable, script(ABANDONED), how, workers)
-    parts, _, run = job_of(found)
+    found = launch(sys.executable, script(SAMPLES + ABANDONED), how)
     assert found.code == 0
+    parts, _, run = job_of(found)
     assert parts["between"] >= 400_000_000
     assert parts["train_compute"] >= 2 * 20_000_000
-    assert run["batches"] == (5 if how == "another" else 3)
-    assert not run["epochs"][-1]["complete"]
+    assert (run["batches"], run["epochs"][-1]["complete"]) == (3, False)
 
 
 RANKS = """
@@ -433,14 +220,13 @@ RANKS = """
     import torch
     import torch.distributed as dist
 
-    slow, folder = int(sys.argv[1]), Path(sys.argv[2])
-    rank = int(os.environ["RANK"])
+    folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
     dist.init_process_group("gloo")
     for k in range(3):
         np.save(folder / f"{rank}-{k}.npy", np.zeros(20_000))
     for k in range(3):
         np.load(folder / f"{rank}-{k}.npy")
-        time.sleep(1.0 if rank == slow else 0.01)
+        time.sleep([0.01, 1.0][rank])
     dist.barrier()
     data = torch.utils.data.TensorDataset(torch.zeros(8, 3))
     for (x,) in torch.utils.data.DataLoader(data, batch_size=4):
@@ -450,26 +236,18 @@ RANKS = """
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("slow", [0, 1])
-def test_a_job_is_told_by_the_rank_that_others_wait_for(
-    script: Callable[..., Any], launch: Callable[..., Any], tmp_path: Any, slow: int
-) -> None:
+def test_the_times_of_a_job_are_those_of_the_rank_that_others_wait_for(script, launch, tmp_path):
     pytest.importorskip("torch", reason="torchrun is torch's")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    found = launch(*torchrun, script(RANKS), slow, tmp_path)
+    found = launch(*torchrun, script(RANKS), tmp_path)
     assert found.code == 0, found.err
     document = to_json([Run(found.run)])
     ranks = [{each["part"]: each["ns"] for each in run["job"]["parts"]} for run in document["runs"]]
     for run, parts in zip(document["runs"], ranks, strict=True):
         assert sum(parts.values()) == run["job"]["wall_ns"]
-    load_ns = [parts["initial_load"] for parts in ranks]
-    assert load_ns[slow] >= 2_000_000_000 > load_ns[1 - slow]
+    assert ranks[1]["initial_load"] >= 2_000_000_000 > ranks[0]["initial_load"]
     # The other one waited as long outside of its loops, and may have ended later.
-    job = {each["part"]: each["ns"] for each in document["job"]["parts"]}
-    assert job == ranks[slow]
-    text = text_of(found)
-    assert f"Times are those of rank {slow}: among the ranks that ran longest" in text
-    assert "Ranks" in text.partition("Verdict")[0]
+    assert {each["part"]: each["ns"] for each in document["job"]["parts"]} == ranks[1]
 
 
 ANEW = """
@@ -497,9 +275,7 @@ ANEW = """
 
 
 @pytest.mark.long
-def test_a_dataset_that_is_read_anew_for_each_epoch_is_not_hidden(
-    script: Callable[..., Any], launch: Callable[..., Any], tmp_path: Any
-) -> None:
+def test_a_dataset_that_is_read_anew_for_each_epoch_is_not_hidden(script, launch, tmp_path):
     pytest.importorskip("torch", reason="the script trains with PyTorch")
     found = launch(sys.executable, script(ANEW), tmp_path, 3)
     parts, job, run = job_of(found)
@@ -507,10 +283,4 @@ def test_a_dataset_that_is_read_anew_for_each_epoch_is_not_hidden(
     assert parts["between"] >= job["reload_ns"] >= 2 * 2 * 100_000_000
     told = next(each for each in job["parts"] if each["part"] == "between")
     assert told["nbytes"] == 2 * 3 * 320_000
-    assert "is reading data after the first pass" in text_of(found)
     assert [(each["batches"], each["complete"]) for each in run["epochs"]] == [(3, True)] * 3
-    # Side by side with itself, in the words of the job and of its epochs.
-    document = comparison_document(compare_runs([found.run, found.run]))
-    text = " ".join(TerminalRenderer().render(document).split())
-    rows = "an epoch ", "waiting during it ", "job, from start to end ", "outside of loops "
-    assert all(row in text.partition("Whole runs")[2] for row in rows)

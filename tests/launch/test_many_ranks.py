@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,10 +17,6 @@ from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
 from iobench.runs.reading import open_profile
 from iobench.testing import FakeClock
-
-Launch = Callable[..., Any]
-Script = Callable[..., Path]
-Plainly = Callable[..., subprocess.CompletedProcess[str]]
 
 RANK = """
 import numpy
@@ -42,7 +34,7 @@ MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"]
 no_mpi = pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not installed")
 
 
-def deliveries_by_rank(run: Path) -> dict[int, int]:
+def deliveries_by_rank(run):
     """Return how many batches each rank was delivered."""
     profile = open_profile(run)
     spans = profile.spans[(profile.spans["kind"] == Kind.WAIT) & (profile.spans["batch"] >= 0)]
@@ -50,7 +42,7 @@ def deliveries_by_rank(run: Path) -> dict[int, int]:
     return {rank: ranks.count(rank) for rank in sorted(set(ranks))}
 
 
-def names_of(run: Path, kind: Kind) -> set[str]:
+def names_of(run, kind):
     """Return what spans of a kind are called that all ranks have."""
     profile = open_profile(run)
     spans = profile.spans[profile.spans["kind"] == kind]
@@ -62,7 +54,7 @@ def names_of(run: Path, kind: Kind) -> set[str]:
 
 
 @no_mpi
-def test_one_launcher_and_many_ranks(launch: Launch, script: Script) -> None:
+def test_one_launcher_and_many_ranks(launch, script):
     found = launch(*MPIRUN, sys.executable, script(RANK))
     assert found.code == 0, found.err
     assert deliveries_by_rank(found.run) == {0: 3, 1: 3}
@@ -72,9 +64,7 @@ def test_one_launcher_and_many_ranks(launch: Launch, script: Script) -> None:
 
 @pytest.mark.thorough
 @no_mpi
-def test_many_launchers_make_one_run_and_the_first_prints(
-    tmp_path: Path, script: Script, plainly: Plainly, cli: list[str]
-) -> None:
+def test_many_launchers_make_one_run_and_the_first_prints(tmp_path, script, plainly, cli):
     found = plainly(*MPIRUN, *cli, "--", sys.executable, script(RANK), cwd=tmp_path)
     assert found.returncode == 0, found.stderr
     (run,) = (tmp_path / "iobench-runs").iterdir()
@@ -86,15 +76,13 @@ def test_many_launchers_make_one_run_and_the_first_prints(
     assert "had not ended" not in found.stderr
 
 
-def of_job(rank: int) -> dict[str, str]:
+def of_job(rank):
     """Return the environment of a task that srun started."""
     named = {"PROCID": rank, "STEP_ID": 0, "STEP_NUM_TASKS": 2, "LOCALID": rank, "JOB_ID": 77}
     return {**os.environ, **{f"SLURM_{name}": str(value) for name, value in named.items()}}
 
 
-def test_a_rank_that_never_came_is_named_and_not_waited_for(
-    tmp_path: Path, script: Script, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_rank_that_never_came_is_named_and_not_waited_for(tmp_path, script, capfd):
     clock = FakeClock()
     before = clock.now_ns()
     asked = ScriptRun((sys.executable, str(script(RANK))), out=tmp_path / "run")
@@ -108,9 +96,7 @@ def test_a_rank_that_never_came_is_named_and_not_waited_for(
     assert line.startswith(f"recording into {tmp_path / 'run'}; "), "of the first rank alone"
 
 
-def test_a_job_that_is_queued_again_is_another_run(
-    tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_is_queued_again_is_another_run(tmp_path, script, monkeypatch):
     asked = ScriptRun((sys.executable, str(script("print(1)"))), out=None)
     monkeypatch.chdir(tmp_path)
     runs = [
@@ -118,40 +104,6 @@ def test_a_job_that_is_queued_again_is_another_run(
         for again in ("0", "0", "1")
     ]
     assert runs[0] == runs[1] != runs[2]
-
-
-TORCH_RANK = """
-import os
-import torch
-import torch.distributed as dist
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
-
-dist.init_process_group("gloo")
-data = TensorDataset(torch.arange(32.0)[:, None])
-loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data))
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
-for (x,) in loader:
-    model(x).sum().backward()
-dist.destroy_process_group()
-if os.environ["RANK"] == "0":
-    print("done")
-"""
-
-
-@pytest.mark.long
-def test_torchrun_of_two_ranks(launch: Launch, script: Script) -> None:
-    pytest.importorskip("torch", reason="torchrun is torch's")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    found = launch(*torchrun, script(TORCH_RANK))
-    assert (found.code, found.out) == (0, "done\n"), found.err
-    assert deliveries_by_rank(found.run) == {0: 4, 1: 4}
-    told = [(facts.role, facts.rank, facts.launcher) for facts in found.facts]
-    assert told == [
-        ("consumer", 0, "torchrun"),
-        ("launcher", 0, ""),
-        ("consumer", 1, "torchrun"),
-    ]
-    assert found.launcher.unseen == []
 
 
 MEETING = """
@@ -220,9 +172,7 @@ N_STEPS, SLEPT_NS = 4, 10**8
 
 
 @pytest.mark.long
-def test_time_in_collective_operations_includes_waiting_for_other_ranks(
-    launch: Launch, script: Script, plainly: Plainly
-) -> None:
+def test_time_in_collective_operations_includes_waiting_for_other_ranks(launch, script, plainly):
     pytest.importorskip("torch", reason="torchrun is torch's")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     path = script(MEETING)
@@ -251,7 +201,7 @@ def test_time_in_collective_operations_includes_waiting_for_other_ranks(
     assert not [text for text in told if "collective" in text or "gradients" in text]
 
 
-def test_communication_by_horovod_is_said_to_be_unseen(launch: Launch, script: Script) -> None:
+def test_communication_by_horovod_is_said_to_be_unseen(launch, script):
     package = script("", "horovod.py").parent
     found = launch(
         sys.executable,
@@ -282,7 +232,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.long
-def test_ranks_that_torch_spawns(launch: Launch, script: Script, tmp_path: Path) -> None:
+def test_ranks_that_torch_spawns(launch, script, tmp_path):
     pytest.importorskip("torch", reason="torch.multiprocessing is torch's")
     found = launch(sys.executable, script(SPAWNED), tmp_path / "store")
     assert (found.code, found.out) == (0, "8\n8\n"), found.err

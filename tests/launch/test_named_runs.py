@@ -8,8 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +24,7 @@ TRAIN = "import numpy\n"
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Callable[..., str]:
+def repository(tmp_path):
     """Make git commands in a repository that holds ``train.py``."""
     folder = tmp_path / "code"
     environment = {
@@ -39,7 +37,7 @@ def repository(tmp_path: Path) -> Callable[..., str]:
         },
     }
 
-    def git(*words: str) -> str:
+    def git(*words):
         done = subprocess.run(
             ["git", "-C", str(folder), *words],
             env=environment, capture_output=True, text=True, check=True,
@@ -55,7 +53,7 @@ def repository(tmp_path: Path) -> Callable[..., str]:
     return git
 
 
-def commit_told(found: Any) -> dict[str, Any]:
+def commit_told(found):
     told: dict[str, Any] = RunDirectory.open(found.run).config["commit"]
     (run,) = to_json([Run(found.run)])["runs"]
     assert run["commit"] == {name: value if value != "" else None for name, value in told.items()}
@@ -63,9 +61,7 @@ def commit_told(found: Any) -> dict[str, Any]:
 
 
 @needs_git
-def test_the_commit_of_a_script(
-    launch: Callable[..., Any], repository: Callable[..., str], tmp_path: Path, capfd: Any
-) -> None:
+def test_the_commit_of_a_script(launch, repository, tmp_path, capfd):
     folder = tmp_path / "code"
     first = repository("rev-parse", "HEAD")
     assert commit_told(launch(sys.executable, folder / "train.py", out=tmp_path / "run")) == {
@@ -94,9 +90,7 @@ MEAN = """\
 
 
 @needs_git
-def test_nothing_of_a_strangers_repository_is_run(
-    launch: Callable[..., Any], repository: Callable[..., str], tmp_path: Path
-) -> None:
+def test_nothing_of_a_strangers_repository_is_run(launch, repository, tmp_path):
     folder, ran = tmp_path / "code", tmp_path / "ran"
     program = folder / "program"
     program.write_text(f"#!/bin/sh\ntouch {ran}\ncat\n")
@@ -115,37 +109,9 @@ def test_nothing_of_a_strangers_repository_is_run(
     assert ran.exists(), "as git status would have"
 
 
-@pytest.mark.thorough
-@needs_git
-def test_why_a_commit_is_not_known(
-    launch: Callable[..., Any], script: Callable[..., Path], tmp_path: Path
-) -> None:
-    train = script(TRAIN)
-
-    def why(*command: object, out: str, **more: Any) -> str:
-        told = commit_told(launch(*command, out=tmp_path / out, **more))
-        assert told["hash"] is None
-        return str(told["unknown"])
-
-    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
-    text = why(sys.executable, train, out="empty")
-    assert text == "git knows no commit of the script's folder"
-    text = why(sys.executable, train, out="no-git", environment={**os.environ, "PATH": "/nowhere"})
-    assert text == "there is no git"
-    slow = tmp_path / "slow" / "git"
-    slow.parent.mkdir()
-    slow.write_text("#!/bin/sh\nexec sleep 30\n")
-    slow.chmod(0o755)
-    path = f"{slow.parent}{os.pathsep}{os.environ['PATH']}"
-    text = why(sys.executable, train, out="slow-git", environment={**os.environ, "PATH": path})
-    assert text == "git did not answer in time"
-    text = why(sys.executable, "-c", TRAIN, out="no-script")
-    assert text == "the command names no script that lies here"
-
-
 def test_a_name_is_the_directory_the_title_and_what_trackers_are_told(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: Callable[..., Path], capfd: Any
-) -> None:
+    monkeypatch, tmp_path, script, capfd
+):
     monkeypatch.chdir(tmp_path)
     command = (sys.executable, str(script(TRAIN)))
     for number in (1, 2):
@@ -163,16 +129,14 @@ def test_a_name_is_the_directory_the_title_and_what_trackers_are_told(
 
 
 @pytest.mark.parametrize("name", ["", " - ", "x" * 101])
-def test_what_is_no_name_is_refused_before_anything_is_started(name: str, tmp_path: Path) -> None:
+def test_what_is_no_name_is_refused_before_anything_is_started(name, tmp_path):
     asked = ScriptRun((sys.executable, "-c", "open('started', 'w')"), name=name, out=tmp_path / "r")
     with pytest.raises(OptionError, match=r"--name .*: expected a name of 1 to 100 signs"):
         run_script(asked, lambda line: None)
     assert not (tmp_path / "r").exists()
 
 
-def test_versions_of_what_was_imported_and_threads(
-    launch: Callable[..., Any], script: Callable[..., Path], tmp_path: Path, capfd: Any
-) -> None:
+def test_versions_of_what_was_imported_and_threads(launch, script, tmp_path, capfd):
     told = {
         **os.environ,
         "OPENBLAS_NUM_THREADS": "3",
@@ -201,57 +165,22 @@ def test_versions_of_what_was_imported_and_threads(
     assert (info["versions"], info["thread_settings"]) == (run["versions"], settings)
 
 
-LOOP = """
-    import torch
-    data = torch.utils.data.TensorDataset(torch.zeros(24, 2))
-    for x in torch.utils.data.DataLoader(data, batch_size=2):
-        pass
-"""
-
-
-@pytest.mark.long
-def test_compare_says_what_else_was_not_the_same(
-    launch: Callable[..., Any], script: Callable[..., Path], tmp_path: Path, capfd: Any
-) -> None:
-    pytest.importorskip("torch", reason="the script loads with PyTorch")
-    plain = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    train = script(LOOP)
-    for name, more in (("one", {}), ("two", {"OMP_NUM_THREADS": "1"}), ("three", {})):
-        environment = {**plain, **more}
-        launch(sys.executable, train, out=tmp_path / name, name=name, environment=environment)
-    # As an environment with another version would have told.
-    (told,) = (tmp_path / "three" / "processes").glob("rank*.json")
-    facts = json.loads(told.read_text())
-    facts["versions"] = {"torch": "1.0", "numpy": facts["versions"]["numpy"], "zarr": "2.18"}
-    told.write_text(json.dumps(facts))
-
-    def differs(other: str) -> dict[str, list[str]]:
-        words = ["compare", str(tmp_path / "one"), str(tmp_path / other)]
-        assert main([*words, "--json"]) == 0
-        found: dict[str, list[str]] = json.loads(capfd.readouterr().out)["differences"]
-        return found
-
-    assert differs("two") == {"OMP_NUM_THREADS": ["not set", "1"]}
-    found = differs("three")
-    assert found.keys() == {"torch", "zarr"}
-    assert found["zarr"] == ["not imported", "2.18"]
-    assert found["torch"][1] == "1.0"
-    assert main(["compare", str(tmp_path / "one"), str(tmp_path / "two")]) == 0
-    said = " ".join(capfd.readouterr().out.split())
-    assert "OMP_NUM_THREADS not set | 1" in said
-    assert f"B: {tmp_path / 'two'}: two" in said
-
-
-@pytest.mark.long
-def test_a_profile_has_a_name_too(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: Any
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("IOBENCH_STORE_DIR", str(tmp_path / "stores"))
-    monkeypatch.setenv("IOBENCH_RUN_NAME", "my-run")
-    words = "profile maelstrom-yr --tiny --batches 4 --compute none --workers 1"
-    assert main(words.split()) == 0
-    assert capfd.readouterr().out.startswith("my-run (maelstrom-yr as source): ")
-    (run,) = to_json([Run(tmp_path / "iobench-runs" / "my-run-1")])["runs"]
-    assert (run["name"], run["commit"]) == ("my-run", None)
-    assert run["versions"]["numpy"]
+@needs_git
+def test_a_commit_that_is_not_known(launch, script, tmp_path):
+    train = script(TRAIN)
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+    slow = tmp_path / "slow" / "git"
+    slow.parent.mkdir()
+    slow.write_text("#!/bin/sh\nexec sleep 30\n")
+    slow.chmod(0o755)
+    cases = {
+        "no commit": ((sys.executable, train), os.environ["PATH"]),
+        "there is no git": ((sys.executable, train), "/nowhere"),
+        "in time": ((sys.executable, train), f"{slow.parent}{os.pathsep}{os.environ['PATH']}"),
+        "names no script": ((sys.executable, "-c", TRAIN), os.environ["PATH"]),
+    }
+    for number, (word, (command, path)) in enumerate(cases.items()):
+        out = tmp_path / f"run-{number}"
+        stored = commit_told(launch(*command, out=out, environment={**os.environ, "PATH": path}))
+        assert stored["hash"] is None
+        assert word in stored["unknown"]

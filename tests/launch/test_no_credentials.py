@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 SECRET = "QQsecretQQ"
 
 
-def test_no_credentials_of_command_lines_are_written_down(
-    script: Callable[..., Path], launch: Callable[..., Any]
-) -> None:
+def test_no_credentials_of_command_lines_are_written_down(script, launch):
     path = script(
         f"""
         import os, subprocess, sys, numpy, iobench
@@ -30,9 +25,7 @@ def test_no_credentials_of_command_lines_are_written_down(
     assert SECRET not in done.err
 
 
-def test_values_of_options_are_kept_when_asked(
-    script: Callable[..., Path], launch: Callable[..., Any]
-) -> None:
+def test_values_of_options_are_kept_when_asked(script, launch):
     path = script("import numpy, os; os.system('true --seed 5')")
     done = launch(sys.executable, path, "--lr", "0.25", "--api-key", SECRET, keep_command=True)
     assert done.code == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,10 +13,6 @@ from iobench.analysis.run import Run
 from iobench.findings.advice.advising import advice_of
 from iobench.findings.advice.levers import Reason
 from iobench.findings.advice.measured import measured_rank
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 pytest.importorskip("torch", reason="a loader of torch's reads the files")
 pytestmark = pytest.mark.timeout(240)
@@ -48,14 +43,14 @@ TRAIN = """
 """
 
 
-def filled(folder: Path, n_files: int, nbytes: int) -> Path:
+def filled(folder, n_files, nbytes):
     generator = np.random.default_rng(0)
     for number in range(n_files):
         np.save(folder / f"{number:03}.npy", generator.integers(0, 255, nbytes, dtype=np.uint8))
     return folder
 
 
-def advice_on(run: Path, **options: Any):
+def advice_on(run, **options):
     rank = Run(run).of_rank()
     found = advice_of([measured_rank(rank, recorded_runs(rank))], **options)
     assert found is not None
@@ -67,7 +62,7 @@ def staging(advice):
     return next((each for each in changes if "stage" in each.candidate.settings), None)
 
 
-def why_not(advice) -> Reason | None:
+def why_not(advice):
     return next(
         (each.reason for each in advice.ruled_out if "stage" in each.candidate.settings), None
     )
@@ -79,9 +74,8 @@ def why_not(advice) -> Reason | None:
     [(0, 8, 40_000, 0.02, 0.02), (2, 16, 300_000, 0.01, 0.03)],
 )
 def test_staging_is_advised_and_obtains_what_was_predicted(
-    launch: Callable[..., Any], script: Callable[..., Path], slow_storage: Any, tmp_path: Path,
-    workers: int, n_files: int, nbytes: int, step: float, latency_s: float,
-) -> None:  # fmt: skip
+    launch, script, slow_storage, tmp_path, workers, n_files, nbytes, step, latency_s
+):
     far = filled(slow_storage(latency_s=latency_s), n_files, nbytes)
     path = script(TRAIN)
     command = [sys.executable, path, far, workers, 3, step]

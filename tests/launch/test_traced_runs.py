@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +45,13 @@ if __name__ == "__main__":
 FILE_NBYTES = 400_000
 
 
-def _told(run: Path) -> dict[str, Any]:
+def _told(run):
     told: dict[str, Any] = json.loads((run / "run.json").read_text())["darshan"]
     return told
 
 
 @pytest.fixture
-def around(tmp_path: Path) -> dict[str, str]:
+def around(tmp_path):
     """The environment of a command that is not traced yet, with no library that starts slowly."""
     folder = tmp_path / "modules"
     folder.mkdir()
@@ -63,9 +62,7 @@ def around(tmp_path: Path) -> dict[str, str]:
     return kept | {"PYTHONPATH": str(folder)}
 
 
-def test_a_command_is_traced_where_the_runtime_works(
-    tmp_path: Path, script, launch, around
-) -> None:
+def test_a_command_is_traced_where_the_runtime_works(tmp_path, script, launch, around):
     library = made_runtime(tmp_path / "runtime", LEAVES_LOGS)
     environment = around | {"DARSHAN_LIB": str(library), "DARSHAN_LOGFILE": "/nowhere/one.darshan"}
     done = launch(sys.executable, script(TELLS), environment=environment, darshan=("auto",))
@@ -83,8 +80,8 @@ def test_a_command_is_traced_where_the_runtime_works(
 
 
 def test_without_a_runtime_that_works_the_command_runs_all_the_same(
-    tmp_path: Path, script, launch, around
-) -> None:
+    tmp_path, script, launch, around
+):
     library = made_runtime(tmp_path / "runtime", LEAVES_NOTHING)
     done = launch(
         sys.executable,
@@ -102,8 +99,8 @@ def test_without_a_runtime_that_works_the_command_runs_all_the_same(
 
 
 def test_nothing_is_set_unless_asked_for_and_logs_of_the_users_own_are_named(
-    tmp_path: Path, script, launch, around
-) -> None:
+    tmp_path, script, launch, around
+):
     path = script("import os; print(os.environ.get('DARSHAN_ENABLE_NONMPI'))")
     plain = launch(sys.executable, path, environment=around)
     own = launch(
@@ -117,7 +114,7 @@ def test_nothing_is_set_unless_asked_for_and_logs_of_the_users_own_are_named(
     assert _told(own.run)["logs"] == [str(tmp_path)]
 
 
-def test_logs_that_are_not_there_are_refused_before_anything_starts(tmp_path, launch) -> None:
+def test_logs_that_are_not_there_are_refused_before_anything_starts(tmp_path, launch):
     with pytest.raises(OptionError, match="--darshan /nowhere/logs: no such file or folder"):
         launch(sys.executable, "-c", "", darshan=("/nowhere/logs",))
     assert not (tmp_path / "run").exists()
@@ -127,8 +124,8 @@ def test_logs_that_are_not_there_are_refused_before_anything_starts(tmp_path, la
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_every_read_of_a_training_script_is_in_the_logs_of_its_workers(
-    tmp_path: Path, script: Callable[..., Path], launch, method: str
-) -> None:
+    tmp_path, script, launch, method
+):
     pytest.importorskip("torch", reason="the script loads with torch")
     pytest.importorskip("darshan", reason="reads the logs")
     runtime = find_runtime(os.environ)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 from contextlib import nullcontext
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,17 +11,14 @@ pytest.importorskip("torch", reason="batches of torch's DataLoader need torch")
 import torch
 
 from iobench.loaders.stage_timer import Detail
-from iobench.recording import process_io
 from iobench.recording.activation import activate
 from iobench.recording.kinds import WHOLE, Kind
 from iobench.recording.outside import outside_span
-from iobench.recording.process_io import ProcessIo
 from iobench.recording.recorder import Recorder
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import read_span_file
 from iobench.recording.stages import stage
 from iobench.testing import FakeClock
-from iobench.torch import stage_methods
 from iobench.torch.batch_maker import BatchMaker, BatchTag
 
 UNIT_COSTS = {"light_ns": 500, "full_ns": 2000}
@@ -34,26 +27,26 @@ UNIT_COSTS = {"light_ns": 500, "full_ns": 2000}
 class Columns:
     """A dataset whose three stages take 2, 5 and 3 us of the test's clock."""
 
-    def __init__(self, clock: FakeClock) -> None:
+    def __init__(self, clock):
         self.clock = clock
 
-    def __getitem__(self, number: int) -> int:
+    def __getitem__(self, number):
         return self.preprocess(self.decode(self.read(number)))
 
-    def read(self, number: int) -> bytes:
+    def read(self, number):
         self.clock.advance(2000)
         return bytes(8)
 
-    def decode(self, raw: bytes) -> int:
+    def decode(self, raw):
         self.clock.advance(5000)
         return len(raw)
 
-    def preprocess(self, value: int) -> int:
+    def preprocess(self, value):
         self.clock.advance(3000)
         return value
 
 
-def make(folder: Path, *, n_batches: int, detail: Detail) -> tuple[Any, list[bool]]:
+def make(folder, *, n_batches, detail):
     """Return the spans of batches of 100 samples, and whether each batch's calls were timed."""
     clock = FakeClock(1000)
     dataset = Columns(clock)
@@ -73,7 +66,7 @@ def make(folder: Path, *, n_batches: int, detail: Detail) -> tuple[Any, list[boo
     return read_span_file(path).spans, timed
 
 
-def test_samples_too_short_to_time_are_timed_in_one_batch_of_many(tmp_path: Path) -> None:
+def test_samples_too_short_to_time_are_timed_in_one_batch_of_many(tmp_path):
     spans, timed = make(tmp_path, n_batches=200, detail=Detail.AUTO)
     # A sample takes 10 us; a timed one costs 4 x (1 + 3) light spans, 80 times its 1 %.
     assert [number for number, each in enumerate(timed) if each] == [0, 1, 81, 161]
@@ -98,12 +91,12 @@ class Watched:
     ``every``: of how many samples it is called for one.
     """
 
-    def __init__(self, clock: FakeClock, every: int = 1) -> None:
+    def __init__(self, clock, every=1):
         self.clock = clock
         self.every = every
         self.recorder: Recorder
 
-    def __getitem__(self, number: int) -> int:
+    def __getitem__(self, number):
         if number % self.every:
             self.clock.advance(10_000)
             return number
@@ -119,7 +112,7 @@ class Watched:
         return number
 
 
-def make_watched(folder: Path, every: int, n_batches: int) -> Any:
+def make_watched(folder, every, n_batches):
     """Return the span file of batches of 100 samples that a library takes part in."""
     clock = FakeClock(1000)
     dataset = Watched(clock, every)
@@ -139,7 +132,7 @@ def make_watched(folder: Path, every: int, n_batches: int) -> Any:
     return read_span_file(path)
 
 
-def test_what_libraries_do_in_batches_not_watched_is_as_in_the_others(tmp_path: Path) -> None:
+def test_what_libraries_do_in_batches_not_watched_is_as_in_the_others(tmp_path):
     file = make_watched(tmp_path, 1, 90)
     spans = file.spans[file.spans["kind"] != Kind.COLLATE]
     watched = {batch for batch in range(90) if (spans["batch"] == batch).sum() > 3}
@@ -162,17 +155,8 @@ def test_what_libraries_do_in_batches_not_watched_is_as_in_the_others(tmp_path: 
     assert read["nbytes"].sum() == 90 * 4000
 
 
-def test_what_libraries_do_now_and_then_is_watched_in_every_batch(tmp_path: Path) -> None:
-    """As a window of rows that serves many samples: no batch is like the others."""
-    spans = make_watched(tmp_path, 700, 90).spans
-    read = spans[spans["kind"] == Kind.READ]
-    assert read["batch"].tolist() == list(range(0, 90, 7))
-    assert set(read["nbytes"].tolist()) == {40}
-    assert not (read["flags"] & Flag.ESTIMATED).any()
-
-
 @pytest.mark.parametrize("detail", [Detail.SAMPLE, Detail.BATCH])
-def test_what_is_asked_for_is_timed_whatever_it_costs(tmp_path: Path, detail: Detail) -> None:
+def test_what_is_asked_for_is_timed_whatever_it_costs(tmp_path, detail):
     spans, timed = make(tmp_path, n_batches=5, detail=detail)
     assert all(timed)
     assert not (spans["flags"] & Flag.ESTIMATED).any()
@@ -181,82 +165,13 @@ def test_what_is_asked_for_is_timed_whatever_it_costs(tmp_path: Path, detail: De
     assert (read["end_ns"] - read["start_ns"]).sum() == 500 * 2000
 
 
-class Inside(Columns):
-    """Its decode calls its read."""
-
-    def __getitem__(self, number: int) -> int:
-        return self.preprocess(self.decode(number))
-
-    def decode(self, raw: int) -> int:
-        return super().decode(self.read(raw))
-
-
-def test_a_stage_inside_another_is_summed_once(tmp_path: Path) -> None:
-    clock = FakeClock(1000)
-    dataset = Inside(clock)
-    with Recorder(tmp_path, role="worker", clock=clock) as recorder:
-        maker = BatchMaker(
-            recorder, dataset, batches=True, detail=Detail.BATCH, unit_costs=UNIT_COSTS
-        )
-        with maker.methods:
-            index = maker.begin(BatchTag(0, 0, clock.now_ns(), True), [1, 2, 3])
-            maker.collate(list, [dataset[number] for number in index])
-            maker.finish()
-        assert recorder.path is not None
-        path = recorder.path
-    spans = read_span_file(path).spans
-    length = dict(
-        zip(spans["kind"].tolist(), (spans["end_ns"] - spans["start_ns"]).tolist(), strict=True)
-    )
-    assert length[Kind.READ] == 3 * 2000
-    assert length[Kind.DECODE] == 3 * 5000
-    assert length[Kind.PREPROCESS] == 3 * 3000
-
-
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_fork_waits_for_no_thread_of_its_parent() -> None:
-    """Another thread may put methods in place just then: a worker must not wait for it."""
-    with stage_methods._lock:
-        child = os.fork()
-        if not child:
-            free = stage_methods._lock.acquire(blocking=False)
-            os._exit(0 if free else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def test_short_batches_share_a_look_at_what_was_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, counts = FakeClock(1000), itertools.count(0, 100)
-    monkeypatch.setattr(process_io, "ProcessIoReader", lambda: lambda: (next(counts), 0))
-    dataset = Columns(clock)
-    with Recorder(tmp_path, role="worker", clock=clock) as recorder:
-        maker = BatchMaker(
-            recorder, dataset, batches=True, detail=Detail.BATCH,
-            unit_costs={**UNIT_COSTS, "io_ns": 250}, process_io=ProcessIo(),
-        )  # fmt: skip
-        for batch in range(8):
-            index = maker.begin(BatchTag(batch, 0, clock.now_ns(), True), [1])
-            maker.collate(list, [dataset[number] for number in index])
-            maker.finish()
-        maker.count_last_reads()
-        maker.count_last_reads()
-        assert recorder.path is not None
-        path = recorder.path
-    spans = read_span_file(path).spans
-    looks = spans[(spans["flags"] & Flag.IO) != 0]
-    # A look costs 1 % of 25 us, a batch takes 10 us; the last batch is looked at in the end.
-    assert looks["batch"].tolist() == [0, 3, 6, 7]
-    assert looks["nbytes"].tolist() == [100, 100, 100, 100], "all that was read, once"
-
-
-class Files(torch.utils.data.IterableDataset):  # type: ignore[misc]
+class Files(torch.utils.data.IterableDataset):
     """Files of six samples: each takes 1 ms to read, and the stage goes on over all of a file."""
 
-    def __init__(self, clock: FakeClock) -> None:
+    def __init__(self, clock):
         self.clock = clock
 
-    def __iter__(self) -> Any:
+    def __iter__(self):
         for _file in range(3):
             with stage("read", nbytes=600), stage("part"):
                 for _sample in range(6):
@@ -265,9 +180,7 @@ class Files(torch.utils.data.IterableDataset):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("detail", [Detail.SAMPLE, Detail.BATCH])
-def test_a_stage_left_open_across_yield_has_the_time_of_its_stretches(
-    tmp_path: Path, detail: Detail
-) -> None:
+def test_a_stage_left_open_across_yield_has_the_time_of_its_stretches(tmp_path, detail):
     clock = FakeClock(1000)
     dataset = Files(clock)
     recorder = Recorder(tmp_path, role="worker", clock=clock)
@@ -293,13 +206,11 @@ def test_a_stage_left_open_across_yield_has_the_time_of_its_stretches(
     assert spans["nbytes"][spans["kind"] == Kind.READ].sum() == 3 * 600
 
 
-def test_short_batches_of_workers_are_recorded_as_a_whole_with_their_bytes(
-    tmp_path: Path,
-) -> None:
+def test_short_batches_of_workers_are_recorded_as_a_whole_with_their_bytes(tmp_path):
     clock = FakeClock(1000)
     dataset = Columns(clock)
 
-    def joined(samples: list[int]) -> list[torch.Tensor]:
+    def joined(samples):
         clock.advance(250_000)
         return [torch.zeros(len(samples))]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("torch")
@@ -21,19 +19,19 @@ N_SAMPLES, NBYTES = 24, 4096
 class Files(torch.utils.data.Dataset):
     """Opens a file for each sample and reads it, more than once where asked to."""
 
-    def __init__(self, folder: Path, times: int = 1) -> None:
+    def __init__(self, folder, times=1):
         self.folder, self.times = folder, times
 
-    def __len__(self) -> int:
+    def __len__(self):
         return N_SAMPLES
 
-    def __getitem__(self, index: int) -> torch.Tensor:
+    def __getitem__(self, index):
         for _ in range(self.times):
             data = (self.folder / f"{index}.bin").read_bytes()
         return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
-def counts(path: Path, dataset: Files, workers: int, seed: int = 0, *, stop: int = 99):
+def counts(path, dataset, workers, seed=0, *, stop=99):
     loader = DataLoader(
         dataset, batch_size=4, num_workers=workers, shuffle=True,
         generator=torch.Generator().manual_seed(seed),
@@ -46,7 +44,7 @@ def counts(path: Path, dataset: Files, workers: int, seed: int = 0, *, stop: int
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Path:
+def files(tmp_path):
     for index in range(N_SAMPLES):
         (tmp_path / f"{index}.bin").write_bytes(bytes([index]) * NBYTES)
     return tmp_path
@@ -58,7 +56,7 @@ def exact(found):
 
 
 @pytest.mark.thorough
-def test_counts_are_those_of_any_run_by_any_number_of_workers(files: Path) -> None:
+def test_counts_are_those_of_any_run_by_any_number_of_workers(files):
     pytest.importorskip("xxhash", reason="digests need it")
     serial = counts(files / "r0", Files(files), 0)
     used = N_SAMPLES * NBYTES
@@ -79,7 +77,7 @@ def test_counts_are_those_of_any_run_by_any_number_of_workers(files: Path) -> No
     assert [twice.exact[name] for name in digests] == [serial.exact[name] for name in digests]
 
 
-def test_what_workers_made_ahead_is_not_counted(files: Path) -> None:
+def test_what_workers_made_ahead_is_not_counted(files):
     pytest.importorskip("xxhash", reason="digests need it")
     one = counts(files / "one", Files(files), 0, stop=2)
     ahead = counts(files / "ahead", Files(files), 2, stop=2)

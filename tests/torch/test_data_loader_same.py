@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import multiprocessing
 import random
@@ -12,7 +11,6 @@ import traceback
 import warnings
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -154,7 +152,7 @@ MATRIX = [
 ]  # fmt: skip
 
 
-def spelled(options: dict[str, Any]) -> str:
+def spelled(options):
     """Return a name for options that is the same in every process."""
     return ",".join(
         f"{name}={getattr(value, '__name__', value)}" for name, value in options.items()
@@ -165,12 +163,6 @@ def spelled(options: dict[str, Any]) -> str:
 @pytest.mark.parametrize(("dataset", "options"), MATRIX)
 def test_batches_of_a_map_dataset_are_the_same(tmp_path, dataset, options):
     assert_same(tmp_path, sampled(dataset, **options))
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_without_a_recording_all_is_the_same(workers):
-    make = sampled(parts.Values, batch_size=3, shuffle=True, num_workers=workers)
-    assert outcome(DataLoader, make) == outcome(torch.utils.data.DataLoader, make)
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.long)])
@@ -263,23 +255,6 @@ def test_parts_of_an_unusual_make_are_the_same(tmp_path, dataset, options, worke
     assert_same(tmp_path, sampled(dataset, num_workers=workers, **options), n_epochs=1)
 
 
-def test_a_loader_with_an_end_of_its_own_ends_once(tmp_path):
-    ended = []
-
-    class Ending(DataLoader):
-        def __del__(self):
-            ended.append(self)
-
-    with iobench.record(tmp_path / "run") as recording:
-        loader = Ending(parts.Plain(), batch_size=4, num_workers=1)
-        assert len(list(loader)) == 3
-        gc.collect()
-        assert ended == []
-        assert recording.facts.loaders[0].unseen == []
-        assert len(recording.facts.loaders[0].worker_pids) == 1
-        loader.__class__ = DataLoader
-
-
 METHODS = ("__getitem__", "read")
 FAULTS = [
     *(pytest.param({"dataset": lambda fault=fault, where=where: parts.Faulty(fault, where)},
@@ -315,16 +290,6 @@ def test_errors_have_the_same_type_and_text(tmp_path, options, workers):
         options = {"batch_size": 2, **options}
     seen, *_ = assert_same(tmp_path, sampled(dataset, **options), n_epochs=1)
     assert seen[-1] == "end of epoch" or isinstance(seen[-1][0], type)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_other_start_methods_mean_the_same(tmp_path, method):
-    options = {"batch_size": 4, "num_workers": 1, "multiprocessing_context": method}
-    make = sampled(parts.Values, worker_init_fn=parts.offset_start, **options)
-    expected = outcome(torch.utils.data.DataLoader, make, n_epochs=1)
-    with iobench.record(tmp_path / "run"):
-        assert outcome(DataLoader, make, n_epochs=1) == expected
 
 
 def test_a_dataset_that_cannot_be_pickled_fails_the_same(tmp_path):

@@ -6,22 +6,14 @@ The device is torch's ``meta``: moving there takes no memory, and needs no accel
 from __future__ import annotations
 
 import copy
-import gc
-import inspect
-import pickle
 import re
 import threading
-import weakref
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, ClassVar
 
 import pytest
 
 pytest.importorskip("torch", reason="tensors are torch's")
 import torch
 from fake_accelerator import FakeAccelerator
-from number_stores import write_numbers
 from torch.utils.data import TensorDataset
 
 from iobench.analysis.run import Run
@@ -31,7 +23,7 @@ from iobench.recording.session import record
 from iobench.recording.span_file import Flag
 from iobench.report.json_report import to_json
 from iobench.runs.reading import open_profile
-from iobench.torch import DataLoader, DeviceTimer, StoreLoader, device_moves
+from iobench.torch import DataLoader, device_moves
 
 NAMES = ("to", "cuda", "xpu", "copy_", "pin_memory")
 KERNEL_NS = 50_000_000
@@ -39,7 +31,7 @@ META = torch.device("meta")
 
 
 @pytest.fixture
-def all_loaders() -> Iterator[None]:
+def all_loaders():
     """Put the hooks of ``iobench run`` there, and away again."""
     from iobench.torch import hooks
 
@@ -49,7 +41,7 @@ def all_loaders() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def moves(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def moves(monkeypatch):
     device_moves.uninstall()  # a recording of the tests before, whose hooks stay
     before = {name: getattr(torch.Tensor, name) for name in NAMES}
     monkeypatch.setattr(device_moves, "counts_meta", True)
@@ -60,12 +52,12 @@ def moves(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert not set(NAMES) & set(vars(torch.Tensor))
 
 
-def loader_of(n_batches: int, **more: Any) -> Any:
+def loader_of(n_batches, **more):
     values = torch.arange(n_batches * 2 * 3.0).reshape(-1, 3)
     return DataLoader(TensorDataset(values, torch.arange(n_batches * 2)), batch_size=2, **more)
 
 
-def moved(run: Path) -> list[tuple[str, str, int, int]]:
+def moved(run):
     """Return label, call, bytes and batch of each move that was recorded."""
     profile = open_profile(run)
     spans = profile.spans[profile.spans["kind"] == Kind.H2D]
@@ -76,7 +68,8 @@ def moved(run: Path) -> list[tuple[str, str, int, int]]:
     ]
 
 
-def test_moves_are_of_the_batch_that_was_delivered(tmp_path: Path) -> None:
+def test_moves_are_of_the_batch_that_was_delivered(tmp_path):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
     with record(tmp_path / "run"):
         torch.ones(9).to(META)  # before the first batch
         for values, labels in loader_of(2):
@@ -87,48 +80,39 @@ def test_moves_are_of_the_batch_that_was_delivered(tmp_path: Path) -> None:
             values.to(META).to("meta")
             torch.empty_like(values, device=META).copy_(values)
             torch.empty_like(values).copy_(values)
-    own = [("", "to", 24, 0), ("", "to", 16, 0), ("", "to", 48, 0), ("", "to", 24, 0)]
-    rows = [*own, ("", "copy_", 24, 0)]
-    second = [(label, call, nbytes, 1) for label, call, nbytes, _ in rows]
-    assert moved(tmp_path / "run") == [("other", "to", 36, -1), *rows, *second]
-
-
-def test_a_move_that_casts_has_the_bytes_of_what_it_makes(tmp_path: Path) -> None:
-    with record(tmp_path / "run"):
-        for values, _ in loader_of(1):  # 24 bytes
-            values.to(META, torch.float64)
             values.to(device=META, dtype=torch.float16)
-            values.to(torch.empty(0, dtype=torch.float64, device=META))
             torch.empty_like(values, dtype=torch.float64, device=META).copy_(values)
-    assert [nbytes for *_, nbytes, _ in moved(tmp_path / "run")] == [48, 12, 48, 48]
+            copy.deepcopy(model).to(META)  # parameters are no batch
+            thread = threading.Thread(target=values.to, args=(META,))
+            thread.start()
+            thread.join()
+    own = [("", "to", 24, 0), ("", "to", 16, 0), ("", "to", 48, 0), ("", "to", 24, 0)]
+    cast = [("", "to", 12, 0), ("", "copy_", 48, 0)]
+    rows = [*own, ("", "copy_", 24, 0), *cast]
+    second = [(label, call, nbytes, 1) for label, call, nbytes, _ in rows]
+    assert moved(tmp_path / "run") == [
+        ("other", "to", 36, -1), *rows, *second,
+        ("", "to", 24, 0), ("", "to", 24, 1),  # of the threads
+    ]  # fmt: skip
 
 
-def test_a_batch_that_is_moved_late_is_still_that_one(tmp_path: Path) -> None:
+def test_a_batch_that_is_moved_late_is_still_that_one(tmp_path):
     with record(tmp_path / "run"):
         torch.ones(1).to(META)
-        batches = iter(loader_of(3))
+        batches = iter(loader_of(42, num_workers=1))
         first, second = next(batches), next(batches)
         first[0].to(META)
         second[0][:, 1:].to(META)
         first[0].double().to(META)  # of its own memory: of what was handed out last
-    assert [batch for *_, batch in moved(tmp_path / "run")] == [-1, 0, 1, 1]
-
-
-def test_parameters_are_no_batch(tmp_path: Path) -> None:
-    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
-    with record(tmp_path / "run"):
-        copy.deepcopy(model).to(META)
-        for _ in loader_of(1):
-            copy.deepcopy(model).to(META)
-    assert moved(tmp_path / "run") == []
+        for values, _ in batches:  # whose memory is used again
+            values.to(META)
+    assert [batch for *_, batch in moved(tmp_path / "run")] == [-1, 0, 1, 1, *range(2, 42)]
 
 
 @pytest.mark.usefixtures("all_loaders")
-def test_what_a_model_moves_in_its_forward_pass_is_of_the_batch_where_it_is_that(
-    tmp_path: Path,
-) -> None:
+def test_what_a_model_moves_in_its_forward_pass_is_of_the_batch_where_it_is_that(tmp_path):
     class Model(torch.nn.Module):
-        def forward(self, values: Any) -> Any:
+        def forward(self, values):
             torch.arange(5).to(META)  # positions
             return values.to(META)
 
@@ -143,28 +127,7 @@ def test_what_a_model_moves_in_its_forward_pass_is_of_the_batch_where_it_is_that
     assert moved(tmp_path / "run")[1:] == [*row, *row]
 
 
-def test_a_thread_that_moves_for_the_loop_names_the_batch(tmp_path: Path) -> None:
-    with record(tmp_path / "run"):
-        torch.ones(1).to(META)
-        for values, _ in loader_of(2):
-            thread = threading.Thread(target=values.to, args=(META,))
-            thread.start()
-            thread.join()
-    assert [batch for *_, batch in moved(tmp_path / "run")] == [-1, 0, 1]
-
-
-def test_batches_of_workers_and_memory_that_is_used_again(tmp_path: Path) -> None:
-    with record(tmp_path / "run"):
-        torch.ones(1).to(META)
-        for values, _ in loader_of(40, num_workers=1):
-            values.to(META)
-    assert [batch for *_, batch in moved(tmp_path / "run")] == [-1, *range(40)]
-    assert len(device_moves._deliveries) <= device_moves.DELIVERIES
-
-
-def test_without_a_recording_and_of_other_devices_nothing_is_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_recording_and_of_other_devices_nothing_is_recorded(tmp_path, monkeypatch):
     assert torch.ones(3).to(torch.float64).tolist() == [1, 1, 1]
     assert torch.ones(3).to(META).device == META
     monkeypatch.setattr(device_moves, "counts_meta", False)
@@ -175,73 +138,8 @@ def test_without_a_recording_and_of_other_devices_nothing_is_recorded(
     assert open_profile(tmp_path / "run").facts[0].moves == ["torch"]
 
 
-def test_methods_are_told_apart_by_nothing_but_their_time(tmp_path: Path) -> None:
-    with record(tmp_path / "run"):
-        for name in NAMES:
-            method = getattr(torch.Tensor, name)
-            assert pickle.loads(pickle.dumps(method)) is method
-            assert method.__doc__ == method.__wrapped__.__doc__
-            assert method.__name__ == name
-            assert copy.deepcopy(method) is method
-            with pytest.raises(ValueError, match="signature"):
-                inspect.signature(method)
-        with pytest.raises(TypeError):
-            torch.ones(1).to("cpu", 1, 2, 3, 4, 5)
-        with pytest.raises(TypeError):
-            torch.ones(1).copy_()  # type: ignore[call-arg]
-        with pytest.raises(RuntimeError):
-            torch.ones(1).to("no-device")
-        for name in NAMES:
-            with pytest.raises(TypeError, match="doesn't apply to a 'int' object"):
-                getattr(torch.Tensor, name)(3)
-        values = torch.ones(3, requires_grad=True)
-        assert values.to(torch.float32) is values
-        (values.to(torch.float64).sum() * 2).backward()
-        assert values.grad is not None
-        assert values.grad.tolist() == [2, 2, 2]
-        with torch.inference_mode():
-            assert torch.ones(1).to(META).is_inference()
-        doubled = torch.vmap(lambda row: row.to(torch.float64) * 2)(torch.ones(2, 3))
-        assert doubled.dtype == torch.float64
-
-
-def test_what_a_script_executes_is_let_go_of_with_its_names(tmp_path: Path) -> None:
-    class Large:
-        pass
-
-    with record(tmp_path / "run"):
-        torch.ones(1).to(META)
-        names: dict[str, Any] = {"__name__": "executed", "torch": torch, "kept": Large()}
-        kept = weakref.ref(names["kept"])
-        exec("torch.ones(1).to('meta')", names)  # as notebooks and servers do
-        del names
-        gc.collect()
-        assert kept() is None
-    assert len(moved(tmp_path / "run")) == 2
-
-
-def test_who_wraps_a_method_meanwhile_lets_no_move_be_told_twice(tmp_path: Path) -> None:
-    ours = torch.Tensor.to
-
-    def theirs(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return ours(self, *args, **kwargs)
-
-    torch.Tensor.to = theirs  # type: ignore[method-assign, assignment]
-    device_moves.uninstall()
-    assert torch.Tensor.to is theirs
-    device_moves.install()
-    with record(tmp_path / "run"):
-        torch.ones(1).to(META)
-    torch.Tensor.to = ours  # type: ignore[method-assign]
-    device_moves.uninstall()
-    device_moves.install()
-    with record(tmp_path / "again"):
-        torch.ones(1).to(META)
-    assert len(moved(tmp_path / "run")) == len(moved(tmp_path / "again")) == 1
-
-
-def test_what_is_compiled_stays_whole(tmp_path: Path) -> None:
-    def function(values: Any) -> Any:
+def test_what_is_compiled_stays_whole(tmp_path):
+    def function(values):
         there = (values.to(torch.float64) + 1).to("cpu", torch.float32)
         return torch.empty_like(there).copy_(there) * 2, values.to("meta")
 
@@ -261,9 +159,7 @@ def test_what_is_compiled_stays_whole(tmp_path: Path) -> None:
     assert moved(tmp_path / "run") == []
 
 
-def test_memory_that_a_script_pins_is_still_the_batchs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_that_a_script_pins_is_still_the_batchs(tmp_path, monkeypatch):
     device_moves.uninstall()
     pin = lambda self, *device: self.clone()  # noqa: E731 - there is no driver that pins
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin, raising=False)
@@ -285,33 +181,8 @@ def test_memory_that_a_script_pins_is_still_the_batchs(
     assert {"h2d", "pin"} <= {each["stage"] for each in run["compute_stages"]}
 
 
-def test_a_batch_that_pins_itself_for_a_loader_is_told_by_the_loader_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from torch.utils.data._utils.pin_memory import pin_memory
-
-    class Own:
-        def __init__(self, values: Any) -> None:
-            self.values = values
-
-        def pin_memory(self) -> Own:
-            return Own(self.values.pin_memory())
-
-    device_moves.uninstall()
-    pin = lambda self, *device: self.clone()  # noqa: E731 - there is no driver that pins
-    monkeypatch.setattr(torch.Tensor, "pin_memory", pin, raising=False)
-    device_moves.install()
-    with record(tmp_path / "run"):
-        pin_memory([Own(torch.ones(3)), torch.ones(3)])
-        Own(torch.ones(5)).pin_memory()
-    device_moves.uninstall()
-    monkeypatch.undo()
-    profile = open_profile(tmp_path / "run")
-    assert profile.spans["nbytes"][profile.spans["kind"] == Kind.PIN].tolist() == [20]
-
-
 @pytest.mark.usefixtures("all_loaders")
-def test_accelerates_mover_names_each_batch(tmp_path: Path) -> None:
+def test_accelerates_mover_names_each_batch(tmp_path):
     accelerate = pytest.importorskip("accelerate", reason="its mover is what is recorded")
     from accelerate.utils import send_to_device
 
@@ -325,55 +196,14 @@ def test_accelerates_mover_names_each_batch(tmp_path: Path) -> None:
     assert moved(tmp_path / "run")[1:] == [row for two in rows for row in two]
 
 
-@pytest.mark.usefixtures("all_loaders")
-@pytest.mark.filterwarnings("ignore")  # Lightning's own, of every release others
-def test_lightnings_movers_name_each_batch(tmp_path: Path) -> None:
-    lightning = pytest.importorskip("lightning", reason="its movers are what is recorded")
-    from lightning.fabric.utilities import move_data_to_device
-
-    class Model(lightning.LightningModule):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = torch.nn.Linear(3, 1)
-            self.there: list[Any] = []
-
-        def transfer_batch_to_device(self, batch: Any, device: Any, dataloader_idx: int) -> Any:
-            self.there.append(super().transfer_batch_to_device(batch, META, dataloader_idx))
-            return batch
-
-        def training_step(self, batch: Any, batch_idx: int) -> Any:
-            move_data_to_device(batch[0], META)  # a second time, in what is timed as forward
-            move_data_to_device(torch.ones(1), META)
-            return self.layer(batch[0]).mean()
-
-        def configure_optimizers(self) -> Any:
-            return torch.optim.SGD(self.parameters(), lr=0.1)
-
-    with record(tmp_path / "run"):
-        torch.ones(1).to(META)
-        lightning.Trainer(
-            max_epochs=1, accelerator="cpu", devices=1, logger=False, enable_progress_bar=False,
-            enable_model_summary=False, enable_checkpointing=False, default_root_dir=tmp_path,
-        ).fit(Model(), loader_of(3))  # fmt: skip
-    rows = [
-        [("", "to", 24, n), ("", "to", 16, n), ("", "to", 24, n), ("other", "to", 4, n)]
-        for n in range(3)
-    ]
-    assert [row[:3] for row in moved(tmp_path / "run")[1:]] == [
-        row[:3] for four in rows for row in four
-    ]
-    batches = [batch for label, *_, batch in moved(tmp_path / "run")[1:] if not label]
-    assert batches == [0, 0, 0, 1, 1, 1, 2, 2, 2]
-
-
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAccelerator]:
+def fake(monkeypatch):
     """Let ``meta`` be a device with a queue of its own: copies take 100 us and 1 ns a byte."""
     device_moves.uninstall()
     stock = torch.Tensor.to
     copies = []
 
-    def to(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def to(self, *args, **kwargs):
         moved = stock(self, *args, **kwargs)
         if moved.is_meta and self.is_cpu:
             copies.append((self, device.to(self, non_blocking=kwargs.get("non_blocking", False))))
@@ -389,9 +219,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAccelerator]:
         monkeypatch.undo()
 
 
-def test_the_devices_own_time_is_told_without_waiting_for_it(
-    tmp_path: Path, fake: FakeAccelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_devices_own_time_is_told_without_waiting_for_it(tmp_path, fake, monkeypatch):
     marks, kernels, mark = [], [], fake.mark
     monkeypatch.setattr(fake, "mark", lambda: marks.append(mark()) or marks[-1])
     values = torch.zeros(6, 1_000_000, dtype=torch.uint8)
@@ -425,25 +253,7 @@ def test_the_devices_own_time_is_told_without_waiting_for_it(
     assert all(kernel.piece.end_ns <= pairs[2 * at][0] for at, kernel in enumerate(kernels))
 
 
-def test_what_a_script_times_itself_is_one_region_of_the_device(
-    tmp_path: Path, fake: FakeAccelerator
-) -> None:
-    with record(tmp_path / "run"):
-        timer = DeviceTimer(clock=fake)
-        for values, _ in loader_of(2, num_workers=1):
-            with timer("h2d"):
-                values.to(META)
-        timer.flush()
-    profile = open_profile(tmp_path / "run")
-    spans = profile.spans[profile.spans["kind"] == Kind.H2D]
-    is_device = (spans["flags"] & Flag.DEVICE) != 0
-    assert is_device.sum() == 2
-    assert spans["nbytes"][~is_device].tolist() == [24, -1] * 2
-
-
-def test_a_device_that_falls_away_is_told_in_one_line(
-    tmp_path: Path, fake: FakeAccelerator
-) -> None:
+def test_a_device_that_falls_away_is_told_in_one_line(tmp_path, fake):
     with record(tmp_path / "run"):
         for number, batch in enumerate(loader_of(4, num_workers=1)):
             if number < 2:
@@ -459,17 +269,17 @@ def test_a_device_that_falls_away_is_told_in_one_line(
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-def test_what_is_traced_and_transformed_is_the_same(tmp_path: Path) -> None:
+def test_what_is_traced_and_transformed_is_the_same(tmp_path):
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    def function(values: Any) -> Any:
+    def function(values):
         return values.to(torch.float64).to("cpu").copy_(values.double()) * 2
 
     class Module(torch.nn.Module):
-        def forward(self, values: Any) -> Any:
+        def forward(self, values):
             return function(values)
 
-    def graphs() -> list[str]:
+    def graphs():
         values = torch.ones(3)
         traced = torch.jit.trace(function, (values,))
         return [
@@ -486,64 +296,4 @@ def test_what_is_traced_and_transformed_is_the_same(tmp_path: Path) -> None:
     device_moves.uninstall()
     torch._dynamo.reset()
     assert graphs() == recorded
-    assert moved(tmp_path / "run") == []
-
-
-def test_batches_of_a_store_are_moved_on_record(tmp_path: Path) -> None:
-    device_moves.uninstall()  # what is iterated installs it
-    store = write_numbers(tmp_path / "numbers")
-    batches = StoreLoader(store, 10, shuffle=False)
-    with record(tmp_path / "run"):
-        for number, batch in enumerate(batches):
-            batch["x"].to(META)
-            nbytes = batch["x"].nbytes
-            if number == 2:
-                break
-    assert moved(tmp_path / "run") == [("", "to", nbytes, number) for number in range(3)]
-
-
-class _Told(torch.Tensor):
-    """A tensor whose class is told of each call."""
-
-    calls: ClassVar[list[str]] = []
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        cls.calls.append(getattr(func, "__name__", str(func)))
-        assert func is not torch.Tensor.to or func in {torch.Tensor.to}
-        return super().__torch_function__(func, types, args, kwargs or {})
-
-
-class _Mode(torch.overrides.TorchFunctionMode):
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.calls.append(getattr(func, "__name__", str(func)))
-        return func(*args, **(kwargs or {}))
-
-
-def test_classes_and_modes_are_asked_for_nothing_more(tmp_path: Path) -> None:
-    def calls() -> list[str]:
-        _Told.calls.clear()
-        torch.ones(3).as_subclass(_Told).to(META)
-        with _Mode() as mode:
-            torch.ones(3).to(META)
-            torch.nn.Linear(2, 2).to(META)
-        return [*_Told.calls, "|", *mode.calls]
-
-    with record(tmp_path / "run"):
-        seen = calls()
-    assert [nbytes for _, _, nbytes, _ in moved(tmp_path / "run")] == [12, 12]
-    device_moves.uninstall()
-    assert calls() == seen
-
-
-def test_stand_ins_of_tensors_are_no_moves(tmp_path: Path) -> None:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with record(tmp_path / "run"):
-        with FakeTensorMode():
-            torch.ones(3).to(META)
-        torch.ones(2, 2).to_sparse().to(torch.float64)
     assert moved(tmp_path / "run") == []

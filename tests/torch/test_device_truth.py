@@ -6,34 +6,23 @@ was meant to happen is a lower bound.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 pytest.importorskip("torch", reason="the training loop is PyTorch's")
 import torch
-from fake_accelerator import FakeAccelerator, Kernel, Piece
+from fake_accelerator import FakeAccelerator, Kernel
 from number_stores import write_numbers
 
 import iobench
 from iobench.analysis.run import Run
-from iobench.cli import main
-from iobench.findings.devices import device_exposure, device_sums
-from iobench.profiling import profile_run
+from iobench.findings.device.figures import device_exposure, device_sums
 from iobench.recording.clocks import now_ns, wait_until_ns
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.torch import DataLoader, StoreLoader, store_loader
 from iobench.torch.device_time import DeviceTimer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from iobench.findings.devices import DeviceExposure
-    from iobench.runs.contents import RunData
 
 MS = 1_000_000
 WITHIN = 0.05
@@ -41,13 +30,13 @@ N_BATCHES = 12
 
 
 @pytest.fixture(autouse=True)
-def no_run_around(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_run_around(monkeypatch):
     for name in ("IOBENCH_RUN", "IOBENCH_RUN_STEPS", "IOBENCH_RUN_DETAIL", "IOBENCH_RUN_TOKEN"):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
-def device() -> Iterator[FakeAccelerator]:
+def device():
     with FakeAccelerator(pinned_bytes_per_s=20e6, pageable_bytes_per_s=10e6) as opened:
         yield opened
 
@@ -55,17 +44,13 @@ def device() -> Iterator[FakeAccelerator]:
 class Loading(torch.utils.data.Dataset[torch.Tensor]):
     """Samples of 200 kB that take known times, pinned where a way to is given."""
 
-    def __init__(
-        self,
-        times_ns: list[int],
-        pin: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor,
-    ) -> None:
+    def __init__(self, times_ns, pin=lambda tensor: tensor):
         self.times_ns, self.pin = times_ns, pin
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self.times_ns)
 
-    def __getitem__(self, number: int) -> torch.Tensor:
+    def __getitem__(self, number):
         wait_until_ns(now_ns() + self.times_ns[number])
         return self.pin(torch.full((50_000,), float(number)))
 
@@ -78,7 +63,7 @@ class Loop:
     kernels: list[Kernel] = field(default_factory=list)
 
     @property
-    def idle_ns(self) -> list[int]:
+    def idle_ns(self):
         """How long the device had been given nothing while the loop was after each batch.
 
         By the clock and what the device wrote down: nothing of iobench's is asked.
@@ -90,16 +75,11 @@ class Loop:
         return idle
 
     @property
-    def wall_ns(self) -> int:
+    def wall_ns(self):
         return self.kernels[-1].piece.end_ns - self.asked_ns[0]
 
 
-def train(
-    device: FakeAccelerator,
-    loader: Iterable[torch.Tensor],
-    kernel_ns: Iterable[int],
-    move: Callable[[torch.Tensor], torch.Tensor] | None = None,
-) -> Loop:
+def train(device, loader, kernel_ns, move=None):
     timer = DeviceTimer(clock=device, regions_per_flush=8)
     batches, loop = iter(loader), Loop()
     for duration_ns in kernel_ns:
@@ -116,7 +96,7 @@ def train(
     return loop
 
 
-def recorded(path: Path, run: Callable[[], Loop]) -> tuple[Loop, RunData, DeviceExposure]:
+def recorded(path, run):
     # What the first loader of a process imports is no wait of this run's.
     with iobench.record(path / "before"):
         list(DataLoader(Loading([0]), batch_size=None))
@@ -138,9 +118,7 @@ SCHEDULES = {
 
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_device_is_idle_as_long_as_is_said(
-    tmp_path: Path, device: FakeAccelerator, schedule: str
-) -> None:
+def test_a_device_is_idle_as_long_as_is_said(tmp_path, device, schedule):
     loads, kernels = SCHEDULES[schedule]
     loader = DataLoader(Loading(loads), batch_size=None)
     loop, _, found = recorded(tmp_path, lambda: train(device, loader, kernels))
@@ -149,7 +127,7 @@ def test_a_device_is_idle_as_long_as_is_said(
     assert found.busy_ns["forward"] >= sum(kernels)
 
 
-def held_against(loop: Loop, found: DeviceExposure) -> None:
+def held_against(loop, found):
     """Hold what is said of the device's idle time, and of its kernels, against what was."""
     first, *later = loop.idle_ns
     said = found.exposed_ns[found.batch > 0].sum()
@@ -160,7 +138,7 @@ def held_against(loop: Loop, found: DeviceExposure) -> None:
     assert found.busy_ns["forward"] == pytest.approx(between_marks_ns(kernels), rel=WITHIN)
 
 
-def between_marks_ns(pieces: Iterable[Piece]) -> int:
+def between_marks_ns(pieces):
     """Return how long the marks around each of them lay apart, which is what can be told."""
     return sum(piece.until_ns - piece.since_ns for piece in pieces)
 
@@ -168,13 +146,11 @@ def between_marks_ns(pieces: Iterable[Piece]) -> int:
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("moving", ["blocking", "non_blocking", "pinned", "pinned, non_blocking"])
 @pytest.mark.parametrize("kernel_ns", [5 * MS, 40 * MS])
-def test_copies_in_the_loop_keep_the_device_from_its_work(
-    tmp_path: Path, device: FakeAccelerator, moving: str, kernel_ns: int
-) -> None:
+def test_copies_in_the_loop_keep_the_device_from_its_work(tmp_path, device, moving, kernel_ns):
     more = [device.pinned_copy] if "pinned" in moving else []
     loader = DataLoader(Loading([1 * MS] * N_BATCHES, *more), batch_size=None)
 
-    def move(batch: torch.Tensor) -> torch.Tensor:
+    def move(batch):
         return device.to(batch, non_blocking="non_blocking" in moving)
 
     loop, _, found = recorded(
@@ -190,8 +166,8 @@ def test_copies_in_the_loop_keep_the_device_from_its_work(
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("kernel_ns", [5 * MS, 40 * MS])
 def test_copies_ahead_are_hidden_as_far_as_the_link_is_fast_enough(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel_ns: int
-) -> None:
+    tmp_path, monkeypatch, kernel_ns
+):
     store = write_numbers(tmp_path / "numbers", n_samples=4 * N_BATCHES)
     nbytes = 4 * store.manifest.spec.nbytes
     with FakeAccelerator(latency_ns=4 * MS) as device:
@@ -237,61 +213,7 @@ def test_copies_ahead_are_hidden_as_far_as_the_link_is_fast_enough(
         assert later_ns < 0.3 * took
 
 
-OWN = """
-import numpy as np
-
-class Numbered:
-    def __len__(self):
-        return 64
-    def __getitem__(self, number):
-        return {"field": np.full((32, 32), number, "f4")}
-"""
-
-
-@pytest.mark.quick_cases(0, thorough=1)
-@pytest.mark.parametrize(
-    ("framework", "step_ms"), [("native", 2), ("native", 40), ("torch", 2)], ids=str
-)
-def test_a_profile_says_what_copies_took_and_what_of_it_was_hidden(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    framework: str,
-    step_ms: int,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("numbers_on_a_device.py").write_text(OWN)
-    monkeypatch.setattr(profile_run, "measure_link", lambda *_: None)
-    n_batches, nbytes = 16, 4 * 32 * 32 * 4
-    words = [
-        "profile", "numbers_on_a_device:Numbered", "--out", "run", "--batches", str(n_batches),
-        "--batch-size", "4", "--workers", "2", "--device", "cuda",
-        "--framework", framework, "--compute", f"{step_ms}ms", "--json",
-    ]  # fmt: skip
-    with FakeAccelerator(latency_ns=15 * MS) as device:
-        monkeypatch.setattr("iobench.torch.device.find_accelerator", lambda *_, **__: device)
-        assert main(words) == 0
-    (told,) = json.loads(capsys.readouterr().out)["runs"]
-    pieces = device.pieces
-    took_s = sum(piece.end_ns - piece.start_ns for piece in pieces) * 1e-9
-    wall_s = (pieces[-1].end_ns - pieces[0].start_ns) * 1e-9
-    copies = told["device"]["copies"]
-    assert copies["nbytes"] == nbytes * n_batches == sum(piece.nbytes for piece in pieces)
-    between_s = between_marks_ns(pieces) * 1e-9
-    assert copies["device_s"] == pytest.approx(between_s, rel=WITHIN)
-    assert copies["bytes_per_s"] == pytest.approx(nbytes * n_batches / between_s, rel=WITHIN)
-    # The host sees a copy end as late as it wakes up.
-    assert copies["hidden_s"] + copies["waited_s"] >= (1 - WITHIN) * took_s
-    if framework == "torch":
-        assert copies["hidden_s"] == 0
-    elif step_ms > 15:
-        assert copies["hidden_s"] > 0.5 * took_s
-    else:  # the link is never idle: the loop waits for it, but for its steps
-        assert copies["waited_s"] >= 0.5 * (wall_s - n_batches * step_ms * 1e-3)
-    assert told["device"]["exposed_ns"] is None  # what else the device did was not timed
-
-
-def exposed_copies_ns(loop: Loop, copies: list[tuple[int, int]]) -> int:
+def exposed_copies_ns(loop, copies):
     """Return how much of the copies of each batch lay where the device was idle for want of it."""
     total, worked_until = 0, 0
     for (begun, ended), asked_ns, kernel in zip(copies, loop.asked_ns, loop.kernels, strict=False):
@@ -299,28 +221,3 @@ def exposed_copies_ns(loop: Loop, copies: list[tuple[int, int]]) -> int:
         total += max(min(ended, kernel.piece.start_ns) - max(begun, idle_since), 0)
         worked_until = kernel.piece.end_ns
     return total
-
-
-class Dozing(FakeAccelerator):
-    """Who waits for it wakes up late, every other time."""
-
-    def wait(self, mark: Any) -> None:
-        super().wait(mark)
-        if self.n_waits % 2:
-            wait_until_ns(now_ns() + 25 * MS)
-
-
-@pytest.mark.thorough
-def test_who_wakes_up_late_does_not_make_the_device_late(tmp_path: Path) -> None:
-    with Dozing() as device:
-        loader = DataLoader(Loading([10 * MS] * 3 * N_BATCHES), batch_size=None)
-        loop, profile, found = recorded(
-            tmp_path, lambda: train(device, loader, [15 * MS] * 3 * N_BATCHES)
-        )
-    held_against(loop, found)
-    assert device.n_waits > 6
-    spans = profile.spans[(profile.spans["flags"] & Flag.DEVICE) != 0]
-    told = spans[spans["kind"] == Kind.FORWARD]
-    for number, kernel in enumerate(loop.kernels):
-        (span,) = told[told["batch"] == number]
-        assert abs(int(span["end_ns"]) - kernel.piece.end_ns) < 5 * MS

@@ -11,20 +11,12 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("xxhash", reason="digests need the extra 'digest'")
 import torch
-from tiny_pipeline import COSTS, ring_of, tiny_pipeline
 
 import iobench
 from iobench.analysis.run import Run
 from iobench.findings.batch_digests import delivered_samples
 from iobench.findings.compare_samples import SamplesVerdict, compare_samples
-from iobench.loaders.batch_plan import BatchPlan, plan_batches
-from iobench.loaders.compute import Compute
-from iobench.loaders.measure import MeasuredPipeline, measure
-from iobench.loaders.stage_timer import Detail
-from iobench.recording.digests import DigestLog
-from iobench.recording.run_directory import RunDirectory
 from iobench.torch import DataLoader
-from iobench.torch.torch_loader import TorchLoader
 
 pytestmark = pytest.mark.timeout(60)
 SAME = SamplesVerdict.SAME_ORDER
@@ -151,50 +143,3 @@ def test_batches_whose_value_cannot_be_read_are_unknown(tmp_path, caplog):
     assert delivered_samples(Run(profile)).n_unknown_batches == 2
     assert compared(profile, profile).verdict is SamplesVerdict.UNKNOWN
     assert "whose value iobench cannot read" in caplog.text
-
-
-def measured(path, make, *, batch_size=4, seed=0):
-    config = {"batch_size": batch_size, "n_samples": 12, "digests": True, "workers": 0}
-    directory = RunDirectory.create(path, config)
-    digests = DigestLog(directory.path)
-    with (
-        directory.recorder(role="consumer") as recorder,
-        make(directory, recorder, batch_size) as loader,
-    ):
-        plan = BatchPlan(plan_batches(12, batch_size, seed=seed), limit=24 // batch_size)
-        compute = Compute(0, 0, "none")
-        measure([MeasuredPipeline("tiny", loader, plan, recorder, compute, digests=digests)])
-    digests.close()
-    return iobench.open_profile(path)
-
-
-def serial(directory, recorder, batch_size):
-    return ring_of(tiny_pipeline(), batch_size, recorder=recorder)
-
-
-def native(directory, recorder, batch_size):
-    return ring_of(tiny_pipeline(), batch_size, threads=2, recorder=recorder, detail=Detail.BATCH)
-
-
-def workers(directory, recorder, batch_size):
-    return ring_of(
-        tiny_pipeline(), batch_size, workers=2, run_directory=directory.path, recorder=recorder,
-        detail=Detail.BATCH,
-    )  # fmt: skip
-
-
-def through_torch(directory, recorder, batch_size):
-    return TorchLoader(
-        tiny_pipeline(), batch_size, workers=2, run=directory, recorder=recorder, unit_costs=COSTS
-    )
-
-
-def test_every_loader_of_a_profile_delivers_the_same_digests(tmp_path):
-    first = measured(tmp_path / "serial", serial)
-    seen = delivered_samples(Run(first))
-    assert [(each.epoch, each.n_samples, each.is_complete) for each in seen.epochs] == [
-        (0, 12, True), (1, 12, True),
-    ]  # fmt: skip
-    for make in (native, workers, through_torch):
-        other = measured(tmp_path / make.__name__, make)
-        assert compared(first, other).verdict is SAME, make

@@ -10,7 +10,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import iobench
 from iobench.analysis.epochs import epoch_figures, epoch_times
-from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.torch import hooks
 
@@ -38,6 +37,17 @@ def passes(run):
         (str(found.role[rows & (found.round == n)][0]), int((rows & (found.round == n)).sum()))
         for n in numbers
     ]
+
+
+def steps_of(run, n_steps, *, batches=1):
+    """Hold the optimiser's steps, and what the computing between waits is made of."""
+    steps = run.exposure.steps
+    assert (steps.n_steps, steps.batches_per_step) == (n_steps, batches)
+    assert steps.known_by == "optimizer"
+    whole = run.exposure.whole
+    spent = {row.stage: row.busy_ns for row in whole.compute_stages}
+    assert {"backward", "step"} <= spent.keys()
+    assert sum(spent.values()) + whole.compute_rest_ns == whole.compute_ns
 
 
 def batches(n):
@@ -82,51 +92,7 @@ def test_a_trainer_of_lightning(tmp_path):
     assert [(each.epoch, each.n_batches, each.complete) for each in times] == [
         (0, 5, True), (1, 5, True),
     ]  # fmt: skip
-
-
-def test_a_training_of_lightning_that_goes_on_and_one_of_several_loaders(tmp_path):
-    lightning = pytest.importorskip("lightning", reason="its Trainer is what tells")
-
-    class Model(lightning.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.layer = torch.nn.Linear(3, 1)
-
-        def training_step(self, batch, number):
-            parts = batch.values() if isinstance(batch, dict) else [batch]
-            return sum(self.layer(part[0]).pow(2).mean() for part in parts)
-
-        def validation_step(self, batch, number):
-            self.layer(batch[0])
-
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), lr=0.1)
-
-    def trainer(epochs):
-        return lightning.Trainer(
-            max_epochs=epochs, accelerator="cpu", devices=1, logger=False,
-            enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
-            default_root_dir=tmp_path, num_sanity_val_steps=1,
-        )  # fmt: skip
-
-    first = trainer(1)
-    first.fit(Model(), batches(5), batches(4))
-    first.save_checkpoint(tmp_path / "made.ckpt")
-    with iobench.record(tmp_path / "again"):
-        trainer(3).fit(Model(), batches(5), batches(4), ckpt_path=tmp_path / "made.ckpt")
-    run = Run(tmp_path / "again").of_rank()
-    fit = [("training", 5), ("validation", 4)]
-    assert [each for each in passes(run) if each != ("validation", 1)] == [*fit, *fit]
-    times = epoch_times(epoch_figures(run))
-    assert [(each.n_batches, each.complete) for each in times] == [(5, True), (5, True)]
-
-    with iobench.record(tmp_path / "several"):
-        trainer(2).fit(Model(), {"long": batches(6), "short": batches(3)})
-    run = Run(tmp_path / "several").of_rank()
-    assert {role for role, _ in passes(run)} == {"training"}
-    times = epoch_times(epoch_figures(run))
-    assert [each.epoch for each in times] == [0, 1]
-    assert sum(each.n_batches for each in times) == run.exposure.whole.n_batches
+    steps_of(run, 10)
 
 
 def test_a_trainer_of_hugging_face(tmp_path):
@@ -161,6 +127,7 @@ def test_a_trainer_of_hugging_face(tmp_path):
     run = Run(tmp_path / "run").of_rank()
     fit = [("training", 5), ("validation", 4)]
     assert passes(run) == [*fit, *fit, ("prediction", 2)]
+    steps_of(run, 10)
     times = epoch_times(epoch_figures(run))
     assert [(each.n_batches, each.complete) for each in times] == [(5, True), (5, True)]
 
@@ -188,29 +155,6 @@ def test_a_resumed_pass_is_no_whole_epoch(tmp_path):
     assert [(each.n_batches, each.complete) for each in times] == [
         (2, False), (6, True), (6, True),
     ]  # fmt: skip
-
-
-def test_two_loaders_that_train_together_and_one_that_validates_among_them(tmp_path):
-    weight = torch.nn.Parameter(torch.ones(3))
-    optimizer = torch.optim.SGD([weight], lr=0.1)
-
-    def train(one, other, check):
-        for _ in range(2):
-            for (x,), (y,) in zip(one, other, strict=False):
-                (x * weight + y).sum().backward()
-                optimizer.step()
-            with torch.no_grad():
-                for (x,) in check:
-                    x * weight
-
-    with iobench.record(tmp_path / "run"):
-        train(batches(4), batches(6), batches(9))
-    run = Run(tmp_path / "run").of_rank()
-    # The step follows a batch of the second: nobody tells of the first, which counts as training.
-    assert run.roles == {1: "training", 2: "evaluation"}
-    assert run.exposure.validation.n_batches == 2 * 9
-    times = epoch_times(epoch_figures(run))
-    assert [each.n_batches for each in times] == [8, 8]
 
 
 def trains(loader, weight, optimizer=None):
@@ -256,25 +200,6 @@ def test_a_part_that_is_kept_from_learning_does_not_make_a_pass_evaluate(tmp_pat
     assert passes(run) == [("", 2), ("evaluation", 3), ("evaluation", 4), ("evaluation", 5)]
 
 
-def test_two_losses_and_two_optimisers_of_one_loader(tmp_path):
-    one, other = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
-    first, second = torch.optim.SGD([one], lr=0.1), torch.optim.Adam([other], lr=0.1)
-    with iobench.record(tmp_path / "run"):
-        for _ in range(2):
-            for number, (x,) in enumerate(batches(6)):
-                if number % 3:  # a critic, and now and then a generator
-                    (x * one).sum().backward()
-                    first.step()
-                else:
-                    (x * other).sum().backward(retain_graph=True)
-                    (x * other * one.detach()).mean().backward()
-                    second.step()
-    run = Run(tmp_path / "run").of_rank()
-    assert passes(run) == [("training", 6), ("training", 6)]
-    times = epoch_times(epoch_figures(run))
-    assert [(each.n_batches, each.complete) for each in times] == [(6, True), (6, True)]
-
-
 def test_a_training_that_begins_its_pass_without_gradients(tmp_path):
     weight = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([weight], lr=0.1)
@@ -308,6 +233,7 @@ def test_accelerate(tmp_path):
                     x * weight
     run = Run(tmp_path / "run").of_rank()
     assert passes(run) == [("training", 6), ("evaluation", 4)] * 2
+    steps_of(run, 6, batches=2)
     times = epoch_times(epoch_figures(run))
     assert [(each.n_batches, each.complete) for each in times] == [(6, True), (6, True)]
 
@@ -339,18 +265,3 @@ def test_epochs_of_loaders_made_anew_and_of_kept_workers(tmp_path, workers):
     assert [(each.epoch, each.n_batches, each.complete) for each in times] == [
         (number, 5, True) for number in range(3)
     ]
-
-
-def test_the_loader_that_trains_is_replayed_not_its_validation(tmp_path):
-    weight = torch.nn.Parameter(torch.ones(3))
-    optimizer = torch.optim.SGD([weight], lr=0.1)
-    with iobench.record(tmp_path / "run"):
-        for _ in range(2):
-            for (x,) in DataLoader(TensorDataset(torch.ones(12, 3)), batch_size=2):
-                (x * weight).sum().backward()
-                optimizer.step()
-            with torch.no_grad():
-                for (x,) in DataLoader(TensorDataset(torch.ones(8, 3)), batch_size=2):
-                    x * weight
-    replayed = recorded_runs(Run(tmp_path / "run").of_rank())
-    assert [len(each) for each in replayed] == [12]

@@ -9,27 +9,18 @@ import importlib.util
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("torch", reason="devices are torch's")
-import torch
-from fake_accelerator import FakeAccelerator
-
-from iobench.recording.clocks import now_ns
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 SCRIPT = BENCHMARKS / "gpu_day.py"
-NO_DEVICE = pytest.mark.skipif(
-    torch.accelerator.is_available(), reason="says what is said where there is no device"
-)
 pytestmark = pytest.mark.timeout(120)
 
 
-def loaded(name: str) -> Any:
+def loaded(name):
     spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -39,19 +30,19 @@ def loaded(name: str) -> Any:
 
 
 @pytest.fixture
-def day() -> Any:
+def day():
     return loaded("gpu_day")
 
 
 @pytest.fixture
-def rows() -> Iterator[Any]:
+def rows():
     """The module of rows, which looks for others beside it."""
     path = list(sys.path)
     yield loaded("gpu_day_rows")
     sys.path[:] = path
 
 
-def shown(document: str) -> dict[str, list[str]]:
+def shown(document):
     """Return the cells of a table by row."""
     cells = [line.strip("| ").split(" | ") for line in document.splitlines() if line[:2] == "| "]
     return {each[0]: each for each in cells}
@@ -68,9 +59,7 @@ def shown(document: str) -> dict[str, list[str]]:
         ),
     ],
 )
-def test_a_row_holds_over_the_stand_in_and_is_marked_so(
-    rows: Any, tmp_path: Path, name: str, argument: str
-) -> None:
+def test_a_row_holds_over_the_stand_in_and_is_marked_so(rows, tmp_path, name, argument):
     if name == "profile":
         pytest.importorskip("eccodes", reason="the stand-in of ENS-10 is GRIB")
     asked = rows.Asked(tmp_path, 60.0, fake=True)
@@ -84,63 +73,6 @@ def test_a_row_holds_over_the_stand_in_and_is_marked_so(
     assert found["state"] == "stand-in", found
     assert found["on"] == "a stand-in"
     assert found["figures"]
-
-
-@pytest.mark.long
-def test_kernels_are_brought_to_their_length_as_on_a_real_device(
-    rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A unit of work is a nanosecond of the stand-in, which nobody tells.
-
-    When they ran is not looked at: a thread begins later than it is told, as no device does.
-    """
-    with FakeAccelerator() as accelerator:
-        accelerator.device = torch.device("cpu")
-        monkeypatch.setattr("iobench.torch.device.find_accelerator", lambda *_, **__: accelerator)
-        monkeypatch.setattr(rows.RealDevice, "_spin", lambda _, units: accelerator.launch(units))
-        asked = rows.Asked(tmp_path, 60.0, fake=False)
-        found = rows.answer("events", "", asked)
-        assert (found["state"], found["on"]) == ("measured", "fake:0 threads"), found
-        given = [now_ns()]
-        asked.device.kernel(100_000_000)
-        accelerator.wait(accelerator.mark())
-        ((start_ns, end_ns),) = asked.device.kernels(given)
-        assert start_ns == given[0]
-        assert end_ns - start_ns >= 0.8 * 100_000_000
-        assert asked.device._units_a_ns == pytest.approx(1, rel=0.2)
-
-
-def test_batches_that_are_not_the_stores_fail_their_row(
-    rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = rows.Asked(tmp_path, 60.0, fake=True)
-    accelerator = asked.device.accelerator
-    monkeypatch.setattr(accelerator, "order", lambda _copy: None)
-    copied = accelerator.copy
-
-    def spoilt(leaves: list[Any], *, ahead: bool) -> Any:
-        found = copied(leaves, ahead=ahead)
-        accelerator.wait(found.last)
-        for value in found.values:
-            value += 1
-        return found
-
-    monkeypatch.setattr(accelerator, "copy", spoilt)
-    found = rows.answer("loader", "", asked)
-    asked.device.close()
-    assert (found["state"], found["why"]) == (
-        "failed", "a batch on the device has not the store's values",
-    )  # fmt: skip
-
-
-@pytest.mark.thorough
-@NO_DEVICE
-def test_without_a_device_a_row_says_why_it_is_not_available(rows: Any, tmp_path: Path) -> None:
-    for name in ("events", "loader", "energy", "loaders"):
-        found = rows.answer(name, "", rows.Asked(tmp_path, 60.0, fake=False))
-        assert found["state"] == "not available"
-        assert found["figures"] == {}
-        assert "torch" in found["why"]
 
 
 ROWS_OF_A_TEST = """
@@ -162,9 +94,7 @@ open(asked["answer"], "w").write(json.dumps(found))
 
 
 @pytest.fixture
-def run(
-    day: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> Callable[..., Any]:
+def run(day, tmp_path, monkeypatch, capsys):
     """Run rows of a test's own; return the exit code and the table."""
     script = tmp_path / "rows.py"
     script.write_text(ROWS_OF_A_TEST)
@@ -172,7 +102,7 @@ def run(
     what = {"torch": "2", "device": None, "host": "here"}
     monkeypatch.setattr(day, "identity", lambda fake: what | {"commit": day.commit(), "fake": fake})
 
-    def run(*names: str, **seconds: float) -> tuple[int, dict[str, list[str]]]:
+    def run(*names, **seconds):
         rows = tuple(day.Row(name, "", seconds.get(name, 60)) for name in names)
         monkeypatch.setattr(day, "ROWS", rows)
         code = day.main(["--folder", str(tmp_path / "day"), "--minutes", "2"])
@@ -182,9 +112,7 @@ def run(
 
 
 @pytest.mark.long
-def test_what_goes_wrong_in_a_row_is_a_line_and_the_others_run(
-    run: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_what_goes_wrong_in_a_row_is_a_line_and_the_others_run(run, tmp_path):
     code, table = run("dies", "raises", "hangs", "fine", hangs=1.5)
     assert code == 1
     assert table["dies"][2:5] == ["failed", "", "killed by SIGKILL"]
@@ -197,8 +125,8 @@ def test_what_goes_wrong_in_a_row_is_a_line_and_the_others_run(
 
 
 def test_rows_that_were_measured_stay_and_the_others_are_tried_again(
-    run: Callable[..., Any], day: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run, day, tmp_path, monkeypatch
+):
     assert run("fine", "raises")[0] == 1
     code, table = run("fine", "other", "large", large=3600)
     assert code == 0
@@ -211,7 +139,7 @@ def test_rows_that_were_measured_stay_and_the_others_are_tried_again(
 
 
 @pytest.mark.long
-def test_interrupted_it_ends_what_runs_and_goes_on_later(tmp_path: Path) -> None:
+def test_interrupted_it_ends_what_runs_and_goes_on_later(tmp_path):
     """The command as it is, in the middle of its first row."""
     command = [
         sys.executable,

@@ -6,10 +6,7 @@ tests/benchmarks/known_times.py compares them with the times that were asked for
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -28,7 +25,6 @@ pytestmark = [
     pytest.mark.timeout(120),
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),
 ]
-SUPPORT = Path(__file__).parent / "support"
 
 
 def check(profile, n_batches):
@@ -87,44 +83,3 @@ def test_over_epochs_as_well(tmp_path, options):
     check(profile, 12)
     delivered = profile.spans[profile.spans["kind"] == Kind.WAIT]["batch"]
     assert len(set(delivered[delivered >= 0].tolist())) == 12
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_workers_that_are_spawned(tmp_path, workers):
-    profile = run(tmp_path / "run", workers=workers, step_ms=2, multiprocessing_context="spawn")
-    figures = check(profile, 16)
-    assert figures.whole.exposed_ns["startup"] > 0
-
-
-SCRIPT = """
-    import sys
-    sys.path.insert(0, {support!r})
-    from torch.utils.data import DataLoader
-    from known_times import Sleeping, SleepingCollate, spend
-
-    if __name__ == "__main__":
-        for batch in DataLoader(
-            Sleeping(32), batch_size=2, num_workers={workers}, collate_fn=SleepingCollate(),
-            multiprocessing_context={context!r},
-        ):
-            spend(2)
-"""
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("workers", "context"), [(0, None), (1, "fork"), (2, "fork"), (4, "fork"), (2, "spawn")]
-)
-def test_a_script_that_knows_nothing_of_it(tmp_path, workers, context):
-    path = tmp_path / "train.py"
-    text = textwrap.dedent(SCRIPT)
-    path.write_text(text.format(support=str(SUPPORT), workers=workers, context=context))
-    command = [sys.executable, "-c", "import sys; from iobench.cli import main; sys.exit(main())"]
-    ended = subprocess.run(
-        [*command, "run", "--detail", "sample", "--out", tmp_path / "run", "--",
-         sys.executable, "-W", "ignore", path],
-        capture_output=True, text=True, timeout=100, env=dict(os.environ), check=False,
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    check(iobench.open_profile(tmp_path / "run"), 16)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("torch")
@@ -18,7 +16,7 @@ from iobench.torch import DataLoader
 pytestmark = pytest.mark.timeout(60)
 
 
-def test_waits_lie_in_what_torch_calls_next(tmp_path: Path) -> None:
+def test_waits_lie_in_what_torch_calls_next(tmp_path):
     """The clocks of a real run agree: torch's span around ``__next__`` holds our wait."""
     loader = DataLoader(torch.arange(64.0), batch_size=4, num_workers=1)
     with iobench.record(tmp_path / "run"), torch.profiler.profile() as profiler:

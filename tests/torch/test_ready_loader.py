@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import multiprocessing
 import os
 import signal
 
 import pytest
-from span_rows import rows_by_kind, rows_of
+from span_rows import rows_by_kind
 from tiny_pipeline import COSTS
 
 from iobench.errors import WorkerError
 from iobench.loaders.contract import PlannedBatch
 from iobench.loaders.stage_timer import Detail
-from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
 
 torch = pytest.importorskip("torch", reason="the loader is PyTorch's")
 import drop_in_parts as parts  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
-from iobench.torch import observing  # noqa: E402
 from iobench.torch.ready_loader import ReadyLoader  # noqa: E402
 
 pytestmark = pytest.mark.timeout(60)
@@ -98,24 +95,6 @@ def test_numbers_are_those_of_the_workers_batches(run, consumer):
         assert row.worker == batch.worker == batch.arrays["value"][0, 0]
 
 
-def test_without_workers_the_consumer_records(run, consumer):
-    with ready(DataLoader(parts.Staged(4), batch_size=2), run, consumer) as measured:
-        measured._passes = lambda _, begin: ({"value": each.numpy()} for each in begin(loader))
-        loader = measured._loader
-        assert [batch.worker for batch in measured.batches(planned(2))] == [-1, -1]
-    assert set(rows_by_kind(run)) >= {Kind.SAMPLER, Kind.READ, Kind.DECODE, Kind.COLLATE}
-
-
-def test_a_loader_that_cannot_be_looked_into_is_opaque(run, consumer, monkeypatch):
-    monkeypatch.setattr(observing, "NEEDED", observing.NEEDED | {"new_attribute"})
-    loader = DataLoader(parts.Plain(4), batch_size=2, num_workers=1)
-    with ready(loader, run, consumer) as measured:
-        numbers = [batch.planned.batch for batch in measured.batches(planned(2))]
-    assert [row.batch for row in rows_of(run) if row.kind is Kind.OPAQUE] == numbers == [0, 1]
-    (told,) = read_process_facts(run.processes_path)
-    assert told.unseen[0].startswith("workers: torch")
-
-
 # Torch's SIGCHLD handler raises wherever the consumer is, also where nothing can be raised.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
@@ -138,14 +117,3 @@ def test_what_goes_wrong_is_one_line_and_ends_the_workers(run, consumer, dataset
     assert multiprocessing.active_children() == []
     with pytest.raises(WorkerError, match="closed"):
         measured.batches(planned(1))
-
-
-def test_the_users_loader_is_as_it_was(run, consumer):
-    loader = DataLoader(parts.Plain(6), batch_size=2, num_workers=1, persistent_workers=True)
-    before = {name: value for name, value in vars(loader).items() if name != "_iterator"}
-    with ready(loader, run, consumer) as measured:
-        list(itertools.islice(measured.batches(planned(2)), 2))
-    after = vars(loader)
-    assert all(after[name] is value for name, value in before.items())
-    assert after["_iterator"] is None
-    assert multiprocessing.active_children() == []

@@ -159,19 +159,6 @@ def test_without_a_recording_nothing_is_done_and_a_model_stays_as_it_is(tmp_path
     at_least(spent, 2, 2)
 
 
-def test_a_loop_whose_model_nobody_sets_says_that_forward_is_not_told_apart(tmp_path):
-    net = Net()
-    optimizer = SlowSGD(net.parameters(), lr=0.1)
-    with iobench.record(tmp_path / "run"):
-        for (x,) in batches(3):
-            net(x).sum().backward()
-            optimizer.step()
-    run, spent = opened(tmp_path / "run")
-    assert "forward" not in spent
-    assert run.exposure.whole.compute_rest_ns >= 3 * FORWARD_S * 1e9
-    assert "The forward pass cannot be separated from the rest" in text_of(tmp_path / "run")
-
-
 def test_two_optimisers_of_a_gan_and_the_one_that_bounds_a_step(tmp_path):
     critic, generator = torch.nn.Linear(3, 1), torch.nn.Linear(3, 3)
     of_critic = torch.optim.Adam(critic.parameters(), lr=0.01)
@@ -245,101 +232,6 @@ def test_what_a_script_times_itself_is_not_counted_twice(tmp_path, how):
         assert counts == {"forward": 4, "backward": 4, "step": 4}
 
 
-@pytest.mark.parametrize("collected", [1, 2])
-def test_a_trainer_of_lightning(tmp_path, collected):
-    lightning = pytest.importorskip("lightning", reason="its Trainer trains")
-
-    class Model(lightning.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.net = Net()
-
-        def training_step(self, batch, number):
-            return self.net(batch[0]).pow(2).mean()
-
-        def validation_step(self, batch, number):
-            self.net(batch[0])
-
-        def configure_optimizers(self):
-            return SlowSGD(self.parameters(), lr=0.1)
-
-    trainer = lightning.Trainer(
-        max_epochs=2, accelerator="cpu", devices=1, logger=False, enable_progress_bar=False,
-        enable_model_summary=False, enable_checkpointing=False, default_root_dir=tmp_path,
-        accumulate_grad_batches=collected,
-    )  # fmt: skip
-    with iobench.record(tmp_path / "run"):
-        trainer.fit(Model(), batches(6), batches(3))
-    run, spent = opened(tmp_path / "run")
-    at_least(spent, 12, 12 // collected)
-    # Both lie in the closure of a step.
-    assert spent["step"] < spent["forward"] + spent["backward"]
-    steps = run.exposure.steps
-    assert (steps.n_steps, steps.batches_per_step) == (12 // collected, collected)
-    names = {row.stage for row in run.exposure.whole.compute_stages}
-    assert {"forward", "backward", "step"} <= names
-
-
-@pytest.mark.quick_cases(1, thorough=0)
-@pytest.mark.parametrize("collected", [1, 3])
-def test_a_trainer_of_hugging_face(tmp_path, collected):
-    transformers = pytest.importorskip("transformers", reason="its Trainer trains")
-    pytest.importorskip("accelerate", reason="its Trainer needs it")
-
-    class Model(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = Net()
-
-        def forward(self, x):
-            made = self.net(x)
-            return {"loss": made.pow(2).mean(), "made": made}
-
-    def collate(samples):
-        return {"x": torch.stack([sample[0] for sample in samples])}
-
-    options = transformers.TrainingArguments(
-        str(tmp_path / "out"), per_device_train_batch_size=2, per_device_eval_batch_size=2,
-        num_train_epochs=2, eval_strategy="epoch", save_strategy="no", logging_strategy="no",
-        disable_tqdm=True, use_cpu=True, report_to=[], gradient_accumulation_steps=collected,
-    )  # fmt: skip
-    model = Model()
-    trainer = transformers.Trainer(
-        model, options, data_collator=collate,
-        train_dataset=TensorDataset(torch.ones(12, 3)),
-        eval_dataset=TensorDataset(torch.ones(4, 3)),
-        optimizers=(SlowSGD(model.parameters(), lr=0.1), None),
-    )  # fmt: skip
-    with iobench.record(tmp_path / "run"):
-        trainer.train()
-    run, spent = opened(tmp_path / "run")
-    at_least(spent, 12, 12 // collected)
-    steps = run.exposure.steps
-    assert (steps.n_steps, steps.batches_per_step) == (12 // collected, collected)
-
-
-def test_accelerate_collects_gradients(tmp_path):
-    accelerate = pytest.importorskip("accelerate", reason="it collects the gradients")
-    accelerator = accelerate.Accelerator(gradient_accumulation_steps=4, cpu=True)
-    net = Net()
-    net, optimizer, loader = accelerator.prepare(
-        net, SlowSGD(net.parameters(), lr=0.1), batches(10)
-    )
-    with iobench.record(tmp_path / "run"):
-        for _ in range(2):
-            net.train()
-            for (x,) in loader:
-                with accelerator.accumulate(net):
-                    accelerator.backward(net(x).sum())
-                    optimizer.step()
-                    optimizer.zero_grad()
-    run, spent = opened(tmp_path / "run")
-    at_least(spent, 20, 6)
-    steps = run.exposure.steps
-    # The last of an epoch takes what is left.
-    assert (steps.n_steps, steps.batches_per_step, steps.least_batches) == (6, 4, 2)
-
-
 def test_a_compiled_model_stays_one_graph(tmp_path):
     net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -361,28 +253,3 @@ def test_a_compiled_model_stays_one_graph(tmp_path):
     run, spent = opened(tmp_path / "run")
     assert {"backward", "step"} <= spent.keys()
     assert run.exposure.steps.batches_per_step == 1
-
-
-def test_errors_and_nested_models_are_left_as_they_are(tmp_path):
-    class Fails(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = torch.nn.Linear(3, 1)
-
-        def forward(self, x, *, fails=False):
-            if fails:
-                raise KeyError("mine")
-            return self.inner(x)
-
-    net = Fails()
-    with iobench.record(tmp_path / "run"):
-        net.inner.train()
-        net.train()
-        for number, (x,) in enumerate(batches(3)):
-            if number == 1:
-                with pytest.raises(KeyError, match="mine"):
-                    net(x, fails=True)
-            net(x).sum().backward()
-    run, _ = opened(tmp_path / "run")
-    counts = {row.stage: row.n_spans for row in run.exposure.whole.compute_stages}
-    assert counts == {"forward": 4, "backward": 3}
