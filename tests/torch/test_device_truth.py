@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch", reason="the training loop is PyTorch's")
 import torch
 from fake_accelerator import FakeAccelerator, Kernel
-from iobench.findings.device.figures import device_exposure, device_sums
+from iobench.findings.devices import device_exposure, device_sums
 from number_stores import write_numbers
 
 import iobench
