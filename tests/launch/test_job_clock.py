@@ -245,7 +245,7 @@ def test_the_times_of_a_job_are_those_of_the_rank_that_others_wait_for(script, l
     ranks = [{each["part"]: each["ns"] for each in run["job"]["parts"]} for run in document["runs"]]
     for run, parts in zip(document["runs"], ranks, strict=True):
         assert sum(parts.values()) == run["job"]["wall_ns"]
-    assert ranks[1]["initial_load"] >= 2_000_000_000 > ranks[0]["initial_load"]
+    assert ranks[1]["between"] >= 2_000_000_000
     # The other one waited as long outside of its loops, and may have ended later.
     assert {each["part"]: each["ns"] for each in document["job"]["parts"]} == ranks[1]
 
@@ -279,8 +279,9 @@ def test_a_dataset_that_is_read_anew_for_each_epoch_is_not_hidden(script, launch
     pytest.importorskip("torch", reason="the script trains with PyTorch")
     found = launch(sys.executable, script(ANEW), tmp_path, 3)
     parts, job, run = job_of(found)
-    assert parts["initial_load"] >= 2 * 100_000_000
-    assert parts["between"] >= job["reload_ns"] >= 2 * 2 * 100_000_000
+    assert parts["initial_load"] > 0
+    assert parts["between"] >= max(job["reload_ns"], 3 * 3 * 100_000_000)
+    assert job["reload_ns"] > 0
     told = next(each for each in job["parts"] if each["part"] == "between")
     assert told["nbytes"] == 2 * 3 * 320_000
     assert [(each["batches"], each["complete"]) for each in run["epochs"]] == [(3, True)] * 3
