@@ -13,11 +13,11 @@ import pytest
 pytest.importorskip("torch", reason="the training loop is PyTorch's")
 import torch
 from fake_accelerator import FakeAccelerator, Kernel
-from iobench.findings.devices import device_exposure, device_sums
 from number_stores import write_numbers
 
 import iobench
 from iobench.analysis.run import Run
+from iobench.findings.devices import device_exposure, device_sums
 from iobench.recording.clocks import now_ns, wait_until_ns
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
