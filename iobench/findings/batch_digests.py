@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from iobench.findings.contract import Finding
-from iobench.json_keys import HIDDEN, figure
 from iobench.recording.digests import BATCHES, SAMPLES, TABLE_DTYPE
 from iobench.report import units
 from iobench.report.document import Column, Count, Section, Table, sentences
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 Integers = NDArray[np.int64]
 Key = tuple[int, int]
-DIGESTING: Final = {"verify:digest", "other:digest"}
-"""Where digests are made: in loading processes, or by the loop while the accelerator computes."""
 N_EPOCHS: Final = 3
 """Epochs whose digest is shown."""
 COLUMNS: Final = tuple(map(Column, ("epoch", "samples", "digest, in any order")))
@@ -48,38 +45,15 @@ class EpochDigest(msgspec.Struct, frozen=True):
 
 
 class SampleDigests(msgspec.Struct, frozen=True):
-    """What a run delivered by its digests, which are equal where batches are.
+    """What a run delivered by its digests (XXH3, 128 bits), which are equal where batches are.
 
-    Parameters
-    ----------
-    n_samples : int
-        Delivered, in batches with a digest.
-    n_unknown_batches : int
-        Delivered, without a digest.
-    n_damaged : int
-        Records of digests that cannot be read.
-    scheme : str
-        What a digest was made of: ``"batch"``, or ``"sample"`` in earlier versions.
-    spent_ns, wall_ns : int
-        What digests took of all processes, and how long the run was.
+    ``n_unknown_batches`` were delivered without a digest, or with one that cannot be read;
+    ``scheme`` is what a digest is of: ``"batch"``, or ``"sample"`` in earlier versions.
     """
 
-    n_samples: int
-    n_unknown_batches: int
-    n_damaged: int
     epochs: tuple[EpochDigest, ...]
+    n_unknown_batches: int
     scheme: str
-    spent_ns: int
-    wall_ns: int
-    JSON_KEYS: ClassVar = {
-        "spent_ns": HIDDEN,
-        "wall_ns": HIDDEN,
-    }
-
-    @figure
-    def hash(self) -> str:
-        """The function that makes a digest."""
-        return "xxh3_128"
 
 
 class EpochDelivery(msgspec.Struct, frozen=True, eq=False):
@@ -257,14 +231,8 @@ def sample_digests(run: RankRun) -> SampleDigests | None:
     samples = delivered_samples([run])
     if not samples.recorded:
         return None
-    whole = run.exposure.whole
-    spent = [(row.stage, row.busy_ns) for row in whole.stages]
-    spent += [(row.stage, row.busy_ns) for row in whole.compute_stages]
     return SampleDigests(
-        n_samples=samples.n_samples,
-        n_unknown_batches=samples.n_unknown_batches,
-        n_damaged=samples.n_damaged,
-        epochs=tuple(
+        tuple(
             EpochDigest(
                 loader=None if each.loader < 0 else each.loader,
                 epoch=each.epoch,
@@ -274,33 +242,24 @@ def sample_digests(run: RankRun) -> SampleDigests | None:
             )
             for each in samples.epochs
         ),
-        scheme=samples.scheme,
-        spent_ns=sum(busy_ns for stage, busy_ns in spent if stage in DIGESTING),
-        wall_ns=whole.wall_ns,
+        samples.n_unknown_batches,
+        samples.scheme,
     )
 
 
 def samples_section(digests: SampleDigests) -> Section:
-    """Return of how many samples there are digests, what they cost, and those of epochs."""
-    more = len(digests.epochs) - N_EPOCHS
+    """Return the digests of the first epochs, and what is not known of them."""
     rows = []
     for each in digests.epochs[:N_EPOCHS]:
         loader = "" if each.loader is None else f" of loader {each.loader}"
         part = "" if each.is_complete else ", a part of it"
         name = f"{each.epoch}{loader}{part}"
         rows.append((name, Count(each.n_samples), each.digest or units.UNKNOWN))
-    note = f"{units.count(more)} more epochs are in --json." if more > 0 else ""
-    table = Table("", COLUMNS, tuple(rows), note=note)
-    return Section("samples", "Samples", (*sentences([*_lines(digests)]), table), is_folded=True)
+    table = Table("", COLUMNS, tuple(rows), note="Later epochs are in --json.")
+    return Section("samples", "Samples", (table, *sentences([*_texts(digests)])), is_folded=True)
 
 
-def _lines(digests: SampleDigests) -> Iterator[str]:
-    share = units.fraction(digests.spent_ns / digests.wall_ns if digests.wall_ns else None)
-    yield (
-        f"Digests of {units.count(digests.n_samples)} samples (XXH3, 128 bits, of each "
-        f"{digests.scheme}): {units.duration(digests.spent_ns)} of all processes, {share} of "
-        "the run's time."
-    )
+def _texts(digests: SampleDigests) -> Iterator[str]:
     if digests.scheme == SAMPLES:
         yield "They are of another scheme than today's, and can be compared with their like alone."
     if digests.n_unknown_batches:
@@ -308,8 +267,6 @@ def _lines(digests: SampleDigests) -> Iterator[str]:
             f"{units.count(digests.n_unknown_batches)} batches have no digest: lost, or objects "
             "whose value iobench cannot read."
         )
-    if digests.n_damaged:
-        yield f"{units.count(digests.n_damaged)} digests cannot be read."
 
 
 FINDING: Final = Finding(name="digests", order=600, figures=sample_digests, section=samples_section)
