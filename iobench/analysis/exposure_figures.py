@@ -52,11 +52,6 @@ class StageExposure(msgspec.Struct, frozen=True):
         """Bytes handed on over the time it was busy, of one process or thread."""
         return _per_s(self.nbytes, self.busy_ns)
 
-    @property
-    def off_cpu_ns(self) -> int | None:
-        """Busy time in which the thread was on no CPU; not below 0, as the clocks are coarse."""
-        return None if self.cpu_ns is None else max(0, self.busy_ns - self.cpu_ns)
-
 
 class ComputeStage(msgspec.Struct, frozen=True):
     """One stage of the training loop itself inside a window: ``forward``, ``backward``, ..."""
