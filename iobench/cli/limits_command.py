@@ -19,7 +19,6 @@ def limits(*, path: str, like: str | None, duration_s: float, json: bool) -> Non
     from iobench.errors import OptionError
     from iobench.files.urls import is_url
     from iobench.profiling.storage_limits import ANY, measured_limits
-    from iobench.storage.file_systems import file_system_of
 
     _check_duration(duration_s)
     if is_url(path):
@@ -27,10 +26,8 @@ def limits(*, path: str, like: str | None, duration_s: float, json: bool) -> Non
     folder = Path(path)
     requests = ANY if like is None else _requests(like, TerminalScreen())
     result = measured_limits(folder, requests, duration_s=duration_s)
-    file_system = file_system_of(folder)
-    answer = {**result.to_dict(), "cold": file_system.cold}
-    title, document = limits_document(result, file_system)
-    print_answer(title, *document, figures=answer, json=json)
+    title, document = limits_document(result)
+    print_answer(title, *document, figures=result.to_dict(), json=json)
 
 
 def _check_duration(duration_s: float) -> None:

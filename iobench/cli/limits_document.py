@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from iobench.report.document import (
     NOT_APPLICABLE,
-    Block,
     ByteRate,
     Column,
     Count,
@@ -26,29 +25,23 @@ from iobench.report.units import (
 
 if TYPE_CHECKING:
     from iobench.report.document import Cell
-    from iobench.storage.file_systems import FileSystem
     from iobench.storage.probe_figures import ReadFigures, StorageLimits
 
 
-def limits_document(
-    limits: StorageLimits, file_system: FileSystem
-) -> tuple[str, tuple[Section, ...]]:
+def limits_document(limits: StorageLimits) -> tuple[str, tuple[Section, ...]]:
     """Return the title, and what the storage can do."""
     mount = f" at {limits.mount}" if limits.mount else ""
     title = f"{limits.path}: {limits.file_system}{mount}; host {limits.host}"
     files = "1 file" if limits.n_files == 1 else f"{count(limits.n_files)} files"
     like = f", as {limits.like}" if limits.like else ""
-    about: tuple[Block, ...] = (
-        Sentence(file_system.cold),
-        Sentence(
-            f"Random reads of {nbytes(limits.request_nbytes)}{like}; {files}, "
-            f"{nbytes(limits.files_nbytes)}; {moment(limits.wall_ns)}"
-        ),
+    about = Sentence(
+        f"Random reads of {nbytes(limits.request_nbytes)}{like}; {files}, "
+        f"{nbytes(limits.files_nbytes)}; {moment(limits.wall_ns)}"
     )
     took = f"Took {duration(limits.spent_ns)}, wrote nothing."
     refused = [f"{each.way}: {each.refused}" for each in limits.reads if each.refused]
     end = sentences([*refused, took])
-    return title, (Section("about", "", about), Section("reads", "", (_reads(limits), *end)))
+    return title, (Section("about", "", (about,)), Section("reads", "", (_reads(limits), *end)))
 
 
 def _reads(limits: StorageLimits) -> Table:

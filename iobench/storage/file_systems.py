@@ -29,48 +29,6 @@ COUNTING: Final = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zf
 # Data read lies in a cache of their own, which the kernel's page cache knows nothing of.
 OWN_CACHE: Final = frozenset({"zfs", "gpfs", "beegfs", "panfs", "wekafs", "pvfs2", "orangefs"})
 
-COLD_UNKNOWN: Final = "What cold means on this file system is unknown."
-COLD_LOCAL: Final = (
-    "Cold means not in this machine's page cache: the device delivers, or a cache in or below it "
-    "(of a controller, or of a virtual machine's host)."
-)
-COLD_NETWORK: Final = (
-    "Cold means not in this client's page cache. The servers' caches are not affected, so a cold "
-    "read may come from a server's memory."
-)
-COLD: Final[dict[str, str]] = {
-    "squashfs": (
-        "Cold means not in the page cache of this file system; the image below it may still be "
-        "in the page cache, and blocks are decompressed again."
-    ),
-    "zfs": (
-        "Cold means not in ZFS's own cache (ARC), which dropping pages does not empty: only an "
-        "export or a reboot makes it cold."
-    ),
-    "overlay": (
-        "Cold means not in this machine's page cache, whose pages belong to the layer that "
-        "holds the file: the device, server or memory below it delivers."
-    ),
-    "lustre": (
-        "Cold means not in this client's page cache, with its locks dropped. The servers' read "
-        "caches are not affected; other clients share them."
-    ),
-    "gpfs": (
-        "Cold means not in this node's pagepool, a separate cache that dropping pages does not "
-        "empty. The servers' caches are not affected."
-    ),
-    "beegfs": (
-        "Cold means not in the client's buffers, which are small by default and not a page "
-        "cache. The servers' page caches are not affected."
-    ),
-    "fuse": (
-        "Cold means not in this machine's page cache; the process that serves the file system "
-        "may have its own cache."
-    ),
-}
-COLD["erofs"] = COLD["squashfs"]
-COLD_MEMORY: Final = "Nothing is cold here: the files are in memory (or swapped out)."
-
 
 class Mount(msgspec.Struct, frozen=True):
     """One line of the list of mounts: where, and of which type."""
@@ -94,8 +52,6 @@ class FileSystem(msgspec.Struct, frozen=True):
         Whether ``read_bytes`` of ``/proc/self/io`` is known to count what storage delivered.
     in_page_cache : bool
         Whether what is read goes through the kernel's page cache, so that this can be queried.
-    cold : str
-        What "cold" can mean on it, in one sentence.
     """
 
     name: str = "unknown"
@@ -103,7 +59,6 @@ class FileSystem(msgspec.Struct, frozen=True):
     reach: Reach = "unknown"
     counts_device_reads: bool = False
     in_page_cache: bool = True
-    cold: str = COLD_UNKNOWN
 
 
 def file_system_of(path: Path) -> FileSystem:
@@ -128,14 +83,12 @@ def file_system_on(mount: Mount | None) -> FileSystem:
         reach = "network"
     elif family in MEMORY:
         reach = "memory"
-    cold = {"local": COLD_LOCAL, "network": COLD_NETWORK, "memory": COLD_MEMORY}
     return FileSystem(
         name=mount.kind,
         mount=mount.point,
         reach=reach,
         counts_device_reads=family in COUNTING,
         in_page_cache=family not in OWN_CACHE,
-        cold=COLD.get(family, cold.get(reach, COLD_UNKNOWN)),
     )
 
 

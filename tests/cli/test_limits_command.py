@@ -29,7 +29,6 @@ def test_the_answer_is_printed(data: Path, capsys: pytest.CaptureFixture[str]) -
     first = capsys.readouterr().out
     words_told = " ".join(first.split())
     assert f"{data}: {file_system_of(data).name}" in words_told
-    assert file_system_of(data).cold in words_told
     for words in ("Random reads of", "direct", "cached"):
         assert words in first
     assert "wrote nothing" in first

@@ -10,9 +10,6 @@ import pytest
 
 from iobench.storage import file_systems
 from iobench.storage.file_systems import (
-    LOCAL,
-    MEMORY,
-    NETWORK,
     FileSystem,
     Mount,
     counts_device_reads,
@@ -73,13 +70,6 @@ def test_what_a_type_means(name, reach, counts, in_page_cache):
     found = file_system_on(Mount(Path("/data"), name))
     assert (found.name, found.reach) == (name, reach)
     assert (found.counts_device_reads, found.in_page_cache) == (counts, in_page_cache)
-
-
-def test_each_says_in_a_sentence_or_two_what_cold_can_mean():
-    for name in (*LOCAL, *NETWORK, *MEMORY, "overlay", "fuse", "dvs"):
-        cold = file_system_on(Mount(Path("/"), name)).cold
-        assert cold.endswith(".")
-        assert cold.count(". ") <= 1
 
 
 def test_a_url_lies_on_none():
