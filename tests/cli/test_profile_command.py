@@ -59,18 +59,6 @@ def tiny(iobench, iobench_here, store_dir: Path, tmp_path: Path):
 
 
 @pytest.mark.timeout(110)
-def test_formats_take_turns_over_the_same_samples(tiny, tmp_path: Path) -> None:
-    runs = tiny("--format", "source,tfrecord,numpy", "--workers", "0", "--batches", "30")
-    assert [run["format"] for run in runs] == ["source", "tfrecord", "numpy"]
-    for run in runs:
-        steady = run["steady"]
-        assert run["batches"] == 30
-        assert sum(steady["exposed_ns"].values()) == steady["wait_ns"]
-        document = json.loads((tmp_path / "run" / run["format"] / "run.json").read_text())
-        assert document["n_samples"] == 4
-
-
-@pytest.mark.timeout(110)
 def test_a_probe_is_reused(tiny, tmp_path: Path, iobench_here, store_dir: Path) -> None:
     tiny("--format", "numpy", "--workers", "0")
     done = iobench_here(
@@ -101,15 +89,6 @@ def test_a_store_cut_short_is_refused_until_it_is_removed(
     removed = iobench_here("cache", "--store-dir", tmp_path / "own", "--remove", shard.parent)
     assert removed.returncode == 0, removed.stderr
     assert iobench_here(*again).returncode == 0
-
-
-@pytest.mark.timeout(110)
-def test_a_cold_run_says_how_cold_it_was(tiny, tmp_path: Path) -> None:
-    (run,) = tiny("--cache", "cold", "--workers", "0")
-    cache = json.loads((tmp_path / "run/run.json").read_text())["cache"]
-    assert cache["asked"] == "cold"
-    assert cache["resident_fraction_before"] is None or cache["resident_fraction_before"] < 0.05
-    assert run["cold_fraction"] is None or 0 <= run["cold_fraction"] <= 1.5
 
 
 @pytest.mark.thorough
@@ -159,9 +138,7 @@ def test_an_interrupted_profile_names_the_run_that_it_kept(
     )  # fmt: skip
     kept = "iobench-runs/maelstrom-power-1"
     assert done.returncode == 75
-    assert done.stderr.splitlines()[-1] == (
-        f"iobench: interrupted; what was measured until then is kept: iobench report {kept}"
-    )
+    assert done.stderr.splitlines()[-1].endswith(f"iobench report {kept}")
     assert iobench_here("report", kept).returncode == 0
 
 

@@ -13,7 +13,6 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
-from suite_files import suite
 
 from iobench.cli import main
 from iobench.recording.kinds import Kind
@@ -110,35 +109,3 @@ def test_the_newest_run_stands_for_a_cell(
     assert "run.json" in why[str(torn)]
     text = text_of(capsys, tmp_path)
     assert text.index("native source") < text.index("native zarr")
-
-
-def test_suites_of_which_result_files_are_left_stand_beside_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    published = {"published_step_s": 0.12581, "published_wait_s": 0.10881}
-    own = {"metric:loss": 0.25, "energy_j": 30.0}
-    figures = {"wait_s": 0.02, "forward_s": 0.01, **published, **own}
-    old = suite(tmp_path / "suites" / "old", figures=figures, step_s=0.5)
-    new = suite(tmp_path / "suites" / "new", figures=figures, day=90)
-    run = made(tmp_path / "run", dataset="ens10", format="source", day=30_000)
-    (old / "000-source" / "round-0.result.json").write_text("{")
-    found = document(capsys, tmp_path)
-    measured = [row for row in found["rows"] if row["published"] is None]
-    assert {(row["format"], row["run"]) for row in measured} == {
-        ("source", str(run)), ("zarr", "suites/new"),
-    }  # fmt: skip
-    rows = {row["key"]: row for row in measured if row["format"] == "zarr"}
-    assert list(rows) == ["batch", "forward", "I/O"]
-    steps = [
-        json.loads(file.read_text())["figures"]["step_s"]
-        for file in (new / "001-zarr").glob("*.json")
-    ]
-    assert rows["batch"]["mean_s"] == pytest.approx(statistics.mean(steps))
-    assert (rows["batch"]["min_s"], rows["batch"]["number"]) == (None, None)
-    assert rows["batch"]["exposed_fraction"] == pytest.approx(0.02 / statistics.mean(steps))
-    assert rows["batch"]["figures"] == {"loss": 0.25, "energy_j": 30.0}
-    told = [row for row in found["rows"] if row["published"] == "as published"]
-    assert [(row["key"], row["mean_s"]) for row in told] == [("batch", 0.12581), ("I/O", 0.10881)]
-    assert [each["run"] for each in found["skipped"]] == [
-        "suites/old/000-source/round-0.result.json"
-    ]

@@ -37,12 +37,6 @@ def test_figures_carry_the_exact_values_that_json_has(tmp_path: Path) -> None:
         assert row["n_spans"] in values_of(page, "count")
 
 
-def test_a_wrong_figure_would_be_found(tmp_path: Path) -> None:
-    page = parts_of(write_run(tmp_path / "source"))
-    for figure in page.figures:
-        assert wrong_figures([{**figure, "value": "-7.25e11"}]), figure
-
-
 def test_formats_are_compared_first(tmp_path: Path) -> None:
     write_run(tmp_path / "tfrecord", read_ms=1, position=1)
     write_run(tmp_path / "source", position=0)

@@ -19,7 +19,6 @@ from timeline_pages import ASSETS, unpacked
 
 from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
-from iobench.report.timeline import page_payload
 from iobench.report.timeline.model import timeline_of
 from iobench.report.timeline.page_payload import choose_spans, timeline_payload
 from iobench.report.webpage.shell import TIMELINE_SCRIPTS, TIMELINE_STYLES
@@ -129,27 +128,6 @@ def test_the_longest_waits_are_kept_where_not_all_fit() -> None:
     assert len(rows) == 0
     with pytest.raises(ValueError, match="limit is -1"):
         choose_spans(timeline, -1)
-
-
-def test_names_are_shortened_in_the_middle_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    sketch = Sketch({"workers": 0})
-    long = "/project/data/" + "x" * 300 + "/year_2001.grib"
-    for number, name in enumerate([long, long, "b", "b", "b", "c", "\udcff"]):
-        sketch.add(CONSUMER, Kind.READ, 10 * number, 10 * number + 5, detail=name)
-    payload = timeline_payload(Run(sketch.profile()))
-    columns = unpacked(payload)
-    short = columns["names"][columns["name"][0]]
-    assert len(short) == page_payload.NAME_LIMIT
-    assert short.startswith("/project/data/x")
-    assert short.endswith("x/year_2001.grib")
-    assert "…" in short
-    assert payload.meta["n_names_left_out"] == 0
-    monkeypatch.setattr(page_payload, "NAMES_LIMIT", 2)
-    payload = timeline_payload(Run(sketch.profile()))
-    columns = unpacked(payload)
-    names = [columns["names"][place] for place in columns["name"]]
-    assert names == [short, short, "b", "b", "b", *["(name left out of this page)"] * 2]
-    assert payload.meta["n_names_left_out"] == 2
 
 
 def test_uplot_is_the_one_that_was_looked_at() -> None:

@@ -225,27 +225,6 @@ def focus_after(page: Page, profile: Any) -> int:
     return int(waits[np.argmax(timeline.exposed_ns[waits])]) + 1
 
 
-def test_the_wheel_zooms_where_the_reader_has_turned_to(page: Page) -> None:
-    whole = window_of(page)
-    x, y = point_of(page, 0)
-    page.mouse.move(x, y)
-    page.mouse.wheel(0, -200)
-    assert window_of(page) == pytest.approx(whole), "else the page scrolls"
-    page.mouse.click(x, y)
-    page.mouse.wheel(0, -200)
-    page.wait_for_function("timeline.view.width < timeline.view.length")
-    closer = window_of(page)
-    page.mouse.down()
-    page.mouse.move(x - 100, y, steps=3)
-    page.mouse.up()
-    assert window_of(page)[0] > closer[0], "dragging moves"
-    page.get_by_role("button", name="Whole run").click()
-    assert window_of(page) == pytest.approx(whole)
-    page.get_by_role("button", name="Zoom in").click()
-    page.get_by_role("button", name="Later").click()
-    assert window_of(page)[1] == pytest.approx(whole[1])
-
-
 def test_a_span_tells_its_file_bytes_and_times(page: Page) -> None:
     profile = small_run().profile()
     payload = timeline_payload(Run(profile))
