@@ -114,11 +114,11 @@ class Waits(msgspec.Struct, frozen=True):
         """Return the delivery that brought each batch, -1 where none did."""
         order = np.argsort(self.batch, kind="stable")
         place = np.searchsorted(self.batch[order], batches)
-        found = place < len(order)
+        result = place < len(order)
         delivery = np.full(len(batches), -1, dtype=np.int64)
-        delivery[found] = order[place[found]]
-        found &= (batches >= 0) & (np.append(self.batch, -1)[delivery] == batches)
-        return np.where(found, delivery, -1)
+        delivery[result] = order[place[result]]
+        result &= (batches >= 0) & (np.append(self.batch, -1)[delivery] == batches)
+        return np.where(result, delivery, -1)
 
     def waiting_at(self, time_ns: Integers) -> Integers:
         """Return the delivery being waited for at each instant, -1 where none, or a round's end."""
@@ -267,7 +267,7 @@ def _roles(profile: RunData, loop: TrainingLoop, waits: Waits, said: Texts) -> T
     """Return what the pass of each delivery is for, as far as that is known.
 
     A pass trains if an optimiser took a step in it, or a backward pass or a step follows one of its
-    batches. Else it is what it told itself; and evaluates if it lies within an evaluation or
+    batches. Else it is what it says of itself; and evaluates if it lies within an evaluation or
     evaluations alone follow its batches, most of them, or its loader was asked with gradients
     switched off alone. An evaluation that asks another loader meanwhile tells of that one.
     """
@@ -275,10 +275,10 @@ def _roles(profile: RunData, loop: TrainingLoop, waits: Waits, said: Texts) -> T
     spans = spans[
         (spans["process"] == loop.process) & is_one_of(spans["kind"], TRAINS | {Kind.EVALUATE})
     ]
-    found = said.astype("U16")
-    stepped = found == STEPPED
+    result = said.astype("U16")
+    stepped = result == STEPPED
     without = [number for number, each in loop.loaders.items() if each.gradients is False]
-    found[(found == "") & np.isin(waits.loader, without)] = EVALUATION
+    result[(result == "") & np.isin(waits.loader, without)] = EVALUATION
     trains = is_one_of(spans["kind"], TRAINS)
     place = waits.at(spans["start_ns"].astype(np.int64))
     around = spans[~trains]
@@ -287,11 +287,11 @@ def _roles(profile: RunData, loop: TrainingLoop, waits: Waits, said: Texts) -> T
     at = np.searchsorted(starts, waits.asked_ns, side="right") - 1
     inside = (at >= 0) & (waits.asked_ns < np.append(ends, 0)[at])
     within = np.unique(waits.round[inside])
-    found[(found == "") & np.isin(waits.round, evaluated)] = EVALUATION
-    found[~np.isin(found, EVALUATIONS) & np.isin(waits.round, within)] = EVALUATION
+    result[(result == "") & np.isin(waits.round, evaluated)] = EVALUATION
+    result[~np.isin(result, EVALUATIONS) & np.isin(waits.round, within)] = EVALUATION
     trained = np.unique(waits.round[place[trains & (place >= 0)]])
-    found[stepped | np.isin(waits.round, trained)] = TRAINING
-    return found
+    result[stepped | np.isin(waits.round, trained)] = TRAINING
+    return result
 
 
 def _evaluated_rounds(waits: Waits, evaluations: NDArray[Any], place: Integers) -> Integers:
@@ -308,8 +308,8 @@ def _evaluated_rounds(waits: Waits, evaluations: NDArray[Any], place: Integers) 
     n_rounds = int(waits.round.max(initial=-1)) + 1
     n_followed = np.bincount(waits.round[followed], minlength=n_rounds)
     n_batches = np.bincount(waits.round[waits.batch >= 0], minlength=n_rounds)
-    found: Integers = np.flatnonzero((n_followed > 0) & (2 * n_followed >= n_batches))
-    return found
+    result: Integers = np.flatnonzero((n_followed > 0) & (2 * n_followed >= n_batches))
+    return result
 
 
 def roles_of_loaders(waits: Waits, role: Texts) -> dict[int, str]:
@@ -318,15 +318,15 @@ def roles_of_loaders(waits: Waits, role: Texts) -> dict[int, str]:
     Of a loader that does both, what trains counts; of one for several evaluations, all of them. Of
     one that evaluates in some passes, and is not known in others, nobody knows.
     """
-    found: dict[int, str] = {}
+    result: dict[int, str] = {}
     for number in np.unique(waits.loader).tolist():
         rows = (waits.loader == number) & (waits.batch >= 0)
         roles = {*role[rows].tolist()}
         if TRAINING in roles:
-            found[number] = TRAINING
+            result[number] = TRAINING
         elif roles and "" not in roles:
-            found[number] = roles.pop() if len(roles) == 1 else EVALUATION
-    return found
+            result[number] = roles.pop() if len(roles) == 1 else EVALUATION
+    return result
 
 
 def by_importance(waits: Waits, roles: Mapping[int, str]) -> list[int]:
@@ -461,16 +461,16 @@ def _repeated(waits: Waits, number: Integers, of_main: Marks) -> Marks:
     on from to the next one; of under half the batches of the longest it is no epoch like others.
     """
     main = of_main & (waits.batch >= 0)
-    found, counts = np.unique(number[main], return_counts=True)
-    if len(found) < 2:
+    result, counts = np.unique(number[main], return_counts=True)
+    if len(result) < 2:
         return np.zeros(len(waits), dtype=bool)
-    begun = np.isin(found, _begun(waits, number, of_main))
-    ended = np.isin(found, number[of_main & waits.ends_round])
+    begun = np.isin(result, _begun(waits, number, of_main))
+    ended = np.isin(result, number[of_main & waits.ends_round])
     ended[:-1] = True
     ended |= counts == counts.max()
     whole = begun & ended & (2 * counts >= counts.max())
     whole[0] = False
-    repeated: Marks = np.isin(number, found[whole])
+    repeated: Marks = np.isin(number, result[whole])
     return repeated
 
 
@@ -497,16 +497,16 @@ def _complete(waits: Waits, number: Integers, of_main: Marks, profile: RunData) 
     knows how many batches there are, ends its epochs itself: of several, those with most batches.
     """
     about, with_batch = profile.run_facts, waits.batch >= 0
-    found, counts = np.unique(number[with_batch], return_counts=True)
+    result, counts = np.unique(number[with_batch], return_counts=True)
     if about.n_samples is not None and about.batch_size:
-        return frozenset(_full(found, counts, about.n_samples, about.batch_size))
+        return frozenset(_full(result, counts, about.n_samples, about.batch_size))
     begun = number[of_main & with_batch & (waits.position == 0)]
     ended = number[of_main & waits.ends_round]
     begun = _begun(waits, number, of_main) if profile.is_script else begun
     if profile.is_script and not len(ended):
-        found, counts = np.unique(number[of_main & with_batch], return_counts=True)
-        ended = found[counts == counts.max()] if len(found) > 1 else ended
-    return frozenset(found.tolist()) & {*begun.tolist()} & {*ended.tolist()}
+        result, counts = np.unique(number[of_main & with_batch], return_counts=True)
+        ended = result[counts == counts.max()] if len(result) > 1 else ended
+    return frozenset(result.tolist()) & {*begun.tolist()} & {*ended.tolist()}
 
 
 def _full(numbers: Integers, counts: Integers, n_samples: int, batch_size: int) -> list[int]:
@@ -526,9 +526,9 @@ def _full(numbers: Integers, counts: Integers, n_samples: int, batch_size: int) 
 def _order_of(values: Integers, chosen: Marks) -> Integers:
     """Return the place of each chosen value among them, by first appearance; -1 elsewhere."""
     place = np.full(len(values), -1, dtype=np.int64)
-    found, first, inverse = np.unique(values[chosen], return_index=True, return_inverse=True)
-    order = np.empty(len(found), dtype=np.int64)
-    order[np.argsort(first)] = np.arange(len(found))
+    result, first, inverse = np.unique(values[chosen], return_index=True, return_inverse=True)
+    order = np.empty(len(result), dtype=np.int64)
+    order[np.argsort(first)] = np.arange(len(result))
     place[chosen] = order[inverse.reshape(-1)]
     return place
 
@@ -588,9 +588,9 @@ def _steps(
     rows = np.flatnonzero((waits.batch >= 0) & trains)
     if not len(rows):
         return step, None
-    told = profile.facts_of(loop.process) if loop.process >= 0 else None
+    facts = profile.facts_of(loop.process) if loop.process >= 0 else None
     asked = profile.run_facts.batches_per_step
-    by_framework = None if told is None else told.batches_per_step
+    by_framework = None if facts is None else facts.batches_per_step
     if asked or by_framework or not profile.is_script:
         n_batches = asked or by_framework or 1
         epochs = of_epoch[rows]
@@ -622,10 +622,10 @@ def _steps(
     name = min(ends, key=lambda each: len(ends[each]))
     number = np.searchsorted(ends[name], np.arange(len(rows)), side="left")
     number[number == len(ends[name])] = -1
-    found = _figures(number, "optimizer", name, len(ends))
-    if found.batches_per_step is not None:
+    result = _figures(number, "optimizer", name, len(ends))
+    if result.batches_per_step is not None:
         step[rows] = number
-    return step, found
+    return step, result
 
 
 def _used(waits: Waits, rows: Integers, backward_ns: Integers) -> Integers:
@@ -641,9 +641,9 @@ def _used(waits: Waits, rows: Integers, backward_ns: Integers) -> Integers:
     bounds = np.searchsorted(backward_ns, np.append(begins, np.iinfo(np.int64).max))
     for place, number in enumerate(rounds[order].tolist()):
         mine = np.flatnonzero(waits.round[rows] == number)
-        found = backward_ns[bounds[place] : bounds[place + 1]].astype(np.int64)
-        if len(found) == len(mine) and (found >= used[mine]).all():
-            used[mine] = found
+        result = backward_ns[bounds[place] : bounds[place + 1]].astype(np.int64)
+        if len(result) == len(mine) and (result >= used[mine]).all():
+            used[mine] = result
     return np.maximum.accumulate(used)
 
 

@@ -1,4 +1,4 @@
-"""Who was waited for in a run and its parts: sums of the ledger, and what else is told of them."""
+"""Who was waited for in a run and its parts: sums of the ledger, and what else is said of them."""
 
 from __future__ import annotations
 
@@ -114,11 +114,11 @@ def _loaders(run: RankRun) -> tuple[LoaderExposure, ...]:
     loop, deliveries, roles = run.loop, run.deliveries, run.roles
     numbers = {number for number in loop.loaders if number != ONLY}
     numbers.update(deliveries.loader.tolist())
-    found = []
+    result = []
     for number in sorted(numbers, key=lambda number: (number == ONLY, number)):
         settings = loop.loaders.get(number, loop.loaders[ONLY])
         rows = deliveries.loader == number
-        found.append(
+        result.append(
             LoaderExposure(
                 number=None if number == ONLY else number,
                 framework=settings.framework,
@@ -135,7 +135,7 @@ def _loaders(run: RankRun) -> tuple[LoaderExposure, ...]:
                 restarts=settings.restarts,
             )
         )
-    return tuple(found)
+    return tuple(result)
 
 
 def part_of(run: RankRun, chosen: Marks) -> PartExposure:
@@ -185,7 +185,7 @@ def _stages(run: RankRun, chosen: Marks, wait_ns: int) -> tuple[StageExposure, .
             "busy_ns", "exposed_ns", "n_spans", "nbytes", "nbytes_unknown", "cpu_ns", "cpu_unknown",
         )
     )  # fmt: skip
-    found = [
+    result = [
         StageExposure(
             stage=name,
             kind=ledger.stages.kinds[at],
@@ -202,7 +202,7 @@ def _stages(run: RankRun, chosen: Marks, wait_ns: int) -> tuple[StageExposure, .
         for at, name in enumerate(ledger.stages.names)
         if busy[at] > 0 or exposed[at] > 0 or n_spans[at] > 0
     ]
-    return tuple(sorted(found, key=lambda row: (-row.exposed_ns, -row.busy_ns, row.stage)))
+    return tuple(sorted(result, key=lambda row: (-row.exposed_ns, -row.busy_ns, row.stage)))
 
 
 def _of_step(run: RankRun, chosen: Marks, of: str) -> list[float] | None:
@@ -224,8 +224,8 @@ def _compute_stages(run: RankRun, chosen: Marks) -> tuple[ComputeStage, ...]:
         [None] * len(ledger.stages) if of_step is None else of_step,
         strict=True,
     )
-    found = [ComputeStage(*row) for row in rows if row[2]]
-    return tuple(sorted(found, key=lambda row: (-row.busy_ns, row.stage)))
+    result = [ComputeStage(*row) for row in rows if row[2]]
+    return tuple(sorted(result, key=lambda row: (-row.busy_ns, row.stage)))
 
 
 def _phases(run: RankRun) -> tuple[Phase, ...]:
@@ -264,10 +264,10 @@ def _decoded(profile: RunData, counted: Mapping[str, int]) -> DecodedChunkFigure
 def _cold_fraction(profile: RunData, counted: Mapping[str, int]) -> float | None:
     """Return bytes from the device over bytes read; None where a counter does not report."""
     n_device = counted["device_nbytes"]
-    told = profile.run_facts.cache.cold_known
-    if told is False or counted["read_unknown"] or counted["device_unknown"]:
+    known = profile.run_facts.cache.cold_known
+    if known is False or counted["read_unknown"] or counted["device_unknown"]:
         return None
-    if told is None and not n_device:
+    if known is None and not n_device:
         return None  # all cached, or a file system that does not count: nobody knows which files
     n_read = max(counted["read_nbytes"], counted["undecoded_nbytes"])
     if not n_read:

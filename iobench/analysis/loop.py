@@ -43,7 +43,7 @@ class TrainingLoop(msgspec.Struct, frozen=True):
 
     @property
     def has_loaders(self) -> bool:
-        """Whether its process told of a loader."""
+        """Whether its process has a loader."""
         return any(number != ONLY for number in self.loaders)
 
     def spans_of(self, profile: RunData) -> NDArray[Any]:
@@ -85,13 +85,13 @@ def find_loop(profile: RunData, *, rank: int) -> TrainingLoop:
             f"{profile.path}: the waits of the training loop overlap, expected one after another"
         )
     process = int(waits["process"][0]) if len(waits) else -1
-    told = process if process >= 0 else _first_with_loaders(profile, consumers)
+    described = process if process >= 0 else _first_with_loaders(profile, consumers)
     return TrainingLoop(
         rank=rank,
         process=process,
         thread=int(waits["thread"][0]) if len(waits) else -1,
         mine=_mine(profile, rank, process, consumers),
-        loaders=_loaders(profile, told),
+        loaders=_loaders(profile, described),
         waits=waits,
         others=others,
     )
@@ -116,14 +116,14 @@ def _mine(profile: RunData, rank: int, process: int, consumers: Marks) -> Marks:
     # Several training processes of one rank: each has those it started itself.
     owner = {profile.processes[index].pid: index for index in np.flatnonzero(consumers).tolist()}
     for index in np.flatnonzero(consumers).tolist():
-        told = profile.facts_of(index)
-        for loader in told.loaders if told else ():
+        facts = profile.facts_of(index)
+        for loader in facts.loaders if facts else ():
             owner.update(dict.fromkeys(loader.worker_pids, index))
     parent = {each.pid: each.ppid for each in profile.processes if each.rank == rank}
     for index in np.flatnonzero(mine).tolist():
-        pid, seen = profile.processes[index].pid, set[int]()
-        while pid not in owner and pid in parent and pid not in seen:
-            seen.add(pid)
+        pid, passed = profile.processes[index].pid, set[int]()
+        while pid not in owner and pid in parent and pid not in passed:
+            passed.add(pid)
             pid = parent[pid]
         mine[index] = owner.get(pid, process) == process
     return mine
@@ -132,21 +132,21 @@ def _mine(profile: RunData, rank: int, process: int, consumers: Marks) -> Marks:
 def _first_with_loaders(profile: RunData, consumers: Marks) -> int:
     """Return the first training process that made a loader, though nobody asked it; else -1."""
     for index in np.flatnonzero(consumers).tolist():
-        told = profile.facts_of(index)
-        if told is not None and told.loaders:
+        facts = profile.facts_of(index)
+        if facts is not None and facts.loaders:
             return int(index)
     return -1
 
 
 def _loaders(profile: RunData, process: int) -> dict[int, LoaderFacts]:
-    told = profile.facts_of(process) if process >= 0 else None
-    found = {
+    facts = profile.facts_of(process) if process >= 0 else None
+    result = {
         each.number: replace(each, prefetch=each.prefetch or int(bool(each.workers)))
-        for each in (told.loaders if told else ())
+        for each in (facts.loaders if facts else ())
     }
-    if len(found) == 1:
-        return {ONLY: next(iter(found.values())), **found}
-    return {ONLY: _configured(profile), **found}
+    if len(result) == 1:
+        return {ONLY: next(iter(result.values())), **result}
+    return {ONLY: _configured(profile), **result}
 
 
 def _configured(profile: RunData) -> LoaderFacts:
@@ -219,11 +219,11 @@ def find_rounds(profile: RunData, loop: TrainingLoop) -> Rounds:
 
 def outermost(spans: NDArray[Any], kinds: Iterable[Kind]) -> NDArray[Any]:
     """Return the spans of one thread of some kinds, in order of time, but those inside others."""
-    found = spans[is_one_of(spans["kind"], kinds) & (spans["flags"] == 0)]
-    found = found[np.lexsort((-found["end_ns"].astype(np.int64), found["start_ns"]))]
-    before = np.maximum.accumulate(found["end_ns"].astype(np.int64))
-    inside = np.append(False, found["end_ns"][1:] <= before[:-1])[: len(found)]
-    outer: NDArray[Any] = found[~inside]
+    result = spans[is_one_of(spans["kind"], kinds) & (spans["flags"] == 0)]
+    result = result[np.lexsort((-result["end_ns"].astype(np.int64), result["start_ns"]))]
+    before = np.maximum.accumulate(result["end_ns"].astype(np.int64))
+    inside = np.append(False, result["end_ns"][1:] <= before[:-1])[: len(result)]
+    outer: NDArray[Any] = result[~inside]
     return outer
 
 
@@ -326,10 +326,10 @@ def _by_time(waits: NDArray[Any], marks: NDArray[Any], lane: NDArray[Any]) -> Ro
     round_starts[recorded] = np.minimum(round_starts[recorded], starts[keys[recorded] // 2])
     round_ends[recorded] = np.maximum(round_ends[recorded], ends[keys[recorded] // 2])
     for index in np.flatnonzero(~recorded):
-        seen = lane["end_ns"]
+        until = lane["end_ns"]
         if index + 1 < len(keys):
-            seen = seen[seen <= round_starts[index + 1]]
-        round_ends[index] = max(int(round_ends[index]), int(seen.max()))
+            until = until[until <= round_starts[index + 1]]
+        round_ends[index] = max(int(round_ends[index]), int(until.max()))
     return Rounds(
         of_wait=number.reshape(-1).astype(np.int64),
         start_ns=round_starts,

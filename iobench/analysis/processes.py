@@ -50,18 +50,18 @@ def process_work(profile: RunData, *, rank: int | None = None) -> tuple[ProcessW
     process, stage = spans["process"][pieces.span], ledger.stages.of_span[pieces.span]
     ledger.count(spans, pieces, stage, process)
     np.add.at(ledger.busy_ns, (process, stage), pieces.duration_ns)
-    found = []
+    result = []
     for index, who in enumerate(profile.processes):
         own = spans[spans["process"] == index]
         wall_ns = int(own["end_ns"].max() - own["start_ns"].min()) if len(own) else 0
         if rank is None or who.rank == rank:
             stages = _stages(ledger, index)
-            found.append(ProcessWork(who.name, who.pid, who.host, who.rank, wall_ns, stages))
-    return tuple(found)
+            result.append(ProcessWork(who.name, who.pid, who.host, who.rank, wall_ns, stages))
+    return tuple(result)
 
 
 def _stages(ledger: Ledger, row: int) -> tuple[StageWork, ...]:
-    found = [
+    result = [
         StageWork(
             stage=ledger.stages.names[at],
             busy_ns=int(ledger.busy_ns[row, at]),
@@ -71,4 +71,4 @@ def _stages(ledger: Ledger, row: int) -> tuple[StageWork, ...]:
         )
         for at in np.flatnonzero(ledger.n_spans[row]).tolist()
     ]
-    return tuple(sorted(found, key=lambda row: (-row.busy_ns, row.stage)))
+    return tuple(sorted(result, key=lambda row: (-row.busy_ns, row.stage)))

@@ -70,8 +70,8 @@ class RankRun(RunData, frozen=True, dict=True, eq=False, kw_only=True):
         """Return what a function finds in this run, which is called once."""
         if find not in self._findings:
             self._findings[find] = find(self)
-        found: T = self._findings[find]
-        return found
+        result: T = self._findings[find]
+        return result
 
     @property
     def data(self) -> RankRun:
@@ -281,13 +281,13 @@ class Run:
         ranks = data.ranks_read
         if len(ranks) == 1:
             return self.of_rank(ranks[0]).sums
-        found = unknown_sums(len(data.spans))
+        result = unknown_sums(len(data.spans))
         for rank in ranks:
             mine = np.array([each.rank == rank for each in data.processes], dtype=bool)
             rows, sums = mine[data.spans["process"]], self.of_rank(rank).sums
             for name in ("self_ns", "busy_ns", "exposed_ns", "share"):
-                getattr(found, name)[rows] = getattr(sums, name)
-        return found
+                getattr(result, name)[rows] = getattr(sums, name)
+        return result
 
     def has_spans(self, rank: int) -> bool:
         """Return whether a training process left any; one that was not read yet has."""
@@ -310,11 +310,11 @@ class Run:
             rank = self.ranks[0]
         if rank in self._kept:
             return self._kept[rank]
-        found = self._read(rank)
+        result = self._read(rank)
         n_spans = sum(len(each.spans) for each in self._kept.values())
-        if len(self.ranks) < 2 or n_spans + len(found.spans) <= KEPT_SPANS:
-            self._kept[rank] = found
-        return found
+        if len(self.ranks) < 2 or n_spans + len(result.spans) <= KEPT_SPANS:
+            self._kept[rank] = result
+        return result
 
     def _read(self, rank: int) -> RankRun:
         if self._data is None:

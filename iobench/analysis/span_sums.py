@@ -46,7 +46,7 @@ def sums_of_spans(profile: RunData, deliveries: Deliveries, attribution: Attribu
     covers, as hand-over and gaps of workers, is the difference between the two.
     """
     spans, ledger, work = profile.spans, attribution.ledger, attribution.work()
-    found = replace(unknown_sums(len(spans)), share=_shares(spans, ledger, work))
+    result = replace(unknown_sums(len(spans)), share=_shares(spans, ledger, work))
     loads = ~ledger.stages.waiting[work.stage]
     of_work, counted = work.row[loads], loads & (work.delivery >= 0)
     of_counted = work.row[counted]
@@ -59,15 +59,15 @@ def sums_of_spans(profile: RunData, deliveries: Deliveries, attribution: Attribu
     in_loop &= (spans["thread"] == deliveries.thread) & ((spans["flags"] & NOT_SUMMED) == 0)
     # Of the loop's own spans, those that took no time are not among the parts.
     loading = np.flatnonzero(in_loop & is_one_of(spans["kind"], LOADING))
-    for values in (found.self_ns, found.busy_ns, found.exposed_ns):
+    for values in (result.self_ns, result.busy_ns, result.exposed_ns):
         values[of_work] = 0
         values[loading] = 0
-    np.add.at(found.self_ns, of_work, work.length_ns[loads])
-    np.add.at(found.busy_ns, of_counted, work.length_ns[counted])
-    np.add.at(found.exposed_ns, of_counted, exposed)
+    np.add.at(result.self_ns, of_work, work.length_ns[loads])
+    np.add.at(result.busy_ns, of_counted, work.length_ns[counted])
+    np.add.at(result.exposed_ns, of_counted, exposed)
     at = np.flatnonzero(in_loop & (spans["kind"] == Kind.WAIT) & (spans["flags"] == 0))
-    found.exposed_ns[at] = (spans["end_ns"] - spans["start_ns"])[at]
-    return found
+    result.exposed_ns[at] = (spans["end_ns"] - spans["start_ns"])[at]
+    return result
 
 
 def _parts(group: Integers, length_ns: Integers, exposed_ns: Integers) -> Integers:
@@ -97,8 +97,8 @@ def _scaled(amount: Integers, times: Integers, over: Integers) -> Integers:
         fits: Integers = amount * times // over
         return fits
     exact = amount.astype(object) * times.astype(object) // over.astype(object)
-    found: Integers = exact.astype(np.int64)
-    return found
+    result: Integers = exact.astype(np.int64)
+    return result
 
 
 def _shares(spans: NDArray[Any], ledger: Ledger, work: ChargedWork) -> NDArray[np.float64]:
@@ -141,5 +141,5 @@ def _share_of_samples(
     of_sum, of_detail = number[: len(sums)], number[len(sums) :]
     own = np.bincount(of_sum, own_ns[sums], len(distinct))
     waited_for = np.bincount(of_sum, waited_for_ns[sums], len(distinct))
-    found = own[of_detail] > 0
-    share[details[found]] = waited_for[of_detail[found]] / own[of_detail[found]]
+    result = own[of_detail] > 0
+    share[details[result]] = waited_for[of_detail[result]] / own[of_detail[result]]

@@ -83,7 +83,7 @@ class SharedStorage(msgspec.Struct, frozen=True, kw_only=True):
         return served
 
 
-class BatchTimes(msgspec.Struct, frozen=True, kw_only=True):
+class RankTimes(msgspec.Struct, frozen=True, kw_only=True):
     """What batches of a rank ask of storage and take, in ns; arrays of one shape."""
 
     read_ns: Floats
@@ -97,7 +97,7 @@ class BatchTimes(msgspec.Struct, frozen=True, kw_only=True):
     compute_ns: Floats
 
 
-TIMES: Final = BatchTimes.__struct_fields__
+TIMES: Final = RankTimes.__struct_fields__
 
 
 class MeasuredJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +122,7 @@ class RankDemand(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     job: MeasuredJob
-    times: BatchTimes
+    times: RankTimes
     starts: tuple[int, ...]
     reading_known: bool
     """Whether reading was a stage of its own; else it is all that its stage does off the CPU."""
@@ -205,7 +205,7 @@ def rank_demand(
             msgspec.structs.replace(part, compute_ns=np.resize(least, len(part.reads)))
             for part in parts
         ]
-    times = BatchTimes(
+    times = RankTimes(
         **{name: np.concatenate([getattr(part, name) for part in parts]) for name in TIMES}
     )
     first, size = firsts[0], firsts[0].batch_size or 1
@@ -263,7 +263,7 @@ def _is_fused(run: LoaderRun) -> bool:
     return not kinds & READING and bool(kinds & FUSED)
 
 
-def _times(run: LoaderRun, reads: float, nbytes_per_sample: float | None) -> BatchTimes:
+def _times(run: LoaderRun, reads: float, nbytes_per_sample: float | None) -> RankTimes:
     """Return the batches of the steady state of a run, or all where these are few."""
     steady = np.flatnonzero(run.steady)
     rows = steady if len(steady) >= FEWEST_STEADY else np.arange(len(run))
@@ -279,7 +279,7 @@ def _times(run: LoaderRun, reads: float, nbytes_per_sample: float | None) -> Bat
     size, nbytes = run.batch_size or 1, run.read_nbytes[rows].astype(float)
     if nbytes_per_sample is not None:
         nbytes = np.full(len(rows), nbytes_per_sample * size)
-    return BatchTimes(
+    return RankTimes(
         read_ns=read_ns,
         rest_ns=np.maximum(work.sum(axis=1) - read_ns - beside, 0.0) + run.gap_ns[rows],
         nbytes=nbytes,
@@ -398,7 +398,7 @@ def _simulated(
     ``rows`` has a measured batch for each step and rank. Ranks ask for the batches of a step at the
     same time: a read takes what its rank took alone, or as long as with an equal part of storage.
     """
-    drawn = BatchTimes(**{name: getattr(demand.times, name)[rows] for name in TIMES})
+    drawn = RankTimes(**{name: getattr(demand.times, name)[rows] for name in TIMES})
     served = storage.serving_ns(drawn.nbytes, drawn.reads)
     shared = _shared(served)
     is_queue = demand.job.rule == LoaderRule.THREADS.value
