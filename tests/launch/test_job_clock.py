@@ -189,30 +189,6 @@ def test_what_passes_are_for_by_names_and_gradients(script, launch):
     ]  # fmt: skip
 
 
-ABANDONED = """
-    loader = torch.utils.data.DataLoader(Samples(40, 0.005), batch_size=4)
-    kept = iter(loader)
-    for _ in range(3):
-        next(kept)
-        time.sleep(0.02)
-    if sys.argv[1] == "dropped":
-        del kept
-    time.sleep(0.5)
-"""
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("how", ["kept", "dropped"])
-def test_time_after_a_loader_was_left_is_no_training(script, launch, how):
-    pytest.importorskip("torch", reason="the script loads with PyTorch")
-    found = launch(sys.executable, script(SAMPLES + ABANDONED), how)
-    assert found.code == 0
-    parts, _, run = job_of(found)
-    assert parts["between"] >= 400_000_000
-    assert parts["train_compute"] >= 2 * 20_000_000
-    assert (run["batches"], run["epochs"][-1]["complete"]) == (3, False)
-
-
 RANKS = """
     import os, sys, time
     from pathlib import Path

@@ -132,21 +132,3 @@ def test_it_is_said_after_the_command_that_nothing_was_recorded_and_why(
     assert done.returncode == 6
     assert done.stderr.splitlines()[-1].startswith("iobench: nothing was recorded: ")
     assert "no Python 3.11 or later started" in done.stderr
-
-
-def test_what_launches_trainings_is_no_training(launch, script):
-    inner = script("import numpy, os; print(os.environ['RANK'])")
-    outer = script(
-        f"""
-        import numpy, os, subprocess, sys
-        for rank in "01":
-            environment = {{**os.environ, "RANK": rank, "WORLD_SIZE": "2"}}
-            subprocess.run([sys.executable, {str(inner)!r}], env=environment, check=True)
-        """,
-        "torchrun",
-    )
-    found = launch(sys.executable, outer)
-    assert (found.code, found.out) == (0, "0\n1\n")
-    roles = [(facts.role, facts.rank, facts.world_size) for facts in found.facts]
-    assert roles == [("consumer", 0, 2), ("launcher", 0, 1), ("consumer", 1, 2)]
-    assert found.launcher.children == []

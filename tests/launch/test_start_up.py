@@ -95,26 +95,6 @@ def test_hooks_follow_the_whole_import(launch, packages):
     assert (found.out, found.err) == ("ok\n", "")
 
 
-FINDER = """
-class Finder:
-    asked = []
-    def find_spec(self, name, path=None, target=None):
-        self.asked.append(name)
-        if self.asked.count(name) < 3:
-            return importlib.util.find_spec(name)
-sys.meta_path.insert(PLACE, Finder())
-import torch, tensorflow
-print(seen)
-"""
-
-
-@pytest.mark.parametrize("place", ["0", "1"])
-def test_other_peoples_finders_go_on_working(launch, packages, place):
-    code = IMPORTS + FINDER.replace("PLACE", place)
-    found = launch(sys.executable, "-c", code, environment=packages)
-    assert (found.out, found.err) == ("['begin', 'torch', 'tensorflow']\n", "")
-
-
 @pytest.mark.parametrize("first", [True, False])
 def test_wrapt_and_iobench_both_follow_an_import(launch, packages, first):
     pytest.importorskip("wrapt", reason="a library whose import hooks are widely used")

@@ -166,18 +166,6 @@ def test_a_device_that_fails_in_the_middle_ends_the_profile_in_one_line(
     assert len(copies_of(Path("run"))[0]) >= 1
 
 
-@pytest.mark.thorough
-def test_without_a_device_the_report_says_why(capsys):
-    for words, why in (
-        (("--device", "none"), "--device none"),
-        ((), "torch sees no accelerator"),
-    ):
-        run = profiled(*words, "--compute", "none")
-        assert f"Host-to-device copies: not measured ({why})." in capsys.readouterr().out
-        assert "device" not in json.loads((run / "run.json").read_text())
-        run.rename(f"run-{len(words)}")
-
-
 def test_a_device_that_its_driver_refuses_ends_only_a_profile_that_names_it(device, capsys):
     device.fall_away()
     assert main(["profile", "copied_numbers:Numbered", "--device", "cuda"]) == 69

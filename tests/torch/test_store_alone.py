@@ -17,8 +17,6 @@ from number_stores import nothing_left
 pytest.importorskip("torch", reason="a model is trained with it")
 import torch
 
-import iobench
-from iobench.errors import OptionError
 from iobench.torch import StoreLoader
 
 N, Y, X = 24, 20, 30
@@ -184,51 +182,6 @@ def test_two_ranks_and_a_run_that_goes_on(alone):
             assert all(np.array_equal(one[n], other[n], equal_nan=True) for n in other)
     for loader in (whole, *ranks, begun, resumed):
         loader.close()
-
-
-def doubled(batch):
-    return {name: values * 2 for name, values in batch.items()}
-
-
-@pytest.mark.quick_cases(0, thorough=3)
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"direct": "auto"},
-        {"drop_last": True},
-        {"verify": True},
-        {"shuffle": "blocks:4"},
-        {"processes": True},
-        {"threads": 1, "depth": 3},
-        {"processes": True, "transform": doubled},
-        {"transform": doubled, "dtype": "float64"},
-    ],
-    ids=lambda more: ",".join(more),
-)
-def test_whatever_else_is_asked_for(more, tmp_path, iobench_here):
-    known = write_source(tmp_path / "source.nc")
-    done = iobench_here(
-        "convert", "source.nc", "store", "--to", "numpy", "--sample-dim", "time", *SPLITS
-    )
-    assert done.returncode == 0, done.stderr
-    (tmp_path / "source.nc").unlink()
-    loader = iobench.loader(tmp_path / "store", 4, **{**OPTIONS, **more})
-    n_samples = 0
-    for batch in loader:
-        factor = 2 if "transform" in more else 1
-        assert {values.dtype.str for values in batch.values()} == {
-            "<f8" if "dtype" in more else "<f4"
-        }
-        plain = {name: (values / factor).astype("f4") for name, values in batch.items()}
-        check(plain, loader.coordinates(), known)
-        n_samples += len(batch["t"])
-    assert n_samples == (12 if "drop_last" in more else N_WINDOWS)
-    state = loader.state_dict()
-    loader.close()
-    other = iobench.loader(tmp_path / "store", 4, **{**OPTIONS, **more, "split": None})
-    with pytest.raises(OptionError, match="load_state_dict: "):
-        other.load_state_dict(state)
-    other.close()
 
 
 @pytest.mark.quick_cases(2)
