@@ -433,7 +433,7 @@ def _staged(predictor: GainPredictor, *, in_memory: bool) -> Gain:
     left = {kind: cpu_fraction(run, kind) for kind in READING}
     left |= {k: cpu_fraction(run, k) for k in READ_STAGES - {*READING} if known[:, is_fused].all()}
     change = replace(factors(run, left), read_nbytes_per_s=MEMORY_NBYTES_PER_S)
-    return predictor.gain(change)
+    return predictor.without_storage().gain(change, parallel=True)
 
 
 def _first_store(predictor: GainPredictor) -> LoadingWay | None:

@@ -99,6 +99,11 @@ class GainPredictor:
         found = predicted(self._before[shared], after, epochs=self.run.judged_epochs, error=error)
         return Gain(Evidence.REPLAYED, found.saved, found.low, found.high, found.helps)
 
+    def without_storage(self) -> GainPredictor:
+        """Return the same on a machine whose storage is never short."""
+        machine = self._machine and replace(self._machine, read_nbytes_per_s=None)
+        return GainPredictor(self.ways, replace(self.circumstances, machine=machine))
+
     def bound(self, change: Change, *, instead: LoaderRun | None = None) -> Gain:
         """Return what a change cannot gain more than, also where what it leaves is faster.
 
