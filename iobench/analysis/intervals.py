@@ -215,11 +215,11 @@ def round_ratio(a: Sequence[float], b: Sequence[float], again: Sequence[float]) 
     if not a or not len(a) == len(b) == len(again) or min(*a, *b, *again) <= 0:
         raise ValueError("expected equally many times above 0 of a, b and a again")
     of_a, of_b, of_again = (Blocks(np.array(each), np.ones(len(a))) for each in (a, b, again))
-    found, band = paired_ratio(of_a, of_b), paired_ratio(of_a, of_again)
+    other, band = paired_ratio(of_a, of_b), paired_ratio(of_a, of_again)
     ratio = sum(b) / sum(a)
     if len(a) < LEAST_ROUNDS:
         return RoundRatio(len(a), ratio, None, None, None, None)
-    return RoundRatio(len(a), ratio, found.low, found.high, band.low, band.high)
+    return RoundRatio(len(a), ratio, other.low, other.high, band.low, band.high)
 
 
 def trimmed_mean(values: Sequence[float], drop: int) -> Interval:

@@ -39,14 +39,14 @@ def suite(
     from iobench.suites.suite_table import suite_document, suite_table
 
     told_as = shown_as(json=json, markdown=markdown)
-    found = read_recipe(recipe, changes)
-    if not (allow_code or dry_run) and (code := _code_of(found)):
+    spec = read_recipe(recipe, changes)
+    if not (allow_code or dry_run) and (code := _code_of(spec)):
         raise OptionError(f"{recipe}: {code} would be run as code; trust it with --allow-code")
     if out is None and not dry_run:
         raise OptionError("--out: expected a folder for results and runs, or --dry-run")
-    folder = SuiteFolder(Path(), found, found.cells())
+    folder = SuiteFolder(Path(), spec, spec.cells())
     if out is not None:
-        folder = SuiteFolder.of(out, found)
+        folder = SuiteFolder.of(out, spec)
     for cell in folder.cells:
         _check_cell(cell)
     if dry_run:
@@ -55,7 +55,7 @@ def suite(
     if again:
         folder.forget_failed()
     run_suite(folder, TerminalScreen())
-    table = suite_table(folder, found.metrics)
+    table = suite_table(folder, spec.metrics)
     document = suite_document(table)
     print_document(document, told_as)
     if html is not None:

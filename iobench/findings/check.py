@@ -249,7 +249,7 @@ def keep_counts(run: Path, file: Path) -> dict[str, Counts]:
     StorageError
         If the file cannot be written.
     """
-    kept = {}
+    counts_by_run = {}
     for name, each in _named_runs(run).items():
         counts = counts_of(each)
         if any(of.role == "consumer" and not of.closed for of in each.data.processes):
@@ -257,9 +257,9 @@ def keep_counts(run: Path, file: Path) -> dict[str, Counts]:
                 f"{each.path}: a training process was killed or is still running, so its counts "
                 "are not reproducible; expected a run that has finished"
             )
-        kept[name] = expected_counts(counts)
-    write_counts(file, kept)
-    return kept
+        counts_by_run[name] = expected_counts(counts)
+    write_counts(file, counts_by_run)
+    return counts_by_run
 
 
 def gate_shares(run: Path, limit: float) -> tuple[ShareGate, ...]:

@@ -386,12 +386,12 @@ def _figures(a: StepSums, b: StepSums, per: str, *, is_paired: bool) -> Iterator
         first, second = a.quotient(amount, weight), b.quotient(amount, weight)
         if first is None or second is None or (name == "step_ns" and per == "sample"):
             continue
-        found = paired_ratio(first, second) if is_paired else block_ratio(first, second)
+        comparison = paired_ratio(first, second) if is_paired else block_ratio(first, second)
         times = 1e9 if weight == "loop" else 1.0
         values = [None if each.value is None else each.value * times for each in (first, second)]
         yield ComparedFigure(
             name, of, unit, stage, (values[0], values[1]),
-            found.value, found.low, found.high, found.differs,
+            comparison.value, comparison.low, comparison.high, comparison.differs,
         )  # fmt: skip
 
 
@@ -399,23 +399,23 @@ def _exposed(sums: StepSums, stage: str) -> float:
     return (sums.total(f"{EXPOSED}{stage}") or 0.0) / (sums.total("batches") or 1.0)
 
 
-def comparison_document(found: Comparison) -> Document:
+def comparison_document(comparison: Comparison) -> Document:
     """Return runs side by side, what was different about them, and whether samples are the same."""
-    names = NAMES[: len(found.runs)]
-    called = [f"{name}: {run.run}" for name, run in zip(names, found.runs, strict=True)]
-    cautions = sentences((f"{each}." for each in found.cautions), "caution")
+    names = NAMES[: len(comparison.runs)]
+    called = [f"{name}: {run.run}" for name, run in zip(names, comparison.runs, strict=True)]
+    cautions = sentences((f"{each}." for each in comparison.cautions), "caution")
     pairs = [
-        _pair_section(pair, name, PART_WORDS[found.window])
-        for name, pair in zip(names[1:], found.comparisons, strict=True)
+        _pair_section(pair, name, PART_WORDS[comparison.window])
+        for name, pair in zip(names[1:], comparison.comparisons, strict=True)
     ]
     samples = [
         each
-        for name, of in zip(names[1:], found.samples, strict=True)
+        for name, of in zip(names[1:], comparison.samples, strict=True)
         for each in samples_sentences(of, names[0], name)
     ]
     differing = [
         f"{name} {' | '.join(_words(name, value) for value in values)}"
-        for name, values in found.configuration.items()
+        for name, values in comparison.configuration.items()
     ]
     same = "Configuration and machine: the same, as far as the runs record them."
     different = f"Not the same ({' | '.join(names)}): {'; '.join(differing)}."
@@ -425,10 +425,10 @@ def comparison_document(found: Comparison) -> Document:
         sections=(
             Section("runs", "", (*sentences(called, "strong"), *cautions)),
             *pairs,
-            Section("whole", "Whole runs", (_whole_table(found.runs, names), about)),
+            Section("whole", "Whole runs", (_whole_table(comparison.runs, names), about)),
             Section("samples", "", tuple(samples)),
         ),
-        figures=lambda: to_plain(found),
+        figures=lambda: to_plain(comparison),
     )
 
 

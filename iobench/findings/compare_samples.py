@@ -129,26 +129,26 @@ def _at(epoch: EpochDelivery, place: int) -> tuple[int | None, str | None]:
     return int(epoch.rows["batch"][place]), f"{epoch.digests[place]:032x}"
 
 
-def samples_sentences(found: SamplesComparison, a: str, b: str) -> tuple[Sentence, ...]:
+def samples_sentences(of: SamplesComparison, a: str, b: str) -> tuple[Sentence, ...]:
     """Return the verdict, how much of the runs it is about, and the first batch that differs."""
-    if found.why_unknown.startswith("not recorded"):
-        which = a if found.why_unknown.endswith(" a") else b
+    if of.why_unknown.startswith("not recorded"):
+        which = a if of.why_unknown.endswith(" a") else b
         text = (
             f"Samples: unknown, because {which} was made without digests. Make both with digests: "
             "iobench profile --digests, or iobench run --digests -- COMMAND."
         )
         return sentences([text], "strong")
-    if found.verdict is SamplesVerdict.UNKNOWN:
-        return sentences([f"Samples: unknown, {found.why_unknown}."], "strong")
+    if of.verdict is SamplesVerdict.UNKNOWN:
+        return sentences([f"Samples: unknown, {of.why_unknown}."], "strong")
     verdict = (
-        f"Samples: {found.verdict.value}, {units.count(found.n_compared)} of "
-        f"{units.count(found.n_samples[0])} in {a} and {units.count(found.n_samples[1])} in {b} "
+        f"Samples: {of.verdict.value}, {units.count(of.n_compared)} of "
+        f"{units.count(of.n_samples[0])} in {a} and {units.count(of.n_samples[1])} in {b} "
         "compared."
     )
     lines = [*sentences([verdict], "strong")]
-    if (first := found.first_difference) is not None:
+    if (first := of.first_difference) is not None:
         counts = (
-            f"{units.count(found.n_missing)} samples of {a}, {units.count(found.n_extra)} of {b}"
+            f"{units.count(of.n_missing)} samples of {a}, {units.count(of.n_extra)} of {b}"
         )
         lines.append(Sentence(f"Only in one of both, batches with: {counts}."))
         loader = "" if first.loader is None else f" of loader {first.loader}"

@@ -224,14 +224,14 @@ class _Tally:
         if not samples.recorded:
             self._lack("digests", "digests were not requested; use --digests")
             return {}
-        found = {
+        digests = {
             f"{DIGESTS}{'profile' if loader == ONLY else loader}/{epoch}": each
             for (loader, epoch), each in samples.epoch_digests.items()
         }
-        if None in found.values() or samples.n_damaged:
+        if None in digests.values() or samples.n_damaged:
             self._lack("digests", "some batch has none")
             return {}
-        return {name: f"{each:032x}" for name, each in found.items()}
+        return {name: f"{each:032x}" for name, each in digests.items()}
 
 
 def _by_stage(spans: NDArray[Any]) -> Iterator[tuple[Kind, int, NDArray[np.int64]]]:

@@ -87,7 +87,7 @@ def figures_of_run(path: Path) -> RunFigures:
     rank = run.of_rank()
     exposure, facts = rank.exposure, rank.about
     part = exposure.judged
-    found: dict[str, float | None] = {
+    values: dict[str, float | None] = {
         "step_s": _mean_s(part.step),
         "wait_s": _mean_s(part.wait),
         "exposed_share": part.wait_fraction,
@@ -103,37 +103,37 @@ def figures_of_run(path: Path) -> RunFigures:
         **{f"{OWN}{name}": each for name, each in last_figures(run).items() if name != ENERGY},
     }
     gave = rank.cached(limit_of)
-    found["storage_gave_bytes_per_s"] = None if gave is None else gave.storage_bytes_per_s
+    values["storage_gave_bytes_per_s"] = None if gave is None else gave.storage_bytes_per_s
     used = utilisation(rank)
-    found["utilisation"] = None if used is None else used.fraction
-    seen = delivered_samples([rank])
+    values["utilisation"] = None if used is None else used.fraction
+    samples = delivered_samples([rank])
     return RunFigures(
-        {name: float(value) for name, value in found.items() if value is not None},
+        {name: float(value) for name, value in values.items() if value is not None},
         facts,
-        _digest([each.digest for each in seen.epochs]) if seen.recorded else None,
+        _digest([each.digest for each in samples.epochs]) if samples.recorded else None,
     )
 
 
-def _mean_s(told: StepStatistics | None) -> float | None:
-    return None if told is None else told.mean_ns / 1e9
+def _mean_s(of: StepStatistics | None) -> float | None:
+    return None if of is None else of.mean_ns / 1e9
 
 
 def _stages(part: PartExposure) -> dict[str, float]:
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for row in part.stages:
         for name, time_ns in (("stage", row.busy_ns), ("exposed", row.exposed_ns)):
             key = f"{name}_{row.kind.spelled}_s"
             if part.n_batches and key in METRICS:
-                found[key] = found.get(key, 0.0) + time_ns / part.n_batches / 1e9
+                values[key] = values.get(key, 0.0) + time_ns / part.n_batches / 1e9
     for each in part.compute_stages:
         if each.stage in ("forward", "backward") and each.per_step_ns is not None:
-            found[f"{each.stage}_s"] = each.per_step_ns / 1e9
-    return found
+            values[f"{each.stage}_s"] = each.per_step_ns / 1e9
+    return values
 
 
 def _energy(rank: RankRun) -> dict[str, float | None]:
-    told = rank.cached(energy_of)
-    kinds = () if told is None else told.kinds
+    energy = rank.cached(energy_of)
+    kinds = () if energy is None else energy.kinds
     return {ENERGY: energy_j([rank])} | {f"energy_{each.kind}_j": each.total_j for each in kinds}
 
 

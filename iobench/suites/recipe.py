@@ -164,9 +164,9 @@ class SuiteRecipe(msgspec.Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """Return it as values of JSON, of which `from_json` makes the same, but for secrets."""
-        told = {key: getattr(self, key) for key in KEYS if key != "limit"}
+        suite = {key: getattr(self, key) for key in KEYS if key != "limit"}
         return {
-            "suite": told | {"limit": f"{self.limit_s:g}s", "metrics": list(self.metrics)},
+            "suite": suite | {"limit": f"{self.limit_s:g}s", "metrics": list(self.metrics)},
             "fixed": {key: _masked(key, values) for key, values in self.fixed.items()},
             "vary": {
                 key: [_masked(key, each) for each in every] for key, every in self.vary.items()
@@ -175,7 +175,7 @@ class SuiteRecipe(msgspec.Struct, frozen=True):
         }
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any], *, where: str, name: str = "") -> Self:
+    def from_json(cls, tables: Mapping[str, Any], *, where: str, name: str = "") -> Self:
         """Return the recipe that tables say, of TOML or of `to_json`.
 
         Raises
@@ -183,7 +183,7 @@ class SuiteRecipe(msgspec.Struct, frozen=True):
         OptionError, UnknownNameError
             If something is wrong with it; the message names ``where`` and the key.
         """
-        return cls(**_checked(told, where, name))
+        return cls(**_checked(tables, where, name))
 
     @property
     def digest(self) -> str:
@@ -193,16 +193,16 @@ class SuiteRecipe(msgspec.Struct, frozen=True):
 
     def cells(self) -> tuple[Cell, ...]:
         """Return its cells, in the order of the recipe."""
-        found: list[Cell] = []
+        cells: list[Cell] = []
         for values in itertools.product(*self.vary.values()):
             varied = dict(zip(self.vary, values, strict=True))
             options = dict(self.fixed) | varied
             if any(_matches(options, each) for each in self.skip):
                 continue
             named = {DATASET: options[DATASET]} | varied
-            told = {key: " ".join(_masked(key, each)) for key, each in named.items()}
-            found.append(Cell(len(found), told, options))
-        return tuple(found)
+            texts = {key: " ".join(_masked(key, each)) for key, each in named.items()}
+            cells.append(Cell(len(cells), texts, options))
+        return tuple(cells)
 
 
 def recipe_names() -> list[str]:
@@ -241,18 +241,18 @@ def read_recipe(source: str | Path, changes: Sequence[str] = ()) -> SuiteRecipe:
         where = f"recipe {name}"
         data = (files("iobench.suites") / "recipes" / f"{name}.toml").read_bytes()
     try:
-        told = tomllib.loads(data.decode())
+        tables = tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:
         raise OptionError(f"{where}: is no TOML ({error})") from error
-    changed = {_change(told, change) for change in changes}
-    recipe = SuiteRecipe.from_json(told, where=where, name=name)
+    changed = {_change(tables, change) for change in changes}
+    recipe = SuiteRecipe.from_json(tables, where=where, name=name)
     _check_skips(recipe, changed, where)
     for cell in recipe.cells():
         note_secrets(cell.words)
     return recipe
 
 
-def _change(told: dict[str, Any], change: str) -> str:
+def _change(tables: dict[str, Any], change: str) -> str:
     """Change what a recipe says, and return which key that is of."""
     key, equals, value = change.partition("=")
     table, dot, key = key.strip().rpartition(".")
@@ -260,16 +260,16 @@ def _change(told: dict[str, Any], change: str) -> str:
     if not equals or not key:
         raise OptionError(f"--set {change}: expected KEY=VALUE, as repeats=3")
     if not dot:
-        varied = {each.replace("_", "-") for each in told.get("vary") or {}}
+        varied = {each.replace("_", "-") for each in tables.get("vary") or {}}
         table = "suite" if key in KEYS else "vary" if key in varied else "fixed"
         if table == "fixed" and key not in OPTIONS:
             raise OptionError(f"--set {change}: {_unknown(key, [*KEYS, *OPTIONS])}")
     if table not in TABLES[:3]:
         raise OptionError(f"--set {change}: expected vary.{key}, fixed.{key} or {key}")
     for other in ("fixed", "vary"):  # it says so now
-        told[other] = {
+        tables[other] = {
             name: each
-            for name, each in (told.get(other) or {}).items()
+            for name, each in (tables.get(other) or {}).items()
             if name.replace("_", "-") != key or table == "suite"
         }
     several = split_formats([value]) if key == "format" else value.split(",")
@@ -278,7 +278,7 @@ def _change(told: dict[str, Any], change: str) -> str:
         said = [each.strip() for each in several if each.strip()]
     elif table == "suite" and re.fullmatch(r"-?\d{1,18}", value):
         said = int(value)
-    told.setdefault(table, {})[key] = said
+    tables.setdefault(table, {})[key] = said
     return key
 
 
@@ -339,7 +339,7 @@ def _checked(tables: Mapping[str, Any], where: str, name: str) -> dict[str, Any]
     for values in (fixed.get(DATASET, ()), *vary.get(DATASET, ())):
         if any(each.startswith("-") or not each for each in values):
             raise OptionError(f"{where}: {DATASET} {' '.join(values)!r}: expected a name or a file")
-    found: dict[str, Any] = {
+    checked: dict[str, Any] = {
         **{key: getattr(suite, key) for key in KEYS if key not in ("limit", "metrics")},
         "metrics": tuple(dict.fromkeys(suite.metrics)),
         "limit_s": _seconds(suite.limit, f"{where}: [suite] limit"),
@@ -347,8 +347,8 @@ def _checked(tables: Mapping[str, Any], where: str, name: str) -> dict[str, Any]
         "vary": vary,
         "skip": tuple(_skipped(each, where) for each in tables.get("skip", [])),
     }
-    _check_cells(SuiteRecipe(**found), where)
-    return found
+    _check_cells(SuiteRecipe(**checked), where)
+    return checked
 
 
 def _suite_table(table: Mapping[str, Any], where: str, name: str) -> _SuiteTable:
@@ -421,15 +421,15 @@ def _values(key: str, value: Any, where: str) -> Values:
     return tuple(map(str, several))
 
 
-def _skipped(told: Any, where: str) -> Mapping[str, Values]:
-    if not isinstance(told, dict):
+def _skipped(patterns: Any, where: str) -> Mapping[str, Values]:
+    if not isinstance(patterns, dict):
         raise OptionError(f"{where}: [[skip]]: expected options and their values")
-    found = {}
-    for key, value in told.items():
+    skip = {}
+    for key, value in patterns.items():
         several = value if isinstance(value, list) else [value]
-        told_of = (str(each).lower() if isinstance(each, bool) else str(each) for each in several)
-        found[_option(key, where, "[skip]")] = tuple(told_of)
-    return found
+        texts = (str(each).lower() if isinstance(each, bool) else str(each) for each in several)
+        skip[_option(key, where, "[skip]")] = tuple(texts)
+    return skip
 
 
 def _masked(name: str, values: Values) -> list[str]:
@@ -451,7 +451,7 @@ def _fits(values: Values | None, pattern: str) -> bool:
 
 def _seconds(text: str, where: str) -> float:
     match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?) ?(s|min|h)", text)
-    found = float(match[1]) * UNITS_S[match[2]] if match else 0.0
-    if not found:
+    limit_s = float(match[1]) * UNITS_S[match[2]] if match else 0.0
+    if not limit_s:
         raise OptionError(f"{where} {text!r}: expected a time such as 90s, 10min or 1h")
-    return found
+    return limit_s

@@ -1,4 +1,4 @@
-"""What one run of a suite found, in a small file beside it that never changes afterwards.
+"""What one run of a suite measured, in a small file beside it that never changes afterwards.
 
 ``NAME.result.json`` lies beside the run directory, and holds all that later questions need: the
 run directory may be gone by then.
@@ -166,15 +166,15 @@ def read_results(folder: Path, skipped: list[SkippedFile] | None = None) -> tupl
     """
     if not folder.is_dir():
         raise ProfileError(f"{folder}: is no folder; expected one of 'iobench suite --out'")
-    found = []
+    results = []
     for path in find_results(folder):
         try:
-            found.append(read_result(path))
+            results.append(read_result(path))
         except ProfileError as error:
             if skipped is None:
                 raise
             skipped.append(SkippedFile(str(path), str(error).removeprefix(f"{path}: ")))
-    return tuple(found)
+    return tuple(results)
 
 
 def measured_runs(folder: Path) -> Iterator[tuple[Path, Result, Path]]:

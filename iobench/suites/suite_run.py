@@ -131,7 +131,7 @@ def _measure(folder: SuiteFolder, job: Job, commit: str) -> Result:
     finally:
         note(None)
     took_s = (now_ns() - start_ns) / 1e9
-    found, why = None, ""
+    measured, why = None, ""
     status: Status = FAILED
     if ended.code in INTERRUPTED:
         # Schedulers signal all processes of a job: ours unwinds this, a moment later perhaps.
@@ -146,10 +146,10 @@ def _measure(folder: SuiteFolder, job: Job, commit: str) -> Result:
         why = lines[-1].removeprefix(ERROR) if ended.code > 0 and lines else ended.how
     else:
         try:
-            found, status = figures_of_run(run), MEASURED
+            measured, status = figures_of_run(run), MEASURED
         except IobenchError as error:
             why = str(error)
-    facts = None if found is None else found.facts
+    facts = None if measured is None else measured.facts
     return Result(
         suite=folder.recipe.name,
         recipe_digest=folder.recipe.digest,
@@ -158,10 +158,10 @@ def _measure(folder: SuiteFolder, job: Job, commit: str) -> Result:
         status=status,
         started=started.isoformat(timespec="seconds"),
         reason=why[:LONGEST_REASON] or None,
-        figures={} if found is None else found.figures,
+        figures={} if measured is None else measured.figures,
         machine=_machine(facts),
         versions=_versions(commit, facts),
-        samples_digest=None if found is None else found.samples_digest,
+        samples_digest=None if measured is None else measured.samples_digest,
         stand_in=None if facts is None else facts.stand_in,
         run=run.name if (run / "run.json").exists() else None,
         took_s=took_s,

@@ -112,8 +112,8 @@ class MlflowRuns:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME")
         if not name:
             return os.environ.get("MLFLOW_EXPERIMENT_ID") or "0"
-        found = self._client.get_experiment_by_name(name)
-        return str(self._client.create_experiment(name) if found is None else found.experiment_id)
+        known = self._client.get_experiment_by_name(name)
+        return str(self._client.create_experiment(name) if known is None else known.experiment_id)
 
     def _send(self, run: str, what: str, values: Sequence[Any]) -> None:
         for start in range(0, len(values), MOST[what]):

@@ -135,16 +135,16 @@ def _known(metrics: Mapping[str, float | None]) -> dict[str, float]:
     }
 
 
-def _statistics(name: str, found: StepStatistics | None) -> dict[str, float | None]:
+def _statistics(name: str, times: StepStatistics | None) -> dict[str, float | None]:
     """Return the five figures of D2.3 under a name, in seconds."""
-    if found is None:
+    if times is None:
         return {}
     return {
-        f"{name}/min": found.min_ns / 1e9,
-        f"{name}/mean": found.mean_ns / 1e9,
-        f"{name}/median": found.median_ns / 1e9,
-        f"{name}/max": found.max_ns / 1e9,
-        f"{name}/stdev": None if found.stdev_ns is None else found.stdev_ns / 1e9,
+        f"{name}/min": times.min_ns / 1e9,
+        f"{name}/mean": times.mean_ns / 1e9,
+        f"{name}/median": times.median_ns / 1e9,
+        f"{name}/max": times.max_ns / 1e9,
+        f"{name}/stdev": None if times.stdev_ns is None else times.stdev_ns / 1e9,
     }
 
 
@@ -183,8 +183,8 @@ def _epoch_metrics(epoch: EpochFigures, names: Mapping[str, str]) -> dict[str, f
         (epoch.exposed, "exposed_s"),
         (epoch.computed, "compute_s"),
     ):
-        for stage, found in of_stages.items():
-            metrics |= _statistics(f"{names[stage]}/{what}", found)
+        for stage, times in of_stages.items():
+            metrics |= _statistics(f"{names[stage]}/{what}", times)
     return _known(metrics)
 
 

@@ -34,10 +34,10 @@ class Ended(msgspec.Struct, frozen=True):
         """The same in words, with its last line."""
         if self.code is None:
             return "took longer than its limit"
-        told = f"ended with {self.code}"
+        how = f"ended with {self.code}"
         if self.code < 0:
-            told = f"killed by {signal.Signals(-self.code).name}"
-        return f"{told}: {self.lines[-1]}" if self.lines else told
+            how = f"killed by {signal.Signals(-self.code).name}"
+        return f"{how}: {self.lines[-1]}" if self.lines else how
 
 
 def run_limited(
