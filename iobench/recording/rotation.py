@@ -161,8 +161,6 @@ class LoopRotation(Rotation):
         """Look at what the rank has by now, if that is due."""
         self._n_chunks += 1
         self.look(recorder)
-        if self._gap is not None and writer.begins_segment:
-            recorder.drop()
 
     def look(self, recorder: Recorder) -> int:
         """Decide what goes, seldom; return after how many batches to look again."""

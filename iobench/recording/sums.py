@@ -230,8 +230,11 @@ class Sums(msgspec.Struct):
 
         Chunks are in the order in which they were taken; those that may be written to are ``busy``.
         """
-        for lane in dict.fromkeys(chunk.lane for chunk in chunks):
-            mine = [chunk for chunk in chunks if chunk.lane == lane and chunk not in busy]
+        lanes: dict[int, list[Chunk]] = {}
+        for chunk in chunks:
+            if chunk not in busy and not self.cover(chunk):
+                lanes.setdefault(chunk.lane, []).append(chunk)
+        for lane, mine in lanes.items():
             if lane not in self.lanes:
                 begin = _begin(mine, gap)
                 if begin is None:
