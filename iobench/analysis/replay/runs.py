@@ -264,7 +264,8 @@ def beginning_of(run: LoaderRun, n_batches: int) -> LoaderRun:
     """
     if len(run) <= n_batches:
         return run
-    rows, weight = np.arange(n_batches), run.weight
+    rows = np.arange(n_batches)
+    weight = None if run.weight is None else run.weight[:n_batches]
     if run.recurs:
         rows, weight = part_of_epochs(run.round, run.repeated[run.round], run.steady, n_batches)
     rounds, number = np.unique(run.round[rows], return_inverse=True)
@@ -277,4 +278,4 @@ def beginning_of(run: LoaderRun, n_batches: int) -> LoaderRun:
     part |= {"round": number.reshape(-1).astype(np.int64)}
     share = len(rows) / len(run)
     times = {name: round(getattr(run, name) * share) for name in ("wall_ns", "wait_ns")}
-    return msgspec.structs.replace(run, **part, **times, weight=weight)
+    return msgspec.structs.replace(run, **{**part, **times, "weight": weight})
