@@ -140,7 +140,7 @@ def test_no_secret_in_any_file_of_probes_runs_and_stores(
     capsys.readouterr()
     assert main(["verify", "store", "--against", source, *options[:2]]) == 1
     (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("iobench:")]
-    assert "give --option url=... again" in line
+    assert "--option url" in line
     assert "api_key" not in line
 
 

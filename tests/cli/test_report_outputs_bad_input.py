@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from iobench.cli import main
+from iobench.cli.report_command import write_json
+from iobench.errors import StorageError
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.this_process import boot_id, host_name
@@ -429,3 +431,11 @@ def test_a_run_is_read_only_and_every_output_is_made(tmp_path: Path, say: Say) -
         assert code == 0, err
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     shutil.rmtree(run)
+
+
+def test_json_of_a_script_is_whole_or_not_there(tmp_path: Path) -> None:
+    run = whole_run(tmp_path / "run")
+    (folder := tmp_path / "full").mkdir()
+    with no_file_above(512), pytest.raises(StorageError, match="written"):
+        write_json(run, folder / "run.json")
+    assert list(folder.iterdir()) == []

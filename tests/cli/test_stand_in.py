@@ -105,4 +105,4 @@ def test_a_home_directory_is_not_filled_silently(iobench, tmp_path: Path) -> Non
     } | {"HOME": str(tmp_path / "home")}
     done = iobench("profile", "maelstrom-ens10", "--tiny", *QUICK, env=environment)
     assert done.returncode == 0, done.stderr
-    assert f"writing to {tmp_path}/home/.cache/iobench, in your home directory" in done.stderr
+    assert f"{tmp_path}/home/.cache/iobench" in done.stderr

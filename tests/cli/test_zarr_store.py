@@ -54,4 +54,5 @@ def test_a_chunk_of_another_length_is_named(store, capsys) -> None:
     Path(store, "v", "3.0").write_bytes(bytes(15))
     assert run(store) == 1
     [line] = capsys.readouterr().err.splitlines()
-    assert "own.zarr: array 'v': chunk 3.0 is damaged: it holds 15 bytes, expected 16" in line
+    assert "chunk 3.0" in line
+    assert "15 bytes" in line
