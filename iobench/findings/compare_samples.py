@@ -147,9 +147,7 @@ def samples_sentences(of: SamplesComparison, a: str, b: str) -> tuple[Sentence, 
     )
     lines = [*sentences([verdict], "strong")]
     if (first := of.first_difference) is not None:
-        counts = (
-            f"{units.count(of.n_missing)} samples of {a}, {units.count(of.n_extra)} of {b}"
-        )
+        counts = f"{units.count(of.n_missing)} samples of {a}, {units.count(of.n_extra)} of {b}"
         lines.append(Sentence(f"Only in one of both, batches with: {counts}."))
         loader = "" if first.loader is None else f" of loader {first.loader}"
         parts = (

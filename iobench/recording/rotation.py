@@ -16,7 +16,7 @@ import msgspec
 
 from iobench.errors import OptionError, ProfileError
 from iobench.recording import span_file as layout
-from iobench.recording.sums import Gap, Sums, read_sums, segment_paths, sums_path
+from iobench.recording.sums import GapOfBatches, Sums, read_sums, segment_paths, sums_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -97,7 +97,7 @@ class Rotation:
         pieces = max(keep_nbytes // SEGMENTS // layout.CHUNK_NBYTES, 1)
         self.segment_nbytes = pieces * layout.CHUNK_NBYTES if keep_nbytes else 0
         self.sums = Sums()
-        self._gap: Gap | None = None
+        self._gap: GapOfBatches | None = None
 
     def chunk_taken(self, recorder: Recorder, writer: SpanWriter) -> None:
         """Drop what is not to stay, now that a process took another chunk: at each new segment."""
@@ -207,7 +207,7 @@ class LoopRotation(Rotation):
         end = self._marks[last]
         del self._marks[:last]
         earlier = first.batch if self._gap is None else self._gap.end
-        gap = Gap(first.batch, max(end.batch, earlier), first.time_ns, end.time_ns)
+        gap = GapOfBatches(first.batch, max(end.batch, earlier), first.time_ns, end.time_ns)
         self.sums.gap = gap
         if recorder.path is not None and self.sums.write(recorder.path):
             self._gap = gap

@@ -27,7 +27,7 @@ ROUND: Final = "round"
 TRAINS: Final = "trains"
 
 
-class Gap(msgspec.Struct, frozen=True):
+class GapOfBatches(msgspec.Struct, frozen=True):
     """What has no details: batches ``first`` up to ``end``, and other spans by their ends."""
 
     first: int
@@ -53,7 +53,7 @@ class Gap(msgspec.Struct, frozen=True):
         return ~self.precede(spans) & ~self.follow(spans)
 
 
-class StageSums(msgspec.Struct, array_like=True):
+class StageTotals(msgspec.Struct, array_like=True):
     """Spans of one stage; ``nbytes`` is -1 where one of them does not know its bytes."""
 
     n_spans: int = 0
@@ -177,10 +177,10 @@ class Sums(msgspec.Struct):
     are in its sums and may still be there; ``own_ns`` is what recording took in these.
     """
 
-    gap: Gap | None = None
+    gap: GapOfBatches | None = None
     removed: list[tuple[str, int]] = []
     own_ns: int = 0
-    stages: dict[str, StageSums] = {}
+    stages: dict[str, StageTotals] = {}
     lanes: dict[int, LaneSums] = {}
 
     def add(self, lane: int, spans: NDArray[Any], texts: Mapping[int, str]) -> None:
@@ -202,7 +202,7 @@ class Sums(msgspec.Struct):
             rows = stages == stage
             kind, label = halves(stage)
             nbytes = counted["nbytes"][rows]
-            self.stages.setdefault(f"{kind}:{texts.get(label, '')}", StageSums()).add(
+            self.stages.setdefault(f"{kind}:{texts.get(label, '')}", StageTotals()).add(
                 int(rows.sum()),
                 int(own_ns[rows].sum()),
                 -1 if (nbytes < 0).any() else int(nbytes.sum()),
@@ -211,7 +211,7 @@ class Sums(msgspec.Struct):
     def merge(self, other: Sums) -> None:
         """Add the stages of another process."""
         for stage, sums in other.stages.items():
-            self.stages.setdefault(stage, StageSums()).add(sums.n_spans, sums.own_ns, sums.nbytes)
+            self.stages.setdefault(stage, StageTotals()).add(sums.n_spans, sums.own_ns, sums.nbytes)
         self.own_ns += other.own_ns
 
     def cover(self, chunk: Chunk) -> bool:
@@ -222,7 +222,7 @@ class Sums(msgspec.Struct):
     def take(
         self,
         chunks: Sequence[Chunk],
-        gap: Gap,
+        gap: GapOfBatches,
         texts: Mapping[int, str],
         busy: Collection[Chunk] = (),
     ) -> list[Path]:
@@ -245,7 +245,7 @@ class Sums(msgspec.Struct):
         return [path for path in dict.fromkeys(chunk.path for chunk in chunks) if path not in stay]
 
     def _advance(
-        self, lane: int, chunks: Iterable[Chunk], gap: Gap, texts: Mapping[int, str]
+        self, lane: int, chunks: Iterable[Chunk], gap: GapOfBatches, texts: Mapping[int, str]
     ) -> None:
         sums = self.lanes[lane]
         for chunk in chunks:
@@ -275,7 +275,7 @@ class Sums(msgspec.Struct):
         return True
 
 
-def _begin(chunks: Sequence[Chunk], gap: Gap) -> int | None:
+def _begin(chunks: Sequence[Chunk], gap: GapOfBatches) -> int | None:
     """Return the sequence after the last span of a thread that stays for good; None if unknown."""
     after = next((n for n, chunk in enumerate(chunks) if chunk.first_end_ns() > gap.from_ns), None)
     if after is None:

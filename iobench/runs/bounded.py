@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.recording.span_reader import SpanFile
-    from iobench.recording.sums import Gap
+    from iobench.recording.sums import GapOfBatches
 
 
 def without_gaps(
@@ -57,7 +57,7 @@ def without_gaps(
     return np.concatenate(kept), _summed(total, loops)
 
 
-def _gap_of(file: SpanFile, files: Sequence[SpanFile]) -> Gap | None:
+def _gap_of(file: SpanFile, files: Sequence[SpanFile]) -> GapOfBatches | None:
     """Return what has no details of a process: as its training process says."""
     loops = {
         each.pid: each.sums.gap
@@ -94,7 +94,12 @@ class _Loop:
     """What a training process waited for, with details and without."""
 
     def __init__(
-        self, file: SpanFile, gap: Gap, sums: Sums, spans: NDArray[Any], held: NDArray[np.bool_]
+        self,
+        file: SpanFile,
+        gap: GapOfBatches,
+        sums: Sums,
+        spans: NDArray[Any],
+        held: NDArray[np.bool_],
     ) -> None:
         self.gap = gap
         self._kept = spans[~held]

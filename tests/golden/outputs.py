@@ -252,7 +252,7 @@ def _is_same(old: Any, new: Any, at: str) -> bool:
 def changed(stored: Path, said: dict[str, Any], renamed: Path, gone: Path) -> list[str]:
     """Return what differs of a case from what its folder stores, a line each."""
     names = json.loads(renamed.read_text())
-    listed = set(gone.read_text().split())
+    listed = set(gone.read_text().splitlines())
     found = []
     for file in sorted(stored.glob("*.json")):
         old = json.loads(file.read_text())
