@@ -64,11 +64,11 @@ def attribute(profile: RunData, loop: TrainingLoop, deliveries: Deliveries) -> A
     lossy = np.array([bool(process.lost or process.damaged) for process in profile.processes], bool)
     pool = _Pool(lanes, pool_stage, stages, deliveries, ledger, lossy)
     own = _Own(lanes, own_stage, stages, deliveries, ledger)
-    ready_ns, made = _ready(deliveries, pool)
+    ready_ns, created = _ready(deliveries, pool)
     # 4.1: what is left of a wait once the batch is ready, and of waits that brought none.
-    asked_ns = deliveries.asked_ns
-    low_ns = np.where(made, np.maximum(asked_ns, ready_ns), asked_ns)
-    own.charge(low_ns, _stages_of_rest(deliveries, made, stages, own))
+    request_ns = deliveries.asked_ns
+    low_ns = np.where(created, np.maximum(request_ns, ready_ns), request_ns)
+    own.charge(low_ns, _stages_of_rest(deliveries, created, stages, own))
     pool.count()
     ledger.settle()
     _charge_compute(lanes, compute_stage, deliveries, ledger)
@@ -102,9 +102,9 @@ def _ready(deliveries: Deliveries, pool: _Pool) -> tuple[Integers, NDArray[np.bo
     That is -1, and not marked, where loading threads did not make it or nothing of it is known.
     """
     ready_ns = np.full(len(deliveries), -1, dtype=np.int64)
-    made = np.zeros(len(deliveries), dtype=bool)
+    created = np.zeros(len(deliveries), dtype=bool)
     rows = np.flatnonzero(deliveries.batch >= 0)
-    for delivery, batch, asked, delivered in zip(
+    for delivery, batch, requested, delivered in zip(
         rows.tolist(),
         deliveries.batch[rows].tolist(),
         deliveries.asked_ns[rows].tolist(),
@@ -115,24 +115,24 @@ def _ready(deliveries: Deliveries, pool: _Pool) -> tuple[Integers, NDArray[np.bo
             continue
         ready = pool.walker.ready(batch, delivered)
         if ready is not None:
-            if ready[1] > asked:
-                pool.charge(delivery, asked, pool.walker.walk(*ready))
+            if ready[1] > requested:
+                pool.charge(delivery, requested, pool.walker.walk(*ready))
             ready_ns[delivery] = ready[1]
-            made[delivery] = True
-    return ready_ns, made
+            created[delivery] = True
+    return ready_ns, created
 
 
 def _stages_of_rest(
     deliveries: Deliveries, made: NDArray[np.bool_], stages: StageTable, own: _Own
 ) -> Integers:
     """Return the stage of what of each wait neither loading threads nor the loop explain."""
-    made_by = np.array([*deliveries.made_by, ""], dtype=object)[:-1]
-    in_loop = (made_by == SERIAL) | np.isin(deliveries.batch, [*own.batches])
+    maker = np.array([*deliveries.made_by, ""], dtype=object)[:-1]
+    in_loop = (maker == SERIAL) | np.isin(deliveries.batch, [*own.batches])
     unseen = ~made & ~in_loop
-    told = (deliveries.workers > 0) | (made_by == IN_THREADS)
+    known = (deliveries.workers > 0) | (maker == IN_THREADS)
     rest = np.full(len(deliveries), stages[Kind.HANDOVER], dtype=np.int64)
-    rest[unseen & told] = stages[Kind.UNKNOWN]
-    rest[unseen & ~told & deliveries.numbered] = stages[Kind.OPAQUE]
+    rest[unseen & known] = stages[Kind.UNKNOWN]
+    rest[unseen & ~known & deliveries.numbered] = stages[Kind.OPAQUE]
     for marks, kind in (
         (deliveries.starts, Kind.STARTUP),
         (deliveries.failed, Kind.UNKNOWN),

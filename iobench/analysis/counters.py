@@ -117,8 +117,8 @@ def _unit_costs(profile: RunData, loop: TrainingLoop) -> Mapping[str, Any] | Non
     """Return what a span costs, as the run or its training process measured it."""
     costs = profile.run_facts.unit_costs
     if costs is None and loop.process >= 0:
-        told = profile.facts_of(loop.process)
-        costs = told.unit_costs if told else None
+        known = profile.facts_of(loop.process)
+        costs = known.unit_costs if known else None
     return costs
 
 

@@ -229,15 +229,15 @@ def _find_waits(
     profile: RunData, loop: TrainingLoop, rounds: Rounds, settings: Sequence[LoaderFacts]
 ) -> Waits:
     spans, of_wait = loop.waits, rounds.of_wait
-    asked, batch = spans["start_ns"].astype(np.int64), spans["batch"].astype(np.int64)
+    requested, batch = spans["start_ns"].astype(np.int64), spans["batch"].astype(np.int64)
     starts, failed = (
         (batch < 0) & (spans["label"] == profile.string_number(label))
         for label in ("startup", "failed")
     )
-    from_ns, until_ns = _shares(rounds, asked)
+    from_ns, until_ns = _shares(rounds, requested)
     numbered = rounds.numbered[of_wait]
     return Waits(
-        asked_ns=asked,
+        asked_ns=requested,
         delivered_ns=spans["end_ns"].astype(np.int64),
         from_ns=from_ns,
         until_ns=until_ns,
@@ -589,18 +589,18 @@ def _steps(
     if not len(rows):
         return step, None
     facts = profile.facts_of(loop.process) if loop.process >= 0 else None
-    asked = profile.run_facts.batches_per_step
+    requested = profile.run_facts.batches_per_step
     by_framework = None if facts is None else facts.batches_per_step
-    if asked or by_framework or not profile.is_script:
-        n_batches = asked or by_framework or 1
+    if requested or by_framework or not profile.is_script:
+        n_batches = requested or by_framework or 1
         epochs = of_epoch[rows]
-        if not profile.is_script or not asked:
+        if not profile.is_script or not requested:
             # Emulated steps, and those that Keras counts, go on from one epoch to the next.
             epochs = np.zeros(len(rows), dtype=np.int64)
         step[rows] = _in_steps(epochs, n_batches)
         known_by = "loop"
         if profile.is_script:
-            known_by = "option" if asked else "framework"
+            known_by = "option" if requested else "framework"
         return step, replace(_figures(step[rows], known_by), batches_per_step=n_batches)
     spans = profile.spans
     lane = spans[(spans["process"] == loop.process) & (spans["thread"] == loop.thread)]

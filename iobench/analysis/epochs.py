@@ -140,9 +140,9 @@ def _by_stage(
     for name in stages:
         at = ledger.stages.names.index(name)
         some = rows if there is None else rows[there[rows, at] > 0]
-        found = step_statistics(table[some, at])
-        if found is not None:
-            yield name, found
+        result = step_statistics(table[some, at])
+        if result is not None:
+            yield name, result
 
 
 def _pass(ledger: Ledger, kind: Kind, chosen: Marks) -> Integers:

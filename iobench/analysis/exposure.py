@@ -75,7 +75,8 @@ def exposure_of(run: RankRun) -> Exposure:
         prefetch=main.prefetch,
         lost_spans=profile.lost_spans,
         overhead_once_ns=max(
-            (who.once_ns for who in profile.processes if who.once_ns is not None), default=None
+            (process.once_ns for process in profile.processes if process.once_ns is not None),
+            default=None,
         ),
         day_nbytes=_day_nbytes(profile),
         spans_nbytes=len(profile.spans) * RECORD_NBYTES,
@@ -294,15 +295,15 @@ def _overhead_fraction(run: RankRun, chosen: Marks, wall_ns: int) -> float | Non
 
     As the processes measured it themselves, else by what a span costs alone.
     """
-    processes = [who for who, mine in zip(run.processes, run.loop.mine, strict=True) if mine]
-    loop = [who.own_ns for who in processes if who.role == "consumer"]
+    processes = [owner for owner, mine in zip(run.processes, run.loop.mine, strict=True) if mine]
+    loop = [process.own_ns for process in processes if process.role == "consumer"]
     if wall_ns and loop and all(own is not None for own in loop):
         n_batches = len(run.deliveries)
         if run.summed is not None:  # they took their part of it, in every rank
             n_ranks = len({who.rank for who in run.processes})
             n_batches += run.summed.n_batches // n_ranks
         share = chosen.sum() / n_batches
-        workers = {who.worker for who in processes if who.worker >= 0}
+        workers = {each_process.worker for each_process in processes if each_process.worker >= 0}
         working = sum(who.own_ns or 0 for who in processes if who.worker >= 0)
         if run.summed is not None:
             working += run.summed.workers_own_ns // n_ranks

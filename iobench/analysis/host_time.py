@@ -61,5 +61,5 @@ def length_before(start_ns: Integers, end_ns: Integers, time_ns: Integers) -> In
     before = np.append(0, np.cumsum(end_ns - start_ns))
     place = np.searchsorted(start_ns, time_ns, side="right") - 1
     last = np.maximum(place, 0)
-    found: Integers = before[last] + np.minimum(time_ns, end_ns[last]) - start_ns[last]
-    return np.where(place >= 0, found, 0)
+    result: Integers = before[last] + np.minimum(time_ns, end_ns[last]) - start_ns[last]
+    return np.where(place >= 0, result, 0)

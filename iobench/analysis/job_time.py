@@ -66,14 +66,14 @@ def job_time_of(run: RankRun) -> JobTime | None:
     if run.summed is not None and len(run.ranks) > 1:
         return None
     process = loop.process if loop.process >= 0 else _consumer(run)
-    told = run.facts_of(process) if process >= 0 else None
-    if told is None or told.started_ns is None:
+    known = run.facts_of(process) if process >= 0 else None
+    if known is None or known.started_ns is None:
         return None
-    closed_ns, end_ns, unknown = _ends(run, process, told)
-    clock = _Clock(told.started_ns, max(end_ns, told.started_ns))
+    closed_ns, end_ns, unknown = _ends(run, process, known)
+    clock = _Clock(known.started_ns, max(end_ns, known.started_ns))
     deliveries, spans = run.deliveries, _spans_of_loop(run, process)
     ends, trains = _computing_ends(deliveries), ~deliveries.evaluates
-    imports, steps = _imports(told), spans[spans["kind"] == Kind.STEP]
+    imports, steps = _imports(known), spans[spans["kind"] == Kind.STEP]
     first_ns = int(deliveries.from_ns.min(initial=end_ns if closed_ns is None else closed_ns))
     first_ns = min(first_ns, int(steps["start_ns"].min(initial=first_ns)))  # training has begun
     n_outside = int((deliveries.at(steps["start_ns"].astype(np.int64)) < 0).sum())
@@ -92,7 +92,7 @@ def job_time_of(run: RankRun) -> JobTime | None:
         ("validation_compute", deliveries.from_ns[~trains], ends[~trains]),
         # Between a validation that ended and the next batch of the training that it is a part of.
         ("train_compute", *_inside_passes(deliveries, trains)),
-        *_summed(run, told.started_ns),
+        *_summed(run, known.started_ns),
         ("imports", imports[:, 0], imports[:, 1]),
         *(("train_compute", *_times(spans, kind)) for kind in step_kinds),
         ("initial_load", before["start_ns"], np.minimum(before["end_ns"], first_ns)),
@@ -126,14 +126,14 @@ def job_time_of(run: RankRun) -> JobTime | None:
         unknown.append("what was in spans that were lost; its time stands elsewhere")
     if (deliveries.role[deliveries.batch >= 0] == "").any():
         unknown.append("what some passes over loaders are for; they count as training")
-    last_ns = int(spans["end_ns"].max(initial=told.started_ns))
+    last_ns = int(spans["end_ns"].max(initial=known.started_ns))
     files = {"initial_load": _n_files(run, before)}
     return JobTime(
         clock.end_ns - clock.start_ns,
         tuple(JobPart(each, part_ns[each], nbytes.get(each), files.get(each)) for each in PARTS),
-        read_by=_read_by(told, load_nbytes),
+        read_by=_read_by(known, load_nbytes),
         unknown=tuple(unknown),
-        unseen_nbytes=max(0, (told.initial_nbytes or 0) - IMPORTED_NBYTES - load_nbytes),
+        unseen_nbytes=max(0, (known.initial_nbytes or 0) - IMPORTED_NBYTES - load_nbytes),
         rank=run.rank,
         first_batch_ns=_first_batch_ns(deliveries),
         lost_end_ns=0 if closed_ns is not None else max(0, clock.end_ns - last_ns),
@@ -157,11 +157,11 @@ def _consumer(run: RankRun) -> int:
 
 def _ends(run: RankRun, process: int, told: ProcessFacts) -> tuple[int | None, int, list[str]]:
     """Return when a process ended its recording, when it ended, and what of that is not known."""
-    who = run.processes[process]
+    owner = run.processes[process]
     spans = run.spans
     last_ns = int(spans["end_ns"][spans["process"] == process].max(initial=told.started_ns or 0))
-    closed_ns = who.anchors[-1].monotonic_ns if who.closed else None
-    last_ns = max(last_ns, closed_ns or 0, who.anchors[-1].monotonic_ns)
+    closed_ns = owner.anchors[-1].monotonic_ns if owner.closed else None
+    last_ns = max(last_ns, closed_ns or 0, owner.anchors[-1].monotonic_ns)
     unknown = []
     launched = next(
         (
@@ -174,7 +174,7 @@ def _ends(run: RankRun, process: int, told: ProcessFacts) -> tuple[int | None, i
     )  # fmt: skip
     if launched is None or launched < last_ns:
         end_ns = last_ns
-        what = "its recording ended" if who.closed else "its last span"
+        what = "its recording ended" if owner.closed else "its last span"
         unknown.append(f"when the process ended; its time is until {what}")
     else:
         end_ns = launched
@@ -238,8 +238,8 @@ def _spans_of_loop(run: RankRun, process: int) -> NDArray[Any]:
     mine = (spans["process"] == process) & ((spans["flags"] & Flag.DEVICE) == 0)
     if run.loop.thread >= 0:
         mine &= spans["thread"] == run.loop.thread
-    found: NDArray[Any] = spans[mine]
-    return found
+    result: NDArray[Any] = spans[mine]
+    return result
 
 
 def _known_bytes(spans: NDArray[Any]) -> int | None:
@@ -300,8 +300,8 @@ def _first_batch_ns(deliveries: Deliveries) -> int | None:
     if not len(came):
         return None
     first = came[np.argmin(deliveries.delivered_ns[came])]
-    asked_ns = deliveries.asked_ns[deliveries.round == deliveries.round[first]].min()
-    return int(deliveries.delivered_ns[first] - asked_ns)
+    request_ns = deliveries.asked_ns[deliveries.round == deliveries.round[first]].min()
+    return int(deliveries.delivered_ns[first] - request_ns)
 
 
 def _reads_of(run: RankRun, process: int, imports: Integers) -> NDArray[Any]:
@@ -322,8 +322,8 @@ def _reads_of(run: RankRun, process: int, imports: Integers) -> NDArray[Any]:
         place = np.searchsorted(imports[:, 0], reads["start_ns"], side="right") - 1
         inside = (place >= 0) & (reads["start_ns"] < imports[np.maximum(place, 0), 1])
         reads = reads[~inside]
-    found: NDArray[Any] = reads[np.argsort(reads["start_ns"], kind="stable")]
-    return found
+    result: NDArray[Any] = reads[np.argsort(reads["start_ns"], kind="stable")]
+    return result
 
 
 def _read_by(told: ProcessFacts, nbytes: int) -> str:

@@ -82,10 +82,10 @@ class Ledger:
         rows = rows[np.argsort(by[rows], kind="stable")]
         groups, first = np.unique(by[rows], return_index=True)
         n_groups = int(by.max(initial=-1)) + 1 if n_groups is None else n_groups
-        found = np.zeros((n_groups, table.shape[1]), dtype=np.int64)
+        result = np.zeros((n_groups, table.shape[1]), dtype=np.int64)
         if len(rows):
-            found[groups] = np.add.reduceat(table[rows], first, axis=0)
-        return found
+            result[groups] = np.add.reduceat(table[rows], first, axis=0)
+        return result
 
     def count(
         self, spans: NDArray[Any], pieces: Pieces, stage: Integers, delivery: Integers

@@ -313,15 +313,17 @@ def _by_time(waits: NDArray[Any], marks: NDArray[Any], lane: NDArray[Any]) -> Ro
 
     Waits outside every marked round make up one round for each stretch between marked ones.
     """
-    asked, delivered = waits["start_ns"].astype(np.int64), waits["end_ns"].astype(np.int64)
+    requested, delivered = waits["start_ns"].astype(np.int64), waits["end_ns"].astype(np.int64)
     marks = marks[np.argsort(marks["start_ns"], kind="stable")]
     starts, ends = marks["start_ns"].astype(np.int64), marks["end_ns"].astype(np.int64)
     place = np.searchsorted(starts, delivered, side="right") - 1
-    inside = (place >= 0) & (asked <= ends[place]) if len(starts) else np.zeros(len(asked), bool)
+    inside = (
+        (place >= 0) & (requested <= ends[place]) if len(starts) else np.zeros(len(requested), bool)
+    )
     key = np.where(inside, 2 * place, 2 * place + 1)
     keys, first, number = np.unique(key, return_index=True, return_inverse=True)
-    last = np.append(first[1:], len(asked)) - 1 if len(keys) else first
-    round_starts, round_ends = asked[first], delivered[last]
+    last = np.append(first[1:], len(requested)) - 1 if len(keys) else first
+    round_starts, round_ends = requested[first], delivered[last]
     recorded = keys % 2 == 0
     round_starts[recorded] = np.minimum(round_starts[recorded], starts[keys[recorded] // 2])
     round_ends[recorded] = np.maximum(round_ends[recorded], ends[keys[recorded] // 2])

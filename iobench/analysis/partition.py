@@ -78,9 +78,9 @@ def leaf_pieces(spans: NDArray[Any], lane: NDArray[Any]) -> Pieces:
     plain = _inside_each_other(nested, start, end, batch, cpu)
     mixed = _sweep(np.flatnonzero(~nested.regular), start, end, lane, batch, cpu)
     piece_span, piece_start, piece_end = map(np.concatenate, zip(plain, mixed, strict=True))
-    found = np.zeros(len(order), dtype=bool)
-    found[piece_span] = True
-    bare = np.flatnonzero(~found)
+    result = np.zeros(len(order), dtype=bool)
+    result[piece_span] = True
+    bare = np.flatnonzero(~result)
     piece_span = np.concatenate((piece_span, bare))
     piece_start = np.concatenate((piece_start, start[bare]))
     piece_end = np.concatenate((piece_end, start[bare]))
@@ -117,10 +117,10 @@ def _inside_each_other(
     outer[around] = True
     inner_cpu = np.zeros(len(cpu), dtype=np.int64)
     np.add.at(inner_cpu, around, np.maximum(cpu[inner], 0))
-    untold = np.zeros(len(cpu), dtype=bool)
-    untold[around[cpu[inner] < 0]] = True
+    unknown = np.zeros(len(cpu), dtype=bool)
+    unknown[around[cpu[inner] < 0]] = True
     outer &= cpu >= 0
-    cpu[outer] = np.where(untold, -1, np.maximum(cpu - inner_cpu, 0))[outer]
+    cpu[outer] = np.where(unknown, -1, np.maximum(cpu - inner_cpu, 0))[outer]
     # A span has what lies before its first inner one, and after each until the next.
     has_inner = np.append(nested.parent, -1)[rows + 1] == rows
     until = np.where(has_inner, np.append(start, 0)[rows + 1], end[rows])

@@ -227,8 +227,8 @@ class Walker:
         if item < 0:
             return self._last_before(self._of_batch[batch], turn)
         lists = [self._of_item[batch, item], self._of_item.get((batch, -1), [])]
-        found = [before for each in lists if (before := self._last_before(each, turn)) is not None]
-        return max(found, key=self._order.__getitem__, default=None)
+        result = [before for each in lists if (before := self._last_before(each, turn)) is not None]
+        return max(result, key=self._order.__getitem__, default=None)
 
     def _last_before(self, turns: list[int], turn: int) -> int | None:
         """Return the last of some turns, by their ends, that had finished when one began."""

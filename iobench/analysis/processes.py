@@ -51,12 +51,14 @@ def process_work(profile: RunData, *, rank: int | None = None) -> tuple[ProcessW
     ledger.count(spans, pieces, stage, process)
     np.add.at(ledger.busy_ns, (process, stage), pieces.duration_ns)
     result = []
-    for index, who in enumerate(profile.processes):
+    for index, owner in enumerate(profile.processes):
         own = spans[spans["process"] == index]
         wall_ns = int(own["end_ns"].max() - own["start_ns"].min()) if len(own) else 0
-        if rank is None or who.rank == rank:
+        if rank is None or owner.rank == rank:
             stages = _stages(ledger, index)
-            result.append(ProcessWork(who.name, who.pid, who.host, who.rank, wall_ns, stages))
+            result.append(
+                ProcessWork(owner.name, owner.pid, owner.host, owner.rank, wall_ns, stages)
+            )
     return tuple(result)
 
 

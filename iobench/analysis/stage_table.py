@@ -152,8 +152,8 @@ def _waited(spans: NDArray[Any], loop: TrainingLoop) -> NDArray[np.bool_]:
     """Tell which spans begin while the training loop waits."""
     waits = loop.waits
     at = np.searchsorted(waits["start_ns"], spans["start_ns"], side="right") - 1
-    found: NDArray[np.bool_] = (at >= 0) & (spans["start_ns"] < np.append(waits["end_ns"], 0)[at])
-    return found
+    result: NDArray[np.bool_] = (at >= 0) & (spans["start_ns"] < np.append(waits["end_ns"], 0)[at])
+    return result
 
 
 def _releases(

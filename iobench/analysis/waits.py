@@ -145,10 +145,10 @@ def _in_step(
     if workers < 2 or not len(followed):
         return False
     expected = (~begins).sum() / workers
-    made_meanwhile = ready_ns[followed + 1] > asked_ns[followed]
-    made_meanwhile &= np.isin(followed + 1, long, invert=True)
+    created_meanwhile = ready_ns[followed + 1] > asked_ns[followed]
+    created_meanwhile &= np.isin(followed + 1, long, invert=True)
     return bool(
-        abs(len(long) - expected) <= expected / 2 and made_meanwhile.mean() >= REGULAR_FRACTION
+        abs(len(long) - expected) <= expected / 2 and created_meanwhile.mean() >= REGULAR_FRACTION
     )
 
 
@@ -156,14 +156,14 @@ def _coincidences(
     marks: dict[str, Marks], long: NDArray[np.int64], above: NDArray[np.float64]
 ) -> tuple[Coincidence, ...]:
     """Return what marks a good part of the long waits, and other steps clearly less often."""
-    found = []
+    result = []
     for what, marked in marks.items():
         n_long, n_steps = int(marked[long].sum()), int(marked.sum())
         share = above[long][marked[long]].sum() / above[long].sum()
         lift = n_long * len(marked) / (n_steps * len(long)) if n_steps else 0.0
         if share >= EXPLAINED_FRACTION and lift >= LIFT:
-            found.append((-float(share), n_steps, Coincidence(what, n_long, n_steps)))
-    return tuple(each for _, _, each in sorted(found, key=lambda row: (*row[:2], row[2].what)))
+            result.append((-float(share), n_steps, Coincidence(what, n_long, n_steps)))
+    return tuple(each for _, _, each in sorted(result, key=lambda row: (*row[:2], row[2].what)))
 
 
 def _changes(values: NDArray[np.int64], loader: NDArray[np.int64]) -> Marks:

@@ -84,9 +84,9 @@ def _run(arguments: list[str]) -> int:
         from iobench.masking import mask_words
 
         again = shlex.join(["iobench", *mask_words(arguments)])
-        kept = "; ".join(_notes(interrupt))
-        kept = kept or f"finished work is kept; run it again: {again}"
-        return _say(f"iobench: interrupted; {kept}", INTERRUPTED)
+        retained = "; ".join(_notes(interrupt))
+        retained = retained or f"finished work is kept; run it again: {again}"
+        return _say(f"iobench: interrupted; {retained}", INTERRUPTED)
     except PermissionError as error:
         if error.filename is None:
             raise

@@ -68,8 +68,8 @@ def advise(
             config = _recorded_config(advice.circumstances.facts, command)
         tried, why = _try(advice, config, command, n_tried, rounds, screen)
     if json:
-        found = to_plain(AdviceDocument(advice, str(run), tuple(tried), why))
-        click.echo(json_text.dumps(found, indent=1, allow_nan=False))
+        result = to_plain(AdviceDocument(advice, str(run), tuple(tried), why))
+        click.echo(json_text.dumps(result, indent=1, allow_nan=False))
     elif n_tried:
         print_document(Document("", (trial_section(tried, why),)))
 

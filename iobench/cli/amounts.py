@@ -35,7 +35,7 @@ def parse_rate(option: str, text: str) -> float:
 
 def parse_rank_counts(option: str, text: str, *, most: int) -> tuple[int, ...]:
     """Return numbers of ranks: ``1,2,4`` each, ``1..4096`` its ends and powers of two within."""
-    found: set[int] = set()
+    result: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r" ?(\d{1,9})(?:\.\.(\d{1,9}))? ?", part)
         low = int(match[1]) if match else 0
@@ -45,5 +45,5 @@ def parse_rank_counts(option: str, text: str, *, most: int) -> tuple[int, ...]:
                 f"{option} {text}: expected numbers from 1 to {most} such as 1..4096 or 1,2,4"
             )
         powers = (1 << power for power in range(most.bit_length()))
-        found |= {low, high, *(power for power in powers if low < power < high)}
-    return tuple(sorted(found))
+        result |= {low, high, *(power for power in powers if low < power < high)}
+    return tuple(sorted(result))

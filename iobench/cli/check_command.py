@@ -93,11 +93,13 @@ def _keep(run: Path, counts: Path, *, json: bool) -> None:
     from iobench.findings.check import keep_counts, kept_lines
     from iobench.report.document import sentences
 
-    kept = keep_counts(run, counts)
-    figures = {name: {"exact": each.exact, "at_most": each.at_most} for name, each in kept.items()}
+    retained = keep_counts(run, counts)
+    figures = {
+        name: {"exact": each.exact, "at_most": each.at_most} for name, each in retained.items()
+    }
     print_answer(
         f"Written to {counts}; commit it",
-        *sentences(kept_lines(kept)),
+        *sentences(kept_lines(retained)),
         figures={"file": str(counts), "runs": figures},
         json=json,
     )

@@ -20,7 +20,7 @@ def compare(
     quarterly: bool,
 ) -> None:
     """Print runs side by side, or the quarterly table of them."""
-    told_as = shown_as(json=json, markdown=markdown)
+    spelled = shown_as(json=json, markdown=markdown)
     if quarterly:
         from iobench.findings.quarterly_table import SkippedRun, make_quarterly, quarterly_document
         from iobench.suites.suite_folder import read_suites
@@ -32,6 +32,6 @@ def compare(
         from iobench.findings.compare import compare_runs, comparison_document
 
         document = comparison_document(compare_runs(runs))
-    print_document(document, told_as)
+    print_document(document, spelled)
     if html is not None:
         write_document(document, html)

@@ -65,16 +65,16 @@ def _planned(request: ConvertRequest, planned: ConversionForecast) -> Iterator[t
             "first is written; --range VAR=LOW:HIGH spares that",
         )
     free = planned.free_nbytes
-    room = f"free space {UNKNOWN}" if free is None else f"{nbytes(free)} free"
+    space = f"free space {UNKNOWN}" if free is None else f"{nbytes(free)} free"
     if not planned.files_fit:
-        room += (
+        space += (
             f"; {count(planned.least_files)} files or more; {count(planned.free_files)} can be "
             "created"
         )
     lacking = "" if planned.fits else ": NOT ENOUGH ROOM"
     aside = planned.spilled_nbytes
     meanwhile = f" and {nbytes(aside)} of temporary files" if aside else ""
-    yield "write", Bytes(planned.out_nbytes, f"{{}}{meanwhile}; {room}{lacking}")
+    yield "write", Bytes(planned.out_nbytes, f"{{}}{meanwhile}; {space}{lacking}")
     yield "memory", Bytes(planned.peak_nbytes, f"about {{}} for data and buffers{_held(planned)}")
     yield "time", _time(planned.convert_s, "{}, extrapolated from a short probe")
     source, store = (
@@ -110,17 +110,17 @@ def _payback(request: ConvertRequest, planned: ConversionForecast) -> Cell:
 def outcome_told(outcome: ConversionOutcome) -> tuple[str, list[Block]]:
     """Return what a conversion made, and the commands that check and measure it."""
     path = str(as_typed(outcome.path))
-    made = f"{count(outcome.n_samples)} samples, {nbytes(outcome.out_nbytes)}"
+    created = f"{count(outcome.n_samples)} samples, {nbytes(outcome.out_nbytes)}"
     shards = _counted(len(outcome.shards), "shard")
-    told: list[Block] = [STAND_IN] if outcome.stand_in else []
+    known: list[Block] = [STAND_IN] if outcome.stand_in else []
     if outcome.was_finished:
-        told.append(properties([("time", "none: the store was already finished")]))
+        known.append(properties([("time", "none: the store was already finished")]))
     else:
-        told.append(properties(_made(outcome)))
-        told += quality_told(outcome.lossy, outcome.n_samples)
-        told.append(Command(shlex.join(["iobench", "verify", _as_argument(path)]), "Check it"))
-    told.append(Command(profile_command(path), "Measure loading it"))
-    return f"{outcome.dataset} as {outcome.format} in {path}: {made} in {shards}", told
+        known.append(properties(_made(outcome)))
+        known += quality_told(outcome.lossy, outcome.n_samples)
+        known.append(Command(shlex.join(["iobench", "verify", _as_argument(path)]), "Check it"))
+    known.append(Command(profile_command(path), "Measure loading it"))
+    return f"{outcome.dataset} as {outcome.format} in {path}: {created} in {shards}", known
 
 
 def profile_command(store: str) -> str:
@@ -141,12 +141,12 @@ def _made(outcome: ConversionOutcome) -> Iterator[tuple[Cell, ...]]:
     yield "time", _time(outcome.wall_s, f"{{}}: {moved}, {byte_rate(outcome.bytes_per_s)}")
     stages = (f"{name} {duration(nanoseconds(s))}" for name, s in outcome.stages_s.items())
     yield "stages", f"{', '.join(stages)} (over all threads)"
-    told = {
+    known = {
         "written": outcome.n_written,
         "there before": outcome.n_resumed,
         "by other processes": outcome.n_elsewhere,
     }
-    yield "shards", ", ".join(f"{count(n)} {what}" for what, n in told.items() if n)
+    yield "shards", ", ".join(f"{count(n)} {what}" for what, n in known.items() if n)
     before = nbytes(outcome.idle_rss_nbytes)
     held = f"samples being made may use {nbytes(outcome.memory_nbytes)} of it (--memory)"
     words = f"{{}} resident at most, {before} before the conversion; {held}"

@@ -34,11 +34,11 @@ def convert(
     screen = TerminalScreen()
     if dry_run:
         prepared, planned = forecast(request, screen)
-        title, told = forecast_told(request, prepared, planned)
+        title, known = forecast_told(request, prepared, planned)
         facts = {"kind": "plan", "out": str(request.out), **planned.to_dict()}
     else:
         outcome = run(request, screen)
-        title, told = outcome_told(outcome)
+        title, known = outcome_told(outcome)
         command = profile_command(str(outcome.path))
         facts = {"kind": "conversion", **outcome.to_dict(), "next_command": command}
-    print_answer(title, *told, figures=facts, json=json)
+    print_answer(title, *known, figures=facts, json=json)

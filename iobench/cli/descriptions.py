@@ -132,8 +132,8 @@ def _statistics(manifest: Manifest) -> dict[str, Any] | None:
     """Return a store's statistics; None where it could have some."""
     from iobench.stores.value_statistics import SampleMeasure
 
-    told = dict(manifest.statistics)
-    return told if told or not SampleMeasure(manifest.spec).n_groups else None
+    known = dict(manifest.statistics)
+    return known if known or not SampleMeasure(manifest.spec).n_groups else None
 
 
 def describe_run(path: Path) -> dict[str, Any]:
@@ -166,8 +166,8 @@ def _of_process(run: RunDirectory) -> dict[str, Any]:
 
     about = RunFacts.from_config(run.config, run.path)
     about = about.with_processes(read_process_facts(run.processes_path))
-    told = {"versions": about.versions, "thread_settings": about.thread_settings}
-    return {name: dict(values) for name, values in told.items() if values}
+    known = {"versions": about.versions, "thread_settings": about.thread_settings}
+    return {name: dict(values) for name, values in known.items() if values}
 
 
 def describe_files(path: Path) -> dict[str, Any]:
@@ -184,14 +184,14 @@ def describe_files(path: Path) -> dict[str, Any]:
     cache_dir = choose_place().path / "indexes"
     parted = [split_group(file) for file in files]
     files, group = [file for file, _ in parted], parted[0][1]
-    told = describe_file(files[0], cache_dir=cache_dir, group=group)
-    found = likely_sample_dim(files, cache_dir=cache_dir, group=group)
-    dims = [found[0]] if found else told["sample_dims"][:1]
+    known = describe_file(files[0], cache_dir=cache_dir, group=group)
+    result = likely_sample_dim(files, cache_dir=cache_dir, group=group)
+    dims = [result[0]] if result else known["sample_dims"][:1]
     words = ["iobench", "profile", str(path), "--sample-dim", *dims]
     nbytes = sum(file.stat().st_size for file in files) if files[0].is_file() else None
     command = shlex.join(words) if dims else None
     where = {"kind": "file", "path": str(path), "n_files": len(files), "first": str(files[0])}
-    return {**where, "nbytes": nbytes, **told, "command": command}
+    return {**where, "nbytes": nbytes, **known, "command": command}
 
 
 def describe_options(factory: Any) -> list[dict[str, str]]:
@@ -201,16 +201,16 @@ def describe_options(factory: Any) -> list[dict[str, str]]:
     text = inspect.getdoc(factory) or ""
     section = re.search(r"^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-{3,}$|\Z)", text, re.DOTALL | re.M)
     options: list[dict[str, str]] = []
-    told = 0
+    known = 0
     for line in section[1].splitlines() if section else []:
         head = re.match(r"(\w+(?:, \w+)*) : (.*)$", line)
         if head:
-            told = len(options)
+            known = len(options)
             options += [
                 {"name": name, "values": head[2], "text": ""} for name in head[1].split(", ")
             ]
         elif options and line.strip():
-            for option in options[told:]:
+            for option in options[known:]:
                 text = f"{option['text']} {line.strip()}"
                 option["text"] = text.strip().replace("``", "")
     return options
@@ -230,12 +230,12 @@ def _located(
         raise MissingFileError(
             f"--data-dir {data_dir}: no such folder; name the one that holds the files"
         )
-    beside = data_dir or (pattern.folder if pattern else None)
+    other = data_dir or (pattern.folder if pattern else None)
     real = FileLocator(data_dir=data_dir, pattern=pattern, cache_dir=Path(tempfile.gettempdir()))
     try:
         paths = dataset.files(real)
     except MissingFileError:
-        if beside is not None or real.n_found or not isinstance(dataset, Synthesizer):
+        if other is not None or real.n_found or not isinstance(dataset, Synthesizer):
             raise
     else:
         real.cache_dir = choose_place().path / "indexes"
@@ -280,7 +280,7 @@ def _coordinate(each: Coordinate) -> dict[str, Any]:
     from iobench.datasets.positions import coordinate_times
 
     flat = each.values.reshape(-1)
-    told: dict[str, Any] = {}
+    text: dict[str, Any] = {}
     if flat.size and flat.dtype.kind in "iuf" and (flat == flat).any():
         known = flat[flat == flat]
         ends: Any = np.array([known.min(), known.max()])
@@ -288,12 +288,12 @@ def _coordinate(each: Coordinate) -> dict[str, Any]:
         if times is not None:
             is_plain = times.dtype.kind == "M"
             ends = np.datetime_as_string(times, unit="auto") if is_plain else times
-            told = dict(zip(("lowest", "highest"), map(str, ends.tolist()), strict=True))
+            text = dict(zip(("lowest", "highest"), map(str, ends.tolist()), strict=True))
         elif each.dims or "grid_mapping_name" not in each.attributes:
-            told = dict(zip(("lowest", "highest"), ends.tolist(), strict=True))
+            text = dict(zip(("lowest", "highest"), ends.tolist(), strict=True))
     return {
         "name": each.name, "dims": list(each.dims), "shape": list(each.values.shape),
-        "units": str(each.attributes.get("units", "")), **told,
+        "units": str(each.attributes.get("units", "")), **text,
     }  # fmt: skip
 
 
@@ -311,9 +311,9 @@ def _windows(index: SampleIndex) -> dict[str, Any] | None:
     """
     if not len(index.positions):
         return None
-    told = {"position_units": index.position_units, "n_rows": len({*index.rows}) or 1}
+    known = {"position_units": index.position_units, "n_rows": len({*index.rows}) or 1}
     refused = why_no_windows(index)
-    return {**told, "refused": refused} if refused else told
+    return {**known, "refused": refused} if refused else known
 
 
 def _attribute(dataset: Dataset, name: str) -> str | None:

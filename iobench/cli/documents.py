@@ -27,8 +27,8 @@ def print_document(document: Document, renderer: str = "", *, file: TextIO | Non
     from iobench.registry import find_renderer
     from iobench.report.renderers.terminal import TerminalRenderer
 
-    found = find_renderer(renderer) if renderer else TerminalRenderer(file)
-    write_text(found.render(document), sys.stdout if file is None else file)
+    result = find_renderer(renderer) if renderer else TerminalRenderer(file)
+    write_text(result.render(document), sys.stdout if file is None else file)
 
 
 def print_answer(

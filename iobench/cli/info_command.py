@@ -61,8 +61,8 @@ def info(
         raise MissingFileError(f"{path}: no such file, store or folder; check the spelling")
     else:
         raise unknown_name("dataset", target, dataset_names())
-    title, told = info_title(facts)
-    print_answer(title, *told, figures=facts, json=json)
+    title, known = info_title(facts)
+    print_answer(title, *known, figures=facts, json=json)
 
 
 def _has_data(path: Path) -> bool:

@@ -35,13 +35,13 @@ def info_title(facts: Mapping[str, Any]) -> tuple[str, tuple[Section | Block, ..
             return f"{facts['name']}: {facts['title']}", (properties(_dataset_rows(facts)),)
         case "file":
             size = f", {nbytes(facts['nbytes'])}" if facts["nbytes"] is not None else ""
-            told: list[Block] = [properties(_file_rows(facts))]
+            text: list[Block] = [properties(_file_rows(facts))]
             if facts["command"]:
-                told.append(Command(facts["command"], "Profile it with one sample per index"))
+                text.append(Command(facts["command"], "Profile it with one sample per index"))
             several = f" in {count(facts['n_files'])} files" if facts["n_files"] > 1 else ""
             if several:
-                told.insert(0, Sentence(f"Of the first, {facts['first']}:"))
-            return f"{facts['path']}: {facts['format']}{several}{size}", tuple(told)
+                text.insert(0, Sentence(f"Of the first, {facts['first']}:"))
+            return f"{facts['path']}: {facts['format']}{several}{size}", tuple(text)
         case "format":
             title = f"{facts['name']}: a store format, layout version {facts['version']}"
             return title, sentences(facts["text"])
@@ -67,8 +67,8 @@ def _dataset_rows(facts: Mapping[str, Any]) -> Iterator[Row]:
         ),
     )
     files = facts["files"]
-    told = f"{count(files['n_files'])}, {nbytes(files['nbytes'])}: {shortened(files['names'])}"
-    yield "files", told
+    text = f"{count(files['n_files'])}, {nbytes(files['nbytes'])}: {shortened(files['names'])}"
+    yield "files", text
     yield "samples", _samples(facts)
     yield from _along_rows(facts)
     is_along_several = len(facts["along"]) > 1
@@ -191,11 +191,11 @@ def _store_rows(facts: Mapping[str, Any]) -> Iterator[Row]:
 
 def _without_fingerprints(provenance: Mapping[str, Any]) -> dict[str, Any]:
     """Return where samples are from for people, who compare no digests: these are in JSON."""
-    told = {name: value for name, value in provenance.items() if name != "fingerprints"}
-    files = told.get("files")
+    text = {name: value for name, value in provenance.items() if name != "fingerprints"}
+    files = text.get("files")
     if isinstance(files, list) and all(isinstance(each, Mapping) for each in files):
-        told["files"] = [each.get("name", "") for each in files]
-    return told
+        text["files"] = [each.get("name", "") for each in files]
+    return text
 
 
 def _sample_rows(sample: Mapping[str, Any]) -> Iterator[Row]:
@@ -208,11 +208,11 @@ def _sample_rows(sample: Mapping[str, Any]) -> Iterator[Row]:
 
 def _run_section(number: int, run: Mapping[str, Any]) -> Section:
     commit = RunFacts.from_config({"commit": run.get("commit")}).commit
-    told = {**run, "commit": commit_words(commit)} if commit else run
+    text = {**run, "commit": commit_words(commit)} if commit else run
     rows = [
         row
-        for name in sorted(told.keys() - {"format", "version"})
-        for row in _value_rows(name.replace("_", " "), told[name])
+        for name in sorted(text.keys() - {"format", "version"})
+        for row in _value_rows(name.replace("_", " "), text[name])
     ]
     return Section(f"run-{number}", f"as {run.get('format', UNKNOWN)}", (properties(rows),))
 

@@ -32,6 +32,6 @@ def interruptible() -> Iterator[None]:
 
 
 def _signals() -> tuple[signal.Signals, ...]:
-    wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    required = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
     # Ignored by who started us (nohup, a background job of a script): so for what we start.
-    return tuple(number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN)
+    return tuple(number for number in required if signal.getsignal(number) is not signal.SIG_IGN)

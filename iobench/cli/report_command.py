@@ -45,7 +45,7 @@ def report(
 
     _check_files(html=html, trace=trace, torch_trace=torch_trace, parquet=parquet)
     _check_servers(mlflow, wandb)
-    told_as = shown_as(json=json, markdown=markdown, renderer=renderer or "")
+    spelled = shown_as(json=json, markdown=markdown, renderer=renderer or "")
     if holds_several(run) and not any(
         (html, darshan, trace, parquet, mlflow, wandb, markdown, renderer)
     ):
@@ -53,8 +53,8 @@ def report(
         return
     runs = open_runs(run, darshan)
     document = report_document(runs)
-    if full or told_as:
-        print_document(document, told_as)
+    if full or spelled:
+        print_document(document, spelled)
     else:
         _print_screen(document, run, darshan)
     if html is not None:

@@ -27,14 +27,14 @@ def run(
     from iobench.storage.probe import probe_seconds
 
     probe_s = probe_seconds(limits)
-    asked = ScriptRun(tuple(command), **chosen_meters(os.environ), **values)
+    requested = ScriptRun(tuple(command), **chosen_meters(os.environ), **values)
     quiet = is_quiet()
 
     def say(line: str) -> None:
         if not quiet:
             print(f"iobench: {line}", file=sys.stderr)
 
-    ended = run_script(asked, say)
+    ended = run_script(requested, say)
     with default_signals():
         if ended.run is not None and ended.rank == 0:
             _tell(ended, json, say, report=report and not quiet, probe_s=probe_s)
@@ -55,7 +55,7 @@ def _tell(
 
     assert ended.run is not None
     again = shlex.join(["iobench", "report", str(ended.run)])
-    kept = [f"kept in {ended.run}; show this report again with: {again}"]
+    retained = [f"kept in {ended.run}; show this report again with: {again}"]
     lines, failed = [], ""
     if ended.nothing:
         lines.append(f"nothing was recorded: {ended.nothing}")
@@ -67,7 +67,7 @@ def _tell(
             _probe(ended.run, probe_s)
         if report:
             print_report(ended.run, json=False, full=False, file=sys.stderr)
-            kept.clear()  # its last line names it
+            retained.clear()  # its last line names it
         if json is not None and str(json) == "-":
             print_report(ended.run, json=True, full=False)
         elif json is not None:
@@ -78,7 +78,7 @@ def _tell(
         traceback.print_exc()
     with contextlib.suppress(OSError):
         sys.stderr.write(failed)
-        for line in (*kept, *lines):
+        for line in (*retained, *lines):
             say(line)
 
 
@@ -94,12 +94,12 @@ def _probe(path: Path, probe_s: float) -> None:
     try:
         files, nbytes, readers = read_shape(run.of_rank(run.ranks[0]))
         like = "the reads of the run, according to its spans"
-        found = probe_run(files, nbytes, readers, like=like, duration_s=probe_s)
+        result = probe_run(files, nbytes, readers, like=like, duration_s=probe_s)
     except IobenchError as error:
         directory.update(no_storage_probe=str(error))
         return
     directory.update(
-        storage_limits=[found.to_dict()],
+        storage_limits=[result.to_dict()],
         storage_probed="after",
-        storage_probe_s=found.spent_ns / 1e9,
+        storage_probe_s=result.spent_ns / 1e9,
     )

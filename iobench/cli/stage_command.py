@@ -51,10 +51,10 @@ def stage(
     with screen.progress("staging", in_bytes=True) as move:
         copy = stage_there(targets, to, progress=move, notice=screen.note)
     remember_place(copy.path.parent)  # for 'iobench cache'
-    title, told = _told(copy)
+    title, known = _told(copy)
     facts = {"path": str(copy.path), "was_there": copy.was_there}
     facts |= copy.to_dict() | {"n_files": len(copy.files)}
-    print_answer(title, *told, figures=facts, json=json)
+    print_answer(title, *known, figures=facts, json=json)
 
 
 def _files_of(sources: Sequence[str], screen: TerminalScreen) -> list[Path | str]:
@@ -92,10 +92,10 @@ def _told(copy: StagedCopy) -> tuple[str, list[Block]]:
         taken = f"{{}} for {byte_rate(copy.bytes_per_s)}" if copy.bytes_per_s else "{}"
         rows.append(("time", Duration(nanoseconds(copy.seconds), taken)))
         rows.append(("verified", _VERIFIED[copy.kind]))
-    told: list[Block] = [properties(rows)]
+    known: list[Block] = [properties(rows)]
     path = shlex.quote(str(copy.path))
     if copy.kind == "store":
-        told.append(Command(f"iobench verify {path}", "Check it"))
-        told.append(Command(f"iobench profile {path}", "Measure loading it"))
-    told.append(Command(f"iobench stage {path} --remove", "Remove it"))
-    return f"{copy.source} staged in {copy.path}", told
+        known.append(Command(f"iobench verify {path}", "Check it"))
+        known.append(Command(f"iobench profile {path}", "Measure loading it"))
+    known.append(Command(f"iobench stage {path} --remove", "Remove it"))
+    return f"{copy.source} staged in {copy.path}", known

@@ -39,7 +39,7 @@ def statistics_told(statistics: Mapping[str, Any] | None) -> Iterator[Block]:
         yield Table(
             "Values, over all samples",
             tuple(map(Column, names)),
-            tuple(_row(name, told) for name, told in statistics["all"].items()),
+            tuple(_row(name, known) for name, known in statistics["all"].items()),
             note=f"--json has them by {more} as well." if more else "",
         )
 
@@ -48,8 +48,8 @@ def quality_told(
     quality: Mapping[str, Any], n_samples: int, *, is_probe: bool = False
 ) -> Iterator[Block]:
     """Yield what fewer bits do to each variable; nothing where none has fewer."""
-    told = {name: each for name, each in quality.items() if "rmse" in each}
-    if not told:
+    known = {name: each for name, each in quality.items() if "rmse" in each}
+    if not known:
         return
     names = (
         "variable", "largest error", "relative", "RMSE / deviation", "bias / deviation",
@@ -59,7 +59,7 @@ def quality_told(
     yield Table(
         "Effect of fewer bits on the values",
         tuple(map(Column, names)),
-        tuple(_quality_row(name, each) for name, each in told.items()),
+        tuple(_quality_row(name, each) for name, each in known.items()),
         note=f"Errors and deviations are over {few} {count(n_samples)} samples; --json has more.",
     )
 

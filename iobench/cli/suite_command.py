@@ -38,7 +38,7 @@ def suite(
     from iobench.suites.suite_run import run_suite
     from iobench.suites.suite_table import suite_document, suite_table
 
-    told_as = shown_as(json=json, markdown=markdown)
+    spelled = shown_as(json=json, markdown=markdown)
     spec = read_recipe(recipe, changes)
     if not (allow_code or dry_run) and (code := _code_of(spec)):
         raise OptionError(f"{recipe}: {code} would be run as code; trust it with --allow-code")
@@ -57,7 +57,7 @@ def suite(
     run_suite(folder, TerminalScreen())
     table = suite_table(folder, spec.metrics)
     document = suite_document(table)
-    print_document(document, told_as)
+    print_document(document, spelled)
     if html is not None:
         write_document(document, html)
     if table.n_failed or table.n_open:
@@ -91,8 +91,8 @@ def _check_cell(cell: Cell) -> None:
     try:
         environ = {**os.environ, **cell.environment}
         config = checked_config(words, environ)
-        n_ways = len(config.frameworks) * (len(config.formats) + len(config.stores))
-        if n_ways * len(config.pipelines) != 1:
+        n_methods = len(config.frameworks) * (len(config.formats) + len(config.stores))
+        if n_methods * len(config.pipelines) != 1:
             raise OptionError("expected one format, framework and pipeline; let them vary instead")
         for target in config.targets:
             path = as_path(target)

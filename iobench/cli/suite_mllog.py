@@ -22,12 +22,12 @@ def mllog(*, folder: Path, out: Path, tell: Sequence[str], json: bool) -> None:
     from iobench.suites.mllog import mllog_text
     from iobench.suites.results import measured_runs
 
-    told = _parse(tell)
+    known = _parse(tell)
     logs: dict[str, str] = {}
     for path, result, run in measured_runs(folder):
         opened = Run(run)
         name = path.relative_to(folder).parent / f"result_{result.round}.txt"
-        logs[str(name)] = mllog_text(opened.of_rank(opened.ranks[0]), dict(result.figures), told)
+        logs[str(name)] = mllog_text(opened.of_rank(opened.ranks[0]), dict(result.figures), known)
     if not logs:
         raise ProfileError(f"{folder}: expected a suite with measured runs; it has none")
     for log, text in logs.items():
@@ -51,13 +51,13 @@ def _parse(words: Sequence[str]) -> dict[str, Any]:
 
     from iobench.errors import OptionError
 
-    told: dict[str, Any] = {}
+    known: dict[str, Any] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key.isidentifier():
             raise OptionError(f"--tell {word}: expected KEY=VALUE, as submission_org=NAME")
         try:
-            told[key] = loads(value)
+            known[key] = loads(value)
         except ValueError:
-            told[key] = value
-    return told
+            known[key] = value
+    return known

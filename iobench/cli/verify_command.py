@@ -22,12 +22,12 @@ def verify(*, store: str, json: bool, **values: Any) -> None:
 
     request = VerifyRequest(store=as_path(store), **values)
     try:
-        found = check(request, TerminalScreen())
+        result = check(request, TerminalScreen())
     except StoreError as error:
         if json:
             facts = {"kind": "verification", "as_written": False, "error": str(error)}
             click.echo(json_text.dumps(facts, indent=1))
         raise
-    title, told = verification_told(found)
-    facts = {"kind": "verification", "as_written": True, **found.to_dict()}
-    print_answer(title, *told, figures=facts, json=json)
+    title, known = verification_told(result)
+    facts = {"kind": "verification", "as_written": True, **result.to_dict()}
+    print_answer(title, *known, figures=facts, json=json)

@@ -321,15 +321,15 @@ def gate_growth(
                 "expected the same number"
             )
         for rank in each:
-            measured, kept = _share_and_sums(rank), _share_and_sums(before.of_rank(rank.rank))
-            windows = {measured[0].window, kept[0].window}
+            measured, retained = _share_and_sums(rank), _share_and_sums(before.of_rank(rank.rank))
+            windows = {measured[0].window, retained[0].window}
             if len(windows) > 1 and "whole" not in windows:
-                with_epochs = stored if kept[0].window == "recurring" else run
+                with_epochs = stored if retained[0].window == "recurring" else run
                 raise OptionError(
                     f"{with_epochs}: has complete epochs after the first, which include their "
                     "start-up, and the other run has none; expected as many epochs in both"
                 )
-            gates.append(_growth_gate(_rank_name(name, rank), measured, kept, margin))
+            gates.append(_growth_gate(_rank_name(name, rank), measured, retained, margin))
     return tuple(gates)
 
 
@@ -439,8 +439,8 @@ def _run(name: str) -> str:
 
 
 def _kept(whose: str, share: ExposedShare) -> str:
-    kept = kept_words(share.batches, share.summed_batches)
-    return f" ({whose}, {kept})" if kept else ""
+    retained = kept_words(share.batches, share.summed_batches)
+    return f" ({whose}, {retained})" if retained else ""
 
 
 def _count_lines(gate: CountsGate) -> Iterator[str]:

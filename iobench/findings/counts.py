@@ -111,9 +111,9 @@ def counts_of(run: Run) -> Counts:
         raise ProfileError(
             f"{data.path}: no loader delivered a batch; expected a run with a training loop"
         )
-    asked = data.run_facts.asked
-    limit = asked.get("batches")
-    if asked.get("steady_s") is not None and (limit is None or tally.batches < limit):
+    requested = data.run_facts.asked
+    limit = requested.get("batches")
+    if requested.get("steady_s") is not None and (limit is None or tally.batches < limit):
         raise ProfileError(
             f"{data.path}: was ended by its time limit after {tally.batches} batches, so its "
             "counts are not reproducible; profile with --batches N or --epochs E"

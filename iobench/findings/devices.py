@@ -247,19 +247,19 @@ def device_exposure(run: RunData, rank: int = 0) -> DeviceExposure | None:
         return None
     waits = spans[~of_device & (spans["kind"] == Kind.WAIT) & (spans["flags"] == 0)]
     waits = waits[np.argsort(waits["start_ns"], kind="stable")]
-    asked, delivered = waits["start_ns"].astype(np.int64), waits["end_ns"].astype(np.int64)
+    requested, delivered = waits["start_ns"].astype(np.int64), waits["end_ns"].astype(np.int64)
     batch = waits["batch"].astype(np.int64)
     work = device[is_one_of(device["kind"], USE_KINDS | {Kind.H2D})]
     place = _deliveries_of(work, batch, delivered)
     if not all(run.processes[process].closed for process in np.unique(spans["process"])):
         known = int(place.max(initial=-1)) + 1
-        asked, delivered, batch = asked[:known], delivered[:known], batch[:known]
-    drained, use = _edges(work, place, asked, delivered)
+        requested, delivered, batch = requested[:known], delivered[:known], batch[:known]
+    drained, use = _edges(work, place, requested, delivered)
     names = np.unique(device[["process", "thread"]]).tolist()
     is_anchor = (device["kind"] == Kind.OTHER) & (device["label"] == run.string_number(ANCHOR))
     return DeviceExposure(
         devices=tuple(sorted({run.processes[each].threads[thread] for each, thread in names})),
-        asked_ns=asked,
+        asked_ns=requested,
         delivered_ns=delivered,
         drained_ns=drained,
         use_ns=use,

@@ -120,11 +120,11 @@ def energy_of(run: RankRun) -> EnergyFigures | None:
 
 def _kind(run: RankRun, counters: Sequence[EnergySeries], n_sharing: int) -> KindEnergy:
     deliveries, wait = run.deliveries, run.exposure.whole.batch_wait
-    (asked_ns, delivered_ns), (begin_ns, end_ns) = walls = waits_and_walls(run)
-    total_j, wait_j = np.zeros(len(begin_ns)), np.zeros(len(asked_ns))
+    (request_ns, delivered_ns), (begin_ns, end_ns) = walls = waits_and_walls(run)
+    total_j, wait_j = np.zeros(len(begin_ns)), np.zeros(len(request_ns))
     for each in counters:
         total_j += (joules_at(each, end_ns) - joules_at(each, begin_ns)) / n_sharing
-        wait_j += (joules_at(each, delivered_ns) - joules_at(each, asked_ns)) / n_sharing
+        wait_j += (joules_at(each, delivered_ns) - joules_at(each, request_ns)) / n_sharing
     wall_ns = int((end_ns - begin_ns).sum())
     least_ns = max(
         max(each.source.period_ns, int(np.median(np.diff(each.time_ns)))) for each in counters

@@ -264,10 +264,10 @@ def payoffs(run: LoaderRun, factor: float = 0.8) -> Payoffs:
         return Payoffs(None, reason, run.window, run.wall_ns, len(run), is_part=run.is_part)
     in_loop = _stages_in_loop(run)
     run = _merged(run, MAX_STAGES - len(in_loop))
-    asked = (*run.stages, *in_loop)
+    requested = (*run.stages, *in_loop)
     unmodified = replay(run)
     before = unmodified.judged_ns.astype(np.float64)
-    found = Payoffs(
+    result = Payoffs(
         error_fraction=unmodified.wall_ns / run.wall_ns - 1,
         reason="",
         window=run.window,
@@ -276,8 +276,8 @@ def payoffs(run: LoaderRun, factor: float = 0.8) -> Payoffs:
         factor=factor,
         is_part=run.is_part,
     )
-    if not is_told(found.error_fraction):
-        return found
+    if not is_told(result.error_fraction):
+        return result
 
     def of(*stages: str) -> tuple[int, float | None, float | None]:
         change = Change(stage_factors=dict.fromkeys(stages, factor))
@@ -286,12 +286,12 @@ def payoffs(run: LoaderRun, factor: float = 0.8) -> Payoffs:
         return round((before - after).sum()), gain.low, gain.high
 
     alone = []
-    for stage in asked:
+    for stage in requested:
         saved_ns, low, high = of(stage)
-        alone.append(Payoff(stage, saved_ns, _share(saved_ns, found.wall_ns), low, high))
+        alone.append(Payoff(stage, saved_ns, _share(saved_ns, result.wall_ns), low, high))
     alone.sort(key=lambda each: (-each.saved_ns, each.stage))
-    joint_ns, low, high = of(*asked) if asked else (0, None, None)
-    return replace(found, stages=tuple(alone), joint_ns=joint_ns, joint_low=low, joint_high=high)
+    joint_ns, low, high = of(*requested) if requested else (0, None, None)
+    return replace(result, stages=tuple(alone), joint_ns=joint_ns, joint_low=low, joint_high=high)
 
 
 def _share(saved_ns: int, wall_ns: int) -> float:
@@ -312,11 +312,11 @@ def _stages_in_loop(run: LoaderRun) -> tuple[str, ...]:
 def _merged(run: LoaderRun, most: int) -> LoaderRun:
     """Return a run with so many stages of workers at most, and none that took no time."""
     busy = run.work_ns.sum(axis=0)
-    kept = np.flatnonzero(busy)
-    if len(kept) <= most:
-        return run if len(kept) == len(busy) else _columns(run, kept)
+    retained = np.flatnonzero(busy)
+    if len(retained) <= most:
+        return run if len(retained) == len(busy) else _columns(run, retained)
     longest = np.sort(np.argsort(-busy, kind="stable")[: most - 1])
-    rest = np.setdiff1d(kept, longest)
+    rest = np.setdiff1d(retained, longest)
     merged = _columns(run, longest)
 
     def joined(values: NDArray[np.int64], of: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -346,8 +346,8 @@ def _columns(run: LoaderRun, columns: NDArray[np.int64]) -> LoaderRun:
 
 def replay_section(found: Payoffs) -> Section:
     """Return what faster stages would gain, beside the error of the replay that says so."""
-    told = sentences([replay_sentence(found)])
-    return Section("replay", "What faster stages would gain", told)
+    known = sentences([replay_sentence(found)])
+    return Section("replay", "What faster stages would gain", known)
 
 
 def replay_sentence(found: Payoffs) -> str:

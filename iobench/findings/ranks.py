@@ -332,11 +332,11 @@ def ranks_section(job: JobFigures) -> Section:
 
 def _lines(job: JobFigures) -> Iterator[str]:
     if job.steps:
-        kept = kept_words(sum(each.n_batches for each in job.ranks), job.n_summed)
+        retained = kept_words(sum(each.n_batches for each in job.ranks), job.n_summed)
         share = units.fraction(job.wait_ns / job.steps_wall_ns if job.steps_wall_ns else None)
         yield (
-            f"{f'In {kept}, from' if kept else 'From'} the first wait to the end of the last step, "
-            f"the job waits {share} of the time for the last rank ({units.duration(job.wait_ns)} "
+            f"{f'In {retained}, from' if retained else 'From'} the first wait to the end of the "
+            f"last step, the job waits {share} of the time for the last rank ({units.duration(job.wait_ns)} "
             f"of {units.duration(job.steps_wall_ns)}, {units.count(job.steps)} steps). For "
             f"{units.duration(job.exposed_ns)} of that, all other ranks had their batch."
         )

@@ -275,17 +275,17 @@ def _times(run: LoaderRun, reads: float, nbytes_per_sample: float | None) -> Ran
         off_cpu = np.where(cpu >= 0, np.maximum(work - cpu, 0.0), work)
         reading = np.where([kind in FUSED for kind in kinds], off_cpu, reading)
     read_ns = reading.sum(axis=1)
-    beside = run.beside_ns[rows].sum(axis=1)
+    other = run.beside_ns[rows].sum(axis=1)
     size, nbytes = run.batch_size or 1, run.read_nbytes[rows].astype(float)
     if nbytes_per_sample is not None:
         nbytes = np.full(len(rows), nbytes_per_sample * size)
     return RankTimes(
         read_ns=read_ns,
-        rest_ns=np.maximum(work.sum(axis=1) - read_ns - beside, 0.0) + run.gap_ns[rows],
+        rest_ns=np.maximum(work.sum(axis=1) - read_ns - other, 0.0) + run.gap_ns[rows],
         nbytes=nbytes,
         reads=np.full(len(rows), reads * size),
         submit_ns=run.submit_ns[rows].astype(float),
-        transit_ns=run.transit_ns[rows] + beside,
+        transit_ns=run.transit_ns[rows] + other,
         pickup_ns=run.pickup_ns[rows].astype(float),
         compute_ns=run.compute_ns[rows].astype(float),
     )
@@ -384,9 +384,9 @@ def _step(demand: RankDemand, storage: SharedStorage, ranks: int) -> tuple[float
     steps, waits = [], []
     for seed in range(N_SEEDS):
         rows = _rows(demand.starts, np.random.default_rng((seed, ranks)), ranks, end + ahead)
-        held_ns, asked_ns = _simulated(demand, storage, rows)
-        steps.append(float(asked_ns[end] - asked_ns[lead]) / (end - lead))
-        waits.append(float((held_ns - asked_ns[:-1])[lead:end].mean()))
+        held_ns, request_ns = _simulated(demand, storage, rows)
+        steps.append(float(request_ns[end] - request_ns[lead]) / (end - lead))
+        waits.append(float((held_ns - request_ns[:-1])[lead:end].mean()))
     return statistics.median(steps), statistics.median(waits)
 
 
@@ -404,9 +404,9 @@ def _simulated(
     is_queue = demand.job.rule == LoaderRule.THREADS.value
     ahead, workers, ranks = demand.ahead, demand.job.workers, np.arange(rows.shape[1])
     free, held = np.zeros((workers, len(ranks))), np.zeros(rows.shape)
-    asked = np.zeros(len(rows) + 1)
+    requested = np.zeros(len(rows) + 1)
     for step in range(len(rows)):
-        begin = np.full(len(ranks), asked[step])
+        begin = np.full(len(ranks), requested[step])
         worker: Any = step % workers
         if ahead:
             if is_queue:
@@ -420,9 +420,9 @@ def _simulated(
             read = begin + np.maximum(drawn.read_ns[step], shared[step])
             free[worker, ranks] = read + drawn.rest_ns[step]
             ready = free[worker, ranks] + drawn.transit_ns[step]
-        held[step] = np.maximum(asked[step], ready) + drawn.pickup_ns[step]
-        asked[step + 1] = (held[step] + drawn.compute_ns[step]).max()
-    return held.max(axis=1), asked
+        held[step] = np.maximum(requested[step], ready) + drawn.pickup_ns[step]
+        requested[step + 1] = (held[step] + drawn.compute_ns[step]).max()
+    return held.max(axis=1), requested
 
 
 def _shared(served: Floats) -> Floats:

@@ -45,10 +45,10 @@ def last_figures(run: Iterable[RankRun]) -> dict[str, float | None]:
     """Return the energy of a run, and what its script's own figures were in their last epoch."""
     ranks = [*run]
     energy = energy_j(ranks)
-    found = metrics_of_ranks([each for rank in ranks if (each := rank.cached(script_metrics))])
+    result = metrics_of_ranks([each for rank in ranks if (each := rank.cached(script_metrics))])
     return {
         **({} if energy is None else {ENERGY: energy}),
-        **({} if found is None else {name: of[-1].mean for name, of in found.epochs.items()}),
+        **({} if result is None else {name: of[-1].mean for name, of in result.epochs.items()}),
     }
 
 
@@ -67,11 +67,11 @@ def _by_epoch(told: Iterable[EpochMetric]) -> ScriptMetrics | None:
     names: dict[str, dict[int, list[EpochMetric]]] = {}
     for each in told:
         names.setdefault(each.name, {}).setdefault(each.epoch, []).append(each)
-    found = {
+    result = {
         name: tuple(_joined(epochs[number]) for number in sorted(epochs))
         for name, epochs in names.items()
     }
-    return ScriptMetrics(found) if found else None
+    return ScriptMetrics(result) if result else None
 
 
 def _joined(of: Sequence[EpochMetric]) -> EpochMetric:

@@ -266,10 +266,10 @@ def _default_path(asked: ScriptRun, job: JobRank) -> Path:
 
 def _name(command: Sequence[str]) -> str:
     """Return what to call a run: its script or module, else its program."""
-    found = next((word for word in command if word.endswith((".py", ".sh"))), None)
-    if found is None and "-m" in command[1:-1]:
-        found = command[command.index("-m") + 1]
-    return Path(found or command[0]).name.removesuffix(".py").removesuffix(".sh")
+    result = next((word for word in command if word.endswith((".py", ".sh"))), None)
+    if result is None and "-m" in command[1:-1]:
+        result = command[command.index("-m") + 1]
+    return Path(result or command[0]).name.removesuffix(".py").removesuffix(".sh")
 
 
 def _environment(

@@ -25,7 +25,7 @@ def commit_of(command: Sequence[str], environment: Mapping[str, str]) -> ScriptC
         return ScriptCommit(unknown="the command names no script that lies here")
     own = {name: value for name, value in environment.items() if not name.startswith("GIT_")}
     try:
-        found = subprocess.run(
+        result = subprocess.run(
             ["git", "-C", str(script.parent), "rev-parse", "--verify", "HEAD"],
             env=own, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
             timeout=LIMIT_S, check=False,
@@ -34,19 +34,19 @@ def commit_of(command: Sequence[str], environment: Mapping[str, str]) -> ScriptC
         return ScriptCommit(unknown="git did not answer in time")
     except OSError:
         return ScriptCommit(unknown="there is no git")
-    if found.returncode:
+    if result.returncode:
         return ScriptCommit(unknown="git knows no commit of the script's folder")
-    return ScriptCommit(hash=found.stdout.strip())
+    return ScriptCommit(hash=result.stdout.strip())
 
 
 def _script(command: Sequence[str]) -> Path | None:
     """Return the file of a command's script, or of the module that it runs, where it lies here."""
-    found = [Path(word) for word in command if word.endswith(SCRIPTS)]
+    result = [Path(word) for word in command if word.endswith(SCRIPTS)]
     name = command[command.index("-m") + 1] if "-m" in command[1:-1] else ""
     if name.replace(".", "").isidentifier():
         module = Path(*name.split("."))
-        found += [module / "__main__.py", module.with_name(f"{module.name}.py")]
+        result += [module / "__main__.py", module.with_name(f"{module.name}.py")]
     try:
-        return next((path.resolve() for path in found if path.is_file()), None)
+        return next((path.resolve() for path in result if path.is_file()), None)
     except OSError:  # a name that is too long for one
         return None

@@ -70,19 +70,19 @@ class SeenProcess:
 
 def read_seen(folder: Path, pattern: str = "*.txt") -> list[SeenProcess]:
     """Return the processes of a run that told of themselves; lines cut short are left out."""
-    found = []
+    result = []
     for path in sorted(folder.glob(pattern)):
         process: SeenProcess | None = None
         for what, value in _lines(path):
             if what == "python":
                 # A process that replaces itself by another program keeps its number.
                 process = SeenProcess(value["pid"], value["parent"], value["command"])
-                found.append(process)
+                result.append(process)
             elif process is not None and what == "started":
                 process.started.append(value)
             elif process is not None and what == "unseen":
                 process.unseen.append(value)
-    return found
+    return result
 
 
 def _lines(path: Path) -> list[tuple[str, Any]]:
@@ -90,14 +90,14 @@ def _lines(path: Path) -> list[tuple[str, Any]]:
         text = path.read_text("utf-8", "replace")
     except OSError:
         return []
-    found = []
+    result = []
     for line in text.splitlines():
         try:
             what, value = ast.literal_eval(line)
         except (ValueError, SyntaxError, TypeError):
             continue
-        found.append((what, value))
-    return found
+        result.append((what, value))
+    return result
 
 
 def unseen_commands(processes: Sequence[SeenProcess]) -> list[str]:
@@ -108,9 +108,9 @@ def unseen_commands(processes: Sequence[SeenProcess]) -> list[str]:
         for words, count in Counter(process.started).items():
             if "".join(words[:1]).split(" ")[0] in ASK_THE_SYSTEM:
                 continue
-            n_seen = sum(_is(words, each.command) for each in below)
-            if n_seen < count:
-                missing[_one_line(words)] += count - n_seen
+            n_known = sum(_is(words, each.command) for each in below)
+            if n_known < count:
+                missing[_one_line(words)] += count - n_known
     texts = [text if count == 1 else f"{text} ({count} times)" for text, count in missing.items()]
     more = len(texts) - N_LISTED
     return texts if more <= 0 else [*texts[:N_LISTED], f"and {more} other commands"]
@@ -177,7 +177,7 @@ def why_unseen(command: Sequence[str], environment: Mapping[str, str]) -> str:
             env=dict(environment), stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=LOOK_S, check=True,
         )  # fmt: skip
-        major, minor, found = map(int, done.stdout.split()[-3:])
+        major, minor, result = map(int, done.stdout.split()[-3:])
     except (OSError, ValueError, subprocess.SubprocessError):
         return ""  # the command itself will say what is wrong with it
     if (major, minor) < OLDEST:
@@ -185,7 +185,7 @@ def why_unseen(command: Sequence[str], environment: Mapping[str, str]) -> str:
             f"{python}: is Python {major}.{minor}, and iobench needs "
             f"{'.'.join(map(str, OLDEST))} or later; use a newer one"
         )
-    if not found:
+    if not result:
         return f"{python}: has no iobench; install it there: {python} -m pip install iobench"
     return ""
 
@@ -202,15 +202,15 @@ def _interpreter(program: str, environment: Mapping[str, str]) -> str | None:
     words = os.fsdecode(first[2:]).split() if first.startswith(b"#!") else []
     if words and Path(words[0]).name == "env":
         words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
-    found = shutil.which(words[0], path=environment.get("PATH")) if words else None
-    return found if found is not None and Path(found).name.startswith("python") else None
+    result = shutil.which(words[0], path=environment.get("PATH")) if words else None
+    return result if result is not None and Path(result).name.startswith("python") else None
 
 
 def _is_this_python(python: str) -> bool:
     """Tell whether a program is this process's Python by another name: python, python3."""
     own = Path(sys.executable)
-    found = Path(python).absolute()
-    return found.parent == own.parent and found.resolve() == own.resolve()
+    result = Path(python).absolute()
+    return result.parent == own.parent and result.resolve() == own.resolve()
 
 
 def _script_folder(script: str | None, command: Sequence[str]) -> str:
@@ -264,7 +264,7 @@ def _flags(command: Sequence[str]) -> list[str]:
     """Return the flags of a Python command that keep iobench out."""
     if not Path(command[0]).name.startswith("python"):
         return []
-    found = []
+    result = []
     words = iter(command[1:])
     for word in words:
         if word in {"-W", "-X"}:
@@ -272,7 +272,7 @@ def _flags(command: Sequence[str]) -> list[str]:
             continue
         if not word.startswith("-") or word.startswith("--"):
             break
-        found += [ISOLATING[letter] for letter in word[1:] if letter in ISOLATING]
+        result += [ISOLATING[letter] for letter in word[1:] if letter in ISOLATING]
         if "c" in word or "m" in word:
             break
-    return found
+    return result

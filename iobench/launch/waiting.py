@@ -59,9 +59,9 @@ def _wait(pid: int) -> int:
         if ended:
             return os.waitstatus_to_exitcode(status)
         # A thread that somebody else started in this process may take SIGCHLD away: look again.
-        told = signal.sigtimedwait(AWAITED, LOOK_AGAIN_S)
-        if told is not None and told.si_signo in FORWARDED and not _reached_all(told):
-            os.kill(pid, told.si_signo)
+        known = signal.sigtimedwait(AWAITED, LOOK_AGAIN_S)
+        if known is not None and known.si_signo in FORWARDED and not _reached_all(known):
+            os.kill(pid, known.si_signo)
 
 
 def _reached_all(told: signal.struct_siginfo) -> bool:

@@ -59,7 +59,7 @@ UNIT_NS: Final = 1e9
 def comparison_section(reports: Sequence[RunReport]) -> Section:
     """Return the verdicts, and one row for each run."""
     today = today_sentence(reports)
-    told: tuple[Block, ...] = (Sentence(today, "strong"),) if today else ()
+    known: tuple[Block, ...] = (Sentence(today, "strong"),) if today else ()
     return Section(
         "compared",
         "Compared",
@@ -67,7 +67,7 @@ def comparison_section(reports: Sequence[RunReport]) -> Section:
             *stand_in_sentences(reports),
             *setting_sentences(reports),
             *(verdict_told(each.diagnosis, each.facts.label or units.UNKNOWN) for each in reports),
-            *told,
+            *known,
             _comparison_table(reports),
             *_store_tables(reports),
         ),
@@ -112,12 +112,12 @@ def _store_tables(reports: Sequence[RunReport]) -> Iterator[Table]:
 
 def _largest_errors(store: StoreFacts) -> str:
     """Return how far stored values are off, in units of each variable."""
-    told = [
+    known = [
         f"{name} {units.number(errors.get('max_absolute_error'))}"
         for name, errors in store.lossy.items()
     ]
-    more = f" and {len(told) - MOST_ERRORS} more" if len(told) > MOST_ERRORS else ""
-    return (", ".join(told[:MOST_ERRORS]) or "none") + more
+    more = f" and {len(known) - MOST_ERRORS} more" if len(known) > MOST_ERRORS else ""
+    return (", ".join(known[:MOST_ERRORS]) or "none") + more
 
 
 def _comparison_table(reports: Sequence[RunReport]) -> Table:

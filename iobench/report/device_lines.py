@@ -52,14 +52,14 @@ def link_words(link: LinkFacts) -> str:
 def why_no_copies(report: RunReport) -> str:
     """Return why none were measured."""
     facts = report.facts
-    watched = {framework for told in report.told for framework in told.moves}
+    watched = {framework for known in report.told for framework in known.moves}
     if facts.is_script and "torch" in watched:
         return (
             "none by Tensor.to, cuda or copy_; tensors created on a device and copies within "
             "compiled code are not seen"
         )
     if facts.is_script and any(
-        each.framework == "tensorflow" for told in report.told for each in told.loaders
+        each.framework == "tensorflow" for text in report.told for each in text.loaders
     ):
         return "not measured: those of TensorFlow's operations, tf.data and Keras are not seen"
     why = "the training loop's own" if facts.is_script else facts.no_device or "no accelerator"

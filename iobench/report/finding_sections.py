@@ -30,36 +30,36 @@ def run_sections(
 
     What is told of several runs or processes as a whole is not told again of one of them.
     """
-    asked = [
+    requested = [
         each
         for each in installed_findings()
         if each.order in orders
         and not (each.of_job or (told_of_all is not None and getattr(each, told_of_all)))
     ]
-    return _sections(asked, report.figures)
+    return _sections(requested, report.figures)
 
 
 def compared_sections(reports: Sequence[RunReport]) -> tuple[Section, ...]:
     """Return the sections of several ways of loading the same samples."""
-    found = {}
+    result = {}
     for each in installed_findings():
-        known = [told for report in reports if (told := report.figures.get(each.name)) is not None]
+        known = [text for report in reports if (text := report.figures.get(each.name)) is not None]
         if each.side_by_side is not None and known:
-            found[each.name] = each.side_by_side(known)
-    return _sections(installed_findings(), found)
+            result[each.name] = each.side_by_side(known)
+    return _sections(installed_findings(), result)
 
 
 def job_figures(reports: Sequence[RunReport]) -> Mapping[str, Any] | None:
     """Return the figures of all training processes of a job together; None of other runs."""
     if reports[0].job_size < 2 or len({report.run for report in reports}) > 1:
         return None
-    found = {}
+    result = {}
     for each in installed_findings():
-        told = [(r.for_job if each.of_job else r.figures).get(each.name) for r in reports]
-        known = [figures for figures in told if figures is not None]
+        text = [(r.for_job if each.of_job else r.figures).get(each.name) for r in reports]
+        known = [figures for figures in text if figures is not None]
         if each.together is not None:
-            found[each.name] = each.together(known) if known else None
-    return found
+            result[each.name] = each.together(known) if known else None
+    return result
 
 
 def job_sections(figures: Mapping[str, Any]) -> tuple[Section, ...]:
@@ -69,15 +69,15 @@ def job_sections(figures: Mapping[str, Any]) -> tuple[Section, ...]:
 
 def job_to_plain(figures: Mapping[str, Any]) -> dict[str, Any]:
     """Return the figures of a job for JSON."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for each in installed_findings():
         if each.name in figures:
             plain = to_plain(figures[each.name])
-            found |= (plain or {}) if each.of_job or each.name == "job" else {each.name: plain}
-    return found
+            result |= (plain or {}) if each.of_job or each.name == "job" else {each.name: plain}
+    return result
 
 
 def _sections(asked: Sequence[Finding[Any]], figures: Mapping[str, Any]) -> tuple[Section, ...]:
-    told = [(each, figures.get(each.name)) for each in asked]
-    found = (each.section(known) for each, known in told if known is not None)
-    return tuple(section for section in found if section is not None)
+    text = [(each, figures.get(each.name)) for each in asked]
+    result = (each.section(known) for each, known in text if known is not None)
+    return tuple(section for section in result if section is not None)

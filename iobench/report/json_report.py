@@ -63,13 +63,13 @@ class RunDocument(msgspec.Struct, frozen=True):
     @figure
     def children(self) -> tuple[str, ...]:
         """Commands of processes that do not record."""
-        return tuple(child for told in self.report.told for child in told.children)
+        return tuple(child for known in self.report.told for child in known.children)
 
     @figure
     def ended(self) -> str | None:
         """How the training process ended: ``"closed"``, an exception, or null where unknown."""
-        told = self.report.told
-        return next((each.ended for each in told if each.role == "consumer"), None)
+        known = self.report.told
+        return next((each.ended for each in known if each.role == "consumer"), None)
 
 
 def to_json(runs: Iterable[Run]) -> dict[str, Any]:

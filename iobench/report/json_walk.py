@@ -74,24 +74,24 @@ def to_plain(value: Any) -> Any:
 
 
 def _of_fields(value: object) -> Any:
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     kind = type(value)
     if kind not in KNOWN:
         KNOWN[kind] = _figures_of(kind)
     for each in KNOWN[kind]:
-        told = getattr(value, each.name)
+        known = getattr(value, each.name)
         if each.inside:
-            found |= to_plain(told) or {}
+            result |= to_plain(known) or {}
             continue
-        if each.key_of_row is not None and told is not None:
-            plain: Any = {getattr(row, each.key_of_row): to_plain(row) for row in told}
+        if each.key_of_row is not None and known is not None:
+            plain: Any = {getattr(row, each.key_of_row): to_plain(row) for row in known}
             for row in plain.values():
                 row.pop(each.key_of_row, None)
         else:
-            plain = None if told == "" else to_plain(told)
+            plain = None if known == "" else to_plain(known)
         for name, divisor in each.keys:
-            found[name] = plain if divisor == 1 else _divided(plain, divisor)
-    return found.get(ITSELF, found)
+            result[name] = plain if divisor == 1 else _divided(plain, divisor)
+    return result.get(ITSELF, result)
 
 
 def _divided(value: Any, divisor: int) -> Any:
@@ -104,23 +104,23 @@ def _divided(value: Any, divisor: int) -> Any:
 
 def _figures_of(kind: type) -> tuple[ShownFigure, ...]:
     """Return what JSON has of a struct: its fields, then its properties that are figures."""
-    told: list[tuple[str, Mapping[str, Any]]]
+    known: list[tuple[str, Mapping[str, Any]]]
     if issubclass(kind, msgspec.Struct):
         keys_of: dict[str, Any] = {}
         for base in reversed(kind.__mro__):
             keys_of |= vars(base).get("JSON_KEYS", {})
-        told = [(name, keys_of.get(name, {})) for name in kind.__struct_fields__]
+        known = [(name, keys_of.get(name, {})) for name in kind.__struct_fields__]
     else:
-        told = [(each.name, each.metadata) for each in dataclasses.fields(kind)]  # type: ignore[arg-type]
+        known = [(each.name, each.metadata) for each in dataclasses.fields(kind)]  # type: ignore[arg-type]
     for base in reversed(kind.__mro__):
-        told += [(name, v.metadata) for name, v in vars(base).items() if isinstance(v, figure)]
-    found = []
-    for name, metadata in told:
+        known += [(name, v.metadata) for name, v in vars(base).items() if isinstance(v, figure)]
+    result = []
+    for name, metadata in known:
         keys = metadata.get(KEYS, (_usual_key(name),))
         units = tuple((key, _divisor(name, key)) for key in keys)
         if units:
-            found.append(ShownFigure(name, units, INSIDE in metadata, metadata.get(KEY_OF_ROW)))
-    return tuple(found)
+            result.append(ShownFigure(name, units, INSIDE in metadata, metadata.get(KEY_OF_ROW)))
+    return tuple(result)
 
 
 def _usual_key(name: str) -> str:
@@ -130,5 +130,5 @@ def _usual_key(name: str) -> str:
 def _divisor(name: str, key: str) -> int:
     """Return what a figure is divided by, by the units that its field and its key name."""
     units, others = set(name.split("_")), set(key.split("_"))
-    found = (n for (unit, other), n in OTHER_UNITS.items() if unit in units and other in others)
-    return next(found, 1)
+    result = (n for (unit, other), n in OTHER_UNITS.items() if unit in units and other in others)
+    return next(result, 1)

@@ -113,13 +113,13 @@ def reader_line(facts: RunFacts) -> str | None:
             f"The reader of {facts.label} is a plain xarray loop, as commonly used in training "
             "scripts; it is not your script."
         )
-    beside = (
+    other = (
         "--pipeline upstream is a plain xarray loop over local files, "
         if facts.source_kind != "GRIB"
         else ""
     )
     return (
-        f"The reader of {facts.label} is iobench's own, not your script's: {beside}iobench run -- "
+        f"The reader of {facts.label} is iobench's own, not your script's: {other}iobench run -- "
         "python train.py measures your script."
     )
 
@@ -226,13 +226,13 @@ def _store(store: StoreFacts) -> str:
             f"{store.path or store.target}"
         )
     if store.reused:
-        made = "reused"
+        created = "reused"
     elif store.convert_s is not None:
         spent = units.duration(units.nanoseconds(store.convert_s))
-        made = f"converted in {spent}, not included above"
+        created = f"converted in {spent}, not included above"
     else:
-        made = "time of conversion unknown"
-    return f"{what}: {size}, {made}: {store.path or units.UNKNOWN}"
+        created = "time of conversion unknown"
+    return f"{what}: {size}, {created}: {store.path or units.UNKNOWN}"
 
 
 def _conversion(full: FullConversion, facts: RunFacts) -> str:
@@ -267,11 +267,11 @@ def measurement_lines(report: RunReport) -> list[str]:
         f"Lost spans: {units.count(exposure.lost_spans)}. "
         f"Missing workers: {', '.join(exposure.missing_workers) or 'none'}.",
     ]
-    kept = exposure.keep_nbytes
+    retained = exposure.keep_nbytes
     if exposure.is_script and exposure.day_nbytes is not None:
         lines.append(
             f"At this rate a day of spans takes {units.nbytes(exposure.day_nbytes)}; beyond "
-            f"{'IOBENCH_KEEP' if kept is None else units.nbytes(kept)} the first and the "
+            f"{'IOBENCH_KEEP' if retained is None else units.nbytes(retained)} the first and the "
             "latest stay, and sums."
         )
     if not exposure.is_script and exposure.spans_nbytes > MUCH_NBYTES:
@@ -357,7 +357,9 @@ def _cache(report: RunReport) -> str:
                 "which happens with files in memory and on some network file systems."
             )
         return f"{units.fraction(whole.cold_fraction)} of the bytes read came from the device."
-    asked = f"Page cache {facts.cache.asked}" if facts.cache.asked else "Page cache left as it was"
+    requested = (
+        f"Page cache {facts.cache.asked}" if facts.cache.asked else "Page cache left as it was"
+    )
     before = units.fraction(facts.cache.resident_fraction_before)
     if whole.cold_fraction is not None:
         cold = f"{units.fraction(whole.cold_fraction)} of the bytes read came from the device"
@@ -365,4 +367,4 @@ def _cache(report: RunReport) -> str:
         cold = "how much came from the device is unknown: this file system does not report it"
     else:
         cold = "how much came from the device is unknown: it was not counted"
-    return f"{asked}: {before} of the files were in it beforehand; {cold}."
+    return f"{requested}: {before} of the files were in it beforehand; {cold}."

@@ -21,10 +21,10 @@ LONGEST: Final = 80
 def listed_document(folder: Path, runs: Sequence[FoundRun]) -> Document:
     """Return the runs: name, when, and what was measured; then how one of them is reported."""
     rows = ((str(run.path.relative_to(folder)), _when(run) or UNKNOWN, _what(run)) for run in runs)
-    found = (properties(rows), Command(_command(runs[0]), "One of them"))
+    result = (properties(rows), Command(_command(runs[0]), "One of them"))
     return Document(
         f"{len(runs)} runs in {folder}, newest first",
-        (Section("runs", "", found),),
+        (Section("runs", "", result),),
         figures=lambda: {"folder": str(folder), "listed": [_figures(run) for run in runs]},
     )
 
@@ -41,8 +41,8 @@ def _figures(run: FoundRun) -> dict[str, Any]:
 def _when(run: FoundRun) -> str:
     if not run.made_ns:
         return ""
-    made = datetime.fromtimestamp(run.made_ns / 1e9, tz=UTC).astimezone()
-    return made.strftime("%Y-%m-%d %H:%M")
+    created = datetime.fromtimestamp(run.made_ns / 1e9, tz=UTC).astimezone()
+    return created.strftime("%Y-%m-%d %H:%M")
 
 
 def _what(run: FoundRun) -> str:
@@ -53,9 +53,9 @@ def _what(run: FoundRun) -> str:
         command = " ".join(first.called(first.command or "a script").split())
         return command if len(command) <= LONGEST else f"{command[: LONGEST - 3]}..."
     labels = [(each and (each.own_label or each.format)) or "unknown" for each in run.told]
-    told = first.called(f"{first.dataset or 'unknown'} as {', '.join(labels)}")
+    known = first.called(f"{first.dataset or 'unknown'} as {', '.join(labels)}")
     frameworks = {each.framework for each in run.told if each}
-    return told if len(frameworks) > 1 else f"{told} ({first.framework or 'unknown'})"
+    return known if len(frameworks) > 1 else f"{known} ({first.framework or 'unknown'})"
 
 
 def _command(run: FoundRun) -> str:

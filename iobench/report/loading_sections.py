@@ -111,8 +111,8 @@ def verdict_section(report: RunReport, *, with_setting: bool = True) -> Section:
 
 def stand_in_sentences(reports: Sequence[RunReport]) -> tuple[Sentence, ...]:
     """Return the banner of runs on generated files, once."""
-    told = (lines.stand_in_line(each.facts) for each in reports if not each.facts.is_script)
-    return sentences((text for text in dict.fromkeys(told) if text), "caution")
+    known = (lines.stand_in_line(each.facts) for each in reports if not each.facts.is_script)
+    return sentences((text for text in dict.fromkeys(known) if text), "caution")
 
 
 def _lost_sentences(exposure: Exposure) -> tuple[Sentence, ...]:
@@ -128,13 +128,13 @@ def _lost_sentences(exposure: Exposure) -> tuple[Sentence, ...]:
 
 def setting_sentences(reports: Sequence[RunReport]) -> tuple[Sentence, ...]:
     """Return what took the place of the training step and whose reader was used, each once."""
-    told: list[str | None] = []
+    known: list[str | None] = []
     for report in reports:
         if report.facts.is_script:
-            told.append(script_lines.measured_compute_line(report))
+            known.append(script_lines.measured_compute_line(report))
         else:
-            told += [lines.compute_line(report.facts), lines.reader_line(report.facts)]
-    return sentences(text for text in dict.fromkeys(told) if text)
+            known += [lines.compute_line(report.facts), lines.reader_line(report.facts)]
+    return sentences(text for text in dict.fromkeys(known) if text)
 
 
 def _headline(exposure: Exposure) -> tuple[Block, ...]:
@@ -156,10 +156,10 @@ def _headline(exposure: Exposure) -> tuple[Block, ...]:
     if exposure.job is not None:
         rest = f"{_of_job(exposure.job)}; {units.fraction(share.value)} {rest}"
         share = Share(exposure.job.share(exposure.job.load_ns))
-    kept = kept_words(whole.n_batches, exposure.n_summed)
-    if kept:
+    retained = kept_words(whole.n_batches, exposure.n_summed)
+    if retained:
         part = units.fraction(whole.wait_fraction)
-        rest += f", from exact sums. All other figures cover {kept}: {part} of their time"
+        rest += f", from exact sums. All other figures cover {retained}: {part} of their time"
     communicates = any(kind_named(row.stage) is Kind.COMM for row in window.compute_stages)
     also = ", or in collective operations" if communicates else ""
     wait, words = window.wait, step_words(exposure.steps)

@@ -58,13 +58,13 @@ def one_screen(document: Document, whole: str, file: TextIO | None = None) -> st
     """
     renderer, width = TerminalRenderer(file), page_width(file)
     text, left = "", 0
-    for room in ROOMS:
-        text = renderer.render(_short(document, whole, width, room, n_rows=LEAST_ROWS))
+    for space in ROOMS:
+        text = renderer.render(_short(document, whole, width, space, n_rows=LEAST_ROWS))
         left = MOST_LINES - _height(text, width)
         if left >= 0:
             break
     for n_more in range(left, 0, -1):
-        longer = renderer.render(_short(document, whole, width, room, n_rows=LEAST_ROWS + n_more))
+        longer = renderer.render(_short(document, whole, width, space, n_rows=LEAST_ROWS + n_more))
         if _height(longer, width) <= MOST_LINES:
             return longer
     return text
@@ -80,19 +80,19 @@ def _short(
     document: Document, whole: str, width: int, room: tuple[int, int, int], *, n_rows: int
 ) -> Document:
     n_lines, n_figures, n_steps = room
-    told = {section.key: section for section in document.sections}
+    known = {section.key: section for section in document.sections}
     title = "Verdict"
-    if document.parts and "compared" not in told:  # a job's rank that waits longest
+    if document.parts and "compared" not in known:  # a job's rank that waits longest
         first = document.parts[0]
-        told = {section.key: section for section in first.sections} | told
+        known = {section.key: section for section in first.sections} | known
         title = f"{title}: {first.title}"
-    found = (
-        Section("verdict", title, tuple(_verdict(document, told, width, n_lines, n_figures))),
-        _steps(told["next"], width, n_steps) if "next" in told else None,
-        _table(told, n_rows),
+    result = (
+        Section("verdict", title, tuple(_verdict(document, known, width, n_lines, n_figures))),
+        _steps(known["next"], width, n_steps) if "next" in known else None,
+        _table(known, n_rows),
         Section("whole", "", (Command(whole, WHOLE),)),
     )
-    return Document(shortened(document.title, 2 * width), tuple(filter(None, found)))
+    return Document(shortened(document.title, 2 * width), tuple(filter(None, result)))
 
 
 def _verdict(

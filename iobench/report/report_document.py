@@ -113,18 +113,18 @@ def _lead(
 ) -> tuple[Section, ...]:
     """Return what is said of several runs together; nothing of a single one."""
     if job is not None:
-        told = job_sections(job)
-        if told and len(reports) > MOST_RUNS:
+        known = job_sections(job)
+        if known and len(reports) > MOST_RUNS:
             note = Sentence(
                 f"This page has a part for each of the {MOST_RUNS} ranks that wait longest; "
                 f"{units.count(len(reports) - MOST_RUNS)} more are in the JSON."
             )
-            told = (replace(told[0], blocks=(*told[0].blocks, note)), *told[1:])
-        return told
+            known = (replace(known[0], blocks=(*known[0].blocks, note)), *known[1:])
+        return known
     if len(reports) == 1:
         return ()
-    found = (comparison_section(reports), published_section(runs))
-    return *(each for each in found if each is not None), *compared_sections(reports)
+    result = (comparison_section(reports), published_section(runs))
+    return *(each for each in result if each is not None), *compared_sections(reports)
 
 
 def _run_sections(
@@ -139,14 +139,14 @@ def _run_sections(
     exposure, facts = report.exposure, report.facts
     alone = n_parts == 1 and job is None
     joint: Joint | None = "together" if job is not None else None if alone else "side_by_side"
-    found: list[Section | None] = [
+    result: list[Section | None] = [
         *run_sections(report, BEFORE_VERDICT, told_of_all=joint),
         verdict_section(report, with_setting=alone or job is not None),
         *run_sections(report, AFTER_VERDICT, told_of_all=joint),
         _timeline_section(report, runs, n_parts),
     ]
     if exposure.whole.n_batches:
-        found += [
+        result += [
             epochs_section(report),
             stages_section(exposure),
             waits_section(exposure, facts.published, published_notes(report)),
@@ -155,14 +155,14 @@ def _run_sections(
             phases_section(report),
         ]
     if facts.is_script and exposure.loaders:
-        found.append(loaders_section(exposure))
-    found += [
+        result.append(loaders_section(exposure))
+    result += [
         processes_section(report.processes),
         *run_sections(report, LAST, told_of_all=joint),
         configuration_section(report),
         trust_section(report),
     ]
-    return tuple(each for each in found if each is not None)
+    return tuple(each for each in result if each is not None)
 
 
 def _timeline_section(report: RunReport, runs: Sequence[Run], n_parts: int) -> Section | None:

@@ -110,16 +110,16 @@ def make_reports(runs: Iterable[Run]) -> tuple[RunReport, ...]:
 
 def _conversion(report: RunReport, source: RunReport | None) -> FullConversion | None:
     facts = report.facts
-    told = facts.store
-    if told is None or not told.n_samples or told.n_samples_all is None or told.nbytes is None:
+    known = facts.store
+    if known is None or not known.n_samples or known.n_samples_all is None or known.nbytes is None:
         return None
-    if told.target is not None:  # converted already, by whoever named it
+    if known.target is not None:  # converted already, by whoever named it
         return None
     return predict_full_conversion(
-        n_samples=told.n_samples_all,
-        probe_n_samples=told.n_samples,
-        probe_nbytes=told.nbytes,
-        probe_convert_s=told.convert_s,
+        n_samples=known.n_samples_all,
+        probe_n_samples=known.n_samples,
+        probe_nbytes=known.nbytes,
+        probe_convert_s=known.convert_s,
         source=None if source is None else source.judged,
         store=report.judged,
     )

@@ -57,13 +57,13 @@ def _loader(each: LoaderExposure) -> str:
 def workers_text(each: LoaderExposure) -> str:
     """Return who makes a loader's batches, and of how many samples."""
     if each.workers:
-        who = f"{each.workers} worker{'s' if each.workers > 1 else ''}"
+        process = f"{each.workers} worker{'s' if each.workers > 1 else ''}"
     elif each.threads:
-        who = f"{each.threads} thread{'s' if each.threads > 1 else ''}"
+        process = f"{each.threads} thread{'s' if each.threads > 1 else ''}"
     else:
-        who = "no worker processes"
+        process = "no worker processes"
     size = units.count(each.batch_size) if each.batch_size else units.UNKNOWN
-    return f"{who}, batch size {size}"
+    return f"{process}, batch size {size}"
 
 
 def measured_compute_line(report: RunReport) -> str:
@@ -83,14 +83,14 @@ def measured_compute_line(report: RunReport) -> str:
 
 def unseen(report: RunReport) -> tuple[str, ...]:
     """Return what could not be observed, each thing once."""
-    found: dict[str, None] = {}
-    for told in report.told:
-        found.update(dict.fromkeys(told.unseen))
-        for loader in told.loaders:
-            found.update(
+    result: dict[str, None] = {}
+    for known in report.told:
+        result.update(dict.fromkeys(known.unseen))
+        for loader in known.loaders:
+            result.update(
                 (f"loader {loader.number} ({loader.name}): {what}", None) for what in loader.unseen
             )
-    return tuple(found)
+    return tuple(result)
 
 
 def script_lines(report: RunReport) -> list[str]:
@@ -125,14 +125,14 @@ def script_warnings(report: RunReport) -> list[str]:
             "of it was hidden, is unknown."
         )
     lines.extend(f"Not seen: {what}." for what in unseen(report))
-    children = [child for told in report.told for child in told.children]
+    children = [child for text in report.told for child in text.children]
     lines.extend(f"Not recorded: {child}" for child in children[:MOST_LISTED])
     if len(children) > MOST_LISTED:
         lines.append(f"Not recorded: {len(children) - MOST_LISTED} more processes.")
-    for told in report.told:
-        who = "training process" if told.role == "consumer" else "command"
-        if told.ended not in (None, "closed", "exit 0"):
-            lines.append(f"The {who} ended with {told.ended}.")
+    for known in report.told:
+        process = "training process" if known.role == "consumer" else "command"
+        if known.ended not in (None, "closed", "exit 0"):
+            lines.append(f"The {process} ended with {known.ended}.")
     return lines
 
 

@@ -151,9 +151,9 @@ def kept_words(n_batches: int, n_summed: int) -> str:
 def verdict_sentence(diagnosis: Diagnosis) -> str:
     """Return what is concluded: what a script's job is bound by, and what its loop waits for."""
     job = diagnosis.job
-    told = f"{job_sentence(job)} {_of_loop(diagnosis)}" if job is not None else _of_loop(diagnosis)
-    found = validation_words(diagnosis.validation, job)
-    return f"{told} {found}" if found else told
+    text = f"{job_sentence(job)} {_of_loop(diagnosis)}" if job is not None else _of_loop(diagnosis)
+    result = validation_words(diagnosis.validation, job)
+    return f"{text} {result}" if result else text
 
 
 def validation_words(validation: PartExposure | None, job: JobTime | None) -> str:
@@ -215,9 +215,9 @@ def _of_loop(diagnosis: Diagnosis) -> str:
     if diagnosis.verdict is Verdict.NO_BATCH:
         return "No verdict: no batch was delivered."
     when = OVER[diagnosis.window]
-    kept = kept_words(diagnosis.n_batches, diagnosis.n_summed)
-    if kept:
-        when = f"in {kept}, {when}"
+    retained = kept_words(diagnosis.n_batches, diagnosis.n_summed)
+    if retained:
+        when = f"in {retained}, {when}"
     waits = f"the training loop waits {units.fraction(diagnosis.wait_fraction)} of its time"
     waits = f"{when} {waits} for data{_blame(diagnosis)}{_which(diagnosis)}"
     if diagnosis.job is None:
@@ -357,33 +357,33 @@ def today_sentence(reports: Sequence[RunReport]) -> str:
     if today is None or not others or not today.exposure.whole.n_batches:
         return ""
     whole = {f"as {each.facts.label}": each.exposure.whole for each in others}
-    share, told = _compared(today.exposure.whole, whole)
+    share, stated = _compared(today.exposure.whole, whole)
     of_files = today.facts.source_kind is not None
-    who = "a plain xarray loop" if of_files else "upstream"
+    process = "a plain xarray loop" if of_files else "upstream"
     text = (
-        f"Over the whole run {who} waits {share} of its time for data; with iobench the same "
-        f"training {told}."
+        f"Over the whole run {process} waits {share} of its time for data; with iobench the same "
+        f"training {stated}."
     )
     steady = {f"as {each.facts.label}": each.exposure.steady for each in others}
     known = {label: part for label, part in steady.items() if part is not None}
     if today.exposure.steady is None or not known:
         return text
-    share, told = _compared(today.exposure.steady, known)
-    who = "the loop" if of_files else "upstream"
-    return f"{text} In steady state {who} waits {share}; {told}."
+    share, stated = _compared(today.exposure.steady, known)
+    process = "the loop" if of_files else "upstream"
+    return f"{text} In steady state {process} waits {share}; {stated}."
 
 
 def _compared(today: PartExposure, others: Mapping[str, PartExposure]) -> tuple[str, str]:
     """Return the share of its time that today's loading waits, and how others compare with it."""
     rate = today.samples_per_s
-    told = []
+    text = []
     for label, part in others.items():
         other = part.samples_per_s
         times = (
             f", {units.ratio(other / rate)} times the samples per second" if rate and other else ""
         )
-        told.append(f"{label} waits {units.fraction(part.wait_fraction)}{times}")
-    return units.fraction(today.wait_fraction), "; ".join(told)
+        text.append(f"{label} waits {units.fraction(part.wait_fraction)}{times}")
+    return units.fraction(today.wait_fraction), "; ".join(text)
 
 
 def long_waits_sentence(long: LongWaits, steps: StepFigures | None = None) -> str:

@@ -43,5 +43,5 @@ def figure_cell(metric: str, value: float | None) -> Quantity:
 
 def said_cell(values: Mapping[str, str]) -> str:
     """Return what people call a cell: its values, and of what is no word also the option."""
-    told = (v if v[:1].isalpha() and v not in BOOLEAN else f"{k} {v}" for k, v in values.items())
-    return " ".join(told)
+    known = (v if v[:1].isalpha() and v not in BOOLEAN else f"{k} {v}" for k, v in values.items())
+    return " ".join(known)

@@ -61,10 +61,10 @@ def _configuration(report: RunReport) -> Iterator[tuple[str, Cell]]:
         "a sample": Bytes(facts.sample_nbytes),
         "name": facts.name,
         "commit": commit_words(facts.commit),
-        "versions": ", ".join(f"{name} {told}" for name, told in facts.versions.items()) or None,
+        "versions": ", ".join(f"{name} {text}" for name, text in facts.versions.items()) or None,
         "threads": ", ".join(
-            f"{name} {told}" if name == "affinity" else f"{name}={told}"
-            for name, told in facts.thread_settings.items()
+            f"{name} {entry}" if name == "affinity" else f"{name}={entry}"
+            for name, entry in facts.thread_settings.items()
         )
         or None,
         "iobench": facts.iobench_version,
@@ -93,8 +93,8 @@ def _machine(report: RunReport) -> Iterator[tuple[str, Cell]]:
 
 def trust_section(report: RunReport) -> Section:
     """Return what the figures leave out, and what measuring took."""
-    told = (
+    known = (
         *sentences(lines.warning_lines(report), "caution"),
         *sentences(lines.measurement_lines(report)),
     )
-    return Section("trust", "How far to trust these figures", told, is_folded=True)
+    return Section("trust", "How far to trust these figures", known, is_folded=True)

@@ -45,9 +45,9 @@ def wrapped(text: str, width: int, *, indent: int = 0) -> list[str]:
     indent : int
         Spaces before each line.
     """
-    kept = QUANTITY.sub(GLUE, plain(text))
+    retained = QUANTITY.sub(GLUE, plain(text))
     lines = textwrap.wrap(
-        kept,
+        retained,
         width,
         initial_indent=" " * indent,
         subsequent_indent=" " * indent,
@@ -79,9 +79,9 @@ def shortened(text: str, longest: int) -> str:
     text = plain(text)
     if len(text) <= longest:
         return text
-    kept = QUANTITY.sub(GLUE, text)
+    retained = QUANTITY.sub(GLUE, text)
     for ending, mark, least in ENDINGS:
-        cut = kept.rfind(ending, 0, longest - len(mark) + 1)
+        cut = retained.rfind(ending, 0, longest - len(mark) + 1)
         if cut >= least * longest:
-            return f"{kept[:cut]}{mark}".replace(GLUE, " ")
+            return f"{retained[:cut]}{mark}".replace(GLUE, " ")
     return f"{text[: longest - 3]}..."

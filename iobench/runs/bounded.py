@@ -37,7 +37,7 @@ def without_gaps(
     if all(file.sums is None for file in files):
         return spans, None
     total, loops = Sums(), []
-    kept = []
+    retained = []
     for process, file in enumerate(files):
         mine = spans[spans["process"] == process]
         gap = _gap_of(file, files)
@@ -53,8 +53,8 @@ def without_gaps(
             else:
                 mine = mine[~held]
         total.merge(sums)
-        kept.append(mine)
-    return np.concatenate(kept), _summed(total, loops)
+        retained.append(mine)
+    return np.concatenate(retained), _summed(total, loops)
 
 
 def _gap_of(file: SpanFile, files: Sequence[SpanFile]) -> GapOfBatches | None:
@@ -126,21 +126,21 @@ class _Loop:
 
     def passes_cut(self, strings: Sequence[str]) -> NDArray[Any]:
         """Return the kept spans; a pass across the gap is one before and another one after it."""
-        gap, kept = self.gap, self._kept.copy()
+        gap, retained = self.gap, self._kept.copy()
         text = {word: strings.index(word) if word in strings else -1
                 for word in (ROUND, STARTUP, TRAINS)}  # fmt: skip
-        waits = kept["kind"] == Kind.WAIT
-        other = (kept["kind"] == Kind.OTHER) & (kept["sample"] >= 0)
-        rounds = other & (kept["label"] == text[ROUND])
-        before = kept["end_ns"] <= gap.from_ns
-        ended = {*kept["sample"][rounds & before].tolist()}
-        open_ = {*kept["sample"][waits & before].tolist()} - ended - {-1}
-        after = {*kept["sample"][(waits | rounds) & ~before].tolist()} - {-1}
+        waits = retained["kind"] == Kind.WAIT
+        other = (retained["kind"] == Kind.OTHER) & (retained["sample"] >= 0)
+        rounds = other & (retained["label"] == text[ROUND])
+        before = retained["end_ns"] <= gap.from_ns
+        ended = {*retained["sample"][rounds & before].tolist()}
+        open_ = {*retained["sample"][waits & before].tolist()} - ended - {-1}
+        after = {*retained["sample"][(waits | rounds) & ~before].tolist()} - {-1}
         added: list[NDArray[Any]] = []
         self._covered: list[PassSums] = []
-        number = int(kept["sample"].max(initial=0)) + 1
+        number = int(retained["sample"].max(initial=0)) + 1
         for pass_ in sorted(open_):
-            mine = kept[before & (waits | other) & (kept["sample"] == pass_)]
+            mine = retained[before & (waits | other) & (retained["sample"] == pass_)]
             end = mine[:1].copy()
             end["kind"], end["label"], end["flags"] = Kind.OTHER, text[ROUND], 0
             end["start_ns"], end["end_ns"] = mine["start_ns"].min(), gap.from_ns
@@ -148,22 +148,22 @@ class _Loop:
             end["detail"] = _loader_text(mine, strings, text[STARTUP])
             added.append(end)
         for pass_ in sorted(after & (open_ | self._passes.keys())):
-            mine = kept[before & (kept["sample"] == pass_)]
+            mine = retained[before & (retained["sample"] == pass_)]
             summed = self._passes.get(pass_)
-            later = ~before & (kept["sample"] == pass_)
+            later = ~before & (retained["sample"] == pass_)
             n_before = (summed.n_batches if summed else 0) + int((mine["batch"] >= 0).sum())
             marks = later & rounds
-            kept["start_ns"][marks] = gap.until_ns
-            kept["nbytes"][marks] += max(n_before, 1)
+            retained["start_ns"][marks] = gap.until_ns
+            retained["nbytes"][marks] += max(n_before, 1)
             if pass_ in open_:
-                kept["sample"][later & (waits | other)] = number
+                retained["sample"][later & (waits | other)] = number
                 new, number = number, number + 1
             else:
                 new = pass_
             begins = mine[(mine["kind"] == Kind.WAIT) & (mine["label"] == text[STARTUP])][:1].copy()
             steps = mine[(mine["kind"] == Kind.OTHER) & (mine["label"] == text[TRAINS])][:1].copy()
             if summed is not None and not len(mine):
-                row = kept[later][:1].copy()
+                row = retained[later][:1].copy()
                 row["batch"] = row["nbytes"] = row["cpu_ns"] = -1
                 if summed.text in strings and text[STARTUP] >= 0:
                     begins = row.copy()
@@ -183,7 +183,7 @@ class _Loop:
             end_ns = gap.until_ns if pass_ in after else (known.end_ns if known else gap.from_ns)
             self._covered.append(PassSums(start, end_ns))
         self._covered += [each for pass_, each in self._passes.items() if pass_ not in after]
-        table = np.concatenate([kept, *added])
+        table = np.concatenate([retained, *added])
         order = np.lexsort((table["end_ns"], table["thread"]))
         cut: NDArray[Any] = table[order]
         return cut

@@ -173,8 +173,8 @@ class RunData(msgspec.Struct, frozen=True):
 
     def facts_of(self, process: int) -> ProcessFacts | None:
         """Return what a process told of itself, by its index; None where it told nothing."""
-        who = self.processes[process]
-        return next((told for told in self.facts if _is_of(told, who)), None)
+        owner = self.processes[process]
+        return next((known for known in self.facts if _is_of(known, owner)), None)
 
     @property
     def lost_spans(self) -> int:
@@ -206,15 +206,15 @@ def find_missing_workers(
     training = {process.rank for process in processes if process.role == "consumer"}
     without = [f"{TRAINING_PROCESS} {number}" for number in sorted(loading - training)]
     names = {process.name for process in processes}
-    seen = {(process.host, process.pid) for process in processes}
+    known = {(process.host, process.pid) for process in processes}
     by_name = [name for name in about.expected_workers if name not in names]
     by_pid = [
         f"loader-{loader.number} process {pid}"
-        for told in facts
-        if not summed and (rank is None or told.rank == rank)
-        for loader in told.loaders
+        for text in facts
+        if not summed and (rank is None or text.rank == rank)
+        for loader in text.loaders
         for pid in loader.worker_pids
-        if (told.host, pid) not in seen
+        if (text.host, pid) not in known
     ]
     return (*without, *by_name, *by_pid)
 

@@ -38,19 +38,19 @@ def run_paths(path: Path | str) -> tuple[Path, ...]:
     runs = _below(path)
     if len(runs) > 1 and _took_turns(list(map(_told, runs))):
         return runs
-    found = find_runs(path)
-    if len(found) > 1:
+    result = find_runs(path)
+    if len(result) > 1:
         raise ProfileError(
-            f"{path}: holds {len(found)} runs, expected one; 'iobench report {path}' lists them, "
+            f"{path}: holds {len(result)} runs, expected one; 'iobench report {path}' lists them, "
             "name one"
         )
-    if not found:
+    if not result:
         state = "holds no run" if path.is_dir() else "is no directory"
         raise ProfileError(
             f"{path}: {state}; expected run.json in it or in <format>/, as made by "
             "'iobench profile --out' or 'iobench run --out'"
         )
-    return run_paths(found[0].path)
+    return run_paths(result[0].path)
 
 
 def holds_runs(path: Path) -> bool:
@@ -69,17 +69,17 @@ def holds_several(path: Path) -> bool:
 
 def find_runs(path: Path) -> tuple[FoundRun, ...]:
     """Return the runs in a folder, newest first; the formats of one profile are one run."""
-    found = []
+    result = []
     for folder in sorted(each for each in path.glob("*") if each.is_dir()):
         inside = (folder,) if (folder / "run.json").exists() else _below(folder)
-        told = [(each, _told(each)) for each in inside]
-        told.sort(key=lambda each: (each[1].position if each[1] else None) or 0)
-        facts = tuple(each for _, each in told)
-        if told and _took_turns(facts):
-            found.append(FoundRun(folder, max(map(made_ns, inside)), facts))
+        known = [(each, _told(each)) for each in inside]
+        known.sort(key=lambda each: (each[1].position if each[1] else None) or 0)
+        facts = tuple(each for _, each in known)
+        if known and _took_turns(facts):
+            result.append(FoundRun(folder, max(map(made_ns, inside)), facts))
         else:
-            found += [FoundRun(each, made_ns(each), (one,)) for each, one in told]
-    return tuple(sorted(found, key=lambda each: (-each.made_ns, str(each.path))))
+            result += [FoundRun(each, made_ns(each), (one,)) for each, one in known]
+    return tuple(sorted(result, key=lambda each: (-each.made_ns, str(each.path))))
 
 
 def made_ns(path: Path) -> int:
@@ -111,14 +111,14 @@ def _took_turns(runs: Sequence[RunFacts | None]) -> bool:
     ``turns`` is the same text in all of them, and in no other run. Those made before there was
     one are told by their command and their places in it. Damaged ones do not count.
     """
-    told = [each for each in runs if each is not None]
-    if len(told) < 2:
+    known = [each for each in runs if each is not None]
+    if len(known) < 2:
         return True
-    if any(each.turns is not None for each in told):
-        return len({each.turns for each in told}) == 1 and bool(told[0].turns)
-    places = [each.position for each in told if each.position is not None]
+    if any(each.turns is not None for each in known):
+        return len({each.turns for each in known}) == 1 and bool(known[0].turns)
+    places = [each.position for each in known if each.position is not None]
     return (
-        not any(each.is_script for each in told)
-        and len({each.command for each in told}) == 1
+        not any(each.is_script for each in known)
+        and len({each.command for each in known}) == 1
         and len(set(places)) == len(places)
     )

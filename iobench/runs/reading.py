@@ -219,14 +219,14 @@ def _with_whole_batches(spans: NDArray[Any], strings: Sequence[str]) -> NDArray[
     if WHOLE not in strings:
         return spans
     marks = (spans["kind"] == Kind.WAIT) & (spans["label"] == strings.index(WHOLE))
-    found = np.repeat(spans, 1 + marks)
-    made = np.cumsum(1 + marks)[marks] - 1
-    found["label"][made - 1] = 0
-    found["kind"][made] = Kind.FUSED
-    found["flags"][made] = Flag.ESTIMATED
-    found["sample"][made] = -1
-    found["detail"][made] = 0
-    return found
+    result = np.repeat(spans, 1 + marks)
+    created = np.cumsum(1 + marks)[marks] - 1
+    result["label"][created - 1] = 0
+    result["kind"][created] = Kind.FUSED
+    result["flags"][created] = Flag.ESTIMATED
+    result["sample"][created] = -1
+    result["detail"][created] = 0
+    return result
 
 
 def _process(file: SpanFile) -> Process:

@@ -149,8 +149,8 @@ class DeviceFacts(msgspec.Struct, frozen=True):
     @property
     def title(self) -> str | None:
         """What its maker calls it."""
-        told = self.facts.get("title")
-        return told if isinstance(told, str) else None
+        known = self.facts.get("title")
+        return known if isinstance(known, str) else None
 
 
 class NearPlace(msgspec.Struct, frozen=True):
@@ -332,24 +332,24 @@ class RunFacts(msgspec.Struct, frozen=True):
         ProfileError
             If a value that figures depend on cannot be; others count as not said.
         """
-        told = {name: value for name, value in config.items() if value is not None}
+        known = {name: value for name, value in config.items() if value is not None}
         # No key, and one that says that it was alone, are not the same.
-        told |= {"turns": told.get("turns", "")} if "turns" in config else {}
+        known |= {"turns": known.get("turns", "")} if "turns" in config else {}
         try:
-            more = msgspec.convert(told, _Document)
-            told |= {"is_script": more.kind == SCRIPT, "published": None, "published_tables": {}}
-            found = msgspec.convert(told, cls)
+            more = msgspec.convert(known, _Document)
+            known |= {"is_script": more.kind == SCRIPT, "published": None, "published_tables": {}}
+            result = msgspec.convert(known, cls)
         except msgspec.ValidationError as error:
             file = "run.json" if path is None else path / "run.json"
             raise ProfileError(f"{file}: {error}; put it right, or measure again") from error
         return replace(
-            found,
-            tiny=found.tiny and found.stand_in is True,
+            result,
+            tiny=result.tiny and result.stand_in is True,
             # Objects of the user's own have kinds as well.
-            source_kind=found.source_kind if found.source_kind in FILE_KINDS else None,
-            published=more.published.wait_of(found.framework),
+            source_kind=result.source_kind if result.source_kind in FILE_KINDS else None,
+            published=more.published.wait_of(result.framework),
             published_tables=more.published.tables,
-            cache=replace(found.cache, cold_known=more.cold_known),
+            cache=replace(result.cache, cold_known=more.cold_known),
         )
 
 

@@ -376,14 +376,14 @@ class _Probe:
             storage = UNKNOWN  # a file system that quietly reads through the page cache
         cache = MEMORY if on.reach == "memory" else CACHE
         result = []
-        for way, reads, by in ((DIRECT, self.direct, storage), (CACHED, self.cached, cache)):
+        for method, reads, by in ((DIRECT, self.direct, storage), (CACHED, self.cached, cache)):
             if not reads.latencies_ns:
                 refused = reads.refused or "no time was left for it"
-                result.append(ReadFigures(way=way, threads=self.readers, refused=refused))
+                result.append(ReadFigures(way=method, threads=self.readers, refused=refused))
                 continue
             result.append(
                 ReadFigures(
-                    way=way,
+                    way=method,
                     threads=self.readers,
                     n_reads=len(reads.latencies_ns),
                     nbytes=reads.nbytes,

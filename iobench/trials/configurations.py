@@ -62,18 +62,18 @@ def changed_config(config: RunConfig, candidate: Candidate) -> RunConfig | None:
         return None
     if "store" in settings:
         config = config.of_store(str(settings["store"]))
-    made: dict[str, Any] = {
+    created: dict[str, Any] = {
         name: settings[name]
         for name in ("framework", "workers", "prefetch", "cache")
         if name in settings
     }
     if "pipeline" in settings:
-        made["pipelines"] = (str(settings["pipeline"]),)
+        created["pipelines"] = (str(settings["pipeline"]),)
     if "format" in settings:
-        made["formats"] = (str(settings["format"]),)
+        created["formats"] = (str(settings["format"]),)
         if settings["format"] != "source":
-            made["pipelines"] = ("own",)
-    return replace(config, **made)
+            created["pipelines"] = ("own",)
+    return replace(config, **created)
 
 
 def try_changes(
@@ -104,7 +104,7 @@ def try_changes(
     OptionError
         If there is no round.
     """
-    with ExitStack() as made:
+    with ExitStack() as created:
         configs, staging_s = [config], []
         for change in changes:
             changed, copied = changed_config(config, change.candidate), None
@@ -117,7 +117,7 @@ def try_changes(
                 own = TemporaryDirectory(
                     prefix="iobench-trial-", dir=str(change.candidate.settings["stage"])
                 )
-                copied = stage(config.stores[0], made.enter_context(own), notice=screen.note)
+                copied = stage(config.stores[0], created.enter_context(own), notice=screen.note)
                 changed = changed.of_store(str(copied.path))
             configs.append(changed)
             staging_s.append(None if copied is None else copied.seconds)

@@ -73,7 +73,7 @@ def batch_times(
     work = _Work(batches, spans, pieces, of, profile.strings)
     n, shape = len(batches), (len(batches), len(work.stages))
     main = work.lane == np.append(work.first_lane, -1)[work.of]
-    own, beside = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+    own, neighbour = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     np.add.at(own, (work.of[main], work.stage[main]), (work.end_ns - work.start_ns)[main])
     # What other threads did of it counts from where its worker was done with it.
     after = work.end_ns - np.maximum(work.start_ns, work.until_ns[work.of])
@@ -83,10 +83,10 @@ def batch_times(
         queued = other & (work.spans["kind"] == Kind.COPY_QUEUE)
         np.add.at(queued_ns, work.of[queued], after[queued])
         other &= ~queued
-    np.add.at(beside, (work.of[other], work.stage[other]), after[other])
-    seen = work.first_lane >= 0
-    gap = np.where(seen, work.until_ns - work.begin_ns, 0) - own.sum(axis=1)
-    transit = np.where(seen, work.ready_ns - work.until_ns, 0) - beside.sum(axis=1) - queued_ns
+    np.add.at(neighbour, (work.of[other], work.stage[other]), after[other])
+    known = work.first_lane >= 0
+    gap = np.where(known, work.until_ns - work.begin_ns, 0) - own.sum(axis=1)
+    transit = np.where(known, work.ready_ns - work.until_ns, 0) - neighbour.sum(axis=1) - queued_ns
     submit, turn = np.zeros((2, n), dtype=np.int64)
     startup, ahead = np.zeros(len(batches.start_ns), dtype=np.int64), None
     if rule is not LoaderRule.SERIAL:
@@ -98,15 +98,15 @@ def batch_times(
     worker, n_workers = _workers(batches, work)
     return BatchTimes(
         stages=work.stages,
-        work_ns=own + beside,
+        work_ns=own + neighbour,
         cpu_ns=work.cpu_of(main | other),
-        beside_ns=beside,
+        beside_ns=neighbour,
         read_nbytes=work.read_nbytes(),
         gap_ns=gap + turn,
         submit_ns=submit,
         transit_ns=np.maximum(transit, 0),
         startup_ns=startup,
-        ready_ns=np.where(seen, work.ready_ns, UNKNOWN),
+        ready_ns=np.where(known, work.ready_ns, UNKNOWN),
         worker=worker,
         n_workers=n_workers,
         ahead=ahead,
@@ -219,9 +219,9 @@ def _batches_ahead(batches: LoaderBatches, submitted: Integers) -> int | None:
 def _startup(batches: LoaderBatches, submitted: Integers, work: _Work) -> Integers:
     """Return from each round's first question until the first batch was submitted, or begun."""
     earliest = np.full(len(batches.start_ns), NEVER)
-    known, seen = submitted != UNKNOWN, work.first_lane >= 0
+    known, visited = submitted != UNKNOWN, work.first_lane >= 0
     np.minimum.at(earliest, batches.round[known], submitted[known])
-    np.minimum.at(earliest, batches.round[seen], work.begin_ns[seen])
+    np.minimum.at(earliest, batches.round[visited], work.begin_ns[visited])
     return np.where(earliest == NEVER, 0, earliest - batches.start_ns)
 
 
@@ -238,12 +238,12 @@ def _delays(
     same = (np.diff(lane[order]) == 0) & (np.diff(batches.round[order]) == 0)
     before = np.full(len(batches), UNKNOWN, dtype=np.int64)
     before[order[1:][same]] = work.until_ns[order[:-1][same]]
-    seen, first = lane >= 0, before == UNKNOWN
+    known, first = lane >= 0, before == UNKNOWN
     opened = (batches.start_ns + startup)[batches.round]
     noted = submitted != UNKNOWN
     # All that is submitted before the first delivery counts from the first of it.
     since = np.where(first, opened, np.where(noted, submitted, before))
-    idle = seen & (first | (noted & (submitted > before)))
+    idle = known & (first | (noted & (submitted > before)))
     submit = np.where(idle, np.maximum(begin - since, 0), 0)
     # The rule has it that the loop submits when it holds a batch; it did so while it picked it up.
     wait = np.maximum(np.searchsorted(batches.asked_ns, submitted, side="left") - 1, 0)
@@ -252,7 +252,7 @@ def _delays(
     submit -= np.where(idle & ~first & noted & inside, delivered - submitted, 0)
     usual = submit[idle & ~first]
     typical = int(np.median(usual)) if len(usual) else 0
-    busy = seen & ~idle
+    busy = known & ~idle
     submit[busy] = np.where(noted, np.clip(before - since, 0, typical), typical)[busy]
     return submit, np.where(busy, np.maximum(begin - np.where(busy, before, 0), 0), 0)
 
@@ -297,25 +297,25 @@ def pick_up(
     its own stages is told by batches that had lain ready; the rest was the pipe, which takes its
     time during compute as well.
     """
-    asked, delivered = batches.asked_ns, batches.delivered_ns
+    requested, delivered = batches.asked_ns, batches.delivered_ns
     transit = np.zeros(len(batches), dtype=np.int64)
     if rule is LoaderRule.SERIAL:
-        rest = delivered - asked - times.work_ns.sum(axis=1) - times.gap_ns
+        rest = delivered - requested - times.work_ns.sum(axis=1) - times.gap_ns
         none = np.zeros((len(batches), 0), dtype=np.int64)
         return PickUp(np.maximum(rest, 0), transit, (), none)
-    ready, seen = times.ready_ns, times.worker >= 0
-    there = np.maximum(asked, ready)
+    ready, visited = times.ready_ns, times.worker >= 0
+    there = np.maximum(requested, ready)
     stages, work = _loop_work(lanes, strings, there, delivered)
     known = work.sum(axis=1)
     rest = delivered - there - known
-    lain = seen & (ready < asked)
+    lain = visited & (ready < requested)
     if lain.any():
         usual = int(np.median(rest[lain]))
-        waited = seen & ~lain
+        waited = visited & ~lain
         transit[waited] = np.maximum(rest[waited] - usual, 0)
         typical = int(np.median(transit[waited])) if waited.any() else 0
         # One that had lain ready was slow to be picked up, if it was; it was not longer on its way.
-        transit[lain] = np.minimum(typical, (asked - ready)[lain])
+        transit[lain] = np.minimum(typical, (requested - ready)[lain])
         rest = np.where(waited, np.minimum(rest, usual), rest)
     return PickUp(np.maximum(rest + known, 0), transit, stages, work)
 

@@ -75,13 +75,13 @@ def scaled(values: Integers, factor: float) -> Integers:
     """Return times a factor, in whole ns."""
     if factor == 1:
         return values
-    found: Integers = np.rint(values * factor).astype(np.int64)
-    return found
+    result: Integers = np.rint(values * factor).astype(np.int64)
+    return result
 
 
 def _with_factors(run: LoaderRun, factors: Mapping[str, float]) -> LoaderRun:
     work, cpu = run.work_ns.copy(), run.cpu_ns.copy()
-    beside = run.beside_ns.copy()
+    other = run.beside_ns.copy()
     for stage, factor in factors.items():
         if stage not in run.stages and stage not in run.loop_stages:
             known_stages = ", ".join((*run.stages, *run.loop_stages))
@@ -96,8 +96,8 @@ def _with_factors(run: LoaderRun, factors: Mapping[str, float]) -> LoaderRun:
         work[:, column] = scaled(work[:, column], factor)
         known = cpu[:, column] >= 0
         cpu[known, column] = scaled(cpu[known, column], factor)
-        beside[:, column] = scaled(beside[:, column], factor)
-    return replace(run, work_ns=work, cpu_ns=cpu, beside_ns=beside)
+        other[:, column] = scaled(other[:, column], factor)
+    return replace(run, work_ns=work, cpu_ns=cpu, beside_ns=other)
 
 
 def _with_loop_factor(run: LoaderRun, column: int, factor: float) -> LoaderRun:
@@ -118,8 +118,8 @@ def _with_work_of(run: LoaderRun, other: LoaderRun) -> LoaderRun:
         ratio = run.batch_size / other.batch_size
 
     def taken(values: Integers) -> Integers:
-        found = values[rows]
-        return np.where(found >= 0, scaled(found, ratio), found)
+        result = values[rows]
+        return np.where(result >= 0, scaled(result, ratio), result)
 
     return replace(
         run,
@@ -143,19 +143,19 @@ def _with_read_rate(run: LoaderRun, nbytes_per_s: float) -> LoaderRun:
         raise OptionError(f"{run.name}: the bytes read were not counted, so no rate can be applied")
     columns = [number for number, name in enumerate(run.stages) if name.partition(":")[0] == "read"]
     least = np.rint(run.read_nbytes / nbytes_per_s * 1e9).astype(np.int64)
-    work, cpu, stages, beside = run.work_ns, run.cpu_ns, run.stages, run.beside_ns
+    work, cpu, stages, other = run.work_ns, run.cpu_ns, run.stages, run.beside_ns
     if not columns:
         # Read and decoded in one: reading waits as long as it takes beyond what that took.
         columns, stages = [len(stages)], (*stages, "read")
         nothing = np.zeros((len(run), 1), dtype=np.int64)
         work, cpu = np.hstack((work, nothing)), np.hstack((cpu, nothing))
-        beside = np.hstack((beside, nothing))
+        other = np.hstack((other, nothing))
         spent = work.sum(axis=1)
     else:
         spent = work[:, columns].sum(axis=1)
     work = work.copy()
     work[:, columns[0]] += np.maximum(least - spent, 0)
-    return replace(run, stages=stages, work_ns=work, cpu_ns=cpu, beside_ns=beside)
+    return replace(run, stages=stages, work_ns=work, cpu_ns=cpu, beside_ns=other)
 
 
 def _with_workers(run: LoaderRun, workers: int | None, prefetch: int | None) -> LoaderRun:

@@ -192,7 +192,7 @@ class LoaderBatches:
         self.repeated = np.isin(rounds, deliveries.round[deliveries.repeated])
         brought_rows, compute, of_round = [], [], []
         self.wall_ns = self.wait_ns = self.end_ns = 0
-        asked, delivered = deliveries.asked_ns, deliveries.delivered_ns
+        requested, delivered = deliveries.asked_ns, deliveries.delivered_ns
         order = np.argsort(deliveries.round, kind="stable")
         edges = np.searchsorted(deliveries.round[order], [rounds, rounds + 1])
         for number, (low, high) in enumerate(edges.T.tolist()):
@@ -201,25 +201,25 @@ class LoaderBatches:
             more, waits = waits[left_out[waits]], waits[~left_out[waits]]
             brought = waits[with_batch[waits]]
             before, after = waits[waits < brought[0]], waits[waits > brought[-1]]
-            start, opening = asked[waits[0]], (delivered - asked)[before].sum()
+            start, opening = requested[waits[0]], (delivered - requested)[before].sum()
             following = np.append(more[more > waits[-1]], after)
             last = waits[-1]
             end = int(max(deliveries.until_ns[last], delivered[last]))
             if len(following):
-                end = int(asked[following[0]])
+                end = int(requested[following[0]])
             self.start_ns[number], self.opening_ns[number] = start, opening
-            self.lead_ns[number] = asked[brought[0]] - start - opening
-            self.shutdown_ns[number] = (delivered - asked)[after].sum()
+            self.lead_ns[number] = requested[brought[0]] - start - opening
+            self.shutdown_ns[number] = (delivered - requested)[after].sum()
             brought_rows.append(brought)
-            compute.append(np.append(asked[brought[1:]], end) - delivered[brought])
+            compute.append(np.append(requested[brought[1:]], end) - delivered[brought])
             of_round.append(np.full(len(brought), number, dtype=np.int64))
             self.wall_ns += int(end - start + self.shutdown_ns[number])
-            self.wait_ns += int((delivered - asked)[waits].sum())
+            self.wait_ns += int((delivered - requested)[waits].sum())
             self.end_ns = max(self.end_ns, end)
         self.rows, self.round = np.concatenate(brought_rows), np.concatenate(of_round)
         self.compute_ns = np.concatenate(compute)
         self.number = deliveries.batch[self.rows]
-        self.asked_ns, self.delivered_ns = asked[self.rows], delivered[self.rows]
+        self.asked_ns, self.delivered_ns = requested[self.rows], delivered[self.rows]
 
     def __len__(self) -> int:
         return len(self.rows)

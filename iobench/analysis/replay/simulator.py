@@ -88,22 +88,22 @@ def simulate(how: Dispatch, batches: Batches, *, start_ns: int = 0, first_ns: in
         batches.compute,
         strict=True,
     )
-    for number, (service, beside, submit, transit, worker, pickup, compute) in enumerate(columns):
+    for number, (service, other, submit, transit, worker, pickup, compute) in enumerate(columns):
         begin = now
         if ahead:
             begin = (held[number - ahead] if number >= ahead else start_ns) + submit
             begin = max(begin, free[0 if is_queue else worker])
         end = begin + service
         if not ahead:
-            end += beside
+            end += other
         elif is_queue:
             heapq.heapreplace(free, end)
-            end += beside
+            end += other
         else:
             free[worker] = end
-            if beside:
+            if other:
                 sender = 0 if how.is_linked else worker
-                end = sent[sender] = max(end, sent[sender]) + beside
+                end = sent[sender] = max(end, sent[sender]) + other
         now = max(now, end + transit) + pickup
         held.append(now)
         now += compute
@@ -145,10 +145,10 @@ def simulate_run(run: LoaderRun) -> Replayed:
             wall += first
             continue
         dispatched = rows[np.argsort(run.number[rows], kind="stable")]
-        made, beside, submit, transit = (values[dispatched].tolist() for values in columns)
+        created, other, submit, transit = (values[dispatched].tolist() for values in columns)
         batches = Batches(
-            service=made,
-            beside=beside,
+            service=created,
+            beside=other,
             submit=submit,
             transit=transit,
             worker=_workers(run, dispatched, how.workers),

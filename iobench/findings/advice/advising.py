@@ -45,12 +45,12 @@ FUSED: Final = frozenset(kind.spelled for kind in MIXED_KINDS)
 
 def advice_of(measured: Iterable[MeasuredRank], *, epochs: int | None = None) -> Advice | None:
     """Return the advice on a run, for so many epochs; None without a batch."""
-    ways, circumstances = ways_of(measured)
-    if not ways:
+    methods, circumstances = ways_of(measured)
+    if not methods:
         return None
     if epochs is not None:
         circumstances = replace(circumstances, epochs=epochs)
-    return advise(ways, circumstances)
+    return advise(methods, circumstances)
 
 
 def advise(ways: Sequence[LoadingWay], circumstances: Circumstances) -> Advice:
@@ -172,20 +172,20 @@ def _cost(found: Found, ways: Sequence[LoadingWay], circumstances: Circumstances
 
 def _cost_of_store(found: Found, ways: Sequence[LoadingWay], circumstances: Circumstances) -> Cost:
     """Return what the whole dataset takes in another format: from a probe, else what is known."""
-    baseline, way = ways[0], found.way
+    baseline, method = ways[0], found.way
     samples, nbytes = circumstances.n_samples_all, circumstances.sample_nbytes
-    if way is not None and way.given is not None:
+    if method is not None and method.given is not None:
         return Cost()  # it is there
     making_s = _making_s(baseline, circumstances)
     least = Cost(making_s, at_least=making_s is not None)
-    if way is not None and way.store is not None and way.store.n_samples:
+    if method is not None and method.store is not None and method.store.n_samples:
         full = predict_full_conversion(
-            n_samples=way.store.n_samples_all,
-            probe_n_samples=way.store.n_samples,
-            probe_nbytes=way.store.nbytes,
-            probe_convert_s=_convert_s(way, ways),
+            n_samples=method.store.n_samples_all,
+            probe_n_samples=method.store.n_samples,
+            probe_nbytes=method.store.nbytes,
+            probe_convert_s=_convert_s(method, ways),
             source=baseline.window,
-            store=way.window,
+            store=method.window,
         )
         if full.convert_s is not None:
             return Cost(full.convert_s, disk_nbytes=full.nbytes)

@@ -91,25 +91,25 @@ def worthless(found: Found) -> RuledOut | None:
 def measured_candidates(ways: Sequence[LoadingWay]) -> Iterator[Found | RuledOut]:
     """Yield the other ways of loading that were run in turns with the baseline, the first."""
     baseline, *others = ways
-    for way in others:
+    for method in others:
         settings: dict[str, str | int] = {}
         for name in ("format", "framework", "pipeline"):
-            if getattr(way, name) and getattr(way, name) != getattr(baseline, name):
-                settings[name] = getattr(way, name)
-        if way.given is not None:
+            if getattr(method, name) and getattr(method, name) != getattr(baseline, name):
+                settings[name] = getattr(method, name)
+        if method.given is not None:
             settings.pop("format", None)
-            if way.given != baseline.given:
-                settings["store"] = way.given
+            if method.given != baseline.given:
+                settings["store"] = method.given
         elif baseline.given is not None:
-            settings["format"] = way.format
+            settings["format"] = method.format
         levers = [Lever.FORMAT] if settings.keys() & {"format", "store"} else []
         if "framework" in settings or "pipeline" in settings:
             levers.append(Lever.LOADER)
-        if way.store is not None and way.given is None and "format" not in settings:
-            settings["format"] = way.format
-        gain = gain_between(baseline, way)
+        if method.store is not None and method.given is None and "format" not in settings:
+            settings["format"] = method.format
+        gain = gain_between(baseline, method)
         if gain is not None and levers:
-            yield Found(Candidate(tuple(levers), settings), gain, way=way)
+            yield Found(Candidate(tuple(levers), settings), gain, way=method)
 
 
 def replayed_candidates(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
@@ -129,12 +129,12 @@ def _kept_workers(predictor: GainPredictor) -> Found:
     it has to be measured. Steps may be shorter where no starts compute beside them.
     """
     run, settings = predictor.run, _kept(predictor.run)
-    kept = changed(run, Change(keep_workers=True))
-    slow = replace(kept, work_ns=run.work_ns, cpu_ns=run.cpu_ns, beside_ns=run.beside_ns)
-    gain = predictor.gain(Change(), instead=kept)
+    retained = changed(run, Change(keep_workers=True))
+    slow = replace(retained, work_ns=run.work_ns, cpu_ns=run.cpu_ns, beside_ns=run.beside_ns)
+    gain = predictor.gain(Change(), instead=retained)
     least = predictor.gain(Change(), instead=slow)
     if least.is_proven and least.low is not None and gain.low is not None:
-        most = predictor.bound(Change(), instead=kept).high or 0.0
+        most = predictor.bound(Change(), instead=retained).high or 0.0
         gain = replace(gain, low=min(gain.low, least.low), high=max(gain.high or most, most))
     else:
         saved = gain.saved or 0.0
@@ -317,28 +317,32 @@ def _stored(baseline: LoadingWay) -> str:
 
 def _loader(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
     """Yield the fast loader for what is loaded now, and for each format that was measured."""
-    baseline, ways, cpus = predictor.baseline, predictor.ways, predictor.circumstances.cpus
+    baseline, methods, cpus = predictor.baseline, predictor.ways, predictor.circumstances.cpus
     if NATIVE in baseline.framework.split(","):
         yield RuledOut(Candidate((Lever.LOADER,), {"framework": NATIVE}), Reason.IN_USE)
         return
-    there = {way.format for way in ways if way.framework == NATIVE}
-    for way in ways:
-        if way.pipeline not in ("", "own") or way.framework in ("", NATIVE) or way.format in there:
+    there = {mode.format for mode in methods if mode.framework == NATIVE}
+    for method in methods:
+        if (
+            method.pipeline not in ("", "own")
+            or method.framework in ("", NATIVE)
+            or method.format in there
+        ):
             continue
         settings: dict[str, str | int] = {"framework": NATIVE}
         levers = [Lever.LOADER]
-        if way.given is not None and way is not baseline:
-            settings["store"] = way.given
+        if method.given is not None and method is not baseline:
+            settings["store"] = method.given
             levers.insert(0, Lever.FORMAT)
-        elif way.format != baseline.format:
-            settings["format"] = way.format
+        elif method.format != baseline.format:
+            settings["format"] = method.format
             levers.insert(0, Lever.FORMAT)
-        elif way is not baseline:
+        elif method is not baseline:
             continue
-        work_of = None if way is baseline else _handed_free(way.run, cpus)
+        work_of = None if method is baseline else _handed_free(method.run, cpus)
         instead = _handed_free(predictor.run, cpus)
         gain = predictor.bound(Change(work_of=work_of), instead=instead)
-        yield Found(Candidate(tuple(levers), settings), gain, way=way)
+        yield Found(Candidate(tuple(levers), settings), gain, way=method)
 
 
 def _handed_free(run: LoaderRun, cpus: int | None) -> LoaderRun:
@@ -404,8 +408,8 @@ def _staging(predictor: GainPredictor) -> Iterator[Found | RuledOut]:
     else:
         place = next((each for each in near.places if each.free_nbytes > ROOM * needed), None)
         if place is None:
-            room = max(each.free_nbytes for each in near.places)
-            yield RuledOut(candidate, Reason.TOO_LARGE, needed, room)
+            space = max(each.free_nbytes for each in near.places)
+            yield RuledOut(candidate, Reason.TOO_LARGE, needed, space)
             return
         memory = circumstances.memory_nbytes or near.memory_nbytes
         cached = place.in_memory or (memory is not None and needed <= CACHE_FRACTION * memory)
@@ -427,8 +431,8 @@ def _staged(predictor: GainPredictor, *, in_memory: bool) -> Gain:
         np.where(known, 0, run.work_ns)[:, is_fused].sum()
         - np.where(known, 0, run.work_ns)[:, is_read].sum()
     )
-    told = in_memory and (run.read_nbytes >= 0).all() and any(is_fused)
-    if not told or fused_ns > HARDLY_COLD * run.work_ns[:, is_fused].sum():
+    text = in_memory and (run.read_nbytes >= 0).all() and any(is_fused)
+    if not text or fused_ns > HARDLY_COLD * run.work_ns[:, is_fused].sum():
         return predictor.bound(factors(run, {k: cpu_fraction(run, k) for k in READ_STAGES}))
     left = {kind: cpu_fraction(run, kind) for kind in READING}
     left |= {k: cpu_fraction(run, k) for k in READ_STAGES - {*READING} if known[:, is_fused].all()}
@@ -437,7 +441,7 @@ def _staged(predictor: GainPredictor, *, in_memory: bool) -> Gain:
 
 
 def _first_store(predictor: GainPredictor) -> LoadingWay | None:
-    return next((way for way in predictor.ways if way.store is not None), None)
+    return next((method for method in predictor.ways if method.store is not None), None)
 
 
 def _chunks(predictor: GainPredictor) -> Iterator[Found | RuledOut]:

@@ -77,10 +77,10 @@ class ProfileCommand(msgspec.Struct, frozen=True):
 
     def words(self, chosen: Collection[str] | None = None) -> list[str]:
         """Return its words, of some options or, by default, of all that another run may have."""
-        kept = [
+        retained = [
             option for option in self.options if option[0] in (AGAIN if chosen is None else chosen)
         ]
-        return [*self.targets, *(word for option in kept for word in _spelled(*option))]
+        return [*self.targets, *(word for option in retained for word in _spelled(*option))]
 
     def values(self, name: str) -> list[str]:
         """Return what was given for an option, each time."""
@@ -97,9 +97,9 @@ class ProfileCommand(msgspec.Struct, frozen=True):
         ``targets`` are what to load instead.
         """
         dropped = {*changed, *without}
-        kept = tuple(option for option in self.options if option[0] not in dropped)
+        retained = tuple(option for option in self.options if option[0] not in dropped)
         added = tuple((name, str(value)) for name, value in changed.items())
-        words = type(self)(targets or self.targets, (*kept, *added)).words()
+        words = type(self)(targets or self.targets, (*retained, *added)).words()
         return shlex.join(["iobench", "profile", *words])
 
 
@@ -137,20 +137,22 @@ def commands_of(candidate: Candidate, facts: RunFacts, baseline: LoadingWay) -> 
         if Lever.CACHE in levers:
             lines.append("cat FILES... > /dev/null")
         return tuple(lines)
-    made = {SETTINGS[each]: value for each, value in settings.items() if each in SETTINGS}
+    created = {SETTINGS[each]: value for each, value in settings.items() if each in SETTINGS}
     store = settings.get("store", None if "format" in settings else baseline.given)
-    if given is not None and store is not None and (made or "store" in settings):
-        made.pop("--pipeline", None)
-        of_one = {name: value for name, value in _of_one(given, baseline).items() if name in made}
-        lines.append(given.varied(of_one | made, NOT_OF_STORES, (str(store),)))
-    elif given is not None and made:
+    if given is not None and store is not None and (created or "store" in settings):
+        created.pop("--pipeline", None)
+        of_one = {
+            name: value for name, value in _of_one(given, baseline).items() if name in created
+        }
+        lines.append(given.varied(of_one | created, NOT_OF_STORES, (str(store),)))
+    elif given is not None and created:
         stored = settings.get("format", "source") != "source"
         of_one = _of_one(given, baseline)
         if stored:
             of_one.pop("--pipeline", None)
-            made.pop("--pipeline", None)
+            created.pop("--pipeline", None)
         without = {"--pipeline"} if stored else ()
-        lines.append(given.varied(of_one | made, without, sources))
+        lines.append(given.varied(of_one | created, without, sources))
     return tuple(lines)
 
 
@@ -274,32 +276,32 @@ def _of_samples(given: ProfileCommand | None, *, is_store: bool) -> str:
     """
     if given is None:
         return ""
-    told = {"window": given.values("--window")}
+    known = {"window": given.values("--window")}
     if is_store and not given.values("--split-by"):
-        told["split"] = given.values("--split")
-    return "".join(f", {name}={_text(values[-1])}" for name, values in told.items() if values)
+        known["split"] = given.values("--split")
+    return "".join(f", {name}={_text(values[-1])}" for name, values in known.items() if values)
 
 
 def _of_source(given: ProfileCommand | None) -> str:
     """Return the arguments of `iobench.open_dataset` that open what a profile did."""
     if given is None:
         return ""
-    told: dict[str, str] = {}
+    known: dict[str, str] = {}
     for name in ("--data-dir", "--files", "--sample-dim", "--split"):
         if values := given.values(name):
-            told[name] = _text(values[-1])
+            known[name] = _text(values[-1])
     several = {
         "--variables": [part for value in given.values("--variables") for part in value.split(",")],
         "--split-by": given.values("--split-by"),
     }
     for name, values in several.items():
         if values:
-            told[name] = f"[{', '.join(_text(each.strip()) for each in values)}]"
+            known[name] = f"[{', '.join(_text(each.strip()) for each in values)}]"
     if pairs := [each.partition("=") for each in given.values("--option")]:
-        told["--options"] = f"{{{', '.join(f'{_text(n)}: {_text(v)}' for n, _, v in pairs)}}}"
-    told |= dict.fromkeys((option[0] for option in given.options if len(option) == 1), "True")
+        known["--options"] = f"{{{', '.join(f'{_text(n)}: {_text(v)}' for n, _, v in pairs)}}}"
+    known |= dict.fromkeys((option[0] for option in given.options if len(option) == 1), "True")
     taken = {
-        name: value for name, value in told.items() if name in OF_SOURCE or name == "--options"
+        name: value for name, value in known.items() if name in OF_SOURCE or name == "--options"
     }
     return "".join(f", {name[2:].replace('-', '_')}={value}" for name, value in taken.items())
 

@@ -45,12 +45,12 @@ def gain_between(baseline: LoadingWay, other: LoadingWay) -> Gain | None:
     window = next((part for part in PARTS if part in baseline.sums and part in other.sums), None)
     if window is None:
         return None
-    found = ratio_of_runs(baseline.sums[window], other.sums[window], "wall", "samples")
-    if found.value is None:
+    result = ratio_of_runs(baseline.sums[window], other.sums[window], "wall", "samples")
+    if result.value is None:
         return None
-    low = None if found.high is None else 1 - found.high
-    high = None if found.low is None else 1 - found.low
-    return Gain(Evidence.MEASURED, 1 - found.value, low, high, None if low is None else low > 0)
+    low = None if result.high is None else 1 - result.high
+    high = None if result.low is None else 1 - result.low
+    return Gain(Evidence.MEASURED, 1 - result.value, low, high, None if low is None else low > 0)
 
 
 class GainPredictor:
@@ -96,8 +96,8 @@ class GainPredictor:
         after = self._times(instead or self.run, change, shared)
         least = UNSEEN_WORKERS_ERROR if parallel else UNSEEN_ERROR
         error = min(max(abs(self.error_fraction), least), 1.0)
-        found = predicted(self._before[shared], after, epochs=self.run.judged_epochs, error=error)
-        return Gain(Evidence.REPLAYED, found.saved, found.low, found.high, found.helps)
+        result = predicted(self._before[shared], after, epochs=self.run.judged_epochs, error=error)
+        return Gain(Evidence.REPLAYED, result.saved, result.low, result.high, result.helps)
 
     def without_storage(self) -> GainPredictor:
         """Return the same on a machine whose storage is never short."""

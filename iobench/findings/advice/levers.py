@@ -148,8 +148,8 @@ class RuledOut(msgspec.Struct, frozen=True):
             case Reason.CACHED_ALREADY:
                 return "this run already read everything from memory."
             case Reason.TOO_LARGE:
-                room = units.nbytes(available)
-                return f"needs {units.nbytes(needed)}; {room} is available."
+                space = units.nbytes(available)
+                return f"needs {units.nbytes(needed)}; {space} is available."
             case Reason.SIZE_UNKNOWN:
                 return "unknown: the run did not record the sizes that this needs."
             case Reason.GAINS_NOTHING:

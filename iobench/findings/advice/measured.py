@@ -95,12 +95,12 @@ def ways_of(measured: Iterable[MeasuredRank]) -> tuple[tuple[LoadingWay, ...], C
     """
     by_path: dict[Path, tuple[LoadingWay, MeasuredRank]] = {}
     for each in measured:
-        way = each.way
-        if way is None:
+        method = each.way
+        if method is None:
             continue
-        if each.path not in by_path or way.whole.wait_ns > by_path[each.path][0].whole.wait_ns:
-            by_path[each.path] = way, each
-    ways = sorted(
+        if each.path not in by_path or method.whole.wait_ns > by_path[each.path][0].whole.wait_ns:
+            by_path[each.path] = method, each
+    methods = sorted(
         by_path.values(),
         key=lambda told: (
             told[0].pipeline not in TODAY,
@@ -108,15 +108,17 @@ def ways_of(measured: Iterable[MeasuredRank]) -> tuple[tuple[LoadingWay, ...], C
             told[1].position,
         ),
     )
-    return tuple(way for way, _ in ways), ways[0][1].circumstances if ways else Circumstances()
+    return tuple(mode for mode, _ in methods), methods[0][
+        1
+    ].circumstances if methods else Circumstances()
 
 
 def _way(found: RankRun, facts: RunFacts, run: LoaderRun) -> LoadingWay:
-    exposure, told, store = found.exposure, facts.store, None
-    if told is not None and told.n_samples and told.nbytes:
-        n_samples_all = told.n_samples_all or told.n_samples
-        sizes = told.n_samples, told.nbytes, told.convert_s, n_samples_all
-        store = StoreProbe(*sizes, target=told.target, path=told.path)
+    exposure, known, store = found.exposure, facts.store, None
+    if known is not None and known.n_samples and known.nbytes:
+        n_samples_all = known.n_samples_all or known.n_samples
+        sizes = known.n_samples, known.nbytes, known.convert_s, n_samples_all
+        store = StoreProbe(*sizes, target=known.target, path=known.path)
     return LoadingWay(
         label=facts.label or run.name,
         format=facts.layout or "",
@@ -140,7 +142,7 @@ def _circumstances(
     whole, store = exposure.whole, facts.store
     cpus = _number(facts.machine.get("cpus"))
     here = {process.host for process in profile.processes}
-    ranks_here = sum(told.role == "consumer" and told.host in here for told in profile.facts)
+    ranks_here = sum(known.role == "consumer" and known.host in here for known in profile.facts)
     n_samples_all = (None if store is None else store.n_samples_all) or facts.n_samples_all
     if not n_samples_all and facts.is_script:
         n_samples_all = _samples_of_epoch(found, run)
@@ -177,10 +179,10 @@ def _folder(found: RankRun) -> str | None:
     files = [row for row in rows if row.name.startswith("/")]
     # What a script reads beside its data, as settings, may lie elsewhere.
     far = [row for row in files if near.mount_of(row.name) is not None]
-    for found_files in (far, files):
-        nbytes = sum(row.requested_nbytes or 0 for row in found_files)
+    for matching_files in (far, files):
+        nbytes = sum(row.requested_nbytes or 0 for row in matching_files)
         if 2 * nbytes > (rows[0].requested_nbytes or 0):
-            return os.path.commonpath([row.name for row in found_files])
+            return os.path.commonpath([row.name for row in matching_files])
     return None
 
 

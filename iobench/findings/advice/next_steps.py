@@ -75,13 +75,13 @@ class NextSteps(msgspec.Struct, frozen=True):
         if not measured:
             return ()
         best = min(measured, key=lambda each: each.wait_fraction or 0.0)
-        found = [*_about_waiting(best, self.ranks), *_about_length(best)]
+        result = [*_about_waiting(best, self.ranks), *_about_length(best)]
         sources = best.facts.sources
         if best.facts.stand_in and sources != ():  # a store is of what it was made of
             reason = f"the same profile on real files of {best.facts.dataset}, in DIR"
             without = ("--tiny",)
-            found += _varied(best, reason, {"--data-dir": "DIR"}, without, sources)
-        return tuple(found)
+            result += _varied(best, reason, {"--data-dir": "DIR"}, without, sources)
+        return tuple(result)
 
 
 def next_steps(run: RankRun) -> NextSteps:

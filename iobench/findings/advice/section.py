@@ -83,30 +83,30 @@ class AdviceDocument(msgspec.Struct, frozen=True):
     @figure
     def baseline(self) -> dict[str, Any]:
         """What everything is compared with; ``epoch_s`` is an epoch over all samples now."""
-        found: dict[str, Any] = to_plain(self.advice.baseline)
-        return found | {"epoch_s": self.advice.epoch_s}
+        result: dict[str, Any] = to_plain(self.advice.baseline)
+        return result | {"epoch_s": self.advice.epoch_s}
 
 
 def advice_document(advice: Advice, run: str) -> Document:
     """Return what is advised on a run."""
-    found = [Section("advice", "", sentences(_summary(advice)))]
+    result = [Section("advice", "", sentences(_summary(advice)))]
     if advice.changes:
         now = "" if not advice.epoch_s else _seconds(advice.epoch_s)
         epoch = f" (an epoch over all samples now takes {now})" if now else ""
         changes = _changes(advice.changes, 1)
-        found.append(Section("changes", f"What would help, best first{epoch}", changes))
+        result.append(Section("changes", f"What would help, best first{epoch}", changes))
     if advice.to_measure:
         bounds = any(each.gain.evidence is Evidence.BOUND for each in advice.to_measure)
         most = " (upper bounds on the waiting that goes; steps that loading slows may get shorter)"
         title = f"What may help but has to be measured{most if bounds else ''}"
         changes = _changes(advice.to_measure, 1 + len(advice.changes))
-        found.append(Section("to-measure", title, changes))
+        result.append(Section("to-measure", title, changes))
     if advice.ruled_out:
-        told = sentences(f"{each.candidate.title}: {each.sentence}" for each in advice.ruled_out)
-        found.append(Section("ruled-out", "Not proposed", told))
+        known = sentences(f"{each.candidate.title}: {each.sentence}" for each in advice.ruled_out)
+        result.append(Section("ruled-out", "Not proposed", known))
     what = advice.circumstances.facts.dataset or "a script"
     title = f"Advice on {what}"
-    return Document(title, tuple(found), figures=lambda: to_plain(AdviceDocument(advice, run)))
+    return Document(title, tuple(result), figures=lambda: to_plain(AdviceDocument(advice, run)))
 
 
 def _summary(advice: Advice) -> Iterator[str]:
@@ -121,51 +121,51 @@ def _summary(advice: Advice) -> Iterator[str]:
             f"or {units.fraction(UNSEEN_WORKERS_ERROR)} for another number of workers: goals of "
             "iobench's benchmarks, not measured here."
         )
-    found = advice.payoffs
-    if found is None or not found.joint_ns or advice.outcome is AdviceOutcome.NOTHING_TO_GAIN:
+    result = advice.payoffs
+    if result is None or not result.joint_ns or advice.outcome is AdviceOutcome.NOTHING_TO_GAIN:
         return
-    told = found.stages[:MOST_STAGES]
-    parts = [f"{each.title} {units.fraction(max(0.0, each.saved_fraction))}" for each in told]
+    known = result.stages[:MOST_STAGES]
+    parts = [f"{each.title} {units.fraction(max(0.0, each.saved_fraction))}" for each in known]
     yield (
-        f"If one stage took {units.fraction(1 - (found.factor or 0.0))} less time, the run would "
+        f"If one stage took {units.fraction(1 - (result.factor or 0.0))} less time, the run would "
         f"be shorter by: {', '.join(parts)}; if all of them did, by "
-        f"{units.fraction(found.joint_fraction)}."
+        f"{units.fraction(result.joint_fraction)}."
     )
 
 
 def _opening(advice: Advice) -> str:
-    way, circumstances, facts = advice.baseline, advice.circumstances, advice.circumstances.facts
+    method, circumstances, facts = advice.baseline, advice.circumstances, advice.circumstances.facts
     what = facts.dataset or "a script"
-    by = f" through {way.framework}" if way.framework not in way.label else ""
+    by = f" through {method.framework}" if method.framework not in method.label else ""
     maker = "thread" if facts.threads and not facts.is_script else "worker"
-    makers = f"{units.count(way.workers)} {maker}{'s' * (way.workers != 1)}"
+    makers = f"{units.count(method.workers)} {maker}{'s' * (method.workers != 1)}"
     several = circumstances.n_loaders > 1
     loaders = f", the most waited for of {circumstances.n_loaders} loaders" * several
-    when = OVER[way.part]
+    when = OVER[method.part]
     if circumstances.n_summed:
-        when = f"in {kept_words(way.whole.n_batches, circumstances.n_summed)}, {when}"
+        when = f"in {kept_words(method.whole.n_batches, circumstances.n_summed)}, {when}"
     stand_in = ", a stand-in" if facts.stand_in else ""
     return (
-        f"{what}{stand_in}: {way.label}{by}, {makers}{loaders}. The training loop waits "
-        f"{units.fraction(way.wait_fraction)} of its time {when}; a sample takes "
-        f"{units.duration(way.sample_ns)}."
+        f"{what}{stand_in}: {method.label}{by}, {makers}{loaders}. The training loop waits "
+        f"{units.fraction(method.wait_fraction)} of its time {when}; a sample takes "
+        f"{units.duration(method.sample_ns)}."
     )
 
 
 def outcome_sentence(advice: Advice) -> str:
     """Return what comes of it all, in one sentence: how much of a script it is of among it."""
-    way, circumstances = advice.baseline, advice.circumstances
+    method, circumstances = advice.baseline, advice.circumstances
     extent = extent_text(circumstances.loop_fraction, in_script=circumstances.facts.is_script)
     match advice.outcome:
         case AdviceOutcome.NO_BATCH:
             return "No advice: no batch was delivered."
         case AdviceOutcome.NOTHING_TO_GAIN:
-            hidden = way.hidden_fraction
+            hidden = method.hidden_fraction
             known = f"{units.fraction(hidden)} of the loading is hidden, and "
             return (
                 f"Nothing to gain: {'' if hidden is None else known}no change to loading can save "
-                f"more than the {units.fraction(way.wait_fraction)} of its time that the training "
-                f"loop waits{extent}."
+                f"more than the {units.fraction(method.wait_fraction)} of its time that the "
+                f"training loop waits{extent}."
             )
         case AdviceOutcome.WITHHELD | AdviceOutcome.OPAQUE:
             return f"No advice: {_untrusted(advice)}."
@@ -209,14 +209,14 @@ def _untrusted(advice: Advice) -> str:
 
 
 def _changes(changes: Sequence[AdvisedChange], first: int) -> tuple[Block, ...]:
-    found: list[Block] = []
+    result: list[Block] = []
     for number, change in enumerate(changes, first):
-        found += [
+        result += [
             Sentence(f"{number}. {change.candidate.title}", "strong"),
             Sentence(f"It {_gain_text(change)}. It {_cost_text(change)}."),
             *(Command(line) for line in change.commands),
         ]
-    return tuple(found)
+    return tuple(result)
 
 
 def _gain_text(change: AdvisedChange) -> str:
@@ -238,8 +238,8 @@ def _gain_text(change: AdvisedChange) -> str:
 def _cost_text(change: AdvisedChange) -> str:
     text = f"costs {', '.join(_cost_parts(change.cost)) or 'nothing'}"
     if change.cost.starts:
-        kept = Lever.KEEP_WORKERS in change.candidate.levers
-        again = "once, because they are kept" if kept else "in each epoch, unless they are kept"
+        retained = Lever.KEEP_WORKERS in change.candidate.levers
+        again = "once, because they are kept" if retained else "in each epoch, unless they are kept"
         text += f", plus worker start-up, which no run has measured: {again}"
     if change.break_even is not None:
         text += (

@@ -195,8 +195,8 @@ def _without_secrets(words: Sequence[str]) -> list[str]:
     )
     if not any(sign in text for sign in signs.split("|")):
         return list(words)
-    found: list[str] = _of_file("masking").mask_words(words)
-    return found
+    result: list[str] = _of_file("masking").mask_words(words)
+    return result
 
 
 def _of_file(name: str) -> Any:

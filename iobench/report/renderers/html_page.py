@@ -65,7 +65,9 @@ class HtmlRenderer:
         if document.figures is None:
             raise ProfileError("no run to report: expected at least one profile with spans")
         parts = document.parts or (document,)
-        payloads = {_number(part): made for part in parts if (made := _timeline(part)) is not None}
+        payloads = {
+            _number(part): created for part in parts if (created := _timeline(part)) is not None
+        }
         drawn = any(_drawings(each) for each in (document, *document.parts))
         styles, scripts = shell.styles(drawn=drawn), shell.scripts(drawn=drawn)
         return self._template.render(
@@ -77,7 +79,7 @@ class HtmlRenderer:
             parts=parts,
             figures=document.figures(),
             payloads=payloads,
-            not_drawn={number: list(_not_drawn(made)) for number, made in payloads.items()},
+            not_drawn={number: list(_not_drawn(built)) for number, built in payloads.items()},
         )
 
 

@@ -74,12 +74,12 @@ def _unfolding(summary: str) -> Iterator[str]:
 def _sentences(sentences: Sequence[Sentence]) -> Iterator[str]:
     """Yield what is meant strongly as paragraphs, and plain sentences together as a list."""
     for is_plain, group in groupby(sentences, lambda each: not each.style):
-        told = [(text, each.sign) for each in group if (text := escaped(each.text))]
+        known = [(text, each.sign) for each in group if (text := escaped(each.text))]
         if is_plain:
-            texts = [signed(*each) for each in told]
+            texts = [signed(*each) for each in known]
             yield "\n".join(f"- {text}" for text in texts) if len(texts) > 1 else "".join(texts)
         else:
-            yield from (signed(f"**{text}**", sign) for text, sign in told)
+            yield from (signed(f"**{text}**", sign) for text, sign in known)
 
 
 def _block(block: Block) -> Iterator[str]:
@@ -112,7 +112,7 @@ def _table(table: Table) -> Iterator[str]:
     text = spelled(table)
     rows = [[_cell(cell) for cell in row] for row in text.rows]
     if text.total:
-        rows.append([told and f"**{told}**" for told in map(_cell, text.total)])
+        rows.append([known and f"**{known}**" for known in map(_cell, text.total)])
     headings = [_cell(heading) for heading in text.headings]
     widths = [
         max(FENCE + 1, *(cell_len(row[place]) for row in [headings, *rows]))
@@ -155,9 +155,9 @@ def escaped(text: str) -> str:
 
 
 def _told(text: str) -> str:
-    told = CALLS.sub("\0", plain(text).strip())
-    told = SIGNS.sub(lambda found: "".join(f"\\{sign}" for sign in found[0]), told)
-    return told.replace("|", "&#124;").replace("\0", NOTHING)
+    known = CALLS.sub("\0", plain(text).strip())
+    known = SIGNS.sub(lambda found: "".join(f"\\{sign}" for sign in found[0]), known)
+    return known.replace("|", "&#124;").replace("\0", NOTHING)
 
 
 def _in_html(text: str) -> str:

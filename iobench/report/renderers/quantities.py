@@ -119,8 +119,8 @@ def spelled(table: Table) -> SpelledTable:
             for at in members
             if isinstance(cell := line[at], Duration)
         ]
-        wanted = next((table.columns[at].unit for at in members if table.columns[at].unit), None)
-        unit, times = units.durations([_ns(cell) for _, _, cell in places], unit=wanted)
+        required = next((table.columns[at].unit for at in members if table.columns[at].unit), None)
+        unit, times = units.durations([_ns(cell) for _, _, cell in places], unit=required)
         for (row, at, cell), text in zip(places, times, strict=True):
             texts[row][at] = cell.words.format(text)
         for at in members:

@@ -114,9 +114,9 @@ def write_parquet(path: Path | str, runs: Sequence[Run]) -> None:
     parquet = _pyarrow("pyarrow.parquet")
     if not runs:
         raise ProfileError(f"{path}: there is no run to write; expected one at least")
-    seen = [(part.path, part.processes) for part in _parts(runs)]
-    offsets = wall_offsets(who for _, processes in seen for who in processes)
-    several = len({run for run, _ in seen}) > 1
+    known = [(part.path, part.processes) for part in _parts(runs)]
+    offsets = wall_offsets(process for _, processes in known for process in processes)
+    several = len({run for run, _ in known}) > 1
     with whole_file(path) as file:
         writer: Any = None
         try:
@@ -212,9 +212,9 @@ def _texts(part: RunData, spans: NDArray[Any]) -> dict[str, tuple[NDArray[Any], 
     stages, stage = stages_of(spans, strings)
     lanes, lane = lanes_of_spans(part, spans)
     return {
-        "host": (spans["process"], [who.host for who in processes]),
-        "role": (spans["process"], [who.role for who in processes]),
-        "process": (spans["process"], [who.name for who in processes]),
+        "host": (spans["process"], [each_process.host for each_process in processes]),
+        "role": (spans["process"], [owner.role for owner in processes]),
+        "process": (spans["process"], [process.name for process in processes]),
         "label": (spans["label"].astype(np.int64), strings),
         "detail": (spans["detail"].astype(np.int64), strings),
         "kind": (stage, [kind.spelled for kind, _ in stages]),
@@ -232,9 +232,11 @@ def _numbers(
     """Return the values of each other column, and where they are known; None for everywhere."""
     processes, spans = part.processes, part.spans[order]
     start, end, flags = spans["start_ns"], spans["end_ns"], spans["flags"]
-    moved = np.array([offsets[machine_of(who)] for who in processes], dtype=np.int64)
+    moved = np.array([offsets[machine_of(owner)] for owner in processes], dtype=np.int64)
     rank, pid, worker = (
-        np.array([getattr(who, name) for who in processes], dtype=np.int64)[spans["process"]]
+        np.array([getattr(process, name) for process in processes], dtype=np.int64)[
+            spans["process"]
+        ]
         for name in ("rank", "pid", "worker")
     )
     own, busy, exposed = (

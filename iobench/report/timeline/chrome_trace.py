@@ -96,7 +96,7 @@ def write_trace(
     """
     check_trace_name(path)
     parts = [part for run in runs for part in run.parts]
-    offsets = wall_offsets(who for part in parts for who in part.processes)
+    offsets = wall_offsets(process for part in parts for process in part.processes)
     extents = [each for part in parts if (each := _extent(part, offsets)) is not None]
     if not extents:
         names = ", ".join(dict.fromkeys(str(each.path) for each in runs)) or "no run"
@@ -143,7 +143,7 @@ def _opened(path: Path | str) -> Iterator[BinaryIO]:
 
 def _moved(run: RankRun, offsets: Mapping[tuple[str, str], int]) -> NDArray[np.int64]:
     """Return what to add to the monotonic times of each process."""
-    return np.array([offsets[machine_of(who)] for who in run.processes], dtype=np.int64)
+    return np.array([offsets[machine_of(process)] for process in run.processes], dtype=np.int64)
 
 
 def _extent(part: RankRun, offsets: Mapping[tuple[str, str], int]) -> tuple[int, int] | None:
@@ -178,9 +178,9 @@ def _write_rank(
     """Write all of one training process; return its processes and their numbers."""
     several = len(part.ranks) > 1 or len({each.rank for each in part.processes}) > 1
     pids = []
-    for who in part.processes:
-        name = f"{run}rank {who.rank} {who.name}" if several else f"{run}{who.name}"
-        pids.append(writer.process(who.pid, name, f"pid {who.pid} on {who.host}"))
+    for process in part.processes:
+        name = f"{run}rank {process.rank} {process.name}" if several else f"{run}{process.name}"
+        pids.append(writer.process(process.pid, name, f"pid {process.pid} on {process.host}"))
     placed = _placed(timeline_of(part), pids, writer, moved_ns)
     for low in range(0, len(placed.timeline), ROWS_AT_ONCE):
         rows = slice(low, low + ROWS_AT_ONCE)
@@ -211,10 +211,10 @@ def _placed(
     widest = int(sub.max(initial=0)) + 1
     keys, of_span = np.unique(lane * np.int64(widest) + sub, return_inverse=True)
     tids = []
-    for number, beside in (divmod(key, widest) for key in keys.tolist()):
+    for number, other in (divmod(key, widest) for key in keys.tolist()):
         where = timeline.lanes[number]
-        name = f"{where.name} (overlapping, {beside})" if beside else where.name
-        main = not (beside or where.is_device or where.thread)
+        name = f"{where.name} (overlapping, {other})" if other else where.name
+        main = not (other or where.is_device or where.thread)
         tids.append(writer.thread(pids[where.process], name, main=main))
     return PlacedSpans(
         timeline=timeline,
@@ -298,21 +298,21 @@ def _arguments(
         ("sum_of_samples", spans["pieces"], summed),
         ("estimated", summed, (flags & Flag.ESTIMATED) != 0),
     )
-    found: list[dict[str, Any]] = [{} for _ in range(len(spans))]
+    result: list[dict[str, Any]] = [{} for _ in range(len(spans))]
     for name, values, is_there in columns:
         rows = np.flatnonzero(is_there)
         for row, value in zip(rows.tolist(), values[rows].tolist(), strict=True):
-            found[row][name] = strings[value] if values is detail else value
-    return found
+            result[row][name] = strings[value] if values is detail else value
+    return result
 
 
 def _colours(exposed_ns: NDArray[np.int64], own_ns: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the place of each span in `COLOURS`."""
-    found = np.ones(len(exposed_ns), dtype=np.int64)
-    found[2 * exposed_ns >= own_ns] = 0
-    found[100 * exposed_ns <= own_ns] = 2
-    found[(exposed_ns < 0) | (own_ns <= 0)] = 3
-    return found
+    result = np.ones(len(exposed_ns), dtype=np.int64)
+    result[2 * exposed_ns >= own_ns] = 0
+    result[100 * exposed_ns <= own_ns] = 2
+    result[(exposed_ns < 0) | (own_ns <= 0)] = 3
+    return result
 
 
 def _call_entries(

@@ -162,7 +162,7 @@ def sub_lanes(
     ndarray of int32, shape (n_spans,)
         0 for what nests in what is open on its lane; else the first lane beside it where it does.
     """
-    found = np.zeros(len(lane), dtype=np.int32)
+    result = np.zeros(len(lane), dtype=np.int32)
     open_until: list[list[int]] = []
     last = None
     # What nests need not be looked at, and those are nearly all.
@@ -179,8 +179,8 @@ def sub_lanes(
         if place == len(open_until):
             open_until.append([])
         open_until[place].append(end)
-        found[row] = place
-    return found
+        result[row] = place
+    return result
 
 
 def _lane_numbers(
@@ -205,9 +205,9 @@ def _lane_numbers(
 def _has_details(spans: NDArray[Any], is_summed: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Tell of each summed span whether there are spans of its samples: of its batch and stage."""
     is_detail = (spans["flags"] & (Flag.DETAIL | Flag.DEVICE)) == Flag.DETAIL
-    found = np.zeros(len(spans), dtype=bool)
+    result = np.zeros(len(spans), dtype=bool)
     if not is_detail.any():
-        return found
+        return result
     rows = np.flatnonzero(is_summed | is_detail)
     names = ("process", "batch", "epoch", "kind", "label")
     columns = [spans[name][rows] for name in names]
@@ -215,29 +215,31 @@ def _has_details(spans: NDArray[Any], is_summed: NDArray[np.bool_]) -> NDArray[n
     new = np.any([np.diff(column[order], prepend=column[order[:1]]) for column in columns], axis=0)
     group = np.empty(len(rows), dtype=np.int64)
     group[order] = np.cumsum(new)
-    found[rows] = np.isin(group, group[is_detail[rows]])
-    return found
+    result[rows] = np.isin(group, group[is_detail[rows]])
+    return result
 
 
 def _lanes(profile: RunData, keys: NDArray[np.int64]) -> tuple[TimelineLane, ...]:
     several = len(profile.ranks) > 1
-    names = [f"rank {who.rank} {who.name}" if several else who.name for who in profile.processes]
+    names = [
+        f"rank {each.rank} {each.name}" if several else each.name for each in profile.processes
+    ]
     n_alike = Counter(names)
     n_threads = Counter(key >> 32 for key in {key >> 1 << 1 for key in keys.tolist()})
-    found = []
+    result = []
     for key in keys.tolist():
         process, thread = key >> 32, (key & 0xFFFFFFFF) >> 1
-        who, name = profile.processes[process], names[process]
+        owner, name = profile.processes[process], names[process]
         if n_alike[name] > 1:
             # Workers of later rounds have the numbers of those before.
-            name = f"{name} ({who.pid})"
-        text = who.threads[thread] if thread < len(who.threads) else ""
+            name = f"{name} ({owner.pid})"
+        text = owner.threads[thread] if thread < len(owner.threads) else ""
         if n_threads[process] > 1 and text != MAIN_THREAD:
             name = f"{name}: {text or f'thread {thread}'}"
-        found.append(
+        result.append(
             TimelineLane(process, thread, f"{name} device" if key & 1 else name, bool(key & 1))
         )
-    return tuple(found)
+    return tuple(result)
 
 
 def _depths(lane: NDArray[np.int32], spans: NDArray[Any]) -> NDArray[np.int32]:
@@ -250,8 +252,8 @@ def _depths(lane: NDArray[np.int32], spans: NDArray[Any]) -> NDArray[np.int32]:
     least = np.zeros(int(lane.max(initial=-1)) + 1, dtype=np.int64)
     queued = is_one_of(spans["kind"], QUEUED_KINDS)
     for rows in (np.flatnonzero(~queued), np.flatnonzero(queued)):
-        found = _depths_of(lane[rows], spans["start_ns"][rows], spans["end_ns"][rows])
-        depth[rows] = found + least[lane[rows]]
+        result = _depths_of(lane[rows], spans["start_ns"][rows], spans["end_ns"][rows])
+        depth[rows] = result + least[lane[rows]]
         np.maximum.at(least, lane[rows], depth[rows] + 1)
     return depth
 
@@ -287,8 +289,8 @@ def _exposed(run: Run | RankRun) -> NDArray[np.int64]:
     rows = np.flatnonzero(((spans["flags"] & Flag.DETAIL) != 0) & ~np.isnan(sums.share))
     if not len(rows):
         return sums.exposed_ns
-    found, exposed = spans[rows], sums.exposed_ns.copy()
-    pieces = leaf_pieces(found, lane_keys(found))
+    result, exposed = spans[rows], sums.exposed_ns.copy()
+    pieces = leaf_pieces(result, lane_keys(result))
     own_ns = np.bincount(pieces.span, pieces.duration_ns, len(rows))
     exposed[rows] = np.rint(sums.share[rows] * own_ns)
     return exposed

@@ -126,14 +126,14 @@ def choose_spans(timeline: Timeline, limit: int) -> tuple[Integers, dict[str, An
     is_wait = timeline.spans["kind"] == Kind.WAIT
     length_ns = timeline.spans["end_ns"] - timeline.spans["start_ns"]
     waits = _longest(np.flatnonzero(is_wait), length_ns, limit)
-    room = limit - len(waits)
+    space = limit - len(waits)
     others = np.flatnonzero(~is_wait)
     exposed = others[timeline.exposed_ns[others] > 0]
-    worst = _longest(exposed, timeline.exposed_ns, room // 2)
+    worst = _longest(exposed, timeline.exposed_ns, space // 2)
     rest = np.setdiff1d(others, worst, assume_unique=True)
     # Drawn and not every n-th: stages follow each other in a period as well.
     random = np.random.default_rng(0)
-    sampled = random.choice(rest, min(room - len(worst), len(rest)), replace=False, shuffle=False)
+    sampled = random.choice(rest, min(space - len(worst), len(rest)), replace=False, shuffle=False)
     rows = np.sort(np.concatenate((waits, worst, sampled)))
     counts = {
         "n_waits": len(waits),
@@ -206,18 +206,18 @@ def _names(profile: RunData, detail: Integers) -> tuple[list[str], Integers, int
     """Return file names by how many spans have them, each span's place there, and how many not."""
     numbers, place, n_spans = np.unique(detail, return_inverse=True, return_counts=True)
     order = np.lexsort((numbers, -n_spans, numbers != 0))
-    kept = order[:NAMES_LIMIT]
+    retained = order[:NAMES_LIMIT]
     new = np.zeros(len(numbers), dtype=np.int64)
-    new[kept] = np.arange(len(kept))
-    names = [shortened(profile.strings[number]) for number in numbers[kept].tolist()]
+    new[retained] = np.arange(len(retained))
+    names = [shortened(profile.strings[number]) for number in numbers[retained].tolist()]
     if len(numbers) and numbers[order[0]] != 0:
         # Number 0 is no name.
         names.insert(0, "")
-        new[kept] += 1
-    if len(order) > len(kept):
+        new[retained] += 1
+    if len(order) > len(retained):
         names.append("(name left out of this page)")
         new[order[NAMES_LIMIT:]] = len(names) - 1
-    return names or [""], new[place.reshape(-1)], len(order) - len(kept)
+    return names or [""], new[place.reshape(-1)], len(order) - len(retained)
 
 
 def shortened(name: str, limit: int = NAME_LIMIT) -> str:
@@ -248,9 +248,9 @@ def _columns(
         "marks": marks,
         "pieces": np.where(marks & Flag.SUMMED, spans["pieces"], 1),
     }
-    found = {name: _planes(values) for name, values in columns.items()}
-    described = [(name, len(planes)) for name, planes in found.items()]
-    return b"".join(planes.tobytes() for planes in found.values()), described
+    result = {name: _planes(values) for name, values in columns.items()}
+    described = [(name, len(planes)) for name, planes in result.items()]
+    return b"".join(planes.tobytes() for planes in result.values()), described
 
 
 def _planes(values: Integers) -> NDArray[np.uint8]:

@@ -80,14 +80,14 @@ class TorchTrace(msgspec.Struct, frozen=True):
                 name = self.names.get((pid, tid), f"thread {tid}")
                 more = f" (overlapping, {sub})" if sub else ""
                 tids[pid, tid, sub] = writer.thread(pids[pid], f"torch: {name}{more}")
-            found = {**entry, "pid": pids[pid], "tid": tids[pid, tid, sub]}
-            found["ts"] = (self.base_ns + _nanoseconds(entry["ts"]) - base_ns) / 1000
+            result = {**entry, "pid": pids[pid], "tid": tids[pid, tid, sub]}
+            result["ts"] = (self.base_ns + _nanoseconds(entry["ts"]) - base_ns) / 1000
             if "id" in entry and entry["ph"] in WITH_IDS:
                 key = entry.get("cat"), str(entry["id"])
                 if key not in ids:
                     ids[key] = writer.id()
-                found["id"] = ids[key]
-            return found
+                result["id"] = ids[key]
+            return result
 
         spans = [each for each in self.entries if each["ph"] == "X"]
         numbers: dict[tuple[str, str], int] = {}
@@ -107,7 +107,7 @@ class TorchTrace(msgspec.Struct, frozen=True):
 
     def _process(self, pid: str, known: Sequence[tuple[Process, int]], writer: TraceWriter) -> int:
         """Return our number of a process we know, else a new one."""
-        alike = [(who, number) for who, number in known if str(who.pid) == pid]
+        alike = [(process, number) for process, number in known if str(process.pid) == pid]
         if alike:
             return max(
                 alike, key=lambda each: (each[0].host == self.host, each[0].rank == self.rank)

@@ -27,12 +27,12 @@ def wall_offsets(processes: Iterable[Process]) -> dict[Machine, int]:
         By `machine_of`.
     """
     first: dict[Machine, int] = {}
-    for who in sorted(processes, key=lambda each: each.anchors[0].monotonic_ns):
-        anchor = who.anchors[0]
+    for process in sorted(processes, key=lambda each: each.anchors[0].monotonic_ns):
+        anchor = process.anchors[0]
         offset = anchor.wall_ns - anchor.monotonic_ns
-        known = first.setdefault(machine_of(who), offset)
+        known = first.setdefault(machine_of(process), offset)
         if known - CLOCK_STEP_NS < offset < known:
-            first[machine_of(who)] = offset
+            first[machine_of(process)] = offset
     return first
 
 

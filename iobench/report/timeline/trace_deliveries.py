@@ -31,16 +31,16 @@ def delivery_entries(run: RankRun, placed: PlacedSpans, writer: TraceWriter) -> 
     if not len(deliveries):
         return
     pid, moved = placed.pids[deliveries.process], int(placed.moved_ns[deliveries.process])
-    made, first, last = _made(placed, deliveries)
-    yield from _arrows(placed, deliveries, (made, first, last), writer)
+    created, first, last = _made(placed, deliveries)
+    yield from _arrows(placed, deliveries, (created, first, last), writer)
     yield from _parts(deliveries, pid, moved, writer)
     yield from _epochs(run, pid, moved)
     ready = run.attribution.ready_ns
-    known, finished = ready >= 0, ready[made] >= 0
+    known, finished = ready >= 0, ready[created] >= 0
     taken = np.maximum(deliveries.delivered_ns, ready)[known]
     yield from _counted("queue depth", pid, ready[known] + moved, taken + moved)
     begun = spans["start_ns"][first][finished]
-    ended = np.maximum(begun, ready[made][finished])
+    ended = np.maximum(begun, ready[created][finished])
     yield from _counted("batches in the making", pid, begun + moved, ended + moved)
     edges = _edges(deliveries)
     for name, unit, values in (
@@ -196,10 +196,10 @@ def _read_rates(run: RankRun, edges: Integers) -> NDArray[np.float64]:
     moments, rate = moments[order], np.cumsum(change[order])
     read = np.append(0.0, np.cumsum(rate[:-1] * np.diff(moments))) if len(order) else moments
     until = np.interp(edges, moments, read) if len(order) else np.zeros(len(edges))
-    found: NDArray[np.float64] = np.maximum(np.diff(until), 0.0) * 1e9 / np.diff(edges)
+    result: NDArray[np.float64] = np.maximum(np.diff(until), 0.0) * 1e9 / np.diff(edges)
     # What float sums leave where nothing is read is none.
-    found[found < 1.0] = 0.0
-    return found
+    result[result < 1.0] = 0.0
+    return result
 
 
 def _waited_shares(deliveries: Deliveries, edges: Integers) -> NDArray[np.float64]:
@@ -209,5 +209,5 @@ def _waited_shares(deliveries: Deliveries, edges: Integers) -> NDArray[np.float6
     moments = np.stack((deliveries.asked_ns, deliveries.delivered_ns), axis=1).ravel()
     before = np.cumsum(deliveries.wait_ns) - deliveries.wait_ns
     waited = np.stack((before, before + deliveries.wait_ns), axis=1).ravel()
-    found: NDArray[np.float64] = np.diff(np.interp(edges, moments, waited)) / np.diff(edges)
-    return found
+    result: NDArray[np.float64] = np.diff(np.interp(edges, moments, waited)) / np.diff(edges)
+    return result
