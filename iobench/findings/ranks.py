@@ -336,8 +336,8 @@ def _lines(job: JobFigures) -> Iterator[str]:
         share = units.fraction(job.wait_ns / job.steps_wall_ns if job.steps_wall_ns else None)
         yield (
             f"{f'In {retained}, from' if retained else 'From'} the first wait to the end of the "
-            f"last step, the job waits {share} of the time for the last rank ({units.duration(job.wait_ns)} "
-            f"of {units.duration(job.steps_wall_ns)}, {units.count(job.steps)} steps). For "
+            f"last step, the job waits {share} of the time for the last rank "
+            f"({units.duration(job.wait_ns)} of {units.duration(job.steps_wall_ns)}, {units.count(job.steps)} steps). For "
             f"{units.duration(job.exposed_ns)} of that, all other ranks had their batch."
         )
     if job.imbalance is not None:
