@@ -337,8 +337,9 @@ def _lines(job: JobFigures) -> Iterator[str]:
         yield (
             f"{f'In {retained}, from' if retained else 'From'} the first wait to the end of the "
             f"last step, the job waits {share} of the time for the last rank "
-            f"({units.duration(job.wait_ns)} of {units.duration(job.steps_wall_ns)}, {units.count(job.steps)} steps). For "
-            f"{units.duration(job.exposed_ns)} of that, all other ranks had their batch."
+            f"({units.duration(job.wait_ns)} of {units.duration(job.steps_wall_ns)}, "
+            f"{units.count(job.steps)} steps). For {units.duration(job.exposed_ns)} of that, all "
+            "other ranks had their batch."
         )
     if job.imbalance is not None:
         yield f"The largest wait of a rank is {units.ratio(job.imbalance)} times the mean."
