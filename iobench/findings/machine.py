@@ -243,11 +243,14 @@ def machine_section(load: MachineFigures) -> Section:
     return Section(
         "machine",
         "The machine during the run",
-        (*(_table(each) for each in machines), *sentences([*_texts(load, machines)])),
+        (
+            *(_table(each, alone=len(load.machines) == 1) for each in machines),
+            *sentences([*_texts(load, machines)]),
+        ),
     )
 
 
-def _table(machine: MachineUse) -> Table:
+def _table(machine: MachineUse, *, alone: bool) -> Table:
     rows = tuple(
         (
             each.name,
@@ -264,7 +267,9 @@ def _table(machine: MachineUse) -> Table:
         f"{units.nbytes(machine.memory_nbytes)} used; by one process of this run at most "
         f"{units.nbytes(machine.process_peak_nbytes)}. Idle disks and links are left out."
     )
-    return Table(f"{machine.host}, while rank {machine.rank} waited", COLUMNS, rows, note=note)
+    # Reports are shown to others: only several machines have to be told apart.
+    title = "" if alone else f"{machine.host}, while rank {machine.rank} waited"
+    return Table(title, COLUMNS, rows, note=note)
 
 
 def _texts(load: MachineFigures, shown: Sequence[MachineUse]) -> Iterator[str]:

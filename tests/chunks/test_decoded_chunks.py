@@ -332,7 +332,6 @@ def test_a_profile_counts_what_is_decoded_and_names_what_would_fit(
     assert run["decoded"] == {
         "nbytes": 8 * CHUNK_NBYTES,
         "used_nbytes": 8 * CHUNK_NBYTES,
-        "per_used": 1.0,
         "chunks_needed": 48,
         "chunks_decoded": 8,
     }

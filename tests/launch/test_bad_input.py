@@ -46,7 +46,8 @@ def test_a_run_that_vanishes_leaves_the_script_alone(launch, script):
 def test_a_full_disk_leaves_the_script_alone(launch, script):
     limit = "import resource as r; r.setrlimit(r.RLIMIT_FSIZE, (2 << 20, 2 << 20))\n"
     limit = NO_BYTECODE + limit
-    found = launch(sys.executable, script(limit + READS.replace("range(4)", "range(50_000)")))
+    path = script(limit + READS.replace("range(4)", "range(50_000)"))
+    found = launch(sys.executable, path, environment={**os.environ, "IOBENCH_KEEP": "2GB"})
     assert (found.code, found.out) == (0, "done\n")
     profile = found.profile
     assert profile.lost_spans > 0
