@@ -6,11 +6,13 @@ Redirects are followed, ten at most; user and password go to the first host alon
 
 from __future__ import annotations
 
+import atexit
 import base64
 import os
 import re
 import sys
 import threading
+import time
 from datetime import timedelta
 from functools import lru_cache
 from importlib import import_module
@@ -42,6 +44,7 @@ _REASONS: Final = {
     "non-partial": WHOLE,
     "InvalidCertificate": "its certificate is not trusted; name a PEM file as SSL_CERT_FILE",
 }
+LONGEST_END_S: Final = 1.0
 _LIBRARY: Final = "obstore._obstore"
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -78,11 +81,22 @@ def gather(requests: Sequence[Coroutine[Any, Any, Any]], in_flight: int) -> list
                 _load_copy()
             _loop = asyncio.new_event_loop()
             threading.Thread(target=_loop.run_forever, name="iobench-requests", daemon=True).start()
+            atexit.register(_await_answers)
     running = asyncio.run_coroutine_threadsafe(run_all(), _loop)
     try:
         return running.result()
     finally:
         running.cancel()
+
+
+def _await_answers() -> None:
+    """Let obstore's own threads leave Python before it ends: it would end them within Rust."""
+    until = time.monotonic() + LONGEST_END_S
+    while time.monotonic() < until:
+        ours = {each.ident for each in threading.enumerate()}
+        if not set(sys._current_frames()) - ours:
+            return
+        time.sleep(0.001)
 
 
 async def read_range(
