@@ -12,7 +12,6 @@ import os
 import re
 import sys
 import threading
-import time
 from datetime import timedelta
 from functools import lru_cache
 from importlib import import_module
@@ -44,7 +43,7 @@ _REASONS: Final = {
     "non-partial": WHOLE,
     "InvalidCertificate": "its certificate is not trusted; name a PEM file as SSL_CERT_FILE",
 }
-LONGEST_END_S: Final = 1.0
+LONGEST_END_MS: Final = 1000
 _LIBRARY: Final = "obstore._obstore"
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -91,12 +90,12 @@ def gather(requests: Sequence[Coroutine[Any, Any, Any]], in_flight: int) -> list
 
 def _await_answers() -> None:
     """Let obstore's own threads leave Python before it ends: it would end them within Rust."""
-    until = time.monotonic() + LONGEST_END_S
-    while time.monotonic() < until:
+    pause = threading.Event()
+    for _ in range(LONGEST_END_MS):
         ours = {each.ident for each in threading.enumerate()}
         if not set(sys._current_frames()) - ours:
             return
-        time.sleep(0.001)
+        pause.wait(0.001)
 
 
 async def read_range(
