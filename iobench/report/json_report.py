@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Exposure
     from iobench.analysis.run import Run
 
-JSON_VERSION: Final = 1
+JSON_VERSION: Final = 2
 """Raised when a key changes its meaning or goes; new keys do not raise it."""
 OF_PARTS: Final = (
     *("wall_s", "wait_ns", "batches", "samples", "nbytes", "wait_fraction", "samples_per_s"),
