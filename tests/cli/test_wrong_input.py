@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -243,6 +244,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         make_item(Path("begun"), kind="store", title="begun")
         assert main(["convert", "own.nc", "mine", "--to", "numpy", "--sample-dim", "time"]) == 0
         yield folder
+    sys.modules.pop("mydata", None)
 
 
 def content(folder: Path) -> dict[Path, bytes | None]:

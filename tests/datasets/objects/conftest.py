@@ -97,6 +97,7 @@ def own_module(tmp_path, monkeypatch):
     (tmp_path / "mydata.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     before = list(sys.path)
+    sys.modules.pop("mydata", None)
     yield tmp_path
     sys.path[:] = before
     for name in ("mydata", "badly", "needy"):
