@@ -7,7 +7,6 @@ import os
 import struct
 import zlib
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -123,8 +122,7 @@ class SpanFile(msgspec.Struct, frozen=True):
     sums: Sums | None = None
 
 
-@dataclass(slots=True)
-class _Contents:
+class _Contents(msgspec.Struct):
     """What the chunks held: texts, what was damaged, and per lane its chunks.
 
     Of a chunk: its first sequence, its spans, and how many empty records follow the last of them.
