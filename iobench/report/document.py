@@ -163,8 +163,6 @@ class Table(msgspec.Struct, frozen=True):
         A sentence below: what is left out, or what a figure is of.
     bars : tuple of Bar
         One for each row, on one scale; empty where there is nothing to draw.
-    is_folded : bool
-        Whether a page that can fold shows only its title at first.
     """
 
     title: str
@@ -173,7 +171,6 @@ class Table(msgspec.Struct, frozen=True):
     total: tuple[Cell, ...] = ()
     note: str = ""
     bars: tuple[Bar, ...] = ()
-    is_folded: bool = False
 
 
 class KeyFigure(msgspec.Struct, frozen=True):

@@ -178,6 +178,8 @@ def _table(told: Mapping[str, Section], n_rows: int) -> Section | None:
     else:
         at = tuple(range(min(STAGE_COLUMNS, len(table.columns))))
     rows = [tuple(row[place] for place in at) for row in table.rows]
+    # Not what has a figure in columns alone that are not shown.
+    rows = [row for row in rows if compared or any(isinstance(cell, Quantity) for cell in row)]
     if len(rows) > n_rows:
         shown, left = rows[: max(0, n_rows - 1)], rows[max(0, n_rows - 1) :]
         sums = ("",) * len(at[1:]) if compared else tuple(map(_sum, zip(*left, strict=True)))[1:]

@@ -105,9 +105,7 @@ def _block(block: Block) -> Iterator[str]:
 
 def _table(table: Table) -> Iterator[str]:
     """Yield a table with its title above; figures stand at the right."""
-    if table.is_folded:
-        yield from _unfolding(table.title)
-    elif table.title:
+    if table.title:
         yield f"#### {escaped(table.title)}"
     text = spelled(table)
     rows = [[_cell(cell) for cell in row] for row in text.rows]
@@ -126,8 +124,6 @@ def _table(table: Table) -> Iterator[str]:
     yield "\n".join(_row(row, widths, right) for row in [headings, rule, *rows])
     if table.note:
         yield escaped(table.note)
-    if table.is_folded:
-        yield "</details>"
 
 
 def _row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:

@@ -78,8 +78,7 @@ def _block(block: Block) -> Iterator[str]:
         case KeyFigures():
             yield from (_div(key_sentence(each), "margin:0") for each in block.figures)
         case Table():
-            if not block.is_folded:  # the whole of it is a command away
-                yield from _table(block)
+            yield from _table(block)
         case HeatMap():
             yield _div(block.title, "margin:0")
             width = max(map(len, block.rows), default=1)
