@@ -37,7 +37,7 @@ def main(iobench: str, runs_folder: str) -> int:
     for run in runs:
         print(
             f"report of {run['dataset']} ({run['format']}): {run['batches']} batches, "
-            f"{run['wall_s']:.1f} s, waited {run['wait_ns'] / 1e9:.3f} s; {run['verdict']}"
+            f"{run['wall_ns'] / 1e9:.1f} s, waited {run['wait_ns'] / 1e9:.3f} s; {run['verdict']}"
         )
     print("\n".join(found) or "the report adds up")
     return 1 if found else 0

@@ -1,8 +1,8 @@
 """What JSON calls the figures of a struct, said beside the figures themselves.
 
-Nothing has to be said of most: a field has its own name, whole nanoseconds of ``wait_ns`` are
-``wait_s`` in seconds, and what is unknown is null. A struct says the others in ``JSON_KEYS``, by
-field; a dataclass in the metadata of its fields. `iobench.report.json_walk` makes the document.
+Nothing has to be said of most: a field has its own name, and what is unknown is null. A struct
+says the others in ``JSON_KEYS``, by field; a dataclass in the metadata of its fields.
+`iobench.report.json_walk` makes the document.
 """
 
 from __future__ import annotations
@@ -18,10 +18,7 @@ KEY_OF_ROW: Final = "iobench.key_of_row"
 
 
 def key(*names: str) -> Mapping[str, Any]:
-    """Return the metadata of a field that JSON calls otherwise, or by several names.
-
-    A word of a name says the unit: ``field(metadata=key("wait_ns", "wait_s"))``.
-    """
+    """Return the metadata of a field that JSON calls otherwise."""
     return {KEYS: names}
 
 

@@ -154,7 +154,6 @@ class PartExposure(msgspec.Struct, frozen=True):
     batch_wait: StepStatistics | None = None  # of each batch
     step: StepStatistics | None = None  # the time of each step; None where that is unknown
     JSON_KEYS: ClassVar = {
-        "wait_ns": key("wait_ns"),
         "n_batches": key("batches"),
         "n_samples": key("samples"),
         "waits_ns": HIDDEN,
@@ -180,7 +179,7 @@ class PartExposure(msgspec.Struct, frozen=True):
         """Compute over wall; None for a window without time."""
         return self.compute_ns / self.wall_ns if self.wall_ns else None
 
-    @figure.named("exposed_ns")
+    @figure
     def exposed_ns(self) -> dict[str, int]:
         """Exposed time by stage, every stage with a row in it; adds up to ``wait_ns``."""
         return {row.stage: row.exposed_ns for row in self.stages}
@@ -277,7 +276,6 @@ class LoaderExposure(msgspec.Struct, frozen=True):
     JSON_KEYS: ClassVar = {
         "n_rounds": key("rounds"),
         "n_batches": key("batches"),
-        "wait_ns": key("wait_ns"),
         "restarts": HIDDEN,
     }
 
@@ -365,7 +363,7 @@ class Exposure(msgspec.Struct, frozen=True):
         wall_ns = self.all_wall_ns
         return SummedWaits(self.summed, self.all_wait_ns / wall_ns if wall_ns else None)
 
-    @figure.named("waits_ns")
+    @figure
     def waits_ns(self) -> tuple[int, ...] | None:
         """The wait of each delivered batch, in order; None where there are too many ranks."""
         waits = self.whole.waits_ns

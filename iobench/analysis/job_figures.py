@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import msgspec
 from msgspec.structs import replace
 
-from iobench.json_keys import HIDDEN, figure, key
+from iobench.json_keys import HIDDEN, figure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,13 +52,10 @@ class JobTime(msgspec.Struct, frozen=True):
     ranks: tuple[JobTime, ...] = ()  # of a job, all its training processes
     first_batch_ns: int | None = None  # from the first call for a batch until the first batch
     JSON_KEYS: ClassVar = {
-        "wall_ns": key("wall_ns"),
         "read_by": HIDDEN,
-        "reload_ns": key("reload_ns"),
         "lost_end_ns": HIDDEN,
         "rank": HIDDEN,
         "ranks": HIDDEN,
-        "first_batch_ns": key("first_batch_ns"),
     }
 
     @figure

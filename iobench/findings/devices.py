@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from iobench.findings.contract import Finding
-from iobench.json_keys import HIDDEN, figure, key
+from iobench.json_keys import HIDDEN, figure
 from iobench.recording.device_lane import ANCHOR
 from iobench.recording.kinds import (
     OTHER,
@@ -153,10 +153,6 @@ class DeviceSums(msgspec.Struct, frozen=True):
     JSON_KEYS: ClassVar = {
         "devices": HIDDEN,
         "host_wait_ns": HIDDEN,
-        "exposed_ns": key("exposed_ns"),
-        "covered_ns": key("covered_ns"),
-        "busy_ns": key("busy_ns"),
-        "uncertainty_ns": key("uncertainty_ns"),
     }
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 JSON_VERSION: Final = 2
 """Raised when a key changes its meaning or goes; new keys do not raise it."""
 OF_PARTS: Final = (
-    *("wall_s", "wait_ns", "batches", "samples", "nbytes", "wait_fraction", "samples_per_s"),
+    *("wall_ns", "wait_ns", "batches", "samples", "nbytes", "wait_fraction", "samples_per_s"),
     *("exposed_ns", "wait_per_step", "time_per_step"),
 )
 """What is said of the steady state, of epochs after the first and of validations."""

@@ -1,8 +1,7 @@
 """Figures as plain values for strict JSON: one walk over structs and dataclasses.
 
 Values are unrounded, and what is unknown is null. Fields are keys. `iobench.json_keys` says where a
-field has another name or none; a word of a name says the unit: of a field in nanoseconds (``ns``)
-``s`` is the same in seconds.
+field has another name or none.
 """
 
 from __future__ import annotations
@@ -17,17 +16,14 @@ import numpy as np
 
 from iobench.json_keys import INSIDE, ITSELF, KEY_OF_ROW, KEYS, figure
 
-OTHER_UNITS: Final = {("ns", "s"): 1_000_000_000}
-"""What a figure is divided by, from the unit of its field to that of its key."""
-
 
 class ShownFigure(msgspec.Struct, frozen=True):
     """One field or property of a struct, and how JSON shows it.
 
     Parameters
     ----------
-    keys : tuple of (str, int)
-        Its keys, and what the figure is divided by under each.
+    keys : tuple of str
+        Its keys.
     inside : bool
         Whether its own figures stand in its place.
     key_of_row : str or None
@@ -35,7 +31,7 @@ class ShownFigure(msgspec.Struct, frozen=True):
     """
 
     name: str
-    keys: tuple[tuple[str, int], ...]
+    keys: tuple[str, ...]
     inside: bool
     key_of_row: str | None
 
@@ -89,17 +85,8 @@ def _of_fields(value: object) -> Any:
                 row.pop(each.key_of_row, None)
         else:
             plain = None if known == "" else to_plain(known)
-        for name, divisor in each.keys:
-            result[name] = plain if divisor == 1 else _divided(plain, divisor)
+        result |= dict.fromkeys(each.keys, plain)
     return result.get(ITSELF, result)
-
-
-def _divided(value: Any, divisor: int) -> Any:
-    if isinstance(value, dict):
-        return {name: _divided(each, divisor) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_divided(each, divisor) for each in value]
-    return None if value is None else value / divisor
 
 
 def _figures_of(kind: type) -> tuple[ShownFigure, ...]:
@@ -116,19 +103,6 @@ def _figures_of(kind: type) -> tuple[ShownFigure, ...]:
         known += [(name, v.metadata) for name, v in vars(base).items() if isinstance(v, figure)]
     result = []
     for name, metadata in known:
-        keys = metadata.get(KEYS, (_usual_key(name),))
-        units = tuple((key, _divisor(name, key)) for key in keys)
-        if units:
-            result.append(ShownFigure(name, units, INSIDE in metadata, metadata.get(KEY_OF_ROW)))
+        if keys := tuple(metadata.get(KEYS, (name,))):
+            result.append(ShownFigure(name, keys, INSIDE in metadata, metadata.get(KEY_OF_ROW)))
     return tuple(result)
-
-
-def _usual_key(name: str) -> str:
-    return f"{name.removesuffix('_ns')}_s" if name.endswith("_ns") else name
-
-
-def _divisor(name: str, key: str) -> int:
-    """Return what a figure is divided by, by the units that its field and its key name."""
-    units, others = set(name.split("_")), set(key.split("_"))
-    result = (n for (unit, other), n in OTHER_UNITS.items() if unit in units and other in others)
-    return next(result, 1)

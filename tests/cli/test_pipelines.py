@@ -38,7 +38,7 @@ def test_a_plain_loop_beside_ours(profile, tmp_path: Path) -> None:
         assert run["batches"] == 6
         assert run["nbytes"] == own["nbytes"]
         assert sum(run["exposed_ns"].values()) == run["wait_ns"]
-        assert all(row["hidden_s"] >= 0 for row in run["stages"])
+        assert all(row["hidden_ns"] >= 0 for row in run["stages"])
     names = {row["stage"] for row in upstream["stages"]}
     assert {"fused:read+decode", "preprocess", "collate"} <= names
     assert (tmp_path / "run" / "upstream" / "run.json").exists()

@@ -331,7 +331,7 @@ def test_loaders_of_a_store_count_samples_and_frameworks_read_stores_that_are_gi
         assert stages <= {row["stage"] for row in run["stages"]}
         assert run["threads"] == (2 if stages else 0)
         assert sum(run["exposed_ns"].values()) == run["wait_ns"]
-        assert run["samples_per_s"] * run["wall_s"] == pytest.approx(run["samples"])
+        assert run["samples_per_s"] * run["wall_ns"] / 1e9 == pytest.approx(run["samples"])
     assert stores.returncode == 0, stores.stderr
     runs = json.loads(stores.stdout)["runs"]
     assert [(run["label"], run["framework"], run["batches"]) for run in runs] == [

@@ -90,7 +90,7 @@ def test_named_logs_are_laid_beside_the_stages(
     code, out, _ = report(capsys, run, "--darshan", calls, "--json")
     storage = json.loads(out)["runs"][0]["storage"]
     (read,) = (row for row in storage["stages"] if row["stage"] == "read")
-    assert (read["busy_s"], read["storage_s"]) == (0.08, 0.06)
+    assert (read["busy_ns"], read["storage_ns"]) == (80_000_000, 60_000_000)
     assert storage["bytes"][0]["requested_nbytes"] == 10**7
     assert storage["bytes"][0]["darshan_nbytes"] == 10**7
 

@@ -168,7 +168,7 @@ def test_every_report_says_what_somebody_else_asks_of_a_run(
         assert "The longest wait" in text, name
         assert "10.2 ms" in text, name
     (found,) = json.loads(iobench_here("report", str(run.path), "--json").stdout)["runs"]
-    assert found["longest_wait"] == {"batch": 1, "wait_s": 0.01025}
+    assert found["longest_wait"] == {"batch": 1, "wait_ns": 10_250_000}
 
 
 @pytest.mark.parametrize(

@@ -55,4 +55,4 @@ def test_copies_are_spans_of_their_batches_and_the_script_is_the_same(script, la
     assert {profile.strings[label] for label in moves["label"]} == {""}
     (run,) = to_json([Run(told.run)])["runs"]
     (row,) = [each for each in run["compute_stages"] if each["stage"] == "h2d"]
-    assert row["busy_s"] > 0
+    assert row["busy_ns"] > 0

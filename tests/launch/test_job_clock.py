@@ -148,7 +148,7 @@ def test_a_validation_is_apart_from_the_training_however_it_ends(
     assert checkpoint["nbytes"] > n_passes * 4_000
     assert [each["role"] for each in run["loaders"]] == ["training", "evaluation"]
     assert [(each["batches"], each["complete"]) for each in run["epochs"]] == [(6, True)] * 2
-    assert all(each["validation_s"] > 0 for each in run["epochs"])
+    assert all(each["validation_ns"] > 0 for each in run["epochs"])
     assert run["validation"]["batches"] >= n_passes * 15
     assert run["recurring"]["batches"] == 6
     # Python itself turns Ctrl-C into an exception, and ends as ever.

@@ -156,7 +156,7 @@ def test_a_profile_tells_reading_from_decoding_in_its_workers(
     )  # fmt: skip
     assert (run["pipeline"], own["pipeline"]) == ("climetlab", "own")
     assert (run["framework"], run["workers"], run["batches"]) == ("torch", 1, 4)
-    found = {row["stage"]: row["busy_s"] for row in run["stages"]}
+    found = {row["stage"]: row["busy_ns"] for row in run["stages"]}
     for stage in stages:
         assert sum(busy for each, busy in found.items() if each.partition(":")[0] == stage) > 0
     assert sum(run["exposed_ns"].values()) == run["wait_ns"]

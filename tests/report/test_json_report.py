@@ -17,7 +17,7 @@ Make = Callable[..., RunReport]
 OF_PARTS: dict[str, type] = {
     "batches": int,
     "samples": int,
-    "wall_s": float,
+    "wall_ns": int,
     "wait_ns": int,
     "wait_fraction": float,
     "samples_per_s": float,

@@ -109,13 +109,13 @@ def test_without_a_consumer_exposure_is_not_defined(tmp_path: Path) -> None:
         recorder.emit(Kind.DECODE, 30 * MS, 40 * MS)
     (found,) = document(tmp_path / "run")["runs"]
     assert found["wait_ns"] is None
-    assert found["wall_s"] is None
+    assert found["wall_ns"] is None
     assert found["exposed_ns"] is None
     assert found["diagnosis"]["verdict"] == "no consumer"
     (process,) = found["processes"]
-    assert [(row["stage"], row["busy_s"]) for row in process["stages"]] == [
-        ("read", 0.03),
-        ("decode", 0.01),
+    assert [(row["stage"], row["busy_ns"]) for row in process["stages"]] == [
+        ("read", 30 * MS),
+        ("decode", 10 * MS),
     ]
 
 
@@ -159,7 +159,7 @@ def test_a_job_is_compared_rank_by_rank(job: Path) -> None:
     assert [run["rank"] for run in found["runs"]] == [0, 1, 2]
     assert found["job"]["world_size"] == 4
     assert found["job"]["steps"] == 3
-    assert [each["wait_s"] for each in found["job"]["ranks"]] == [0.03, 0.05, 0.03]
+    assert [each["wait_ns"] for each in found["job"]["ranks"]] == [30 * MS, 50 * MS, 30 * MS]
     assert found["job"]["imbalance"] == pytest.approx(50 / (110 / 3))
     assert found["job"]["missing"] == {"ended with RuntimeError": [2], "never started": [3]}
 

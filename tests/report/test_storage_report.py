@@ -111,5 +111,5 @@ def test_json_holds_every_figure(bound: RunReport) -> None:
     assert document["notes"] == list(FIGURES.notes)
     assert document["bytes"][0]["reasons"] == ["compression", "page cache"]
     assert document["bytes"][1]["darshan_nbytes"] is None
-    assert document["stages"][0]["storage_s"] == 0.0269
+    assert document["stages"][0]["storage_ns"] == 26_900_000
     assert document["read_sizes"] == {"< 64 KiB": 40, "< 4 MiB": 40}

@@ -103,7 +103,7 @@ class LoadingWay(msgspec.Struct, frozen=True, kw_only=True):
             return "recurring"
         return "whole" if self.steady is None else "steady"
 
-    @figure.named("sample_s")
+    @figure.named("sample_ns")
     def sample_ns(self) -> float | None:
         """Wall time of a sample; null where samples were not counted."""
         window = self.window
