@@ -1,4 +1,4 @@
-"""What a question asked of a run consists of: its figures, and the section that says them."""
+"""What a finding consists of: figures of a run, and the section that says them."""
 
 from __future__ import annotations
 
@@ -15,33 +15,31 @@ F = TypeVar("F")
 
 
 class Finding(msgspec.Struct, Generic[F], frozen=True):
-    """One question asked of a run, and how it is answered in every report.
+    """One question about a run: its figures for JSON, and its section for every report.
 
-    An installed package adds one with an entry point of the group ``iobench.findings`` that names
-    such an object. Its figures stand in JSON, its section in the terminal, in Markdown, on the page
-    and in notebooks; nothing else knows it.
+    An installed package adds one by an entry point of the group ``iobench.findings`` that names
+    such an object; nothing else knows it. `iobench.testing.FindingTests` checks one.
 
     Parameters
     ----------
     name : str
         The key of its figures in JSON.
     order : int
-        Where its section stands among others, small ones first. Those that come along have 100,
-        200, ...; below 100 it follows the verdict.
+        Where its section stands, small ones first: below 100 after the verdict.
     figures : callable
-        From one training process of a run to a frozen dataclass, of which JSON has every field
-        (`iobench.json_keys` says how to call them otherwise); None where there is nothing to say.
+        From one training process of a run to a `msgspec.Struct` or dataclass, whose fields are
+        keys of JSON; None where there is nothing to say.
     section : callable
         From these figures, and nothing else, to a section of the report; None to say nothing.
     together : callable, optional
-        From the figures of all training processes of a job to those of the job, as energy adds up.
-        The job's section then stands in place of one for each process.
+        From the figures of all training processes of a job to those of the job, whose section
+        stands in place of one for each process.
     side_by_side : callable, optional
-        From the figures of several ways of loading the same samples to those of all of them. Their
-        section then stands in the comparison, in place of one for each way.
+        From the figures of several configurations that load the same samples to those of all.
+        Their section stands in the comparison, in place of one for each.
     of_job : bool
-        Whether it is asked of a job alone: figures of one training process are what ``together``
-        compares, and stand nowhere; what that returns stands in JSON's ``job`` itself.
+        Whether it is about a job alone: figures of one training process are only what ``together``
+        compares, and what that returns stands in JSON's ``job`` itself.
     """
 
     name: str

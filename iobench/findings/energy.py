@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from iobench.analysis.host_time import training_process, waits_and_walls
 from iobench.findings.contract import Finding
-from iobench.json_keys import HIDDEN, figure, keyed_by
 from iobench.recording.machine_head import UnreadableEnergy
 from iobench.report import units
 from iobench.report.document import Column, Joules, Section, Share, Table, WattHours, sentences
@@ -34,112 +33,83 @@ PARTS: Final = ("gpu", "cpu", "memory")
 COVERED: Final = 0.999
 """From this share of the run on, nothing is said of the rest."""
 COLUMNS: Final = tuple(map(Column, ("", "whole run", "", "an epoch", "waiting", "of it")))
+NOTE: Final = (
+    "Counters are for whole GPUs and processors: they include other jobs and idle power. Between "
+    "two readings power is taken as constant. Training processes of one machine share it equally."
+)
 
 
 class KindEnergy(msgspec.Struct, frozen=True):
-    """All counters of one kind together; ranks of one machine have equal parts of them.
+    """All counters of one kind together.
 
-    Parameters
-    ----------
-    total_j : float
-        From the first pass's begin to the last one's end, time between passes left out.
-    wait_j : float or None
-        In the waits of the training loop; null where nothing waited.
-    epochs_j : mapping of int to float
-        Of each epoch of which all batches were recorded.
-    covered_fraction : float
-        How much of the run's time lies between the first and the last reading, of the least covered
-        counter. The rest is in no figure.
-    resolves_waits : bool
-        Whether a usual wait is longer than the time between two readings, or renewals.
-    n_resets : int
-        How often a counter was set back, and lost what it had counted since the reading before.
+    ``total_j`` is from the first pass's begin to the last one's end, time between passes left out;
+    ``wait_j`` that in the waits of the training loop, None where nothing waited; ``epochs_j`` of
+    each epoch of which all batches were recorded. ``covered_fraction`` is the share of the run's
+    time between the first and the last reading; the rest is in no figure.
     """
 
-    kind: str
     total_j: float
     wait_j: float | None
     epochs_j: Mapping[int, float]
     covered_fraction: float
-    resolves_waits: bool
-    n_resets: int
-    JSON_KEYS: ClassVar = {"resolves_waits": HIDDEN, "n_resets": HIDDEN}
-
-    @figure
-    def j_per_epoch(self) -> float | None:
-        """Mean of the epochs."""
-        return sum(self.epochs_j.values()) / len(self.epochs_j) if self.epochs_j else None
 
 
 class EnergyFigures(msgspec.Struct, frozen=True):
-    """What a run took; what cannot be read has a reason, and is never 0."""
+    """What a run took, by kind of counter; what cannot be read has a reason, and is never 0."""
 
-    kinds: tuple[KindEnergy, ...]
+    kinds: Mapping[str, KindEnergy]
     not_readable: tuple[UnreadableEnergy, ...]
-    hosts: tuple[str, ...] = ()
-    n_sharing: int = 1
-    JSON_KEYS: ClassVar = {"kinds": keyed_by("kind"), "hosts": HIDDEN, "n_sharing": HIDDEN}
-
-    def of(self, kind: str) -> KindEnergy | None:
-        """Return what is of one kind; None where it could not be read."""
-        return next((each for each in self.kinds if each.kind == kind), None)
 
 
 def energy_of(run: RankRun) -> EnergyFigures | None:
-    """Return what a training process took; None where it was not looked for."""
+    """Return what a training process took; None where counters were not requested."""
     if not run.energy:
         return None
     process = training_process(run)
     here = of_process(run.energy, process)
     if here is None or process is None:
         nowhere = tuple(UnreadableEnergy(each, "it was not read there") for each in PARTS)
-        return EnergyFigures((), nowhere)
+        return EnergyFigures({}, nowhere)
     _, walls = waits_and_walls(run)
     by_kind: dict[str, list[EnergySeries]] = defaultdict(list)
     not_readable = [*here.unreadable]
     for series in here.series:
-        kind, title = series.source.kind, series.source.title
-        if series.source.estimated:
-            not_readable.append(UnreadableEnergy(kind, f"{title}: readings of power alone"))
-        elif not _covered_ns(series, walls):
-            reason = f"{title}: fewer than two readings during the run"
-            not_readable.append(UnreadableEnergy(kind, reason))
+        if reason := _unreadable(series, walls):
+            text = f"{series.source.title}: {reason}"
+            not_readable.append(UnreadableEnergy(series.source.kind, text))
         else:
-            by_kind[kind].append(series)
-    host = process.host
-    ranks = {each.rank for each in run.facts if (each.role, each.host) == ("consumer", host)}
-    ranks |= {each.rank for each in run.processes if (each.role, each.host) == ("consumer", host)}
-    n_sharing = max(1, len(ranks))
-    return EnergyFigures(
-        tuple(_kind(run, by_kind[each], n_sharing) for each in NAMES if each in by_kind),
-        tuple(not_readable),
-        (here.host,),
-        n_sharing,
-    )
+            by_kind[series.source.kind].append(series)
+    here_too = ("consumer", process.host)
+    ranks = {each.rank for each in run.facts if (each.role, each.host) == here_too}
+    ranks |= {each.rank for each in run.processes if (each.role, each.host) == here_too}
+    kinds = {each: _kind(run, by_kind[each], max(1, len(ranks))) for each in NAMES if by_kind[each]}
+    return EnergyFigures(kinds, tuple(not_readable))
+
+
+def _unreadable(series: EnergySeries, walls: tuple[Integers, Integers]) -> str | None:
+    if series.source.estimated:
+        return "readings of power alone"
+    if series.n_resets:
+        return "reset during the run"
+    return None if _covered_ns(series, walls) else "fewer than two readings during the run"
 
 
 def _kind(run: RankRun, counters: Sequence[EnergySeries], n_sharing: int) -> KindEnergy:
-    deliveries, wait = run.deliveries, run.exposure.whole.batch_wait
+    deliveries = run.deliveries
     (request_ns, delivered_ns), (begin_ns, end_ns) = walls = waits_and_walls(run)
     total_j, wait_j = np.zeros(len(begin_ns)), np.zeros(len(request_ns))
     for each in counters:
         total_j += (joules_at(each, end_ns) - joules_at(each, begin_ns)) / n_sharing
         wait_j += (joules_at(each, delivered_ns) - joules_at(each, request_ns)) / n_sharing
-    wall_ns = int((end_ns - begin_ns).sum())
-    least_ns = max(
-        max(each.source.period_ns, int(np.median(np.diff(each.time_ns)))) for each in counters
-    )
+    covered_ns = min(_covered_ns(each, walls[1]) for each in counters)
     return KindEnergy(
-        kind=counters[0].source.kind,
         total_j=float(total_j.sum()),
         wait_j=float(wait_j.sum()) if len(deliveries) else None,
         epochs_j={
             int(each): float(total_j[deliveries.of_epoch == each].sum())
             for each in sorted(deliveries.complete_epochs if len(deliveries) else ())
         },
-        covered_fraction=min(_covered_ns(each, walls[1]) for each in counters) / wall_ns,
-        resolves_waits=wait is None or not 0 < wait.median_ns < least_ns,
-        n_resets=sum(each.n_resets for each in counters),
+        covered_fraction=covered_ns / int((end_ns - begin_ns).sum()),
     )
 
 
@@ -160,37 +130,32 @@ def joules_at(series: EnergySeries, time_ns: Integers) -> Floats:
 
 def energy_sum(ranks: Sequence[EnergyFigures]) -> EnergyFigures:
     """Return what the training processes of a job took together: their parts add up."""
-    by_kind = {kind: [of for each in ranks if (of := each.of(kind))] for kind in NAMES}
+    by_kind = {name: [each.kinds[name] for each in ranks if name in each.kinds] for name in NAMES}
     return EnergyFigures(
-        tuple(_kind_sum(of) for of in by_kind.values() if of),
+        {name: _kind_sum(of) for name, of in by_kind.items() if of},
         tuple(dict.fromkeys(each for rank in ranks for each in rank.not_readable)),
-        tuple(dict.fromkeys(each for rank in ranks for each in rank.hosts)),
-        max(each.n_sharing for each in ranks),
     )
 
 
 def _kind_sum(of: Sequence[KindEnergy]) -> KindEnergy:
     epochs = set.intersection(*({*each.epochs_j} for each in of))
     return KindEnergy(
-        kind=of[0].kind,
         total_j=sum(each.total_j for each in of),
         wait_j=_sum(each.wait_j for each in of),
         epochs_j={epoch: sum(each.epochs_j[epoch] for each in of) for epoch in sorted(epochs)},
         covered_fraction=min(each.covered_fraction for each in of),
-        resolves_waits=all(each.resolves_waits for each in of),
-        n_resets=max(each.n_resets for each in of),
     )
 
 
 def energy_j(run: Iterable[RankRun]) -> float | None:
     """Return what GPUs, processors and memory took, else machines; None where nothing was read."""
     ranks = [energy for each in run if (energy := each.cached(energy_of)) is not None]
-    kinds = energy_sum(ranks).kinds if ranks else ()
-    return _sum(each.total_j for each in _parts(kinds) or kinds)
+    kinds = energy_sum(ranks).kinds
+    return _sum(each.total_j for each in _parts(kinds) or kinds.values())
 
 
-def _parts(kinds: Iterable[KindEnergy]) -> list[KindEnergy]:
-    return [each for each in kinds if each.kind in PARTS]
+def _parts(kinds: Mapping[str, KindEnergy]) -> list[KindEnergy]:
+    return [kinds[each] for each in PARTS if each in kinds]
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
@@ -198,26 +163,26 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def energy_section(energy: EnergyFigures) -> Section:
-    """Return the energy of a run by kind of counter, and what has to be known of it."""
-    return Section("energy", "Energy", (*_table(energy.kinds), *sentences([*_texts(energy)])))
-
-
-def _table(kinds: Sequence[KindEnergy]) -> Iterator[Table]:
-    parts = _parts(kinds)
-    rows = tuple(_cells(NAMES[each.kind], [each]) for each in kinds)
-    if rows:
-        yield Table("Energy", COLUMNS, rows, _cells("together", parts) if len(parts) > 1 else ())
+def energy_section(energy: EnergyFigures) -> Section | None:
+    """Return the energy of a run by kind of counter; None where none could be read."""
+    if not energy.kinds:
+        return None
+    parts = _parts(energy.kinds)
+    rows = tuple(_cells(NAMES[name], [each]) for name, each in energy.kinds.items())
+    total = _cells("together", parts) if len(parts) > 1 else ()
+    table = Table("", COLUMNS, rows, total, note=NOTE)
+    return Section("energy", "Energy", (table, *sentences(_texts(energy))))
 
 
 def _cells(name: str, kinds: Sequence[KindEnergy]) -> tuple[Cell, ...]:
     total_j = sum(each.total_j for each in kinds)
     wait_j = _sum(each.wait_j for each in kinds)
+    epoch_j = (sum(of.values()) / len(of) if (of := each.epochs_j) else None for each in kinds)
     return (
         name,
         Joules(total_j),
         WattHours(total_j),
-        Joules(_sum(each.j_per_epoch for each in kinds)),
+        Joules(_sum(epoch_j)),
         Joules(wait_j),
         Share(wait_j / total_j if wait_j is not None and total_j else None),
     )
@@ -225,34 +190,14 @@ def _cells(name: str, kinds: Sequence[KindEnergy]) -> tuple[Cell, ...]:
 
 def _texts(energy: EnergyFigures) -> Iterator[str]:
     if energy.not_readable:
-        reasons = [
-            f"{NAMES.get(each.kind, each.kind)}: {each.reason}" for each in energy.not_readable
-        ]
+        reasons = [f"{NAMES.get(of.kind, of.kind)}: {of.reason}" for of in energy.not_readable]
         yield f"Energy that is not readable here: {'; '.join(dict.fromkeys(reasons))}."
-    for each in energy.kinds:
-        name = NAMES[each.kind]
+    for name, each in energy.kinds.items():
         if each.covered_fraction < COVERED:
             yield (
-                f"{name}: readings cover {units.fraction(each.covered_fraction)} of the run; no "
-                "figure includes the rest."
+                f"{NAMES[name]}: readings cover {units.fraction(each.covered_fraction)} of the "
+                "run; no figure includes the rest."
             )
-        if not each.resolves_waits:
-            yield (
-                f"{name}: waits are shorter than the time between readings, so each gets its share "
-                "of the energy between two."
-            )
-        if each.n_resets:
-            yield f"{name}: a counter was reset during the run; some of its count is missing."
-    if energy.kinds:
-        n_hosts = len(energy.hosts)
-        where = energy.hosts[0] if n_hosts == 1 else f"{units.count(n_hosts)} machines"
-        yield (
-            f"Counters are for whole GPUs and processors of {where}: they include other jobs, and "
-            "idle power is not subtracted."
-        )
-    if energy.n_sharing > 1:
-        yield "Training processes of one machine are given equal parts of its energy."
 
 
 FINDING: Final = Finding("energy", 500, energy_of, energy_section, together=energy_sum)
-"""Energy, as the entry point names it."""

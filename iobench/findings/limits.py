@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -15,47 +16,36 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
 
 COLD, WARM = 0.9, 0.1
-"""A run with a larger cold share is held against the device, with a smaller one against the cache;
-between them against both, in the run's proportion."""
+"""A run with a larger share of cold reads is compared with the device, with a smaller one with the
+page cache; between them with both, in the run's proportion."""
 ONE_PASS: Final = 1.1
-"""Reading no more than this of its files, a run reads nothing twice that was cold before it."""
+"""A run that reads no more than this of its files reads nothing twice that was cold before it."""
 
 
 class LimitUse(msgspec.Struct, frozen=True):
-    """How much of what storage can deliver a run used.
+    """How much of what storage can deliver a run used; ``reason`` says why there is no limit.
 
-    Parameters
-    ----------
-    used_bytes_per_s : float or None
-        Bytes read over wall time.
-    limit_bytes_per_s : float or None
-        What the probe reached with reads served as the run's were; None where that is not known.
-    storage_bytes_per_s : float or None
-        What it reached past the page cache.
-    used_fraction : float or None
-        Used over limit.
-    reason : str
-        Why there is no limit.
+    ``limit_bytes_per_s`` is what the probe reached with reads served as the run's were,
+    ``storage_bytes_per_s`` what it reached past the page cache.
     """
 
     used_bytes_per_s: float | None = None
     limit_bytes_per_s: float | None = None
     storage_bytes_per_s: float | None = None
     used_fraction: float | None = None
-    reason: str = ""
+    reason: str | None = None
 
 
 def limit_of(run: RankRun) -> LimitUse | None:
-    """Return how a run is held against what its storage gave; None where it was not probed."""
+    """Return how a run compares with what its storage delivered; None where it was not probed."""
     facts, window = run.about, run.exposure.whole
     probes = read_limits(facts.storage_limits)[:1]
     if not probes or facts.storage_probed not in ("before", "after"):
         return None if facts.no_storage_probe is None else LimitUse(reason=facts.no_storage_probe)
     probes += read_limits([facts.storage_after])
     readers = max(1, run.exposure.workers or facts.threads)
-    storage, cached = (
-        _mean([each.rate(readers, servers) for each in probes]) for servers in (UNCACHED, CACHES)
-    )
+    rates = ([each.rate(readers, servers) for each in probes] for servers in (UNCACHED, CACHES))
+    storage, cached = (fmean(known) if (known := [*filter(None, of)]) else None for of in rates)
     if not window.read_nbytes or not window.wall_ns:
         why = "the bytes that the run read were not counted"
         return LimitUse(storage_bytes_per_s=storage, reason=why)
@@ -73,13 +63,8 @@ def limit_of(run: RankRun) -> LimitUse | None:
     return LimitUse(used, limit, storage, used / limit)
 
 
-def _mean(rates: list[float | None]) -> float | None:
-    known = [each for each in rates if each]
-    return sum(known) / len(known) if known else None
-
-
 def _cold_by_residency(run: RankRun) -> float | None:
-    """Return 1 or 0 where the page cache held nothing, or all, before a run that tells no more."""
+    """Return 1 or 0 where the page cache held nothing, or all, before a run that counted none."""
     facts, window = run.about, run.exposure.whole
     held = facts.cache.resident_fraction_before
     if held is None or not window.read_nbytes:
@@ -98,23 +83,20 @@ def limit_section(use: LimitUse) -> Section:
 def _sentence(use: LimitUse) -> Sentence:
     if use.used_bytes_per_s is None and use.storage_bytes_per_s is None:
         return Sentence(f"The storage was not probed: {use.reason}.")
-    gave = units.byte_rate(use.storage_bytes_per_s)
     if use.used_fraction is None:
+        rate = units.byte_rate(use.storage_bytes_per_s)
         return Sentence(
-            f"Bypassing the page cache, storage delivered {gave} to a reader of the same pattern. "
-            f"What share of that the run used is unknown: {use.reason}."
+            f"Bypassing the page cache, storage delivered {rate} to a reader of the same pattern. "
+            f"The run's share of that is unknown: {use.reason}."
         )
     reached = (
         f"Read {units.byte_rate(use.used_bytes_per_s)}; a reader of the same pattern, served in "
         f"the same way, got {units.byte_rate(use.limit_bytes_per_s)}"
     )
     if use.used_fraction > 1:
-        return Sentence(
-            f"{reached}, less than the run: the run reads in another size or order than the probe.",
-            "caution",
-        )
+        more = ", less than the run: the run reads in another size or order than the probe."
+        return Sentence(f"{reached}{more}", "caution")
     return Sentence(f"{reached}: the run used {units.fraction(use.used_fraction)} of it.")
 
 
-FINDING: Final = Finding(name="storage_limit", order=150, figures=limit_of, section=limit_section)
-"""The use of storage, as the entry point names it."""
+FINDING: Final = Finding("storage_limit", 150, limit_of, limit_section)

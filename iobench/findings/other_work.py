@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
 
 FEEDS_ITSELF: Final = ("Prefetch",)
-"""Operations whose only thread runs what they ask for as well."""
+"""Operations whose only thread runs those before them as well."""
 NEARLY: Final = 0.9
 """An operation nearly as busy as the busiest one holds the pipeline up as much."""
 MAKES_BATCHES: Final = "MainThread"
@@ -30,40 +30,25 @@ MAKES_BATCHES: Final = "MainThread"
 MOST_LISTED: Final = 3
 
 
-class OtherWork(msgspec.Struct, frozen=True, kw_only=True):
+class OtherWork(msgspec.Struct, frozen=True):
     """Work of a training process that no wait is charged to, batch by batch.
 
-    Parameters
-    ----------
-    operators_exposed_ns : mapping of str to int
-        An estimate: the wait for opaque loaders, by the operations that they report sums of.
-    dask_graphs, dask_threads, cpus : int
-        Graphs that dask computed for samples, its threads in each process that asked for them,
-        and CPUs for all of them (0 where unknown).
-    background_busy_ns : int
-        Work of other threads during the loop, for no batch that is known.
+    ``operators_exposed_ns`` is an estimate: the wait for opaque loaders, by the operations that
+    they report sums of. ``dask_graphs`` is how many dask computed for samples, ``dask_threads`` its
+    threads in each process, ``background_busy_ns`` work of other threads for no known batch.
     """
 
     operators_exposed_ns: Mapping[str, int]
-    dask_graphs: int = 0
-    dask_threads: int = 0
-    cpus: int = 0
-    background_busy_ns: int = 0
+    dask_graphs: int
+    dask_threads: int
+    background_busy_ns: int
 
 
 def other_work(run: RankRun) -> OtherWork | None:
     """Return such work of a training process; None where there was none."""
     graphs, threads = _dask(run)
-    cpus = run.run_facts.machine.get("cpus")
-    work = OtherWork(
-        operators_exposed_ns=_operators(run),
-        dask_graphs=graphs,
-        dask_threads=threads,
-        cpus=cpus if isinstance(cpus, int) else 0,
-        background_busy_ns=_background_ns(run),
-    )
-    any_work = work.operators_exposed_ns or work.dask_graphs or work.background_busy_ns
-    return work if any_work else None
+    work = OtherWork(_operators(run), graphs, threads, _background_ns(run))
+    return work if work.operators_exposed_ns or graphs or work.background_busy_ns else None
 
 
 def _operators(run: RankRun) -> dict[str, int]:
@@ -86,15 +71,9 @@ def _operators(run: RankRun) -> dict[str, int]:
 def split_by_operators(exposed_ns: int, operators: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
     """Return the exposed wait of an opaque pipeline by operation: exact in sum, 0 without work.
 
-    Operations without threads of their own run, one after another, in the thread that asks for
-    their elements: they are as busy as all of them together. The busiest thread's operations share
-    the wait with those of threads at least 90 % as busy, in proportion to their time per thread.
-
-    Parameters
-    ----------
-    operators : sequence of mapping
-        ``operation, busy_ns, parallelism, own_threads`` of `LoaderFacts.operators`, from the
-        training loop's end on. Where the last is missing, each has threads of its own.
+    Operations without threads of their own run, one after another, in the thread that requests
+    their elements. The busiest thread's operations share the wait with those of threads at least
+    90 % as busy, in proportion to their time per thread.
     """
     busy = [int(each["busy_ns"]) // max(1, int(each.get("parallelism") or 1)) for each in operators]
     thread = _threads(operators)
@@ -157,10 +136,9 @@ def _background_ns(run: RankRun) -> int:
     return busy_ns
 
 
-def other_section(work: OtherWork | None) -> Section | None:
+def other_section(work: OtherWork) -> Section:
     """Return one sentence for each sort of such work."""
-    texts = () if work is None else tuple(_texts(work))
-    return Section("other_work", "Other work", sentences(texts)) if texts else None
+    return Section("other_work", "Other work", sentences(_texts(work)))
 
 
 def _texts(work: OtherWork) -> Iterator[str]:
@@ -171,9 +149,8 @@ def _texts(work: OtherWork) -> Iterator[str]:
     if work.dask_graphs:
         yield (
             f"dask computed {units.count(work.dask_graphs)} graphs in up to "
-            f"{units.count(work.dask_threads)} threads of each process, on "
-            f"{units.count(work.cpus or None)} CPUs; DASK_NUM_WORKERS sets the threads. A sample "
-            "waits for the critical path of its tasks."
+            f"{units.count(work.dask_threads)} threads of each process; DASK_NUM_WORKERS sets the "
+            "threads. A sample waits for the critical path of its tasks."
         )
     if work.background_busy_ns:
         yield (
@@ -183,4 +160,3 @@ def _texts(work: OtherWork) -> Iterator[str]:
 
 
 FINDING: Final = Finding("other_work", 90, other_work, other_section)
-"""Work that no table of stages has, as the entry point names it."""

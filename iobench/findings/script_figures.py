@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from iobench.findings.contract import Finding
 from iobench.findings.energy import energy_j
-from iobench.json_keys import ITSELF, key
 from iobench.recording.facts import EpochMetric
 from iobench.report.document import Column, Count, Number, Section, Table
 
 if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
-    from iobench.report.document import Cell
 
 ENERGY: Final = "energy_j"
 COLUMNS: Final = tuple(map(Column, ("", "first epoch", "last epoch", "epochs")))
@@ -26,9 +24,6 @@ class ScriptMetrics(msgspec.Struct, frozen=True):
     """All figures of a script by name, epoch by epoch."""
 
     epochs: Mapping[str, tuple[EpochMetric, ...]]
-    JSON_KEYS: ClassVar = {
-        "epochs": key(ITSELF),
-    }
 
 
 def script_metrics(run: RankRun) -> ScriptMetrics | None:
@@ -57,15 +52,9 @@ def own_title(name: str) -> str:
     return "energy" if name == ENERGY else f"{name}, last epoch"
 
 
-def mean_of(values: Sequence[float | None], weights: Sequence[int] | None = None) -> float | None:
-    """Return the mean; None where one of the values is unknown."""
-    known = [each for each in values if each is not None]
-    return fmean(known, weights) if len(known) == len(values) else None
-
-
-def _by_epoch(told: Iterable[EpochMetric]) -> ScriptMetrics | None:
+def _by_epoch(metrics: Iterable[EpochMetric]) -> ScriptMetrics | None:
     names: dict[str, dict[int, list[EpochMetric]]] = {}
-    for each in told:
+    for each in metrics:
         names.setdefault(each.name, {}).setdefault(each.epoch, []).append(each)
     result = {
         name: tuple(_joined(epochs[number]) for number in sorted(epochs))
@@ -75,25 +64,18 @@ def _by_epoch(told: Iterable[EpochMetric]) -> ScriptMetrics | None:
 
 
 def _joined(of: Sequence[EpochMetric]) -> EpochMetric:
-    counts = [each.n_values for each in of]
-    return EpochMetric(
-        of[0].name, of[0].epoch, mean_of([each.mean for each in of], counts), sum(counts)
-    )
+    counts, known = [each.n_values for each in of], [e.mean for e in of if e.mean is not None]
+    mean = fmean(known, counts) if len(known) == len(of) else None
+    return EpochMetric(of[0].name, of[0].epoch, mean, sum(counts))
 
 
 def metrics_section(metrics: ScriptMetrics) -> Section:
-    """Return a table of the figures."""
-    rows = [
-        (name, _cell(of[0].mean), _cell(of[-1].mean), Count(len(of)))
+    """Return a table of the figures; None is the mean of values that are not all finite."""
+    rows = tuple(
+        (name, Number(of[0].mean), Number(of[-1].mean), Count(len(of)))
         for name, of in metrics.epochs.items()
-    ]
-    return Section("metrics", "Figures of the script", (Table("", COLUMNS, tuple(rows)),))
-
-
-def _cell(value: float | None) -> Cell:
-    """Return a script's own figure; None is the mean of values that are not all finite."""
-    return "not finite" if value is None else Number(value)
+    )
+    return Section("metrics", "Figures of the script", (Table("", COLUMNS, rows),))
 
 
 FINDING: Final = Finding("metrics", 40, script_metrics, metrics_section, metrics_of_ranks)
-"""A script's own figures, as the entry point names them."""

@@ -22,19 +22,11 @@ if TYPE_CHECKING:
 
 
 class Staging(msgspec.Struct, frozen=True):
-    """What staging took, before the run or in it.
+    """What staging took, before the run or in it: T_staging, T_epoch and their ratio.
 
-    Parameters
-    ----------
-    staged_ns : int
-        T_staging: the time in which at least one thread or process copied, or waited for one.
-    nbytes : int or None
-        Bytes copied; None where a span does not say.
-    epoch_ns : int or None
-        T_epoch: the median of whole epochs that began after all was copied; of ``iobench profile``
-        all samples at the time of one. None without.
-    staging_to_epoch : float or None
-        T_staging / T_epoch.
+    ``staged_ns`` is the time in which at least one thread or process copied, or waited for one.
+    ``epoch_ns`` is the median of whole epochs that began after all was copied; of
+    ``iobench profile`` all samples at the time of one. None is unknown.
     """
 
     staged_ns: int
@@ -91,19 +83,12 @@ def _of_samples(run: RankRun, after_ns: int) -> int | None:
 
 def staging_section(staging: Staging) -> Section:
     """Return what staging took beside an epoch, in one sentence."""
-    copied = "" if not staging.nbytes else f" for {units.nbytes(staging.nbytes)}"
-    return Section(
-        "staging",
-        "Staging",
-        (
-            Sentence(
-                f"T_staging / T_epoch is {units.ratio(staging.staging_to_epoch)}: staging took "
-                f"{units.duration(staging.staged_ns)}{copied}, an epoch after it takes "
-                f"{units.duration(staging.epoch_ns)}."
-            ),
-        ),
+    text = (
+        f"T_staging / T_epoch is {units.ratio(staging.staging_to_epoch)}: staging "
+        f"{units.nbytes(staging.nbytes)} took {units.duration(staging.staged_ns)}, an epoch after "
+        f"it takes {units.duration(staging.epoch_ns)}."
     )
+    return Section("staging", "Staging", (Sentence(text),))
 
 
 FINDING: Final = Finding("staging", 80, staging_of, staging_section, staging_of_job)
-"""What staging took, as the entry point names it."""

@@ -106,10 +106,9 @@ def _saves(stage: str) -> bool:
 
 def utilisation_section(answer: Utilisation) -> Section:
     """Return the utilisation, and what MLPerf Storage requires."""
-    share = units.fraction(answer.fraction)
     text = (
-        f"Accelerator utilisation by MLPerf Storage's formula ({FORMULA}): {share}; it requires "
-        "90 % for 3D-UNet and ResNet-50, 70 % for CosmoFlow."
+        f"Accelerator utilisation by the formula of {FORMULA}: {units.fraction(answer.fraction)}; "
+        "MLPerf Storage requires 90 % for 3D-UNet and ResNet-50, 70 % for CosmoFlow."
     )
     return Section("utilisation", "MLPerf Storage", (Sentence(text),), is_folded=True)
 

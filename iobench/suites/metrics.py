@@ -133,8 +133,9 @@ def _stages(part: PartExposure) -> dict[str, float]:
 
 def _energy(rank: RankRun) -> dict[str, float | None]:
     energy = rank.cached(energy_of)
-    kinds = () if energy is None else energy.kinds
-    return {ENERGY: energy_j([rank])} | {f"energy_{each.kind}_j": each.total_j for each in kinds}
+    kinds = {} if energy is None else energy.kinds
+    by_kind = {f"energy_{kind}_j": each.total_j for kind, each in kinds.items()}
+    return {ENERGY: energy_j([rank]), **by_kind}
 
 
 def _store(facts: RunFacts) -> dict[str, float | None]:

@@ -58,7 +58,7 @@ def test_waits_and_epochs_add_up(data, made, workers, step):
     until = max(span["end_ns"] for span in sketch.spans)
     profile = measured(profile, data.draw(readings(until)), data.draw(readings(until)))
     found = energy_of(Run(profile).of_rank())
-    for kind in found.kinds:
+    for kind in found.kinds.values():
         assert -1e-9 <= kind.wait_j <= kind.total_j + 1e-9
         assert sum(kind.epochs_j.values()) == pytest.approx(kind.total_j, rel=1e-9, abs=1e-9)
         assert 0 < kind.covered_fraction <= 1

@@ -123,7 +123,7 @@ def waits_and_steps(load: Load, folder: Path) -> dict[str, Any]:
         log.ask()
         log.end()
     found = energy_of(Run(folder / "run").of_rank())
-    gpu = None if found is None else found.of("gpu")
+    gpu = None if found is None else found.kinds.get("gpu")
     if gpu is None or gpu.wait_j is None:
         return {"readable": False}
     return {

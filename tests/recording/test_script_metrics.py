@@ -60,7 +60,7 @@ def metrics_of(capsys: pytest.CaptureFixture[str], run: Path) -> dict[str, list[
     (told,) = answer(capsys, "report", run)["runs"]
     return {
         name: [(each["epoch"], each["mean"], each["n_values"]) for each in epochs]
-        for name, epochs in told["metrics"].items()
+        for name, epochs in told["metrics"]["epochs"].items()
     }
 
 
@@ -182,7 +182,7 @@ def test_ranks_have_one_mean(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     ]
     assert [rank.wait(60) for rank in ranks] == [0, 0]
     found = answer(capsys, "report", tmp_path / "run")
-    of_ranks = [each["metrics"] for each in (*found["runs"], found["job"])]
+    of_ranks = [each["metrics"]["epochs"] for each in (*found["runs"], found["job"])]
     expected = [(1.0, 1), (4.0, 2), (3.0, 3)]
     of_epoch = {"name": "loss", "epoch": 0}
     assert of_ranks == [
@@ -217,7 +217,7 @@ def test_a_report_has_a_row_for_each(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["report", str(run), "--full"]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "loss 4 2 3" in lines
-    assert "odd 1 not finite 2" in lines
+    assert "odd 1 unknown 2" in lines
 
 
 def test_runs_are_compared_by_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
