@@ -22,7 +22,7 @@ def cache(
     """List what iobench made with its owner and last use, or remove it."""
     from iobench.errors import MissingFileError
     from iobench.recording.clocks import SYSTEM_CLOCK
-    from iobench.report.document import Bytes, properties, sentences
+    from iobench.report.document import Quantity, properties, sentences
     from iobench.stores.places import list_items, list_places, remove_item
 
     items = every = list_items(list_places(store_dir=store_dir))
@@ -51,7 +51,7 @@ def cache(
         row
         for item in items
         for row in (
-            (Bytes(item.nbytes), item.kind, item.title),
+            (Quantity(item.nbytes, "B"), item.kind, item.title),
             ("", "", str(item.path)),
             ("", "", _used(item)),
         )

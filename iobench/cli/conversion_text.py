@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Final
 from iobench.chunks.group_plan import mebibytes
 from iobench.cli.store_tables import quality_told
 from iobench.masking import as_typed
-from iobench.report.document import (
-    Bytes,
-    Command,
-    Duration,
-    Epochs,
-    Number,
-    Sentence,
-    properties,
-)
+from iobench.report.document import Command, Quantity, Sentence, properties
 from iobench.report.units import (
     UNKNOWN,
     byte_rate,
@@ -57,7 +49,10 @@ def _planned(request: ConvertRequest, planned: ConversionForecast) -> Iterator[t
     shards = f"{_counted(planned.n_shards, 'shard')} of {count(planned.shard_n_samples)}"
     yield "samples", f"{count(planned.n_samples)} in {shards}"
     amplified = f"{ratio(planned.read_amplification)} bytes read per byte needed"
-    yield "read", Bytes(planned.in_nbytes, f"{{}}, {amplified}, {_counted(planned.passes, 'pass')}")
+    yield (
+        "read",
+        Quantity(planned.in_nbytes, "B", f"{{}}, {amplified}, {_counted(planned.passes, 'pass')}"),
+    )
     if planned.unknown_ranges:
         yield (
             "range",
@@ -74,8 +69,11 @@ def _planned(request: ConvertRequest, planned: ConversionForecast) -> Iterator[t
     lacking = "" if planned.fits else ": NOT ENOUGH ROOM"
     aside = planned.spilled_nbytes
     meanwhile = f" and {nbytes(aside)} of temporary files" if aside else ""
-    yield "write", Bytes(planned.out_nbytes, f"{{}}{meanwhile}; {space}{lacking}")
-    yield "memory", Bytes(planned.peak_nbytes, f"about {{}} for data and buffers{_held(planned)}")
+    yield "write", Quantity(planned.out_nbytes, "B", f"{{}}{meanwhile}; {space}{lacking}")
+    yield (
+        "memory",
+        Quantity(planned.peak_nbytes, "B", f"about {{}} for data and buffers{_held(planned)}"),
+    )
     yield "time", _time(planned.convert_s, "{}, extrapolated from a short probe")
     source, store = (
         duration(nanoseconds(each)) for each in (planned.load_source_s, planned.load_store_s)
@@ -104,7 +102,7 @@ def _payback(request: ConvertRequest, planned: ConversionForecast) -> Cell:
         return "never: with this training step, an epoch would not be shorter"
     saved = duration(nanoseconds(planned.saved_s))
     words = f"after {{}} epochs; one is {saved} shorter (--compute {request.compute})"
-    return Epochs(planned.payback_epochs, words)
+    return Quantity(planned.payback_epochs, "epochs", words)
 
 
 def outcome_told(outcome: ConversionOutcome) -> tuple[str, list[Block]]:
@@ -150,7 +148,7 @@ def _made(outcome: ConversionOutcome) -> Iterator[tuple[Cell, ...]]:
     before = nbytes(outcome.idle_rss_nbytes)
     held = f"samples being made may use {nbytes(outcome.memory_nbytes)} of it (--memory)"
     words = f"{{}} resident at most, {before} before the conversion; {held}"
-    yield "memory", Bytes(outcome.peak_rss_nbytes, words)
+    yield "memory", Quantity(outcome.peak_rss_nbytes, "B", words)
 
 
 def verification_told(found: Verification) -> tuple[str, list[Block]]:
@@ -161,7 +159,7 @@ def verification_told(found: Verification) -> tuple[str, list[Block]]:
 def _checked(found: Verification) -> Iterator[tuple[Cell, ...]]:
     yield "samples", f"{count(found.n_samples)} of {found.dataset} as {found.format}"
     parts = f"{_counted(found.n_shards, 'shard')}, {_counted(found.n_files, 'file')}"
-    yield "checked", Bytes(found.nbytes, f"{{}} in {parts}: all checksums match")
+    yield "checked", Quantity(found.nbytes, "B", f"{{}} in {parts}: all checksums match")
     rate = found.nbytes / found.wall_s if found.wall_s > 0 else None
     words = "{}" if found.comparison is not None else f"{{}}, {byte_rate(rate)}"
     if found.comparison is not None:
@@ -170,15 +168,17 @@ def _checked(found: Verification) -> Iterator[tuple[Cell, ...]]:
             allowed = number(found.comparison.allowed.get(name))
             yield (
                 "lossy",
-                Number(off, f"{name} differs by at most {{}}; the store promises {allowed}"),
+                Quantity(
+                    off, "number", f"{name} differs by at most {{}}; the store promises {allowed}"
+                ),
             )
     yield "time", _time(found.wall_s, words)
     for place, text in enumerate(found.not_covered):
         yield "" if place else "unchecked", text
 
 
-def _time(value_s: float, words: str) -> Duration:
-    return Duration(nanoseconds(value_s), words)
+def _time(value_s: float, words: str) -> Quantity:
+    return Quantity(nanoseconds(value_s), "ns", words)
 
 
 def _counted(n: int, word: str) -> str:

@@ -8,9 +8,9 @@ from typing import Any, Final
 from iobench.cli.store_tables import quality_told, statistics_told
 from iobench.report.document import (
     Block,
-    Bytes,
     Cell,
     Command,
+    Quantity,
     Section,
     Sentence,
     properties,
@@ -175,7 +175,7 @@ def _store_rows(facts: Mapping[str, Any]) -> Iterator[Row]:
     yield "samples", _samples(facts)
     yield from _along_rows(facts)
     yield from _coordinate_rows(facts)
-    yield "size", Bytes(facts["nbytes"])
+    yield "size", Quantity(facts["nbytes"], "B")
     shards = [
         f"{shortened(each['files'])}: {count(each['n_samples'])} samples, {nbytes(each['nbytes'])}"
         for each in facts["shards"]
@@ -199,7 +199,7 @@ def _without_fingerprints(provenance: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sample_rows(sample: Mapping[str, Any]) -> Iterator[Row]:
-    yield "sample", Bytes(sample["nbytes"])
+    yield "sample", Quantity(sample["nbytes"], "B")
     for variable in sample["variables"]:
         yield "", f"{variable['role']} {_array(variable)}"
         if variable["channels"]:

@@ -6,11 +6,8 @@ from typing import TYPE_CHECKING
 
 from iobench.report.document import (
     NOT_APPLICABLE,
-    ByteRate,
     Column,
-    Count,
-    Duration,
-    SampleRate,
+    Quantity,
     Section,
     Sentence,
     Table,
@@ -57,13 +54,17 @@ def _reads(limits: StorageLimits) -> Table:
 
 
 def _row(figures: ReadFigures) -> tuple[Cell, ...]:
-    named = (figures.way, Count(figures.threads))
+    named = (figures.way, Quantity(figures.threads, "count"))
     if figures.refused:
         return (*named, *[NOT_APPLICABLE] * 7)
     return (
         *named,
         figures.served_by,
-        ByteRate(figures.bytes_per_s),
-        SampleRate(figures.reads_per_s),
-        *(map(Duration, figures.latency_ns) if figures.latency_ns else [NOT_APPLICABLE] * 4),
+        Quantity(figures.bytes_per_s, "B/s"),
+        Quantity(figures.reads_per_s, "samples/s"),
+        *(
+            (Quantity(each, "ns") for each in figures.latency_ns)
+            if figures.latency_ns
+            else [NOT_APPLICABLE] * 4
+        ),
     )

@@ -75,7 +75,7 @@ def _files_of(sources: Sequence[str], screen: TerminalScreen) -> list[Path | str
 
 def _told(copy: StagedCopy) -> tuple[str, list[Block]]:
     """Return what was done, and how to use it."""
-    from iobench.report.document import Bytes, Command, Duration, properties
+    from iobench.report.document import Command, Quantity, properties
     from iobench.report.units import byte_rate, count, nanoseconds
     from iobench.storage.file_systems import file_system_of
 
@@ -83,14 +83,14 @@ def _told(copy: StagedCopy) -> tuple[str, list[Block]]:
     where = {"memory": ", in memory", "network": ", over a network: this is not a local disk"}
     files = "1 file" if len(copy.files) == 1 else f"{count(len(copy.files))} files"
     rows: list[tuple[Cell, ...]] = [
-        ("holds", Bytes(copy.nbytes, f"{files}, {{}}")),
+        ("holds", Quantity(copy.nbytes, "B", f"{files}, {{}}")),
         ("lies on", f"{on.name}{where.get(on.reach, '')}"),
     ]
     if copy.was_there:
         rows.append(("time", "nothing was copied: an intact copy was already there"))
     else:
         taken = f"{{}} for {byte_rate(copy.bytes_per_s)}" if copy.bytes_per_s else "{}"
-        rows.append(("time", Duration(nanoseconds(copy.seconds), taken)))
+        rows.append(("time", Quantity(nanoseconds(copy.seconds), "ns", taken)))
         rows.append(("verified", _VERIFIED[copy.kind]))
     known: list[Block] = [properties(rows)]
     path = shlex.quote(str(copy.path))

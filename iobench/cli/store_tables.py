@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from iobench.report.document import (
-    Block,
-    Cell,
-    Column,
-    Number,
-    Sentence,
-    Share,
-    SignedShare,
-    Table,
-)
+from iobench.report.document import Block, Cell, Column, Quantity, Sentence, Table
 from iobench.report.units import count, fraction, number, number_beside
 
 
@@ -68,11 +59,11 @@ def _quality_row(name: str, told: Mapping[str, Any]) -> tuple[Cell, ...]:
     before, after = told["before"]["std"], told["after"]["std"]
     return (
         name,
-        Number(told["max_absolute_error"]),
-        Number(told["max_relative_error"]),
-        Share(_over(told["rmse"], before)),
-        SignedShare(_over(told["bias"], before)),
-        SignedShare(None if None in (before, after) else _over(after - before, before)),
+        Quantity(told["max_absolute_error"], "number"),
+        Quantity(told["max_relative_error"], "number"),
+        Quantity(_over(told["rmse"], before), "share"),
+        Quantity(_over(told["bias"], before), "change"),
+        Quantity(None if None in (before, after) else _over(after - before, before), "change"),
     )
 
 

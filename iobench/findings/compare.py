@@ -36,13 +36,12 @@ from iobench.recording.this_process import THREAD_VARIABLES, VERSIONED
 from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
-    ByteRate,
     Column,
     Count,
     Document,
     Duration,
+    Quantity,
     Ratio,
-    SampleRate,
     Section,
     Sentence,
     Share,
@@ -61,7 +60,7 @@ if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Exposure, Window
     from iobench.findings.batch_digests import DeliveredSamples
     from iobench.findings.compare_samples import SamplesComparison
-    from iobench.report.document import Cell, Quantity
+    from iobench.report.document import Cell, Unit
     from iobench.runs.run_facts import RunFacts
 
 COMPARISON_VERSION: Final = 3
@@ -81,8 +80,8 @@ TITLES: Final = {
     "step_ns": "time", "sample_ns": "time", "compute_ns": "compute", "wait_ns": "wait",
     "samples_per_s": "samples/s", "bytes_per_s": "loaded", "wait_fraction": "exposed share",
 }  # fmt: skip
-CELLS: Final[dict[str, type[Quantity]]] = {
-    "ns": Duration, "per_s": SampleRate, "bytes_per_s": ByteRate, "fraction": Share,
+CELLS: Final[dict[str, Unit]] = {
+    "ns": "ns", "per_s": "samples/s", "bytes_per_s": "B/s", "fraction": "share",
 }  # fmt: skip
 N_STAGES: Final = 12
 WORTH_SAYING: Final = 0.01
@@ -442,7 +441,7 @@ def _pair_section(pair: PairComparison, name: str, part: str) -> Section:
         kind = " busy" if each.figure.startswith(BUSY) else " exposed" if each.stage else ""
         title = f"{stage_title(each.stage)}{kind}" if each.stage else TITLES[each.figure]
         per = f" per {each.per}" if each.per else ""
-        values = (CELLS[each.unit](value) for value in each.values)
+        values = (Quantity(value, CELLS[each.unit]) for value in each.values)
         rows.append((f"{title}{per}", *values, *_ratio_cells(each)))
     columns = ("", first, name, f"{name}/{first}", "95 % interval", "differs")
     table = Table("", tuple(map(Column, columns)), tuple(rows))

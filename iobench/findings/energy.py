@@ -14,7 +14,7 @@ from iobench.analysis.host_time import training_process, waits_and_walls
 from iobench.findings.contract import Finding
 from iobench.recording.machine_head import UnreadableEnergy
 from iobench.report import units
-from iobench.report.document import Column, Joules, Section, Share, Table, WattHours, sentences
+from iobench.report.document import Column, Quantity, Section, Table, sentences
 from iobench.runs.machine_samples import of_process
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ NOTE: Final = (
     "Counters are for whole GPUs and processors: they include other jobs and idle power. Between "
     "two readings power is taken as constant. Training processes of one machine share it equally."
 )
+J_PER_WH: Final = 3_600
 
 
 class KindEnergy(msgspec.Struct, frozen=True):
@@ -180,11 +181,11 @@ def _cells(name: str, kinds: Sequence[KindEnergy]) -> tuple[Cell, ...]:
     epoch_j = (sum(of.values()) / len(of) if (of := each.epochs_j) else None for each in kinds)
     return (
         name,
-        Joules(total_j),
-        WattHours(total_j),
-        Joules(_sum(epoch_j)),
-        Joules(wait_j),
-        Share(wait_j / total_j if wait_j is not None and total_j else None),
+        Quantity(total_j, "J"),
+        Quantity(total_j / J_PER_WH, "Wh"),
+        Quantity(_sum(epoch_j), "J"),
+        Quantity(wait_j, "J"),
+        Quantity(wait_j / total_j if wait_j is not None and total_j else None, "share"),
     )
 
 

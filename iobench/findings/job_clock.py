@@ -11,8 +11,8 @@ from iobench.report.document import (
     NOT_APPLICABLE,
     Bar,
     BarPart,
-    Bars,
     Bytes,
+    Chart,
     Column,
     Count,
     Duration,
@@ -60,7 +60,7 @@ def time_section(job: JobTime) -> Section:
         (
             *((Sentence(job_sentence(job), "strong"),) if of_ranks else ()),
             *sentences(_rank_line(job) if of_ranks else ()),
-            Bars(
+            Chart(
                 f"{units.duration(job.wall_ns)} from start to end, {units.duration(job.load_ns)} "
                 "of it to get data",
                 (Bar(tuple(_piece(each) for each in job.parts if each.ns)),),

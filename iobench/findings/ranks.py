@@ -19,10 +19,12 @@ from iobench.recording.span_file import Flag
 from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
+    Bar,
+    BarPart,
+    Chart,
     Column,
     Count,
     Duration,
-    HeatMap,
     Section,
     Table,
     sentences,
@@ -410,16 +412,19 @@ def _rank_table(job: JobFigures) -> Iterator[Table]:
     )
 
 
-def _heat_map(job: JobFigures) -> Iterator[HeatMap]:
+def _heat_map(job: JobFigures) -> Iterator[Chart]:
     """Return rank by time: how much of each bin was waited."""
     if not job.steps_wall_ns:
         return
     shown = sorted(_slowest(job, MOST_HEAT_RANKS), key=lambda each: each.rank)
-    yield HeatMap(
+    bars = (
+        Bar(tuple(BarPart("exposed", ns / job.bin_ns) for ns in each.waits_ns), str(each.rank))
+        for each in shown
+    )
+    yield Chart(
         "Waiting by rank and time, from blank (none) to full (all of the time); one column is "
         f"{units.duration(job.bin_ns)} of {units.duration(job.steps_wall_ns)}",
-        tuple(str(each.rank) for each in shown),
-        tuple(tuple(value / job.bin_ns for value in each.waits_ns) for each in shown),
+        tuple(bars),
         job.bin_ns,
     )
 

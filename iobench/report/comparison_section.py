@@ -15,17 +15,10 @@ from iobench.report.document import (
     NOT_APPLICABLE,
     Bar,
     BarPart,
-    ByteRate,
-    Bytes,
     Column,
-    Count,
-    Duration,
-    Ratio,
-    SampleRate,
-    Seconds,
+    Quantity,
     Section,
     Sentence,
-    Share,
     Table,
     sentences,
 )
@@ -88,13 +81,17 @@ def _store_tables(reports: Sequence[RunReport]) -> Iterator[Table]:
         if store is not None:
             each = store.nbytes / store.n_samples if store.nbytes and store.n_samples else None
             of_all = "{} (a probe)" if store.probe else "{}"
-            stored = Bytes(each), Bytes(store.nbytes, of_all), _largest_errors(store)
+            stored = (
+                Quantity(each, "B"),
+                Quantity(store.nbytes, "B", of_all),
+                _largest_errors(store),
+            )
         rows.append(
             (
                 report.facts.label or units.UNKNOWN,
-                Duration(window.wall_ns / n_samples if n_samples else None),
-                Duration(window.wait_ns / n_samples if n_samples else None),
-                Bytes(read / n_read if read is not None and n_read else None),
+                Quantity(window.wall_ns / n_samples if n_samples else None, "ns"),
+                Quantity(window.wait_ns / n_samples if n_samples else None, "ns"),
+                Quantity(read / n_read if read is not None and n_read else None, "B"),
                 *stored,
             )
         )
@@ -137,17 +134,17 @@ def _comparison_table(reports: Sequence[RunReport]) -> Table:
         tuple(
             (
                 report.facts.label or units.UNKNOWN,
-                SampleRate(window.samples_per_s),
-                Duration(told_of(window.wait, "mean_ns")),
-                Duration(told_of(window.wait, "median_ns")),
-                Share(report.exposure.whole.wait_fraction),
-                Share(report.exposure.steady.wait_fraction)
+                Quantity(window.samples_per_s, "samples/s"),
+                Quantity(told_of(window.wait, "mean_ns"), "ns"),
+                Quantity(told_of(window.wait, "median_ns"), "ns"),
+                Quantity(report.exposure.whole.wait_fraction, "share"),
+                Quantity(report.exposure.steady.wait_fraction, "share")
                 if report.exposure.steady
                 else NOT_APPLICABLE,
-                Share(window.accelerator_utilisation),
-                ByteRate(window.bytes_per_s),
-                Ratio(report.exposure.whole.read_per_byte),
-                Share(report.exposure.whole.cold_fraction),
+                Quantity(window.accelerator_utilisation, "share"),
+                Quantity(window.bytes_per_s, "B/s"),
+                Quantity(report.exposure.whole.read_per_byte, "ratio"),
+                Quantity(report.exposure.whole.cold_fraction, "share"),
             )
             for report, window in zip(reports, windows, strict=True)
         ),
@@ -181,7 +178,7 @@ def published_section(runs: Sequence[Run]) -> Section | None:
         rows += [(f"{key}, {name}", *_figures(times[key])) for name, times in measured]
         for source, table in tables.items():
             if key in table:
-                rows.append((f"{key}, {source}", *map(Seconds, table[key]), ""))
+                rows.append((f"{key}, {source}", *(Quantity(each, "s") for each in table[key]), ""))
     columns = (Column(""), *map(Column, PUBLISHED_FIGURES), Column("number"))
     return Section(
         "published",
@@ -198,10 +195,10 @@ def _figures(times_ns: NDArray[np.int64]) -> tuple[Cell, ...]:
     """Return the figures of D2.3 in seconds, and of how many."""
     seconds = [value / UNIT_NS for value in times_ns.tolist()]
     if not seconds:
-        return (*(NOT_APPLICABLE for _ in PUBLISHED_FIGURES), Count(0))
+        return (*(NOT_APPLICABLE for _ in PUBLISHED_FIGURES), Quantity(0, "count"))
     values = (min(seconds), statistics.mean(seconds), statistics.median(seconds), max(seconds))
-    deviation = Seconds(statistics.stdev(seconds)) if len(seconds) > 1 else NOT_APPLICABLE
-    return (*map(Seconds, values), deviation, Count(len(seconds)))
+    deviation = Quantity(statistics.stdev(seconds), "s") if len(seconds) > 1 else NOT_APPLICABLE
+    return (*(Quantity(each, "s") for each in values), deviation, Quantity(len(seconds), "count"))
 
 
 def _notes(runs: Sequence[Run], tables: Mapping[str, Mapping[str, Five]]) -> Iterator[str]:

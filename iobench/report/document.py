@@ -1,8 +1,8 @@
-"""What a report says, as values: a document of sections, a section of sentences, tables and bars.
+"""What a report says, as values: a document of sections, a section of sentences, tables and charts.
 
-A figure is no text here: it is a `Quantity` (a `Duration`, `Bytes`, `Share`, ...) that holds the
-exact value. A renderer makes text of it, through `iobench.report.units`, so that the terminal,
-Markdown, the page and a notebook say the same of the same figure.
+A figure is no text here: it is a `Quantity`, which holds the exact value. A renderer makes text of
+it, through `iobench.report.units`, so that the terminal, Markdown, the page and a notebook say the
+same of the same figure.
 """
 
 from __future__ import annotations
@@ -19,73 +19,24 @@ Style = Literal["", "strong", "caution", "good", "fair", "bad"]
 """How a sentence is meant; the last three are the colours of a verdict."""
 Sign = Literal["", "passed", "failed", "undecided"]
 """What became of something that could fail: a sign before the words that say it."""
+Unit = Literal[
+    "ns", "s", "B", "B/s", "samples/s", "share", "change", "count", "ratio", "number", "epochs",
+    "J", "Wh",
+]  # fmt: skip
+"""Of a quantity. ``"s"`` has five decimals, as publications print it; ``"share"`` and ``"change"``
+are parts of one, said in per cent, the latter with its sign; a ``"ratio"`` is said in three digits,
+a ``"number"`` in three significant ones, ``"epochs"`` in two."""
 
 
 class Quantity(msgspec.Struct, frozen=True):
-    """A figure; its class says what it is a figure of.
+    """A figure and its unit; None is unknown.
 
-    Parameters
-    ----------
-    value : float or None
-        None is unknown.
-    words : str
-        What stands around the figure, itself at ``{}``: e.g. ``"about {}"``, ``"{} (not all)"``.
+    ``words`` stand around the figure, itself at ``{}``: e.g. ``"at most {}"``, ``"{} (not all)"``.
     """
 
     value: float | None
+    unit: Unit
     words: str = "{}"
-
-
-class Duration(Quantity, frozen=True):
-    """A time in nanoseconds; in a column with a unit group in the unit of its heading."""
-
-
-class Seconds(Quantity, frozen=True):
-    """A time in seconds, said with five decimals, as publications print it."""
-
-
-class Bytes(Quantity, frozen=True):
-    """An amount of bytes."""
-
-
-class ByteRate(Quantity, frozen=True):
-    """Bytes in a second."""
-
-
-class SampleRate(Quantity, frozen=True):
-    """Samples in a second."""
-
-
-class Share(Quantity, frozen=True):
-    """A part of one, said in per cent."""
-
-
-class SignedShare(Quantity, frozen=True):
-    """How far something is off, as a part of one, said in per cent with its sign."""
-
-
-class Count(Quantity, frozen=True):
-    """A whole number of things."""
-
-
-class Ratio(Quantity, frozen=True):
-    """One quantity over another of the same unit."""
-
-
-class Number(Quantity, frozen=True):
-    """A number without a unit, in three significant digits."""
-
-
-class Epochs(Quantity, frozen=True):
-    """A number of epochs, never more exact than its parts."""
-
-
-class Joules(Quantity, frozen=True):
-    """An energy in joules."""
-
-
-class WattHours(Quantity, frozen=True):
-    """An energy in joules, said in watt-hours, as electricity is billed."""
 
 
 Cell = Quantity | str
@@ -118,28 +69,24 @@ class Bar(msgspec.Struct, frozen=True):
     swatch: str = ""
 
 
-class Bars(msgspec.Struct, frozen=True):
-    """Bars on one scale, on which the longest fills the width; only pages that draw show them.
+class Chart(msgspec.Struct, frozen=True):
+    """Bars on one scale, on which the longest fills the width, for pages that draw.
 
-    Whatever they say is in a table or a sentence as well.
+    What they say is in a table or a sentence as well. With a ``column_ns`` it is a map of rows by
+    time: each piece of a bar stands for that long, and its length, from 0 to 1, is its shade.
     """
 
     title: str
     bars: tuple[Bar, ...]
+    column_ns: int = 0
 
 
 class Column(msgspec.Struct, frozen=True):
     """A column of a table.
 
-    Parameters
-    ----------
-    unit_group : str
-        The `Duration` cells of all columns of one group are said in one unit, which stands in
-        their headings; those of a column without a group each in its own.
-    unit : str
-        That unit, where it is known beforehand: ``"ms"``. Else that of the group's largest.
-    is_spare : bool
-        Whether a narrow page leaves it out where the table does not fit.
+    The times in columns of one ``unit_group`` are said in one unit, which stands in their headings:
+    ``unit`` where it is given, else that of the largest. A narrow page may leave out what
+    ``is_spare``.
     """
 
     name: str
@@ -151,18 +98,8 @@ class Column(msgspec.Struct, frozen=True):
 class Table(msgspec.Struct, frozen=True):
     """A table; its first column names the row.
 
-    Parameters
-    ----------
-    title : str
-        Empty where the section says it.
-    columns : tuple of Column
-        Of a list of properties all names are empty: then there is no heading.
-    total : tuple of Cell
-        The sum of the rows, empty where there is none.
-    note : str
-        A sentence below: what is left out, or what a figure is of.
-    bars : tuple of Bar
-        One for each row, on one scale; empty where there is nothing to draw.
+    In a list of properties all names of columns are empty: then there is no heading. ``note`` is a
+    sentence below; ``bars`` has one for each row, on one scale, where there is something to draw.
     """
 
     title: str
@@ -185,31 +122,6 @@ class KeyFigures(msgspec.Struct, frozen=True):
     """The figures that are said first: tiles of a page, lines of a terminal."""
 
     figures: tuple[KeyFigure, ...]
-
-
-class HeatMap(msgspec.Struct, frozen=True):
-    """A colour for each row and time.
-
-    Parameters
-    ----------
-    rows : tuple of str
-        Their names.
-    shares : tuple of tuple of float
-        Of shape (rows, columns), each from 0 (nothing) to 1 (all of it).
-    column_ns : int
-        How long a column is.
-    """
-
-    title: str
-    rows: tuple[str, ...]
-    shares: tuple[tuple[float, ...], ...]
-    column_ns: int
-
-
-class Lines(msgspec.Struct, frozen=True):
-    """Lines that stand as they are, spaces included."""
-
-    lines: tuple[str, ...]
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -235,18 +147,13 @@ class Drawing(msgspec.Struct, frozen=True):
     data: Callable[[], Any]
 
 
-Block = Sentence | Table | Bars | KeyFigures | HeatMap | Lines | Command | Drawing
+Block = Sentence | Table | Chart | KeyFigures | Command | Drawing
 
 
 class Section(msgspec.Struct, frozen=True):
-    """A part of a document.
+    """A part of a document; its ``key`` is what links call it, one of each in a document.
 
-    Parameters
-    ----------
-    key : str
-        What links and tests call it, one of each in a document: ``"stages"``.
-    is_folded : bool
-        Whether a page that can fold shows only the title at first: the long parts.
+    A page that can fold shows only the title at first where it ``is_folded``: the long parts.
     """
 
     key: str
@@ -257,7 +164,10 @@ class Section(msgspec.Struct, frozen=True):
     @property
     def is_only_drawn(self) -> bool:
         """Whether there is nothing for pages that do not draw."""
-        return all(isinstance(block, Drawing | Bars) for block in self.blocks)
+        return all(
+            isinstance(each, Drawing) or (isinstance(each, Chart) and not each.column_ns)
+            for each in self.blocks
+        )
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -265,18 +175,14 @@ class Document(msgspec.Struct, frozen=True):
 
     Parameters
     ----------
-    sections : tuple of Section
-        What to try next comes after what was found; a terminal prints it at the end.
     parts : tuple of Document
         What is said of each of several runs, in their order; after the sections.
     key : str
-        What links and tests call it, of one of several: ``"run-0"``.
+        What links call it, of one of several: ``"run-0"``.
     is_spare : bool
         Whether only pages that show one part at a time show it: most ranks of a job.
     figures : callable, optional
         Makes the figures for machines, as ``--json`` writes them, for pages that carry them.
-    sign : str
-        What became of it, where it could fail.
     """
 
     title: str
@@ -296,8 +202,8 @@ class Renderer(Protocol):
 
 
 def sentences(texts: Iterable[str], style: Style = "") -> tuple[Sentence, ...]:
-    """Return a sentence for each text."""
-    return tuple(Sentence(text, style) for text in texts)
+    """Return a sentence for each text that is not empty."""
+    return tuple(Sentence(text, style) for text in texts if text)
 
 
 def properties(rows: Iterable[tuple[Cell, ...]], title: str = "") -> Table:
@@ -307,3 +213,14 @@ def properties(rows: Iterable[tuple[Cell, ...]], title: str = "") -> Table:
     """
     cells = tuple(rows)
     return Table(title, (Column(""),) * max(map(len, cells), default=2), cells)
+
+
+# Names of before, until all who use them say the unit.
+def _of(unit: Unit) -> Callable[..., Quantity]:
+    return lambda value, words="{}": Quantity(value, unit, words)
+
+
+Duration, Seconds, Bytes, ByteRate = _of("ns"), _of("s"), _of("B"), _of("B/s")
+SampleRate, Share, SignedShare, Count = _of("samples/s"), _of("share"), _of("change"), _of("count")
+Ratio, Number, Epochs, Joules = _of("ratio"), _of("number"), _of("epochs"), _of("J")
+

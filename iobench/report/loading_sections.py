@@ -12,21 +12,14 @@ from iobench.report.document import (
     NOT_APPLICABLE,
     Bar,
     BarPart,
-    Bars,
-    ByteRate,
-    Bytes,
+    Chart,
     Column,
-    Count,
     Drawing,
-    Duration,
     KeyFigure,
     KeyFigures,
     Quantity,
-    Ratio,
-    SampleRate,
     Section,
     Sentence,
-    Share,
     Table,
     sentences,
 )
@@ -145,17 +138,17 @@ def _headline(exposure: Exposure) -> tuple[Block, ...]:
     window, whole = exposure.judged, exposure.whole
     when = PARTS[exposure.window]
     wait_ns, wall_ns = exposure.all_wait_ns, exposure.all_wall_ns
-    share = Share(wait_ns / wall_ns if wall_ns else None)
+    share = Quantity(wait_ns / wall_ns if wall_ns else None, "share")
     of_what = "the whole run" if exposure.job is None else "all passes over loaders"
     rest = f"of {of_what} ({units.duration(wait_ns)} of {units.duration(wall_ns)})"
     if exposure.window == "whole":
         rest += ", too short to have a steady state"
     else:
         rest = f"of the {when}; {units.fraction(share.value)} {rest}"
-        share = Share(window.wait_fraction)
+        share = Quantity(window.wait_fraction, "share")
     if exposure.job is not None:
         rest = f"{_of_job(exposure.job)}; {units.fraction(share.value)} {rest}"
-        share = Share(exposure.job.share(exposure.job.load_ns))
+        share = Quantity(exposure.job.share(exposure.job.load_ns), "share")
     retained = kept_words(whole.n_batches, exposure.n_summed)
     if retained:
         part = units.fraction(whole.wait_fraction)
@@ -168,14 +161,14 @@ def _headline(exposure: Exposure) -> tuple[Block, ...]:
         KeyFigure("Exposed I/O", share, rest),
         KeyFigure(
             f"A {one} waits",
-            Duration(told_of(wait, "mean_ns")),
+            Quantity(told_of(wait, "mean_ns"), "ns"),
             f"on average{f', {of_several}' if of_several else ''}; median "
             f"{units.duration(told_of(wait, 'median_ns'))}, maximum "
             f"{units.duration(told_of(wait, 'max_ns'))} ({when})",
         ),
         KeyFigure(
             "Throughput",
-            SampleRate(window.samples_per_s),
+            Quantity(window.samples_per_s, "samples/s"),
             f"samples/s delivered, {units.byte_rate(window.bytes_per_s)} ({when}, "
             f"{units.count(window.n_batches)} batches)",
         ),
@@ -184,7 +177,7 @@ def _headline(exposure: Exposure) -> tuple[Block, ...]:
         figures.append(
             KeyFigure(
                 "Accelerator utilisation",
-                Share(window.accelerator_utilisation),
+                Quantity(window.accelerator_utilisation, "share"),
                 f"of the time spent computing{also} ({when})",
             )
         )
@@ -192,7 +185,7 @@ def _headline(exposure: Exposure) -> tuple[Block, ...]:
         figures.append(
             KeyFigure(
                 "Cold reads",
-                Share(whole.cold_fraction),
+                Quantity(whole.cold_fraction, "share"),
                 "of the bytes read came from the device, not from memory",
             )
         )
@@ -213,7 +206,7 @@ def told_of(statistics: StepStatistics | None, name: str) -> float | None:
     return None if statistics is None else getattr(statistics, name)
 
 
-def time_bar(exposure: Exposure) -> tuple[Bars, ...]:
+def time_bar(exposure: Exposure) -> tuple[Chart, ...]:
     """Return the time judged as one bar: compute, then the wait by what it was for."""
     part = exposure.judged
     if not part.wall_ns or not exposure.whole.n_batches:
@@ -222,7 +215,7 @@ def time_bar(exposure: Exposure) -> tuple[Bars, ...]:
         f"{PARTS[exposure.window].capitalize()}, {units.duration(part.wall_ns)}: computing "
         f"{units.duration(part.compute_ns)}, waiting for data {units.duration(part.wait_ns)}"
     )
-    return (Bars(title, (Bar(tuple(_time_parts(part))),)),)
+    return (Chart(title, (Bar(tuple(_time_parts(part))),)),)
 
 
 def _time_parts(part: PartExposure) -> Iterator[BarPart]:
@@ -265,13 +258,13 @@ def _stage_table(exposure: Exposure) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (
             stage_title(row.stage),
-            Duration(row.busy_ns),
-            Duration(row.hidden_ns),
-            Duration(row.exposed_ns),
+            Quantity(row.busy_ns, "ns"),
+            Quantity(row.hidden_ns, "ns"),
+            Quantity(row.exposed_ns, "ns"),
             _share(row.exposed_ns, window.wait_ns),
-            *((Duration(row.exposed_per_step_ns),) if by_step else ()),
-            *((Duration(always.get(row.stage, 0)),) if is_part else ()),
-            Duration(row.cpu_ns) if row.n_spans else NOT_APPLICABLE,
+            *((Quantity(row.exposed_per_step_ns, "ns"),) if by_step else ()),
+            *((Quantity(always.get(row.stage, 0), "ns"),) if is_part else ()),
+            Quantity(row.cpu_ns, "ns") if row.n_spans else NOT_APPLICABLE,
             *_stage_bytes(row),
         )
         for row in shown
@@ -279,7 +272,9 @@ def _stage_table(exposure: Exposure) -> Table:
     if elsewhere:
         exposed_ns = sum(row.exposed_ns for row in elsewhere)
         nothing = [NOT_APPLICABLE] * (5 if by_step else 4)
-        rows.append(("only outside of it", *nothing, Duration(exposed_ns), *[NOT_APPLICABLE] * 3))
+        rows.append(
+            ("only outside of it", *nothing, Quantity(exposed_ns, "ns"), *[NOT_APPLICABLE] * 3)
+        )
     return Table(
         f"Stages in the {PARTS[exposure.window]}",
         (
@@ -297,12 +292,12 @@ def _stage_table(exposure: Exposure) -> Table:
         tuple(rows),
         total=(
             "all",
-            Duration(busy_ns),
-            Duration(busy_ns - window.wait_ns),
-            Duration(window.wait_ns),
+            Quantity(busy_ns, "ns"),
+            Quantity(busy_ns - window.wait_ns, "ns"),
+            Quantity(window.wait_ns, "ns"),
             _share(window.wait_ns, window.wait_ns),
             *([""] if by_step else []),
-            *((Duration(whole.wait_ns),) if is_part else ()),
+            *((Quantity(whole.wait_ns, "ns"),) if is_part else ()),
             *[""] * 3,
         ),
         bars=(*map(_stage_bar, shown), *([Bar(())] if elsewhere else [])),
@@ -320,15 +315,15 @@ def _stage_bar(row: StageExposure) -> Bar:
 
 
 def _share(part_ns: int, whole_ns: int) -> Cell:
-    return Share(part_ns / whole_ns) if whole_ns else NOT_APPLICABLE
+    return Quantity(part_ns / whole_ns, "share") if whole_ns else NOT_APPLICABLE
 
 
 def _stage_bytes(row: StageExposure) -> tuple[Cell, Cell]:
     """Return what a stage handed on, and how fast; nothing of stages that carry no bytes."""
     if not row.nbytes and Trait.CARRIES_BYTES not in row.kind.traits:
         return NOT_APPLICABLE, NOT_APPLICABLE
-    rate = ByteRate(row.busy_bytes_per_s) if row.busy_ns else NOT_APPLICABLE
-    return Bytes(row.nbytes), rate
+    rate = Quantity(row.busy_bytes_per_s, "B/s") if row.busy_ns else NOT_APPLICABLE
+    return Quantity(row.nbytes, "B"), rate
 
 
 def compute_section(exposure: Exposure) -> Section | None:
@@ -340,8 +335,12 @@ def compute_section(exposure: Exposure) -> Section | None:
     by_step = any(row.per_step_ns is not None for row in rows)
 
     def cells(spent_ns: int, per_step_ns: float | None = None) -> tuple[Cell, ...]:
-        of_step = (NOT_APPLICABLE if per_step_ns is None else Duration(per_step_ns),)
-        return Duration(spent_ns), _share(spent_ns, part.compute_ns), *(of_step if by_step else ())
+        of_step = (NOT_APPLICABLE if per_step_ns is None else Quantity(per_step_ns, "ns"),)
+        return (
+            Quantity(spent_ns, "ns"),
+            _share(spent_ns, part.compute_ns),
+            *(of_step if by_step else ()),
+        )
 
     return Section(
         "compute",
@@ -379,11 +378,12 @@ def waits_section(
         if part is not None:
             named.append((PARTS[window], part.wait))
     rows: list[tuple[Cell, ...]] = [
-        (name, *_wait_cells(wait), Count(told_of(wait, "n_steps"))) for name, wait in named
+        (name, *_wait_cells(wait), Quantity(told_of(wait, "n_steps"), "count"))
+        for name, wait in named
     ]
     if published is not None:
         times = (units.nanoseconds(published.exposed_io_s[figure]) for figure in PUBLISHED_FIGURES)
-        rows.append(("published", *map(Duration, times), ""))
+        rows.append(("published", *(Quantity(each, "ns") for each in times), ""))
     long = exposure.long_waits
     words = step_words(exposure.steps)
     return Section(
@@ -411,9 +411,9 @@ def waits_section(
     )
 
 
-def _wait_cells(wait: StepStatistics | None) -> Iterator[Duration]:
+def _wait_cells(wait: StepStatistics | None) -> Iterator[Quantity]:
     for figure in PUBLISHED_FIGURES:
-        yield Duration(told_of(wait, f"{figure}_ns"))
+        yield Quantity(told_of(wait, f"{figure}_ns"), "ns")
 
 
 def published_notes(report: RunReport) -> list[str]:
@@ -430,9 +430,9 @@ def bytes_section(exposure: Exposure) -> Section | None:
     """Return the bytes delivered and read, as far as they are known."""
     whole = exposure.whole
     rows: list[tuple[str, Quantity]] = [
-        ("delivered to the loop", Bytes(whole.nbytes)),
-        ("read by loading processes", Bytes(whole.read_nbytes)),
-        ("read per byte delivered", Ratio(whole.read_per_byte)),
+        ("delivered to the loop", Quantity(whole.nbytes, "B")),
+        ("read by loading processes", Quantity(whole.read_nbytes, "B")),
+        ("read per byte delivered", Quantity(whole.read_per_byte, "ratio")),
     ]
     known = tuple(row for row in rows if row[1].value is not None)
     if not known:
@@ -468,19 +468,19 @@ def _phase_table(exposure: Exposure) -> Table:
         tuple(
             (
                 PHASES.get(phase.phase, phase.phase),
-                Duration(phase.wall_ns),
-                Duration(phase.wait_ns),
+                Quantity(phase.wall_ns, "ns"),
+                Quantity(phase.wait_ns, "ns"),
                 _share(phase.wait_ns, phase.wall_ns),
-                Count(phase.n_deliveries),
+                Quantity(phase.n_deliveries, "count"),
             )
             for phase in exposure.phases
         ),
         total=(
             "whole run",
-            Duration(whole.wall_ns),
-            Duration(whole.wait_ns),
+            Quantity(whole.wall_ns, "ns"),
+            Quantity(whole.wait_ns, "ns"),
             _share(whole.wait_ns, whole.wall_ns),
-            Count(sum(phase.n_deliveries for phase in exposure.phases)),
+            Quantity(sum(phase.n_deliveries for phase in exposure.phases), "count"),
         ),
         bars=tuple(
             Bar(
@@ -529,11 +529,14 @@ def _epoch_row(epoch: EpochFigures, validates: bool) -> tuple[Cell, ...]:
     wall_ns, wait_ns = (0, 0) if validation is None else (validation.wall_ns, validation.wait_ns)
     return (
         units.count(epoch.epoch),
-        Count(training.n_batches, "{}" if epoch.complete else "{} (not all)"),
-        *map(Duration, (training.wall_ns, training.compute_ns, training.wait_ns)),
+        Quantity(training.n_batches, "count", "{}" if epoch.complete else "{} (not all)"),
+        *(
+            Quantity(each, "ns")
+            for each in (training.wall_ns, training.compute_ns, training.wait_ns)
+        ),
         _share(training.wait_ns, training.wall_ns),
-        *(Duration(told_of(epoch.wait, name)) for name in ("mean_ns", "median_ns")),
-        *((Duration(wall_ns), Duration(wait_ns)) if validates else ()),
+        *(Quantity(told_of(epoch.wait, name), "ns") for name in ("mean_ns", "median_ns")),
+        *((Quantity(wall_ns, "ns"), Quantity(wait_ns, "ns")) if validates else ()),
     )
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
-    Bars,
+    Chart,
     Command,
     Document,
     KeyFigures,
@@ -101,7 +101,7 @@ def _verdict(
     """Yield what is concluded, warnings below it in a line each, and the figures that say it."""
     compared, single = _blocks(told, "compared"), _blocks(told, "verdict")
     for block in _blocks(told, "job_time"):
-        if isinstance(block, Bars):
+        if isinstance(block, Chart):
             yield Sentence(_parts(block, width))
     lead = [each for each in _blocks(told, "job")[:1] if isinstance(each, Sentence)]
     judged = [*lead, *_of_style((*compared, *single), *JUDGED)]
@@ -134,7 +134,7 @@ def _of_style(blocks: Iterable[Block], *styles: Style) -> Iterator[Sentence]:
             yield block
 
 
-def _parts(bars: Bars, width: int) -> str:
+def _parts(bars: Chart, width: int) -> str:
     """Return a bar in words: its largest pieces, as parts of the whole."""
     pieces = sorted(bars.bars[0].parts, key=lambda piece: -piece.length)
     total = sum(piece.length for piece in pieces)
@@ -195,4 +195,5 @@ def _sum(cells: Sequence[Cell]) -> Cell:
     if not figures:
         return NOT_APPLICABLE
     known = [each.value for each in figures if each.value is not None]
-    return type(figures[0])(sum(known) if len(known) == len(figures) else None)
+    value = sum(known) if len(known) == len(figures) else None
+    return Quantity(value, figures[0].unit)

@@ -6,16 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.recording.kinds import stage_title
 from iobench.report import units
-from iobench.report.document import (
-    NOT_APPLICABLE,
-    Bytes,
-    Column,
-    Count,
-    Duration,
-    Section,
-    Share,
-    Table,
-)
+from iobench.report.document import NOT_APPLICABLE, Column, Quantity, Section, Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +19,7 @@ MOST_LOADERS: Final = 16
 
 
 def _share(part_ns: int, whole_ns: int) -> Cell:
-    return Share(part_ns / whole_ns) if whole_ns else NOT_APPLICABLE
+    return Quantity(part_ns / whole_ns, "share") if whole_ns else NOT_APPLICABLE
 
 
 def loaders_section(exposure: Exposure) -> Section:
@@ -50,8 +41,8 @@ def loaders_section(exposure: Exposure) -> Section:
                 tuple(_loader_row(each, exposure.whole.wait_ns) for each in rows),
                 total=(
                     *("all", "", "", "", ""),
-                    Count(exposure.whole.n_batches),
-                    Duration(exposure.whole.wait_ns),
+                    Quantity(exposure.whole.n_batches, "count"),
+                    Quantity(exposure.whole.wait_ns, "ns"),
                     "",
                 ),
                 note=rest if len(rows) < len(exposure.loaders) else "",
@@ -67,11 +58,13 @@ def _loader_row(each: LoaderExposure, wait_ns: int) -> tuple[Cell, ...]:
     return (
         f"{number}: {each.name or units.UNKNOWN}{role}",
         each.kind.rpartition(".")[2] or units.UNKNOWN,
-        Count(each.threads, "{} threads") if with_threads else Count(each.workers),
-        Count(each.batch_size),
-        Count(each.n_rounds),
-        Count(each.n_batches),
-        Duration(each.wait_ns),
+        Quantity(each.threads, "count", "{} threads")
+        if with_threads
+        else Quantity(each.workers, "count"),
+        Quantity(each.batch_size, "count"),
+        Quantity(each.n_rounds, "count"),
+        Quantity(each.n_batches, "count"),
+        Quantity(each.wait_ns, "ns"),
         _share(each.wait_ns, wait_ns),
     )
 
@@ -94,10 +87,10 @@ def _process_table(process: ProcessWork) -> Table:
         tuple(
             (
                 stage_title(row.stage),
-                Duration(row.busy_ns),
-                Bytes(row.nbytes),
-                Duration(row.cpu_ns),
-                Count(row.n_spans),
+                Quantity(row.busy_ns, "ns"),
+                Quantity(row.nbytes, "B"),
+                Quantity(row.cpu_ns, "ns"),
+                Quantity(row.n_spans, "count"),
             )
             for row in process.stages
         ),

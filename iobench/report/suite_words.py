@@ -4,41 +4,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iobench.report.document import (
-    ByteRate,
-    Bytes,
-    Duration,
-    Joules,
-    Number,
-    Quantity,
-    SampleRate,
-    Share,
-)
+from iobench.report.document import Quantity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-QUANTITIES: Final[tuple[tuple[str, type[Quantity], float], ...]] = (
-    ("samples_per_s", SampleRate, 1),
-    ("bytes_per_s", ByteRate, 1),
-    ("_s", Duration, 1e9),
-    ("_j", Joules, 1),
-    ("_share", Share, 1),
-    ("utilisation", Share, 1),
-    ("_bytes", Bytes, 1),
+    from iobench.report.document import Unit
+
+UNITS: Final[tuple[tuple[str, Unit, float], ...]] = (
+    ("samples_per_s", "samples/s", 1),
+    ("bytes_per_s", "B/s", 1),
+    ("_s", "ns", 1e9),
+    ("_j", "J", 1),
+    ("_share", "share", 1),
+    ("utilisation", "share", 1),
+    ("_bytes", "B", 1),
+    ("", "number", 1),
 )
-"""What a figure is, by the end of its name, and what makes the document's unit of its own."""
+"""The unit of a figure by the end of its name, and what turns the figure into that unit."""
 OWN: Final = "metric:"
 """How names of figures begin that a script gives itself, by `iobench.metric`."""
 BOOLEAN: Final = ("true", "false")
 
 
 def figure_cell(metric: str, value: float | None) -> Quantity:
-    """Return a figure as its name says what it is of."""
-    kind, factor = next(
-        ((kind, factor) for end, kind, factor in QUANTITIES if metric.endswith(end)), (Number, 1.0)
-    )
-    return kind(None if value is None else value * factor)
+    """Return a figure in the unit that the end of its name says."""
+    unit, factor = next((unit, factor) for end, unit, factor in UNITS if metric.endswith(end))
+    return Quantity(None if value is None else value * factor, unit)
 
 
 def said_cell(values: Mapping[str, str]) -> str:

@@ -6,15 +6,7 @@ from typing import TYPE_CHECKING
 
 from iobench.report import lines, units
 from iobench.report.device_lines import device_words, link_words
-from iobench.report.document import (
-    Bytes,
-    Column,
-    Command,
-    Count,
-    Section,
-    Table,
-    sentences,
-)
+from iobench.report.document import Column, Command, Quantity, Section, Table, sentences
 from iobench.report.script_lines import commit_words
 
 if TYPE_CHECKING:
@@ -55,10 +47,10 @@ def _configuration(report: RunReport) -> Iterator[tuple[str, Cell]]:
     facts, exposure = report.facts, report.exposure
     known: dict[str, Cell | None] = {
         "stored with": _options(facts.store),
-        "reader threads": Count(facts.threads or None),
-        "prefetch, batches": Count(exposure.prefetch),
-        "available samples": Count(facts.n_samples),
-        "a sample": Bytes(facts.sample_nbytes),
+        "reader threads": Quantity(facts.threads or None, "count"),
+        "prefetch, batches": Quantity(exposure.prefetch, "count"),
+        "available samples": Quantity(facts.n_samples, "count"),
+        "a sample": Quantity(facts.sample_nbytes, "B"),
         "name": facts.name,
         "commit": commit_words(facts.commit),
         "versions": ", ".join(f"{name} {text}" for name, text in facts.versions.items()) or None,
@@ -81,7 +73,7 @@ def _machine(report: RunReport) -> Iterator[tuple[str, Cell]]:
             continue
         name = str(key).removesuffix("_nbytes").replace("_", " ")
         if isinstance(value, int) and not isinstance(value, bool):
-            yield name, Bytes(value) if key.endswith("nbytes") else Count(value)
+            yield name, Quantity(value, "B") if key.endswith("nbytes") else Quantity(value, "count")
         else:
             yield name, str(value)
     device = report.facts.device

@@ -16,24 +16,19 @@ UNKNOWN: Final = "unknown"
 DURATIONS: Final = (("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
 JOULES: Final = (("uJ", 1), ("mJ", 1_000), ("J", 10**6), ("kJ", 10**9), ("MJ", 10**12))
 WATT_HOURS: Final = (("uWh", 1), ("mWh", 1_000), ("Wh", 10**6), ("kWh", 10**9), ("MWh", 10**12))
-J_PER_WH: Final = 3_600
 BYTES: Final = tuple(
     (unit, 1000**power) for power, unit in enumerate(("B", "kB", "MB", "GB", "TB", "PB"))
 )
 
 
 def duration(ns: float | None) -> str:
-    """Return a time in three digits and the unit that suits it, e.g. ``"21.1 ms"``.
-
-    Parameters
-    ----------
-    ns : float or None
-        Nanoseconds; None is unknown.
-    """
+    """Return a time in three digits and the unit that suits it, e.g. ``"21.1 ms"``."""
     return UNKNOWN if ns is None else _scaled(ns, DURATIONS)
 
 
-def durations(values_ns: Sequence[int | None], *, unit: str | None = None) -> tuple[str, list[str]]:
+def durations(
+    values_ns: Sequence[float | None], *, unit: str | None = None
+) -> tuple[str, list[str]]:
     """Return one unit for a column of times, and each time in it with the same decimals.
 
     The unit is the one given, else that of the largest time. Times have three decimals, or two
@@ -72,9 +67,9 @@ def joules(j: float | None) -> str:
     return UNKNOWN if j is None else _scaled(j * 1e6, JOULES, zero="0 J")
 
 
-def watt_hours(j: float | None) -> str:
-    """Return joules as electricity is billed, e.g. ``"0.345 Wh"``."""
-    return UNKNOWN if j is None else _scaled(j * 1e6 / J_PER_WH, WATT_HOURS, zero="0 Wh")
+def watt_hours(wh: float | None) -> str:
+    """Return an energy as electricity is billed, e.g. ``"0.345 Wh"``."""
+    return UNKNOWN if wh is None else _scaled(wh * 1e6, WATT_HOURS, zero="0 Wh")
 
 
 def nbytes(value: float | None) -> str:
@@ -87,15 +82,6 @@ def byte_rate(bytes_per_s: float | None) -> str:
     return UNKNOWN if bytes_per_s is None else f"{_scaled(bytes_per_s, BYTES, zero='0 B')}/s"
 
 
-def sample_rate(samples_per_s: float | None) -> str:
-    """Return samples per second in three digits, without a unit."""
-    if samples_per_s is None:
-        return UNKNOWN
-    if 0 < samples_per_s < 0.001:
-        return "< 0.001"
-    return _three_digits(samples_per_s) if samples_per_s else "0"
-
-
 def power_of_two(value: int) -> str:
     """Return a size that caches and buffers come in, e.g. ``"64 KiB"``; others as `nbytes`."""
     for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
@@ -105,8 +91,12 @@ def power_of_two(value: int) -> str:
 
 
 def ratio(value: float | None) -> str:
-    """Return a quotient of two like quantities in three digits, e.g. ``"1.20"``."""
-    return sample_rate(value)
+    """Return a quotient or a rate in three digits, e.g. ``"1.20"``."""
+    if value is None:
+        return UNKNOWN
+    if 0 < value < 0.001:
+        return "< 0.001"
+    return _three_digits(value) if value else "0"
 
 
 def fraction(value: float | None) -> str:
@@ -183,7 +173,7 @@ def _three_digits(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def _in_column(value: int | None, size: int, decimals: int) -> str:
+def _in_column(value: float | None, size: int, decimals: int) -> str:
     if value is None:
         return UNKNOWN
     if value == 0:

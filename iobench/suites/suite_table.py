@@ -15,8 +15,8 @@ from iobench.report.document import (
     NOT_APPLICABLE,
     Column,
     Document,
+    Quantity,
     Section,
-    Share,
     Table,
     sentences,
 )
@@ -217,7 +217,7 @@ def _means(table: SuiteTable, names: Sequence[str]) -> Table:
             (
                 name,
                 *(_cell(metric, row) for metric in shown),
-                Share(spread.spread) if spread is not None else NOT_APPLICABLE,
+                Quantity(spread.spread, "share") if spread is not None else NOT_APPLICABLE,
                 f"{row.n_runs} of {table.repeats}",
                 ", ".join(marks),
             )
@@ -236,7 +236,9 @@ def _each_figure(table: SuiteTable, names: Sequence[str]) -> Table:
             values = (of.mean.value, of.mean.low, of.mean.high)
             figures = (figure_cell(name, each) for each in values)
             runs = f"{of.n_used} of {of.n_runs}"
-            rows.append((f"{cell}: {said_metric(name)}", *figures, Share(of.spread), runs))
+            rows.append(
+                (f"{cell}: {said_metric(name)}", *figures, Quantity(of.spread, "share"), runs)
+            )
     columns = ("", "mean", "low", "high", "spread", "used")
     return Table("", tuple(map(Column, columns)), tuple(rows))
 

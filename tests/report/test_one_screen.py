@@ -12,16 +12,15 @@ from msgspec.structs import replace
 from iobench.report.document import (
     Bar,
     BarPart,
-    Bars,
+    Chart,
     Column,
     Command,
     Document,
-    Duration,
     KeyFigure,
     KeyFigures,
+    Quantity,
     Section,
     Sentence,
-    Share,
     Table,
     sentences,
 )
@@ -48,14 +47,17 @@ def drawn_document(seed: int) -> Document:
         return sentences((f"{number} {prose()}" for number in range(n)), "caution")
 
     def verdict() -> Section:
-        figures = (KeyFigure("A", Share(0.5), prose()) for _ in range(random.randint(0, 6)))
+        figures = (
+            KeyFigure("A", Quantity(0.5, "share"), prose()) for _ in range(random.randint(0, 6))
+        )
         judged = Sentence(prose(), "bad")
         return Section("verdict", "Verdict", (judged, *warned(), KeyFigures(tuple(figures))))
 
     def stages() -> Section:
         columns = (Column("stage"), *(Column(name, "time") for name in "abcdefg"))
         rows = [
-            (f"stage {row}", *[Duration(row * MS)] * 7) for row in range(random.choice([1, 30]))
+            (f"stage {row}", *[Quantity(row * MS, "ns")] * 7)
+            for row in range(random.choice([1, 30]))
         ]
         return Section("stages", "Stages", (Table("t", columns, tuple(rows), total=rows[0]),))
 
@@ -64,7 +66,7 @@ def drawn_document(seed: int) -> Document:
 
     following = Section("next", "What to try next", tuple(step() for _ in range(seed % 5)))
     pieces = tuple(BarPart("exposed", length, prose()) for length in (1, 2))
-    job = Section("job_time", "", (Bars(prose(), (Bar(pieces),)), *warned()))
+    job = Section("job_time", "", (Chart(prose(), (Bar(pieces),)), *warned()))
     many = tuple(
         Document(f"part {n}, which waits longest", (verdict(), stages()), is_spare=n > 4)
         for n in range(random.randint(2, 8))
@@ -77,7 +79,7 @@ def drawn_document(seed: int) -> Document:
         of_job = Section("job", "", (Sentence(prose()), *warned()))
         return Document(prose(), (job, of_job, following), many)
     told = sentences((prose() for _ in many), "fair")
-    rows = tuple((part.title, *[Share(0.5)] * 8) for part in many)
+    rows = tuple((part.title, *[Quantity(0.5, "share")] * 8) for part in many)
     table = Table("t", (Column("as"), *map(Column, "abcdefgh")), rows)
     return Document(prose(), (Section("compared", "", (*told, *warned(), table)), following), many)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from iobench.report.document import Column, Document, Duration, Section, Table
+from iobench.report.document import Column, Document, Quantity, Section, Table
 from iobench.report.renderers.html_page import HtmlRenderer
 from iobench.report.renderers.markdown import MarkdownRenderer
 from iobench.report.renderers.notebook_fragment import NotebookRenderer
@@ -29,8 +29,10 @@ RENDERERS = {
 def test_every_row_is_shown_once_and_in_order(name: str, n_rows: int) -> None:
     renderer: Callable[..., TerminalRenderer] = RENDERERS[name]
     columns = (Column("stage"), Column("busy", unit_group="time"))
-    rows = tuple((f"stage-{row:02}", Duration(1_000_000 * (row + 1))) for row in range(n_rows))
-    table = Table("Stages", columns, rows, total=("all-of-them", Duration(7_000_000)))
+    rows = tuple(
+        (f"stage-{row:02}", Quantity(1_000_000 * (row + 1), "ns")) for row in range(n_rows)
+    )
+    table = Table("Stages", columns, rows, total=("all-of-them", Quantity(7_000_000, "ns")))
     text = renderer().render(Document("T", (Section("a", "A", (table,)),), figures=dict))
     wanted = [*(f"stage-{row:02}" for row in range(n_rows)), "all-of-them"]
     assert [text.count(word) for word in wanted] == [1] * len(wanted)

@@ -57,8 +57,8 @@ def test_rates() -> None:
     assert units.byte_rate(1_236_000_000) == "1.24 GB/s"
     assert units.byte_rate(0) == "0 B/s"
     assert units.byte_rate(None) == "unknown"
-    assert units.sample_rate(12.34) == "12.3"
-    assert units.sample_rate(0.00001) == "< 0.001"
+    assert units.ratio(12.34) == "12.3"
+    assert units.ratio(0.00001) == "< 0.001"
 
 
 def test_a_column_has_one_unit() -> None:

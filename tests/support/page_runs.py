@@ -168,17 +168,17 @@ class PageParts(HTMLParser):
 
 
 QUANTITIES: dict[str, Callable[[Any], str]] = {
-    "byterate": units.byte_rate,
-    "bytes": units.nbytes,
+    "B/s": units.byte_rate,
+    "B": units.nbytes,
     "count": units.count,
-    "duration": units.duration,
-    "joules": units.joules,
+    "ns": units.duration,
+    "J": units.joules,
     "ratio": units.ratio,
-    "samplerate": units.sample_rate,
-    "seconds": units.printed_seconds,
+    "samples/s": units.ratio,
+    "s": units.printed_seconds,
     "share": units.fraction,
-    "signedshare": units.signed_fraction,
-    "watthours": units.watt_hours,
+    "change": units.signed_fraction,
+    "Wh": units.watt_hours,
 }
 
 
@@ -197,7 +197,7 @@ def _is_right(figure: dict[str, str]) -> bool:
     exact = int(value) if value.is_integer() else value
     if QUANTITIES[name](exact) in text:
         return True
-    return name == "duration" and _is_in_column(value, text)
+    return name == "ns" and _is_in_column(value, text)
 
 
 def _is_in_column(value: float, text: str) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from iobench.errors import ProfileError
 from iobench.report import units
 from iobench.report.document import Drawing, Quantity, Sentence
-from iobench.report.renderers.quantities import said, signed, spelled
+from iobench.report.renderers.quantities import longest, said, signed, spelled
 from iobench.report.webpage import shell
 from iobench.report.webpage.safe_text import SafeText
 from iobench.report.wrapping import plain
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
         Bar,
         Block,
         Cell,
+        Chart,
         Document,
-        HeatMap,
         Section,
         Table,
     )
@@ -126,8 +126,7 @@ def _figure(cell: Cell, text: str | None = None) -> SafeText:
     if not isinstance(cell, Quantity):
         return SafeText.filled("{}", shown)
     value = "" if cell.value is None else f"{cell.value!r}"
-    name = type(cell).__name__.lower()
-    return SafeText.filled('<data class="figure {}" value="{}">{}</data>', name, value, shown)
+    return SafeText.filled('<data class="figure {}" value="{}">{}</data>', cell.unit, value, shown)
 
 
 def _rows(table: Table, *, total: bool = False) -> list[list[SafeText]]:
@@ -142,11 +141,11 @@ def _rows(table: Table, *, total: bool = False) -> list[list[SafeText]]:
 
 def _drawn_bar(bar: Bar, bars: Sequence[Bar]) -> list[tuple[str, float, float, str]]:
     """Return style, place, width and meaning of each piece, all bars being on one scale."""
-    longest = max((sum(part.length for part in each.parts) for each in bars), default=0)
+    whole = longest(bars)
     drawn, x = [], 0.0
     for part in bar.parts:
-        if part.length > 0 and longest:
-            width = max(LEAST, WIDTH * part.length / longest)
+        if part.length > 0:
+            width = max(LEAST, WIDTH * part.length / whole)
             drawn.append((part.kind, round(x, 2), round(min(width, WIDTH), 2), part.what))
             x += width
     return drawn
@@ -163,13 +162,13 @@ def _legend(block: Block) -> list[tuple[str, str]]:
     ]
 
 
-def _heat_paths(heat: HeatMap) -> list[str]:
-    """Return for each level of a heat map, from little to all, an SVG path of its cells."""
+def _heat_paths(chart: Chart) -> list[str]:
+    """Return for each level of a map by time, from little to all, an SVG path of its cells."""
     paths: list[list[str]] = [[] for _ in range(LEVELS)]
-    for y, row in enumerate(heat.shares):
-        for x, share in enumerate(row):
-            if share > 0:
+    for y, bar in enumerate(chart.bars):
+        for x, part in enumerate(bar.parts):
+            if part.length > 0:
                 # Rounded up, so that blank is nothing at all.
-                level = min(LEVELS, -int(-share * LEVELS // 1))
+                level = min(LEVELS, -int(-part.length * LEVELS // 1))
                 paths[level - 1].append(f"M{x} {y}h1v1h-1z")
     return ["".join(path) for path in paths]

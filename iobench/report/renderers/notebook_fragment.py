@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from iobench.report.document import Command, HeatMap, KeyFigures, Lines, Sentence, Table
-from iobench.report.renderers.quantities import key_sentence, shades, signed, spelled
+from iobench.report.document import Chart, Command, KeyFigures, Sentence, Table
+from iobench.report.renderers.quantities import key_sentence, longest, shaded, signed, spelled
 from iobench.report.wrapping import plain
 
 if TYPE_CHECKING:
@@ -79,14 +79,9 @@ def _block(block: Block) -> Iterator[str]:
             yield from (_div(key_sentence(each), "margin:0") for each in block.figures)
         case Table():
             yield from _table(block)
-        case HeatMap():
+        case Chart() if block.column_ns:
             yield _div(block.title, "margin:0")
-            width = max(map(len, block.rows), default=1)
-            yield _lines(
-                f"{name:>{width}} |{shades(block, row)}|" for row, name in enumerate(block.rows)
-            )
-        case Lines():
-            yield _lines(block.lines)
+            yield _lines(shaded(block))
         case Command():
             if block.reason:
                 yield _div(block.sentence, "margin:0")
@@ -131,10 +126,10 @@ def _cells(texts: Sequence[str], styles: Sequence[str]) -> str:
 
 
 def _bar(bar: Bar, bars: Sequence[Bar]) -> str:
-    longest = max((sum(part.length for part in each.parts) for each in bars), default=0) or 1
+    whole = longest(bars) or 1
     parts = "".join(
         f'<span title="{_shown(part.what)}" style="display:inline-block;height:9px;'
-        f"width:{part.length / longest * BAR_PX:.1f}px;"
+        f"width:{part.length / whole * BAR_PX:.1f}px;"
         f'background:{BARS.get(part.kind, FAINT)}"></span>'
         for part in bar.parts
         if part.length > 0

@@ -7,43 +7,27 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from iobench.report import units
-from iobench.report.document import (
-    NOT_APPLICABLE,
-    ByteRate,
-    Bytes,
-    Count,
-    Duration,
-    Epochs,
-    Joules,
-    Number,
-    Quantity,
-    Ratio,
-    SampleRate,
-    Seconds,
-    Share,
-    SignedShare,
-    WattHours,
-)
+from iobench.report.document import NOT_APPLICABLE, Quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from iobench.report.document import Cell, HeatMap, KeyFigure, Sign, Table
+    from iobench.report.document import Bar, Cell, Chart, KeyFigure, Sign, Table, Unit
 
-WORDS: Final[Mapping[type[Quantity], Callable[[Any], str]]] = {
-    ByteRate: units.byte_rate,
-    Bytes: units.nbytes,
-    Count: units.count,
-    Duration: units.duration,
-    Epochs: units.epochs,
-    Joules: units.joules,
-    Number: units.number,
-    Ratio: units.ratio,
-    SampleRate: units.sample_rate,
-    Seconds: units.printed_seconds,
-    Share: units.fraction,
-    SignedShare: units.signed_fraction,
-    WattHours: units.watt_hours,
+WORDS: Final[Mapping[Unit, Callable[[Any], str]]] = {
+    "ns": units.duration,
+    "s": units.printed_seconds,
+    "B": units.nbytes,
+    "B/s": units.byte_rate,
+    "samples/s": units.ratio,
+    "share": units.fraction,
+    "change": units.signed_fraction,
+    "count": units.count,
+    "ratio": units.ratio,
+    "number": units.number,
+    "epochs": units.epochs,
+    "J": units.joules,
+    "Wh": units.watt_hours,
 }
 SHADES: Final = " .:-=+*#%@"
 SIGNS: Final[Mapping[Sign, str]] = {"passed": "\u2705", "failed": "\u274c", "undecided": "\u2754"}
@@ -53,7 +37,7 @@ def said(cell: Cell) -> str:
     """Return a cell as it stands on its own, a time in the unit that suits it."""
     if isinstance(cell, str):
         return cell
-    text = units.UNKNOWN if cell.value is None else WORDS[type(cell)](cell.value)
+    text = units.UNKNOWN if cell.value is None else WORDS[cell.unit](cell.value)
     return cell.words.format(text)
 
 
@@ -72,25 +56,27 @@ def key_sentence(key: KeyFigure) -> str:
     return f"{key.name}: {' '.join(filter(None, (said(key.figure), key.rest)))}."
 
 
-def shades(heat: HeatMap, row: int) -> str:
-    """Return a row of a heat map from blank, nothing at all, to ``@``, all of it."""
-    # Rounded up, so that blank is no wait at all.
-    return "".join(SHADES[-int(-share * (len(SHADES) - 1) // 1)] for share in heat.shares[row])
+def shaded(chart: Chart, most: int | None = None) -> Iterator[str]:
+    """Yield the rows of a map by time, from blank, nothing at all, to ``@``; the fullest ones."""
+    fullest = sorted(chart.bars, key=lambda bar: -sum(part.length for part in bar.parts))[:most]
+    shown = [bar for bar in chart.bars if bar in fullest]
+    width = max((len(bar.name) for bar in shown), default=1)
+    for bar in shown:
+        # Rounded up, so that blank is nothing at all.
+        shades = (SHADES[-int(-part.length * (len(SHADES) - 1) // 1)] for part in bar.parts)
+        yield f"{bar.name:>{width}} |{''.join(shades)}|"
+
+
+def longest(bars: Sequence[Bar]) -> float:
+    """Return the length of the longest bar, which fills the width."""
+    return max((sum(part.length for part in bar.parts) for bar in bars), default=0)
 
 
 class SpelledTable(msgspec.Struct, frozen=True):
-    """A table whose cells are text.
-
-    Parameters
-    ----------
-    names, units : tuple of str
-        Of the columns; the unit is empty but for times that share one.
-    is_figure : tuple of bool
-        Whether a column holds figures, which stand at the right; the others hold words.
-    """
+    """A table whose cells are text; columns that hold figures stand at the right."""
 
     names: tuple[str, ...]
-    units: tuple[str, ...]
+    units: tuple[str, ...]  # of the columns; empty but for times that share one
     is_figure: tuple[bool, ...]
     rows: tuple[tuple[str, ...], ...]
     total: tuple[str, ...]
@@ -117,31 +103,28 @@ def spelled(table: Table) -> SpelledTable:
             (row, at, cell)
             for row, line in enumerate(lines)
             for at in members
-            if isinstance(cell := line[at], Duration)
+            if isinstance(cell := line[at], Quantity) and cell.unit == "ns"
         ]
         required = next((table.columns[at].unit for at in members if table.columns[at].unit), None)
-        unit, times = units.durations([_ns(cell) for _, _, cell in places], unit=required)
+        unit, times = units.durations([cell.value for _, _, cell in places], unit=required)
         for (row, at, cell), text in zip(places, times, strict=True):
             texts[row][at] = cell.words.format(text)
         for at in members:
             shared[at] = unit
     body = [tuple(line) for line in texts]
+    names = tuple(column.name for column in table.columns)
     return SpelledTable(
-        tuple(column.name for column in table.columns),
+        names,
         tuple(shared),
-        tuple(_holds_figures(table, [line[at] for line in lines]) for at in range(len(shared))),
+        tuple(
+            any(names) and _are_figures([line[at] for line in lines]) for at in range(len(names))
+        ),
         tuple(body[: len(table.rows)]),
         body[-1] if table.total else (),
     )
 
 
-def _ns(cell: Quantity) -> int | None:
-    return None if cell.value is None else round(cell.value)
-
-
-def _holds_figures(table: Table, cells: Sequence[Cell]) -> bool:
-    if not any(column.name for column in table.columns):
-        return False  # a list of properties, read as words
+def _are_figures(cells: Sequence[Cell]) -> bool:
     if any(isinstance(cell, Quantity) for cell in cells):
         return True
     return all(cell in ("", NOT_APPLICABLE) for cell in cells)

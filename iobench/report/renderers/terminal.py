@@ -14,15 +14,8 @@ from rich.padding import Padding
 from rich.table import Table as DrawnTable
 from rich.text import Text
 
-from iobench.report.document import (
-    Command,
-    HeatMap,
-    KeyFigures,
-    Lines,
-    Sentence,
-    Table,
-)
-from iobench.report.renderers.quantities import key_sentence, shades, signed, spelled
+from iobench.report.document import Chart, Command, KeyFigures, Sentence, Table
+from iobench.report.renderers.quantities import key_sentence, shaded, signed, spelled
 from iobench.report.wrapping import plain, wrapped
 
 if TYPE_CHECKING:
@@ -39,7 +32,7 @@ NAME: Final = 24
 """Characters that names of rows get before columns have to stand below; longer ones are folded."""
 LAST: Final = "next"
 """The section that is printed last: the end of the output is what stays on the screen."""
-MOST_HEAT_ROWS: Final = 16
+MOST_SHADED: Final = 16
 COLOURS: Final = {
     "strong": "bold",
     "caution": "bold yellow",
@@ -121,10 +114,9 @@ class TerminalRenderer:
             case Table():
                 self._table(block)
                 return False
-            case HeatMap():
-                self._heat(block)
-            case Lines():
-                for line in block.lines:
+            case Chart() if block.column_ns:
+                self._sentence(block.title)
+                for line in shaded(block, MOST_SHADED):
                     self._line(" " * INDENT + line)
             case Command():
                 self._command(block)
@@ -150,14 +142,6 @@ class TerminalRenderer:
             self._sentence(command.sentence, indent=INDENT)
         if command.command:
             self._line(f"    {command.command}", "cyan")
-
-    def _heat(self, heat: HeatMap) -> None:
-        self._sentence(heat.title)
-        longest = sorted(range(len(heat.rows)), key=lambda row: -sum(heat.shares[row]))
-        shown = sorted(longest[:MOST_HEAT_ROWS])
-        width = max((len(heat.rows[row]) for row in shown), default=1)
-        for row in shown:
-            self._line(f"{'':{INDENT}}{heat.rows[row]:>{width}} |{shades(heat, row)}|")
 
     def _table(self, table: Table) -> None:
         """Draw a table, closer together, or without what is spare, where it would not fit.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from iobench.analysis.run import RankRun
 from iobench.findings.contract import Finding
-from iobench.report.document import Column, Count, Duration, Section, Table
+from iobench.report.document import Column, Quantity, Section, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ def longest_wait(run: RankRun) -> LongestWait | None:
 
 
 def section(found: LongestWait) -> Section:
-    row = (Count(found.batch), Duration(found.wait_ns))
+    row = (Quantity(found.batch, "count"), Quantity(found.wait_ns, "ns"))
     table = Table("", (Column("batch"), Column("waited for")), (row,))
     return Section("longest-wait", "The longest wait", (table,))
 
