@@ -13,8 +13,7 @@ from iobench.errors import MissingExtraError, ProfileError
 from iobench.recording.kinds import stage_name
 from iobench.recording.span_file import Flag, io_looks
 from iobench.recording.span_keys import stages_of
-from iobench.report.timeline.model import lanes_of_spans
-from iobench.report.timeline.trace_clock import machine_of, wall_offsets
+from iobench.report.timeline.model import lanes_of_spans, machine_of, wall_offsets
 from iobench.report.written import whole_file
 
 if TYPE_CHECKING:

@@ -147,7 +147,7 @@ def _thinned(edges: NDArray[np.int64], values: Floats) -> tuple[NDArray[np.int64
         return np.append(edges[first], edges[-1:]), np.where(known > 0, total / known, np.nan)
 
 
-def counter_entries(machine: MachineLanes, pid: int, moved_ns: int) -> Iterator[dict[str, Any]]:
+def counter_events(machine: MachineLanes, pid: int, moved_ns: int) -> Iterator[dict[str, Any]]:
     """Yield each lane as a counter of a trace: shares in per cent, the others in bytes."""
     for each in machine.lanes:
         values: NDArray[Any] = each.values * 100 if each.unit == SHARE else each.values

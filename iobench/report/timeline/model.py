@@ -15,13 +15,19 @@ from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import lane_keys, stages_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from iobench.analysis.run import RankRun, Run
-    from iobench.runs.contents import RunData
+    from iobench.runs.contents import Process, RunData
 
 MAIN_THREAD: Final = "MainThread"
 """As Python calls it: where a process has others too, it goes by the process's name alone."""
+
+
+CLOCK_STEP_NS: Final = 1_000_000
+"""Anchors of one machine differ by microseconds; by more, the clock was set in between."""
 
 
 class TimelineLane(msgspec.Struct, frozen=True):
@@ -294,3 +300,25 @@ def _exposed(run: Run | RankRun) -> NDArray[np.int64]:
     own_ns = np.bincount(pieces.span, pieces.duration_ns, len(rows))
     exposed[rows] = np.rint(sums.share[rows] * own_ns)
     return exposed
+
+
+def wall_offsets(processes: Iterable[Process]) -> dict[tuple[str, str], int]:
+    """Return what to add to the monotonic times of each machine, by `machine_of`, for wall time.
+
+    Processes of one machine share it, so that what lies between their spans stays exact: it is the
+    least of their first anchors' differences. An anchor reads one clock after the other, and what
+    passes in between only adds. Where the wall clock was set meanwhile, it is that before.
+    """
+    first: dict[tuple[str, str], int] = {}
+    for process in sorted(processes, key=lambda each: each.anchors[0].monotonic_ns):
+        anchor = process.anchors[0]
+        offset = anchor.wall_ns - anchor.monotonic_ns
+        known = first.setdefault(machine_of(process), offset)
+        if known - CLOCK_STEP_NS < offset < known:
+            first[machine_of(process)] = offset
+    return first
+
+
+def machine_of(process: Process) -> tuple[str, str]:
+    """Return what processes that share a monotonic clock have in common."""
+    return process.host, process.boot_id

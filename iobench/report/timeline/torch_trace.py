@@ -10,56 +10,93 @@ import gzip
 import json
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from iobench.errors import FileFormatError, StorageError
 from iobench.report.timeline.model import sub_lanes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from iobench.report.timeline.trace_writer import TraceWriter
     from iobench.runs.contents import Process
 
-BASE: Final = "baseTimeNanoseconds"
-HOW: Final = "expected what torch.profiler's export_chrome_trace writes"
+EXPECTED: Final = "expected what torch.profiler's export_chrome_trace writes"
 WITH_IDS: Final = frozenset("stfbneNOD")
-LONGEST_US: Final = 2**62 / 1000
+Microseconds = Annotated[float, Meta(gt=-(2.0**52), lt=2.0**52)]
 
 
-class TorchTrace(msgspec.Struct, frozen=True):
-    """A trace of torch's profiler.
+class TimedEvent(msgspec.Struct, frozen=True):
+    """What must be right of an event that has a time."""
 
-    Parameters
-    ----------
-    entries : list of dict
-        Those that have a time, as in the file.
-    names : dict
-        Of processes, by ``(pid,)``, of threads, by ``(pid, tid)``; labels by ``("labels", pid)``.
-    base_ns : int
-        Wall time from which its times count.
-    low_ns, high_ns : int
-        Its first and last moment, wall clock.
-    host, rank
-        ``""`` and -1 where the file does not say.
+    ph: Annotated[str, Meta(min_length=1, max_length=1)]
+    ts: Microseconds
+    dur: Microseconds = 0.0
+    pid: int | str = 0
+    tid: int | str = 0
+
+
+class TorchJob(msgspec.Struct, frozen=True):
+    """Of a file's ``distributedInfo``."""
+
+    rank: int = -1
+
+
+class TorchDocument(msgspec.Struct, frozen=True):
+    """What of a file is read here."""
+
+    traceEvents: list[dict[str, Any]]
+    baseTimeNanoseconds: Annotated[int, Meta(ge=0, lt=2**62)] = 0
+    host_name: str = ""
+    distributedInfo: TorchJob = TorchJob()
+
+
+class TorchTrace:
+    """A trace that torch's profiler wrote, compressed or not.
+
+    ``low_ns`` and ``high_ns`` are its first and last moment, wall clock.
+
+    Raises
+    ------
+    StorageError
+        If it cannot be read.
+    FileFormatError
+        If it is none, or damaged.
     """
 
-    path: Path
-    entries: list[dict[str, Any]]
-    names: dict[tuple[str, ...], str]
-    base_ns: int
-    low_ns: int
-    high_ns: int
-    host: str
-    rank: int
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        content = _content(self.path)
+        try:
+            document = msgspec.convert(
+                {"traceEvents": content} if isinstance(content, list) else content, TorchDocument
+            )
+            self._events = [each for each in document.traceEvents if each.get("ph") != "M"]
+            times = msgspec.convert(self._events, list[TimedEvent])
+        except msgspec.ValidationError as error:
+            raise FileFormatError(f"{path}: {error}; {EXPECTED}") from error
+        if not times:
+            raise FileFormatError(f"{path}: holds no trace events with a time; {EXPECTED}")
+        self._host, self._rank = document.host_name, document.distributedInfo.rank
+        self._names = {
+            (each.get("name"), *_lane(each)): str(next(iter(each["args"].values())))
+            for each in document.traceEvents
+            if each.get("ph") == "M" and isinstance(each.get("args"), dict) and each["args"]
+        }
+        self._base_ns = document.baseTimeNanoseconds
+        self._start_ns = np.array([round(each.ts * 1000) for each in times], dtype=np.int64)
+        self._length_ns = np.array([round(each.dur * 1000) for each in times], dtype=np.int64)
+        self.low_ns = self._base_ns + int(self._start_ns.min())
+        self.high_ns = self._base_ns + int((self._start_ns + self._length_ns).max())
 
     def merged(
         self, known: Sequence[tuple[Process, int]], base_ns: int, writer: TraceWriter
     ) -> Iterator[dict[str, Any]]:
-        """Yield its entries on our clock, its threads in our process where it is the same.
+        """Yield its events on our clock, its threads in our process where it is the same.
 
         Parameters
         ----------
@@ -71,93 +108,50 @@ class TorchTrace(msgspec.Struct, frozen=True):
         pids: dict[str, int] = {}
         tids: dict[tuple[str, str, int], int] = {}
         ids: dict[tuple[Any, str], int] = {}
-
-        def moved(entry: dict[str, Any], sub: int = 0) -> dict[str, Any]:
-            pid, tid = _lane(entry)
+        times = ((self._start_ns + (self._base_ns - base_ns)) / 1000).tolist()
+        for event, ts, sub in zip(self._events, times, self._sub_lanes(), strict=True):
+            pid, tid = _lane(event)
             if pid not in pids:
                 pids[pid] = self._process(pid, known, writer)
             if (pid, tid, sub) not in tids:
-                name = self.names.get((pid, tid), f"thread {tid}")
+                name = self._names.get(("thread_name", pid, tid), f"thread {tid}")
                 more = f" (overlapping, {sub})" if sub else ""
                 tids[pid, tid, sub] = writer.thread(pids[pid], f"torch: {name}{more}")
-            result = {**entry, "pid": pids[pid], "tid": tids[pid, tid, sub]}
-            result["ts"] = (self.base_ns + _nanoseconds(entry["ts"]) - base_ns) / 1000
-            if "id" in entry and entry["ph"] in WITH_IDS:
-                key = entry.get("cat"), str(entry["id"])
+            moved = {**event, "pid": pids[pid], "tid": tids[pid, tid, sub], "ts": ts}
+            if "id" in event and event["ph"] in WITH_IDS:
+                key = event.get("cat"), str(event["id"])
                 if key not in ids:
-                    ids[key] = writer.id()
-                result["id"] = ids[key]
-            return result
+                    ids[key] = next(writer.ids)
+                moved["id"] = ids[key]
+            yield moved
 
-        spans = [each for each in self.entries if each["ph"] == "X"]
+    def _sub_lanes(self) -> list[int]:
+        """Return which of several threads each event is on, where spans of one overlap."""
         numbers: dict[tuple[str, str], int] = {}
-        lane = np.array(
-            [numbers.setdefault(_lane(each), len(numbers)) for each in spans], dtype=np.int64
-        )
-        start = np.array([_nanoseconds(each["ts"]) for each in spans], dtype=np.int64)
-        end = start + np.array([_nanoseconds(each["dur"]) for each in spans], dtype=np.int64)
-        order = np.lexsort((-end, start, lane))
-        sub = np.zeros(len(spans), dtype=np.int32)
-        sub[order] = sub_lanes(lane[order], start[order], end[order])
-        for each, number in zip(spans, sub.tolist(), strict=True):
-            yield moved(each, number)
-        for each in self.entries:
-            if each["ph"] != "X":
-                yield moved(each)
+        lane = np.array([numbers.setdefault(_lane(each), len(numbers)) for each in self._events])
+        rows = np.flatnonzero([each["ph"] == "X" for each in self._events])
+        start, end = self._start_ns[rows], (self._start_ns + self._length_ns)[rows]
+        order = np.lexsort((-end, start, lane[rows]))
+        sub = np.zeros(len(lane), dtype=np.int64)
+        sub[rows[order]] = sub_lanes(lane[rows][order], start[order], end[order])
+        result: list[int] = sub.tolist()
+        return result
 
     def _process(self, pid: str, known: Sequence[tuple[Process, int]], writer: TraceWriter) -> int:
-        """Return our number of a process we know, else a new one."""
+        """Return our number of a process we know, of this host and rank if there are several."""
         alike = [(process, number) for process, number in known if str(process.pid) == pid]
         if alike:
-            return max(
-                alike, key=lambda each: (each[0].host == self.host, each[0].rank == self.rank)
-            )[1]
-        name = self.names.get((pid,)) or pid or "trace"
-        labels = self.names.get(("labels", pid), "")
-        rank = f" of rank {self.rank}" if self.rank >= 0 else ""
-        return writer.process(0, f"torch: {labels or name}{rank}", labels)
+            here = self._host, self._rank
+            return max(alike, key=lambda each: (each[0].host == here[0], each[0].rank == here[1]))[
+                1
+            ]
+        labels = self._names.get(("process_labels", pid, "0"), "")
+        name = labels or self._names.get(("process_name", pid, "0")) or pid or "trace"
+        rank = f" of rank {self._rank}" if self._rank >= 0 else ""
+        return writer.process(0, f"torch: {name}{rank}", labels)
 
 
-def read_torch_trace(path: Path | str) -> TorchTrace:
-    """Read a trace that torch's profiler wrote, compressed or not.
-
-    Raises
-    ------
-    StorageError
-        If it cannot be read.
-    FileFormatError
-        If it is none, or damaged.
-    """
-    path = Path(path)
-    document = _document(path)
-    about: dict[str, Any] = document if isinstance(document, dict) else {"traceEvents": document}
-    entries = about.get("traceEvents")
-    if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
-        raise FileFormatError(f"{path}: holds no list of trace events; {HOW}")
-    base = about.get(BASE, 0)
-    if type(base) is not int or not 0 <= base < 2**62:
-        raise FileFormatError(f"{path}: its {BASE} is {str(base)[:30]!r}; {HOW}")
-    timed = [each for each in entries if each.get("ph") != "M"]
-    for number, each in enumerate(timed):
-        _check(path, number, each)
-    if not timed:
-        raise FileFormatError(f"{path}: holds no trace events with a time; {HOW}")
-    job = about.get("distributedInfo")
-    rank = job.get("rank") if isinstance(job, dict) else -1
-    spans = [each for each in timed if each["ph"] == "X"] or timed
-    return TorchTrace(
-        path=path,
-        entries=timed,
-        names=_names(entries),
-        base_ns=base,
-        low_ns=base + min(_nanoseconds(each["ts"]) for each in timed),
-        high_ns=base + max(_nanoseconds(each["ts"] + each.get("dur", 0)) for each in spans),
-        host=str(about.get("host_name", "")),
-        rank=rank if type(rank) is int else -1,
-    )
-
-
-def _document(path: Path) -> Any:
+def _content(path: Path) -> Any:
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -169,45 +163,10 @@ def _document(path: Path) -> Any:
             data = gzip.decompress(data)
         return json.loads(data, parse_constant=str)
     except (OSError, EOFError, zlib.error) as error:
-        raise FileFormatError(f"{path}: is damaged ({error}); {HOW}") from error
+        raise FileFormatError(f"{path}: is damaged ({error}); {EXPECTED}") from error
     except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{path}: is no JSON ({str(error)[:80]}); {HOW}") from error
+        raise FileFormatError(f"{path}: is no JSON ({str(error)[:80]}); {EXPECTED}") from error
 
 
-def _check(path: Path, number: int, entry: Mapping[str, Any]) -> None:
-    letter = entry.get("ph")
-    if not isinstance(letter, str) or len(letter) != 1:
-        raise FileFormatError(f"{path}: event {number} has no 'ph'; {HOW}")
-    for name in ("ts", "dur") if letter == "X" else ("ts",):
-        value: Any = entry.get(name)
-        if type(value) not in (int, float) or not abs(value) < LONGEST_US:
-            raise FileFormatError(
-                f"{path}: event {number} has no time in {name!r} but {str(value)[:30]!r}; {HOW}"
-            )
-    for name in ("pid", "tid"):
-        if not isinstance(entry.get(name, 0), int | str):
-            raise FileFormatError(f"{path}: event {number} has no number in {name!r}; {HOW}")
-
-
-def _names(entries: Sequence[Mapping[str, Any]]) -> dict[tuple[str, ...], str]:
-    names: dict[tuple[str, ...], str] = {}
-    for each in entries:
-        values = each.get("args")
-        if each.get("ph") != "M" or not isinstance(values, dict):
-            continue
-        pid, tid = _lane(each)
-        if each.get("name") == "process_name":
-            names[(pid,)] = str(values.get("name"))
-        elif each.get("name") == "process_labels":
-            names["labels", pid] = str(values.get("labels"))
-        elif each.get("name") == "thread_name":
-            names[pid, tid] = str(values.get("name"))
-    return names
-
-
-def _lane(entry: Mapping[str, Any]) -> tuple[str, str]:
-    return str(entry.get("pid", 0)), str(entry.get("tid", 0))
-
-
-def _nanoseconds(us: float) -> int:
-    return round(us * 1000)
+def _lane(event: dict[str, Any]) -> tuple[str, str]:
+    return str(event.get("pid", 0)), str(event.get("tid", 0))

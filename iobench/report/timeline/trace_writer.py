@@ -1,8 +1,8 @@
-"""The entries of a trace file, the numbers of its processes and threads, and its spans' places."""
+"""Events of a trace, and the numbers of its processes, threads and arrows."""
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import msgspec
@@ -10,18 +10,30 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from iobench.report.timeline.model import Timeline
-
 FIRST_NUMBER: Final = 10_000_000
 """Of new processes and threads: above any that Linux gives (at most 2**22)."""
-ENTRIES_AT_ONCE: Final = 1000
+EVENTS_AT_ONCE: Final = 16_384
+
+
+class Event(msgspec.Struct, omit_defaults=True, gc=False):
+    """An event that has a time, as Chrome's format has it: times in microseconds."""
+
+    ph: str
+    name: str
+    pid: int
+    tid: int
+    ts: float
+    cat: str | None = None
+    dur: float | None = None
+    args: Any = None
+    cname: str | None = None
+    id: int | None = None
+    bp: str | None = None
+    s: str | None = None
 
 
 class TraceWriter:
-    """Writes entries of a trace, and numbers processes, threads and arrows.
+    """Writes events, and numbers processes, threads and arrows.
 
     A process keeps its pid if no other has it already, so that it is the same one in ``ps`` and in
     traces of other tools; of two machines, or two runs, it may be another's.
@@ -32,24 +44,20 @@ class TraceWriter:
         self._file.write(self._encode(document)[:-1] + b',"traceEvents":[\n')
         self._between = b""
         self._n_threads: dict[int, int] = {}
-        self._last = FIRST_NUMBER
-        self._n_ids = 0
+        self._numbers = count(FIRST_NUMBER + 1)
+        self.ids = count(1)
 
-    def add(self, entries: Iterable[dict[str, Any]]) -> None:
-        """Write entries, each as Chrome's format has them."""
-        entries = iter(entries)
-        while some := [*islice(entries, ENTRIES_AT_ONCE)]:
+    def add(self, events: Iterable[Event | dict[str, Any]]) -> None:
+        """Write events, each as Chrome's format has them."""
+        events = iter(events)
+        while some := [*islice(events, EVENTS_AT_ONCE)]:
             self._file.write(self._between + self._encode(some)[1:-1])
             self._between = b",\n"
-
-    def close(self) -> None:
-        """Write the end."""
-        self._file.write(b"\n]}\n")
 
     def process(self, pid: int, name: str, labels: str = "") -> int:
         """Return the number of a new process, with its name; they are shown in this order."""
         if pid <= 0 or pid in self._n_threads:
-            pid = self._new()
+            pid = next(self._numbers)
         place = len(self._n_threads)
         self._n_threads[pid] = 0
         self._name(pid, 0, "process_name", {"name": name})
@@ -60,43 +68,11 @@ class TraceWriter:
 
     def thread(self, pid: int, name: str, *, main: bool = False) -> int:
         """Return the number of a new thread of a process; the main one has that of the process."""
-        tid = pid if main else self._new()
+        tid = pid if main else next(self._numbers)
         self._name(pid, tid, "thread_name", {"name": name})
         self._name(pid, tid, "thread_sort_index", {"sort_index": self._n_threads[pid]})
         self._n_threads[pid] += 1
         return tid
 
-    def id(self) -> int:
-        """Return the number of a new arrow, or of anything else that has two ends."""
-        self._n_ids += 1
-        return self._n_ids
-
-    def _new(self) -> int:
-        self._last += 1
-        return self._last
-
     def _name(self, pid: int, tid: int, what: str, values: dict[str, Any]) -> None:
         self.add([{"ph": "M", "name": what, "pid": pid, "tid": tid, "args": values}])
-
-
-class PlacedSpans(msgspec.Struct, frozen=True):
-    """The spans of a timeline, with their processes and threads in a trace.
-
-    Parameters
-    ----------
-    pids : tuple of int
-        Of each process of the run.
-    pid, tid, start_ns, end_ns, own_ns : ndarray of int64, shape (n_spans,)
-        Times after the beginning of the trace; ``own_ns`` is what lies in no span inside.
-    moved_ns : ndarray of int64, shape (n_processes,)
-        What was added to the monotonic times of each process.
-    """
-
-    timeline: Timeline
-    pids: tuple[int, ...]
-    pid: NDArray[np.int64]
-    tid: NDArray[np.int64]
-    start_ns: NDArray[np.int64]
-    end_ns: NDArray[np.int64]
-    own_ns: NDArray[np.int64]
-    moved_ns: NDArray[np.int64]
