@@ -14,10 +14,8 @@ from schedules import CONSUMER, Sketch, on_machine, pool
 
 from iobench.analysis.run import Run, exposure
 from iobench.recording.kinds import Kind
-from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
-from iobench.report.timeline.arrow_table import COLUMNS, to_arrow, write_parquet
-from iobench.testing import FakeClock
+from iobench.report.timeline.arrow_table import to_arrow, write_parquet
 
 if TYPE_CHECKING:
     from iobench.runs.contents import RunData
@@ -71,7 +69,6 @@ def test_sums_over_spans_are_those_of_exposure(sketch: Sketch) -> None:
 
 def test_columns_are_documented_in_the_schema() -> None:
     table = to_arrow(run_of())
-    assert table.schema.names == [name for name, *_ in COLUMNS if name != "run"]
     assert all(table.schema.field(name).metadata[b"description"] for name in table.schema.names)
     assert table.schema.field("start").type == pa.timestamp("ns", tz="UTC")
     assert pa.types.is_dictionary(table.schema.field("detail").type)
@@ -137,17 +134,3 @@ def test_others_read_the_same_from_the_file(tmp_path: Path) -> None:
     assert {(run, stage): total for run, stage, total in totals.iter_rows()} == expected
     assert frame["worker"].isna().any()
     assert len(frame) == len(first.spans) + len(second.spans)
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """A run directory of three batches that the training loop made itself."""
-    directory = RunDirectory.create(tmp_path / "run", {"workers": 0, "framework": "workers"})
-    recorder = directory.recorder(role="consumer", clock=FakeClock(1000, wall_offset_ns=WALL_NS))
-    for batch in range(3):
-        begin = 10 * batch
-        recorder.emit(Kind.READ, begin, begin + 4, batch=batch, epoch=0)
-        maker = recorder.string("consumer")
-        recorder.emit(Kind.WAIT, begin, begin + 5, batch=batch, epoch=0, detail=maker)
-    recorder.close()
-    return directory.path

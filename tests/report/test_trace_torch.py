@@ -142,8 +142,8 @@ def test_numbers_that_json_cannot_hold_stay_text(tmp_path: Path) -> None:
     path = tmp_path / "torch.json"
     path.write_text(text)
     write_trace(tmp_path / "run.json", [Run(ran())], torch_traces=[path])
-    told = only(read_trace(tmp_path / "run.json"), "next")
-    assert told["args"] == {"loss": "NaN", "rate": "-Infinity"}
+    event = only(read_trace(tmp_path / "run.json"), "next")
+    assert event["args"] == {"loss": "NaN", "rate": "-Infinity"}
 
 
 def test_of_processes_with_one_number_that_of_the_same_machine_is_meant(tmp_path: Path) -> None:
@@ -172,16 +172,16 @@ EVENT = {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
         (b"{", "is no JSON"),
         (b"\xff\xfe", "is no JSON"),
         (b"[" * 100_000, "is no JSON"),
-        (b"{}", "holds no list of trace events"),
-        (b'{"traceEvents": 3}', "holds no list of trace events"),
-        (b'{"traceEvents": [3]}', "holds no list of trace events"),
+        (b"{}", "missing required field `traceEvents`"),
+        (b'{"traceEvents": 3}', "at `$.traceEvents`"),
+        (b'{"traceEvents": [3]}', "at `$.traceEvents[0]`"),
         (b'{"traceEvents": []}', "holds no trace events with a time"),
-        (json.dumps({**GOOD, "baseTimeNanoseconds": "x"}).encode(), "baseTimeNanoseconds is 'x'"),
-        (json.dumps([{**EVENT, "ts": "now"}]).encode(), "event 0 has no time in 'ts' but 'now'"),
-        (json.dumps([{**EVENT, "ts": 1e300}]).encode(), "event 0 has no time in 'ts'"),
-        (b'[{"ph": "X", "ts": NaN, "dur": 1}]', "event 0 has no time in 'ts' but 'NaN'"),
-        (json.dumps([EVENT, {"ph": "XX"}]).encode(), "event 1 has no 'ph'"),
-        (json.dumps([{**EVENT, "pid": [1]}]).encode(), "event 0 has no number in 'pid'"),
+        (json.dumps({**GOOD, "baseTimeNanoseconds": "x"}).encode(), "at `$.baseTimeNanoseconds`"),
+        (json.dumps([{**EVENT, "ts": "now"}]).encode(), "at `$[0].ts`"),
+        (json.dumps([{**EVENT, "ts": 1e300}]).encode(), "at `$[0].ts`"),
+        (b'[{"ph": "X", "ts": NaN, "dur": 1}]', "at `$[0].ts`"),
+        (json.dumps([EVENT, {"ph": "XX"}]).encode(), "at `$[1].ph`"),
+        (json.dumps([{**EVENT, "pid": [1]}]).encode(), "at `$[0].pid`"),
         (gzip.compress(json.dumps(GOOD).encode())[:-9], "is damaged"),
         (b"\x1f\x8bnothing", "is damaged"),
         (json.dumps([EVENT]).encode(), "ended before the run began, by "),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,16 +18,20 @@ from iobench.report.timeline.model import lanes_of_spans, machine_of, wall_offse
 from iobench.report.written import whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
     from numpy.typing import NDArray
 
     from iobench.analysis.run import RankRun
-    from iobench.analysis.span_sums import SpanSums
     from iobench.runs.contents import RunData
 
+Column = tuple[str, str, str, "NDArray[Any]", "NDArray[np.bool_] | list[str] | None"]
+"""Name, type as pyarrow spells it, description, values, and where these are known (None: all).
+
+Of texts (``"text"``), values are places in the last.
+"""
 SCHEMA_VERSION: Final = 1
 ROWS_IN_GROUP: Final = 131_072
 CONFIGURATION: Final = (
@@ -34,43 +39,6 @@ CONFIGURATION: Final = (
     "prefetch", "sample_nbytes", "stand_in", "threads", "tiny", "workers", "world_size",
 )  # fmt: skip
 """What of ``run.json`` goes into the table: no commands, paths, machines or environments."""
-COLUMNS: Final = (
-    ("run", "text", "", "name of the run directory; only where several are in a file"),
-    ("rank", "int32", "", "training process that the span's process is or works for"),
-    ("host", "text", "", "machine"),
-    ("role", "text", "", "consumer (a training process), worker, or child"),
-    ("worker", "int32", "", "number of the loading process; null for others"),
-    ("process", "text", "", "name of the process, such as worker-0"),
-    ("pid", "int64", "", "of the process, on its machine"),
-    ("thread", "int32", "", "number of the thread in its process; 0 recorded first"),
-    ("lane", "text", "", "name of the row of a timeline: process, and thread or device"),
-    ("stage", "text", "", "kind, or kind:label, as in reports"),
-    ("kind", "text", "", "sort of work"),
-    ("label", "text", "", "what kind leaves open; null where nothing"),
-    ("start_ns", "int64", "ns", "beginning, on the monotonic clock of the machine"),
-    ("end_ns", "int64", "ns", "end, on the same clock"),
-    ("start", "timestamp", "", "beginning, wall clock"),
-    ("duration_ns", "int64", "ns", "end less beginning"),
-    ("self_ns", "int64", "ns", "time of loading that lies in no span inside; null for others"),
-    ("busy_ns", "int64", "ns", "self_ns as far as the batch was delivered, or on its path"),
-    ("exposed_ns", "int64", "ns", "of busy_ns, what was waited for; of a wait, all of it"),
-    ("hidden_ns", "int64", "ns", "busy_ns less exposed_ns; null for waits"),
-    ("exposed_share", "float64", "", "exposed part of self_ns; known of single samples too"),
-    ("nbytes", "int64", "B", "read, made or handed on; of a counter, read by any means"),
-    ("device_nbytes", "int64", "B", "of a counter: what the storage device delivered"),
-    ("cpu_ns", "int64", "ns", "CPU time of the thread"),
-    ("epoch", "int32", "", "null where unknown"),
-    ("batch", "int32", "", "number of the batch in its training process; null where none"),
-    ("sample", "int64", "", "index of the sample; of waits and rounds, number of the round"),
-    ("detail", "text", "", "file of loading spans; of a wait, who made the batch"),
-    ("pieces", "int32", "", "samples that a summed span stands for, else 1"),
-    ("summed", "bool_", "", "duration is a sum over samples; its place in time is not exact"),
-    ("sample_detail", "bool_", "", "one sample's part of a summed span: leave out of sums"),
-    ("counter", "bool_", "", "no stretch of time but bytes counted by the kernel"),
-    ("device", "bool_", "", "time of an accelerator, not of a thread"),
-    ("estimated", "bool_", "", "summed and not timed: the batch's time, shared out"),
-)
-"""Name, type as pyarrow spells it (``"text"`` for strings with a dictionary), unit, description."""
 
 
 def to_arrow(profile: RunData) -> pa.Table:
@@ -99,7 +67,7 @@ def write_parquet(path: Path | str, runs: Sequence[Run]) -> None:
     Parameters
     ----------
     runs : sequence of Run
-        Looked at one after the other. Those of several runs are separated by a column ``run``.
+        Read one after the other. Those of several runs are separated by a column ``run``.
 
     Raises
     ------
@@ -113,16 +81,19 @@ def write_parquet(path: Path | str, runs: Sequence[Run]) -> None:
     parquet = _pyarrow("pyarrow.parquet")
     if not runs:
         raise ProfileError(f"{path}: there is no run to write; expected one at least")
-    known = [(part.path, part.processes) for part in _parts(runs)]
+    known = [(part.path, part.processes) for run in runs for part in run.parts]
     offsets = wall_offsets(process for _, processes in known for process in processes)
     several = len({run for run, _ in known}) > 1
     with whole_file(path) as file:
         writer: Any = None
         try:
-            for part in _parts(runs):
+            for part in (part for run in runs for part in run.parts):
                 table = _table(part, offsets, part.path.name if several else None)
                 if writer is None:
-                    writer = parquet.ParquetWriter(file, table.schema, compression="zstd")
+                    texts = [each.name for each in table.schema if each.type == _text()]
+                    writer = parquet.ParquetWriter(
+                        file, table.schema, compression="zstd", use_dictionary=texts
+                    )
                 # What differs is said in the schema's metadata, which a file has but once.
                 table = table.replace_schema_metadata(writer.schema.metadata)
                 writer.write_table(table, row_group_size=ROWS_IN_GROUP)
@@ -132,13 +103,7 @@ def write_parquet(path: Path | str, runs: Sequence[Run]) -> None:
 
 
 def check_parquet() -> None:
-    """Refuse tables where nothing can write them.
-
-    Raises
-    ------
-    MissingExtraError
-        If pyarrow is not installed.
-    """
+    """Refuse tables, by a `MissingExtraError`, where pyarrow is not installed."""
     _pyarrow("pyarrow.parquet")
 
 
@@ -150,9 +115,7 @@ def _close(writer: Any) -> None:
         writer.is_open = False
 
 
-def _pyarrow(name: str) -> Any:
-    from importlib import import_module
-
+def _pyarrow(name: str = "pyarrow") -> Any:
     try:
         return import_module(name)
     except ImportError as error:
@@ -161,130 +124,159 @@ def _pyarrow(name: str) -> Any:
         ) from error
 
 
-def _parts(runs: Sequence[Run]) -> Iterator[RankRun]:
-    return (part for run in runs for part in run.parts)
+def _text() -> Any:
+    pa = _pyarrow()
+    return pa.dictionary(pa.int32(), pa.string())
 
 
 def _table(
     part: Run | RankRun, offsets: Mapping[tuple[str, str], int], run: str | None = None
 ) -> pa.Table:
-    pa = _pyarrow("pyarrow")
+    pa = _pyarrow()
+    arrays, fields = [], []
+    for name, kind, description, values, known in _columns(part, offsets, run):
+        if isinstance(known, list):
+            array = _texts(values, known)
+        else:
+            sort = pa.timestamp("ns", tz="UTC") if kind == "timestamp" else getattr(pa, kind)()
+            array = _array(sort, values, known)
+        unit = (
+            {"unit": "ns" if name.endswith("_ns") else "B"}
+            if name.endswith(("_ns", "nbytes"))
+            else {}
+        )
+        arrays.append(array)
+        fields.append(pa.field(name, array.type, metadata={"description": description, **unit}))
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields, _metadata(part.data)))
+
+
+def _array(kind: Any, values: NDArray[Any], known: NDArray[np.bool_] | None = None) -> Any:
+    """Return a column; from its buffers, as `pyarrow.array` would import pandas (0.3 s)."""
+    pa = _pyarrow()
+    mask = None if known is None else pa.py_buffer(np.packbits(known, bitorder="little"))
+    if values.dtype == bool:
+        data = np.packbits(values, bitorder="little")
+    else:
+        data = values.astype("f8" if values.dtype.kind == "f" else f"i{kind.bit_width // 8}")
+    return pa.Array.from_buffers(kind, len(values), [mask, pa.py_buffer(data)])
+
+
+def _texts(index: NDArray[Any], texts: Sequence[str]) -> Any:
+    """Return a column of texts, each once and only those that are there; null for what is empty."""
+    pa = _pyarrow()
+    known = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    number = np.array([known[text] for text in texts], dtype=np.int32)[index]
+    is_used = np.bincount(number, minlength=len(known)) > 0
+    place = (np.cumsum(is_used) - 1)[number]
+    # Names of files may be no UTF-8.
+    spelled = [
+        text.encode("utf-8", "backslashreplace")
+        for text, used in zip(known, is_used.tolist(), strict=True)
+        if used
+    ]
+    ends = np.cumsum([0, *map(len, spelled)]).astype(np.int32)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(spelled))]
+    is_text = np.array([*map(bool, spelled)], dtype=bool)[place]
+    return pa.DictionaryArray.from_arrays(
+        _array(pa.int32(), place, None if is_text.all() else is_text),
+        pa.Array.from_buffers(pa.string(), len(spelled), buffers),
+    )
+
+
+def _columns(
+    part: Run | RankRun, offsets: Mapping[tuple[str, str], int], run: str | None
+) -> tuple[Column, ...]:
     data = part.data
     spans = data.spans
     order = np.lexsort((-spans["end_ns"], spans["start_ns"], spans["thread"], spans["process"]))
-    texts = _texts(data, spans[order])
-    numbers = _numbers(data, part.sums, order, offsets)
-    if run is not None:
-        texts["run"] = np.zeros(len(order), dtype=np.int32), [run]
-    arrays, fields = [], []
-    for name, kind, unit, description in COLUMNS:
-        if name == "run" and run is None:
-            continue
-        if kind == "text":
-            array = _dictionary(pa, *texts[name])
-        else:
-            values, known = numbers[name]
-            sort = pa.timestamp("ns", tz="UTC") if kind == "timestamp" else getattr(pa, kind)()
-            array = pa.array(values, type=sort, mask=None if known is None else ~known)
-        arrays.append(array)
-        about = {"description": description, **({"unit": unit} if unit else {})}
-        fields.append(pa.field(name, array.type, metadata=about))
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields, _metadata(data)))
-
-
-def _dictionary(pa: Any, index: NDArray[Any], texts: Sequence[str]) -> Any:
-    """Return a column of texts, each once and only those that are there; null for what is empty."""
-    known = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    number = np.array([known[text] for text in texts], dtype=np.int32)
-    used, place = np.unique(number[index], return_inverse=True)
-    chosen = np.array([*known], dtype=object)[used].tolist()
-    empty = np.array([not text for text in chosen], dtype=bool)
-    indices = pa.array(place, type=pa.int32(), mask=empty[place])
-    # Names of files may be no UTF-8.
-    clean = [(text or "").encode("utf-8", "backslashreplace").decode() for text in chosen]
-    return pa.DictionaryArray.from_arrays(indices, pa.array(clean, type=pa.string()))
-
-
-def _texts(part: RunData, spans: NDArray[Any]) -> dict[str, tuple[NDArray[Any], list[str]]]:
-    """Return an index for each row, and the texts, of each column of texts."""
-    strings, processes = list(part.strings), part.processes
-    stages, stage = stages_of(spans, strings)
-    lanes, lane = lanes_of_spans(part, spans)
-    return {
-        "host": (spans["process"], [each_process.host for each_process in processes]),
-        "role": (spans["process"], [owner.role for owner in processes]),
-        "process": (spans["process"], [process.name for process in processes]),
-        "label": (spans["label"].astype(np.int64), strings),
-        "detail": (spans["detail"].astype(np.int64), strings),
-        "kind": (stage, [kind.spelled for kind, _ in stages]),
-        "stage": (stage, [stage_name(*each) for each in stages]),
-        "lane": (lane, [each.name for each in lanes]),
-    }
-
-
-def _numbers(
-    part: RunData,
-    sums: SpanSums,
-    order: NDArray[np.int64],
-    offsets: Mapping[tuple[str, str], int],
-) -> dict[str, tuple[NDArray[Any], NDArray[np.bool_] | None]]:
-    """Return the values of each other column, and where they are known; None for everywhere."""
-    processes, spans = part.processes, part.spans[order]
-    start, end, flags = spans["start_ns"], spans["end_ns"], spans["flags"]
-    moved = np.array([offsets[machine_of(owner)] for owner in processes], dtype=np.int64)
+    sums, spans = part.sums, spans[order]
+    process, flags, nbytes = spans["process"], spans["flags"], spans["nbytes"]
+    start, end, cpu = spans["start_ns"], spans["end_ns"], spans["cpu_ns"]
+    own, busy, exposed = sums.self_ns[order], sums.busy_ns[order], sums.exposed_ns[order]
+    share = sums.share[order]
+    counter, reads = (flags & Flag.IO) != 0, io_looks(spans)
+    stages, stage = stages_of(spans, data.strings)
+    lanes, lane = lanes_of_spans(data, spans)
+    owners, strings = data.processes, [*data.strings]
+    moved = np.array([offsets[machine_of(owner)] for owner in owners], dtype=np.int64)[process]
     rank, pid, worker = (
-        np.array([getattr(process, name) for process in processes], dtype=np.int64)[
-            spans["process"]
-        ]
+        np.array([getattr(owner, name) for owner in owners], dtype=np.int64)[process]
         for name in ("rank", "pid", "worker")
     )
-    own, busy, exposed = (
-        getattr(sums, name)[order] for name in ("self_ns", "busy_ns", "exposed_ns")
+
+    def some(values: NDArray[Any], known: NDArray[np.bool_] | None = None) -> Any:
+        return values, values >= 0 if known is None else known
+
+    def has(flag: Flag) -> tuple[NDArray[np.bool_], None]:
+        return (flags & flag) != 0, None
+
+    # fmt: off
+    rows: tuple[Column, ...] = (
+        ("run", "text", "name of the run directory; only where several are in a file",
+         np.zeros(len(order), dtype=np.int32), [run or ""]),
+        ("rank", "int32", "training process that the process is or works for", rank, None),
+        ("host", "text", "machine", process, [owner.host for owner in owners]),
+        ("role", "text", "consumer (a training process), worker, or child",
+         process, [owner.role for owner in owners]),
+        ("worker", "int32", "number of the loading process; null for others", *some(worker)),
+        ("process", "text", "name, such as worker-0", process, [owner.name for owner in owners]),
+        ("pid", "int64", "of the process, on its machine", pid, None),
+        ("thread", "int32", "number in its process; 0 recorded first", spans["thread"], None),
+        ("lane", "text", "row of a timeline: process, and thread or device",
+         lane, [each.name for each in lanes]),
+        ("stage", "text", "kind, or kind:label, as in reports",
+         stage, [stage_name(*each) for each in stages]),
+        ("kind", "text", "sort of work", stage, [kind.spelled for kind, _ in stages]),
+        ("label", "text", "what kind leaves open; null where nothing", spans["label"], strings),
+        ("start_ns", "int64", "beginning, on the machine's monotonic clock", start, None),
+        ("end_ns", "int64", "end, on the same clock", end, None),
+        ("start", "timestamp", "beginning, wall clock", start + moved, None),
+        ("duration_ns", "int64", "end less beginning", end - start, None),
+        ("self_ns", "int64", "time of loading in no span inside; null for others", *some(own)),
+        ("busy_ns", "int64", "of self_ns, what was of delivered batches", *some(busy)),
+        ("exposed_ns", "int64", "of busy_ns, waited for; of a wait, all of it", *some(exposed)),
+        ("hidden_ns", "int64", "busy_ns less exposed_ns; null for waits",
+         *some(busy - exposed, busy >= 0)),
+        ("exposed_share", "float64", "exposed part of self_ns; of single samples too",
+         *some(share)),
+        ("nbytes", "int64", "read, made or handed on; of a counter, read by any means",
+         *some(nbytes, (nbytes >= 0) & (~counter | reads))),
+        ("device_nbytes", "int64", "of a counter: what the storage device delivered",
+         *some(cpu, reads & (cpu >= 0))),
+        ("cpu_ns", "int64", "CPU time of the thread", *some(cpu, ~counter & (cpu >= 0))),
+        ("epoch", "int32", "null where unknown", *some(spans["epoch"])),
+        ("batch", "int32", "number in its training process; null where none",
+         *some(spans["batch"])),
+        ("sample", "int64", "index; of waits and rounds, number of the round",
+         *some(spans["sample"])),
+        ("detail", "text", "file of loading spans; of a wait, who made the batch",
+         spans["detail"], strings),
+        ("pieces", "int32", "samples that a summed span stands for, else 1", spans["pieces"], None),
+        ("summed", "bool_", "a sum over samples; its place in time is not exact",
+         *has(Flag.SUMMED)),
+        ("sample_detail", "bool_", "one sample's part of a summed span: leave out of sums",
+         *has(Flag.DETAIL)),
+        ("counter", "bool_", "no stretch of time but bytes counted by the kernel", counter, None),
+        ("device", "bool_", "time of an accelerator, not of a thread", *has(Flag.DEVICE)),
+        ("estimated", "bool_", "summed and not timed: the batch's time, shared out",
+         *has(Flag.ESTIMATED)),
     )
-    share = sums.share[order]
-    is_counter, is_look = (flags & Flag.IO) != 0, io_looks(spans)
-    is_summed, is_detail = (flags & Flag.SUMMED) != 0, (flags & Flag.DETAIL) != 0
-    return {
-        "rank": (rank, None),
-        "pid": (pid, None),
-        "worker": (worker, worker >= 0),
-        "thread": (spans["thread"], None),
-        "start_ns": (start, None),
-        "end_ns": (end, None),
-        "start": ((start + moved[spans["process"]]).view("datetime64[ns]"), None),
-        "duration_ns": (end - start, None),
-        "self_ns": (own, own >= 0),
-        "busy_ns": (busy, busy >= 0),
-        "exposed_ns": (exposed, exposed >= 0),
-        "hidden_ns": (busy - exposed, busy >= 0),
-        "exposed_share": (share, ~np.isnan(share)),
-        "nbytes": (spans["nbytes"], (spans["nbytes"] >= 0) & (~is_counter | is_look)),
-        "device_nbytes": (spans["cpu_ns"], is_look & (spans["cpu_ns"] >= 0)),
-        "cpu_ns": (spans["cpu_ns"], ~is_counter & (spans["cpu_ns"] >= 0)),
-        "epoch": (spans["epoch"], spans["epoch"] >= 0),
-        "batch": (spans["batch"], spans["batch"] >= 0),
-        "sample": (spans["sample"], spans["sample"] >= 0),
-        "pieces": (spans["pieces"].astype(np.int32), None),
-        "summed": (is_summed, None),
-        "sample_detail": (is_detail, None),
-        "counter": (is_counter, None),
-        "device": ((flags & Flag.DEVICE) != 0, None),
-        "estimated": ((flags & Flag.ESTIMATED) != 0, None),
-    }
+    # fmt: on
+    return rows if run is not None else rows[1:]
 
 
-def _metadata(part: RunData) -> dict[str, str]:
+def _metadata(data: RunData) -> dict[str, str]:
     """Return what the schema says of the table and its run, nothing that could be a secret."""
     config = {
-        name: part.config[name]
+        name: data.config[name]
         for name in CONFIGURATION
-        if isinstance(part.config.get(name), str | int | float | bool)
+        if isinstance(data.config.get(name), str | int | float | bool)
     }
     about = {
         "schema_version": SCHEMA_VERSION,
         "iobench_version": version("iobench"),
-        "run": part.path.name,
-        "ranks": list(part.ranks),
+        "run": data.path.name,
+        "ranks": list(data.ranks),
         "config": config,
     }
     return {"iobench": json.dumps(about)}
