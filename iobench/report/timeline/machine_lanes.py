@@ -148,7 +148,7 @@ def _thinned(edges: NDArray[np.int64], values: Floats) -> tuple[NDArray[np.int64
 
 
 def counter_events(machine: MachineLanes, pid: int, moved_ns: int) -> Iterator[dict[str, Any]]:
-    """Yield each lane as a counter of a trace: shares in per cent, the others in bytes."""
+    """Yield each lane as a counter of a trace: shares in per cent, others in bytes."""
     for each in machine.lanes:
         values: NDArray[Any] = each.values * 100 if each.unit == SHARE else each.values
         unit = {SHARE: "%", BYTES: "bytes", RATE: "bytes/s"}[each.unit]
