@@ -8,15 +8,13 @@ device was done with all before it, and ends where its first work on that batch 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from iobench.findings.contract import Finding
-from iobench.json_keys import HIDDEN, figure
 from iobench.recording.device_lane import ANCHOR
 from iobench.recording.kinds import (
     OTHER,
@@ -43,134 +41,59 @@ Integers = NDArray[np.int64]
 USE_KINDS: Final = kinds_that(Trait.USES_BATCH)
 """Work on a batch. Regions under other names may hold anything, the wait itself included."""
 NEVER: Final = np.iinfo(np.int64).max
-PINNED: Final = "pinned"
-PAGEABLE: Final = "pageable"
-WORTH_SAYING: Final = 0.05
-"""Share of the time from which what copies cost is said with what shortens it."""
+COSTLY: Final = 0.05
+"""Share of the run's time from which what copies cost is said with what shortens it."""
 AT_LIMIT: Final = 0.8
 """Of the link's rate, from which on copies are as fast as they get."""
 MUCH_FASTER: Final = 1.2
+REMEDIES: Final = {
+    "pinned memory": "from pinned memory they are faster: pin_memory=True with non_blocking=True, "
+    "or iobench.torch.StoreLoader(device=...)",
+    "copies ahead": "the loop makes them one by one; iobench.torch.StoreLoader(device=...) copies "
+    "ahead of it",
+    "fewer bytes": "the link is at its limit for copies of this size; only fewer bytes help, such "
+    "as a smaller dtype, or larger batches",
+}
+"""What makes copies cost less."""
 
 
-class HostToDevice(msgspec.Struct, frozen=True):
-    """The copies of batches to devices, over the whole run.
+class Copies(msgspec.Struct, frozen=True):
+    """The copies of batches to devices, over the whole run; None is unknown.
 
-    Parameters
-    ----------
-    nbytes : int or None
-        Bytes of them; null where not all report them.
-    loop_ns : int
-        Time of the training loop's own thread in copies, between its waits.
-    waited_ns : int
-        How long the loop waited for copies, those that were queued before its batch's too.
-    hidden_ns : int
-        Time of other threads in copies that were not waited for.
-    device_ns, device_exposed_ns : int or None
-        How long devices copied, by their own marks, and what of it lay where a device had nothing
-        else to do and the loop was after that batch; null where that was not timed.
-    memory : str or None
-        What was copied from: ``"pinned"`` or ``"pageable"`` memory; null is unknown.
-    limit_bytes_per_s : float or None
-        What the link carried from such memory before the run, in copies as large as a batch.
-    pinned_gain : float or None
-        How many times as much it carried from pinned memory as from pageable memory.
+    ``exposed_ns`` is how long they kept a device with nothing else to do from a batch that the loop
+    was after; ``bytes_per_s`` is over the time that devices copied, by their own marks;
+    ``limit_bytes_per_s`` what the link carried from such memory before the run, in copies as large.
+    ``remedy`` is what would make them cost less, of `REMEDIES`, where they cost 5 % of the run.
     """
 
-    n_copies: int
     nbytes: int | None
-    loop_ns: int
-    waited_ns: int
-    hidden_ns: int
-    wall_ns: int
-    in_loop: bool
-    device_ns: int | None
-    device_exposed_ns: int | None
-    memory: str | None
+    exposed_ns: int | None
+    bytes_per_s: float | None
     limit_bytes_per_s: float | None
-    pinned_gain: float | None
-    JSON_KEYS: ClassVar = dict.fromkeys(("wall_ns", "in_loop", "memory", "pinned_gain"), HIDDEN)
-
-    @figure
-    def bytes_per_s(self) -> float | None:
-        """Bytes over the time that the devices copied; the host's threads may wait for others."""
-        known = self.nbytes is not None and self.device_ns
-        return self.nbytes * 1e9 / self.device_ns if known else None  # type: ignore[operator]
-
-    @property
-    def limit_fraction(self) -> float | None:
-        """The rate as a share of the limit."""
-        rate, limit = self.bytes_per_s, self.limit_bytes_per_s
-        return rate / limit if rate is not None and limit else None
-
-    @property
-    def lost_fraction(self) -> float:
-        """What copies cost, of the devices' time if that is known, as a share of the run's."""
-        lost_ns = self.device_exposed_ns
-        lost_ns = self.loop_ns + self.waited_ns if lost_ns is None else lost_ns
-        return lost_ns / self.wall_ns if self.wall_ns else 0.0
-
-
-class GpuUsage(msgspec.Struct, frozen=True):
-    """What a driver reported of one GPU during a run, all processes together; null is unknown.
-
-    ``busy_fraction`` is of the time before a reading, ``used_nbytes`` its memory at most.
-    """
-
-    title: str
-    n_readings: int
-    busy_fraction: float | None
-    used_nbytes: int | None
-    JSON_KEYS: ClassVar = {"n_readings": HIDDEN}
+    remedy: str | None
 
 
 class DeviceSums(msgspec.Struct, frozen=True):
-    """What the devices of one training process waited for, in sum.
+    """What the devices of one training process waited for, in sum; None where no work was timed.
 
-    Parameters
-    ----------
-    devices : tuple of str
-        Its devices, as far as they were timed; a time counts in which none of them had work.
-    host_wait_ns : int
-        How long the training loop waited.
-    exposed_ns : int or None
-        How long the devices had no work for lack of input; null where no work was timed.
-    covered_ns : int or None
-        How much of the loop's wait lay under work of the devices; null likewise.
-    busy_ns : mapping of str to int
-        Device time by stage; regions may overlap.
-    uncertainty_ns : int
-        By how much the device's times may be earlier than recorded, on the host's clock, at most.
+    ``exposed_ns`` is how long they had no work for lack of input, ``covered_ns`` how much of the
+    loop's wait lay under their work, ``busy_ns`` device time by stage (regions may overlap).
     """
 
-    devices: tuple[str, ...]
-    host_wait_ns: int
     exposed_ns: int | None = None
     covered_ns: int | None = None
     busy_ns: Mapping[str, int] = {}
-    uncertainty_ns: int = 0
-    copies: HostToDevice | None = None
-    usage: tuple[GpuUsage, ...] = ()
-    JSON_KEYS: ClassVar = {
-        "devices": HIDDEN,
-        "host_wait_ns": HIDDEN,
-    }
+    copies: Copies | None = None
 
 
 class DeviceExposure(msgspec.Struct, frozen=True):
     """What the devices of one training process waited for; arrays of one row per wait.
 
-    Parameters
-    ----------
-    drained_ns : ndarray of int64
-        When the devices were done with all they had been given before the loop asked; ``asked_ns``
-        where that is earlier.
-    use_ns : ndarray of int64
-        When the first work on the batch began; where none was recorded, ``delivered_ns`` or the
-        end of its copy to the device. Never before ``asked_ns``.
-    batch : ndarray of int64
-        -1 for a wait that brought none.
-    copying_ns : int
-        How much of what is exposed the copies of these batches took.
+    ``drained_ns`` is when they were done with all they had been given before the loop asked (at
+    least ``asked_ns``), ``use_ns`` when the first work on the batch began; where none was recorded,
+    ``delivered_ns`` or the end of its copy. ``batch`` is -1 for a wait that brought none,
+    ``copying_ns`` how much of what is exposed the copies of these batches took, ``uncertainty_ns``
+    by how much the device's times may be earlier than recorded, at most.
     """
 
     devices: tuple[str, ...]
@@ -193,25 +116,10 @@ class DeviceExposure(msgspec.Struct, frozen=True):
         return exposed
 
     @property
-    def sums(self) -> DeviceSums:
-        """The same without each single wait."""
+    def covered_ns(self) -> int:
+        """How much of the loop's wait lay under work of the devices."""
         under_work = np.minimum(self.drained_ns, self.delivered_ns) - self.asked_ns
-        return DeviceSums(
-            self.devices,
-            host_wait_ns=int((self.delivered_ns - self.asked_ns).sum()),
-            exposed_ns=int(self.exposed_ns.sum()),
-            covered_ns=int(np.maximum(under_work, 0).sum()),
-            busy_ns=self.busy_ns,
-            uncertainty_ns=self.uncertainty_ns,
-        )
-
-
-def device_figures(run: RankRun) -> DeviceSums | None:
-    """Return what is known of the devices of a training process; None if nothing is."""
-    sums, usage = run.cached(device_sums), _usage(run)
-    if sums is None and usage:
-        sums = DeviceSums((), run.exposure.whole.wait_ns)
-    return None if sums is None else replace(sums, usage=usage)
+        return int(np.maximum(under_work, 0).sum())
 
 
 def device_sums(run: RankRun) -> DeviceSums | None:
@@ -221,13 +129,16 @@ def device_sums(run: RankRun) -> DeviceSums | None:
     """
     exposure = device_exposure(run, run.rank)
     if exposure is None:
-        copies, device = _copies(run, None), run.about.device
-        names = () if device is None else (device.name,)
-        wait_ns = run.exposure.whole.wait_ns
-        return None if copies is None else DeviceSums(names, wait_ns, copies=copies)
-    if any(kind_named(stage) in USE_KINDS for stage in exposure.busy_ns):
-        return replace(exposure.sums, copies=_copies(run, exposure.copying_ns))
-    return replace(exposure.sums, exposed_ns=None, covered_ns=None, copies=_copies(run, None))
+        copies = _copies(run, None)
+        return None if copies is None else DeviceSums(copies=copies)
+    if not any(kind_named(stage) in USE_KINDS for stage in exposure.busy_ns):
+        return DeviceSums(busy_ns=exposure.busy_ns, copies=_copies(run, None))
+    return DeviceSums(
+        exposed_ns=int(exposure.exposed_ns.sum()),
+        covered_ns=exposure.covered_ns,
+        busy_ns=exposure.busy_ns,
+        copies=_copies(run, exposure.copying_ns),
+    )
 
 
 def device_exposure(run: RunData, rank: int = 0) -> DeviceExposure | None:
@@ -324,12 +235,12 @@ def _under_copies(work: NDArray[Any], place: Integers, drained: Integers, use: I
     return int(np.minimum(copying, np.maximum(use - drained, 0)).sum())
 
 
-def _copies(run: RankRun, device_exposed_ns: int | None) -> HostToDevice | None:
+def _copies(run: RankRun, exposed_ns: int | None) -> Copies | None:
     """Return what copies of batches took; None without any.
 
     What a script moves and is of no batch, as a model, has a label and is not among them.
     """
-    spans, whole, facts = run.spans, run.exposure.whole, run.about.device
+    spans, facts = run.spans, run.about.device
     is_copy = (spans["kind"] == Kind.H2D) & (spans["batch"] >= 0)
     copies = spans[is_copy & (spans["label"] != run.string_number(OTHER))]
     of_device = (copies["flags"] & Flag.DEVICE) != 0
@@ -337,121 +248,72 @@ def _copies(run: RankRun, device_exposed_ns: int | None) -> HostToDevice | None:
     timed = device if len(device) else host
     if not len(timed):
         return None
-    rows = [row for row in whole.stages if copies_batches(row.stage)]
-    queued = [row for row in whole.stages if row.kind == Kind.COPY_QUEUE]
+    nbytes = int(timed["nbytes"].sum()) if (timed["nbytes"] > 0).all() else None
+    device_ns = int(_length(device).sum())
+    rate = nbytes * 1e9 / device_ns if nbytes is not None and device_ns else None
     link, memory = None if facts is None else facts.link, None if facts is None else facts.memory
     pinned = None if link is None else link.pinned_bytes_per_s
     pageable = None if link is None else link.pageable_bytes_per_s
     # Where a thread pins batches, or the device pins all memory, there is no other.
-    has_pinned = any(row.kind == Kind.PIN and row.busy_ns for row in whole.stages)
-    if has_pinned or (link is not None and pageable is None):
-        memory = PINNED
+    pins = any(row.kind == Kind.PIN and row.busy_ns for row in run.exposure.whole.stages)
+    if pins or (link is not None and pageable is None):
+        memory = "pinned"
+    limit = {"pinned": pinned, "pageable": pageable}.get(memory or "")
+    exposed_ns = exposed_ns if len(device) else None
+    remedy = None
+    if memory == "pageable" and pinned and pageable and pinned > MUCH_FASTER * pageable:
+        remedy = "pinned memory"
+    elif _mostly_in_loop(run, host):
+        remedy = "copies ahead"
+    elif rate and limit and rate >= AT_LIMIT * limit:
+        remedy = "fewer bytes"
+    lost_ns = sum(_loop_and_wait_ns(run)) if exposed_ns is None else exposed_ns
+    is_costly = lost_ns >= COSTLY * run.exposure.whole.wall_ns
+    return Copies(nbytes, exposed_ns, rate, limit, remedy if is_costly else None)
+
+
+def _loop_and_wait_ns(run: RankRun) -> tuple[int, int]:
+    """Return the loop's time in copies between its waits, and how long it waited for some."""
+    whole = run.exposure.whole
+    rows = (row for row in whole.stages if copies_batches(row.stage) or row.kind == Kind.COPY_QUEUE)
+    loop = (row.busy_ns for row in whole.compute_stages if row.stage == Kind.H2D.spelled)
+    return sum(loop), sum(row.exposed_ns for row in rows)
+
+
+def _mostly_in_loop(run: RankRun, host: NDArray[Any]) -> bool:
+    """Return whether all copies are made in threads that wait for batches, or most of the time."""
+    loop_ns, waited_ns = _loop_and_wait_ns(run)
+    hidden = (row.hidden_ns for row in run.exposure.whole.stages if copies_batches(row.stage))
     place = ["process", "thread"]
-    loops = set(np.unique(spans[spans["kind"] == Kind.WAIT][place]).tolist())
-    return HostToDevice(
-        n_copies=len(timed),
-        nbytes=int(timed["nbytes"].sum()) if (timed["nbytes"] > 0).all() else None,
-        loop_ns=sum(row.busy_ns for row in whole.compute_stages if row.stage == Kind.H2D.spelled),
-        waited_ns=sum(row.exposed_ns for row in (*rows, *queued)),
-        hidden_ns=sum(row.hidden_ns for row in rows),
-        wall_ns=whole.wall_ns,
-        in_loop=loops.issuperset(np.unique(host[place]).tolist()),
-        device_ns=int(_length(device).sum()) if len(device) else None,
-        device_exposed_ns=device_exposed_ns if len(device) else None,
-        memory=memory,
-        limit_bytes_per_s={PINNED: pinned, PAGEABLE: pageable}.get(memory or ""),
-        pinned_gain=pinned / pageable if pinned and pageable else None,
-    )
-
-
-def _usage(run: RankRun) -> tuple[GpuUsage, ...]:
-    """Return what is known of a run's GPUs; nothing where several training processes share them."""
-    if len(run.energy) != 1 or len(run.ranks) != 1 or not len(run.deliveries):
-        return ()
-    begin, end = run.deliveries.from_ns, run.deliveries.until_ns
-    usage = []
-    for gpu in run.energy[0].gpus:
-        place = np.searchsorted(begin, gpu.time_ns, side="right") - 1
-        inside = (place >= 0) & (gpu.time_ns < end[place])  # else it was another run's turn
-        busy, used = gpu.busy[inside], gpu.used_nbytes[inside]
-        busy, used = busy[~np.isnan(busy)], used[~np.isnan(used)]
-        if inside.any():
-            busy_fraction = float(busy.mean()) if len(busy) else None
-            used_nbytes = int(used.max()) if len(used) else None
-            usage.append(GpuUsage(gpu.title, int(inside.sum()), busy_fraction, used_nbytes))
-    return tuple(usage)
+    loops = {*np.unique(run.spans[run.spans["kind"] == Kind.WAIT][place]).tolist()}
+    is_in_loop = loops.issuperset(np.unique(host[place]).tolist())
+    return is_in_loop or loop_ns >= waited_ns + sum(hidden)
 
 
 def device_section(device: DeviceSums) -> Section:
     """Return how long the devices had nothing to do, what of the wait cost nothing, and copies."""
-    return Section("device", "Devices", sentences([*_texts(device)]))
+    return Section("device", "Devices", sentences(_texts(device)))
 
 
 def _texts(device: DeviceSums) -> Iterator[str]:
-    where = ", ".join(device.devices) or "the device"
     if device.exposed_ns is not None:
         yield (
-            f"On {where}: idle for lack of a batch for {units.duration(device.exposed_ns)}. Of the "
-            f"{units.duration(device.host_wait_ns)} that the loop waited, "
-            f"{units.duration(device.covered_ns)} was covered by queued work."
+            f"The device was idle for lack of a batch for {units.duration(device.exposed_ns)}; "
+            f"{units.duration(device.covered_ns)} of the loop's wait was covered by queued work."
         )
-    if device.copies is not None:
-        yield from _copy_texts(device.copies, where)
-    for gpu in device.usage:
-        reported = f"{gpu.title}, by its driver's {units.count(gpu.n_readings)} reports"
-        if gpu.busy_fraction is not None:
-            yield f"{reported}: busy for {units.fraction(gpu.busy_fraction)} of the time."
-        if gpu.used_nbytes is not None:
-            yield f"{reported}: {units.nbytes(gpu.used_nbytes)} of its memory was used at most."
-
-
-def _copy_texts(copies: HostToDevice, where: str) -> Iterator[str]:
-    yield (
-        f"Copied to {where}: {units.count(copies.n_copies)} times, "
-        f"{units.nbytes(copies.nbytes)} at {units.byte_rate(copies.bytes_per_s)}."
-    )
-    if copies.limit_fraction is not None:
+    copies = device.copies
+    if copies is None:
+        return
+    yield f"Copied to it: {units.nbytes(copies.nbytes)} at {units.byte_rate(copies.bytes_per_s)}."
+    if copies.limit_bytes_per_s is not None:
         yield (
-            f"That is {units.fraction(copies.limit_fraction)} of the "
-            f"{units.byte_rate(copies.limit_bytes_per_s)} that one copy of such a size from "
-            f"{copies.memory} memory reached with nothing else running."
+            f"One copy of such a size, with nothing else running, reached "
+            f"{units.byte_rate(copies.limit_bytes_per_s)}."
         )
-    if copies.device_exposed_ns is not None:
-        yield (
-            f"Of the {units.duration(copies.device_ns)} that this took, the device was idle for "
-            f"{units.duration(copies.device_exposed_ns)}; the rest was hidden."
-        )
-    else:
-        yield (
-            f"The training loop waited {units.duration(copies.waited_ns)} for copies and spent "
-            f"{units.duration(copies.loop_ns)} on them between its waits; "
-            f"{units.duration(copies.hidden_ns)} of other threads' copies were hidden."
-        )
-    if copies.lost_fraction >= WORTH_SAYING and (advice := _advice(copies)):
-        yield f"That is {units.fraction(copies.lost_fraction)} of the run's time. {advice}"
+    if copies.exposed_ns is not None:
+        yield f"Copies kept it idle for {units.duration(copies.exposed_ns)}; the rest was hidden."
+    if copies.remedy is not None:
+        yield f"Copies cost 5 % of the run's time or more: {REMEDIES[copies.remedy]}."
 
 
-def _advice(copies: HostToDevice) -> str:
-    """Return what makes copies cost less, as far as the run's own figures say so."""
-    spent_ns = copies.loop_ns + copies.waited_ns + copies.hidden_ns
-    if copies.memory == PAGEABLE and (copies.pinned_gain or 0.0) > MUCH_FASTER:
-        return (
-            f"The link is {units.ratio(copies.pinned_gain)} times as fast from pinned memory: use "
-            "pin_memory=True with non_blocking=True, or iobench.torch.StoreLoader(device=...), "
-            "which pins and copies ahead."
-        )
-    if 2 * copies.loop_ns >= spent_ns or copies.in_loop:
-        return (
-            "They are made in the loop, one by one; iobench.torch.StoreLoader(device=...) copies "
-            "ahead of it."
-        )
-    if (copies.limit_fraction or 0.0) >= AT_LIMIT:
-        return (
-            "The link is at its limit for copies of this size: only fewer bytes help, such as a "
-            "smaller dtype, or larger batches."
-        )
-    return ""
-
-
-FINDING: Final = Finding("device", 200, device_figures, device_section)
-"""What devices waited for, as the entry point names it."""
+FINDING: Final = Finding("device", 200, device_sums, device_section)

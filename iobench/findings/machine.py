@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from iobench.analysis.host_time import training_process, wait_and_other_ns
 from iobench.findings.contract import Finding
-from iobench.json_keys import HIDDEN, key
 from iobench.recording.machine_head import PAGE_NBYTES
 from iobench.report import units
 from iobench.report.document import (
@@ -31,17 +30,16 @@ if TYPE_CHECKING:
     from iobench.runs.machine_samples import MachineSamples
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 FULL: Final = 0.9
 """Busy for so much of the time that the loop waited: saturated."""
 SHORT_OF_MEMORY: Final = 0.1
-"""Tasks held up by want of memory for so much of the waits, or ..."""
+"""Tasks held up by lack of memory for so much of the waits, or ..."""
 SWAPPING: Final = 1 << 20
 """... so many bytes a second read back from swap."""
 MOST_MACHINES: Final = 4
-WORTH_SAYING: Final = 0.01
-"""Of a disk or link that was busy for less, and moved less than a MiB a second, nothing is said."""
-SEPARATE: Final = 0.5
-"""From this on waits are of other steps between readings than the rest, by and large."""
+IDLE: Final = 0.01
+"""A disk or link that was busy for less, and moved less than a MiB a second, is left out."""
 COLUMNS: Final = tuple(
     map(Column, ("", "busy in waits", "busy else", "moved in waits", "saturated"))
 )
@@ -50,16 +48,9 @@ COLUMNS: Final = tuple(
 class ResourceUse(msgspec.Struct, frozen=True):
     """How busy something was while the training loop waited and in the rest of its passes.
 
-    Parameters
-    ----------
-    wait_fraction, other_fraction : float or None
-        Of the time; null where there was none, or it is unknown. Of memory, how long some task was
-        held up by want of it (PSI).
-    saturated : bool
-        Whether ``wait_fraction`` is 0.9 or more; of memory, 0.1, or a MiB a second was read back
-        from swap in the waits.
-    wait_bytes_per_s, limit_bytes_per_s : float or None
-        What went through it while the loop waited, and what can at most; null is unknown.
+    Fractions are of the time, of memory how long some task was held up by lack of it (PSI); None
+    where there was no such time, or it is unknown. ``saturated`` is 0.9 or more of the waits; of
+    memory 0.1, or a MiB a second read back from swap.
     """
 
     name: str
@@ -67,101 +58,36 @@ class ResourceUse(msgspec.Struct, frozen=True):
     other_fraction: float | None
     saturated: bool
     wait_bytes_per_s: float | None = None
-    limit_bytes_per_s: float | None = None
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether a disk or a link did next to nothing."""
-        shares = (self.wait_fraction or 0.0, self.other_fraction or 0.0)
-        return max(shares) < WORTH_SAYING and (self.wait_bytes_per_s or 0.0) < 1 << 20
 
 
 class MachineUse(msgspec.Struct, frozen=True):
-    """One machine, while one training process ran on it.
+    """One machine, while a training process waited for ``wait_ns``: of several the longest.
 
-    Parameters
-    ----------
-    rank : int
-        Whose waits are meant: of several training processes of the machine, the one that waited
-        longest.
-    resources : tuple of ResourceUse
-        CPUs (``cpus``, or ``quota``: of what the cgroup allows), ``memory``, GPUs, disks, and links
-        in the way that carried more.
-    memory_nbytes, memory_peak_nbytes : int or None
-        Of the machine, or what the cgroup allows; and the most that was taken at a reading, page
-        cache left out.
-    separability : float
-        How much of a step between two readings is waits where the loop waits, less that where it
-        does not: 1 where each step is of one alone, 0 where all are alike.
+    ``memory_nbytes`` is of the machine, or what the cgroup allows; ``memory_peak_nbytes`` the most
+    that was taken at a reading, page cache left out; ``process_peak_nbytes`` by one process.
     """
 
     host: str
-    rank: int
+    wait_ns: int
     resources: tuple[ResourceUse, ...]
     memory_nbytes: int | None
     memory_peak_nbytes: int | None
     process_peak_nbytes: int | None
-    separability: float
-    wait_ns: int
-    step_ns: int
-    JSON_KEYS: ClassVar = {"wait_ns": HIDDEN, "step_ns": HIDDEN}
-
-    @property
-    def n_saturated(self) -> int:
-        """How many resources were."""
-        return sum(each.saturated for each in self.resources)
 
 
 class MachineFigures(msgspec.Struct, frozen=True):
-    """What the machines of a run were doing during it, by name, and damaged files of readings."""
+    """What the machines of a run did during it, by name, and damaged files of readings."""
 
     machines: tuple[MachineUse, ...]
-    damaged: tuple[str, ...] = ()
-    JSON_KEYS: ClassVar = {"damaged": key("damaged_files")}
+    damaged_files: tuple[str, ...] = ()
 
 
 def machine_load(run: RankRun) -> MachineFigures | None:
-    """Return what a training process's machine did; None where it was not looked for."""
+    """Return what a training process's machine did; None where it was not sampled."""
     use, damaged = _use_of(run), run.damaged_machines
     if use is None and not damaged:
         return None
     return MachineFigures(() if use is None else (use,), damaged)
-
-
-def _use_of(run: RankRun) -> MachineUse | None:
-    process = training_process(run)
-    samples = of_process(run.machines, process)
-    if samples is None or process is None or len(samples.time_ns) < 2 or not samples.head.cpus:
-        return None
-    during = _During(run, samples.time_ns)
-    if not during.total_ns:
-        return None
-    head, energy = samples.head, of_process(run.energy, process)
-    cpus = [during.use(name, each) for name, each in samples.cpu_limits().items()]
-    gpus = [
-        _During(run, each.time_ns).use(each.title, each.busy[1:])
-        for each in (() if energy is None else energy.gpus)
-        if len(each.time_ns) > 1 and (np.diff(each.time_ns) > 0).all()
-    ]
-    used = "memory.used_nbytes" if head.memory_limit_nbytes is None else "cgroup.used_nbytes"
-    peaks = [each.peak_nbytes or 0 for each in run.all_processes if each.rank == run.rank]
-    return MachineUse(
-        host=samples.host,
-        rank=run.rank,
-        resources=(
-            max(cpus, key=lambda each: each.wait_fraction or each.other_fraction or 0.0),
-            *_memory_use(samples, during),
-            *gpus,
-            *(_disk_use(samples, name, during) for name in samples.names("disk")),
-            *(_link_use(samples, name, during) for name in samples.names("net")),
-        ),
-        memory_nbytes=head.memory_limit_nbytes or head.memory_nbytes,
-        memory_peak_nbytes=during.peak(samples.values.get(used)),
-        process_peak_nbytes=max(peaks, default=0) or None,
-        separability=during.separability,
-        wait_ns=int(during.wait_ns.sum()),
-        step_ns=int(np.median(samples.step_ns)),
-    )
 
 
 def machines_together(ranks: Sequence[MachineFigures]) -> MachineFigures:
@@ -171,83 +97,104 @@ def machines_together(ranks: Sequence[MachineFigures]) -> MachineFigures:
         known = slowest.get(each.host)
         if known is None or each.wait_ns > known.wait_ns:
             slowest[each.host] = each
-    damaged = tuple(dict.fromkeys(name for rank in ranks for name in rank.damaged))
+    damaged = tuple(dict.fromkeys(name for rank in ranks for name in rank.damaged_files))
     return MachineFigures(tuple(slowest[host] for host in sorted(slowest)), damaged)
 
 
-class _During:
-    """How much of each step between two readings was waits, and how much other time of the run."""
+def _use_of(run: RankRun) -> MachineUse | None:
+    process = training_process(run)
+    samples = of_process(run.machines, process)
+    if samples is None or process is None or len(samples.time_ns) < 2 or not samples.head.cpus:
+        return None
+    wait_ns, other_ns = wait_and_other_ns(run, samples.time_ns)
+    inside = np.flatnonzero(wait_ns + other_ns)
+    if not len(inside):
+        return None
 
-    def __init__(self, run: RankRun, time_ns: NDArray[np.int64]) -> None:
-        self.wait_ns, self.other_ns = wait_and_other_ns(run, time_ns)
-        self.total_ns = int((self.wait_ns + self.other_ns).sum())
-        # A step may have time of no pass in it.
-        share = self.wait_ns / np.maximum(np.diff(time_ns), 1)
-        in_waits, elsewhere = (_mean(share, each) or 0.0 for each in (self.wait_ns, self.other_ns))
-        self.separability = in_waits - elsewhere
+    def use(name: str, busy: Floats, rate: Floats | None = None) -> ResourceUse:
+        wait = _mean(busy, wait_ns)
+        moved = None if rate is None else _mean(rate, wait_ns)
+        is_full = wait is not None and wait >= FULL
+        return ResourceUse(name, wait, _mean(busy, other_ns), is_full, moved)
 
-    def use(self, name: str, busy: Floats, **more: float | None) -> ResourceUse:
-        wait, other = _mean(busy, self.wait_ns), _mean(busy, self.other_ns)
-        return ResourceUse(name, wait, other, wait is not None and wait >= FULL, **more)
+    cpus = [use(name, busy) for name, busy in samples.cpu_limits().items()]
+    disks = (use(f"disk {name}", *_disk(samples, name)) for name in samples.names("disk"))
+    links = (
+        use(f"network {name}", *_link(samples, name, wait_ns)) for name in samples.names("net")
+    )
+    used = (
+        "memory.used_nbytes" if samples.head.memory_limit_nbytes is None else "cgroup.used_nbytes"
+    )
+    taken = samples.values.get(used, np.full(len(samples.time_ns), np.nan))
+    taken = taken[inside[0] : inside[-1] + 2]
+    peaks = [each.peak_nbytes or 0 for each in run.all_processes if each.rank == run.rank]
+    return MachineUse(
+        host=samples.host,
+        wait_ns=int(wait_ns.sum()),
+        resources=(
+            max(cpus, key=lambda each: each.wait_fraction or each.other_fraction or 0.0),
+            *_memory(samples, wait_ns, other_ns),
+            *_gpus(run),
+            *disks,
+            *links,
+        ),
+        memory_nbytes=samples.head.memory_limit_nbytes or samples.head.memory_nbytes,
+        memory_peak_nbytes=None if np.isnan(taken).all() else int(np.nanmax(taken)),
+        process_peak_nbytes=max(peaks, default=0) or None,
+    )
 
-    def peak(self, values: Floats | None) -> int | None:
-        """Return the largest of the readings around the run's time."""
-        if values is None:
-            return None
-        inside = np.flatnonzero(self.wait_ns + self.other_ns)
-        around = values[inside[0] : inside[-1] + 2]
-        return None if np.isnan(around).all() else int(np.nanmax(around))
 
-
-def _mean(values: Floats, weights: NDArray[np.int64]) -> float | None:
+def _mean(values: Floats, weights: Integers) -> float | None:
     known = ~np.isnan(values) & (weights > 0)
     return float(np.average(values[known], weights=weights[known])) if known.any() else None
 
 
-def _memory_use(samples: MachineSamples, during: _During) -> Iterator[ResourceUse]:
+def _memory(
+    samples: MachineSamples, wait_ns: Integers, other_ns: Integers
+) -> Iterator[ResourceUse]:
     held, swapped = map(samples.per_second, ("pressure.memory_us", "swap.in_pages"))
     if held is None and swapped is None:
         return
-    unknown = np.full(len(samples.step_ns), np.nan)
-    use = during.use("memory", unknown if held is None else held / 1e6)
-    rate = None if swapped is None else _mean(swapped * PAGE_NBYTES, during.wait_ns)
-    is_short = (use.wait_fraction or 0.0) >= SHORT_OF_MEMORY or (rate or 0.0) >= SWAPPING
-    yield ResourceUse(use.name, use.wait_fraction, use.other_fraction, is_short, rate)
+    wait, other = (None if held is None else _mean(held / 1e6, ns) for ns in (wait_ns, other_ns))
+    rate = None if swapped is None else _mean(swapped * PAGE_NBYTES, wait_ns)
+    is_short = (wait or 0.0) >= SHORT_OF_MEMORY or (rate or 0.0) >= SWAPPING
+    yield ResourceUse("memory", wait, other, is_short, rate)
 
 
-def _disk_use(samples: MachineSamples, name: str, during: _During) -> ResourceUse:
+def _gpus(run: RankRun) -> Iterator[ResourceUse]:
+    """Yield GPUs by what their driver reported, which has readings of its own."""
+    energy = of_process(run.energy, training_process(run))
+    for gpu in () if energy is None else energy.gpus:
+        if len(gpu.time_ns) > 1 and (np.diff(gpu.time_ns) > 0).all():
+            wait, other = (_mean(gpu.busy[1:], ns) for ns in wait_and_other_ns(run, gpu.time_ns))
+            yield ResourceUse(gpu.title, wait, other, wait is not None and wait >= FULL)
+
+
+def _disk(samples: MachineSamples, name: str) -> tuple[Floats, Floats]:
+    """Return how busy a disk was, and what it moved per second."""
+    none = np.full(len(samples.step_ns), np.nan)
     busy, *moves = (
         samples.per_second(f"disk:{name}.{each}") for each in ("busy_ms", "read", "written")
     )
-    moved = sum((each for each in moves if each is not None), np.zeros(len(samples.step_ns)))
-    busy = np.full(len(moved), np.nan) if busy is None else np.minimum(busy / 1e3, 1.0)
-    return during.use(f"disk {name}", busy, wait_bytes_per_s=_mean(moved, during.wait_ns))
+    moved = sum((each for each in moves if each is not None), np.zeros(len(none)))
+    return none if busy is None else np.minimum(busy / 1e3, 1.0), moved
 
 
-def _link_use(samples: MachineSamples, name: str, during: _During) -> ResourceUse:
+def _link(samples: MachineSamples, name: str, wait_ns: Integers) -> tuple[Floats, Floats]:
+    """Return the same of a link, in the direction that carried more."""
     moves = [samples.per_second(f"net:{name}.{each}") for each in ("received", "sent")]
-    most = max(
-        (each for each in moves if each is not None),
-        key=lambda each: _mean(each, during.wait_ns) or 0.0,
-    )
+    known = [each for each in moves if each is not None]
+    most = max(known, key=lambda each: _mean(each, wait_ns) or 0.0)
     limit = samples.head.links.get(name)
-    busy = np.minimum(most / limit, 1.0) if limit else np.full(len(most), np.nan)
-    rate = _mean(most, during.wait_ns)
-    name = f"network {name}"
-    return during.use(name, busy, wait_bytes_per_s=rate, limit_bytes_per_s=limit)
+    return np.minimum(most / limit, 1.0) if limit else np.full(len(most), np.nan), most
 
 
 def machine_section(load: MachineFigures) -> Section:
     """Return what each machine did; of many, those first where something was saturated."""
-    machines = sorted(load.machines, key=lambda each: -each.n_saturated)[:MOST_MACHINES]
-    return Section(
-        "machine",
-        "The machine during the run",
-        (
-            *(_table(each, alone=len(load.machines) == 1) for each in machines),
-            *sentences([*_texts(load, machines)]),
-        ),
-    )
+    machines = sorted(load.machines, key=lambda one: -sum(each.saturated for each in one.resources))
+    tables = (_table(each, alone=len(machines) == 1) for each in machines[:MOST_MACHINES])
+    title = "The machine during the run"
+    return Section("machine", title, (*tables, *sentences(_texts(load))))
 
 
 def _table(machine: MachineUse, *, alone: bool) -> Table:
@@ -260,41 +207,35 @@ def _table(machine: MachineUse, *, alone: bool) -> Table:
             "yes" if each.saturated else "",
         )
         for each in machine.resources
-        if not (each.is_idle and each.name.startswith(("disk", "network")))
+        if not (each.name.startswith(("disk", "network")) and _is_idle(each))
     )
     note = (
         f"Memory: at most {units.nbytes(machine.memory_peak_nbytes)} of "
-        f"{units.nbytes(machine.memory_nbytes)} used; by one process of this run at most "
-        f"{units.nbytes(machine.process_peak_nbytes)}. Idle disks and links are left out."
+        f"{units.nbytes(machine.memory_nbytes)} used, by one process of this run "
+        f"{units.nbytes(machine.process_peak_nbytes)}. Other jobs are included; waits shorter than "
+        "the time between readings are mixed with what is around them."
     )
-    # Reports are shown to others: only several machines have to be told apart.
-    title = "" if alone else f"{machine.host}, while rank {machine.rank} waited"
-    return Table(title, COLUMNS, rows, note=note)
+    # Reports are shown to others: only several machines need names.
+    return Table("" if alone else f"{machine.host}, slowest rank", COLUMNS, rows, note=note)
 
 
-def _texts(load: MachineFigures, shown: Sequence[MachineUse]) -> Iterator[str]:
-    if len(load.machines) > len(shown):
-        yield f"{units.count(len(load.machines) - len(shown))} more machines are in the JSON."
-    if any(each.n_saturated for each in shown):
+def _is_idle(use: ResourceUse) -> bool:
+    shares = (use.wait_fraction or 0.0, use.other_fraction or 0.0)
+    return max(shares) < IDLE and (use.wait_bytes_per_s or 0.0) < 1 << 20
+
+
+def _texts(load: MachineFigures) -> Iterator[str]:
+    if len(load.machines) > MOST_MACHINES:
+        yield f"{units.count(len(load.machines) - MOST_MACHINES)} more machines are in the JSON."
+    if any(each.saturated for machine in load.machines for each in machine.resources):
         yield (
-            "Saturated means busy for at least 90 % of the time that the loop waited, or short of "
-            "memory. It coincides with the wait, but need not be its cause; a disk that serves "
-            "many requests at once may still deliver more."
+            "Saturated means busy for at least 90 % of the waits, or short of memory: it coincides "
+            "with the wait, but need not be its cause."
         )
-    mixed = [each for each in shown if each.separability < SEPARATE and each.wait_ns]
-    if mixed:
-        yield (
-            "Waits and other time alternate faster than the machine was sampled (every "
-            f"{units.duration(mixed[0].step_ns)}), so figures for one include some of the other."
-        )
-    if shown:
-        yield "These figures include everything that ran on the machine, other jobs too."
-    if load.damaged:
-        files = ", ".join(load.damaged)
-        yield f"Damaged files, whose content is missing here: {files}."
+    if load.damaged_files:
+        yield f"Damaged files, whose content is missing here: {', '.join(load.damaged_files)}."
 
 
-FINDING: Final = Finding(  # in JSON `machine` is what the run was made on
+FINDING: Final = Finding(
     "machine_load", 250, machine_load, machine_section, together=machines_together
 )
-"""What the machine did, as the entry point names it."""

@@ -322,10 +322,10 @@ def _idle(asked: Asked, load_ms: int, kernel_ms: int) -> dict[str, Any]:
         truth += max(0, start_ns - max(at_ns, free))
         free = end_ns
     return {
-        "told_ms": found.sums.exposed_ns / MS,
+        "told_ms": int(found.exposed_ns.sum()) / MS,
         "truth_ms": truth / MS,
-        "waits_ms": found.sums.host_wait_ns / MS,
-        "off_at_most_us": found.sums.uncertainty_ns / 1e3,
+        "waits_ms": int((found.delivered_ns - found.asked_ns).sum()) / MS,
+        "off_at_most_us": found.uncertainty_ns / 1e3,
     }
 
 

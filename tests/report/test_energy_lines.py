@@ -144,32 +144,3 @@ def test_ranks_of_one_machine_have_equal_parts_that_add_up_to_it(tmp_path, say):
     assert gpu["wait_j"] == pytest.approx(sum(each["wait_j"] for each in parts))
     text = " ".join(say(job).split())
     assert text.count("Counters are for whole GPUs") == 1
-
-
-def usage(time_ms, *told):
-    return {"time_ns": time_ms * MS, "usage": [*told]}
-
-
-def test_what_a_driver_tells_of_gpus_is_one_sentence_of_the_devices_section(tmp_path, words, say):
-    run = recorded(
-        tmp_path / "run",
-        *EVEN,
-        usage(100, [0, 20, 3_000_000_000]),
-        usage(700, [0, 40, 5_000_000_000]),
-        usage(1400, [0, None, 4_000_000_000]),
-        usage(2100, [0, 100, 9_000_000_000]),  # after the run
-    )
-    found = json.loads(say(run, "--json"))["runs"][0]["device"]
-    assert found["usage"] == [
-        {
-            "title": "NVIDIA A100", "busy_fraction": pytest.approx(0.3),
-            "used_nbytes": 5_000_000_000,
-        }
-    ]  # fmt: skip
-    assert found["exposed_ns"] is None
-
-
-def test_gpus_that_several_training_processes_share_are_nobodys(tmp_path, words):
-    write_job(tmp_path / "run", ranks=2)
-    write_energy(tmp_path / "run", *EVEN, usage(100, [0, 20, 3]))
-    assert "its driver's" not in words(tmp_path / "run")

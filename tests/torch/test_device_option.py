@@ -213,7 +213,7 @@ def test_what_the_link_carries_is_kept_and_copies_are_held_against_it(
     assert 0 < found["bytes_per_s"] <= (40e6 if memory == "pinned" else 10e6)
     assert main(["report", "run", "--full"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert f"that one copy of such a size from {memory} memory reached" in text
+    assert "One copy of such a size, with nothing else running, reached" in text
     assert "accelerator fake:0: threads, kind fake" in text
     assert "from other, in copies of 16.4 kB" in text
     assert "not measured" not in text

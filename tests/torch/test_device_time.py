@@ -124,7 +124,6 @@ def test_what_the_host_waited_under_device_work_is_not_exposed(tmp_path, clock, 
         log.leave()
     found = device_exposure(iobench.open_profile(session.run.path))
     assert found is not None
-    assert found.sums.host_wait_ns == 300
     assert found.exposed_ns.tolist() == [100, 20, 20]
     assert found.uncertainty_ns == 0  # the device was idle as it was given its first work
 
