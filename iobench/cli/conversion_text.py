@@ -5,12 +5,20 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from iobench.chunks.group_plan import mebibytes
-from iobench.cli.store_tables import quality_told
 from iobench.masking import as_typed
-from iobench.report.document import Command, Quantity, Sentence, properties
+from iobench.report.document import (
+    Block,
+    Cell,
+    Column,
+    Command,
+    Quantity,
+    Sentence,
+    Table,
+    properties,
+)
 from iobench.report.units import (
     UNKNOWN,
     byte_rate,
@@ -23,14 +31,13 @@ from iobench.report.units import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from iobench.conversion.checking import Verification
     from iobench.conversion.conversion_run import ConversionOutcome
     from iobench.conversion.convert_request import ConvertRequest
     from iobench.conversion.forecast import ConversionForecast
     from iobench.conversion.preparing import PreparedConversion
-    from iobench.report.document import Block, Cell
 
 STAND_IN: Final = Sentence("STAND-IN: generated files, not the real dataset.", "caution")
 
@@ -41,7 +48,7 @@ def forecast_told(
     """Return the plan of a conversion: its title, and what is in it."""
     title = f"{prepared.dataset.name} to {request.to} in {request.out}: the plan, nothing written"
     rows = properties(_planned(request, planned))
-    lost = quality_told(planned.lossy, planned.probe_n_samples, is_probe=True)
+    lost = quality_blocks(planned.lossy, planned.probe_n_samples, is_probe=True)
     return title, [*([STAND_IN] if prepared.source.stand_in else []), rows, *lost]
 
 
@@ -115,7 +122,7 @@ def outcome_told(outcome: ConversionOutcome) -> tuple[str, list[Block]]:
         known.append(properties([("time", "none: the store was already finished")]))
     else:
         known.append(properties(_made(outcome)))
-        known += quality_told(outcome.lossy, outcome.n_samples)
+        known += quality_blocks(outcome.lossy, outcome.n_samples)
         known.append(Command(shlex.join(["iobench", "verify", _as_argument(path)]), "Check it"))
     known.append(Command(profile_command(path), "Measure loading it"))
     return f"{outcome.dataset} as {outcome.format} in {path}: {created} in {shards}", known
@@ -184,3 +191,42 @@ def _time(value_s: float, words: str) -> Quantity:
 def _counted(n: int, word: str) -> str:
     plural = "" if n == 1 else "es" if word.endswith("s") else "s"
     return f"{count(n)} {word}{plural}"
+
+
+def quality_blocks(
+    quality: Mapping[str, Any], n_samples: int, *, is_probe: bool = False
+) -> Iterator[Block]:
+    """Yield what fewer bits do to each variable; nothing where none has fewer."""
+    known = {name: each for name, each in quality.items() if "rmse" in each}
+    if not known:
+        return
+    names = (
+        "variable", "largest error", "relative", "RMSE / deviation", "bias / deviation",
+        "deviation changes",
+    )  # fmt: skip
+    few = "the probe's" if is_probe else "all"
+    yield Table(
+        "Effect of fewer bits on the values",
+        tuple(map(Column, names)),
+        tuple(_quality_row(name, each) for name, each in known.items()),
+        note=f"Errors and deviations are over {few} {count(n_samples)} samples; --json has more.",
+    )
+
+
+def _quality_row(name: str, variable: Mapping[str, Any]) -> tuple[Cell, ...]:
+    before, after = variable["before"]["std"], variable["after"]["std"]
+    return (
+        name,
+        Quantity(variable["max_absolute_error"], "number"),
+        Quantity(variable["max_relative_error"], "number"),
+        Quantity(_over(variable["rmse"], before), "share"),
+        Quantity(_over(variable["bias"], before), "change"),
+        Quantity(None if None in (before, after) else _over(after - before, before), "change"),
+    )
+
+
+def _over(part: float | None, deviation: float | None) -> float | None:
+    """Return a part of a deviation; unknown where that is none, or the part is."""
+    if part is None or deviation is None:
+        return None
+    return part / deviation if deviation else (0.0 if part == 0 else None)

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
 from iobench.datasets.baseline import pipelines_of
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from iobench.sources.request import Screen
     from iobench.stores.manifest import Manifest
 
+PUBLISHED = ("batch_size", "forward_ns", "backward_ns", "source")
 SAMPLE_FROM = {
     "files": "the files found",
     "stand-in": "the stand-in that profiles use: same sizes as the real data",
@@ -77,7 +77,9 @@ def describe_dataset(
             "sample": _sample(index.spec),
             "normalisation": provenance.get("normalisation"),
             "fused": list(dataset.fused),
-            "published": None if published is None else msgspec.structs.asdict(published),
+            "published": None
+            if published is None
+            else {name: getattr(published, name) for name in PUBLISHED},
             "terms_of_use": provenance.get("terms_of_use") or _attribute(dataset, "terms_of_use"),
             "citation": provenance.get("citation") or _attribute(dataset, "citation"),
         }
