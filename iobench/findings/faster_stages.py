@@ -330,7 +330,7 @@ def _merged(run: LoaderRun, most: int) -> LoaderRun:
         stages=(*merged.stages, REST),
         work_ns=joined(run.work_ns, merged.work_ns),
         cpu_ns=cpu,
-        beside_ns=joined(run.beside_ns, merged.beside_ns),
+        async_ns=joined(run.async_ns, merged.async_ns),
     )
 
 
@@ -340,7 +340,7 @@ def _columns(run: LoaderRun, columns: NDArray[np.int64]) -> LoaderRun:
         stages=tuple(run.stages[column] for column in columns.tolist()),
         work_ns=run.work_ns[:, columns],
         cpu_ns=run.cpu_ns[:, columns],
-        beside_ns=run.beside_ns[:, columns],
+        async_ns=run.async_ns[:, columns],
     )
 
 

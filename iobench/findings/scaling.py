@@ -275,7 +275,7 @@ def _times(run: LoaderRun, reads: float, nbytes_per_sample: float | None) -> Ran
         off_cpu = np.where(cpu >= 0, np.maximum(work - cpu, 0.0), work)
         reading = np.where([kind in FUSED for kind in kinds], off_cpu, reading)
     read_ns = reading.sum(axis=1)
-    other = run.beside_ns[rows].sum(axis=1)
+    other = run.async_ns[rows].sum(axis=1)
     size, nbytes = run.batch_size or 1, run.read_nbytes[rows].astype(float)
     if nbytes_per_sample is not None:
         nbytes = np.full(len(rows), nbytes_per_sample * size)

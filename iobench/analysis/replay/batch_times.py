@@ -1,77 +1,43 @@
-"""How each batch was asked for, made and handed over: its delays, and its work by stage."""
+"""How each batch was requested, made and handed over: its delays, and its work by stage."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.analysis.deliveries import STEADY
 from iobench.analysis.partition import leaf_pieces, pieces_inside
-from iobench.analysis.replay.loader_run import LoaderRule
+from iobench.analysis.replay.loader_run import LoaderRule, LoaderRun
 from iobench.analysis.stage_table import StageTable
 from iobench.recording.kinds import HANDOVER_KINDS, WORKER_KINDS, Kind, is_one_of, stage_name
 from iobench.recording.span_keys import stages_of
 
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
-    from iobench.analysis.partition import Pieces
     from iobench.analysis.replay.runs import LoaderBatches
     from iobench.analysis.stage_table import Lanes
     from iobench.runs.contents import RunData
 
 Integers = NDArray[np.int64]
-Marks = NDArray[np.bool_]
 
 UNKNOWN: Final = int(np.iinfo(np.int64).min)
-"""A time that nobody noted."""
+"""A time that was not recorded."""
 NEVER: Final = int(np.iinfo(np.int64).max)
 
 
-class BatchTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """How the batches of one loader were made; fields are as in `LoaderRun`.
+def loader_run(
+    lanes: Lanes, data: RunData, deliveries: Deliveries, batches: LoaderBatches, rule: LoaderRule
+) -> LoaderRun:
+    """Return what spans say of some batches, each made by one thread for the most part.
 
-    ``ready_ns`` is when each could be picked up, at the earliest. ``n_workers`` worked on whole
-    batches in one round, at most; threads were ``ahead`` by so many where they waited for a free
-    buffer, None where they never did.
+    ``workers`` is how many worked on whole batches in one round, at most; ``prefetch`` by how many
+    threads were ahead where they waited for a free buffer, 0 where they never did.
     """
-
-    stages: tuple[str, ...]
-    work_ns: Integers
-    cpu_ns: Integers
-    beside_ns: Integers
-    read_nbytes: Integers
-    gap_ns: Integers
-    submit_ns: Integers
-    transit_ns: Integers
-    startup_ns: Integers
-    ready_ns: Integers
-    worker: Integers
-    n_workers: int
-    ahead: int | None
-
-
-def batch_times(
-    lanes: Lanes,
-    profile: RunData,
-    deliveries: Deliveries,
-    batches: LoaderBatches,
-    *,
-    rule: LoaderRule,
-) -> BatchTimes:
-    """Return how some batches were made, each by one thread for the most part."""
-    if rule is LoaderRule.SERIAL:
-        spans = lanes.own[is_one_of(lanes.own["kind"], WORKER_KINDS)]
-        pieces = leaf_pieces(spans, np.zeros(len(spans), dtype=np.int64))
-        place = np.full(len(deliveries) + 1, -1, dtype=np.int64)
-        place[batches.rows] = np.arange(len(batches))
-        of = place[deliveries.waiting_at(pieces.start_ns)]
-    else:
-        spans, pieces = lanes.pool, leaf_pieces(lanes.pool, lanes.pool_lane)
-        of = batches.place_of(pieces.batch)
-    work = _Work(batches, spans, pieces, of, profile.strings)
-    n, shape = len(batches), (len(batches), len(work.stages))
+    n, is_serial = len(batches), rule is LoaderRule.SERIAL
+    work = _Work(lanes, data, deliveries, batches, is_serial=is_serial)
+    shape = n, len(work.stages)
     main = work.lane == np.append(work.first_lane, -1)[work.of]
     own, neighbour = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     np.add.at(own, (work.of[main], work.stage[main]), (work.end_ns - work.start_ns)[main])
@@ -87,29 +53,52 @@ def batch_times(
     known = work.first_lane >= 0
     gap = np.where(known, work.until_ns - work.begin_ns, 0) - own.sum(axis=1)
     transit = np.where(known, work.ready_ns - work.until_ns, 0) - neighbour.sum(axis=1) - queued_ns
-    submit, turn = np.zeros((2, n), dtype=np.int64)
-    startup, ahead = np.zeros(len(batches.start_ns), dtype=np.int64), None
-    if rule is not LoaderRule.SERIAL:
-        submitted = _submitted(lanes, batches, work, in_threads=rule is LoaderRule.THREADS)
-        if rule is LoaderRule.THREADS:
-            ahead = _batches_ahead(batches, submitted)
+    submit, startup = np.zeros(n, dtype=np.int64), np.zeros(len(batches.start_ns), dtype=np.int64)
+    ahead, loop_stages, loop = 0, (), np.zeros((n, 0), dtype=np.int64)
+    wait = batches.delivered_ns - batches.asked_ns
+    if is_serial:
+        on_way, pickup = np.zeros(n, dtype=np.int64), wait - own.sum(axis=1) - gap
+    else:
+        in_threads = rule is LoaderRule.THREADS
+        submitted = _submitted(lanes, batches, work, in_threads=in_threads)
+        ahead = _batches_ahead(batches, submitted) if in_threads else 0
         startup = _startup(batches, submitted, work)
         submit, turn = _delays(batches, submitted, startup, work)
+        gap += turn
+        ready = np.where(known, work.ready_ns, UNKNOWN)
+        there = np.maximum(batches.asked_ns, ready)
+        loop_stages, loop = _loop_work(lanes, data.strings, there, batches.delivered_ns)
+        on_way, pickup = _picked_up(batches, ready, there, loop.sum(axis=1))
     worker, n_workers = _workers(batches, work)
-    return BatchTimes(
+    return LoaderRun(
+        rule=rule,
+        workers=n_workers,
+        prefetch=ahead,
+        is_part=batches.is_part,
+        wall_ns=batches.wall_ns,
+        wait_ns=batches.wait_ns,
+        round=batches.round,
+        number=batches.number,
+        worker=worker,
+        steady=deliveries.phase[batches.rows] == STEADY,
+        weight=batches.weight,
         stages=work.stages,
         work_ns=own + neighbour,
         cpu_ns=work.cpu_of(main | other),
-        beside_ns=neighbour,
+        async_ns=neighbour,
         read_nbytes=work.read_nbytes(),
-        gap_ns=gap + turn,
+        gap_ns=gap,
         submit_ns=submit,
-        transit_ns=np.maximum(transit, 0),
+        transit_ns=np.maximum(transit, 0) + on_way,
+        pickup_ns=np.maximum(pickup, 0),
+        compute_ns=batches.compute_ns,
+        loop_stages=loop_stages,
+        loop_ns=loop,
+        iter_ns=batches.iter_ns,
+        before_first_ns=batches.before_first_ns,
         startup_ns=startup,
-        ready_ns=np.where(known, work.ready_ns, UNKNOWN),
-        worker=worker,
-        n_workers=n_workers,
-        ahead=ahead,
+        shutdown_ns=batches.shutdown_ns,
+        repeated=batches.repeated,
     )
 
 
@@ -122,12 +111,22 @@ class _Work:
 
     def __init__(
         self,
+        lanes: Lanes,
+        data: RunData,
+        deliveries: Deliveries,
         batches: LoaderBatches,
-        spans: NDArray[Any],
-        pieces: Pieces,
-        of: Integers,
-        strings: tuple[str, ...],
+        *,
+        is_serial: bool,
     ) -> None:
+        if is_serial:
+            spans = lanes.own[is_one_of(lanes.own["kind"], WORKER_KINDS)]
+            pieces = leaf_pieces(spans, np.zeros(len(spans), dtype=np.int64))
+            place = np.full(len(deliveries) + 1, -1, dtype=np.int64)
+            place[batches.rows] = np.arange(len(batches))
+            of = place[deliveries.waiting_at(pieces.start_ns)]
+        else:
+            spans, pieces = lanes.pool, leaf_pieces(lanes.pool, lanes.pool_lane)
+            of = batches.place_of(pieces.batch)
         until = np.append(batches.delivered_ns, UNKNOWN)[of]
         chosen = (of >= 0) & (pieces.start_ns < until)
         self.of = of[chosen]
@@ -136,7 +135,7 @@ class _Work:
         self.end_ns = np.minimum(pieces.end_ns[chosen], until[chosen])
         self.lane, self.first = pieces.lane[chosen], pieces.first[chosen]
         self.spans, self.cpu_ns = spans[pieces.span[chosen]], pieces.cpu_ns[chosen]
-        stages, of_span = stages_of(self.spans, strings)
+        stages, of_span = stages_of(self.spans, data.strings)
         # The speed of copies sets how long a batch waits for one.
         names = [stage_name(Kind.H2D if kind is Kind.COPY_QUEUE else kind, label)
                  for kind, label in stages]  # fmt: skip
@@ -154,8 +153,8 @@ class _Work:
         np.maximum.at(self.until_ns, self.of[main], self.end_ns[main])
         np.maximum.at(self.ready_ns, self.of, self.end_ns)
 
-    def cpu_of(self, counted: Marks) -> Integers:
-        """Return the CPU time of each batch and stage, -1 where a span does not say."""
+    def cpu_of(self, counted: NDArray[np.bool_]) -> Integers:
+        """Return the CPU time of each batch and stage, -1 where a span has none."""
         chosen = counted & self.first
         place, shape = (self.of[chosen], self.stage[chosen]), (self.n_batches, len(self.stages))
         cpu, unknown = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=bool)
@@ -164,7 +163,7 @@ class _Work:
         return np.where(unknown, -1, cpu)
 
     def read_nbytes(self) -> Integers:
-        """Return the bytes that each batch's reads tell of, -1 where there are none that do."""
+        """Return the bytes that each batch's reads have, -1 where one has none, or there is none."""
         reads = self.first & (self.spans["kind"] == Kind.READ)
         of, nbytes = self.of[reads], self.spans["nbytes"][reads]
         total = np.zeros(self.n_batches, dtype=np.int64)
@@ -176,7 +175,7 @@ class _Work:
 
 
 def _submitted(lanes: Lanes, batches: LoaderBatches, work: _Work, *, in_threads: bool) -> Integers:
-    """Return when each batch was submitted, as it was noted."""
+    """Return when each batch was submitted, where that was recorded."""
     submitted = np.full(len(batches), UNKNOWN, dtype=np.int64)
     if not in_threads:
         place = batches.place_of(lanes.submissions["batch"].astype(np.int64))
@@ -197,10 +196,10 @@ def _submitted(lanes: Lanes, batches: LoaderBatches, work: _Work, *, in_threads:
     return submitted
 
 
-def _batches_ahead(batches: LoaderBatches, submitted: Integers) -> int | None:
+def _batches_ahead(batches: LoaderBatches, submitted: Integers) -> int:
     """Return how many batches before the one begun was just taken when a buffer was free for it.
 
-    Where several were taken at that very instant, it does not report which of them freed one.
+    Where several were taken at that very instant, it is not known which of them freed one.
     """
     lags = [np.zeros(0, dtype=np.int64)]
     for number in range(len(batches.start_ns)):
@@ -213,11 +212,11 @@ def _batches_ahead(batches: LoaderBatches, submitted: Integers) -> int | None:
         lags.append((np.arange(len(rows)) - taken)[late & (taken >= 1)])
     all_lags = np.concatenate(lags)
     values, counts = np.unique(all_lags[all_lags > 0], return_counts=True)
-    return int(values[np.argmax(counts)]) if len(values) else None
+    return int(values[np.argmax(counts)]) if len(values) else 0
 
 
 def _startup(batches: LoaderBatches, submitted: Integers, work: _Work) -> Integers:
-    """Return from each round's first question until the first batch was submitted, or begun."""
+    """Return from each round's first request until the first batch was submitted, or begun."""
     earliest = np.full(len(batches.start_ns), NEVER)
     known, visited = submitted != UNKNOWN, work.first_lane >= 0
     np.minimum.at(earliest, batches.round[known], submitted[known])
@@ -230,7 +229,7 @@ def _delays(
 ) -> tuple[Integers, Integers]:
     """Return from submission to first stage, and what a busy worker took between two batches.
 
-    A busy worker has no delay of the first sort that anybody could see: it has the usual one of
+    A busy worker has no delay of the first sort that could be observed: it has the usual one of
     those that were idle, or as much of it as there was time for.
     """
     lane, begin = work.first_lane, work.begin_ns
@@ -258,7 +257,7 @@ def _delays(
 
 
 def _workers(batches: LoaderBatches, work: _Work) -> tuple[Integers, int]:
-    """Return who made each batch, numbered by who began first in its round, and how many."""
+    """Return which worker made each batch, by the order of their begins in its round; how many."""
     worker, n_workers = np.full(len(batches), -1, dtype=np.int64), 0
     for number in range(len(batches.start_ns)):
         rows = np.flatnonzero((batches.round == number) & (work.first_lane >= 0))
@@ -271,53 +270,28 @@ def _workers(batches: LoaderBatches, work: _Work) -> tuple[Integers, int]:
     return worker, n_workers
 
 
-class PickUp(msgspec.Struct, frozen=True):
-    """What picking each batch up took, and how long it was on its way before.
+def _picked_up(
+    batches: LoaderBatches, ready: Integers, there: Integers, loop: Integers
+) -> tuple[Integers, Integers]:
+    """Return how long each batch was on its way, and what picking it up took.
 
-    ``work_ns`` (of each batch and stage) is what of it the loop's own thread spent on stages.
+    Of a batch that was waited for, that and its way are one stretch. Batches that had lain ready
+    show what the loop needs beyond its own stages; the rest was the pipe, which takes its time
+    during compute as well.
     """
-
-    pickup_ns: Integers
-    transit_ns: Integers
-    stages: tuple[str, ...]
-    work_ns: Integers
-
-
-def pick_up(
-    lanes: Lanes,
-    strings: tuple[str, ...],
-    batches: LoaderBatches,
-    times: BatchTimes,
-    *,
-    rule: LoaderRule,
-) -> PickUp:
-    """Return what picking batches up took.
-
-    Of a batch that was waited for, that and its way are one stretch. What the loop needs beyond
-    its own stages is told by batches that had lain ready; the rest was the pipe, which takes its
-    time during compute as well.
-    """
-    requested, delivered = batches.asked_ns, batches.delivered_ns
     transit = np.zeros(len(batches), dtype=np.int64)
-    if rule is LoaderRule.SERIAL:
-        rest = delivered - requested - times.work_ns.sum(axis=1) - times.gap_ns
-        none = np.zeros((len(batches), 0), dtype=np.int64)
-        return PickUp(np.maximum(rest, 0), transit, (), none)
-    ready, visited = times.ready_ns, times.worker >= 0
-    there = np.maximum(requested, ready)
-    stages, work = _loop_work(lanes, strings, there, delivered)
-    known = work.sum(axis=1)
-    rest = delivered - there - known
-    lain = visited & (ready < requested)
+    visited = ready != UNKNOWN
+    rest = batches.delivered_ns - there - loop
+    lain = visited & (ready < batches.asked_ns)
     if lain.any():
         usual = int(np.median(rest[lain]))
         waited = visited & ~lain
         transit[waited] = np.maximum(rest[waited] - usual, 0)
         typical = int(np.median(transit[waited])) if waited.any() else 0
         # One that had lain ready was slow to be picked up, if it was; it was not longer on its way.
-        transit[lain] = np.minimum(typical, (requested - ready)[lain])
+        transit[lain] = np.minimum(typical, (batches.asked_ns - ready)[lain])
         rest = np.where(waited, np.minimum(rest, usual), rest)
-    return PickUp(np.maximum(rest + known, 0), transit, stages, work)
+    return transit, rest + loop
 
 
 def _loop_work(

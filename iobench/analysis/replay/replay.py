@@ -1,7 +1,14 @@
-"""A recorded run with something done otherwise, on a machine whose CPUs and storage are caps."""
+"""A recorded run simulated again, with a change; CPUs and storage of a machine are caps.
+
+A batch is dispatched when one ``ahead`` before it was taken, begun by a worker that is free, done
+in its service time, handed over, and picked up by the training loop, which computes and asks
+again. Every time follows from earlier ones: nothing is shared but the training loop.
+"""
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,7 +17,8 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from iobench.analysis.replay.changes import Change, changed
-from iobench.analysis.replay.simulator import Replayed, simulate_run
+from iobench.analysis.replay.loader_run import LoaderRule
+from iobench.errors import ProfileError
 from iobench.recording.kinds import LOOP_KINDS, Kind, copies_batches, is_one_of
 from iobench.recording.span_file import Flag
 from iobench.storage.probe_figures import DEVICE, SERVER, STORAGE, read_limits
@@ -22,22 +30,26 @@ if TYPE_CHECKING:
 Integers = NDArray[np.int64]
 
 
-class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """What all workers and the training loop share.
+class Replayed(msgspec.Struct, frozen=True):
+    """A run simulated; times in integer ns.
 
-    Parameters
-    ----------
-    cores : float or None
-        CPUs this run may use; None for as many as it takes.
-    read_nbytes_per_s : float or None
-        What storage gives all workers together; None for no bound.
-    loop_cpu_fraction : float
-        How much of a core the training loop's compute takes: 0 for a sleep or a device's work.
+    ``waits_ns`` has the wait for each batch; ``judged_ns`` what each batch took that shows what a
+    long training sees, from one request to the next.
     """
+
+    wall_ns: int
+    wait_ns: int
+    waits_ns: Integers
+    judged_ns: Integers
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """What all workers and the training loop share; None for no bound."""
 
     cores: float | None = None
     read_nbytes_per_s: float | None = None
     loop_cpu_fraction: float = 0.0
+    """How much of a core the loop's compute takes: 0 for a sleep or a device's work."""
 
     def least_ns(self, run: LoaderRun) -> float:
         """Return what CPUs or storage need for all that the batches judged take of them."""
@@ -58,25 +70,18 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 def replay(
     run: LoaderRun, change: Change | None = None, machine: Machine | None = None
 ) -> Replayed:
-    """Return what a run would have taken with something done otherwise.
+    """Return what a run would have taken with a change, by default with none.
 
-    Parameters
-    ----------
-    change : Change, optional
-        By default nothing: the run as it was, for the error of the replay.
-    machine : Machine, optional
-        What workers share: the batches judged take no less than its CPUs and storage need for
-        them. Without it, each works as fast as it did, however many there are.
+    The batches judged take no less than the machine's CPUs and storage need for them; without one
+    each worker is as fast as it was, however many there are.
 
     Raises
     ------
     ProfileError
         If the run cannot be replayed.
-    OptionError
-        If the change cannot be made to this run.
     """
     run = run if change is None else changed(run, change)
-    replayed = simulate_run(run)
+    replayed = _simulate(run)
     total = int(replayed.judged_ns.sum())
     least = 0.0 if machine is None else machine.least_ns(run)
     if not 0 < total < least:
@@ -86,56 +91,118 @@ def replay(
 
 
 def replay_error(run: LoaderRun) -> float:
-    """Return by how much the replay of the unmodified run misses its measured wall time.
-
-    Replayed over measured, less 1; NaN where nothing was measured.
-
-    Raises
-    ------
-    ProfileError
-        If the run cannot be replayed.
-    """
+    """Return the replayed wall time of the unmodified run over the measured one, less 1."""
     replayed = replay(run)
     return replayed.wall_ns / run.wall_ns - 1 if run.wall_ns else float("nan")
 
 
-def on_cpu_ns(run: LoaderRun) -> Integers:
-    """Return what of each batch and stage was computing: where unknown, all of it.
+def _simulate(run: LoaderRun) -> Replayed:
+    """Return what comes of a run's times, each round by itself."""
+    if not run.can_replay:
+        raise ProfileError(f"{run.name}: it cannot be replayed: {run.reason}")
+    workers, ahead = max(run.workers, 1), max(run.prefetch, 1)
+    if run.rule is LoaderRule.POOL:
+        ahead *= workers
+    elif run.rule is LoaderRule.SERIAL:
+        workers, ahead = 1, 0
+    other = run.async_ns.sum(axis=1)
+    service = run.work_ns.sum(axis=1) - other + run.gap_ns
+    waits, share = np.zeros((2, len(run)), dtype=np.int64)
+    wall = int(run.shutdown_ns.sum())
+    firsts = run.iter_ns + run.before_first_ns
+    order = np.argsort(run.round, kind="stable")
+    edges = np.searchsorted(run.round[order], np.arange(len(firsts) + 1)).tolist()
+    for number, first in enumerate(firsts.tolist()):
+        rows = order[edges[number] : edges[number + 1]]
+        if not len(rows):
+            wall += first
+            continue
+        sent = rows[np.argsort(run.number[rows], kind="stable")]
+        by = run.worker[sent]
+        by = np.where((by >= 0) & (by < workers), by, np.arange(len(by)) % workers)
+        columns = [service[sent], other[sent], run.submit_ns[sent], run.transit_ns[sent], by]
+        columns += [run.pickup_ns[rows], run.compute_ns[rows]]
+        batches = zip(*(column.tolist() for column in columns), strict=True)
+        start = int(run.startup_ns[number]) if ahead else 0
+        held = np.array(_held_ns(run, batches, workers, ahead, start, first))
+        until = held + run.compute_ns[rows]
+        begin = np.append(first, until[:-1])
+        waits[rows], share[rows] = held - begin, until - begin
+        wall += int(until[-1])
+    around = int(run.iter_ns.sum() + run.shutdown_ns.sum())
+    return Replayed(wall, int(waits.sum()) + around, waits, run.judged_ns(share))
 
-    But for copies to a device, which it makes by itself while the thread sleeps.
+
+def _held_ns(
+    run: LoaderRun,
+    batches: Iterable[tuple[int, ...]],
+    workers: int,
+    ahead: int,
+    start_ns: int,
+    first_ns: int,
+) -> list[int]:
+    """Return when the loop held each batch of a round, from the round's start.
+
+    Each batch has what its worker spends on it, and another thread after that; from its dispatch
+    until an idle worker begins it; from its end to being ready; its worker; pick-up and compute.
+    A thread that is free takes the next batch; in a pool each batch has its worker.
     """
+    is_queue, is_linked = run.rule is LoaderRule.THREADS, run.is_linked
+    free, sent = [start_ns] * workers, [start_ns] * workers
+    held: list[int] = []
+    now = first_ns
+    for number, (service, other, submit, transit, worker, pickup, compute) in enumerate(batches):
+        begin = now
+        if ahead:
+            begin = (held[number - ahead] if number >= ahead else start_ns) + submit
+            begin = max(begin, free[0 if is_queue else worker])
+        end = begin + service
+        if not ahead:
+            end += other
+        elif is_queue:
+            heapq.heapreplace(free, end)
+            end += other
+        else:
+            free[worker] = end
+            if other:  # over a link one batch after another is copied, of all workers
+                sender = 0 if is_linked else worker
+                end = sent[sender] = max(end, sent[sender]) + other
+        now = max(now, end + transit) + pickup
+        held.append(now)
+        now += compute
+    return held
+
+
+def on_cpu_ns(run: LoaderRun) -> Integers:
+    """Return what of each batch and stage was computing: where unknown, all but copies."""
     known = (run.cpu_ns >= 0) & (run.cpu_ns < run.work_ns)
     copies = np.array([copies_batches(stage) for stage in run.stages], dtype=bool)
     unknown = np.where(copies & (run.cpu_ns < 0), 0, run.work_ns)
     return np.where(known, run.cpu_ns, unknown)
 
 
-def machine_of(profile: RunData) -> Machine:
-    """Return the machine a run had, as far as its ``run.json`` and its spans tell.
-
-    Its cores are those it was allowed. Storage is bounded by what a probe of the run found of the
-    one mount the files lie on; else nothing is known of it.
-    """
-    facts = profile.run_facts
+def machine_of(run: RunData) -> Machine:
+    """Return the machine a run had: the cores it was allowed, the storage that a probe measured."""
+    facts = run.run_facts
     cpus, workers = facts.machine.get("cpus"), facts.workers or facts.threads or 1
     limits = next(iter(read_limits(facts.storage_limits)), None)
     fastest = None if limits is None else limits.fastest(workers, DEVICE, SERVER, STORAGE)
     return Machine(
         cores=float(cpus) if isinstance(cpus, int) and cpus > 0 else None,
         read_nbytes_per_s=None if fastest is None else fastest.bytes_per_s,
-        loop_cpu_fraction=_loop_cpu_fraction(profile),
+        loop_cpu_fraction=_loop_cpu_fraction(run),
     )
 
 
-def _loop_cpu_fraction(profile: RunData) -> float:
+def _loop_cpu_fraction(run: RunData) -> float:
     """Return how much of a CPU the loop's steps took: by their spans, else by what runs them.
 
-    ``iobench profile`` sleeps. A script whose steps tell no CPU time sleeps while a device works,
+    ``iobench profile`` sleeps. A script whose steps record no CPU time sleeps while a device works,
     and else computes by itself.
     """
-    if not profile.is_script:
+    if not run.is_script:
         return 0.0
-    spans = profile.spans
+    spans = run.spans
     steps = spans[is_one_of(spans["kind"], LOOP_KINDS - {Kind.OTHER})]
     known = steps[(steps["cpu_ns"] >= 0) & (steps["flags"] == 0)]
     length = int((known["end_ns"].astype(np.int64) - known["start_ns"].astype(np.int64)).sum())

@@ -20,7 +20,7 @@ from iobench.analysis.deliveries import (
 )
 from iobench.analysis.intervals import MOST_BLOCKS
 from iobench.analysis.loop import ONLY
-from iobench.analysis.replay.batch_times import BatchTimes, batch_times, pick_up
+from iobench.analysis.replay.batch_times import loader_run
 from iobench.analysis.replay.loader_run import LoaderRule, LoaderRun
 from iobench.analysis.stage_table import find_lanes
 
@@ -43,13 +43,8 @@ def recorded_runs(run: RankRun, *, max_batches: int | None = None) -> tuple[Load
     """Return what each loader of a training process did, the one that trains first.
 
     Those that only evaluate are left out where one trains. What cannot be replayed has
-    `LoaderRule.OPAQUE`, and says why in ``reason``.
-
-    Parameters
-    ----------
-    max_batches : int, optional
-        How many of each loader, from the start of the run, or of the epochs as a long training
-        has them where there are such; by default all.
+    `LoaderRule.OPAQUE`, and says why in ``reason``. Of each loader there are ``max_batches`` at
+    most, from the start of the run, or of its epochs as a long training has them.
     """
     deliveries = run.deliveries
     own = deliveries.loader
@@ -60,72 +55,46 @@ def recorded_runs(run: RankRun, *, max_batches: int | None = None) -> tuple[Load
     batches = {number: LoaderBatches(deliveries, number, max_batches) for number in numbers}
     if not batches:
         return ()
-    profile: RunData = run
+    data: RunData = run
     loop = run.loop
-    begun = profile.spans["start_ns"] < max(each.end_ns for each in batches.values())
+    begun = data.spans["start_ns"] < max(each.end_ns for each in batches.values())
     if not begun.all():
-        profile = replace(profile, spans=profile.spans[begun])
-    lanes = find_lanes(profile, loop)
-    rows, counted, _ = io_counters(loop.spans_of(profile), deliveries)
+        data = replace(data, spans=data.spans[begun])
+    lanes = find_lanes(data, loop)
+    rows, counted, _ = io_counters(loop.spans_of(data), deliveries)
     counted_nbytes = np.full(len(deliveries), -1, dtype=np.int64)
     counted_nbytes[rows] = counted
     runs = []
     for number, each in batches.items():
         settings = loop.loaders.get(number, loop.loaders[ONLY])
-        remade = np.unique(own[each.rows]).tolist()  # itself, or each of it made again
-        pids = (loop.loaders.get(one, loop.loaders[ONLY]).worker_pids for one in remade)
-        settings = replace(settings, worker_pids=[pid for of in pids for pid in of])
-        name = profile.path.name
+        recreated = len(np.unique(own[each.rows])) > 1
+        name = data.path.name
         if len(batches) > 1:
             of = f" ({settings.name})" if settings.name else ""
             name = f"{name}, loader {number}{of}"
-        framework = settings.framework or profile.run_facts.framework or ""
+        framework = settings.framework or data.run_facts.framework or ""
         rule, reason = _rule(settings, framework, {deliveries.made_by[row] for row in each.rows})
-        times = batch_times(lanes, profile, deliveries, each, rule=rule)
-        reason = reason or _why_not(rule, each, times)
-        waited = pick_up(lanes, profile.strings, each, times, rule=rule)
+        timed = loader_run(lanes, data, deliveries, each, rule)
+        reason = reason or _why_not(timed)
         workers, prefetch = settings.workers, max(settings.prefetch, 1)
         if rule is LoaderRule.THREADS:
-            workers = settings.threads or times.n_workers
-            prefetch = times.ahead or max(settings.prefetch, workers)
+            workers = settings.threads or timed.workers
+            prefetch = timed.prefetch or max(settings.prefetch, workers)
         elif rule is LoaderRule.SERIAL:
             workers = prefetch = 0
-        nbytes = times.read_nbytes
+        nbytes = timed.read_nbytes
         runs.append(
-            LoaderRun(
+            replace(
+                timed,
                 name=name,
                 rule=LoaderRule.OPAQUE if reason else rule,
                 reason=reason,
                 workers=workers,
                 prefetch=prefetch,
                 batch_size=settings.batch_size or loop.loaders[ONLY].batch_size,
-                stages=times.stages,
-                round=each.round,
-                number=each.number,
-                worker=times.worker,
-                work_ns=times.work_ns,
-                cpu_ns=times.cpu_ns,
-                beside_ns=times.beside_ns,
                 read_nbytes=np.where(nbytes >= 0, nbytes, counted_nbytes[each.rows]),
-                gap_ns=times.gap_ns,
-                submit_ns=times.submit_ns,
-                transit_ns=times.transit_ns + waited.transit_ns,
-                pickup_ns=waited.pickup_ns,
-                compute_ns=each.compute_ns,
-                loop_stages=waited.stages,
-                loop_ns=waited.work_ns,
-                steady=deliveries.phase[each.rows] == STEADY,
-                weight=each.weight,
-                opening_ns=each.opening_ns,
-                lead_ns=each.lead_ns,
-                startup_ns=times.startup_ns,
-                shutdown_ns=each.shutdown_ns,
-                repeated=each.repeated,
-                wall_ns=each.wall_ns,
-                wait_ns=each.wait_ns,
                 restarts=settings.restarts,
-                anew=len(remade) > 1,
-                is_part=each.is_part,
+                recreated=recreated,
             )
         )
     return tuple(runs)
@@ -137,7 +106,7 @@ def reported_loaders(run: RankRun) -> tuple[LoaderRun, ...]:
 
 
 def _rule(settings: LoaderFacts, framework: str, makers: set[str]) -> tuple[LoaderRule, str]:
-    """Return by what rule a loader worked, by who it says made its batches, or why none is."""
+    """Return by what rule a loader worked, by what made its batches, or why none is known."""
     if settings.unreplayed:
         return LoaderRule.OPAQUE, settings.unreplayed
     if settings.workers and not makers & {IN_THREADS, SERIAL}:
@@ -151,13 +120,13 @@ def _rule(settings: LoaderFacts, framework: str, makers: set[str]) -> tuple[Load
     return LoaderRule.THREADS, ""
 
 
-def _why_not(rule: LoaderRule, batches: LoaderBatches, times: BatchTimes) -> str:
-    """Return why a loader of such a rule cannot be replayed, ``""`` if it can."""
-    n_unseen = int((times.worker < 0).sum())
-    if n_unseen > UNSEEN_LIMIT * len(batches):
-        return f"{n_unseen} of {len(batches)} batches were not seen being made"
-    in_order = (np.diff(batches.number)[np.diff(batches.round) == 0] > 0).all()
-    if rule is LoaderRule.POOL and not in_order:
+def _why_not(run: LoaderRun) -> str:
+    """Return why a loader of its rule cannot be replayed, ``""`` if it can."""
+    n_unseen = int((run.worker < 0).sum())
+    if n_unseen > UNSEEN_LIMIT * len(run):
+        return f"{n_unseen} of {len(run)} batches were not seen being made"
+    in_order = (np.diff(run.number)[np.diff(run.round) == 0] > 0).all()
+    if run.rule is LoaderRule.POOL and not in_order:
         return "its batches were taken as they came, not in order"
     return ""
 
@@ -186,7 +155,7 @@ class LoaderBatches:
             else:
                 of_loader[every[max_batches] :] = False
         rounds = np.unique(deliveries.round[of_loader & with_batch])
-        self.opening_ns, self.lead_ns, self.start_ns, self.shutdown_ns = (
+        self.iter_ns, self.before_first_ns, self.start_ns, self.shutdown_ns = (
             np.zeros(len(rounds), dtype=np.int64) for _ in range(4)
         )
         self.repeated = np.isin(rounds, deliveries.round[deliveries.repeated])
@@ -207,8 +176,8 @@ class LoaderBatches:
             end = int(max(deliveries.until_ns[last], delivered[last]))
             if len(following):
                 end = int(requested[following[0]])
-            self.start_ns[number], self.opening_ns[number] = start, opening
-            self.lead_ns[number] = requested[brought[0]] - start - opening
+            self.start_ns[number], self.iter_ns[number] = start, opening
+            self.before_first_ns[number] = requested[brought[0]] - start - opening
             self.shutdown_ns[number] = (delivered - requested)[after].sum()
             brought_rows.append(brought)
             compute.append(np.append(requested[brought[1:]], end) - delivered[brought])
@@ -269,7 +238,7 @@ def beginning_of(run: LoaderRun, n_batches: int) -> LoaderRun:
     if run.recurs:
         rows, weight = part_of_epochs(run.round, run.repeated[run.round], run.steady, n_batches)
     rounds, number = np.unique(run.round[rows], return_inverse=True)
-    of_rounds = {"startup_ns", "shutdown_ns", "opening_ns", "lead_ns", "repeated"}
+    of_rounds = {"startup_ns", "shutdown_ns", "iter_ns", "before_first_ns", "repeated"}
     part = {
         name: value[rounds if name in of_rounds else rows]
         for name in run.__struct_fields__

@@ -130,7 +130,7 @@ def _kept_workers(predictor: GainPredictor) -> Found:
     """
     run, settings = predictor.run, _kept(predictor.run)
     retained = changed(run, Change(keep_workers=True))
-    slow = replace(retained, work_ns=run.work_ns, cpu_ns=run.cpu_ns, beside_ns=run.beside_ns)
+    slow = replace(retained, work_ns=run.work_ns, cpu_ns=run.cpu_ns, async_ns=run.async_ns)
     gain = predictor.gain(Change(), instead=retained)
     least = predictor.gain(Change(), instead=slow)
     if least.is_proven and least.low is not None and gain.low is not None:
@@ -144,7 +144,7 @@ def _kept_workers(predictor: GainPredictor) -> Found:
 
 def _kept(run: LoaderRun) -> dict[str, str | int]:
     """Return the settings that keep workers; a loader that is made again keeps none."""
-    once: dict[str, str | int] = {"made": "once"} if run.anew else {}
+    once: dict[str, str | int] = {"made": "once"} if run.recreated else {}
     return {"persistent_workers": "True", **once}
 
 
@@ -358,7 +358,7 @@ def _handed_free(run: LoaderRun, cpus: int | None) -> LoaderRun:
     workers = max(run.workers, cpus or 1)
     run = replace(run, rule=LoaderRule.THREADS, workers=workers, prefetch=LOOKS_AHEAD)
     nothing = np.zeros_like(work_ns)
-    return replace(_untaken(run), work_ns=work_ns, cpu_ns=work_ns, beside_ns=nothing)
+    return replace(_untaken(run), work_ns=work_ns, cpu_ns=work_ns, async_ns=nothing)
 
 
 def _is_cached(circumstances: Circumstances) -> bool:
