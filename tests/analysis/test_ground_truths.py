@@ -109,7 +109,8 @@ def test_two_workers_with_opposite_costs_all_fall_on_one_stage():
     assert len(steady) == 1
     assert sum(steady.values()) / window.n_batches == pytest.approx(45 * MS, rel=0.01)
     (run,) = recorded_runs(Run(profile).of_rank())
-    found = payoffs(run, factor=0.5)
-    assert all(each.saved_ns < 0.02 * found.joint_ns for each in found.stages)
-    assert found.joint_ns / len(run) == pytest.approx(25 * MS, rel=0.05)
-    assert found.no_single_stage_helps
+    gains = payoffs(run, factor=0.5)
+    joint = gains.joint_fraction
+    assert all(each.saved_fraction < 0.02 * joint for each in gains.alone.values())
+    assert joint == pytest.approx(0.5, rel=0.05)
+    assert gains.no_single_stage_helps

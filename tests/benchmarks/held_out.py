@@ -258,8 +258,7 @@ class Predictor:
                 self.left_out += 1
                 continue
             measured.append(steady.wall_ns / steady.n_batches / 1e6)
-            change = self.change(one, basis)
-            for way, value in self.ways(run, basis, machine, change).items():
+            for way, value in self.ways(one, run, basis, machine).items():
                 ways[way].append(value)
         if len(measured) < 2:
             return None
@@ -271,13 +270,15 @@ class Predictor:
         )  # fmt: skip
 
     def ways(
-        self, run: LoaderRun, basis: LoaderRun, machine: Machine, change: Change
+        self, one: Configuration, run: LoaderRun, basis: LoaderRun, machine: Machine
     ) -> dict[str, float]:
         """Return the ms a batch that each way predicts, of batches that are steady in the run."""
         basis = replace(basis, steady=run.steady, repeated=np.zeros_like(basis.repeated))
         worth = replace(machine, cores=self.worth)
         work_ns = float(basis.work_ns.sum(axis=1).mean())
-        step_ns = change.step_ns or 0
+        step_ns = self.step_ns(one, basis)
+        basis = replace(basis, compute_ns=np.full(len(basis), step_ns, dtype=np.int64))
+        change = Change(workers=None if one.workers == basis.workers else one.workers)
         workers = run.workers
         ideal = max(step_ns, work_ns / workers) if workers else step_ns + work_ns
         return {
@@ -287,12 +288,10 @@ class Predictor:
             "ideal": ideal / 1e6,
         }
 
-    def change(self, one: Configuration, basis: LoaderRun) -> Change:
-        """Return what is otherwise; a step takes what the basis' takes beyond what was asked."""
+    def step_ns(self, one: Configuration, basis: LoaderRun) -> int:
+        """Return what a step takes: beyond what was asked for, what the basis' takes."""
         beyond = float(np.median(basis.compute_ns)) - self.middle_ms * 1e6
-        step_ns = round(one.step_ms * 1e6 + max(beyond, 0.0))
-        workers = None if one.workers == basis.workers else one.workers
-        return Change(step_ns=step_ns, workers=workers)
+        return round(one.step_ms * 1e6 + max(beyond, 0.0))
 
     def basis(self, one: Configuration, name: str, number: int) -> tuple[LoaderRun, Machine]:
         """Return what the runs of a round are predicted from."""

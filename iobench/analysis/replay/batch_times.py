@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +54,8 @@ def loader_run(
     gap = np.where(known, work.until_ns - work.begin_ns, 0) - own.sum(axis=1)
     transit = np.where(known, work.ready_ns - work.until_ns, 0) - neighbour.sum(axis=1) - queued_ns
     submit, startup = np.zeros(n, dtype=np.int64), np.zeros(len(batches.start_ns), dtype=np.int64)
-    ahead, loop_stages, loop = 0, (), np.zeros((n, 0), dtype=np.int64)
+    loop_stages: tuple[str, ...] = ()
+    ahead, loop = 0, np.zeros((n, 0), dtype=np.int64)
     wait = batches.delivered_ns - batches.asked_ns
     if is_serial:
         on_way, pickup = np.zeros(n, dtype=np.int64), wait - own.sum(axis=1) - gap
@@ -163,7 +164,7 @@ class _Work:
         return np.where(unknown, -1, cpu)
 
     def read_nbytes(self) -> Integers:
-        """Return the bytes that each batch's reads have, -1 where one has none, or there is none."""
+        """Return the bytes that each batch's reads record, -1 where one records none."""
         reads = self.first & (self.spans["kind"] == Kind.READ)
         of, nbytes = self.of[reads], self.spans["nbytes"][reads]
         total = np.zeros(self.n_batches, dtype=np.int64)

@@ -63,9 +63,7 @@ def _with_factors(run: LoaderRun, factors: Mapping[str, float]) -> LoaderRun:
                 for array in arrays:
                     array[:, column] = _scaled(array[:, column], factor)
     pickup = np.maximum(run.pickup_ns + (loop - run.loop_ns).sum(axis=1), 0)
-    return replace(
-        run, work_ns=work, cpu_ns=cpu, async_ns=other, loop_ns=loop, pickup_ns=pickup
-    )
+    return replace(run, work_ns=work, cpu_ns=cpu, async_ns=other, loop_ns=loop, pickup_ns=pickup)
 
 
 def _with_work_of(run: LoaderRun, other: LoaderRun) -> LoaderRun:

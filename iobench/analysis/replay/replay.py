@@ -81,7 +81,7 @@ def replay(
         If the run cannot be replayed.
     """
     run = run if change is None else changed(run, change)
-    replayed = _simulate(run)
+    replayed = simulate_run(run)
     total = int(replayed.judged_ns.sum())
     least = 0.0 if machine is None else machine.least_ns(run)
     if not 0 < total < least:
@@ -96,7 +96,7 @@ def replay_error(run: LoaderRun) -> float:
     return replayed.wall_ns / run.wall_ns - 1 if run.wall_ns else float("nan")
 
 
-def _simulate(run: LoaderRun) -> Replayed:
+def simulate_run(run: LoaderRun) -> Replayed:
     """Return what comes of a run's times, each round by itself."""
     if not run.can_replay:
         raise ProfileError(f"{run.name}: it cannot be replayed: {run.reason}")

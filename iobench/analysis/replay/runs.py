@@ -67,7 +67,9 @@ def recorded_runs(run: RankRun, *, max_batches: int | None = None) -> tuple[Load
     runs = []
     for number, each in batches.items():
         settings = loop.loaders.get(number, loop.loaders[ONLY])
-        recreated = len(np.unique(own[each.rows])) > 1
+        same = np.unique(own[each.rows]).tolist()  # itself, or each of it created again
+        pids = (loop.loaders.get(one, loop.loaders[ONLY]).worker_pids for one in same)
+        settings = replace(settings, worker_pids=[pid for of in pids for pid in of])
         name = data.path.name
         if len(batches) > 1:
             of = f" ({settings.name})" if settings.name else ""
@@ -94,7 +96,7 @@ def recorded_runs(run: RankRun, *, max_batches: int | None = None) -> tuple[Load
                 batch_size=settings.batch_size or loop.loaders[ONLY].batch_size,
                 read_nbytes=np.where(nbytes >= 0, nbytes, counted_nbytes[each.rows]),
                 restarts=settings.restarts,
-                recreated=recreated,
+                recreated=len(same) > 1,
             )
         )
     return tuple(runs)

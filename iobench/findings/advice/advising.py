@@ -28,15 +28,17 @@ from iobench.findings.advice.figures import (
     Cost,
     Evidence,
 )
-from iobench.findings.advice.gains import GainPredictor
+from iobench.findings.advice.gains import PAYOFF_FACTOR, GainPredictor
 from iobench.findings.advice.levers import Lever, Reason, RuledOut
 from iobench.findings.advice.measured import ways_of
-from iobench.findings.faster_stages import is_told, payoffs
+from iobench.findings.faster_stages import is_trusted, payoffs
 from iobench.recording.kinds import MIXED_KINDS, WORKER_KINDS, Kind
 
 if TYPE_CHECKING:
+    from iobench.analysis.replay.loader_run import LoaderRun
     from iobench.findings.advice.figures import Circumstances, LoadingWay
     from iobench.findings.advice.measured import MeasuredRank
+    from iobench.findings.faster_stages import Payoffs
 
 PAYOFF_BATCHES: Final = 500
 OF_STORE: Final = {Lever.FORMAT, Lever.CHUNKS, Lever.CODEC}
@@ -76,7 +78,7 @@ def advise(ways: Sequence[LoadingWay], circumstances: Circumstances) -> Advice:
     predictor = None
     if baseline.run.can_replay:
         predictor = GainPredictor(ways, circumstances)
-    trusted = predictor is not None and is_told(predictor.error_fraction)
+    trusted = predictor is not None and is_trusted(predictor.error_fraction)
     items = [*measured_candidates(ways)]
     if predictor is not None and trusted:
         items += replayed_candidates(predictor)
@@ -102,13 +104,17 @@ def advise(ways: Sequence[LoadingWay], circumstances: Circumstances) -> Advice:
         baseline=baseline,
         circumstances=circumstances,
         error_fraction=None if predictor is None else predictor.error_fraction,
-        payoffs=payoffs(beginning_of(baseline.run, PAYOFF_BATCHES)) if trusted else None,
+        payoffs=_payoffs(baseline.run) if trusted else None,
         changes=tuple(each for each in priced if each.gain.is_proven),
         to_measure=tuple(each for each in priced if not each.gain.is_proven),
         ruled_out=(*(each for each in judged if isinstance(each, RuledOut)), *late),
         epoch_s=epoch_s,
     )
     return replace(advice, outcome=_outcome(advice, trusted=trusted))
+
+
+def _payoffs(run: LoaderRun) -> Payoffs:
+    return payoffs(beginning_of(run, PAYOFF_BATCHES), PAYOFF_FACTOR)
 
 
 def _outcome(advice: Advice, *, trusted: bool) -> AdviceOutcome:

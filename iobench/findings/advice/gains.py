@@ -25,6 +25,8 @@ Floats = NDArray[np.float64]
 
 LONGEST_RUN: Final = 1000
 """Batches that are replayed: more tell little more."""
+PAYOFF_FACTOR: Final = 0.8
+"""Of the time of a stage, what a faster one takes."""
 UNSEEN_WORKERS_ERROR: Final = 0.15
 """What a changed run may miss its replay by where others share CPUs, memory and storage than did:
 the goal of ``tests/benchmarks/held_out.py`` for nine in ten."""

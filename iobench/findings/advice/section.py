@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import msgspec
 
 from iobench.findings.advice.figures import AdviceOutcome, Evidence
-from iobench.findings.advice.gains import UNSEEN_WORKERS_ERROR
+from iobench.findings.advice.gains import PAYOFF_FACTOR, UNSEEN_WORKERS_ERROR
 from iobench.findings.advice.levers import Lever
-from iobench.findings.faster_stages import UNSEEN_ERROR, WITHHELD_ABOVE, is_told
+from iobench.findings.faster_stages import UNSEEN_ERROR, WITHHELD_ABOVE, is_trusted
 from iobench.json_keys import INLINE, figure
+from iobench.recording.kinds import stage_title
 from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
@@ -112,7 +113,7 @@ def advice_document(advice: Advice, run: str) -> Document:
 def _summary(advice: Advice) -> Iterator[str]:
     yield _opening(advice)
     yield outcome_sentence(advice)
-    if is_told(advice.error_fraction):
+    if is_trusted(advice.error_fraction):
         yield (
             "A replay of the unmodified run misses its time by "
             f"{_signed(advice.error_fraction or 0.0)}. That shows whether the loader is "
@@ -122,13 +123,15 @@ def _summary(advice: Advice) -> Iterator[str]:
             "iobench's benchmarks, not measured here."
         )
     result = advice.payoffs
-    if result is None or not result.joint_ns or advice.outcome is AdviceOutcome.NOTHING_TO_GAIN:
+    nothing = advice.outcome is AdviceOutcome.NOTHING_TO_GAIN
+    if result is None or not result.joint_fraction or nothing:
         return
-    known = result.stages[:MOST_STAGES]
-    parts = [f"{each.title} {units.fraction(max(0.0, each.saved_fraction))}" for each in known]
+    known = [*result.alone.items()][:MOST_STAGES]
+    shares = (units.fraction(max(0.0, each.saved_fraction)) for _, each in known)
+    parts = [f"{stage_title(stage)} {of}" for (stage, _), of in zip(known, shares, strict=True)]
     yield (
-        f"If one stage took {units.fraction(1 - (result.factor or 0.0))} less time, the run would "
-        f"be shorter by: {', '.join(parts)}; if all of them did, by "
+        f"If one stage took {units.fraction(1 - PAYOFF_FACTOR)} less time, the run would be "
+        f"shorter by: {', '.join(parts)}; if all of them did, by "
         f"{units.fraction(result.joint_fraction)}."
     )
 
@@ -190,7 +193,7 @@ def _advice_sentence(advice: Advice, extent: str) -> str:
         saved = units.fraction(best.gain.saved)
         of = "the training loop's time" if extent else "the time"
         text = f"Best: {best.candidate.title} saves {saved} of {of}{extent}."
-    if not is_told(advice.error_fraction):
+    if not is_trusted(advice.error_fraction):
         text += f" Changes that were not measured are left out: {_untrusted(advice)}."
     elif advice.payoffs is not None and advice.payoffs.no_single_stage_helps:
         text += " No single faster stage will help; only several together do."

@@ -45,16 +45,15 @@ def test_four_workers_gain_in_the_steady_state_what_halving_a_stage_obtains(
     before = run_of(times)
     names = [kind.spelled for kind in stages]
     after = run_of(np.where(np.array(names) == halved, times / 2, times))
-    judged = faster_stages(Run(before).of_rank())
-    assert judged is not None
-    assert judged.window == "steady"
-    assert not judged.no_single_stage_helps
+    gains = faster_stages(Run(before).of_rank())
+    assert gains is not None
+    assert not gains.no_single_stage_helps
     steady = [exposure(profile).steady for profile in (before, after)]
     each_ns = [part.wall_ns / part.n_batches for part in steady if part is not None]
     obtained = 1 - each_ns[1] / each_ns[0]
-    payoff = next(each for each in judged.stages if each.stage == halved)
+    payoff = gains.gains[halved]
     assert obtained > least
     assert payoff.saved_fraction == pytest.approx(obtained, abs=0.01)
-    assert payoff.low is not None
-    assert payoff.high is not None
-    assert payoff.low <= obtained <= payoff.high
+    assert payoff.low_fraction is not None
+    assert payoff.high_fraction is not None
+    assert payoff.low_fraction <= obtained <= payoff.high_fraction

@@ -69,12 +69,6 @@ def measured(path, make, config):
     return recorded_runs(Run(iobench.open_profile(path)).of_rank())[0]
 
 
-def told(run):
-    error = replay_error(run)
-    print(f"{run.rule.value}, {run.workers} workers, {len(run)} batches: {100 * error:+.2f} %")
-    return error
-
-
 def test_a_ring_of_threads(tmp_path):
     def make(recorder, path):
         return PlannedRing(source(), 2, threads=2, recorder=recorder)
@@ -82,7 +76,7 @@ def test_a_ring_of_threads(tmp_path):
     config = {"framework": "native", "workers": 0, "threads": 2}
     run = measured(tmp_path / "run", make, config)
     assert (run.rule, run.workers, len(run)) == (LoaderRule.THREADS, 2, 48)
-    assert abs(told(run)) < OF_THREADS
+    assert abs(replay_error(run)) < OF_THREADS
     assert {*run.stages} == {"read", "preprocess", "collate"}
 
 
@@ -94,7 +88,7 @@ def test_worker_processes_with_shared_memory(tmp_path):
     config = {"framework": "workers", "workers": 2, "expected_workers": names}
     run = measured(tmp_path / "run", make, config)
     assert (run.rule, run.workers, len(run)) == (LoaderRule.POOL, 2, 48)
-    assert abs(told(run)) < TOLERANCE
+    assert abs(replay_error(run)) < TOLERANCE
 
 
 def test_a_loop_that_loads_for_itself(tmp_path):
@@ -103,7 +97,7 @@ def test_a_loop_that_loads_for_itself(tmp_path):
 
     run = measured(tmp_path / "run", make, {"framework": "workers", "workers": 0, "prefetch": 0})
     assert (run.rule, run.workers, len(run)) == (LoaderRule.SERIAL, 0, 48)
-    assert told(run) == 0
+    assert replay_error(run) == 0
 
 
 @pytest.mark.quick_cases(0, thorough=1)
@@ -128,5 +122,5 @@ def test_torchs_data_loader(tmp_path, options):
     n = options["num_workers"]
     assert run.rule is (LoaderRule.POOL if n else LoaderRule.SERIAL)
     assert (run.workers, len(run), len(run.startup_ns)) == (n, 48, 2)
-    assert abs(told(run)) < TOLERANCE
+    assert abs(replay_error(run)) < TOLERANCE
     assert {"read", "preprocess", "collate"} <= set(run.stages)

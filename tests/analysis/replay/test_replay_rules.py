@@ -14,7 +14,7 @@ from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.replay.replay import Machine, replay, replay_error
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
-from iobench.errors import OptionError, ProfileError
+from iobench.errors import ProfileError
 from iobench.recording.kinds import Kind
 
 TIMES = st.integers(0, 1000)
@@ -30,6 +30,7 @@ SCHEDULES = st.fixed_dictionaries(
         "drain_ns": st.integers(0, 50),
     }
 )
+SCHEDULE = {"durations": [(60, 30, 10)] * 9, "workers": 3, "prefetch": 2, "step_ns": 20}
 
 
 def run_of(schedule):
@@ -51,11 +52,11 @@ def figures(replayed):
 @settings(max_examples=15, deadline=None)
 def test_a_run_is_replayed_as_it_was(schedule):
     run = run_of(schedule)
-    found = replay(run)
-    assert figures(found) == (run.wall_ns, run.wait_ns) == truth(schedule)
+    replayed = replay(run)
+    assert figures(replayed) == (run.wall_ns, run.wait_ns) == truth(schedule)
     assert replay_error(run) == 0 or not run.wall_ns
     whole = exposure(pool(**schedule).profile()).whole
-    assert tuple(found.waits_ns.tolist()) == whole.waits_ns
+    assert tuple(replayed.waits_ns.tolist()) == whole.waits_ns
 
 
 @given(SCHEDULES, st.sampled_from(["read", "decode", "collate"]), st.sampled_from([2, 3, 10]))
@@ -68,50 +69,18 @@ def test_a_stage_that_takes_other_times_is_a_schedule_with_those(schedule, stage
     ]
     schedule["handover_ns"] = 0  # of batches that nobody waited for it was not seen
     run = run_of(schedule)
-    found = replay(run, Change(stage_factors={stage: factor}))
-    assert figures(found) == truth({**schedule, "durations": changed})
+    replayed = replay(run, Change(stage_factors={stage: factor}))
+    assert figures(replayed) == truth({**schedule, "durations": changed})
 
 
-@given(SCHEDULES, st.integers(1, 8), st.integers(1, 4), TIMES)
-@settings(max_examples=20, deadline=None)
-def test_other_workers_prefetch_and_steps_are_a_schedule_with_those(
-    schedule, workers, prefetch, step_ns
-):
-    schedule |= {"workers": max(schedule["workers"], 1), "handover_ns": 0}
-    change = Change(workers=workers, prefetch=prefetch, step_ns=step_ns)
-    found = replay(run_of(schedule), change)
-    changed = {**schedule, "workers": workers, "prefetch": prefetch, "step_ns": step_ns}
-    assert figures(found) == truth(changed)
-
-
-def test_the_way_of_a_batch_is_hidden_behind_compute_like_its_making():
-    # Every third batch takes long, so that some are waited for and others have lain ready.
-    times = [(300 if number % 3 == 0 else 20, 5, 5) for number in range(60)]
-    schedule = {"durations": times, "workers": 2, "prefetch": 2, "step_ns": 70}
-    run = run_of({**schedule, "handover_ns": 9})
-    steps = Change(step_ns=200)
-    expected = truth({**schedule, "handover_ns": 9, "step_ns": 200})
-    assert figures(replay(run, steps)) == expected
-
-
-@given(SCHEDULES)
-@settings(max_examples=15, deadline=None)
-def test_without_workers_the_loop_does_all_the_work(schedule):
-    found = replay(run_of(schedule), Change(workers=0))
-    assert figures(found) == truth({**schedule, "workers": 0})
-
-
-@given(SCHEDULES)
-@settings(max_examples=15, deadline=None)
-def test_a_factor_of_one_changes_nothing(schedule):
-    run = run_of(schedule)
-    change = Change(
-        stage_factors=dict.fromkeys(run.stages, 1.0),
-        workers=run.workers,
-        prefetch=run.prefetch or None,
-        work_of=None,
-    )
-    assert figures(replay(run, change)) == figures(replay(run))
+@given(SCHEDULES, st.integers(0, 8), st.integers(1, 4))
+@settings(max_examples=30, deadline=None)
+@example(SCHEDULE, 0, 2)
+def test_other_workers_and_prefetch_are_a_schedule_with_those(schedule, workers, prefetch):
+    if workers:
+        schedule |= {"workers": max(schedule["workers"], 1), "handover_ns": 0}
+    replayed = replay(run_of(schedule), Change(workers=workers, prefetch=prefetch))
+    assert figures(replayed) == truth({**schedule, "workers": workers, "prefetch": prefetch})
 
 
 @given(st.tuples(SPENT, SPENT, SPENT), st.integers(1, 4), TIMES, st.integers(1, 30))
@@ -128,8 +97,8 @@ def test_more_workers_are_never_slower_for_equal_batches(times, prefetch, step_n
 @settings(max_examples=15, deadline=None)
 def test_less_work_is_never_slower_in_order(schedule, factor):
     run = run_of(schedule)
-    found = replay(run, Change(stage_factors=dict.fromkeys(run.stages, factor)))
-    assert found.wall_ns <= run.wall_ns
+    replayed = replay(run, Change(stage_factors=dict.fromkeys(run.stages, factor)))
+    assert replayed.wall_ns <= run.wall_ns
 
 
 def test_batches_that_a_pool_handed_over_out_of_order_are_not_replayed():
@@ -152,24 +121,6 @@ def test_reads_take_as_long_as_their_bytes_at_a_rate():
     run = run_of({"durations": [(60, 30, 10)] * 20, "workers": 0, "step_ns": 5})
     assert replay(run, Change(read_nbytes_per_s=0.5e9)).wall_ns == run.wall_ns + 20 * 60
     assert replay(run, Change(read_nbytes_per_s=2e9)).wall_ns == run.wall_ns
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        Change(workers=-1),
-        Change(prefetch=0),
-        Change(step_ns=-1),
-        Change(stage_factors={"read": -0.5}),
-        Change(stage_factors={"reed": 0.5}),
-        Change(read_nbytes_per_s=0),
-    ],
-    ids=str,
-)
-def test_changes_that_cannot_be_made_are_refused(change):
-    run = run_of({"durations": [(6, 3, 1)] * 3, "workers": 1, "step_ns": 5})
-    with pytest.raises(OptionError, match="expected"):
-        replay(run, change)
 
 
 def threads(durations, *, n_threads, ahead, step_ns):
@@ -271,10 +222,3 @@ def test_cpus_and_storage_are_caps():
     assert one_cpu == pytest.approx(least, abs=n)
     storage = Machine(read_nbytes_per_s=1e9)
     assert replay(run, None, storage).judged_ns.sum() == pytest.approx(60 * n, abs=n)
-
-
-def test_a_profile_without_batches_has_no_runs():
-    sketch = Sketch({"workers": 2})
-    sketch.shutdown(0, 10)
-    sketch.round(0, 10)
-    assert recorded_runs(Run(sketch.profile()).of_rank()) == ()

@@ -9,7 +9,7 @@ import numpy as np
 from drawn_pipelines import drawn_run
 
 from iobench.analysis.replay.loader_run import LoaderRule, LoaderRun
-from iobench.analysis.replay.simulator import simulate_run
+from iobench.analysis.replay.replay import replay
 
 SAID = json.loads((Path(__file__).parent / "simulated_pipelines.json").read_text())
 """By seed: wall time, wait, and the sum of each wait times its number."""
@@ -17,7 +17,7 @@ SAID = json.loads((Path(__file__).parent / "simulated_pipelines.json").read_text
 
 def figures(seed: str) -> list[int]:
     fields = drawn_run(int(seed))
-    replayed = simulate_run(LoaderRun(**{**fields, "rule": LoaderRule(fields["rule"])}))
+    replayed = replay(LoaderRun(**{**fields, "rule": LoaderRule(fields["rule"])}))
     waits = int((replayed.waits_ns * np.arange(1, len(replayed.waits_ns) + 1)).sum())
     return [replayed.wall_ns, replayed.wait_ns, waits]
 
