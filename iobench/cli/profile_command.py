@@ -57,7 +57,7 @@ def _config(
     values: dict[str, Any], command: tuple[str, ...], environ: Mapping[str, str] = os.environ
 ) -> RunConfig:
     from iobench.profiling.config import RunConfig
-    from iobench.recording.meter import chosen_meters
+    from iobench.recording.machine_head import chosen_meters
     from iobench.registry import SOURCE
     from iobench.sources.named_stores import split_stores
 

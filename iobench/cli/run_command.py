@@ -23,7 +23,7 @@ def run(
     from iobench.cli.screen import is_quiet
     from iobench.launch.running import ScriptRun, run_script
     from iobench.launch.waiting import default_signals, end_like
-    from iobench.recording.meter import chosen_meters
+    from iobench.recording.machine_head import chosen_meters
     from iobench.storage.probe import probe_seconds
 
     probe_s = probe_seconds(limits)

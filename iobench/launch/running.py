@@ -23,7 +23,8 @@ from iobench.masking import as_typed
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.facts import ProcessFacts, read_process_facts
 from iobench.recording.job import RUN_TOKEN, JobRank, find_job
-from iobench.recording.meter import ENERGY, MONITOR, is_on, start_meter
+from iobench.recording.machine_head import ENERGY, MONITOR, is_on
+from iobench.recording.meter import start_meter
 from iobench.recording.rotation import KEEP, keep_text
 from iobench.recording.run_directory import RunDirectory, checked_name, next_run_path, run_name
 from iobench.recording.script_run import script_document, words_to_keep

@@ -14,7 +14,7 @@ from iobench.errors import OptionError
 from iobench.loaders.compute import parse_compute
 from iobench.profiling.chosen_device import NONE, check_device
 from iobench.profiling.format_choice import FormatChoice
-from iobench.recording.meter import ENERGY, MONITOR, is_on
+from iobench.recording.machine_head import ENERGY, MONITOR, is_on
 from iobench.recording.run_directory import checked_name
 from iobench.registry import SOURCE, unknown_name
 from iobench.samples import Window

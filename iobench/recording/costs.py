@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from iobench.errors import StorageError
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.kinds import Kind
+from iobench.recording.process_io import ProcessIoReader
 from iobench.recording.recorder import Recorder
-from iobench.recording.this_process import ProcessIoReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable

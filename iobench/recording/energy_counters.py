@@ -1,7 +1,7 @@
 """Counters of energy that a machine has: of GPUs by their driver, RAPL's, and HPE Cray's.
 
 - NVIDIA: ``nvmlDeviceGetTotalEnergyConsumption``, from Volta on, by nvidia-ml-py.
-- AMD: ``amdsmi_get_energy_count``, where ROCm's amdsmi can be imported.
+- AMD: ``amdsmi_get_energy_count``, where amdsmi of ROCm 6.2 or later can be imported.
 - RAPL: ``powercap``'s ``intel-rapl:<package>``, also on AMD; of its parts the memory (``dram``)
   alone is not in the package's own count. Since CVE-2020-8694 only root may read them.
 - HPE Cray: ``/sys/cray/pm_counters``, files of ``<value> J <time> us``, renewed ten times a second.
@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 CPU, MEMORY, GPU, MACHINE = "cpu", "memory", "gpu", "machine"
-NO_COUNTER: Final = "no counter"
-MS: Final = 1_000_000
-RAPL_PERIOD_NS: Final = 1 * MS
-COUNTER_PERIOD_NS: Final = 100 * MS
+RAPL_PERIOD_NS: Final = 1_000_000
+COUNTER_PERIOD_NS: Final = 100_000_000
 """How old the count of a GPU's driver, or of HPE Cray's, may be."""
 CRAY_KINDS: Final = {
     "energy": (MACHINE, "the whole machine"),
@@ -40,10 +38,11 @@ CRAY_KINDS: Final = {
 }
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 MIG: Final = "a MIG instance has no counter of its own: the card's is of all its instances"
+PARTITION: Final = "a partition has no counter of its own: the card's is of all its partitions"
 
 
 class EnergyCounter(msgspec.Struct, frozen=True):
-    """A counter, and what its driver tells of the use of a GPU: percent busy, bytes taken."""
+    """A counter, and what its driver says of the use of a GPU: percent busy, bytes used."""
 
     source: EnergySource
     read_uj: Callable[[], float]
@@ -53,14 +52,9 @@ class EnergyCounter(msgspec.Struct, frozen=True):
 
 @dataclass
 class EnergyCounters:
-    """All counters that can be read, and what cannot.
+    """All counters that can be read, and what cannot; what drivers raise, and what ends their use.
 
-    Attributes
-    ----------
-    refusals : tuple of type
-        What drivers raise.
-    ends : list of callable
-        End the use of the drivers.
+    `close` ends it.
     """
 
     counters: list[EnergyCounter] = field(default_factory=list)
@@ -68,9 +62,10 @@ class EnergyCounters:
     refusals: tuple[type[Exception], ...] = ()
     ends: list[Callable[[], object]] = field(default_factory=list)
 
-    def of(self, kind: str) -> list[EnergyCounter]:
-        """Return the counters of a kind."""
-        return [each for each in self.counters if each.source.kind == kind]
+    @property
+    def kinds(self) -> set[str]:
+        """Return the kinds of energy that can be read."""
+        return {each.source.kind for each in self.counters}
 
     def refuse(self, kind: str, reason: str) -> None:
         """Note that energy of a kind cannot be read; the same once."""
@@ -89,24 +84,25 @@ def open_counters(environment: Mapping[str, str], root: Path = Path("/")) -> Ene
 
     RAPL's go before those of HPE Cray, which are renewed a hundred times less often.
     """
-    machine = EnergyCounters()
-    if (root / "sys/module/amdgpu").exists():
-        _add_amd(machine, environment)
+    result = EnergyCounters()
+    is_amd = (root / "sys/module/amdgpu").exists()
+    if is_amd:
+        _add_amd(result, environment)
     has_driver = (root / "proc/driver/nvidia").exists()
-    if has_driver or not (machine.counters or machine.unreadable):
-        _add_nvidia(machine, environment, has_driver=has_driver)
-    _add_rapl(machine, root / "sys/class/powercap")
-    _add_cray(machine, root / "sys/cray/pm_counters")
-    for kind in (CPU, MEMORY):
-        if not machine.of(kind) and all(each.kind != kind for each in machine.unreadable):
-            machine.refuse(kind, NO_COUNTER)
-    return machine
+    if has_driver or not is_amd:
+        _add_nvidia(result, environment, has_driver=has_driver)
+    _add_rapl(result, root / "sys/class/powercap")
+    _add_cray(result, root / "sys/cray/pm_counters")
+    known = result.kinds | {each.kind for each in result.unreadable}
+    for kind in (each for each in (CPU, MEMORY) if each not in known):
+        result.refuse(kind, "no counter")
+    return result
 
 
 def _number(path: Path, unit: str = "") -> int:
     """Return the number in a file of one line, which a unit follows."""
     words = path.read_text("ascii", "replace").split()
-    if not words or not words[0].isdecimal() or words[1:2] != [unit][: bool(unit)]:
+    if not words or not words[0].isdecimal() or (unit and words[1:2] != [unit]):
         raise ValueError(f"holds {' '.join(words)[:40]!r}, expected a number")
     return int(words[0])
 
@@ -118,73 +114,58 @@ def _line(path: Path) -> str:
         return ""
 
 
-def _names(folder: Path) -> list[str]:
-    try:
-        return sorted(each.name for each in folder.iterdir())
-    except OSError:
-        return []
-
-
 def _add_file(
-    machine: EnergyCounters, source: EnergySource, path: Path, unit_uj: int = 1, unit: str = ""
+    result: EnergyCounters, source: EnergySource, path: Path, unit_uj: int = 1, unit: str = ""
 ) -> None:
     """Add a counter that is a file, if it can be read now."""
     try:
         _number(path, unit)
-    except PermissionError:
-        machine.refuse(source.kind, f"permission denied ({path})")
     except OSError as error:
-        machine.refuse(source.kind, f"{(error.strerror or str(error)).lower()} ({path})")
+        result.refuse(source.kind, f"{(error.strerror or str(error)).lower()} ({path})")
     except ValueError as error:
-        machine.refuse(source.kind, f"{error} ({path})")
+        result.refuse(source.kind, f"{error} ({path})")
     else:
-        machine.counters.append(EnergyCounter(source, lambda: _number(path, unit) * unit_uj))
+        result.counters.append(EnergyCounter(source, lambda: _number(path, unit) * unit_uj))
 
 
-def _add_rapl(machine: EnergyCounters, root: Path) -> None:
-    for name in _names(root):
-        title = _line(root / name / "name")
-        if re.fullmatch(r"intel-rapl:\d+", name) and title.startswith("package"):
+def _add_rapl(result: EnergyCounters, root: Path) -> None:
+    for folder in sorted(root.glob("intel-rapl:*")):
+        title = _line(folder / "name")
+        if folder.name.count(":") == 1 and title.startswith("package"):
             kind = CPU
-        elif re.fullmatch(r"intel-rapl:\d+:\d+", name) and title == "dram":
-            kind, title = MEMORY, f"dram of {_line(root / name.rpartition(':')[0] / 'name')}"
+        elif folder.name.count(":") == 2 and title == "dram":
+            kind, title = MEMORY, f"dram of {_line(root / folder.name.rpartition(':')[0] / 'name')}"
         else:
             continue
-        wraps = _line(root / name / "max_energy_range_uj")
+        wraps = _line(folder / "max_energy_range_uj")
         wraps_uj = int(wraps) if wraps.isdecimal() else None
-        source = EnergySource(f"{kind}:{name}", kind, title, "RAPL", RAPL_PERIOD_NS, wraps_uj)
-        _add_file(machine, source, root / name / "energy_uj")
+        name = f"{kind}:{folder.name}"
+        source = EnergySource(name, kind, title, "RAPL", RAPL_PERIOD_NS, wraps_uj)
+        _add_file(result, source, folder / "energy_uj")
 
 
-def _add_cray(machine: EnergyCounters, root: Path) -> None:
-    names = _names(root)
-    kinds = CRAY_KINDS | {
-        name: (GPU, name.split("_")[0]) for name in names if re.fullmatch(r"accel\d+_energy", name)
-    }
-    better = {each.source.kind for each in machine.counters}
-    for name in names:
-        kind, title = kinds.get(name, ("", ""))
-        if not kind or kind in better:
-            continue
-        if kind == GPU and _line(root / name).split()[:1] == ["0"]:  # there is no accelerator
-            continue
-        machine.unreadable = [each for each in machine.unreadable if each.kind != kind]
-        source = EnergySource(f"{kind}:{name}", kind, title, "HPE Cray", COUNTER_PERIOD_NS)
-        _add_file(machine, source, root / name, 1_000_000, "J")
+def _add_cray(result: EnergyCounters, root: Path) -> None:
+    better = result.kinds
+    for path in sorted(root.glob("*energy")):
+        kind, title = CRAY_KINDS.get(path.name, ("", ""))
+        if re.fullmatch(r"accel\d+_energy", path.name) and not _line(path).startswith("0 "):
+            kind, title = GPU, path.name.split("_")[0]  # 0: there is no such accelerator
+        if kind and kind not in better:
+            result.unreadable = [each for each in result.unreadable if each.kind != kind]
+            source = EnergySource(f"{kind}:{path.name}", kind, title, "HPE Cray", COUNTER_PERIOD_NS)
+            _add_file(result, source, path, 1_000_000, "J")
 
 
-def chosen_gpus(visible: str | None, uuids: Sequence[str]) -> tuple[list[str], bool]:
-    """Return the GPUs that a list shows, and whether it shows no MIG instance.
+def chosen_gpus(visible: str | None, uuids: Sequence[str]) -> list[str]:
+    """Return the whole GPUs that a list shows.
 
     Numbers are those of the bus; what stands behind a name that is none does not count.
     """
     if visible is None:
-        return list(uuids), True
+        return list(uuids)
     chosen: list[str] = []
-    whole = True
     for word in (part.strip() for part in visible.split(",")):
         if word.startswith("MIG-"):
-            whole = False
             continue
         if word.isdecimal():
             fitting = uuids[int(word) : int(word) + 1]
@@ -193,157 +174,140 @@ def chosen_gpus(visible: str | None, uuids: Sequence[str]) -> tuple[list[str], b
         if len(fitting) != 1:
             break
         chosen += [uuid for uuid in fitting if uuid not in chosen]
-    return chosen, whole
+    return chosen
+
+
+def _add_gpus(
+    result: EnergyCounters,
+    environment: Mapping[str, str],
+    variables: Sequence[str],
+    handles: Mapping[str, Any],
+    counter_of: Callable[[str, Any], EnergyCounter],
+) -> None:
+    """Add those of a driver's GPUs that the job sees by these variables."""
+    chosen = [*handles]
+    for name in variables:
+        chosen = chosen_gpus(environment.get(name), chosen)
+    texts = [f"{each}={environment[each]}" for each in variables if each in environment]
+    if not handles:
+        result.refuse(GPU, "no GPU")
+    elif any("MIG-" in each for each in texts):
+        result.refuse(GPU, MIG)
+    elif not chosen:
+        result.refuse(GPU, f"the job sees no GPU ({', '.join(texts)})")
+    for name in chosen:
+        try:
+            result.counters.append(counter_of(name, handles[name]))
+        except ValueError as error:
+            result.refuse(GPU, f"{name}: {error}")
+        except result.refusals as error:
+            result.refuse(GPU, f"{name}: {_reason(error)}")
+
+
+def _reason(error: Exception) -> str:
+    """Return a driver's words; AMD's without their number and name."""
+    return str(getattr(error, "err_info", error)).rpartition(" - ")[2].strip().lower()
 
 
 def _add_nvidia(
-    machine: EnergyCounters, environment: Mapping[str, str], *, has_driver: bool
+    result: EnergyCounters, environment: Mapping[str, str], *, has_driver: bool
 ) -> None:
     none = "no NVIDIA driver"
     try:
         nvml: Any = importlib.import_module("pynvml")
     except ImportError:
         needs = "the energy of GPUs needs nvidia-ml-py: pip install 'iobench[gpu]'"
-        return machine.refuse(GPU, needs if has_driver else none)
-    machine.refusals += (nvml.NVMLError,)
+        return result.refuse(GPU, needs if has_driver else none)
+    result.refusals += (nvml.NVMLError,)
+    handles = {}
     try:
         nvml.nvmlInit()
-        machine.ends.append(nvml.nvmlShutdown)
-        handles = _nvidia_handles(nvml)
-    except nvml.NVMLError as error:
-        return machine.refuse(GPU, str(error).lower() if has_driver or machine.ends else none)
-    visible = environment.get(VISIBLE)
-    chosen, whole = chosen_gpus(visible, [*handles])
-    if not handles:
-        machine.refuse(GPU, "no GPU")
-    elif not whole:
-        machine.refuse(GPU, MIG)
-    elif not chosen:
-        machine.refuse(GPU, f"the job sees no GPU ({VISIBLE}={visible})")
-    for uuid in chosen:
-        try:
-            _add_nvidia_gpu(machine, nvml, uuid, handles[uuid])
-        except nvml.NVMLError as error:
-            machine.refuse(GPU, f"{uuid}: {str(error).lower()}")
-    return None
-
-
-def _nvidia_handles(nvml: Any) -> dict[str, Any]:
-    """Return the GPUs by UUID, in NVML's order; those that are not for this job are left out."""
-    handles = {}
-    for index in range(nvml.nvmlDeviceGetCount()):
-        try:
-            handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        except nvml.NVMLError as error:
-            if error.value == nvml.NVML_ERROR_NO_PERMISSION:
+        result.ends.append(nvml.nvmlShutdown)
+        for index in range(nvml.nvmlDeviceGetCount()):
+            try:
+                handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            except nvml.NVMLError as error:
+                if error.value != nvml.NVML_ERROR_NO_PERMISSION:  # else it is not for this job
+                    raise
                 continue
-            raise
-        handles[str(nvml.nvmlDeviceGetUUID(handle))] = handle
-    return handles
+            handles[str(nvml.nvmlDeviceGetUUID(handle))] = handle
+    except nvml.NVMLError as error:
+        return result.refuse(GPU, _reason(error) if has_driver or result.ends else none)
+    return _add_gpus(
+        result, environment, (VISIBLE,), handles, lambda *which: _nvidia_counter(nvml, *which)
+    )
 
 
-def _add_nvidia_gpu(machine: EnergyCounters, nvml: Any, uuid: str, handle: Any) -> None:
-    name = str(nvml.nvmlDeviceGetName(handle))
+def _nvidia_counter(nvml: Any, uuid: str, handle: Any) -> EnergyCounter:
+    is_divided = False
     try:
         is_divided = nvml.nvmlDeviceGetMigMode(handle)[0] == nvml.NVML_DEVICE_MIG_ENABLE
     except nvml.NVMLError as error:
         if error.value != nvml.NVML_ERROR_NOT_SUPPORTED:
             raise
-        is_divided = False
     if is_divided:
-        return machine.refuse(GPU, f"{name}: {MIG}")
+        raise ValueError(MIG)
     nvml.nvmlDeviceGetTotalEnergyConsumption(handle)
-    source = EnergySource(f"{GPU}:{uuid}", GPU, name, "NVML", COUNTER_PERIOD_NS)
-    counter = EnergyCounter(
-        source,
+    title = str(nvml.nvmlDeviceGetName(handle))
+    return EnergyCounter(
+        EnergySource(f"{GPU}:{uuid}", GPU, title, "NVML", COUNTER_PERIOD_NS),
         lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) * 1000,
         lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
         lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used,
     )
-    machine.counters.append(counter)
-    return None
 
 
-def _add_amd(machine: EnergyCounters, environment: Mapping[str, str]) -> None:
+def _add_amd(result: EnergyCounters, environment: Mapping[str, str]) -> None:
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # it prints where ROCm's library is not
             smi: Any = importlib.import_module("amdsmi")
     except (ImportError, OSError, KeyError, AttributeError) as error:
-        return machine.refuse(GPU, f"the energy of AMD's GPUs needs ROCm's amdsmi ({error})")
-    machine.refusals += (smi.AmdSmiException,)
+        return result.refuse(GPU, f"the energy of AMD's GPUs needs ROCm's amdsmi ({error})")
+    result.refusals += (smi.AmdSmiException,)
     try:
         smi.amdsmi_init()
-        machine.ends.append(smi.amdsmi_shut_down)
+        result.ends.append(smi.amdsmi_shut_down)
         handles = _amd_handles(smi)
     except smi.AmdSmiException as error:
-        return machine.refuse(GPU, _amd_reason(error))
+        return result.refuse(GPU, _reason(error))
     hip = "HIP_VISIBLE_DEVICES" if "HIP_VISIBLE_DEVICES" in environment else VISIBLE
-    chosen = [*handles]
-    for name in ("ROCR_VISIBLE_DEVICES", hip):
-        chosen, _ = chosen_gpus(environment.get(name), chosen)
-    if not chosen:
-        names = [each for each in ("ROCR_VISIBLE_DEVICES", hip) if each in environment]
-        visible = ", ".join(f"{each}={environment[each]}" for each in names)
-        machine.refuse(GPU, f"the job sees no GPU ({visible})" if handles else "no GPU")
-    for name in chosen:
-        try:
-            _add_amd_gpu(machine, smi, name, handles[name])
-        except smi.AmdSmiException as error:
-            machine.refuse(GPU, f"{name}: {_amd_reason(error)}")
-    return None
-
-
-def _amd_reason(error: Exception) -> str:
-    """Return AMD's words without their number and name."""
-    return str(getattr(error, "err_info", error)).rpartition(" - ")[2].strip().lower()
-
-
-def _amd_answer(smi: Any, name: str, handle: Any) -> Any:
-    """Return what a GPU answers; None where it, or this version, has no such thing."""
-    try:
-        return getattr(smi, name)(handle)
-    except AttributeError:
-        return None
-    except smi.AmdSmiException as error:
-        if getattr(error, "err_code", None) in (2, 3):  # not supported, not yet implemented
-            return None
-        raise
+    variables = ("ROCR_VISIBLE_DEVICES", hip)
+    return _add_gpus(
+        result, environment, variables, handles, lambda *which: _amd_counter(smi, *which)
+    )
 
 
 def _amd_handles(smi: Any) -> dict[str, Any]:
     """Return the GPUs by identity, in HIP's order where it is known (from ROCm 6.4 on)."""
-    known = []
+    handles = []
     for place, handle in enumerate(smi.amdsmi_get_processor_handles()):
-        answer = _amd_answer(smi, "amdsmi_get_gpu_enumeration_info", handle) or {}
-        number = answer.get("hip_id")
+        number: Any = place
+        with contextlib.suppress(AttributeError, KeyError, smi.AmdSmiException):
+            number = smi.amdsmi_get_gpu_enumeration_info(handle)["hip_id"]
         serial = str(smi.amdsmi_get_gpu_asic_info(handle)["asic_serial"])
         name = f"GPU-{serial.removeprefix('0x').lower()}"
-        known.append((number if isinstance(number, int) else place, name, handle))
-    return {name: handle for _, name, handle in sorted(known, key=lambda each: each[0])}
+        handles.append((number if isinstance(number, int) else place, name, handle))
+    return {name: handle for _, name, handle in sorted(handles, key=lambda each: each[0])}
 
 
-def _add_amd_gpu(machine: EnergyCounters, smi: Any, name: str, handle: Any) -> None:
+def _amd_counter(smi: Any, name: str, handle: Any) -> EnergyCounter:
     def energy_uj() -> float:
-        answer = _amd_answer(smi, "amdsmi_get_energy_count", handle) or {}
-        count = answer.get("energy_accumulator", answer.get("power"))  # before ROCm 6.2
+        answer = smi.amdsmi_get_energy_count(handle)
+        count = answer.get("energy_accumulator")
         if not isinstance(count, int) or count in (0, 2**64 - 1):
             raise ValueError("reports no energy")
         return float(count * answer["counter_resolution"])
 
+    partition = "SPX"
+    with contextlib.suppress(AttributeError, smi.AmdSmiException):  # of one that has none
+        partition = smi.amdsmi_get_gpu_compute_partition(handle)
+    if partition not in ("", "N/A", "SPX"):
+        raise ValueError(PARTITION)
+    energy_uj()
     title = str(smi.amdsmi_get_gpu_asic_info(handle)["market_name"])
-    parts = _amd_answer(smi, "amdsmi_get_gpu_compute_partition", handle)
-    if parts not in (None, "", "N/A", "SPX"):
-        shared = "a partition has no counter of its own: the card's is of all its partitions"
-        return machine.refuse(GPU, f"{title}: {shared}")
-    try:
-        energy_uj()
-    except ValueError as error:
-        return machine.refuse(GPU, f"{title}: {error}")
-    counter = EnergyCounter(
+    return EnergyCounter(
         EnergySource(f"{GPU}:{name}", GPU, title, "AMD SMI", COUNTER_PERIOD_NS),
         energy_uj,
         lambda: smi.amdsmi_get_gpu_activity(handle).get("gfx_activity"),
         lambda: smi.amdsmi_get_gpu_memory_usage(handle, smi.AmdSmiMemoryType.VRAM),
     )
-    machine.counters.append(counter)
-    return None

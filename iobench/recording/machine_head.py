@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+
+from iobench.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ENERGY, MONITOR = "IOBENCH_ENERGY", "IOBENCH_MONITOR"
+"""Environment: ``off`` reads no counters of energy, or none of CPUs, memory, disks and links."""
 
 METER_VERSION: Final = 1
 METER_FOLDER: Final = "machine"
@@ -58,8 +66,6 @@ class MachineHead(msgspec.Struct, frozen=True):
         the counter at this place of ``sources``.
     links : dict of str to int
         What a network interface carries at most, in bytes a second, where it is known.
-    spinning : tuple of str
-        Disks that rotate: they serve one request at a time.
     """
 
     host: str
@@ -73,6 +79,17 @@ class MachineHead(msgspec.Struct, frozen=True):
     memory_limit_nbytes: int | None = None
     columns: tuple[str, ...] = ()
     links: dict[str, int] = msgspec.field(default_factory=dict)
-    spinning: tuple[str, ...] = ()
     sources: tuple[EnergySource, ...] = ()
     unreadable: tuple[UnreadableEnergy, ...] = ()
+
+
+def chosen_meters(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return what ``RunConfig`` and ``ScriptRun`` take of both."""
+    return {"energy": environ.get(ENERGY, "auto"), "monitor": environ.get(MONITOR, "auto")}
+
+
+def is_on(name: str, choice: str) -> bool:
+    """Return whether a choice is ``auto``; `OptionError` where it is not ``off``."""
+    if choice not in ("auto", "off"):
+        raise OptionError(f"{name} {choice}: expected auto or off")
+    return choice == "auto"

@@ -24,15 +24,14 @@ import re
 import signal
 import struct
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
+import psutil
 
 from iobench.cpus import cgroup_folders
-from iobench.errors import OptionError
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.energy_counters import EnergyCounters, open_counters
 from iobench.recording.machine_head import (
@@ -60,164 +59,137 @@ MOST_OF_A_CPU: Final = 500
 LARGE_NBYTES: Final = 8 << 20
 """Readings come half as often for each of these that a file has."""
 PATIENCE_S: Final = 2.0
-"""A driver that does not answer keeps nobody from leaving for longer."""
+"""A driver that does not answer delays the end of a process by no more."""
 MOST_DEVICES: Final = 32
 MBIT_NBYTES: Final = 125_000
-Read = Callable[[], Iterable[Any]]
 REFUSALS: Final = (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError)
-"""What reading raises where a system does not tell something."""
+"""What reading raises where a system does not have something."""
 
 
-ENERGY, MONITOR = "IOBENCH_ENERGY", "IOBENCH_MONITOR"
-"""Environment: ``off`` reads no counters of energy, or none of CPUs, memory, disks and links."""
+class _Source(NamedTuple):
+    columns: Sequence[str]
+    read: Callable[[], Iterable[Any]]
+    is_slow: bool = False
 
 
-def chosen_meters(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return what ``RunConfig`` and ``ScriptRun`` take of both."""
-    return {"energy": environ.get(ENERGY, "auto"), "monitor": environ.get(MONITOR, "auto")}
+class _Cpus:
+    """The CPUs that this process may run on, and for how many ticks each was busy."""
 
-
-def is_on(name: str, choice: str) -> bool:
-    """Return whether a choice is ``auto``; `OptionError` where it is not ``off``."""
-    if choice not in ("auto", "off"):
-        raise OptionError(f"{name} {choice}: expected auto or off")
-    return choice == "auto"
-
-
-@dataclass(slots=True)
-class _Source:
-    columns: tuple[str, ...]
-    read: Read
-    is_slow: bool
-
-
-class _Machine:
-    """What is read of CPUs, memory, disks and links, each with the columns it gives."""
-
-    def __init__(self, root: Path, add: Callable[..., None]) -> None:
-        import psutil
-
-        self.psutil, self.root, self.add = psutil, root, add
-        self.ticks_per_s = os.sysconf("SC_CLK_TCK")
+    def __init__(self, root: Path) -> None:
         stat = _text(root / "proc/stat")
         there = [int(each) for each in re.findall(r"^cpu(\d+) ", stat, re.MULTILINE)]
         allowed = os.sched_getaffinity(0) if root == Path("/") else there
         self._rows = [row for row, cpu in enumerate(there) if cpu in allowed]
         self._ticks = [0] * len(self._rows)
-        self.head: dict[str, Any] = {
-            "cpus": tuple(there[row] for row in self._rows),
-            "ticks_per_s": self.ticks_per_s,
-        }
-        self._add_cgroup()
-        for what in ("cpu", "memory", "io"):
-            path = root / "proc/pressure" / what
-            add((f"pressure.{what}_us",), _one(functools.partial(_pressure, path)))
-        self._add_memory()
-        self._add_disks()
-        self._add_links()
+        self._ticks_per_s = os.sysconf("SC_CLK_TCK")
+        self.head = {
+            "cpus": tuple(there[row] for row in self._rows), "ticks_per_s": self._ticks_per_s,
+        }  # fmt: skip
 
     def ticks(self) -> list[int]:
-        """Return for how many ticks each CPU was busy, as before where that cannot be read."""
+        """Return for how many ticks each was busy, as before where that cannot be read."""
         with contextlib.suppress(*REFUSALS):
-            times = self.psutil.cpu_times(percpu=True)
+            times = psutil.cpu_times(percpu=True)
             busy = (
                 each.user + each.nice + each.system + each.irq + each.softirq + each.steal
                 for each in (times[row] for row in self._rows)
             )
-            self._ticks = [round(each * self.ticks_per_s) for each in busy]
+            self._ticks = [round(each * self._ticks_per_s) for each in busy]
         return self._ticks
 
-    def _add_cgroup(self) -> None:
-        """Add the tightest quota and limit, from the process's cgroup up to the root."""
-        quotas, limits = [], []
-        for folder in cgroup_folders(self.root / "sys/fs/cgroup", self.root / "proc/self/cgroup"):
-            quota, _, period = _text(folder / "cpu.max").strip().partition(" ")
-            if quota.isdecimal() and period.isdecimal():
-                quotas.append((int(quota) / int(period), folder))
-            limit = _text(folder / "memory.max").strip()
-            if limit.isdecimal():
-                limits.append((int(limit), folder))
-        if quotas:
-            self.head["quota_cpus"], quota_of = min(quotas)
-            names = ("usage_usec", "nr_periods", "nr_throttled")
-            columns = ("cgroup.cpu_us", "cgroup.periods", "cgroup.throttled")
-            self.add(columns, lambda: _named(quota_of / "cpu.stat", names))
-        if limits:
-            self.head["memory_limit_nbytes"], limit_of = min(limits)
 
-            def used() -> int:  # files that are cached are no memory that is missing
-                (cached,) = _named(limit_of / "memory.stat", ("inactive_file",))
-                return int(_text(limit_of / "memory.current")) - cached
+def _sources(root: Path, head: dict[str, Any]) -> Iterator[_Source]:
+    """Yield what is read of cgroup, pressure, memory, disks and links; add constants to a head."""
+    yield from _cgroup(root, head)
+    for what in ("cpu", "memory", "io"):
+        path = root / "proc/pressure" / what
+        yield _Source((f"pressure.{what}_us",), _one(functools.partial(_pressure, path)))
+    yield _Source(("memory.used_nbytes", "memory.cached_nbytes"), _memory, is_slow=True)
+    with contextlib.suppress(*REFUSALS):
+        head["memory_nbytes"] = psutil.virtual_memory().total
+    if (root / "proc/vmstat").exists():  # else psutil warns
+        yield _Source(("swap.in_pages", "swap.out_pages"), _swap, is_slow=True)
+    yield _disks(root / "sys/block")
+    yield from _links(root / "sys/class", head)
 
-            self.add(("cgroup.used_nbytes",), _one(used), is_slow=True)
 
-    def _add_memory(self) -> None:
-        psutil = self.psutil
+def _cgroup(root: Path, head: dict[str, Any]) -> Iterator[_Source]:
+    """Yield the tightest quota and limit, from the process's cgroup up to the root."""
+    quotas, limits = [], []
+    for folder in cgroup_folders(root / "sys/fs/cgroup", root / "proc/self/cgroup"):
+        quota, _, period = _text(folder / "cpu.max").strip().partition(" ")
+        if quota.isdecimal() and period.isdecimal():
+            quotas.append((int(quota) / int(period), folder / "cpu.stat"))
+        limit = _text(folder / "memory.max").strip()
+        if limit.isdecimal():
+            limits.append((int(limit), folder))
+    if quotas:
+        head["quota_cpus"], stat = min(quotas)
+        names = ("usage_usec", "nr_periods", "nr_throttled")
+        columns = ("cgroup.cpu_us", "cgroup.periods", "cgroup.throttled")
+        yield _Source(columns, lambda: _named(stat, names))
+    if limits:
+        head["memory_limit_nbytes"], folder = min(limits)
 
-        def memory() -> tuple[int, int]:
-            now = psutil.virtual_memory()
-            self.head.setdefault("memory_nbytes", now.total)
-            return now.total - now.available, now.cached
+        def used() -> list[int]:  # files that are cached are no memory that is missing
+            (cached,) = _named(folder / "memory.stat", ("inactive_file",))
+            return [int(_text(folder / "memory.current")) - cached]
 
-        def swap() -> Iterator[int]:
-            now = psutil.swap_memory()
-            return (each // PAGE_NBYTES if now.total else UNKNOWN for each in (now.sin, now.sout))
+        yield _Source(("cgroup.used_nbytes",), used, is_slow=True)
 
-        self.add(("memory.used_nbytes", "memory.cached_nbytes"), memory, is_slow=True)
-        if (self.root / "proc/vmstat").exists():  # else psutil warns
-            self.add(("swap.in_pages", "swap.out_pages"), swap, is_slow=True)
 
-    def _add_disks(self) -> None:
-        folder = self.root / "sys/block"
+def _memory() -> tuple[int, int]:
+    now = psutil.virtual_memory()
+    return now.total - now.available, now.cached
 
-        def counters() -> Any:
-            return self.psutil.disk_io_counters(perdisk=True, nowrap=False)
 
-        names = [*_known(counters)]
-        disks = [each for each in names if (folder / each / "device").exists()][:MOST_DEVICES]
-        rotating = [each for each in disks if _text(folder / each / "queue/rotational") == "1\n"]
-        self.head["spinning"] = tuple(rotating)
+def _swap() -> list[int]:
+    now = psutil.swap_memory()
+    return [each // PAGE_NBYTES if now.total else UNKNOWN for each in (now.sin, now.sout)]
 
-        def read() -> Iterator[int]:
-            now = counters()
-            for disk in disks:
-                one = now.get(disk)
-                yield from (
-                    (one.busy_time, one.read_bytes, one.write_bytes) if one else (UNKNOWN,) * 3
-                )
 
-        columns = ("busy_ms", "read", "written")
-        self.add(tuple(f"disk:{disk}.{each}" for disk in disks for each in columns), read)
+def _disks(folder: Path) -> _Source:
+    def read() -> Iterator[int]:
+        now = psutil.disk_io_counters(perdisk=True, nowrap=False)
+        for disk in disks:
+            one = now.get(disk)
+            yield from (one.busy_time, one.read_bytes, one.write_bytes) if one else (UNKNOWN,) * 3
 
-    def _add_links(self) -> None:
-        classes = self.root / "sys/class"
+    names = _known(lambda: psutil.disk_io_counters(perdisk=True, nowrap=False))
+    disks = [each for each in names if (folder / each / "device").exists()][:MOST_DEVICES]
+    columns = ("busy_ms", "read", "written")
+    return _Source([f"disk:{disk}.{each}" for disk in disks for each in columns], read)
 
-        def counters() -> Any:
-            return self.psutil.net_io_counters(pernic=True, nowrap=False)
 
-        names = [each for each in _known(counters) if each != "lo"]
-        links = [each for each in names if (classes / "net" / each / "device").exists()] or names
-        links = links[:MOST_DEVICES]
-        speeds = _known(self.psutil.net_if_stats)
-        carried = {each: speeds[each].speed * MBIT_NBYTES for each in links if each in speeds}
-        self.head["links"] = {name: speed for name, speed in carried.items() if speed}
+def _links(classes: Path, head: dict[str, Any]) -> Iterator[_Source]:
+    def read() -> Iterator[int]:
+        now = psutil.net_io_counters(pernic=True, nowrap=False)
+        for link in links:
+            one = now.get(link)
+            yield from (one.bytes_recv, one.bytes_sent) if one else (UNKNOWN,) * 2
 
-        def read() -> Iterator[int]:
-            now = counters()
-            for link in links:
-                one = now.get(link)
-                yield from (one.bytes_recv, one.bytes_sent) if one else (UNKNOWN,) * 2
+    counters = _known(lambda: psutil.net_io_counters(pernic=True, nowrap=False))
+    names = [each for each in counters if each != "lo"]
+    links = [each for each in names if (classes / "net" / each / "device").exists()] or names
+    links = links[:MOST_DEVICES]
+    speeds = _known(psutil.net_if_stats)
+    carried = {each: speeds[each].speed * MBIT_NBYTES for each in links if each in speeds}
+    head["links"] = {name: speed for name, speed in carried.items() if speed}
+    directions = ("received", "sent")
+    yield _Source([f"net:{link}.{each}" for link in links for each in directions], read)
+    for port in sorted((classes / "infiniband").glob("*/ports/*"))[:MOST_DEVICES]:
+        name = f"{port.parent.parent.name}/{port.name}"
+        rate = _text(port / "rate").partition(" ")[0]  # "100 Gb/sec (4X EDR)"
+        if rate.isdecimal():
+            head["links"][name] = int(rate) * 1000 * MBIT_NBYTES
+        paths = [port / "counters" / each for each in ("port_rcv_data", "port_xmit_data")]
+        columns = [f"net:{name}.{each}" for each in directions]
+        yield _Source(columns, functools.partial(_infiniband_nbytes, paths))
 
-        directions = ("received", "sent")
-        self.add(tuple(f"net:{link}.{each}" for link in links for each in directions), read)
-        for port in sorted((classes / "infiniband").glob("*/ports/*"))[:MOST_DEVICES]:
-            name = f"{port.parent.parent.name}/{port.name}"
-            paths = [port / "counters" / each for each in ("port_rcv_data", "port_xmit_data")]
-            words = functools.partial(_ib_bytes, paths)
-            self.add(tuple(f"net:{name}.{each}" for each in directions), words)
-            rate = _text(port / "rate").partition(" ")[0]  # "100 Gb/sec (4X EDR)"
-            if rate.isdecimal():
-                self.head["links"][name] = int(rate) * 1000 * MBIT_NBYTES
+
+def _infiniband_nbytes(paths: Sequence[Path]) -> list[int]:
+    """Return the bytes of ports, which count words of 4."""
+    return [int(_text(each)) * 4 for each in paths]
 
 
 class Meter:
@@ -243,27 +215,27 @@ class Meter:
         clock: Clock = SYSTEM_CLOCK,
         period_ns: int | None = None,
     ) -> None:
-        period_ns = PERIOD_NS if period_ns is None else period_ns
-        self._files, self._clock, self._period_ns = dict(files), clock, period_ns
+        self._files, self._clock = dict(files), clock
+        self._period_ns = PERIOD_NS if period_ns is None else period_ns
         self._nbytes = self._n_readings = self._cpu_ns = 0
         self._pid, self._stopped = os.getpid(), threading.Event()
         self._thread: threading.Thread | None = None
-        self._sources: list[_Source] = []
-        self._energy = EnergyCounters()
-        if energy:
-            self._energy = open_counters(environment, SYSTEM_ROOT)
+        self._energy = open_counters(environment, SYSTEM_ROOT) if energy else EnergyCounters()
         self._refusals = REFUSALS + self._energy.refusals
-        for place, each in enumerate(self._energy.counters):
-            self._add((f"energy:{place}.uj",), _one(each.read_uj), keep=True)
-            for name, ask in (("busy", each.busy_percent), ("used", each.used_nbytes)):
-                if ask is not None:
-                    self._add((f"gpu:{place}.{name}",), _one(ask))
-        self._machine = _Machine(SYSTEM_ROOT, self._add) if machine else None
-        about = {} if self._machine is None else self._machine.head
+        self._cpus = _Cpus(SYSTEM_ROOT) if machine else None
+        about: dict[str, Any] = {} if self._cpus is None else {**self._cpus.head}
+        self._sources = [
+            _Source((f"energy:{place}.uj",), _one(each.read_uj))
+            for place, each in enumerate(self._energy.counters)
+        ]
+        possible = [*self._gpu_use(), *(_sources(SYSTEM_ROOT, about) if machine else ())]
+        self._sources += [
+            each for each in possible if any(value != UNKNOWN for value in self._values(each))
+        ]
         columns = tuple(name for each in self._sources for name in each.columns)
         head = MachineHead(
-            host_name(), boot_id(), period_ns, os.getpid(), columns=(*columns, OWN_COLUMN), **about,
-            sources=tuple(each.source for each in self._energy.counters),
+            host_name(), boot_id(), self._period_ns, os.getpid(), columns=(*columns, OWN_COLUMN),
+            **about, sources=tuple(each.source for each in self._energy.counters),
             unreadable=tuple(self._energy.unreadable),
         )  # fmt: skip
         self._has_any = bool(head.cpus or columns)
@@ -271,13 +243,11 @@ class Meter:
         document = {"version": METER_VERSION, **msgspec.to_builtins(head)}
         self._write(json.dumps(document, separators=(",", ":")).encode() + b"\n")
 
-    def _add(
-        self, columns: tuple[str, ...], read: Read, *, is_slow: bool = False, keep: bool = False
-    ) -> None:
-        """Read these columns too, if they are known now."""
-        source = _Source(columns, read, is_slow)
-        if keep or any(each != UNKNOWN for each in self._values(source)):
-            self._sources.append(source)
+    def _gpu_use(self) -> Iterator[_Source]:
+        for place, each in enumerate(self._energy.counters):
+            for name, query in (("busy", each.busy_percent), ("used", each.used_nbytes)):
+                if query is not None:
+                    yield _Source((f"gpu:{place}.{name}",), _one(query))
 
     def _values(self, source: _Source) -> Sequence[int]:
         try:
@@ -299,7 +269,7 @@ class Meter:
         for each in self._sources:
             due = slow or not each.is_slow
             values += self._values(each) if due else [UNKNOWN] * len(each.columns)
-        ticks = [] if self._machine is None else self._machine.ticks()
+        ticks = [] if self._cpus is None else self._cpus.ticks()
         self._write(
             self._pack(now_ns, *(each & 0xFFFFFFFF for each in ticks), *values, self._cpu_ns)
         )
@@ -313,13 +283,16 @@ class Meter:
             return self
         self.read()
         self._thread = threading.Thread(target=self._run, name="iobench-machine", daemon=True)
+        # No signal is delivered to the thread: a thread that waits for signals gets all of them.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            with _no_signals():
-                self._thread.start()
+            self._thread.start()
         except RuntimeError as error:  # no more threads for this user
             self._thread = None
             logger.warning("the machine is not sampled (%s); the run continues", error)
             self._finish()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return self
 
     def close(self) -> None:
@@ -330,7 +303,7 @@ class Meter:
         if self._thread is not None:
             self._thread.join(PATIENCE_S)
             if self._thread.is_alive():
-                logger.warning("a counter does not answer; what it showed so far is kept")
+                logger.warning("a counter does not answer; its earlier readings remain")
 
     def _run(self) -> None:
         try:
@@ -392,19 +365,9 @@ def _claimed_files(runs: Sequence[Path]) -> Iterator[tuple[Path, int]]:
                 logger.warning("%s: nothing is read for it (%s)", path, error.strerror or error)
 
 
-@contextlib.contextmanager
-def _no_signals() -> Iterator[None]:
-    """Let threads begun here be sent no signal: who waits for signals shall get all of them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _one(ask: Callable[[], Any]) -> Read:
+def _one(query: Callable[[], Any]) -> Callable[[], Iterable[Any]]:
     """Return what reads a single value."""
-    return lambda: (ask(),)
+    return lambda: [query()]
 
 
 def _text(path: Path) -> str:
@@ -415,10 +378,10 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _known(ask: Callable[[], Any]) -> dict[str, Any]:
-    """Return what psutil tells by name; nothing where the system has no such thing."""
+def _known(query: Callable[[], Any]) -> dict[str, Any]:
+    """Return what psutil has by name; nothing where the system has no such thing."""
     try:
-        return dict(ask())
+        return dict(query())
     except REFUSALS:
         return {}
 
@@ -427,11 +390,6 @@ def _named(path: Path, names: Sequence[str]) -> list[int]:
     """Return the numbers that follow these names at the beginning of lines."""
     numbers = dict(line.split(None, 1) for line in _text(path).splitlines() if " " in line)
     return [int(numbers[name].split()[0]) for name in names]
-
-
-def _ib_bytes(paths: Sequence[Path]) -> list[int]:
-    """Return the bytes of ports, which count words of 4."""
-    return [int(_text(each)) * 4 for each in paths]
 
 
 def _pressure(path: Path) -> int:

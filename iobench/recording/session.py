@@ -29,6 +29,7 @@ from iobench.recording.facts import (
 )
 from iobench.recording.job import RUN_TOKEN, find_job
 from iobench.recording.outside import take_initial_reads
+from iobench.recording.process_io import read_process_io
 from iobench.recording.rotation import LoopRotation, day_line, keep_nbytes
 from iobench.recording.run_directory import RunDirectory, next_run_path
 from iobench.recording.script_run import (
@@ -36,11 +37,7 @@ from iobench.recording.script_run import (
     command_line,
     script_document,
 )
-from iobench.recording.this_process import (
-    package_versions,
-    read_process_io,
-    thread_settings,
-)
+from iobench.recording.this_process import package_versions, thread_settings
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -554,7 +551,7 @@ def record(
     if detail not in DETAILS:
         raise OptionError(f"detail {detail!r}: expected one of {', '.join(DETAILS)}")
     if monitor != "off":
-        from iobench.recording.meter import is_on
+        from iobench.recording.machine_head import is_on
 
         is_on("monitor", monitor)
     return Recording(

@@ -1,4 +1,4 @@
-"""What the system tells of this machine and this process: names, memory, bytes read so far."""
+"""What the system says of this machine and this process: names, versions, memory."""
 
 from __future__ import annotations
 
@@ -39,11 +39,6 @@ THREAD_VARIABLES: Final = (
 )  # fmt: skip
 
 STATUS: Final = Path("/proc/self/status")
-# Taken before anybody puts a timer in their place: this read is no part of the loading.
-_open: Final = os.open
-_pread: Final = os.pread
-
-RCHAR, READ_BYTES, N_FIELDS = 1, 9, 10
 
 
 def host_name() -> str:
@@ -62,11 +57,9 @@ def cpu_model() -> str:
         text = Path("/proc/cpuinfo").read_text("utf-8", "replace")
     except OSError:
         return platform.processor()
-    told = dict(
-        line.split(":", 1) for line in text.partition("\n\n")[0].splitlines() if ":" in line
-    )
-    names = {name.strip(): value.strip() for name, value in told.items()}
-    # Arm's kernels tell numbers alone.
+    lines = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
+    names = {name.strip(): value.strip() for name, _, value in lines}
+    # Arm's kernels have numbers alone.
     numbers = " ".join(names.get(f"CPU {what}", "") for what in ("implementer", "part"))
     return names.get("model name") or numbers.strip() or platform.machine()
 
@@ -87,9 +80,8 @@ def thread_settings(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 
     That is the CPUs that this process may run on, as ``"0-3,8"``.
     """
-    found = {name: environ[name] for name in THREAD_VARIABLES if name in environ}
-    found["affinity"] = _ranges(os.sched_getaffinity(0))
-    return found
+    settings = {name: environ[name] for name in THREAD_VARIABLES if name in environ}
+    return {**settings, "affinity": _ranges(os.sched_getaffinity(0))}
 
 
 def _ranges(numbers: Iterable[int]) -> str:
@@ -108,7 +100,7 @@ def package_versions() -> dict[str, str]:
 
     What a module says itself, else what its installation says; nothing is imported for it.
     """
-    found = {}
+    versions = {}
     for name, installed_as in VERSIONED.items():
         module = sys.modules.get(name)
         if module is None:
@@ -117,8 +109,8 @@ def package_versions() -> dict[str, str]:
         if not isinstance(version, str):
             version = _installed_version(installed_as or name)
         if version:
-            found[name] = version
-    return found
+            versions[name] = version
+    return versions
 
 
 def _installed_version(name: str) -> str:
@@ -160,65 +152,3 @@ def peak_memory_nbytes() -> int | None:
     except (OSError, ValueError, IndexError):
         return None
     return None
-
-
-class ProcessIoReader:
-    """Looks at ``/proc/self/io`` again and again; keeps it open, which halves what a look costs.
-
-    A descriptor tells of the process that opened it, so a fork of that one opens its own. Nothing
-    is ever raised, also where somebody else has closed the descriptor.
-    """
-
-    def __init__(self) -> None:
-        self._descriptor = self._pid = -1
-
-    def __call__(self) -> tuple[int, int] | None:
-        """Return (rchar, read_bytes) as `read_process_io` does."""
-        if self._pid == os.getpid():
-            with contextlib.suppress(OSError, ValueError):
-                return _parsed(_pread(self._descriptor, 512, 0))
-            # Closed, and maybe another file's by now: not ours to close.
-        self._pid = -1
-        try:
-            self._descriptor = _open("/proc/self/io", os.O_RDONLY)
-        except OSError:
-            return None
-        self._pid = os.getpid()
-        try:
-            return _parsed(_pread(self._descriptor, 512, 0))
-        except (OSError, ValueError):
-            self.close()
-            return None
-
-    def close(self) -> None:
-        """Close the file; the next look opens it again. Idempotent."""
-        pid, self._pid = self._pid, -1
-        if pid == os.getpid():
-            with contextlib.suppress(OSError):
-                os.close(self._descriptor)
-
-    def __del__(self) -> None:
-        self.close()
-
-
-def read_process_io() -> tuple[int, int] | None:
-    """Return (rchar, read_bytes) of ``/proc/self/io``; None where there is no such file.
-
-    ``rchar`` counts the bytes of every read call, ``read_bytes`` those that came from a device;
-    file systems over a network may not count the latter.
-    """
-    return ProcessIoReader()()
-
-
-def _parsed(text: bytes) -> tuple[int, int]:
-    """Return the two counts.
-
-    Raises
-    ------
-    ValueError
-        If this is not what the kernel writes.
-    """
-    fields = text.split(None, N_FIELDS)
-    if fields[READ_BYTES - 1 : READ_BYTES] != [b"read_bytes:"] or fields[0] != b"rchar:":
-        raise ValueError("no counts of a process")
-    return int(fields[RCHAR]), int(fields[READ_BYTES])

@@ -10,13 +10,7 @@ from numpy.typing import NDArray
 
 from iobench.errors import ProfileError
 from iobench.json_files import LARGEST_NBYTES, parse_json, read_small_file
-from iobench.recording.machine_head import (
-    METER_FOLDER,
-    METER_VERSION,
-    OWN_COLUMN,
-    UNKNOWN,
-    MachineHead,
-)
+from iobench.recording.machine_head import METER_FOLDER, METER_VERSION, UNKNOWN, MachineHead
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -39,6 +33,38 @@ UNREADABLE: Final = (
     msgspec.ValidationError,
 )
 """What a damaged file ends in; it is named, and the rest of the run is read."""
+
+
+class EnergySeries(msgspec.Struct, frozen=True, eq=False):
+    """One counter's readings: joules since the first one, which never fall.
+
+    ``n_resets`` is how often the counter was set back: what it had counted by then since the
+    reading before is in nothing.
+    """
+
+    source: EnergySource
+    time_ns: Integers
+    energy_j: Floats
+    n_resets: int
+
+
+class GpuSeries(msgspec.Struct, frozen=True, eq=False):
+    """How busy a GPU was lately (a share), and how much of its memory was used; NaN is unknown."""
+
+    title: str
+    time_ns: Integers
+    busy: Floats
+    used_nbytes: Floats
+
+
+class HostEnergy(msgspec.Struct, frozen=True, eq=False):
+    """What one machine's counters of energy showed, and why others showed nothing."""
+
+    host: str
+    boot_id: str
+    series: tuple[EnergySeries, ...]
+    unreadable: tuple[UnreadableEnergy, ...]
+    gpus: tuple[GpuSeries, ...] = ()
 
 
 class MachineSamples(msgspec.Struct, frozen=True, eq=False):
@@ -85,12 +111,8 @@ class MachineSamples(msgspec.Struct, frozen=True, eq=False):
 
     def names(self, what: str) -> tuple[str, ...]:
         """Return the devices of a sort, ``"disk"`` or ``"net"``, in the order of the head."""
-        columns = (each.rpartition(".")[0] for each in self.head.columns)
-        return tuple(
-            dict.fromkeys(
-                each.partition(":")[2] for each in columns if each.partition(":")[0] == what
-            )
-        )
+        columns = (each.rpartition(".")[0].partition(":") for each in self.head.columns)
+        return tuple(dict.fromkeys(name for sort, _, name in columns if sort == what))
 
     def cpu_limits(self) -> dict[str, Floats]:
         """Return how much of the CPUs was used, of those allowed and of the cgroup's quota."""
@@ -99,45 +121,6 @@ class MachineSamples(msgspec.Struct, frozen=True, eq=False):
         if used is not None and self.head.quota_cpus:
             limits["quota"] = np.minimum(used / (1e6 * self.head.quota_cpus), 1.0)
         return limits
-
-    def cost(self) -> tuple[int, int] | None:
-        """Return the CPU time of reading in ns, and how many readings; None of too few."""
-        own = self.values.get(OWN_COLUMN, np.zeros(0))
-        return (int(own[-1]), len(own) - 1) if len(own) > 1 and own[-1] > 0 else None
-
-
-class EnergySeries(msgspec.Struct, frozen=True, eq=False):
-    """One counter's readings: joules since the first one, which never fall.
-
-    ``n_resets`` is how often the counter was set back: what it had counted by then since the
-    reading before is in nothing. ``n_failed`` readings could not be made.
-    """
-
-    source: EnergySource
-    time_ns: Integers
-    energy_j: Floats
-    n_resets: int
-    n_failed: int
-
-
-class GpuSeries(msgspec.Struct, frozen=True, eq=False):
-    """How busy a GPU was lately (a share), and how much of its memory was taken; NaN is unknown."""
-
-    title: str
-    time_ns: Integers
-    busy: Floats
-    used_nbytes: Floats
-
-
-class HostEnergy(msgspec.Struct, frozen=True, eq=False):
-    """What one machine's counters of energy showed, and why others showed nothing."""
-
-    host: str
-    boot_id: str
-    period_ns: int
-    series: tuple[EnergySeries, ...]
-    unreadable: tuple[UnreadableEnergy, ...]
-    gpus: tuple[GpuSeries, ...] = ()
 
 
 def read_machines(run: Path) -> tuple[tuple[MachineSamples, ...], tuple[str, ...]]:
@@ -163,14 +146,7 @@ def read_machines(run: Path) -> tuple[tuple[MachineSamples, ...], tuple[str, ...
     return tuple(machines), tuple(damaged)
 
 
-def read_head(path: Path, line: bytes) -> MachineHead:
-    """Return what the first line of a file says.
-
-    Raises
-    ------
-    ProfileError
-        If it is of another version.
-    """
+def _head(path: Path, line: bytes) -> MachineHead:
     document = parse_json(line)
     version = document.pop("version", None)
     if version != METER_VERSION:
@@ -186,7 +162,7 @@ def read_head(path: Path, line: bytes) -> MachineHead:
 
 def _samples(path: Path, data: bytes) -> MachineSamples:
     line, _, data = data.partition(b"\n")
-    head = read_head(path, line)
+    head = _head(path, line)
     columns = [(name, "<i8") for name in head.columns]
     dtype = np.dtype([("time_ns", "<i8"), ("ticks", "<u4", (len(head.cpus),)), *columns])
     rows: NDArray[Any] = np.frombuffer(data, dtype, len(data) // dtype.itemsize)
@@ -213,7 +189,7 @@ def _samples(path: Path, data: bytes) -> MachineSamples:
 def _lines_of_energy(path: Path, data: bytes) -> MachineSamples:
     """Return what earlier versions wrote of energy: lines of JSON, the last one perhaps cut off."""
     lines = data.split(b"\n")[:-1]
-    head = read_head(path, lines[0])
+    head = _head(path, lines[0])
     rows: list[list[int]] = []
     usage: list[list[int]] = []
     for line in lines[1:]:
@@ -252,7 +228,6 @@ def _host_energy(
     return HostEnergy(
         head.host,
         head.boot_id,
-        head.period_ns,
         tuple(_series(each, *one) for each, one in zip(head.sources, counters, strict=True)),
         head.unreadable,
         tuple(_gpu(head.sources[place].title, *one) for place, one in gpus.items()),
@@ -272,7 +247,7 @@ def _series(source: EnergySource, time_ns: Integers, energy_uj: Integers) -> Ene
     resets = (steps < 0) & ~wraps
     steps = np.where(resets, values[1:], np.where(wraps, wrapped, steps))
     energy_j = np.append(0, np.cumsum(steps))[: len(times)] / 1e6
-    return EnergySeries(source, times, energy_j, int(resets.sum()), int((~known).sum()))
+    return EnergySeries(source, times, energy_j, int(resets.sum()))
 
 
 def _gpu(title: str, time_ns: Integers, percent: Integers, nbytes: Integers) -> GpuSeries:

@@ -23,7 +23,8 @@ import numpy as np
 from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.files.urls import is_url
 from iobench.recording.clocks import SYSTEM_CLOCK
-from iobench.recording.this_process import host_name, read_process_io
+from iobench.recording.process_io import read_process_io
+from iobench.recording.this_process import host_name
 from iobench.storage.file_systems import file_system_of
 from iobench.storage.page_cache import pages_of
 from iobench.storage.probe_figures import (

@@ -715,7 +715,7 @@ def energy(asked: Asked, _: str) -> dict[str, Any]:
     asked.real()
     found = open_counters(os.environ)
     found.close()
-    if not found.of(GPU):
+    if GPU not in found.kinds:
         raise NotAvailable("; ".join(each.reason for each in found.unreadable))
     told = ran([sys.executable, HERE / "energy_gpu.py", "--seconds", "4"]).stdout
     return dict(json.loads(told[told.index("{") :]))

@@ -38,7 +38,7 @@ def cost(seconds: float, *, energy: bool) -> dict[str, float]:
         hour = (file.stat().st_size - nbytes) / wall_s * 3600
         meter.close()
         (found,), _ = read_machines(Path(folder))
-        own_ns, n_readings = found.cost() or (0, 1)
+        own_ns, n_readings = int(found.values["own_cpu_ns"][-1]), len(found.time_ns) - 1
         return {
             "cpu_s_per_minute": spent_s / wall_s * 60,
             "cpu_fraction": spent_s / wall_s,

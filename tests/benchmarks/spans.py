@@ -20,9 +20,9 @@ from iobench.recording import span_file as layout
 from iobench.recording.activation import activate
 from iobench.recording.clocks import SYSTEM_CLOCK, now_ns
 from iobench.recording.kinds import Kind
+from iobench.recording.process_io import read_process_io
 from iobench.recording.recorder import Recorder
 from iobench.recording.stages import stage
-from iobench.recording.this_process import read_process_io
 
 N_PER_ROUND = 1000
 GOALS_NS = {

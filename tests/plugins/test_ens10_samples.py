@@ -13,7 +13,7 @@ from iobench.datasets.contract import Synthesizer, make_sample
 from iobench.datasets.grib_index import index_grib
 from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingFileError, OptionError, StorageError
-from iobench.recording.this_process import read_process_io
+from iobench.recording.process_io import read_process_io
 from iobench_maelstrom.ens10 import point_statistics
 from iobench_maelstrom.ens10.dataset import Ens10
 from iobench_maelstrom.ens10.point_statistics import Moments, member_moments, normalisation_of

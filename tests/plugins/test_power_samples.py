@@ -15,7 +15,7 @@ from iobench.datasets.contract import make_sample
 from iobench.datasets.download import Downloadable
 from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingFileError, OptionError
-from iobench.recording.this_process import read_process_io
+from iobench.recording.process_io import read_process_io
 from iobench_maelstrom.power.clustering import weather_pressure_level
 from iobench_maelstrom.power.features import FEATURES, PowerFeatures
 from iobench_maelstrom.power.points import wind_direction, year_part

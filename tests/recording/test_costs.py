@@ -1,48 +1,53 @@
+"""What a span costs, and what this process counts of itself: bytes read, peak of memory."""
+
 import os
 
 import pytest
 
 from iobench.errors import StorageError
+from iobench.recording import process_io, this_process
+from iobench.recording import span_file as layout
 from iobench.recording.costs import unit_costs
-from iobench.recording.this_process import ProcessIoReader, read_process_io
+from iobench.recording.kinds import Kind
+from iobench.recording.process_io import ProcessIo, ProcessIoReader, read_process_io
+from iobench.recording.run_directory import RunDirectory
+from iobench.recording.span_file import Flag
+from iobench.recording.span_reader import read_span_file
+from iobench.recording.this_process import cpu_model, peak_memory_nbytes
 from iobench.testing import FakeClock
 
+SLACK = 4 << 20
+"""The kernel adds up what each CPU counts, and only now and then."""
 
-def test_costs_are_exact_under_a_fake_clock():
+
+def test_costs_are_exact_under_a_fake_clock_and_leave_nothing(tmp_path):
     # Each light span reads the clock twice, and each round once before it.
-    costs = unit_costs(FakeClock(step_ns=10))
+    costs = unit_costs(FakeClock(step_ns=10), directory=tmp_path)
     assert (costs["light_ns"], costs["full_ns"]) == (20, 20)
-
-
-def test_costs_are_measured_where_asked(tmp_path):
-    unit_costs(FakeClock(), directory=tmp_path)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(StorageError, match="missing: no scratch directory"):
         unit_costs(directory=tmp_path / "missing")
 
 
-def test_looking_at_the_io_is_unknown_where_nothing_counts_it(monkeypatch):
-    monkeypatch.setattr("iobench.recording.costs.ProcessIoReader", lambda: lambda: None)
-    assert unit_costs(FakeClock())["io_ns"] is None
-
-
-def test_bytes_read_are_counted(tmp_path):
-    (tmp_path / "file").write_bytes(bytes(1 << 16))
-    before = read_process_io()
-    (tmp_path / "file").read_bytes()
-    after = read_process_io()
-    assert before is not None
-    assert after is not None
-    assert after[0] - before[0] >= 1 << 16
-    assert after[1] >= before[1]
+def test_bytes_read_are_a_counter_of_the_batch(tmp_path):
+    (tmp_path / "data").write_bytes(bytes(1 << 16))
+    run = RunDirectory.create(tmp_path / "run", {})
+    counter = ProcessIo()
+    with run.recorder(role="worker", worker=0) as recorder:
+        (tmp_path / "data").read_bytes()
+        counter.emit(recorder, 4, 1)
+    (span,) = read_span_file(run.span_files()[0]).spans
+    assert (span["flags"], span["kind"], span["batch"], span["epoch"]) == (Flag.IO, Kind.READ, 4, 1)
+    assert span["nbytes"] >= 1 << 16
 
 
 def test_no_count_is_unknown(monkeypatch):
     def missing(path, flags):
         raise FileNotFoundError(path)
 
-    monkeypatch.setattr("iobench.recording.this_process._open", missing)
-    assert read_process_io() is None
+    monkeypatch.setattr(process_io, "_open", missing)
+    assert (read_process_io(), ProcessIo().delta()) == (None, None)
+    assert unit_costs(FakeClock())["io_ns"] is None
 
 
 def test_a_reader_survives_that_its_descriptor_is_closed(tmp_path):
@@ -57,8 +62,6 @@ def test_a_reader_survives_that_its_descriptor_is_closed(tmp_path):
         read.close()
         assert other.read(7) == b"another"
     assert read() >= first
-    os.close(read._descriptor)
-    assert read() >= first
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -72,3 +75,27 @@ def test_a_fork_reads_counts_of_its_own(tmp_path):
         os._exit(0 if read()[0] < 1 << 24 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert read()[0] >= 1 << 24
+
+
+def test_a_closed_span_file_has_the_peak_of_memory(tmp_path):
+    run = RunDirectory.create(tmp_path / "run", {})
+    recorder = run.recorder(role="consumer")
+    much = b"\1" * (64 << 20)
+    (path,) = run.span_files()
+    assert read_span_file(path).peak_nbytes is None
+    recorder.close()
+    assert len(much) < read_span_file(path).peak_nbytes <= peak_memory_nbytes() + SLACK
+    data = bytearray(path.read_bytes())
+    for value in (0, -1, 1 << 62):  # that cannot be
+        layout.PEAK.pack_into(data, layout.PEAK_OFFSET, value)
+        path.write_bytes(data)
+        assert read_span_file(path).peak_nbytes is None
+
+
+def test_memory_is_unknown_where_the_system_has_no_count(tmp_path, monkeypatch):
+    for name, text in (("none", None), ("odd", b"VmHWM:\n")):
+        if text is not None:
+            (tmp_path / name).write_bytes(text)
+        monkeypatch.setattr(this_process, "STATUS", tmp_path / name)
+        assert peak_memory_nbytes() is None
+    assert cpu_model().strip()

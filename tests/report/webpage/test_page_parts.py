@@ -50,12 +50,10 @@ def test_what_a_tracer_saw_is_shown(tmp_path: Path) -> None:
 def test_joules_are_shown_and_what_is_not_readable_is_never_zero() -> None:
     profile = traced_run().profile()
     source = EnergySource("gpu:0", "gpu", "NVIDIA A100", "NVML", 100 * MS, None, False)
-    series = EnergySeries(
-        source, np.array([0, 400 * MS]), np.array([0.0, 40.0]), n_resets=0, n_failed=0
-    )
+    series = EnergySeries(source, np.array([0, 400 * MS]), np.array([0.0, 40.0]), n_resets=0)
     host = profile.processes[0]
     energy = HostEnergy(
-        host.host, host.boot_id, 100 * MS, (series,),
+        host.host, host.boot_id, (series,),
         (UnreadableEnergy("cpu", "permission denied"),),
     )  # fmt: skip
     none = np.zeros(0, dtype=np.int64)
