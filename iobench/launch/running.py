@@ -15,8 +15,9 @@ import msgspec
 from iobench.adapters import ADAPTERS
 from iobench.command_words import KEEP_COMMAND
 from iobench.errors import OptionError, StorageError
+from iobench.launch.interpreter import why_unseen
 from iobench.launch.script_commit import commit_of
-from iobench.launch.seen import describe_processes, nothing_recorded, why_unseen
+from iobench.launch.seen import describe_processes, nothing_recorded
 from iobench.launch.traced_command import begin_tracing, end_tracing
 from iobench.launch.waiting import run_and_wait
 from iobench.masking import as_typed
@@ -42,7 +43,9 @@ from iobench.storage.darshan_setup import DarshanChoice
 from iobench.storage.near_places import near_places
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from iobench.recording.meter import Meter
 
 BOOT: Final = Path(__file__).parent / "boot"
 PATIENCE_NS: Final = 10_000_000_000
@@ -55,45 +58,19 @@ INHERITED: Final = (
 
 
 class ScriptRun(msgspec.Struct, frozen=True):
-    """What ``iobench run`` was asked for.
+    """What ``iobench run`` is to do."""
 
-    Parameters
-    ----------
-    command : tuple of str
-        The user's, as a shell would start it.
-    out : Path, optional
-        Run directory; by default the next ``iobench-runs/<name or script>-N``.
-    name : str, optional
-        What the run is called in reports and by trackers.
-    steps : str, optional
-        ``"100:300"``: batches of the training loop to record.
-    detail : str
-        ``auto``, ``sample`` or ``batch``.
-    digests : bool
-        Keep a digest of every batch.
-    darshan : tuple of str
-        ``("auto",)``, ``("off",)``, or paths of logs that the user's own Darshan writes.
-    energy : str
-        ``auto`` reads what counters of energy may be read; ``off``.
-    monitor : str
-        ``auto`` looks at CPUs, memory, disks and network; ``off``.
-    batches_per_step : int, optional
-        Batches of one step of the optimiser, where nobody sees that.
-    keep_command : bool
-        Keep the values of options of commands, too.
-    """
-
-    command: tuple[str, ...]
-    out: Path | None = None
-    name: str | None = None
-    steps: str | None = None
-    detail: str = "auto"
+    command: tuple[str, ...]  # the user's, as a shell would start it
+    out: Path | None = None  # by default the next ``iobench-runs/<name or script>-N``
+    name: str | None = None  # what the run is called in reports and by trackers
+    steps: str | None = None  # "100:300": batches of the training loop to record
+    detail: str = "auto"  # or "sample", "batch"
     digests: bool = False
-    darshan: tuple[str, ...] = ("off",)
-    energy: str = "auto"
-    monitor: str = "auto"
-    batches_per_step: int | None = None
-    keep_command: bool = False
+    darshan: tuple[str, ...] = ("off",)  # or ("auto",), or paths of the user's own logs
+    energy: str = "auto"  # or "off"
+    monitor: str = "auto"  # or "off"
+    batches_per_step: int | None = None  # of the optimiser, where nobody sees that
+    keep_command: bool = False  # with the values of options
 
     @property
     def words_to_keep(self) -> list[str]:
@@ -102,45 +79,25 @@ class ScriptRun(msgspec.Struct, frozen=True):
 
 
 class EndedCommand(msgspec.Struct, frozen=True):
-    """How a command ended, and what of it was recorded.
+    """How a command ended, and what of it was recorded."""
 
-    Parameters
-    ----------
-    code : int
-        Its exit code; minus the number of the signal that ended it.
-    run : Path or None
-        The run directory; None if nothing was recorded.
-    rank : int
-        Of this launcher, where a job starts several; only the first prints.
-    not_closed : tuple of int
-        Ranks whose recording had not ended by then.
-    nothing : str
-        Why no training process recorded anything; ``""`` if one did.
-    """
-
-    code: int
-    run: Path | None
-    rank: int
-    not_closed: tuple[int, ...] = ()
-    nothing: str = ""
+    code: int  # minus the number of the signal that ended it
+    run: Path | None  # None if nothing was recorded
+    rank: int  # of this launcher, where a job starts several; only the first prints
+    not_closed: tuple[int, ...] = ()  # ranks whose recording had not ended by then
+    nothing: str = ""  # why no training process recorded anything; "" if one did
 
 
 def run_script(
-    asked: ScriptRun,
+    requested: ScriptRun,
     say: Callable[[str], None],
     environment: Mapping[str, str] = os.environ,
     clock: Clock = SYSTEM_CLOCK,
 ) -> EndedCommand:
     """Run a command, recorded; return when it has ended.
 
-    Parameters
-    ----------
-    say : callable
-        Takes what the user should know, one line each; nothing while the command runs.
-    environment : mapping
-        Of the command, besides what is added.
-    clock : Clock
-        By which the first of a job's launchers waits for the others, 10 s at most.
+    ``say`` takes what the user should know, one line each; nothing while the command runs. By
+    ``clock`` the first of a job's launchers waits for the others, 10 s at most.
 
     Raises
     ------
@@ -149,25 +106,25 @@ def run_script(
     StorageError
         If ``out`` holds another run; nothing was started then.
     """
-    if shutil.which(asked.command[0], path=environment.get("PATH")) is None:
-        raise OptionError(
-            f"{asked.command[0]}: no such program; name one, e.g. iobench run -- python train.py"
-        )
-    record(Path(), steps=asked.steps, detail=asked.detail)  # refuses what is wrong with these
-    is_on(ENERGY, asked.energy)
-    is_on(MONITOR, asked.monitor)
-    choice = DarshanChoice.parse(asked.darshan)
+    if shutil.which(requested.command[0], path=environment.get("PATH")) is None:
+        program = requested.command[0]
+        raise OptionError(f"{program}: no such program; try iobench run -- python train.py")
+    # Refuses what is wrong with these.
+    record(Path(), steps=requested.steps, detail=requested.detail)
+    is_on(ENERGY, requested.energy)
+    is_on(MONITOR, requested.monitor)
+    choice = DarshanChoice.parse(requested.darshan)
     job = _own_job(environment)
-    run = _join(asked, job, choice, say)
+    run = _join(requested, job, choice, say)
     if run is None:
-        return EndedCommand(run_and_wait(asked.command, dict(environment)), None, job.rank)
+        return EndedCommand(run_and_wait(requested.command, dict(environment)), None, job.rank)
     if job.rank == 0:
         try:
-            run.update(commit=msgspec.structs.asdict(commit_of(asked.command, environment)))
+            run.update(commit=msgspec.structs.asdict(commit_of(requested.command, environment)))
         except StorageError as error:
             say(str(error))
-    inside = _environment(asked, job, run, environment)
-    unseen = why_unseen(asked.command, inside)
+    inside = _environment(requested, job, run, environment)
+    unseen = why_unseen(requested.command, inside)
     if unseen:
         say(f"nothing will be recorded, the command runs without iobench: {unseen}")
     elif job.rank == 0:
@@ -175,16 +132,17 @@ def run_script(
             f"recording into {as_typed(run.path)}; of more than {keep_text()} a rank ({KEEP}) the "
             "first and the latest spans stay, and sums"
         )
-    setup = begin_tracing(choice, run, job, asked.command, environment, say)
-    with _watched(asked, job, run, environment):
+    setup = begin_tracing(choice, run, job, requested.command, environment, say)
+    with contextlib.closing(_meter(requested, job, run, environment)):
         started_ns = clock.now_ns()
-        code = run_and_wait(asked.command, inside if setup is None else setup.environment(inside))
+        traced = inside if setup is None else setup.environment(inside)
+        code = run_and_wait(requested.command, traced)
         ended_ns = clock.now_ns()
     try:
         run.gather()
     except StorageError as error:
         say(str(error))
-    facts = describe_processes(run, asked.words_to_keep, job, code, (started_ns, ended_ns))
+    facts = describe_processes(run, requested.words_to_keep, job, code, (started_ns, ended_ns))
     facts.write(run.processes_path / f"launcher-{job.rank:05d}.json")
     if setup is not None:
         end_tracing(setup, run, job, say, clock)
@@ -197,24 +155,17 @@ def run_script(
     )
 
 
-@contextlib.contextmanager
-def _watched(
-    asked: ScriptRun, job: JobRank, run: RunDirectory, environment: Mapping[str, str]
-) -> Iterator[None]:
-    """Look at this machine and its counters meanwhile; of its launchers the first one does."""
-    if job.local_rank != 0:
-        yield
-        return
-    meter = start_meter(
+def _meter(
+    requested: ScriptRun, job: JobRank, run: RunDirectory, environment: Mapping[str, str]
+) -> Meter:
+    """Read this machine and its counters from now on; of its launchers the first one does."""
+    first = job.local_rank == 0
+    return start_meter(
         [run.path],
         environment,
-        energy=is_on(ENERGY, asked.energy),
-        machine=is_on(MONITOR, asked.monitor),
+        energy=first and is_on(ENERGY, requested.energy),
+        machine=first and is_on(MONITOR, requested.monitor),
     )
-    try:
-        yield
-    finally:
-        meter.close()
 
 
 def _own_job(environment: Mapping[str, str]) -> JobRank:
@@ -229,35 +180,35 @@ def _own_job(environment: Mapping[str, str]) -> JobRank:
 
 
 def _join(
-    asked: ScriptRun, job: JobRank, choice: DarshanChoice, say: Callable[[str], None]
+    requested: ScriptRun, job: JobRank, choice: DarshanChoice, say: Callable[[str], None]
 ) -> RunDirectory | None:
     """Make or join the run directory; None, and said, where it cannot be written."""
     document = script_document(
-        asked.words_to_keep,
+        requested.words_to_keep,
         job,
-        steps=asked.steps,
-        detail=asked.detail,
-        digests=asked.digests,
-        batches_per_step=asked.batches_per_step,
-        name=checked_name(asked.name),
+        steps=requested.steps,
+        detail=requested.detail,
+        digests=requested.digests,
+        batches_per_step=requested.batches_per_step,
+        name=checked_name(requested.name),
     )
     document["darshan"] = choice.document()
-    document |= {"energy": asked.energy, "monitor": asked.monitor}
+    document |= {"energy": requested.energy, "monitor": requested.monitor}
     document |= near_places()
     try:
-        path = _default_path(asked, job) if asked.out is None else asked.out
+        path = _default_path(requested, job) if requested.out is None else requested.out
         run = RunDirectory.join(path, document, token=job.token)
         (run.path / "launch").mkdir(exist_ok=True)
     except (OSError, StorageError) as error:
-        if asked.out is not None and (asked.out / "run.json").exists():
+        if requested.out is not None and (requested.out / "run.json").exists():
             raise
         say(f"nothing is recorded: {error}")
         return None
     return run
 
 
-def _default_path(asked: ScriptRun, job: JobRank) -> Path:
-    name = checked_name(asked.name) or _name(asked.command)
+def _default_path(requested: ScriptRun, job: JobRank) -> Path:
+    name = checked_name(requested.name) or _name(requested.command)
     if job.world_size > 1:
         # All launchers of a job must find the same one, without talking to each other.
         code = hashlib.sha256(job.token.encode()).hexdigest()[:8]
@@ -274,16 +225,16 @@ def _name(command: Sequence[str]) -> str:
 
 
 def _environment(
-    asked: ScriptRun, job: JobRank, run: RunDirectory, environment: Mapping[str, str]
+    requested: ScriptRun, job: JobRank, run: RunDirectory, environment: Mapping[str, str]
 ) -> dict[str, str]:
     inside = {name: value for name, value in environment.items() if name not in INHERITED}
-    inside |= {RUN_PATH: str(run.path), RUN_TOKEN: job.token, RUN_DETAIL: asked.detail}
+    inside |= {RUN_PATH: str(run.path), RUN_TOKEN: job.token, RUN_DETAIL: requested.detail}
     inside[ADAPTERS] = ",".join("=".join(each) for each in adapter_places().items())
-    if asked.steps is not None:
-        inside[RUN_STEPS] = asked.steps
-    if asked.digests:
+    if requested.steps is not None:
+        inside[RUN_STEPS] = requested.steps
+    if requested.digests:
         inside[RUN_DIGESTS] = "1"
-    if asked.keep_command:
+    if requested.keep_command:
         inside[KEEP_COMMAND] = "1"
     own = [path for path in inside.get("PYTHONPATH", "").split(os.pathsep) if path != str(BOOT)]
     # An empty entry would be the working directory: it must not come from us.

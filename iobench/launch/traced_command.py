@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iobench.errors import StorageError
+from iobench.launch.interpreter import interpreter_of
 from iobench.launch.seen import read_seen
 from iobench.recording.facts import read_process_facts
 from iobench.recording.this_process import host_name, name_in_files
 from iobench.storage.darshan_gathering import gather_logs
-from iobench.storage.darshan_setup import DarshanSetup, interpreter_of, ready_runtime, set_up
+from iobench.storage.darshan_setup import DarshanSetup, ready_runtime, set_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +40,7 @@ def begin_tracing(
         return None
     setup: DarshanSetup | None = None
     try:
-        python = interpreter_of(command, environment)
+        python = _python_of(command, environment)
         runtime = ready_runtime(environment, python)
         setup = set_up(run.path, runtime, python, environment, _named(command))
         document, line = setup.document(run.path), setup.line()
@@ -63,6 +65,12 @@ def end_tracing(
     lines = gather_logs(setup.folder, setup.mmap, pids, clock=clock)
     for line in lines if job.rank == 0 else ():
         say(line)
+
+
+def _python_of(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Return the Python that a command, also of ``srun`` or ``mpirun``, will run; else this one."""
+    pythons = (interpreter_of(word, environment) for word in (*command, "python3"))
+    return next((each for each in pythons if each is not None), sys.executable)
 
 
 def _named(command: Sequence[str]) -> list[Path]:

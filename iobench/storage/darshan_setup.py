@@ -102,32 +102,6 @@ def preloaded(environment: Mapping[str, str]) -> list[str]:
     return [word for word in re.split(r"[ :]+", environment.get("LD_PRELOAD", "")) if word]
 
 
-def interpreter_of(command: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return the Python that a command will run, as far as its words tell.
-
-    ``python`` itself, the one in the first line of a script such as ``torchrun``, also after
-    ``srun`` or ``mpirun``; else the first on the ``$PATH``, else this one.
-    """
-    path = environment.get("PATH")
-    for word in (*command, "python3"):
-        program = shutil.which(word, path=path)
-        for each in () if program is None else (program, *_words_of_script(program)):
-            result = shutil.which(each, path=path)
-            if result and re.fullmatch(r"(python|pypy)[\d.]*", Path(result).name):
-                return result
-    return sys.executable
-
-
-def _words_of_script(program: str) -> list[str]:
-    """Return what the first line of a script names; nothing of other programs."""
-    try:
-        with Path(program).open("rb") as file:
-            line = file.readline(256).decode("utf-8", "replace")
-    except OSError:
-        return []
-    return line[2:].split() if line.startswith("#!") else []
-
-
 MODULES: Final = "POSIX,STDIO,DXT_POSIX"
 CODE: Final = (
     r"\.py[ci]?$", r"\.so(\.[0-9]+)*$", r"/pymp-[^/]*/", r"/lib(64)?/python[0-9.]+/",

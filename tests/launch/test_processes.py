@@ -118,7 +118,7 @@ def test_a_python_without_iobench_goes_on_and_is_named(launch, script, tmp_path)
     found = launch(venv / "python", script("import numpy"), environment=environment)
     assert (found.code, found.out, found.err) == (0, "their numpy\n", "")
     (unseen,) = found.launcher.unseen
-    assert "iobench is not installed beside its Python" in unseen
+    assert "iobench is not installed for its Python" in unseen
     (told,) = found.said
     assert told.endswith(f"{venv}/python: has no iobench; install it there: {venv}/python -m pip "
                          "install iobench")  # fmt: skip

@@ -148,9 +148,7 @@ def test_ctrl_c_reaches_the_script_once(tmp_path, script, plainly, cli):
 def test_what_cannot_be_started_is_said(tmp_path, plainly, cli):
     found = plainly(*cli, *["--out", tmp_path / "run", "--", "no-such-program", "-x"])
     assert found.returncode == 1
-    assert found.stderr == (
-        "iobench: no-such-program: no such program; name one, e.g. iobench run -- python train.py\n"
-    )
+    assert found.stderr.startswith("iobench: no-such-program: no such program; ")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -25,7 +25,6 @@ from iobench.storage.darshan_setup import (
     DarshanChoice,
     config_text,
     find_runtime,
-    interpreter_of,
     ready_runtime,
     set_up,
 )
@@ -64,23 +63,6 @@ def test_what_only_looks_like_it_is_none(tmp_path: Path) -> None:
         "LD_LIBRARY_PATH": str(tmp_path), "PATH": f"{tmp_path}:/bin",
     }  # fmt: skip
     assert find_runtime(environment) is None
-
-
-def test_the_interpreter_is_the_one_that_the_command_runs(tmp_path: Path) -> None:
-    python = _file(tmp_path / "python3.11")
-    _file(tmp_path / "torchrun", f"#!{python}\n")
-    _file(tmp_path / "by-env", "#!/usr/bin/env python3.11\n")
-    _file(tmp_path / "mpirun", "#!/bin/sh\n")
-    environment = {"PATH": str(tmp_path)}
-    for command in (
-        ("python3.11", "train.py"),
-        (str(python), "-m", "train"),
-        ("torchrun", "train.py"),
-        ("by-env",),
-        ("mpirun", "-n", "4", "python3.11", "train.py"),
-    ):
-        assert interpreter_of(command, environment) == str(python), command
-    assert interpreter_of(("mpirun", "-n", "4", "a.out"), environment) == sys.executable
 
 
 @pytest.fixture
