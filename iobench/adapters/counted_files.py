@@ -118,54 +118,45 @@ def _timed_open(original: Callable[..., Any]) -> Callable[..., Any]:
             # Inside of what is timed as a whole; its file may outlive it and be read elsewhere.
             return _open_counted(*args, **kwargs)
         with span:
-            span.detail = path_text(args[0] if args else kwargs["file"])
+            span.detail = path_text(args[0])
             return _open_counted(*args, **kwargs)
 
     return open_file
 
 
-def _reads_file(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Say whether this is the plain opening of a named file for reading; all else is not ours."""
-    if not args:
+def _reads_file(args: Arguments, kwargs: Options) -> bool:
+    """Return whether this is the plain opening of a named file for reading; all else is not ours.
+
+    Arguments that ``open`` itself refuses are for ``open`` to name.
+    """
+    try:
+        return bool(args) and _is_plain(*args, **kwargs)
+    except TypeError:
         return False
-    file = args[0]
-    if type(file) is not str:
-        if not isinstance(file, os.PathLike):
-            return False
-        file = os.fspath(file)
-        if type(file) is not str:
-            return False
-    if file.startswith(NO_DATA):
-        return False
-    if not kwargs and len(args) <= 2:  # nearly always
-        mode = args[1] if len(args) == 2 else "r"
-        return type(mode) is str and mode in READ_MODES and ("b" in mode or _TEXT_IS_OURS)
-    if len(args) > 6 or not kwargs.keys() <= _COUNTED_OPTIONS or _given_twice(args, kwargs):
-        return False
-    return _is_plain(args, kwargs)
 
 
-def _is_plain(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    mode = args[1] if len(args) > 1 else kwargs.get("mode", "r")
+def _is_plain(
+    file: Any,
+    mode: Any = "r",
+    buffering: Any = -1,
+    encoding: Any = None,
+    errors: Any = None,
+    newline: Any = None,
+) -> bool:
+    name = os.fspath(file) if isinstance(file, os.PathLike) else file
+    if type(name) is not str or name.startswith(NO_DATA):
+        return False
     if type(mode) is not str or mode not in READ_MODES:
         return False
-    buffering = args[2] if len(args) > 2 else kwargs.get("buffering", -1)
     if type(buffering) is not int or buffering < -1 or buffering == 1:
         return False
-    if "b" not in mode:
-        return _TEXT_IS_OURS and buffering != 0  # that is an error
-    texts = (*args[3:], *(kwargs.get(name) for name in ("encoding", "errors", "newline")))
-    return all(value is None for value in texts)
+    if "b" in mode:
+        return encoding is errors is newline is None
+    return _TEXT_IS_OURS and buffering != 0  # that is an error
 
 
 # The warning of a missing encoding names the line that opens the file.
 _TEXT_IS_OURS: Final = not sys.flags.warn_default_encoding
-_OPTIONS: Final = ("file", "mode", "buffering", "encoding", "errors", "newline")
-_COUNTED_OPTIONS: Final = frozenset(_OPTIONS[1:])
-
-
-def _given_twice(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return not kwargs.keys().isdisjoint(_OPTIONS[: len(args)])
 
 
 def _open_counted(

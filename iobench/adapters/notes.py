@@ -57,17 +57,6 @@ def note_array(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options)
     span.nbytes = nbytes if isinstance(nbytes, int) else -1
 
 
-def note_arrays(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
-    """Note the bytes of the arrays in a sample; names and single numbers are left out."""
-    items = result.values() if isinstance(result, dict) else result
-    items = items if isinstance(result, dict | list | tuple) else (result,)
-    span.nbytes = sum(
-        len(item) if isinstance(item, bytes | bytearray) else int(item.nbytes)
-        for item in items
-        if item is not None and not isinstance(item, str | int | float)
-    )
-
-
 def note_bytes(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
     """Note the length of the bytes that came back, or the count of a call that filled a buffer."""
     span.nbytes = result if isinstance(result, int) else len(result)
@@ -244,32 +233,7 @@ def note_lazy_load(span: OutsideSpan, result: Any, args: Arguments, kwargs: Opti
         span.detail = f"{file}:{name}" if file else name
 
 
-# -- pictures and tables ------------------------------------------------------------------
-
-PIXEL_NBYTES: Final = {"1": 1, "I;16": 2, "I": 4, "F": 4}
-"""Of modes of Pillow that do not take a byte for each band."""
-
-
-def note_image_header(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
-    """Note an image that was opened; of one in memory the header is decoded."""
-    file = argument(args, kwargs, 0, "fp")
-    if is_in_memory(file):
-        span.kind, span.nbytes = Kind.DECODE, 0
-    else:
-        span.detail = file_name(file)
-
-
-def has_pixels_to_decode(args: Arguments, kwargs: Options) -> bool:
-    """Say whether an image was not decoded yet."""
-    return bool(args[0].tile)
-
-
-def note_pixels(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
-    """Note the bytes of an image's pixels."""
-    image = args[0]
-    width, height = image.size
-    span.nbytes = width * height * (PIXEL_NBYTES.get(image.mode) or len(image.getbands()))
-    span.detail = file_name(image.filename)
+# -- tables ------------------------------------------------------------------------------
 
 
 def note_table(name: str) -> Note:

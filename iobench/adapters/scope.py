@@ -58,7 +58,6 @@ def lane_to_time(recorder: Recorder) -> Lane | None:
     return outside_lane(recorder, where == "everywhere")
 
 
-# Two classes, alike but for a name: every timed method of a dataset goes through one.
 class LoadingScope:
     """The calling thread makes a batch; made by :func:`loading`."""
 
@@ -79,26 +78,6 @@ class LoadingScope:
             self._lane.loading -= 1
 
 
-class QuietScope:
-    """The calling thread is timed exactly; made by :func:`quiet`."""
-
-    __slots__ = ("_lane",)
-
-    def __enter__(self) -> None:
-        self._lane: Lane | None = thread_lane()
-        if self._lane is not None:
-            self._lane.quiet += 1
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._lane is not None:
-            self._lane.quiet -= 1
-
-
 def loading() -> LoadingScope:
     """Return a context manager: inside, the calling thread makes a batch.
 
@@ -106,8 +85,3 @@ def loading() -> LoadingScope:
     role is there to load, and is timed throughout.
     """
     return LoadingScope()
-
-
-def quiet() -> QuietScope:
-    """Return a context manager: inside, the calling thread's calls are timed by somebody else."""
-    return QuietScope()

@@ -11,51 +11,21 @@ import operator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.adapters.counted_files import is_regular, note_descriptor, opens_descriptor
-from iobench.adapters.notes import (
-    READ_AND_DECODE,
-    fetches,
-    has_pixels_to_decode,
-    is_locked,
-    is_on_disk,
-    note_archive_member,
-    note_array,
-    note_arrays,
-    note_bytes,
-    note_fetched,
-    note_hdf5_direct,
-    note_hdf5_item,
-    note_image_header,
-    note_lazy_load,
-    note_member,
-    note_message,
-    note_name,
-    note_netcdf_item,
-    note_next_member,
-    note_numpy_file,
-    note_numpy_load,
-    note_object,
-    note_object_read,
-    note_path,
-    note_pixels,
-    note_table,
-    opens_hdf5,
-    opens_to_read,
-)
+from iobench.adapters import counted_files, notes
 from iobench.adapters.patches import TimedCall
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from iobench.adapters.patches import Note, Patches
+    from iobench.adapters.patches import Condition, Note, Patches
 
 
 def _fused(attribute: str, note: Note | None = None) -> TimedCall:
-    return TimedCall(attribute, Kind.FUSED, note, READ_AND_DECODE, with_cpu=True)
+    return TimedCall(attribute, Kind.FUSED, note, notes.READ_AND_DECODE, with_cpu=True)
 
 
-_FILE_OF_DATASET: Final = note_name(0, "filename_or_obj")
+_FILE_OF_DATASET: Final = notes.note_name(0, "filename_or_obj")
 _GRIB_READERS: Final = ("grib_new_from_file", "bufr_new_from_file", "any_new_from_file")
 _GRIB_DECODERS: Final = ("get_values", "get_array", "get_double_array", "get_float_array")
 
@@ -64,9 +34,9 @@ def _messages(prefix: str, decoder: str) -> tuple[TimedCall, ...]:
     """Return rows of ecCodes by the names of ``eccodes`` or of the bindings below it."""
     readers = ["codes_new_from_file", *(f"{prefix}{name}" for name in _GRIB_READERS)]
     return (
-        *(TimedCall(name, Kind.READ, note_message) for name in readers),
+        *(TimedCall(name, Kind.READ, notes.note_message) for name in readers),
         *(
-            TimedCall(f"{decoder}{name}", Kind.DECODE, note_array, optional=True)
+            TimedCall(f"{decoder}{name}", Kind.DECODE, notes.note_array, optional=True)
             for name in _GRIB_DECODERS
         ),
     )
@@ -74,89 +44,85 @@ def _messages(prefix: str, decoder: str) -> tuple[TimedCall, ...]:
 
 def _lazy(name: str) -> TimedCall:
     return TimedCall(
-        f"{name}.get_duck_array", Kind.READ, note_lazy_load,
-        only_if=is_on_disk, with_cpu=True, encloses=True,
+        f"{name}.get_duck_array", Kind.READ, notes.note_lazy_load,
+        only_if=notes.is_on_disk, with_cpu=True, encloses=True,
     )  # fmt: skip
 
 
+def _brought(name: str, note: Note, only_if: Condition | None = None) -> TimedCall:
+    return TimedCall(name, Kind.READ, note, only_if=only_if, by_threads=True)
+
+
 def _lock(name: str) -> TimedCall:
-    return TimedCall(f"{name}.__enter__", Kind.LOCK, only_if=is_locked, with_cpu=True)
+    return TimedCall(f"{name}.__enter__", Kind.LOCK, only_if=notes.is_locked, with_cpu=True)
 
 
 TABLE: Final[Mapping[str, tuple[TimedCall, ...]]] = {
     "os": (
-        TimedCall("open", Kind.OPEN, note_descriptor, only_if=opens_descriptor),
-        TimedCall("read", Kind.READ, note_bytes, only_if=is_regular),
-        TimedCall("pread", Kind.READ, note_bytes, optional=True),
-        TimedCall("preadv", Kind.READ, note_bytes, optional=True),
-    ),
-    "PIL.Image": (TimedCall("open", Kind.OPEN, note_image_header),),
-    "PIL.ImageFile": (
         TimedCall(
-            "ImageFile.load", Kind.DECODE, note_pixels,
-            only_if=has_pixels_to_decode, encloses=True,
+            "open", Kind.OPEN, counted_files.note_descriptor,
+            only_if=counted_files.opens_descriptor,
         ),
+        TimedCall("read", Kind.READ, notes.note_bytes, only_if=counted_files.is_regular),
+        TimedCall("pread", Kind.READ, notes.note_bytes, optional=True),
+        TimedCall("preadv", Kind.READ, notes.note_bytes, optional=True),
     ),
     "distributed": (TimedCall("Client.get", Kind.OPAQUE, label="dask.distributed"),),
     "eccodes": _messages("codes_", "codes_"),
     "fsspec": (
         TimedCall(
-            "spec.AbstractFileSystem.open", Kind.OPEN, note_name(1, "path"),
-            only_if=opens_to_read(2, "rb", "r", "rb", "rt"), by_threads=True,
+            "spec.AbstractFileSystem.open", Kind.OPEN, notes.note_name(1, "path"),
+            only_if=notes.opens_to_read(2, "rb", "r", "rb", "rt"), by_threads=True,
         ),
-        TimedCall("spec.AbstractFileSystem.cat_file", Kind.READ, note_object, by_threads=True),
-        TimedCall("spec.AbstractFileSystem.cat_ranges", Kind.READ, note_fetched, by_threads=True),
-        TimedCall("spec.AbstractBufferedFile.read", Kind.READ, note_object_read, by_threads=True),
+        _brought("spec.AbstractFileSystem.cat_file", notes.note_object),
+        _brought("spec.AbstractFileSystem.cat_ranges", notes.note_fetched),
+        _brought("spec.AbstractBufferedFile.read", notes.note_object_read),
     ),
     # What a thread waits for while fsspec's event loop fetches it.
-    "fsspec.asyn": (TimedCall("sync", Kind.READ, note_fetched, only_if=fetches, by_threads=True),),
+    "fsspec.asyn": (_brought("sync", notes.note_fetched, notes.fetches),),
     "gribapi": _messages("", "grib_"),
     "h5py": (
-        TimedCall("File.__init__", Kind.OPEN, note_name(1, "name"), only_if=opens_hdf5),
+        TimedCall("File.__init__", Kind.OPEN, notes.note_name(1, "name"), only_if=notes.opens_hdf5),
         # CPU time tells a read that waited from one that computed.
-        TimedCall("Dataset.__getitem__", Kind.READ, note_hdf5_item, with_cpu=True),
-        TimedCall("Dataset.read_direct", Kind.READ, note_hdf5_direct, with_cpu=True),
-        TimedCall("Dataset.__array__", Kind.READ, note_hdf5_item, with_cpu=True),
+        TimedCall("Dataset.__getitem__", Kind.READ, notes.note_hdf5_item, with_cpu=True),
+        TimedCall("Dataset.read_direct", Kind.READ, notes.note_hdf5_direct, with_cpu=True),
+        TimedCall("Dataset.__array__", Kind.READ, notes.note_hdf5_item, with_cpu=True),
     ),
     "netCDF4": (
         TimedCall(
-            "Dataset.__init__", Kind.OPEN, note_name(1, "filename"),
-            only_if=opens_to_read(2, "r", "r", "rs", "r+", "a", "r+s", "as"),
+            "Dataset.__init__", Kind.OPEN, notes.note_name(1, "filename"),
+            only_if=notes.opens_to_read(2, "r", "r", "rs", "r+", "a", "r+s", "as"),
         ),
-        TimedCall("Variable.__getitem__", Kind.READ, note_netcdf_item, with_cpu=True),
+        TimedCall("Variable.__getitem__", Kind.READ, notes.note_netcdf_item, with_cpu=True),
     ),
     "numpy": (
-        TimedCall("load", Kind.READ, note_numpy_load),
-        TimedCall("fromfile", Kind.READ, note_numpy_file),
+        TimedCall("load", Kind.READ, notes.note_numpy_load),
+        TimedCall("fromfile", Kind.READ, notes.note_numpy_file),
         # The class stays what it is: arrays are asked whether they are instances of it.
-        TimedCall("memmap.__new__", Kind.OPEN, note_name(1, "filename")),
-        TimedCall("lib.npyio.NpzFile.__getitem__", Kind.READ, note_archive_member),
-        _fused("loadtxt", note_array),
-        _fused("genfromtxt", note_array),
+        TimedCall("memmap.__new__", Kind.OPEN, notes.note_name(1, "filename")),
+        TimedCall("lib.npyio.NpzFile.__getitem__", Kind.READ, notes.note_archive_member),
+        _fused("loadtxt", notes.note_array),
+        _fused("genfromtxt", notes.note_array),
     ),
     "pandas": (
-        *(_fused(name, note_table("filepath_or_buffer"))
+        *(_fused(name, notes.note_table("filepath_or_buffer"))
           for name in ("read_csv", "read_table", "read_pickle")),
-        *(_fused(name, note_table("path")) for name in ("read_parquet", "read_feather")),
-        *(_fused(name, note_table("path_or_buf")) for name in ("read_hdf", "read_json")),
-        _fused("read_excel", note_table("io")),
+        *(_fused(name, notes.note_table("path")) for name in ("read_parquet", "read_feather")),
+        *(_fused(name, notes.note_table("path_or_buf")) for name in ("read_hdf", "read_json")),
+        _fused("read_excel", notes.note_table("io")),
         _fused("io.parsers.TextFileReader.read"),
     ),
     "pyarrow.parquet": (
-        _fused("read_table", note_path(0, "source")),
+        _fused("read_table", notes.note_path(0, "source")),
         _fused("ParquetFile.read"),
         _fused("ParquetFile.read_row_group"),
         _fused("ParquetFile.read_row_groups"),
     ),
     "tarfile": (
-        TimedCall("TarFile.next", Kind.OPEN, note_next_member, encloses=True),
-        TimedCall("_FileInFile.read", Kind.READ, note_member, encloses=True),
+        TimedCall("TarFile.next", Kind.OPEN, notes.note_next_member, encloses=True),
+        TimedCall("_FileInFile.read", Kind.READ, notes.note_member, encloses=True),
     ),
-    "torch": (_fused("load", note_path(0, "f")),),
-    "webdataset.autodecode": (
-        TimedCall("Decoder.decode", Kind.DECODE, note_arrays, with_cpu=True),
-    ),
-    "webdataset.filters": (TimedCall("combine_values", Kind.COLLATE, note_arrays, "batched"),),
+    "torch": (_fused("load", notes.note_path(0, "f")),),
     "xarray": (
         *(
             TimedCall(name, Kind.OPEN, _FILE_OF_DATASET, by_threads=True)
@@ -169,8 +135,10 @@ TABLE: Final[Mapping[str, tuple[TimedCall, ...]]] = {
         _lazy("core.indexing.LazilyIndexedArray"),
         _lazy("core.indexing.LazilyVectorizedIndexedArray"),
         # Scale, offset and masks.
-        TimedCall("coding.common._ElementwiseFunctionArray.get_duck_array", Kind.DECODE, note_array,
-              encloses=True),
+        TimedCall(
+            "coding.common._ElementwiseFunctionArray.get_duck_array", Kind.DECODE,
+            notes.note_array, encloses=True,
+        ),
         _lock("backends.locks.CombinedLock"),
         _lock("backends.locks.SerializableLock"),
     ),
@@ -179,7 +147,7 @@ TABLE: Final[Mapping[str, tuple[TimedCall, ...]]] = {
               encloses=True),
     ),
     "zarr": tuple(
-        TimedCall(name, Kind.OPEN, note_name(0, "store"), by_threads=True)
+        TimedCall(name, Kind.OPEN, notes.note_name(0, "store"), by_threads=True)
         for name in ("open", "open_array", "open_group", "open_consolidated")
     ),
 }  # fmt: skip

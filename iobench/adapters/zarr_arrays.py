@@ -26,7 +26,6 @@ STORES: Final = ("DirectoryStore", "FSStore", "ZipStore", "LMDBStore", "SQLiteSt
 """Of version 2, those that bring bytes themselves."""
 
 Piece = tuple[int, int, int, int]
-Interval = tuple[int, int]
 
 
 def adapt(patches: Patches, zarr: Any) -> None:
@@ -161,50 +160,32 @@ def laid_out(pieces: Iterable[Piece]) -> list[Piece]:
     Returns
     -------
     list of (kind, start_ns, end_ns, nbytes)
-        Intervales in order, without overlap: the union of what is decoded, and what is left of
+        Intervals in order, without overlap: the union of what is decoded, and what is left of
         the union of the reads; bytes of a read lie where it ended, or in the last interval before,
         -1 where those of one are unknown.
     """
     pieces = list(pieces)
-    decodes = _union((start, end) for kind, start, end, _ in pieces if kind == Kind.DECODE)
-    reads = _union((start, end) for kind, start, end, _ in pieces if kind == Kind.READ)
-    left = _without(reads, decodes)
-    nbytes = [0] * len(left)
-    ends = [end for _, end in left]
-    for kind, _, end, count in pieces:
-        if kind == Kind.READ and left:
-            place = min(bisect_left(ends, end), len(left) - 1)
-            nbytes[place] = _sum([nbytes[place], count])
-    laid = [
-        (int(Kind.READ), *interval, count) for interval, count in zip(left, nbytes, strict=True)
-    ]
-    laid += [(int(Kind.DECODE), *interval, -1) for interval in decodes]
-    return sorted(laid, key=lambda piece: piece[1:3])
-
-
-def _union(intervals: Iterable[Interval]) -> list[Interval]:
-    union: list[Interval] = []
-    for start, end in sorted(intervals):
-        if union and start <= union[-1][1]:
-            union[-1] = (union[-1][0], max(end, union[-1][1]))
-        else:
-            union.append((start, end))
-    return union
-
-
-def _without(intervals: list[Interval], holes: list[Interval]) -> list[Interval]:
-    """Cut holes out of intervals; both in order and without overlap."""
-    left: list[Interval] = []
-    first = 0
-    for start, end in intervals:
-        while first < len(holes) and holes[first][1] <= start:
-            first += 1
-        at = first
-        while at < len(holes) and holes[at][0] < end:
-            if start < holes[at][0]:
-                left.append((start, holes[at][0]))
-            start = max(start, holes[at][1])
-            at += 1
-        if start < end:
-            left.append((start, end))
-    return left
+    changes = sorted(
+        change for kind, start, end, _ in pieces for change in ((start, kind, 1), (end, kind, -1))
+    )
+    active = {int(Kind.READ): 0, int(Kind.DECODE): 0}
+    intervals: list[list[int]] = []
+    since_ns = 0
+    for now_ns, changed, difference in changes:
+        kind = Kind.DECODE if active[Kind.DECODE] else Kind.READ if active[Kind.READ] else None
+        if kind is not None and now_ns > since_ns:
+            if intervals and intervals[-1][:3:2] == [kind, since_ns]:
+                intervals[-1][2] = now_ns
+            else:
+                intervals.append([int(kind), since_ns, now_ns, -1])
+        active[changed] += difference
+        since_ns = now_ns
+    reads = [each for each in intervals if each[0] == Kind.READ]
+    for each in reads:
+        each[3] = 0
+    ends = [each[2] for each in reads]
+    for kind, _, end, nbytes in pieces:
+        if kind == Kind.READ and reads:
+            interval = reads[min(bisect_left(ends, end), len(reads) - 1)]
+            interval[3] = _sum([interval[3], nbytes])
+    return [(kind, start, end, nbytes) for kind, start, end, nbytes in intervals]

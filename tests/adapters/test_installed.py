@@ -229,7 +229,6 @@ def test_rows_of_others_that_fail_are_named_and_change_nothing(
 LATER = """
     import sys
     from iobench.adapters.installed import install, uninstall, unseen
-    from iobench.adapters.scope import loading, quiet
     install()
     loaded = {"h5py", "numpy", "torch", "xarray"} & set(sys.modules)
     import h5py

@@ -242,31 +242,6 @@ def test_messages_are_read_and_values_decoded(watch, grib):
     assert watch.spans[1].detail == str(grib)
 
 
-# -- Pillow ----------------------------------------------------------------
-
-
-def test_a_picture_is_opened_read_and_decoded(watch, tmp_path):
-    image = pytest.importorskip("PIL.Image", reason="decodes pictures")
-    pixels = np.random.default_rng(1).integers(0, 255, (200, 300, 3), dtype=np.uint8)
-    path = tmp_path / "p.png"
-    image.fromarray(pixels).save(path)
-
-    def work():
-        with image.open(path) as picture:
-            picture.load()
-            picture.load()
-            return np.asarray(picture)
-
-    assert np.array_equal(watch(work), pixels)
-    assert watch.stages[0] == "open"
-    assert watch.stages[-1] == "decode"
-    reads, decode = watch.spans[1:-1], watch.spans[-1]
-    assert {span.kind for span in reads} == {"read"}
-    assert all(inside(span, decode) for span in reads)
-    assert decode.nbytes == pixels.nbytes
-    assert decode.detail == str(path)
-
-
 # -- tar archives -------------------------------------------------------------------------
 
 

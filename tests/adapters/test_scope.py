@@ -7,14 +7,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
-import threading
 
 import numpy as np
 import pytest
 
 import iobench
 from iobench.adapters.installed import install, uninstall
-from iobench.adapters.scope import loading, quiet
+from iobench.adapters.scope import loading
 from iobench.recording.activation import activate
 from iobench.recording.outside import DETAIL_LIMIT
 from iobench.recording.recorder import Recorder
@@ -67,18 +66,6 @@ def test_what_is_named_exactly_is_not_timed_again(watch, array, role):
         assert all(outer.start_ns <= i.start_ns <= i.end_ns <= outer.end_ns for i in inner)
 
 
-def test_quiet_is_of_a_thread(watch, array):
-    def work():
-        other = threading.Thread(target=np.load, args=(array,), name="reader")
-        with quiet(), quiet():
-            other.start()
-            other.join()
-            np.load(array)
-
-    watch(work)
-    assert [(span.kind, span.thread) for span in watch.spans] == [("read", "reader")]
-
-
 def test_everywhere_is_everywhere_and_wins(watch, array):
     install(where="everywhere")
     install(where="loading")
@@ -92,7 +79,7 @@ def test_everywhere_is_everywhere_and_wins(watch, array):
 
 def test_an_error_ends_what_it_passes(watch, array):
     def work():
-        for scope in (quiet(), loading(), iobench.stage("read")):
+        for scope in (loading(), iobench.stage("read")):
             with pytest.raises(ZeroDivisionError), scope:
                 raise ZeroDivisionError
         with pytest.raises(FileNotFoundError):
@@ -136,7 +123,7 @@ FORKED = """
     from pathlib import Path
     import numpy as np
     from iobench.adapters.installed import install, uninstall, unseen
-    from iobench.adapters.scope import loading, quiet
+    from iobench.adapters.scope import loading
     from iobench.recording.activation import activate
     from iobench.recording.recorder import Recorder
     from iobench.recording.span_reader import read_span_file

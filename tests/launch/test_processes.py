@@ -131,4 +131,4 @@ def test_it_is_said_after_the_command_that_nothing_was_recorded_and_why(
     done = plainly(*cli, "--no-report", "--out", tmp_path / "run", "--", "sh", job)
     assert done.returncode == 6
     assert done.stderr.splitlines()[-1].startswith("iobench: nothing was recorded: ")
-    assert "no Python 3.11 or later started" in done.stderr
+    assert "no Python 3.11 or later" in done.stderr
