@@ -168,16 +168,16 @@ def laid_out(pieces: Iterable[Piece]) -> list[Piece]:
     changes = sorted(
         change for kind, start, end, _ in pieces for change in ((start, kind, 1), (end, kind, -1))
     )
-    active = {int(Kind.READ): 0, int(Kind.DECODE): 0}
+    active = {int(Kind.DECODE): 0, int(Kind.READ): 0}  # decoding counts before reading
     intervals: list[list[int]] = []
     since_ns = 0
     for now_ns, changed, difference in changes:
-        kind = Kind.DECODE if active[Kind.DECODE] else Kind.READ if active[Kind.READ] else None
-        if kind is not None and now_ns > since_ns:
-            if intervals and intervals[-1][:3:2] == [kind, since_ns]:
+        running = next((kind for kind, n in active.items() if n), None)
+        if running is not None and now_ns > since_ns:
+            if intervals and intervals[-1][:3:2] == [running, since_ns]:
                 intervals[-1][2] = now_ns
             else:
-                intervals.append([int(kind), since_ns, now_ns, -1])
+                intervals.append([running, since_ns, now_ns, -1])
         active[changed] += difference
         since_ns = now_ns
     reads = [each for each in intervals if each[0] == Kind.READ]
