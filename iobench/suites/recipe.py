@@ -31,6 +31,7 @@ import fnmatch
 import hashlib
 import itertools
 import json
+import math
 import re
 import shlex
 import tomllib
@@ -51,29 +52,24 @@ from iobench.report.suite_words import said_cell as said_cell
 from iobench.suites.metrics import COMMAND, METRICS, why_not_given
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
+    from collections.abc import Iterator, Mapping, Sequence
 
 DATASET: Final = "dataset"
-OF_THE_SUITE: Final = {
-    "out": "each run has a folder of its own", "json": "results are files",
-}  # fmt: skip
-"""Options of a profile that a suite sets, and why."""
+OF_THE_SUITE: Final = {"--out", "--json"}
+"""Options of a profile that a suite sets."""
 KEYS: Final = ("name", "title", "repeats", "drop", "limit", "metrics", "seed")
-TABLES: Final = ("suite", "fixed", "vary", "skip")
 IN_ENVIRONMENT: Final = {
     "energy": "IOBENCH_ENERGY", "monitor": "IOBENCH_MONITOR", "seed": "IOBENCH_SEED",
 }  # fmt: skip
 """What a cell says that stands in the environment of its runs."""
 OPTIONS: Final = (
     *(DATASET, COMMAND),
-    *(name.removeprefix("--") for name in OF_PROFILE),
+    *(name.removeprefix("--") for name in OF_PROFILE if name not in OF_THE_SUITE),
     *IN_ENVIRONMENT,
 )
 DEFAULT_METRICS: Final = ("step_s", "wait_s", "exposed_share", "samples_per_s")
 MOST_CELLS, MOST_REPEATS = 10_000, 1000
 UNITS_S: Final = {"s": 1, "min": 60, "h": 3600}
-BOOLEAN: Final = ("true", "false")
 MAX_NBYTES: Final = 1 << 16
 
 Values = tuple[str, ...]
@@ -183,7 +179,24 @@ class SuiteRecipe(msgspec.Struct, frozen=True):
         OptionError, UnknownNameError
             If something is wrong with it; the message names ``where`` and the key.
         """
-        return cls(**_checked(tables, where, name))
+        try:
+            read = msgspec.convert(tables, _Tables)
+            title = {"name": name, "title": read.suite.get("name", name)}
+            suite = msgspec.convert(title | dict(read.suite), _SuiteTable)
+        except msgspec.ValidationError as error:
+            raise OptionError(f"{where}: {error}") from None
+        fixed = {_option(k, where): _values(k, v, where) for k, v in read.fixed.items()}
+        vary = {
+            _option(key, where): tuple(_values(key, each, where) for each in every)
+            for key, every in read.vary.items()
+        }
+        recipe = cls(
+            suite.name, suite.title, fixed, vary, tuple(_skip(each, where) for each in read.skip),
+            tuple(dict.fromkeys(suite.metrics)), suite.repeats, suite.drop,
+            _seconds(suite.limit, f"{where}: limit"), suite.seed,
+        )  # fmt: skip
+        _check(recipe, where)
+        return recipe
 
     @property
     def digest(self) -> str:
@@ -191,17 +204,20 @@ class SuiteRecipe(msgspec.Struct, frozen=True):
         text = json.dumps(self.to_json() | {"version": 1}, sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
+    def combinations(self) -> Iterator[tuple[dict[str, Values], dict[str, Values]]]:
+        """Yield all options of each combination, and what of them varies."""
+        for values in itertools.product(*self.vary.values()):
+            varied = dict(zip(self.vary, values, strict=True))
+            yield dict(self.fixed) | varied, varied
+
     def cells(self) -> tuple[Cell, ...]:
         """Return its cells, in the order of the recipe."""
         cells: list[Cell] = []
-        for values in itertools.product(*self.vary.values()):
-            varied = dict(zip(self.vary, values, strict=True))
-            options = dict(self.fixed) | varied
-            if any(_matches(options, each) for each in self.skip):
-                continue
-            named = {DATASET: options[DATASET]} | varied
-            texts = {key: " ".join(_masked(key, each)) for key, each in named.items()}
-            cells.append(Cell(len(cells), texts, options))
+        for options, varied in self.combinations():
+            if not any(_matches(options, each) for each in self.skip):
+                named = {DATASET: options[DATASET]} | varied
+                texts = {key: " ".join(_masked(key, each)) for key, each in named.items()}
+                cells.append(Cell(len(cells), texts, options))
         return tuple(cells)
 
 
@@ -244,61 +260,53 @@ def read_recipe(source: str | Path, changes: Sequence[str] = ()) -> SuiteRecipe:
         tables = tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:
         raise OptionError(f"{where}: is no TOML ({error})") from error
-    changed = {_change(tables, change) for change in changes}
+    for change in changes:
+        _change(tables, change)
     recipe = SuiteRecipe.from_json(tables, where=where, name=name)
-    _check_skips(recipe, changed, where)
+    every = list(recipe.combinations())
+    for skip in recipe.skip if not changes else ():
+        if not any(_matches(options, skip) for options, _ in every):
+            raise OptionError(f"{where}: [[skip]] {dict(skip)}: no cell has that; leave it out")
     for cell in recipe.cells():
         note_secrets(cell.words)
     return recipe
 
 
-def _change(tables: dict[str, Any], change: str) -> str:
-    """Change what a recipe says, and return which key that is of."""
+def _change(tables: dict[str, Any], change: str) -> None:
+    """Change what a recipe says."""
     key, equals, value = change.partition("=")
-    table, dot, key = key.strip().rpartition(".")
-    key = key.replace("_", "-")
+    table, _, key = key.strip().rpartition(".")
     if not equals or not key:
         raise OptionError(f"--set {change}: expected KEY=VALUE, as repeats=3")
-    if not dot:
-        varied = {each.replace("_", "-") for each in tables.get("vary") or {}}
-        table = "suite" if key in KEYS else "vary" if key in varied else "fixed"
-        if table == "fixed" and key not in OPTIONS:
-            raise OptionError(f"--set {change}: {_unknown(key, [*KEYS, *OPTIONS])}")
-    if table not in TABLES[:3]:
+    if not table and key in KEYS:
+        tables.setdefault("suite", {})[key] = (
+            value.split(",") if key == "metrics" else int(value) if value.isdecimal() else value
+        )
+        return
+    key = _option(key, f"--set {change}")
+    options = {name: tables.setdefault(name, {}) for name in ("fixed", "vary")}
+    table = table or ("vary" if key in options["vary"] else "fixed")
+    if table not in options:
         raise OptionError(f"--set {change}: expected vary.{key}, fixed.{key} or {key}")
-    for other in ("fixed", "vary"):  # it says so now
-        tables[other] = {
-            name: each
-            for name, each in (tables.get(other) or {}).items()
-            if name.replace("_", "-") != key or table == "suite"
-        }
+    for other in options.values():  # it says so now
+        other.pop(key, None)
     several = split_formats([value]) if key == "format" else value.split(",")
-    said: Any = value
-    if table == "vary" or key == "metrics":
-        said = [each.strip() for each in several if each.strip()]
-    elif table == "suite" and re.fullmatch(r"-?\d{1,18}", value):
-        said = int(value)
-    tables.setdefault(table, {})[key] = said
-    return key
+    options[table][key] = [each.strip() for each in several] if table == "vary" else value
 
 
-def _check_skips(recipe: SuiteRecipe, changed: Collection[str], where: str) -> None:
-    """Raise OptionError for what is skipped and in no cell, unless that is by a change."""
-    every = {key: (values,) for key, values in recipe.fixed.items()} | dict(recipe.vary)
-    for skip in recipe.skip:
-        if not skip:
-            raise OptionError(f"{where}: [[skip]]: expected options and their values")
-        for key in skip.keys() - changed:
-            values = every.get(key, ())
-            for pattern in skip[key]:
-                if not any(_fits(each, pattern) for each in values):
-                    there = ", ".join(map(" ".join, values)) or f"no {key} in [fixed] or [vary]"
-                    raise OptionError(
-                        f"{where}: [[skip]] {key} {pattern!r}: no cell has that; there is {there}"
-                    )
+Value = str | bool | int | float | list[str | int | float]
 
 
-class _SuiteTable(msgspec.Struct, frozen=True):
+class _Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The tables of a recipe."""
+
+    suite: dict[str, Any] = {}
+    fixed: dict[str, Value] = {}
+    vary: dict[str, Annotated[list[Value], Meta(min_length=1)]] = {}
+    skip: list[dict[str, Value]] = []
+
+
+class _SuiteTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The table ``[suite]``."""
 
     name: Annotated[str, Meta(pattern=r"^[\w.+-]{1,80}$")]
@@ -310,126 +318,63 @@ class _SuiteTable(msgspec.Struct, frozen=True):
     seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] = 0
 
 
-def _checked(tables: Mapping[str, Any], where: str, name: str) -> dict[str, Any]:
-    for table, value in tables.items():
-        if table not in TABLES:
-            raise OptionError(f"{where}: {unknown_name('table', table, TABLES)}")
-        expected = list if table == "skip" else dict
-        if not isinstance(value, expected):
-            raise OptionError(
-                f"{where}: {table}: expected [{'[skip]' if expected is list else table}]"
-            )
-    suite = _suite_table(tables.get("suite", {}), where, name)
-    fixed = {
-        _option(key, where, "fixed"): _values(key, value, f"{where}: [fixed] {key}")
-        for key, value in tables.get("fixed", {}).items()
-    }
-    vary = {}
-    for key, value in tables.get("vary", {}).items():
-        at = f"{where}: [vary] {key}"
-        if not isinstance(value, list) or not value:
-            raise OptionError(f"{at}: {value!r}; expected a list of values")
-        vary[_option(key, where, "vary")] = every = tuple(_values(key, each, at) for each in value)
-        if len(set(every)) != len(every):
-            raise OptionError(f"{at}: expected distinct values")
-    if both := fixed.keys() & vary.keys():
-        raise OptionError(f"{where}: {', '.join(sorted(both))} is in [fixed] and in [vary]")
-    if DATASET not in fixed | vary:
-        raise OptionError(f"{where}: no {DATASET} in [fixed] or [vary]: nothing to profile")
-    for values in (fixed.get(DATASET, ()), *vary.get(DATASET, ())):
-        if any(each.startswith("-") or not each for each in values):
-            raise OptionError(f"{where}: {DATASET} {' '.join(values)!r}: expected a name or a file")
-    checked: dict[str, Any] = {
-        **{key: getattr(suite, key) for key in KEYS if key not in ("limit", "metrics")},
-        "metrics": tuple(dict.fromkeys(suite.metrics)),
-        "limit_s": _seconds(suite.limit, f"{where}: [suite] limit"),
-        "fixed": fixed,
-        "vary": vary,
-        "skip": tuple(_skipped(each, where) for each in tables.get("skip", [])),
-    }
-    _check_cells(SuiteRecipe(**checked), where)
-    return checked
-
-
-def _suite_table(table: Mapping[str, Any], where: str, name: str) -> _SuiteTable:
-    for key in table:
-        if key not in KEYS:
-            raise OptionError(f"{where}: [suite]: {unknown_name('key', key, KEYS)}")
-    name = table.get("name", name)
-    try:
-        suite = msgspec.convert({"name": name, "title": name, **table}, _SuiteTable)
-    except msgspec.ValidationError as error:
-        raise OptionError(f"{where}: [suite]: {error}") from None
-    for metric in suite.metrics:
-        if metric not in METRICS and not metric.startswith(OWN):
-            near = unknown_name("metric", metric, METRICS)
-            raise OptionError(f"{where}: [suite] metrics: {near}")
-    if suite.repeats <= 2 * suite.drop:
+def _check(recipe: SuiteRecipe, where: str) -> None:
+    """Raise OptionError or UnknownNameError for tables that make no suite."""
+    if recipe.repeats <= 2 * recipe.drop:
         raise OptionError(
-            f"{where}: of {suite.repeats} repeats the {suite.drop} fastest and slowest are "
+            f"{where}: of {recipe.repeats} repeats the {recipe.drop} fastest and slowest are "
             "dropped, and none is left; give more repeats, or drop = 0"
         )
-    return suite
-
-
-def _check_cells(recipe: SuiteRecipe, where: str) -> None:
-    n_cells = 1
-    for each in recipe.vary.values():
-        n_cells *= len(each)
-    if n_cells > MOST_CELLS:
+    if both := recipe.fixed.keys() & recipe.vary.keys():
+        raise OptionError(f"{where}: {', '.join(sorted(both))} is in [fixed] and in [vary]")
+    for key, every in recipe.vary.items():
+        if len(set(every)) != len(every):
+            raise OptionError(f"{where}: [vary] {key}: expected distinct values")
+    datasets = (recipe.fixed.get(DATASET, ()), *recipe.vary.get(DATASET, ()))
+    named = [each for several in datasets for each in several]
+    if not named or any(not each or each.startswith("-") for each in named):
+        raise OptionError(f"{where}: {DATASET}: expected a name or a file in [fixed] or [vary]")
+    if (n_cells := math.prod(map(len, recipe.vary.values()))) > MOST_CELLS:
         raise OptionError(f"{where}: {n_cells} cells; expected {MOST_CELLS} at most")
-    cells = recipe.cells()
-    if not cells:
+    if not (cells := recipe.cells()):
         raise OptionError(f"{where}: no cell is left; every combination is in a [[skip]]")
     for metric in recipe.metrics:
+        if metric not in METRICS and not metric.startswith(OWN):
+            raise OptionError(f"{where}: metrics: {unknown_name('metric', metric, METRICS)}")
         reasons = [why_not_given(metric, each.options) for each in cells]
         if all(reasons):
-            raise OptionError(f"{where}: [suite] metrics: no cell can give {metric}: {reasons[0]}")
+            raise OptionError(f"{where}: metrics: no cell can give {metric}: {reasons[0]}")
 
 
-def _option(key: str, where: str, table: str) -> str:
+def _option(key: str, where: str) -> str:
     name = key.replace("_", "-")
-    if name in OF_THE_SUITE:
-        raise OptionError(
-            f"{where}: [{table}] {key} is the suite's own ({OF_THE_SUITE[name]}); leave it out"
-        )
     if name not in OPTIONS:
-        names = [each for each in OPTIONS if each not in OF_THE_SUITE]
-        raise OptionError(f"{where}: [{table}]: {_unknown(key, names)}")
+        near = unknown_name("option", key, [*KEYS, *OPTIONS])
+        raise OptionError(f"{where}: {near}")
     return name
 
 
-def _unknown(key: str, names: Sequence[str]) -> str:
-    near = str(unknown_name("option", key, names))
-    unknown = f"unknown option {key[:80]!r}: see iobench profile -h"
-    return near if "did you mean" in near else unknown
-
-
-def _values(key: str, value: Any, where: str) -> Values:
+def _values(key: str, value: Value, where: str) -> Values:
     """Return the value of an option as text, several of one that is repeated."""
+    texts = tuple(map(str, value if isinstance(value, list) else [value]))
     option = OF_PROFILE.get(f"--{key.replace('_', '-')}")
-    if option is not None and option.is_flag:
-        text = str(value[0] if isinstance(value, list) and len(value) == 1 else value).lower()
-        if text not in BOOLEAN:
-            raise OptionError(f"{where}: {value!r}; expected true or false")
-        return (text,)
-    several = value if isinstance(value, list) else [value]
-    if not several or not all(
-        isinstance(each, str | int | float) and not isinstance(each, bool) for each in several
-    ):
-        raise OptionError(f"{where}: {value!r}; expected text or a number")
-    return tuple(map(str, several))
+    if option is None or not option.is_flag:
+        if isinstance(value, bool):
+            raise OptionError(f"{where}: {key}: {value}; expected text or a number")
+        return texts
+    if [each.lower() for each in texts] not in (["true"], ["false"]):
+        raise OptionError(f"{where}: {key}: {value!r}; expected true or false")
+    return (texts[0].lower(),)
 
 
-def _skipped(patterns: Any, where: str) -> Mapping[str, Values]:
-    if not isinstance(patterns, dict):
-        raise OptionError(f"{where}: [[skip]]: expected options and their values")
-    skip = {}
-    for key, value in patterns.items():
-        several = value if isinstance(value, list) else [value]
-        texts = (str(each).lower() if isinstance(each, bool) else str(each) for each in several)
-        skip[_option(key, where, "[skip]")] = tuple(texts)
-    return skip
+def _skip(patterns: Mapping[str, Value], where: str) -> Mapping[str, Values]:
+    return {
+        _option(key, where): tuple(
+            str(each).lower() if isinstance(each, bool) else str(each)
+            for each in (value if isinstance(value, list) else [value])
+        )
+        for key, value in patterns.items()
+    }
 
 
 def _masked(name: str, values: Values) -> list[str]:
@@ -440,13 +385,10 @@ def _masked(name: str, values: Values) -> list[str]:
 
 def _matches(options: Mapping[str, Values], skip: Mapping[str, Values]) -> bool:
     return bool(skip) and all(
-        any(_fits(options.get(key), pattern) for pattern in patterns)
+        key in options
+        and any(fnmatch.fnmatchcase(" ".join(options[key]), pattern) for pattern in patterns)
         for key, patterns in skip.items()
     )
-
-
-def _fits(values: Values | None, pattern: str) -> bool:
-    return values is not None and fnmatch.fnmatchcase(" ".join(values), pattern)
 
 
 def _seconds(text: str, where: str) -> float:

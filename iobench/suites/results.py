@@ -30,8 +30,6 @@ MEASURED: Final = "measured"
 FAILED: Final = "failed"
 NOT_AVAILABLE: Final = "not available"
 MAX_NBYTES: Final = 1 << 20
-SMALLEST: Final = 1e-100
-"""Of figures, and of what one over them may be: squares of others are no floats."""
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -130,14 +128,6 @@ def read_result(path: Path) -> Result:
             f"{path}: is of version {document.get('version')}, expected {RESULT_VERSION}; use the "
             "iobench that wrote it"
         )
-    figures = document.get("figures")
-    if isinstance(figures, dict):  # what is no number is unknown, or too far out to count with
-        document["figures"] = {
-            name: each
-            for name, each in figures.items()
-            if each is not None
-            and not (type(each) is float and each and not SMALLEST < abs(each) < 1 / SMALLEST)
-        }
     try:
         return msgspec.convert(document, Result)
     except msgspec.ValidationError as error:

@@ -13,7 +13,6 @@ import sys
 import threading
 from collections import defaultdict
 from datetime import UTC, datetime
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean
@@ -27,12 +26,12 @@ from iobench.files.atomic import storage_errors
 from iobench.files.claims import claim
 from iobench.launch.script_commit import commit_of
 from iobench.recording.clocks import SYSTEM_CLOCK, now_ns
-from iobench.recording.this_process import host_name, machine
+from iobench.recording.this_process import machine
 from iobench.storage.file_systems import file_system_of
 from iobench.suites.metrics import figures_of_run
 from iobench.suites.results import FAILED, MEASURED, NOT_AVAILABLE, Result, write_result
 from iobench.suites.suite_table import said_figure, said_metric
-from iobench.trials.limited_run import end_group, run_limited
+from iobench.trials.limited_run import run_limited
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,7 +92,6 @@ def run_suite(folder: SuiteFolder, screen: Screen) -> None:
     commit = commit_of([__file__], os.environ).hash or ""
     folder.create()
     with claim(folder.path, notice=lambda line: screen.note(f"{line}: standing by")):
-        _end_what_was_left(folder.path)
         for job in folder.open_jobs(folder.results()):
             results = folder.results()
             if job not in folder.open_jobs(results):
@@ -124,12 +122,8 @@ def _measure(folder: SuiteFolder, job: Job, commit: str) -> Result:
     kind, *words = job.cell.words
     command = [sys.executable, "-P", "-m", "iobench", kind, f"--out={run}", *words]
     environment = {**os.environ, "IOBENCH_RUN_NAME": folder.recipe.name, **job.cell.environment}
-    note = partial(_note_process, folder.path)
-    try:
-        with storage_errors(log):
-            ended = run_limited(command, log, folder.recipe.limit_s, note, environment)
-    finally:
-        note(None)
+    with storage_errors(log):
+        ended = run_limited(command, log, folder.recipe.limit_s, environment=environment)
     took_s = (now_ns() - start_ns) / 1e9
     measured, why = None, ""
     status: Status = FAILED
@@ -167,28 +161,6 @@ def _measure(folder: SuiteFolder, job: Job, commit: str) -> Result:
         took_s=took_s,
         options=job.cell.masked_options,
     )
-
-
-def _note_process(folder: Path, pid: int | None) -> None:
-    """Note which process measures, for whoever comes if this one is killed."""
-    file = folder / "measuring"
-    with contextlib.suppress(OSError, psutil.Error):
-        if pid is None:
-            file.unlink(missing_ok=True)
-        else:
-            file.write_text(f"{pid} {psutil.Process(pid).create_time()!r} {host_name()}")
-
-
-def _end_what_was_left(folder: Path) -> None:
-    """End the run that a suite left behind when it was killed: it would disturb ours."""
-    with contextlib.suppress(OSError, ValueError, psutil.Error):
-        pid, created, name = (folder / "measuring").read_text().split(" ", 2)
-        process = psutil.Process(int(pid))
-        # The same number may be another process's by now.
-        if name == host_name() and abs(process.create_time() - float(created)) < 1:
-            end_group(process.pid)
-            process.wait(10)
-    _note_process(folder, None)
 
 
 def _versions(commit: str, facts: RunFacts | None) -> dict[str, str]:

@@ -27,7 +27,7 @@ from iobench.suites.metrics import why_not_given
 from iobench.suites.results import FAILED, MEASURED, NOT_AVAILABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from iobench.report.document import Cell as TableCell
     from iobench.suites.results import Result, SkippedFile
@@ -93,7 +93,6 @@ def suite_table(folder: SuiteFolder, metrics: Sequence[str] = ()) -> SuiteTable:
     by_cell: dict[Any, list[Result]] = defaultdict(list)
     for each in sorted(results, key=lambda each: each.round):
         by_cell[each.key].append(each)
-    usual = _usual_facts(results)
     rows = []
     for cell in folder.cells:
         own = by_cell[cell.key]
@@ -109,7 +108,7 @@ def suite_table(folder: SuiteFolder, metrics: Sequence[str] = ()) -> SuiteTable:
                 reason=None if ended is None else ended.reason,
                 n_runs=len(runs),
                 figures={name: _figure(name, runs, recipe.drop) for name in names},
-                doubts=tuple(_doubts(runs, usual)),
+                doubts=tuple(_doubts(runs, results)),
                 not_given={metric: why for metric, why in reasons.items() if why},
             )
         )
@@ -138,34 +137,23 @@ def _figure(name: str, runs: Sequence[Result], drop: int) -> CellFigure:
 
 
 def _facts(result: Result) -> dict[str, str]:
-    facts = {name.replace("_", " "): str(each) for name, each in result.machine.items()}
+    facts = {name: str(each) for name, each in result.machine.items() if name not in OF_THE_RUN}
     return facts | {f"version of {name}": each for name, each in result.versions.items()}
 
 
-def _usual_facts(results: Iterable[Result]) -> dict[str, str]:
-    """Return the commonest value of each fact, the first one of equally common ones."""
-    counts = defaultdict[str, Counter[str]](Counter)
-    for each in results:
-        if each.status == MEASURED:
-            for name, value in _facts(each).items():
-                counts[name][value] += 1
-    return {name: each.most_common(1)[0][0] for name, each in counts.items()}
-
-
-def _doubts(runs: Sequence[Result], usual: Mapping[str, str]) -> Iterator[str]:
-    """Yield what of machine and versions differs from run to run, or from other cells."""
-    by_fact = defaultdict[str, dict[str, list[str]]](lambda: defaultdict(list))
+def _doubts(runs: Sequence[Result], results: Sequence[Result]) -> Iterator[str]:
+    """Yield the facts of machine and versions that differ from most runs of the suite."""
+    usual = Counter(fact for each in results for fact in _facts(each).items())
+    first: dict[str, str] = {}
+    for (name, value), _ in usual.most_common():
+        first.setdefault(name, value)
+    rounds = defaultdict[tuple[str, str], list[str]](list)
     for each in runs:
         for name, value in _facts(each).items():
-            by_fact[name][value].append(str(each.round + 1))
-    for name, values in by_fact.items():
-        if len(values) > 1:
-            when = (f"{value} in round {', '.join(at)}" for value, at in values.items())
-            yield f"{name} changed: {'; '.join(when)}"
-        elif name.replace(" ", "_") not in OF_THE_RUN:
-            (value,) = values
-            if value != usual.get(name, value):
-                yield f"{name} {value}, elsewhere {usual[name]}"
+            if value != first[name]:
+                rounds[name, value].append(str(each.round + 1))
+    for (name, value), at in rounds.items():
+        yield f"{name.replace('_', ' ')} {value} in round {', '.join(at)}, else {first[name]}"
     if len({each.samples_digest for each in runs if each.samples_digest is not None}) > 1:
         yield "samples were not the same in all runs"
 
@@ -185,9 +173,6 @@ def suite_document(table: SuiteTable) -> Document:
     """Return the suite as a document."""
     same, names = _names(table)
     sections = [Section("cells", "", (_means(table, names), *sentences(_notes(table, same))))]
-    if any(each.n_runs > 1 for row in table.cells for each in row.figures.values()):
-        each_figure = _each_figure(table, names)
-        sections.append(Section("figures", "Each figure", (each_figure,), is_folded=True))
     if lines := list(_not_measured(table, names)):
         sections.append(Section("not-measured", "Without figures", sentences(lines, "caution")))
     doubts = [
@@ -227,22 +212,6 @@ def _means(table: SuiteTable, names: Sequence[str]) -> Table:
     return Table("", tuple(map(Column, columns)), tuple(rows))
 
 
-def _each_figure(table: SuiteTable, names: Sequence[str]) -> Table:
-    rows: list[tuple[TableCell, ...]] = []
-    for row, cell in zip(table.cells, names, strict=True):
-        for name in table.metrics:
-            if (of := row.figures.get(name)) is None or of.n_runs < 2:
-                continue
-            values = (of.mean.value, of.mean.low, of.mean.high)
-            figures = (figure_cell(name, each) for each in values)
-            runs = f"{of.n_used} of {of.n_runs}"
-            rows.append(
-                (f"{cell}: {said_metric(name)}", *figures, Quantity(of.spread, "share"), runs)
-            )
-    columns = ("", "mean", "low", "high", "spread", "used")
-    return Table("", tuple(map(Column, columns)), tuple(rows))
-
-
 def _cell(metric: str, row: CellRow) -> TableCell:
     if metric in row.not_given or not row.n_runs:
         return NOT_APPLICABLE
@@ -275,46 +244,14 @@ def _notes(table: SuiteTable, same: Mapping[str, str]) -> Iterator[str]:
         )
     if table.repeats > 1:
         yield (
-            "Low and high are an interval of 95 % of the mean; spread is the standard deviation of "
-            "all runs over their mean."
+            "Spread is the standard deviation of all runs over their mean; --json has intervals of "
+            "95 % of the means."
         )
     yield "Steps are those after the first epoch, else of the steady state."
     if table.stand_in:
         yield "Runs read generated files (a stand-in) where no real ones lie."
     if any(name.startswith("published_") for name in table.metrics):
         yield "Published means are of other machines, with the data of their time."
-    for name in table.metrics:
-        if name.startswith(OWN):
-            yield from _differences(table, name)
-
-
-def _differences(table: SuiteTable, metric: str) -> Iterator[str]:
-    """Yield by how much a script's own figure differs by format, which few digits do not show."""
-    groups = defaultdict[Any, list[tuple[str, Interval]]](list)
-    for row in table.cells:
-        cell = dict(row.cell)
-        name, figure = cell.pop("format", ""), row.figures.get(metric)
-        if name and figure is not None and figure.mean.value:
-            groups[tuple(sorted(cell.items()))].append((name, figure.mean))
-    for cell_values, ((base, first), *others) in groups.items():
-        differences = []
-        for name, mean in others:
-            value = (mean.value or 0.0) / (first.value or 1.0) - 1
-            noise = " (no more than their runs differ)" if _overlap(first, mean) else ""
-            differences.append(f"{name} {'+' if value > 0 else ''}{units.number(value)}{noise}")
-        if differences:
-            alike = f" ({said_cell(dict(cell_values))})" if len(groups) > 1 else ""
-            yield (
-                f"{said_metric(metric)} over that of {base}, less 1{alike}: "
-                f"{', '.join(differences)}."
-            )
-
-
-def _overlap(a: Interval, b: Interval) -> bool:
-    """Whether two means with intervals are not apart; equal ones differ by nothing."""
-    if a.low is None or a.high is None or b.low is None or b.high is None or a.value == b.value:
-        return False
-    return a.low <= b.high and b.low <= a.high
 
 
 def _not_measured(table: SuiteTable, names: Sequence[str]) -> Iterator[str]:
