@@ -223,4 +223,3 @@ def _of(unit: Unit) -> Callable[..., Quantity]:
 Duration, Seconds, Bytes, ByteRate = _of("ns"), _of("s"), _of("B"), _of("B/s")
 SampleRate, Share, SignedShare, Count = _of("samples/s"), _of("share"), _of("change"), _of("count")
 Ratio, Number, Epochs, Joules = _of("ratio"), _of("number"), _of("epochs"), _of("J")
-

@@ -71,7 +71,7 @@ def main() -> None:
     options = parser.parse_args()
     profile = many_spans(options.spans)
     start_ns = time.perf_counter_ns()
-    payload = timeline_payload(Run(profile))
+    payload = timeline_payload(Run(profile).of_rank())
     spent_ns = time.perf_counter_ns() - start_ns
     with tempfile.TemporaryDirectory() as folder, started_browser() as browser:
         path = Path(folder) / "page.html"

@@ -207,7 +207,7 @@ def test_arguments_tell_file_bytes_and_rate(tmp_path: Path) -> None:
     (read,) = of(document, "X", "read")
     assert read["args"] == {
         "file": "/data/<script>.npy", "batch": 3, "sample": 12, "epoch": 1, "bytes": 4_000_000,
-        "GB/s": Decimal(2), "exposed_ns": 2 * MS, "hidden_ns": 0, "cpu_ns": 900_000,
+        "GB/s": Decimal(2), "exposed_ns": 2 * MS, "cpu_ns": 900_000,
     }  # fmt: skip
     (wait,) = of(document, "X", "wait")
     assert wait["args"]["detail"] == "consumer"

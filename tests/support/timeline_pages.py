@@ -61,7 +61,7 @@ def write_timeline(path: Path, *profiles: RunData, limit: int = 500_000) -> Path
     """Write a page of profiles; return where it is."""
     from iobench.report.json_report import to_json
 
-    payloads = [page_payload.timeline_payload(Run(each), limit) for each in profiles]
+    payloads = [page_payload.timeline_payload(Run(each).of_rank(), limit) for each in profiles]
     path.write_text(page_of(payloads, [to_json([Run(each)])["runs"][0] for each in profiles]))
     return path
 

@@ -45,14 +45,12 @@ COMPRESSION: Final = 1
 ROWS_AT_ONCE: Final = 16_384
 ABOUT: Final = (
     "Times are microseconds after base_wall_ns, exact to the nanosecond in runs of up to 50 days. "
-    "Of a span's own time, without that of spans inside it, the training loop waited for "
-    "exposed_ns, and hidden_ns is the rest; red (cat 'exposed') is at least half exposed, green "
-    "('hidden') at most a hundredth. Spans of one thread that overlap without nesting are on a "
-    "thread of their own; batches in queues are asynchronous pairs (b, e)."
+    "The training loop waited for exposed_ns of a span's own time, without that of spans inside "
+    "it; category 'exposed' is at least half exposed, 'hidden' at most a hundredth. Spans of one "
+    "thread that overlap without nesting are on a thread of their own; batches in queues are "
+    "asynchronous pairs (b, e)."
 )
 CATEGORIES: Final = (",exposed", ",partly exposed", ",hidden", "")
-COLOURS: Final = np.array(["terrible", "bad", "good", None], dtype=object)
-"""Reserved names of the format: red, amber, green; the viewer's own where it is not known."""
 
 
 class SpanArgs(
@@ -68,7 +66,6 @@ class SpanArgs(
     nbytes: int | None = None
     rate: float | None = None
     exposed_ns: int | None = None
-    hidden_ns: int | None = None
     cpu_ns: int | None = None
     sum_of_samples: int | None = None
     estimated: bool | None = None
@@ -207,7 +204,7 @@ class PlacedSpans:
         self, run: RankRun, pids: Sequence[int], moved_ns: NDArray[np.int64], writer: TraceWriter
     ) -> None:
         self.run, self.pids, self.moved_ns, self.writer = run, pids, moved_ns, writer
-        self.timeline = timeline_of(run)
+        self.timeline = run.cached(timeline_of)
         spans, lane = self.timeline.spans, self.timeline.lane
         self.start_ns = spans["start_ns"] + moved_ns[spans["process"]]
         self.end_ns = np.maximum(spans["end_ns"] + moved_ns[spans["process"]], self.start_ns)
@@ -243,22 +240,23 @@ class PlacedSpans:
             dtype=object,
         )
         for letter, some in (("X", rows[~queued]), ("b", rows[queued])):
-            stage, colour = timeline.stage[some], _colour(timeline.exposed_ns, self.own_ns, some)
+            stage = timeline.stage[some]
             name = names[stage].tolist()
-            category = categories.reshape(-1, len(CATEGORIES))[stage, colour].tolist()
+            exposure = _exposure(timeline.exposed_ns[some], self.own_ns[some])
+            category = categories.reshape(-1, len(CATEGORIES))[stage, exposure].tolist()
             place = [name, self.pid[some].tolist(), self.tid[some].tolist()]
             start, end = self.start_ns[some], self.end_ns[some]
-            shown = (_arguments(self, some), COLOURS[colour].tolist())
+            args = _arguments(self, some)
             if letter == "X":
                 dur = ((end - start) / 1000).tolist()
                 yield from map(
-                    Event, repeat("X"), *place, (start / 1000).tolist(), category, dur, *shown
+                    Event, repeat("X"), *place, (start / 1000).tolist(), category, dur, args
                 )
                 continue
             ids, none = [*islice(self.writer.ids, len(some))], repeat(None)
             begin, until = (start / 1000).tolist(), (end / 1000).tolist()
-            yield from map(Event, repeat("b"), *place, begin, category, none, *shown, ids)
-            yield from map(Event, repeat("e"), *place, until, category, none, none, none, ids)
+            yield from map(Event, repeat("b"), *place, begin, category, none, args, ids)
+            yield from map(Event, repeat("e"), *place, until, category, none, none, ids)
 
 
 def _arguments(placed: PlacedSpans, rows: NDArray[np.int64]) -> Iterator[SpanArgs]:
@@ -270,7 +268,6 @@ def _arguments(placed: PlacedSpans, rows: NDArray[np.int64]) -> Iterator[SpanArg
     is_round = is_one_of(kind, (Kind.WAIT, Kind.OTHER))
     length_ns = spans["end_ns"] - spans["start_ns"]
     has_bytes = (nbytes >= 0) & (kind != Kind.OTHER)
-    hidden = np.maximum(placed.own_ns[rows] - exposed, 0)
     summed, detailed = (flags & Flag.SUMMED) != 0, spans["detail"] != 0
     detail = np.array(placed.run.strings, dtype=object)[spans["detail"]]
     return map(
@@ -281,9 +278,8 @@ def _arguments(placed: PlacedSpans, rows: NDArray[np.int64]) -> Iterator[SpanArg
         _known(spans["sample"], (spans["sample"] >= 0) & ~is_round),
         _known(spans["epoch"], spans["epoch"] >= 0),
         _known(nbytes, has_bytes),
-        _known(nbytes / np.maximum(length_ns, 1), has_bytes & working & (length_ns > 0)),
+        _known(_rate(nbytes, length_ns), has_bytes & working & (length_ns > 0)),
         _known(exposed, exposed >= 0),
-        _known(hidden, (exposed >= 0) & working),
         _known(spans["cpu_ns"], spans["cpu_ns"] >= 0),
         _known(spans["pieces"], summed),
         _known(summed, (flags & Flag.ESTIMATED) != 0),
@@ -302,15 +298,18 @@ def _known(values: NDArray[Any], known: NDArray[np.bool_]) -> Iterable[Any]:
     return cast("list[Any]", shown.tolist())
 
 
-def _colour(
-    exposed_ns: NDArray[np.int64], own_ns: NDArray[np.int64], rows: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return the place of each span in `COLOURS`."""
-    exposed, own = exposed_ns[rows], own_ns[rows]
-    result = np.ones(len(rows), dtype=np.int64)
-    result[2 * exposed >= own] = 0
-    result[100 * exposed <= own] = 2
-    result[(exposed < 0) | (own <= 0)] = 3
+def _rate(nbytes: NDArray[np.int64], length_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return GB/s."""
+    rate: NDArray[np.float64] = np.round(nbytes / np.maximum(length_ns, 1), 4)
+    return rate
+
+
+def _exposure(exposed_ns: NDArray[np.int64], own_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the place of each span in `CATEGORIES`."""
+    result = np.ones(len(own_ns), dtype=np.int64)
+    result[2 * exposed_ns >= own_ns] = 0
+    result[100 * exposed_ns <= own_ns] = 2
+    result[(exposed_ns < 0) | (own_ns <= 0)] = 3
     return result
 
 
@@ -335,13 +334,11 @@ def _call_events(placed: PlacedSpans, one: ProcessPlacement) -> Iterator[Event]:
     args = map(
         SpanArgs,
         *(files[calls["file"]].tolist(), unknown, unknown, unknown, unknown, nbytes.tolist()),
-        _known(nbytes / np.maximum(length, 1), (length > 0) & (nbytes >= 0)),
+        _known(_rate(nbytes, length), (length > 0) & (nbytes >= 0)),
         _known(exposed, exposed >= 0),
-        _known(length - exposed, exposed >= 0),
         *(unknown, unknown, unknown, calls["offset"].tolist()),
         _known(names[stage], calls["span"] >= 0),
     )
     place = (repeat("read call"), repeat(pid), [tids[each] for each in sub.tolist()])
-    colour = COLOURS[_colour(exposed, length, np.arange(len(calls)))].tolist()
     times = ((start / 1000).tolist(), repeat("storage"), (length / 1000).tolist())
-    return map(Event, repeat("X"), *place, *times, args, colour)
+    return map(Event, repeat("X"), *place, *times, args)

@@ -58,18 +58,16 @@ class TimelinePayload(msgspec.Struct, frozen=True):
     data: str
 
 
-def timeline_payload(run: Run | RankRun, limit: int = SPAN_LIMIT) -> TimelinePayload:
+def timeline_payload(run: RankRun, limit: int = SPAN_LIMIT) -> TimelinePayload:
     """Return what a page embeds of a run.
 
     Parameters
     ----------
-    run : Run or RankRun
-        All its training processes, or one.
     limit : int
         Spans to embed at most. Of more: all waits, as far as they fit, then the ones most waited
         for and a uniform sample of the others.
     """
-    profile, timeline = run.data, timeline_of(run)
+    profile, timeline = run.data, run.cached(timeline_of)
     chosen, left_out = choose_spans(timeline, limit)
     names, name_of_span, n_names_left_out = _names(profile, timeline.spans["detail"][chosen])
     columns, described = _columns(timeline, chosen, name_of_span)

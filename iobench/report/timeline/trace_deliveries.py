@@ -105,7 +105,7 @@ def _arrows(
             Event,
             *(repeat(letter), repeat("batch"), placed.pid[rows].tolist()),
             *(placed.tid[rows].tolist(), (when / 1000).tolist(), repeat("batch")),
-            *(none, none, none, number.tolist(), repeat("e" if letter == "f" else None)),
+            *(none, none, number.tolist(), repeat("e" if letter == "f" else None)),
         )
 
 

@@ -26,7 +26,6 @@ class Event(msgspec.Struct, omit_defaults=True, gc=False):
     cat: str | None = None
     dur: float | None = None
     args: Any = None
-    cname: str | None = None
     id: int | None = None
     bp: str | None = None
     s: str | None = None

@@ -40,7 +40,7 @@ times = st.integers(0, 1000)
 
 def check(profile: RunData, limit: int = 500_000) -> dict[str, list[int]]:
     """Unpack a payload and hold it against the timeline it was made from."""
-    payload = timeline_payload(Run(profile), limit)
+    payload = timeline_payload(Run(profile).of_rank(), limit)
     meta = json.loads(json.dumps(payload.meta, allow_nan=False))
     timeline = timeline_of(Run(profile))
     rows, _ = choose_spans(timeline, limit)

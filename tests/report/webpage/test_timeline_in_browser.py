@@ -161,7 +161,7 @@ def test_the_browser_unpacks_what_was_packed(page: Page) -> None:
             CONSUMER, Kind.READ, start, start + nbytes % 1000, nbytes=nbytes, detail="\udcff"
         )
     for profile in (small_run().profile(), absurd.profile(), many_spans(1500)):
-        payload = timeline_payload(Run(profile))
+        payload = timeline_payload(Run(profile).of_rank())
         assert page.evaluate(UNPACKED, [payload.meta, payload.data]) == unpacked(payload)
 
 
@@ -227,7 +227,7 @@ def focus_after(page: Page, profile: Any) -> int:
 
 def test_a_span_tells_its_file_bytes_and_times(page: Page) -> None:
     profile = small_run().profile()
-    payload = timeline_payload(Run(profile))
+    payload = timeline_payload(Run(profile).of_rank())
     span = span_where(payload, stage="read", batch=5)
     columns = unpacked(payload)
     page.mouse.move(*point_of(page, span))
@@ -249,7 +249,7 @@ def test_a_span_tells_its_file_bytes_and_times(page: Page) -> None:
 
 
 def test_a_click_on_a_wait_shows_the_batch_it_waited_for(page: Page) -> None:
-    payload = timeline_payload(Run(small_run().profile()))
+    payload = timeline_payload(Run(small_run().profile()).of_rank())
     columns = unpacked(payload)
     wait = span_where(payload, stage="wait", batch=5)
     page.mouse.click(*point_of(page, wait))
@@ -264,7 +264,7 @@ def test_a_click_on_a_wait_shows_the_batch_it_waited_for(page: Page) -> None:
 
 
 def test_what_was_waited_for_stands_out(page: Page) -> None:
-    payload = timeline_payload(Run(small_run().profile()))
+    payload = timeline_payload(Run(small_run().profile()).of_rank())
     columns = unpacked(payload)
     reads = [
         row
@@ -291,7 +291,7 @@ def test_old_browsers_and_damaged_pages_are_told(
     page = open_page(small_page, script="delete window.DecompressionStream")
     alert = page.get_by_role("alert")
     assert "this browser cannot unpack the timeline" in alert.text_content()
-    payload = timeline_payload(Run(small_run().profile()))
+    payload = timeline_payload(Run(small_run().profile()).of_rank())
     payload.meta["columns"].pop()
     path = tmp_path / "damaged.html"
     path.write_text(page_of([payload]))
@@ -300,7 +300,7 @@ def test_old_browsers_and_damaged_pages_are_told(
 
 
 def test_fingers_on_a_narrow_screen(open_page: PageOpener, small_page: Path) -> None:
-    payload = timeline_payload(Run(small_run().profile()))
+    payload = timeline_payload(Run(small_run().profile()).of_rank())
     span = span_where(payload, stage="read", batch=5)
     page = ready(open_page(small_page, width=390, touch=True, device_scale_factor=2))
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
