@@ -99,16 +99,16 @@ class Ledger:
         stage, delivery : ndarray of int64, shape (n_pieces,)
         """
         first = np.flatnonzero(pieces.first)
-        place = delivery[first], stage[first]
-        of_first = spans[pieces.span[first]]
-        summed = (of_first["flags"] & Flag.SUMMED) != 0
-        np.add.at(self.n_spans, place, np.where(summed, of_first["pieces"], 1))
+        place = delivery[first] * len(self.stages) + stage[first]
+        row = pieces.span[first]
+        summed = (spans["flags"][row] & Flag.SUMMED) != 0
+        np.add.at(self.n_spans.reshape(-1), place, np.where(summed, spans["pieces"][row], 1))
         for known, values, total in (
-            (of_first["nbytes"], self.nbytes, self.nbytes_unknown),
+            (spans["nbytes"][row], self.nbytes, self.nbytes_unknown),
             (pieces.cpu_ns[first], self.cpu_ns, self.cpu_unknown),
         ):
-            np.add.at(values, place, np.maximum(known, 0))
-            np.add.at(total, place, known < 0)
+            np.add.at(values.reshape(-1), place, np.maximum(known, 0))
+            np.add.at(total.reshape(-1), place, (known < 0).astype(np.int64))
 
     def settle(self) -> None:
         """Give stages that are waiting themselves the busy time that was waited for."""
