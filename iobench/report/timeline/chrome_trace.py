@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
+from iobench.analysis.time_intervals import nesting
 from iobench.errors import FileFormatError, OptionError, ProfileError
 from iobench.recording.kinds import (
     HANDOVER_KINDS,
@@ -214,8 +215,7 @@ class PlacedSpans:
         self.queued = is_one_of(spans["kind"], QUEUED_KINDS)
         rows = np.flatnonzero(~self.queued)
         sub[rows] = sub_lanes(lane[rows], self.start_ns[rows], self.end_ns[rows])
-        pieces = leaf_pieces(spans[rows], lane[rows])
-        self.own_ns[rows] = np.bincount(pieces.span, pieces.duration_ns, len(rows))
+        self.own_ns[rows] = _own_ns(spans[rows], lane[rows])
         self.pid = np.array(pids, dtype=np.int64)[spans["process"]]
         self.tid = self._threads(lane, sub)
 
@@ -257,6 +257,19 @@ class PlacedSpans:
             begin, until = (start / 1000).tolist(), (end / 1000).tolist()
             yield from map(Event, repeat("b"), *place, begin, category, none, args, ids)
             yield from map(Event, repeat("e"), *place, until, category, none, none, ids)
+
+
+def _own_ns(spans: NDArray[Any], lane: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return the time of each span that lies in no span inside; they are by lane and start."""
+    length_ns = np.maximum(spans["end_ns"] - spans["start_ns"], 0)
+    nested = nesting(spans["start_ns"], spans["start_ns"] + length_ns, lane)
+    inside = np.flatnonzero(nested.parent >= 0)
+    inner_ns = np.bincount(nested.parent[inside], length_ns[inside], len(spans)).astype(np.int64)
+    mixed = np.flatnonzero(~nested.regular)
+    pieces = leaf_pieces(spans[mixed], lane[mixed])
+    own_ns: NDArray[np.int64] = length_ns - inner_ns
+    own_ns[mixed] = np.bincount(pieces.span, pieces.duration_ns, len(mixed))
+    return own_ns
 
 
 def _arguments(placed: PlacedSpans, rows: NDArray[np.int64]) -> Iterator[SpanArgs]:
