@@ -57,13 +57,7 @@ class RunContents(msgspec.Struct, frozen=True):
 
 
 def run_contents(run: RankRun, *, name: str = "") -> RunContents:
-    """Return what is logged of one training process.
-
-    Raises
-    ------
-    ProfileError
-        If what it waited for is not known.
-    """
+    """Return what is logged of one training process."""
     exposure, whole = run.exposure, run.exposure.whole
     stages = [row.stage for row in whole.stages]
     names = legal_names([*stages, *(row.stage for row in whole.compute_stages)])
@@ -119,12 +113,9 @@ def legal_names(texts: Iterable[str]) -> dict[str, str]:
 
 
 def cut(text: str) -> str:
-    """Return a text of one line that is not too long, saying so in itself."""
+    """Return a text of one line that is not too long."""
     text = " ".join(text.split())
-    if len(text) <= LONGEST_VALUE:
-        return text
-    end = f"... (cut, {len(text):,} characters)"
-    return text[: LONGEST_VALUE - len(end)] + end
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."
 
 
 def _known(metrics: Mapping[str, float | None]) -> dict[str, float]:

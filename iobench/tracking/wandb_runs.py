@@ -60,12 +60,8 @@ class WandbRuns:
                 job_type=contents.name or None,
                 settings=self._settings(),
             )
-            is_logged = False
-            try:
+            with run:
                 self._log(run, contents, files)
-                is_logged = True
-            finally:
-                self._finish(run, is_logged=is_logged)
             if run.offline:
                 return f"{Path(run.dir).parent} (offline; wandb sync sends it)"
             return mask_line(str(run.url))
@@ -103,15 +99,6 @@ class WandbRuns:
             artifact.add_file(str(file))
             run.log_artifact(artifact)
         run.summary.update({**contents.totals, **contents.tags})
-
-    def _finish(self, run: Any, *, is_logged: bool) -> None:
-        """End a run of the library, and wait until all is sent, but not for ever."""
-        try:
-            run.finish(exit_code=int(not is_logged))
-        except TimeoutError as error:
-            if is_logged:  # else why it failed is what is to be said
-                limit = f"{run.settings.finish_timeout:g} s"
-                raise TimeoutError(f"not everything was sent within {limit}") from error
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

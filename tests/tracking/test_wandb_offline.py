@@ -88,33 +88,19 @@ def test_a_server_that_refuses_leaves_the_run_and_says_how_to_go_on(tmp_path, mo
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("asked", [None, "7"])
-def test_the_end_is_not_waited_for_for_ever(tmp_path, monkeypatch, asked):
-    """The library gives up after the time that it was told, and says so by TimeoutError."""
+@pytest.mark.parametrize(("asked", "limit_s"), [(None, 300), ("7", 7)])
+def test_the_end_is_not_waited_for_for_ever(tmp_path, monkeypatch, asked, limit_s):
     if asked is None:
         monkeypatch.delenv("WANDB_FINISH_TIMEOUT", raising=False)
     else:
         monkeypatch.setenv("WANDB_FINISH_TIMEOUT", asked)
-    begin = wandb.init
+    begin, settings = wandb.init, []
 
     def begins(**how):
-        run = begin(**how)
-        end = run.finish
-
-        def late(exit_code):
-            end(exit_code=exit_code)
-            if run.settings.finish_timeout_raises and run.settings.finish_timeout:
-                raise TimeoutError("Timed out finishing run.")
-
-        monkeypatch.setattr(run, "finish", late)
+        settings.append((run := begin(**how)).settings)
         return run
 
     monkeypatch.setattr(wandb, "init", begins)
-    run = make_run(tmp_path / "run")
-    limit = asked or "300"
-    with pytest.raises(TrackingError, match=rf"within {limit} s.* iobench report .* --wandb me/r"):
-        log_run(run, wandb="me/r")
-    # What failed before is what is said.
-    monkeypatch.setattr(wandb, "Html", lambda *_, **__: (_ for _ in ()).throw(OSError("no page")))
-    with pytest.raises(TrackingError, match="no page"):
-        log_run(run, wandb="me/r")
+    log_run(make_run(tmp_path / "run"), wandb="me/r")
+    (each,) = settings
+    assert (each.finish_timeout, each.finish_timeout_raises) == (limit_s, True)

@@ -55,19 +55,11 @@ class TimeStats(NamedTuple):
 
 
 class TimeSource(Protocol):
-    """What a timer asks for marks, and for the time between two of them."""
+    """What a timer asks for marks, and for the seconds between two of them, each asked once."""
 
-    def start(self) -> Any:
-        """Return a mark at the begin of a region."""
-        ...
-
-    def end(self) -> Any:
-        """Return a mark at the end of a region."""
-        ...
-
-    def get_time(self, start: Any, end: Any) -> float:
-        """Return the seconds between two marks, each asked about once."""
-        ...
+    def start(self) -> Any: ...
+    def end(self) -> Any: ...
+    def get_time(self, start: Any, end: Any) -> float: ...
 
 
 class HostTimes:
@@ -106,16 +98,6 @@ class Timer:
     """Times regions of code, each under a key.
 
     Regions of different keys may lie inside each other or overlap, those of one key may not.
-
-    Parameters
-    ----------
-    timer_impl : callable
-        Returns the source of times; by default the host's clock.
-
-    Attributes
-    ----------
-    times : dict
-        Seconds, by key, of the regions that are complete.
     """
 
     def __init__(self, timer_impl: Callable[[], TimeSource] = HostTimes) -> None:
@@ -126,15 +108,7 @@ class Timer:
         self._spans: RegionSpans = HostSpans() if spans is None else spans
 
     def start(self, key: Hashable) -> None:
-        """Begin a region.
-
-        Raises
-        ------
-        RuntimeError
-            If one of this key has begun and not ended.
-        ValueError
-            If the key is ``TimeType.ALL``.
-        """
+        """Begin a region."""
         if key is _ALL:
             raise ValueError(ALL_REFUSED)
         regions = self._of(key)
@@ -146,15 +120,7 @@ class Timer:
         self._spans.started(regions.name)
 
     def end(self, key: Hashable) -> None:
-        """End the region of that key.
-
-        Raises
-        ------
-        RuntimeError
-            If none has begun.
-        ValueError
-            If the key is ``TimeType.ALL``.
-        """
+        """End the region of that key."""
         if key is _ALL:
             raise ValueError(ALL_REFUSED)
         regions = self._of(key)
@@ -167,25 +133,13 @@ class Timer:
         self._spans.ended(regions.name, regions.since_ns, end_ns, pair)
 
     def get_time(self, key: Hashable) -> list[float]:
-        """Return the seconds of every region of that key; none if there was none.
-
-        Raises
-        ------
-        RuntimeError
-            If one has begun and not ended.
-        """
+        """Return the seconds of every region of that key; none if there was none."""
         self._settle()
         self._complete(key, strict=True)
         return self.times.get(key, [])
 
     def get_time_stats(self, key: Hashable) -> TimeStats:
-        """Return statistics of `get_time`.
-
-        Raises
-        ------
-        ValueError
-            If there was no region of that key.
-        """
+        """Return statistics of `get_time`."""
         times = self.get_time(key)
         if not times:
             raise OptionError(f"{key}: no region was timed; expected start() and end() of it")
@@ -202,51 +156,25 @@ class Timer:
         self._complete_all(strict=False)
 
     def print_all_time_stats(self, file: Any = None) -> None:
-        """Print the statistics of every key, to standard output or a text file.
-
-        Raises
-        ------
-        RuntimeError
-            If a region has begun and not ended.
-        """
+        """Print the statistics of every key, to standard output or a text file."""
         for key, stats in self._all_stats().items():
             print(_name(key), file=file)
             print(stats, file=file)
         print("---", file=file)
 
     def save_all_time_stats(self, filename: str) -> None:
-        """Print the statistics of every key into a new file.
-
-        Raises
-        ------
-        FileExistsError
-            If there is such a file.
-        RuntimeError
-            If a region has begun and not ended.
-        """
+        """Print the statistics of every key into a new file."""
         save_text(filename, self.print_all_time_stats)
 
     def log_wb_all(self, prefix: str = "") -> None:
-        """Log the mean of every key to Weights & Biases and the recording, and print them.
-
-        Raises
-        ------
-        RuntimeError
-            If it is not installed, or a region has begun and not ended.
-        """
+        """Log the mean of every key to Weights & Biases and the recording, and print them."""
         wandb = _tracker("wandb", "No Weights & Biases support")
         means = self._means(prefix)
         print(means)
         wandb.log(means)
 
     def log_mlflow_all(self, prefix: str = "") -> None:
-        """Log the mean of every key to MLflow, and to the recording as `iobench.metric` does.
-
-        Raises
-        ------
-        RuntimeError
-            If it is not installed, or a region has begun and not ended.
-        """
+        """Log the mean of every key to MLflow, and to the recording as `iobench.metric` does."""
         mlflow = _tracker("mlflow", "No MLFlow support")
         mlflow.log_metrics(self._means(prefix))
 

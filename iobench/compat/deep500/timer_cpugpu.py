@@ -24,11 +24,6 @@ class CPUGPUTimerBase:
     """Times regions on the CPU, and with ``gpu=True`` on the GPU as well.
 
     ``CPUGPUTimer`` of ``timer_torch`` and ``timer_tf`` is one.
-
-    Parameters
-    ----------
-    cpu_timer_impl, gpu_timer_impl : callable
-        As for `Timer`.
     """
 
     def __init__(
@@ -92,17 +87,7 @@ class CPUGPUTimerBase:
 
 
 class DeviceTimes:
-    """The time of a device, by a limited number of marks in its queue.
-
-    Parameters
-    ----------
-    clock : DeviceClock
-        Of the device.
-    limit : int
-        Marks there may be at a time.
-    waits_at_end : bool
-        Whether each end of a region waits for the device.
-    """
+    """The time of a device, by a limited number of marks in its queue."""
 
     def __init__(self, clock: DeviceClock, limit: int, *, waits_at_end: bool = False) -> None:
         self._clock = clock
@@ -113,13 +98,7 @@ class DeviceTimes:
         self.spans: RegionSpans = DeviceSpans(self._lane)
 
     def start(self) -> Any:
-        """Put a mark into the queue.
-
-        Raises
-        ------
-        RuntimeError
-            If there is none left, or none can be put.
-        """
+        """Put a mark into the queue."""
         if not self._left:
             raise RuntimeError("No more CUDA events, try completing some")
         mark = self._clock.mark()

@@ -25,15 +25,13 @@ UNSEEN: Final = (
 
 
 class RegionSpans(Protocol):
-    """Is told of every region of a timer."""
+    """Is told of every region of a timer: its key, host times, and marks."""
 
     def started(self, name: str) -> None:
-        """Note that a region of that key begins."""
-        ...
+        """Note that a region begins."""
 
     def ended(self, name: str, start_ns: int, end_ns: int, pair: tuple[Any, Any]) -> None:
-        """Note that it ends: when it began and ended on the host, and its marks."""
-        ...
+        """Note that it ended."""
 
 
 class NoSpans:
@@ -120,13 +118,7 @@ class HostSpans:
 
 
 class DeviceSpans:
-    """Regions of a device's queue, which end up on its own lane.
-
-    Parameters
-    ----------
-    lane : DeviceLane
-        Of the device, that does not give marks back.
-    """
+    """Regions of a device's queue, which end up on its own lane."""
 
     def __init__(self, lane: DeviceLane) -> None:
         self._lane = lane

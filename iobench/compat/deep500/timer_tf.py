@@ -22,13 +22,7 @@ __all__ = ["CPUGPUTimer", "CPUGPUTimerBase", "TimeStats", "TimeType", "Timer", "
 
 
 class _TensorFlowTimer(CPUGPUTimerBase):
-    """Times regions on the CPU, and with ``gpu=True`` by CUDA events as well.
-
-    Attributes
-    ----------
-    MAX_EVENTS : int
-        How many events there may be at a time: two of each region since ``complete_all()``.
-    """
+    """Times regions on the CPU, and with ``gpu=True`` by CUDA events as well."""
 
     MAX_EVENTS: ClassVar[int] = 200
 
@@ -49,13 +43,7 @@ CPUGPUTimer = _TensorFlowTimer
 
 
 class CupyClock:
-    """A `DeviceClock` of CuPy's events, in the default stream.
-
-    Parameters
-    ----------
-    cupy : module
-        CuPy.
-    """
+    """A `DeviceClock` of CuPy's events, in the default stream."""
 
     def __init__(self, cupy: Any) -> None:
         self._cuda = cupy.cuda
@@ -99,15 +87,7 @@ def _callback_class() -> type[Any]:
     base: Any = tensorflow.keras.callbacks.Callback
 
     class TimerCallback(base):  # type: ignore[misc]
-        """Times epochs and batches of ``model.fit``.
-
-        Parameters
-        ----------
-        timer : CPUGPUTimer or Timer
-            Keeps the times.
-        gpu : bool
-            Whether batches are timed on the GPU as well.
-        """
+        """Times epochs and batches of ``model.fit``."""
 
         def __init__(self, timer: Any, gpu: bool = False) -> None:
             super().__init__()

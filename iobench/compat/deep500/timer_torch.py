@@ -17,11 +17,6 @@ class CPUGPUTimer(CPUGPUTimerBase):
     """Times regions on the CPU, and with ``gpu=True`` by CUDA events as well.
 
     Where there is no CUDA, ``gpu=True`` times the CPU, after a warning.
-
-    Attributes
-    ----------
-    MAX_EVENTS : int
-        How many events there may be at a time: two of each region since ``complete_all()``.
     """
 
     MAX_EVENTS: ClassVar[int] = 200
