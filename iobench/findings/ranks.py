@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -13,7 +13,6 @@ from iobench.analysis.host_time import length_before
 from iobench.analysis.loop import ONLY
 from iobench.analysis.time_intervals import covered
 from iobench.findings.contract import Finding
-from iobench.json_keys import HIDDEN
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.report import units
@@ -29,7 +28,6 @@ from iobench.report.document import (
     Table,
     sentences,
 )
-from iobench.report.sentences import kept_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.recording.facts import ProcessFacts
     from iobench.recording.span_reader import Anchor
+    from iobench.report.document import Cell
 
 Integers = NDArray[np.int64]
 PassName = tuple[str, str, str, int, int]
@@ -51,39 +50,28 @@ N_BINS: Final = 48
 class RankFigures(msgspec.Struct, frozen=True):
     """One training process of a job.
 
-    ``exposed_ns`` is its wait in the steps in which it was last while all others had their batch.
-    ``comm_held_ns`` is how long collective operations held its loop, waiting for other ranks
-    included; None where none was recorded.
+    ``wait_ns`` is its whole wait, None without a loader that iobench sees; ``exposed_ns`` that in
+    the steps in which it was last while all others had their batch. ``comm_held_ns`` is how long
+    collective operations held its loop, waiting for other ranks included; None without any.
+    ``waits_ns`` has `N_BINS` parts of the job's time.
     """
 
     rank: int
     host: str
-    wait_ns: int
+    wait_ns: int | None
     exposed_ns: int
     steps_last: int
     comm_held_ns: int | None
-    n_batches: int
     waits_ns: tuple[int, ...]
-    JSON_KEYS: ClassVar = {"n_batches": HIDDEN, "waits_ns": HIDDEN}
 
 
 class JobFigures(msgspec.Struct, frozen=True):
     """What a job waited for. A step is the same place in the same pass of a loader on all ranks.
 
-    Parameters
-    ----------
-    missing : mapping of str to tuple of int
-        Ranks that did not start, left nothing, or did not end as they should, by what happened.
-    steps_wall_ns : int
-        From the first rank's first wait to the end of the last one's last step.
-    wait_ns, exposed_ns : int
-        What the last rank of each step waited, and what of it while all others had their batch.
-    imbalance : float or None
-        The largest wait of a rank over the mean; None where nothing was waited for.
-    clock_uncertainty_ns : int or None
-        How far apart instants of different machines may be; None of one machine.
-    bin_ns : int
-        Each rank's ``waits_ns`` are its waits in bins of this length.
+    ``missing`` has the ranks that did not start, left nothing, or did not end as they should, by
+    what happened. ``steps_wall_ns`` is from the first rank's first wait to the end of the last
+    one's last step; ``wait_ns`` what the last rank of each step waited, ``exposed_ns`` what of it
+    while all others had their batch; ``imbalance`` the largest wait of a rank over the mean.
     """
 
     world_size: int
@@ -94,23 +82,13 @@ class JobFigures(msgspec.Struct, frozen=True):
     wait_ns: int
     exposed_ns: int
     imbalance: float | None
-    clock_uncertainty_ns: int | None
-    n_single_steps: int
-    n_summed: int
-    bin_ns: int
-    JSON_KEYS: ClassVar = {
-        "clock_uncertainty_ns": HIDDEN,
-        "n_single_steps": HIDDEN,
-        "n_summed": HIDDEN,
-        "bin_ns": HIDDEN,
-    }
 
 
 class RankSteps(msgspec.Struct, frozen=True):
-    """Steps and waits of one rank, on its own machine's clock.
+    """Steps and waits of one rank, on its own machine's clock; ``in_pass`` points into ``passes``.
 
-    ``passes`` is what ``in_pass`` points into. A batch is waited for from ``asked_ns``; the end of
-    the pass before, and the start of its own, belong to that wait.
+    A batch is waited for from ``asked_ns``: the end of the pass before, and the start of its own,
+    belong to that wait.
     """
 
     rank: int
@@ -123,14 +101,13 @@ class RankSteps(msgspec.Struct, frozen=True):
     passes: tuple[PassName, ...]
     in_pass: Integers
     position: Integers
-    asked_ns: Integers
     delivered_ns: Integers
     step_wait_ns: Integers
+    wait_ns: int | None
     wait_start_ns: Integers
     wait_end_ns: Integers
     until_ns: int
     comm_held_ns: int | None
-    n_summed: int
 
 
 def steps_of_rank(run: RankRun) -> RankSteps | None:
@@ -155,14 +132,13 @@ def steps_of_rank(run: RankRun) -> RankSteps | None:
         passes=passes,
         in_pass=in_pass[rows],
         position=deliveries.position[rows],
-        asked_ns=deliveries.asked_ns[first],
         delivered_ns=deliveries.delivered_ns[rows],
         step_wait_ns=waited[rows + 1] - waited[first],
+        wait_ns=int(waited[-1]) if len(rows) else None,
         wait_start_ns=deliveries.asked_ns,
         wait_end_ns=deliveries.delivered_ns,
         until_ns=int(deliveries.until_ns[-1]) if len(deliveries) else 0,
         comm_held_ns=_communication(run),
-        n_summed=run.exposure.n_summed,
     )
 
 
@@ -204,11 +180,10 @@ def _communication(run: RankRun) -> int | None:
 def compare_ranks(ranks: Sequence[RankSteps]) -> JobFigures:
     """Return what a job waited for."""
     ranks = sorted(ranks, key=lambda each: each.rank)
-    shifts, uncertainty_ns = _clocks(ranks)
-    pairs = [*zip(ranks, shifts, strict=True)]
+    pairs = [*zip(ranks, _clock_shifts(ranks), strict=True)]
     rank = np.repeat(np.arange(len(ranks)), [len(each.position) for each in ranks])
     delivered = _joined([each.delivered_ns + by for each, by in pairs])
-    step, n_steps, n_single = _steps(ranks)
+    step, n_steps = _steps(ranks)
     last, before = _last_two(step, delivered)
     wait_ns = _joined([each.step_wait_ns for each in ranks])[last]
     alone_ns = np.minimum(wait_ns, delivered[last] - delivered[before])
@@ -216,22 +191,22 @@ def compare_ranks(ranks: Sequence[RankSteps]) -> JobFigures:
     steps_last = np.bincount(rank[last], minlength=len(ranks))
     begin = min((each.wait_start_ns[0] + by for each, by in pairs if each.until_ns), default=0)
     end = max((each.until_ns + by for each, by in pairs if each.until_ns), default=0)
-    bin_ns = max(1, -(-int(end - begin) // N_BINS))
-    edges = begin + bin_ns * np.arange(N_BINS + 1, dtype=np.int64)
+    edges = begin + _bin_ns(int(end - begin)) * np.arange(N_BINS + 1, dtype=np.int64)
     figures = tuple(
         RankFigures(
             rank=each.rank,
             host=each.host,
-            wait_ns=int((each.wait_end_ns - each.wait_start_ns).sum()),
+            wait_ns=int((each.wait_end_ns - each.wait_start_ns).sum())
+            if len(each.position)
+            else None,
             exposed_ns=int(exposed_ns[place]),
             steps_last=int(steps_last[place]),
             comm_held_ns=each.comm_held_ns,
-            n_batches=len(each.position),
             waits_ns=_in_bins(each, edges - by),
         )
         for place, (each, by) in enumerate(pairs)
     )
-    waits = [each.wait_ns for each in figures if each.n_batches]
+    waits = [each.wait_ns for each in figures if each.wait_ns is not None]
     all_ns: int = sum(waits)
     return JobFigures(
         world_size=ranks[0].world_size,
@@ -242,11 +217,11 @@ def compare_ranks(ranks: Sequence[RankSteps]) -> JobFigures:
         wait_ns=int(wait_ns.sum()),
         exposed_ns=int(alone_ns.sum()),
         imbalance=max(waits) * len(waits) / all_ns if len(waits) > 1 and all_ns else None,
-        clock_uncertainty_ns=uncertainty_ns,
-        n_single_steps=n_single if len(ranks) > 1 else 0,
-        n_summed=sum(each.n_summed for each in ranks),
-        bin_ns=bin_ns,
     )
+
+
+def _bin_ns(wall_ns: int) -> int:
+    return max(1, -(-wall_ns // N_BINS))
 
 
 def _missing(ranks: Sequence[RankSteps]) -> dict[str, tuple[int, ...]]:
@@ -269,8 +244,8 @@ def _joined(parts: Sequence[Integers]) -> Integers:
     return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
 
-def _clocks(ranks: Sequence[RankSteps]) -> tuple[list[int], int | None]:
-    """Return what to add to each rank's times, and how wrong that may be; None of one machine.
+def _clock_shifts(ranks: Sequence[RankSteps]) -> list[int]:
+    """Return what to add to each rank's times.
 
     A machine's monotonic clock is set against wall time by the pairs that its processes noted.
     """
@@ -279,11 +254,7 @@ def _clocks(ranks: Sequence[RankSteps]) -> tuple[list[int], int | None]:
         of = pairs.setdefault(each.boot_id, [])
         of.extend(anchor.wall_ns - anchor.monotonic_ns for anchor in each.anchors)
     middle = {name: _middle(of) for name, of in pairs.items()}
-    wrong = [
-        max((abs(pair - middle[name]) for pair in of), default=0) for name, of in pairs.items()
-    ]
-    shifts = [middle[each.boot_id] - middle[ranks[0].boot_id] for each in ranks]
-    return shifts, sum(sorted(wrong)[-2:]) if len(pairs) > 1 else None
+    return [middle[each.boot_id] - middle[ranks[0].boot_id] for each in ranks]
 
 
 def _middle(values: list[int]) -> int:
@@ -292,15 +263,15 @@ def _middle(values: list[int]) -> int:
     return (values[len(values) // 2] + values[(len(values) - 1) // 2]) // 2
 
 
-def _steps(ranks: Sequence[RankSteps]) -> tuple[Integers, int, int]:
-    """Return the step of each delivery; how many steps several ranks took, and how many one."""
+def _steps(ranks: Sequence[RankSteps]) -> tuple[Integers, int]:
+    """Return the step of each delivery, and how many steps several ranks took."""
     numbers: dict[PassName, int] = {}
     keys = []
     for each in ranks:
         known = [numbers.setdefault(name, len(numbers)) for name in each.passes]
         keys.append(np.array(known, dtype=np.int64)[each.in_pass] << 40 | each.position)
     _, step, n_ranks = np.unique(_joined(keys), return_inverse=True, return_counts=True)
-    return step.reshape(-1), int((n_ranks > 1).sum()), int((n_ranks == 1).sum())
+    return step.reshape(-1), int((n_ranks > 1).sum())
 
 
 def _last_two(step: Integers, delivered: Integers) -> tuple[Integers, Integers]:
@@ -319,46 +290,27 @@ def _in_bins(rank: RankSteps, edges: Integers) -> tuple[int, ...]:
 
 def ranks_section(job: JobFigures) -> Section:
     """Return what a job waited for, rank by rank."""
-    lines = (*_lines(job), *_communication_line(job))
-    return Section(
-        "job",
-        "All training processes",
-        (
-            *sentences(lines),
-            *sentences(_missing_lines(job), "caution"),
-            *_heat_map(job),
-            *_rank_table(job),
-        ),
-    )
+    missing = sentences(_missing_lines(job), "caution")
+    blocks = (*sentences(_lines(job)), *missing, *_heat_map(job), _rank_table(job))
+    return Section("job", "All training processes", blocks)
 
 
 def _lines(job: JobFigures) -> Iterator[str]:
     if job.steps:
-        retained = kept_words(sum(each.n_batches for each in job.ranks), job.n_summed)
         share = units.fraction(job.wait_ns / job.steps_wall_ns if job.steps_wall_ns else None)
         yield (
-            f"{f'In {retained}, from' if retained else 'From'} the first wait to the end of the "
-            f"last step, the job waits {share} of the time for the last rank "
-            f"({units.duration(job.wait_ns)} of {units.duration(job.steps_wall_ns)}, "
-            f"{units.count(job.steps)} steps). For {units.duration(job.exposed_ns)} of that, all "
-            "other ranks had their batch."
+            "From the first wait to the end of the last step, the job waits "
+            f"{share} of the time for the last rank ({units.duration(job.wait_ns)} of "
+            f"{units.duration(job.steps_wall_ns)}, {units.count(job.steps)} steps). For "
+            f"{units.duration(job.exposed_ns)} of that, all other ranks had their batch."
         )
     if job.imbalance is not None:
         yield f"The largest wait of a rank is {units.ratio(job.imbalance)} times the mean."
-    if idle := [each.rank for each in job.ranks if not each.n_batches]:
+    if idle := [each.rank for each in job.ranks if each.wait_ns is None]:
         yield f"Without a loader that iobench sees: rank {_ranges(idle)}."
-    if job.n_single_steps:
-        yield f"Left out: steps of only one rank ({units.count(job.n_single_steps)})."
-    if job.clock_uncertainty_ns is not None:
-        yield (
-            "Machines are aligned by their wall clocks, to within "
-            f"{units.duration(job.clock_uncertainty_ns)} if those agree."
-        )
-
-
-def _communication_line(job: JobFigures) -> Iterator[str]:
-    held = [each.comm_held_ns for each in job.ranks if each.comm_held_ns is not None]
-    if held:
+    if len({each.host for each in job.ranks}) > 1:
+        yield "Machines are aligned by their wall clocks."
+    if held := [each.comm_held_ns for each in job.ranks if each.comm_held_ns is not None]:
         yield (
             f"Collective operations hold the training loops of {units.count(len(held))} ranks for "
             f"{units.duration(sum(held))} in total, including waiting in them for ranks that "
@@ -383,33 +335,31 @@ def _ranges(ranks: Sequence[int]) -> str:
 
 
 def _slowest(job: JobFigures, most: int) -> list[RankFigures]:
-    return sorted(job.ranks, key=lambda each: (-each.wait_ns, each.rank))[:most]
+    return sorted(job.ranks, key=lambda each: (-(each.wait_ns or 0), each.rank))[:most]
 
 
-def _rank_table(job: JobFigures) -> Iterator[Table]:
+def _rank_table(job: JobFigures) -> Table:
     shown = _slowest(job, MOST_RANKS)
     more = f", the {len(shown)} of {len(job.ranks)} that wait longest"
-    has_comm = any(each.comm_held_ns is not None for each in shown)
-    yield Table(
+    times = ("wait", "alone", "in collectives")
+    return Table(
         f"Ranks{more if len(shown) < len(job.ranks) else ''}",
         (
-            *(Column("rank"), Column("host"), Column("batches"), Column("wait", "time")),
-            *(Column("last in steps"), Column("alone", "time")),
-            *((Column("in collectives", "time"),) if has_comm else ()),
+            *map(Column, ("rank", "host", "last in steps")),
+            *(Column(name, "time") for name in times),
         ),
         tuple(
             (
-                str(each.rank),
-                each.host or units.UNKNOWN,
-                Count(each.n_batches),
-                Duration(each.wait_ns) if each.n_batches else NOT_APPLICABLE,
-                Count(each.steps_last),
-                Duration(each.exposed_ns),
-                *((Duration(each.comm_held_ns),) if has_comm else ()),
+                *(str(each.rank), each.host or units.UNKNOWN, Count(each.steps_last)),
+                *map(_duration, (each.wait_ns, each.exposed_ns, each.comm_held_ns)),
             )
             for each in shown
         ),
     )
+
+
+def _duration(value_ns: int | None) -> Cell:
+    return NOT_APPLICABLE if value_ns is None else Duration(value_ns)
 
 
 def _heat_map(job: JobFigures) -> Iterator[Chart]:
@@ -417,19 +367,19 @@ def _heat_map(job: JobFigures) -> Iterator[Chart]:
     if not job.steps_wall_ns:
         return
     shown = sorted(_slowest(job, MOST_HEAT_RANKS), key=lambda each: each.rank)
+    bin_ns = _bin_ns(job.steps_wall_ns)
     bars = (
-        Bar(tuple(BarPart("exposed", ns / job.bin_ns) for ns in each.waits_ns), str(each.rank))
+        Bar(tuple(BarPart("exposed", ns / bin_ns) for ns in each.waits_ns), str(each.rank))
         for each in shown
     )
     yield Chart(
         "Waiting by rank and time, from blank (none) to full (all of the time); one column is "
-        f"{units.duration(job.bin_ns)} of {units.duration(job.steps_wall_ns)}",
+        f"{units.duration(bin_ns)} of {units.duration(job.steps_wall_ns)}",
         tuple(bars),
-        job.bin_ns,
+        bin_ns,
     )
 
 
 FINDING: Final[Finding[Any]] = Finding(
     "ranks", 50, steps_of_rank, ranks_section, together=compare_ranks, of_job=True
 )
-"""What a job waited for; in JSON its figures stand in ``job`` itself."""
