@@ -1,4 +1,4 @@
-"""Reads of a run beside its stages: storage time in stages, where bytes came from, single reads."""
+"""Reads of a run beside its stages: storage time in stages, and single reads."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from iobench.analysis.read_spans import (
 )
 from iobench.analysis.time_intervals import covered
 from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of, reads_storage, stage_name
-from iobench.recording.span_file import Flag, io_looks
-from iobench.recording.span_keys import batch_keys, halves, lane_keys, stage_keys
+from iobench.recording.span_file import Flag
+from iobench.recording.span_keys import halves, lane_keys, stage_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from iobench.runs.contents import RunData
     from iobench.storage.storage_trace import ProcessTrace
 
-FROM_CACHE, FROM_DEVICE, MIXED, UNKNOWN = "from cache", "from device", "mixed", "unknown"
-FEW: Final = 0.05
-"""Up to this share from the device is the cache's, and from one less this share the device's."""
 NEARLY_ALL: Final = 0.95
 """Segments of less than this share of a process's bytes do not stand for its reads."""
 _EVER: Final = np.iinfo(np.int64)
@@ -81,36 +78,17 @@ def _has_all_segments(log: ProcessTrace) -> bool:
 
 
 class StageStorage(msgspec.Struct, frozen=True):
-    """One stage that read: how much of it was storage.
+    """One stage that read: its own time in all processes, and how much of it was storage.
 
-    Parameters
-    ----------
-    stage : str
-        ``kind`` or ``kind:label``.
-    busy_ns : int
-        Own time of the stage in all processes.
-    storage_ns : int or None
-        Union of the segments inside its spans, thread by thread, and Darshan's time of ``fread``,
-        which has no segments; None where Darshan did not see all its processes.
-    verdict : str
-        ``"from cache"``, ``"from device"``, ``"mixed"`` or ``"unknown"``.
+    ``storage_ns`` is the union of the segments inside its spans, thread by thread, and Darshan's
+    time of ``fread``, which has no segments; None where Darshan did not see all its processes.
     """
 
-    stage: str
     busy_ns: int
     storage_ns: int | None
-    verdict: str
 
 
-def verdict_of(read_nbytes: int | None, device_nbytes: int | None) -> str:
-    """Return where bytes came from, given those that were read and those from the device."""
-    if not read_nbytes or device_nbytes is None:
-        return UNKNOWN
-    share = device_nbytes / read_nbytes
-    return FROM_CACHE if share < FEW else FROM_DEVICE if share > 1 - FEW else MIXED
-
-
-def stage_storage(known: ReadEvidence) -> tuple[StageStorage, ...]:
+def stage_storage(known: ReadEvidence) -> dict[str, StageStorage]:
     """Return the stages that read or opened, or that segments lie in; the longest first."""
     profile = known.profile
     rows = _working(profile)
@@ -122,25 +100,20 @@ def stage_storage(known: ReadEvidence) -> tuple[StageStorage, ...]:
     times = _storage_times(known)
     traced = {index for index, (_, log) in known.logs.items() if _has_all_segments(log)}
     with_reads = {stage for (stage, _), length in times.items() if length}
-    result = []
+    result = {}
     for value in sorted({*np.unique(key[key >= 0]).tolist(), *with_reads}):
         of_kind, of_label = halves(value)
         kind, label = Kind(of_kind), profile.strings[of_label]
         if not reads_storage(kind, label) and value not in with_reads:
             continue
-        own, mine = key[pieces.span] == value, work[key == value]
+        own = key[pieces.span] == value
         busy = np.bincount(process[own], pieces.duration_ns[own], len(profile.processes))
-        processes = set(np.unique(mine["process"]).tolist())
+        processes = set(np.unique(work["process"][key == value]).tolist())
         storage_ns = sum(min(times.get((value, index), 0), int(busy[index])) for index in processes)
-        result.append(
-            StageStorage(
-                stage=stage_name(kind, label),
-                busy_ns=int(busy.sum()),
-                storage_ns=storage_ns if processes <= traced else None,
-                verdict=_verdict(known, mine) if reads_storage(kind, label) else UNKNOWN,
-            )
+        result[stage_name(kind, label)] = StageStorage(
+            int(busy.sum()), storage_ns if processes <= traced else None
         )
-    return tuple(sorted(result, key=lambda row: (-row.busy_ns, row.stage)))
+    return dict(sorted(result.items(), key=lambda row: (-row[1].busy_ns, row[0])))
 
 
 def _working(profile: RunData) -> NDArray[np.int64]:
@@ -148,23 +121,6 @@ def _working(profile: RunData) -> NDArray[np.int64]:
     spans = profile.spans
     chosen = ((spans["flags"] & NOT_SUMMED) == 0) & is_one_of(spans["kind"], WORKER_KINDS)
     return np.flatnonzero(chosen)
-
-
-def _verdict(known: ReadEvidence, mine: NDArray[Any]) -> str:
-    """Return where the bytes of the batches came from for which a stage ran."""
-    processes = np.unique(mine["process"]).tolist()
-    if not processes or any(known.counted[each].device is None for each in processes):
-        return UNKNOWN
-    spans = known.profile.spans
-    looks = spans[io_looks(spans)]
-    looks = looks[np.isin(batch_keys(looks), batch_keys(mine))]
-    read, device = int(looks["nbytes"].sum()), int(looks["cpu_ns"].sum())
-    handed_on = int(np.maximum(mine["nbytes"], 0).sum())
-    # What is read through a mapping shows in the device's count alone.
-    mapped = sum(known.counted[each].mapped for each in processes)
-    if not mapped and read < FEW * handed_on:
-        mapped = max(handed_on - read, 0)
-    return verdict_of(read + mapped, device)
 
 
 def _storage_times(known: ReadEvidence) -> dict[tuple[int, int], int]:

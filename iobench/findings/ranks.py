@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.recording.facts import ProcessFacts
     from iobench.recording.span_reader import Anchor
-    from iobench.report.document import Cell
+    from iobench.report.document import Block, Cell
 
 Integers = NDArray[np.int64]
 PassName = tuple[str, str, str, int, int]
@@ -290,9 +290,9 @@ def _in_bins(rank: RankSteps, edges: Integers) -> tuple[int, ...]:
 
 def ranks_section(job: JobFigures) -> Section:
     """Return what a job waited for, rank by rank."""
-    missing = sentences(_missing_lines(job), "caution")
-    blocks = (*sentences(_lines(job)), *missing, *_heat_map(job), _rank_table(job))
-    return Section("job", "All training processes", blocks)
+    blocks: list[Block] = [*sentences(_lines(job)), *sentences(_missing_lines(job), "caution")]
+    blocks += [*_heat_map(job), _rank_table(job)]
+    return Section("job", "All training processes", tuple(blocks))
 
 
 def _lines(job: JobFigures) -> Iterator[str]:

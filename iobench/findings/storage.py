@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,6 +12,7 @@ import numpy as np
 
 from iobench.analysis.read_spans import HARDLY_ANY, OWN_READ_LIMIT
 from iobench.analysis.storage_reads import (
+    StageStorage,
     evidence_of,
     incomplete_modules,
     sequential_fraction,
@@ -23,7 +23,7 @@ from iobench.errors import StorageError
 from iobench.findings.contract import Finding
 from iobench.recording.kinds import stage_title
 from iobench.report import units
-from iobench.report.document import Bytes, Column, Count, Duration, Section, Table, sentences
+from iobench.report.document import Bytes, Column, Duration, Section, Share, Table, sentences
 from iobench.report.wrapping import short_path
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     from iobench.analysis.placement import Placement, ProcessPlacement
     from iobench.analysis.run import RankRun
-    from iobench.analysis.storage_reads import ReadEvidence, StageStorage
-    from iobench.report.document import Block, Cell
-    from iobench.storage.storage_trace import ProcessTrace, StorageTrace
+    from iobench.analysis.storage_reads import ReadEvidence
+    from iobench.report.document import Block
+    from iobench.storage.storage_trace import ProcessTrace
 
 PAGE_CACHE, MMAP, COMPRESSION = "page cache", "mmap", "compression"
 COLUMNS: Final = {
@@ -47,7 +47,7 @@ COLUMNS: Final = {
 """Who counted, as a heading and in a sentence."""
 MOST_FILES: Final = 1000
 """Rows of files, the largest."""
-MOST_SHOWN: Final = 8
+MOST_SHOWN: Final = 4
 """Rows of processes and of files in the section."""
 SHOWN_FRACTION: Final = 0.01
 """From this share on a difference without a reason is shown."""
@@ -59,18 +59,9 @@ NARROW_NAME: Final = 20
 class ByteRow(msgspec.Struct, frozen=True):
     """Bytes read by the run, by one process, or of one file; None is unknown.
 
-    Parameters
-    ----------
-    name : str
-        ``"run"``, ``"worker-0 (process 12)"`` or a path.
-    requested_nbytes : int or None
-        What the read stages handed on.
-    darshan_nbytes : int or None
-        What Darshan counted of POSIX calls and ``fread``.
-    read_calls_nbytes, device_nbytes : int or None
-        What ``/proc`` counted: by any read call, and from the device.
-    reasons : tuple of str
-        Why they differ, of ``"page cache"``, ``"mmap"`` and ``"compression"``.
+    ``requested_nbytes`` is what the read stages handed on, ``darshan_nbytes`` what Darshan counted
+    of POSIX calls and ``fread``, the others what ``/proc`` counted. ``reasons`` says why they
+    differ, of page cache, mmap and compression.
     """
 
     name: str
@@ -84,23 +75,14 @@ class ByteRow(msgspec.Struct, frozen=True):
 class StorageFigures(msgspec.Struct, frozen=True):
     """What storage did in a run of one training process.
 
-    Parameters
-    ----------
-    bytes : tuple of ByteRow
-        The run first, then processes, then files, largest first.
-    stages : tuple of StageStorage
-        The stages that read, the longest first.
-    read_sizes : mapping of str to int
-        Single reads by size class, ``"< 64 KiB"``; empty where they are not known.
-    sequential_fraction : float or None
-        Reads that begin where the last one of the file ended or further on, of those after the
-        first of each file and process.
-    notes : tuple of str
-        How much of the run Darshan saw, and what could not be read.
+    ``bytes`` has the run first, then processes, then files, largest first; ``in_stages`` the stages
+    that read where Darshan's log is there; ``read_sizes`` single reads by size class;
+    ``sequential_fraction`` the share of reads that begin where the last one of the file ended or
+    further on; ``notes`` how much of the run Darshan saw, and what could not be read.
     """
 
     bytes: tuple[ByteRow, ...] = ()
-    stages: tuple[StageStorage, ...] = ()
+    in_stages: Mapping[str, StageStorage] = {}
     read_sizes: Mapping[str, int] = {}
     sequential_fraction: float | None = None
     notes: tuple[str, ...] = ()
@@ -108,20 +90,18 @@ class StorageFigures(msgspec.Struct, frozen=True):
 
 def storage_of(run: RankRun) -> StorageFigures | None:
     """Return what storage did in one training process of a run; None of one of many."""
-    trace = run.trace
+    placement = run.placement
     if run.is_one_of_many:
-        return None if trace is None else StorageFigures(notes=_not_evaluated(trace))
+        text = "Darshan's logs are evaluated in jobs of few ranks."
+        return None if run.trace is None else StorageFigures(notes=(text,))
     known = evidence_of(run)
     rows, reads = _byte_rows(known), single_reads(known)
-    notes: tuple[str, ...] = ()
-    if trace is not None and run.placement is not None:
-        notes = tuple(_covered(run.placement)) if rows else _not_evaluated(trace)
     return StorageFigures(
         bytes=rows,
-        stages=stage_storage(known),
+        in_stages=stage_storage(known) if known.logs else {},
         read_sizes={} if reads is None else _by_size_class(reads["nbytes"]),
         sequential_fraction=None if reads is None else sequential_fraction(reads),
-        notes=notes,
+        notes=() if placement is None else tuple(_covered(placement)),
     )
 
 
@@ -195,14 +175,19 @@ class _Bytes(msgspec.Struct):
                 reasons.append(PAGE_CACHE)
             elif self.device > self.read_calls and self.mapped:
                 reasons.append(MMAP)
-        columns = (self.requested, self.darshan, self.read_calls, self.device)
-        return ByteRow(self.name, *columns, reasons=tuple(dict.fromkeys(reasons)))
+        requested, darshan, read_calls, device = self.columns
+        unique = tuple(dict.fromkeys(reasons))
+        return ByteRow(self.name, requested, darshan, read_calls, device, unique)
+
+    @property
+    def columns(self) -> tuple[int | None, ...]:
+        """The bytes by who counted."""
+        return self.requested, self.darshan, self.read_calls, self.device
 
     @property
     def size(self) -> tuple[int, str]:
         """What rows are sorted by: the largest first."""
-        columns = (self.requested, self.darshan, self.read_calls, self.device)
-        return -max((each for each in columns if each is not None), default=0), self.name
+        return -max(filter(None, self.columns), default=0), self.name
 
 
 def _byte_rows(known: ReadEvidence) -> tuple[ByteRow, ...]:
@@ -309,52 +294,40 @@ def _darshan_by_file(
 
 def _sum(name: str, parts: Sequence[_Bytes]) -> _Bytes:
     """Return the sums; unknown where a part is, but for Darshan's of what requested nothing."""
-
-    def total(values: Sequence[int | None]) -> int | None:
-        known = [value for value in values if value is not None]
-        return sum(known) if known and len(known) == len(values) else None
-
-    with_log = [each for each in parts if each.darshan is not None or each.requested]
+    with_log = [each.darshan for each in parts if each.darshan is not None or each.requested]
     return _Bytes(
         name,
-        requested=total([each.requested for each in parts]),
+        requested=_total([each.requested for each in parts]),
         decoded=sum(each.decoded for each in parts),
         mapped=any(each.mapped for each in parts),
-        darshan=total([each.darshan for each in with_log]),
-        read_calls=total([each.read_calls for each in parts]),
-        device=total([each.device for each in parts]),
+        darshan=_total(with_log),
+        read_calls=_total([each.read_calls for each in parts]),
+        device=_total([each.device for each in parts]),
     )
 
 
-def _not_evaluated(trace: StorageTrace) -> tuple[str, ...]:
-    many = units.count(len(trace.processes))
-    return f"Logs of {many} processes, not evaluated for this run.", *trace.notes
+def _total(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
 
 
 def _covered(placement: Placement) -> Iterator[str]:
     """Yield how much of the run Darshan saw, what is missing, and what to do about it."""
     coverage = placement.coverage
     of = "" if coverage.n_files_read is None else f" of {units.count(coverage.n_files_read)}"
+    complete = "complete" if coverage.complete else "not all that was read"
     yield (
         f"Darshan: logs of {units.count(coverage.n_logs)} of {units.count(coverage.n_expected)} "
-        f"processes; {units.count(coverage.n_files_logged)}{of} files seen; "
+        f"processes, {complete}; {units.count(coverage.n_files_logged)}{of} files seen; "
         f"{units.count(coverage.n_placed)} of {units.count(coverage.n_segments)} segments placed "
         "in stages."
     )
-    if not coverage.complete:
-        yield "These logs do not cover everything that was read."
     if coverage.missing:
         yield f"No log of: {', '.join(coverage.missing)}."
     if coverage.partial:
         yield (
             f"Incomplete because Darshan ran out of memory: {'; '.join(coverage.partial)}. Raise "
             "MAX_RECORDS and MODMEM, or let iobench set them: --darshan auto."
-        )
-    if coverage.n_stray:
-        yield (
-            f"{units.count(coverage.n_stray)} stray segments "
-            f"({units.nbytes(coverage.stray_nbytes)} in total) are credited to the wrong file and "
-            "left out."
         )
     if (others := coverage.others) is not None:
         yield (
@@ -364,13 +337,6 @@ def _covered(placement: Placement) -> Iterator[str]:
             f"{units.nbytes(others.stdio_nbytes)} by STDIO."
         )
     yield from dict.fromkeys(coverage.problems)
-    if placement.processes:
-        late_ns = max(abs(each.offset_ns) for each in placement.processes)
-        open_ns = max(each.high_ns - each.low_ns for each in placement.processes) // 2
-        yield (
-            f"Clocks aligned by markers: moved by up to {units.duration(late_ns)}, known within "
-            f"{units.duration(open_ns)}."
-        )
 
 
 def storage_section(figures: StorageFigures) -> Section | None:
@@ -378,12 +344,11 @@ def storage_section(figures: StorageFigures) -> Section | None:
     blocks: list[Block] = [*sentences(figures.notes)]
     if figures.bytes:
         blocks += [_byte_table(figures.bytes), *sentences(_differences(figures.bytes[0]))]
-    if figures.stages:
-        blocks.append(_stage_table(figures.stages))
+    if figures.in_stages:
+        blocks.append(_stage_table(figures.in_stages))
     if figures.read_sizes:
-        columns = (Column("size"), Column("reads"))
-        rows = tuple((name, Count(number)) for name, number in figures.read_sizes.items())
-        blocks.append(Table("Reads by size", columns, rows))
+        sizes = (f"{units.count(each)} of {name}" for name, each in figures.read_sizes.items())
+        blocks += sentences((f"Single reads by size: {', '.join(sizes)}.",))
     if figures.sequential_fraction is not None:
         share = units.fraction(figures.sequential_fraction)
         blocks += sentences((f"{share} of the reads continue forward in their file.",))
@@ -392,29 +357,21 @@ def storage_section(figures: StorageFigures) -> Section | None:
 
 def _byte_table(rows: Sequence[ByteRow]) -> Table:
     """Return bytes read by the run, its processes and files, one column for each who counted."""
-    columns = [
-        name
-        for name in COLUMNS
+    columns = {
+        name: heading
+        for name, (heading, _) in COLUMNS.items()
         if name != "darshan_nbytes" or any(row.darshan_nbytes is not None for row in rows)
-    ]
+    }
     processes = [row for row in rows[1:] if " (process " in row.name]
     files = [row for row in rows[1:] if " (process " not in row.name]
-    parts = [
-        f"{MOST_SHOWN} of {units.count(len(each))} {name}"
-        for name, each in (("processes", processes), ("files", files))
-        if len(each) > MOST_SHOWN
-    ]
-    several = Counter(row.name.partition(" (")[0] for row in processes)
-    lines: list[tuple[Cell, ...]] = []
-    for row in (rows[0], *processes[:MOST_SHOWN], *files[:MOST_SHOWN]):
-        short = row.name.partition(" (")[0]
-        name = short if several[short] == 1 else row.name
-        name = short_path(name, NARROW_NAME) if row in files else name
-        lines.append((name, *(Bytes(getattr(row, column)) for column in columns)))
+    left = len(processes[MOST_SHOWN:]) + len(files[MOST_SHOWN:])
+    shown = [(row.name, row) for row in (rows[0], *processes[:MOST_SHOWN])]
+    shown += [(short_path(row.name, NARROW_NAME), row) for row in files[:MOST_SHOWN]]
     return Table(
-        f"Bytes read, by counter{': ' if parts else ''}{' and '.join(parts)}",
-        (Column(""), *(Column(COLUMNS[name][0]) for name in columns)),
-        tuple(lines),
+        "",
+        (Column("bytes read"), *map(Column, columns.values())),
+        tuple((name, *(Bytes(getattr(row, each)) for each in columns)) for name, row in shown),
+        note=f"{units.count(left)} more processes and files are in the JSON." if left else "",
     )
 
 
@@ -438,29 +395,17 @@ def _differences(row: ByteRow) -> Iterator[str]:
             )
 
 
-def _stage_table(stages: Sequence[StageStorage]) -> Table:
-    """Return how much of each stage that read was storage, and where its bytes came from.
-
-    Without Darshan nobody knows what of a stage was storage: then there is no such column.
-    """
-    traced = any(row.storage_ns is not None for row in stages)
-    return Table(
-        "Storage inside the stages that read" if traced else "Stages that read",
+def _stage_table(stages: Mapping[str, StageStorage]) -> Table:
+    """Return how much of each stage that read was storage."""
+    columns = (Column("stage"), Column("busy", "time"), Column("storage", "time"), Column("of it"))
+    rows = tuple(
         (
-            *(Column("stage"), Column("busy", "time")),
-            *((Column("storage", "time"),) if traced else ()),
-            Column("bytes are"),
-        ),
-        tuple(
-            (
-                *(stage_title(row.stage), Duration(row.busy_ns)),
-                *((Duration(row.storage_ns),) if traced else ()),
-                row.verdict,
-            )
-            for row in stages
-        ),
+            *(stage_title(stage), Duration(each.busy_ns), Duration(each.storage_ns)),
+            Share(None if each.storage_ns is None else each.storage_ns / max(1, each.busy_ns)),
+        )
+        for stage, each in stages.items()
     )
+    return Table("Storage inside the stages that read", columns, rows)
 
 
-FINDING: Final = Finding(name="storage", order=100, figures=storage_of, section=storage_section)
-"""Storage, as the entry point names it."""
+FINDING: Final = Finding("storage", 100, storage_of, storage_section)

@@ -89,7 +89,7 @@ def test_named_logs_are_laid_beside_the_stages(
     assert "Storage" in text
     code, out, _ = report(capsys, run, "--darshan", calls, "--json")
     storage = json.loads(out)["runs"][0]["storage"]
-    (read,) = (row for row in storage["stages"] if row["stage"] == "read")
+    read = storage["in_stages"]["read"]
     assert (read["busy_ns"], read["storage_ns"]) == (80_000_000, 60_000_000)
     assert storage["bytes"][0]["requested_nbytes"] == 10**7
     assert storage["bytes"][0]["darshan_nbytes"] == 10**7

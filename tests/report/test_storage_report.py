@@ -1,4 +1,4 @@
-"""Storage, on the terminal and as JSON: coverage first, unknown as unknown."""
+"""Storage, on the terminal: coverage first, unknown as unknown; paths cut from the front."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from iobench.analysis.storage_reads import StageStorage
 from iobench.findings.storage import ByteRow, StorageFigures, storage_of, storage_section
 from iobench.report.document import Table
-from iobench.report.json_report import reports_to_json
 from iobench.report.renderers.quantities import spelled
 from iobench.report.wrapping import short_path
 from iobench.storage.storage_trace import StorageTrace
@@ -19,27 +18,20 @@ from iobench.storage.storage_trace import StorageTrace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iobench.report.renderers.quantities import SpelledTable
     from iobench.report.run_report import RunReport
 
 WHOLE = ByteRow("run", 81_920_000, 41_925_120, 44_940_000, 397_312, ("compression", "page cache"))
 FILE = ByteRow("/data/a.npy", 2_048_000)
 FIGURES = StorageFigures(
-    bytes=(WHOLE, FILE),
-    stages=(
-        StageStorage("read", 56_900_000, 26_900_000, "mixed"),
-        StageStorage("fused:read+decode", 9_000_000, None, "unknown"),
-    ),
+    bytes=(WHOLE, *(replace(FILE, name=f"/data/{number}.npy") for number in range(100))),
+    in_stages={
+        "read": StageStorage(56_900_000, 26_900_000),
+        "fused:read+decode": StageStorage(9_000_000, None),
+    },
     read_sizes={"< 64 KiB": 40, "< 4 MiB": 40},
     sequential_fraction=0.5,
     notes=("Darshan: logs of 2 of 2 processes.", "notes.txt: is no Darshan log"),
 )
-
-
-def tables_of(figures: StorageFigures) -> list[SpelledTable]:
-    section = storage_section(figures)
-    assert section is not None
-    return [spelled(each) for each in section.blocks if isinstance(each, Table)]
 
 
 def test_what_is_known_comes_before_any_figure(bound: RunReport, show: Callable[..., str]) -> None:
@@ -53,39 +45,30 @@ def test_what_is_known_comes_before_any_figure(bound: RunReport, show: Callable[
         "Read calls returned 3.01 MB more than Darshan counted.",
         "The device delivered 44.5 MB less than read calls returned: page cache.",
         "50 % of the reads continue forward in their file.",
-        "< 64 KiB 40",
+        "96 more processes and files are in the JSON.",
     ):
         assert said in words
     assert "Storage" not in show(replace(bound, figures={"storage": None}))
 
 
-def test_what_nobody_counted_is_unknown_or_has_no_column() -> None:
-    counted, stages, _ = tables_of(FIGURES)
-    assert counted.names == ("", "requested", "Darshan", "read calls", "device")
-    assert counted.rows[1][2:] == ("unknown",) * 3
-    assert stages.names == ("stage", "busy", "storage", "bytes are")
-    untraced = StorageFigures(
-        bytes=(replace(WHOLE, darshan_nbytes=None), FILE), stages=FIGURES.stages[1:]
-    )
-    counted, stages = tables_of(untraced)
-    assert counted.names == ("", "requested", "read calls", "device")
-    assert stages.names == ("stage", "busy", "bytes are")
-
-
-def test_many_files_are_cut_and_said_to_be() -> None:
-    files = tuple(replace(FILE, name=f"/data/{number}.npy") for number in range(100))
-    section = storage_section(replace(FIGURES, bytes=(WHOLE, *files)))
+def test_what_was_not_counted_is_unknown_or_has_no_column() -> None:
+    section = storage_section(FIGURES)
     assert section is not None
-    table = next(each for each in section.blocks if isinstance(each, Table))
-    assert (len(table.rows), table.title) == (9, "Bytes read, by counter: 8 of 100 files")
+    counted, stages = (spelled(each) for each in section.blocks if isinstance(each, Table))
+    assert counted.names[1:] == ("requested", "Darshan", "read calls", "device")
+    assert counted.rows[1][2:] == ("unknown",) * 3
+    assert stages.rows[1][2:] == ("unknown",) * 2
+    section = storage_section(StorageFigures(bytes=(FILE,)))
+    assert section is not None
+    (counted,) = (spelled(each) for each in section.blocks if isinstance(each, Table))
+    assert counted.names[1:] == ("requested", "read calls", "device")
 
 
-def test_of_one_of_many_ranks_logs_are_counted_alone() -> None:
-    trace = StorageTrace(notes=("notes.txt: is no Darshan log",))
-    rank: Any = SimpleNamespace(is_one_of_many=True, trace=trace)
-    assert storage_of(rank) == StorageFigures(
-        notes=("Logs of 0 processes, not evaluated for this run.", *trace.notes)
-    )
+def test_of_one_of_many_ranks_logs_are_not_evaluated() -> None:
+    rank: Any = SimpleNamespace(is_one_of_many=True, trace=StorageTrace(), placement=None)
+    figures = storage_of(rank)
+    assert figures is not None
+    assert figures == StorageFigures(notes=figures.notes)
     rank.trace = None
     assert storage_of(rank) is None
 
@@ -103,13 +86,3 @@ def test_of_one_of_many_ranks_logs_are_counted_alone() -> None:
 )
 def test_paths_are_cut_from_the_front(path: str, short: str) -> None:
     assert short_path(path) == short
-
-
-def test_json_holds_every_figure(bound: RunReport) -> None:
-    report = replace(bound, figures={"storage": FIGURES})
-    document: dict[str, Any] = reports_to_json([report])["runs"][0]["storage"]
-    assert document["notes"] == list(FIGURES.notes)
-    assert document["bytes"][0]["reasons"] == ["compression", "page cache"]
-    assert document["bytes"][1]["darshan_nbytes"] is None
-    assert document["stages"][0]["storage_ns"] == 26_900_000
-    assert document["read_sizes"] == {"< 64 KiB": 40, "< 4 MiB": 40}

@@ -126,7 +126,6 @@ def test_mappings():
         run.wait(batch, at, at + 9)
     found = untraced(run)
     assert found.bytes[0].reasons == ("mmap",)
-    assert found.stages[0].verdict == "mixed"
 
 
 def test_strays_and_reads_of_other_files_are_in_no_row():
@@ -140,7 +139,7 @@ def test_strays_and_reads_of_other_files_are_in_no_row():
     found = rows(run)
     assert [*found] == ["run", "worker-0 (process 101)", file]
     assert (found["run"].requested_nbytes, found["run"].darshan_nbytes) == (BIG, BIG)
-    (stage,) = run.figures().stages
+    (stage,) = run.figures().in_stages.values()
     assert stage.busy_ns == 8_000_000
 
 
@@ -163,7 +162,7 @@ def test_bytes_of_nested_reads_count_once_and_some_are_unknown():
     whole = rows(run)["run"]
     assert (whole.requested_nbytes, whole.darshan_nbytes) == (None, 3 * BIG)
     found = untraced(one_read())
-    assert (found.bytes, found.stages, found.read_sizes) == ((), (), {})
+    assert (found.bytes, found.in_stages, found.read_sizes) == ((), {}, {})
 
 
 @pytest.mark.parametrize(

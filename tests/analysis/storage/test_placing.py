@@ -76,8 +76,8 @@ def holders(profile: RunData, *logs: ProcessTrace) -> dict[str, str]:
 def storage_ms(run: TracedRun) -> dict[str, float | None]:
     """Return the time of reads in each stage."""
     return {
-        each.stage: None if each.storage_ns is None else each.storage_ns / MS
-        for each in run.figures().stages
+        stage: None if each.storage_ns is None else each.storage_ns / MS
+        for stage, each in run.figures().in_stages.items()
     }
 
 
@@ -258,7 +258,7 @@ def test_logs_without_the_marker_of_a_process_give_totals(change: Any) -> None:
     )  # fmt: skip
     found = run.figures(StorageTrace((log,)))
     assert found.bytes[0].darshan_nbytes is None
-    assert all(stage.storage_ns is None for stage in found.stages)
+    assert found.in_stages == {}
 
 
 def test_without_logs_every_process_is_missing() -> None:

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from traced_runs import MS, TracedRun
 
 from iobench.analysis.run import Run
-from iobench.analysis.storage_reads import verdict_of
 from iobench.analysis.time_intervals import covered
 from iobench.findings.storage import storage_of
 from iobench.recording.kinds import Kind
@@ -19,9 +18,8 @@ KIB = 1 << 10
 POSIX, DXT = ModuleState("POSIX", 4), ModuleState("DXT_POSIX", 1)
 
 
-def stages(run, trace=True):
-    found = (run.figures() if trace else storage_of(Run(run.profile()).of_rank())).stages
-    return {each.stage: each for each in found}
+def stages(run):
+    return run.figures().in_stages
 
 
 def one_worker():
@@ -53,7 +51,6 @@ def test_a_stage_that_reads_what_was_put_off_is_shown():
     found = stages(run)
     assert set(found) == {"open", "decode"}
     assert found["decode"].storage_ns == 2 * MS
-    assert stages(run, trace=False).keys() == {"open"}
 
 
 @pytest.mark.parametrize(
@@ -73,7 +70,7 @@ def test_where_not_all_was_seen_storage_time_is_unknown(modules):
     if modules is None:
         run.worker().span(Kind.READ, 0, 20, batch=1, nbytes=10, detail=FILE)
     log = worker.log(modules or (POSIX, DXT))
-    assert run.figures(StorageTrace((log,))).stages[0].storage_ns is None
+    assert run.figures(StorageTrace((log,))).in_stages["read"].storage_ns is None
 
 
 @pytest.mark.parametrize(
@@ -101,41 +98,6 @@ def test_streams_of_which_no_time_is_known_belong_to_the_only_stage_of_their_fil
     assert stages(run)["read"].storage_ns == 4
     worker.span(Kind.DECODE, 12, 14, batch=0, nbytes=100, detail=FILE)
     assert stages(run)["read"].storage_ns == 0
-
-
-@pytest.mark.parametrize(
-    ("read", "device", "verdict"),
-    [
-        (1000, 0, "from cache"), (1000, 49, "from cache"), (1000, 50, "mixed"),
-        (1000, 950, "mixed"), (1000, 951, "from device"), (1000, 1300, "from device"),
-        (0, 0, "unknown"), (None, 5, "unknown"), (1000, None, "unknown"),
-    ],
-)  # fmt: skip
-def test_verdicts(read, device, verdict):
-    assert verdict_of(read, device) == verdict
-
-
-@pytest.mark.parametrize(
-    ("config", "device", "verdict"),
-    [
-        ({"cold_known": True}, 0, "from cache"),
-        ({"cold_known": False}, 0, "unknown"),
-        ({}, 0, "unknown"),  # a script says nothing of its file systems: 0 may be not counted
-        ({"cold_known": True}, -1, "unknown"),
-        ({}, 10, "from cache"),
-    ],
-)
-def test_each_stage_has_the_verdict_of_its_own_batches(config, device, verdict):
-    run, worker = one_worker()
-    run.config = config
-    worker.span(Kind.READ, 0, 10, batch=0, nbytes=1000)
-    worker.look(11, 0, 1000, device)
-    worker.span(Kind.FUSED, 12, 20, batch=1, nbytes=1000, label="read+decode")
-    worker.look(21, 1, 1000, 1000 if device > 0 else device)
-    found = stages(run, trace=False)
-    assert found["read"].verdict == verdict
-    if device > 0:
-        assert found["fused:read+decode"].verdict == "from device"
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=12))

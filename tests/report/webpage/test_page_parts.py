@@ -42,7 +42,7 @@ def test_what_a_tracer_saw_is_shown(tmp_path: Path) -> None:
     assert "Storage" in page.texts["h2"]
     storage = page.document["runs"][0]["storage"]
     assert storage["bytes"][0]["darshan_nbytes"] in values_of(page, "B")
-    assert storage["stages"][0]["busy_ns"] in values_of(page, "ns")
+    assert storage["in_stages"]["read"]["busy_ns"] in values_of(page, "ns")
     assert "</b>.bin" in page.words
     assert "b" not in {tag for tag, named in page.elements if "bin" in str(named)}
 
