@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,10 +11,11 @@ import click
 from iobench.cli.documents import print_document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from iobench.cli.screen import TerminalScreen
-    from iobench.findings.advice.figures import Advice, TriedChange
+    from iobench.findings.advice.loading import Loading
+    from iobench.findings.advice.proposals import Advice, TriedChange
     from iobench.profiling.config import RunConfig
     from iobench.runs.run_facts import RunFacts
 
@@ -31,10 +31,13 @@ def advise(
     """Rank what would help, and print it; run the best of it where that is said."""
     import json as json_text
 
+    from msgspec.structs import replace
+
     from iobench.cli.app import WORDS
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError
-    from iobench.findings.advice.section import AdviceDocument, advice_document, trial_section
+    from iobench.findings.advice.advising import advice_document, trial_section
+    from iobench.findings.advice.loading import baseline_first
     from iobench.profiling.profile_run import profile
     from iobench.report.document import Document
     from iobench.report.json_walk import to_plain
@@ -58,20 +61,20 @@ def advise(
         config = _profile_for_advice(words)
         run = profile(config, screen)
         screen.note(f"kept in {run}; show this advice again with: iobench advise {run}")
-    advice = _advice(run, epochs=epochs)
+    measured = _measured(run)
+    advice = _advice(run, measured, epochs)
     if not json:
-        print_document(advice_document(advice, str(run)))
-    tried: Sequence[TriedChange] = ()
-    why = ""
+        print_document(advice_document(advice))
     if n_tried:
-        if config is None and not advice.circumstances.facts.is_script:
-            config = _recorded_config(advice.circumstances.facts, command)
-        tried, why = _try(advice, config, command, n_tried, rounds, screen)
+        baseline = baseline_first(measured)[0]
+        if config is None and not advice.is_script:
+            config = _recorded_config(baseline.facts, command)
+        tried, why = _try(advice, baseline, config, n_tried, rounds, screen)
+        advice = replace(advice, tried=tuple(tried), not_tried=why)
+        if not json:
+            print_document(Document("", (trial_section(advice),)))
     if json:
-        result = to_plain(AdviceDocument(advice, str(run), tuple(tried), why))
-        click.echo(json_text.dumps(result, indent=1, allow_nan=False))
-    elif n_tried:
-        print_document(Document("", (trial_section(tried, why),)))
+        click.echo(json_text.dumps(to_plain(advice), indent=1, allow_nan=False))
 
 
 def _run_directory(words: Sequence[str]) -> Path | None:
@@ -122,46 +125,52 @@ def _formats(words: Sequence[str]) -> str:
     return "source,numpy" if "torch" in frameworks else "source,tfrecord"
 
 
-def _advice(run: Path, *, epochs: int | None) -> Advice:
+def _measured(run: Path) -> list[Loading]:
     from iobench.analysis.replay.runs import recorded_runs
     from iobench.analysis.run import open_runs
+    from iobench.findings.advice.loading import loading_of
+
+    return [loading_of(each, recorded_runs(each)) for one in open_runs(run) for each in one]
+
+
+def _advice(run: Path, measured: Sequence[Loading], epochs: int | None) -> Advice:
+    from msgspec.structs import replace
+
     from iobench.errors import ProfileError
     from iobench.findings.advice.advising import advice_of
-    from iobench.findings.advice.measured import measured_rank
 
-    measured = (measured_rank(each, recorded_runs(each)) for one in open_runs(run) for each in one)
     advice = advice_of(measured, epochs=epochs)
     if advice is None:
         raise ProfileError(
             f"{run}: no loader delivered a batch; expected a run with a training loop. iobench "
             "report shows what its processes did"
         )
-    return advice
+    return replace(advice, run=str(run))
 
 
 def _try(
     advice: Advice,
+    baseline: Loading,
     config: RunConfig | None,
-    command: Sequence[str],
     number: int,
     rounds: int,
     screen: TerminalScreen,
-) -> tuple[Sequence[TriedChange], str]:
+) -> tuple[Sequence[TriedChange], str | None]:
     """Return what came of the best changes, or why none could be tried."""
     from iobench.trials.configurations import baseline_config, changed_config, try_changes
 
-    every = (*advice.changes, *advice.to_measure)
     if config is None:
-        return [], (
+        return (), (
             "Nothing tried: the loader belongs to the script. Make the change there, record both "
             "with iobench run, and set the runs side by side with iobench compare."
         )
-    base = baseline_config(config, advice.baseline)
-    possible = [change for change in every if changed_config(base, change.candidate) is not None]
+    base = baseline_config(config, baseline)
+    every = (*advice.changes, *advice.to_measure)
+    possible = [each for each in every if changed_config(base, each.settings) is not None]
     if not possible:
-        return [], "Nothing tried: iobench profile can run none of the proposed changes."
-    with _trial_folder() as folder:
-        return try_changes(base, possible[:number], folder, screen, rounds=rounds), ""
+        return (), "Nothing tried: iobench profile can run none of the proposed changes."
+    with tempfile.TemporaryDirectory(prefix="iobench-trial-") as folder:
+        return try_changes(base, possible[:number], Path(folder), screen, rounds=rounds), None
 
 
 def _recorded_config(facts: RunFacts, command: Sequence[str]) -> RunConfig | None:
@@ -171,37 +180,20 @@ def _recorded_config(facts: RunFacts, command: Sequence[str]) -> RunConfig | Non
     from msgspec.structs import replace
 
     from iobench.cli.profile_command import profile_config
+    from iobench.errors import TrialError
     from iobench.findings.advice.commands import ProfileCommand
+    from iobench.masking import MASK
 
     given = ProfileCommand.parsed(shlex.join(command) if command else facts.command)
     if given is None:
         return None
     if not command:
-        _kept_command(facts.command or "")
+        if MASK in (facts.command or ""):
+            raise TrialError(
+                f"{facts.command}: its command was not kept in full, expected words without "
+                f"{MASK}; give it again: iobench advise RUN --try N -- COMMAND"
+            )
         given = ProfileCommand(facts.sources or given.targets, given.options)
     config = profile_config(given.words())
     workers = facts.asked.get("workers", config.workers)
     return replace(config, batch_size=facts.batch_size or config.batch_size, workers=workers)
-
-
-def _kept_command(command: str) -> list[str]:
-    """Return the words of a recorded command; raise `TrialError` if not all were kept."""
-    import shlex
-
-    from iobench.errors import TrialError
-    from iobench.masking import MASK
-
-    words = shlex.split(command)
-    if not words or any(MASK in word for word in words):
-        raise TrialError(
-            f"{command or 'the run'}: its command was not kept in full, expected words without "
-            f"{MASK}; give it again: iobench advise RUN --try N -- COMMAND"
-        )
-    return words
-
-
-@contextmanager
-def _trial_folder() -> Iterator[Path]:
-    """Yield a folder for the runs of a trial: spans of three seconds each, which nobody keeps."""
-    with tempfile.TemporaryDirectory(prefix="iobench-trial-") as folder:
-        yield Path(folder)

@@ -10,8 +10,7 @@ from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.findings.advice.advising import advice_of
-from iobench.findings.advice.measured import measured_rank
-from iobench.findings.advice.section import outcome_sentence
+from iobench.findings.advice.loading import loading_of
 from iobench.recording.kinds import Kind
 from iobench.report.sentences import verdict_sentence
 from iobench.tracking.run_metrics import run_contents
@@ -97,10 +96,10 @@ def test_how_much_of_the_job_the_loop_is_stands_in_the_verdict(times, words):
     told = run_contents(Run(profile).of_rank())
     found = Run(profile).of_rank().exposure
     assert told.totals.get("iobench/run/loop_fraction") == found.loop_fraction
-    advice = advice_of([measured_rank(run := Run(profile).of_rank(), recorded_runs(run))])
-    for text in (said(profile), told.tags["iobench.verdict"], outcome_sentence(advice)):
+    advice = advice_of([loading_of(run := Run(profile).of_rank(), recorded_runs(run))])
+    for text in (said(profile), told.tags["iobench.verdict"], advice.sentence):
         first = text.partition(". ")[0] + "."
-        if found.job is not None and text != outcome_sentence(advice):
+        if found.job is not None and text != advice.sentence:
             assert " what it does outside of its loops: " in first
         elif words is None:
             assert "script" not in text

@@ -19,46 +19,43 @@ from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
 from iobench.errors import OptionError
 from iobench.findings import check
-from iobench.findings.advice.advising import advise
-from iobench.findings.advice.candidates import Found, bounded_candidates, replayed_candidates
-from iobench.findings.advice.figures import Circumstances, Evidence, LoadingWay
-from iobench.findings.advice.gains import GainPredictor
-from iobench.findings.advice.levers import Lever
-from iobench.findings.advice.section import advice_document
+from iobench.findings.advice.advising import advice_of
+from iobench.findings.advice.levers import GainPredictor, predicted_changes
+from iobench.findings.advice.loading import loading_of
+from iobench.findings.advice.proposals import AdvisedChange, Evidence, Lever
 from iobench.findings.faster_stages import payoffs
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.sentences import verdict_sentence
-from iobench.runs.run_facts import RunFacts
+from iobench.runs.run_facts import CacheFacts
 
 US = 1000
-HERE = Circumstances(cpus=2, cold_fraction=0.0, facts=RunFacts.from_config({"kind": "script"}))
 
 
 def way(profile):
-    (run,) = recorded_runs(Run(profile).of_rank())
-    found = exposure(profile)
-    return LoadingWay(
-        label="source", format="source", framework="torch", pipeline="own", run=run,
-        whole=found.whole, steady=found.steady, recurring=found.recurring,
-    )  # fmt: skip
+    """Return how a script's torch loader loads from memory, on a machine of two CPUs."""
+    rank = Run(profile).of_rank()
+    loading = loading_of(rank, recorded_runs(rank))
+    known = {
+        "framework": "torch",
+        "is_script": True,
+        "cache": CacheFacts(resident_fraction_before=1.0),
+    }
+    return replace(loading, cpus=2, machine=None, facts=replace(loading.facts, **known))
 
 
 def found(advice, lever):
     changes = (*advice.changes, *advice.to_measure)
-    return next((each.gain for each in changes if lever in each.candidate.levers), None)
+    return next((each for each in changes if lever in each.levers), None)
 
 
 def bounds(one):
     """Return what changes gain at the most, or within what they are predicted to, by lever."""
-    predictor = GainPredictor([one], HERE)
-    items = [
-        *bounded_candidates(predictor),
-        *replayed_candidates(predictor),
-    ]
     return {
-        lever: each.gain for each in items if isinstance(each, Found)
-        for lever in each.candidate.levers
-    }  # fmt: skip
+        lever: each
+        for each in predicted_changes(GainPredictor([one]))
+        if isinstance(each, AdvisedChange)
+        for lever in each.levers
+    }
 
 
 def saved(before, after):
@@ -196,7 +193,7 @@ def test_no_bound_is_exceeded_where_workers_restart(shape, left):
     }
     for lever, afters in ways.items():
         for after in afters:
-            assert saved(before, after) <= gains[lever].high + 1e-9, lever
+            assert saved(before, after) <= gains[lever].high_fraction + 1e-9, lever
 
 
 @given(st.fixed_dictionaries(SHAPES), st.integers(1, 3))
@@ -220,58 +217,45 @@ def test_other_workers_start_as_often(shape, workers):
 )
 def test_kept_workers_are_advised_with_what_they_gain(shape):
     shape |= {"end_ns": 100}
-    advice = advise([way(epochs_of(**shape))], HERE)
+    advice = advice_of([way(epochs_of(**shape))])
     gain = found(advice, Lever.KEEP_WORKERS)
     assert gain.evidence is Evidence.REPLAYED
     obtained = saved(epochs_of(**shape), epochs_of(**shape, kept=True))
-    assert gain.low <= obtained <= gain.high
-    assert gain.saved == pytest.approx(obtained, abs=0.02)
+    assert gain.low_fraction <= obtained <= gain.high_fraction
+    assert gain.saved_fraction == pytest.approx(obtained, abs=0.02)
     # Epochs are alike, but that the last one has the end of the workers in both.
-    assert gain.high - gain.low < 0.2
+    assert gain.high_fraction - gain.low_fraction < 0.2
     assert gain.is_proven
 
 
 def test_one_epoch_does_not_tell_how_epochs_vary():
-    advice = advise([way(epochs_of(epochs=2, batches=100, start_ns=4000))], HERE)
+    advice = advice_of([way(epochs_of(epochs=2, batches=100, start_ns=4000))])
     gain = found(advice, Lever.KEEP_WORKERS)
     assert gain.is_proven is None
     assert not advice.changes
 
 
-def text_of(advice, change):
-    """Return the lines that ``iobench advise`` has for one change of a script."""
-    text = TerminalRenderer().render(advice_document(advice, "run"))
-    _, *parts = " ".join(text.split()).split(" 1. ")
-    return parts[0].split(" 2. ")[0]
-
-
-def test_a_loader_made_anew_for_each_epoch_is_told_to_be_made_once():
-    advice = advise([way(epochs_of(epochs=6, batches=20, start_ns=900, anew=True))], HERE)
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_loader_is_advised_to_keep_its_workers_or_to_be_made_once(anew):
+    advice = advice_of([way(epochs_of(epochs=6, batches=20, start_ns=900, anew=anew))])
     change = advice.changes[0]
-    assert change.candidate.levers == (Lever.KEEP_WORKERS,)
-    text = text_of(advice, change)
-    assert text.startswith("one loader for all epochs, with its workers kept It saves")
-    line = "DataLoader(..., persistent_workers=True) # made once, before the first epoch"
-    assert f"{line} What" in text
-    once = advise([way(epochs_of(epochs=6, batches=20, start_ns=900))], HERE)
-    assert "DataLoader(..., persistent_workers=True) What" in text_of(once, change)
+    assert change.levers == (Lever.KEEP_WORKERS,)
+    once = "  # made once, before the first epoch" if anew else ""
+    assert change.commands == (f"DataLoader(..., persistent_workers=True){once}",)
 
 
 @pytest.mark.parametrize("anew", [False, True])
-def test_workers_where_there_are_none_are_to_be_kept_and_have_to_start(anew):
+def test_workers_where_there_are_none_are_to_be_kept(anew):
     shape = {"epochs": 6, "batches": 20, "start_ns": 0}
-    advice = advise([way(epochs_of(**shape, workers=0, anew=anew))], HERE)
-    change = advice.changes[0]
-    assert change.candidate.levers == (Lever.WORKERS, Lever.KEEP_WORKERS)
-    assert change.cost.starts
-    text = text_of(advice, change)
-    assert "plus worker start-up, which no run has measured: once, because they are kept" in text
-    assert "DataLoader(..., num_workers=2, persistent_workers=True)" in text
-    assert ("made once" in text) == anew
+    change = advice_of([way(epochs_of(**shape, workers=0, anew=anew))]).changes[0]
+    assert change.levers == (Lever.WORKERS, Lever.KEEP_WORKERS)
+    assert ("made" in change.settings) == anew
+    (line,) = change.commands
+    assert line.startswith("DataLoader(..., num_workers=2, persistent_workers=True)")
     # Starts, however dear, are in the first epoch alone.
     after = epochs_of(**{**shape, "start_ns": 5000}, workers=2, kept=True)
-    gain = change.gain
-    assert gain.low <= saved(epochs_of(**shape, workers=0), after) <= gain.high
+    obtained = saved(epochs_of(**shape, workers=0), after)
+    assert change.low_fraction <= obtained <= change.high_fraction
 
 
 def test_a_bound_lets_steps_be_as_short_as_they_are_where_nobody_else_computes():
@@ -281,9 +265,9 @@ def test_a_bound_lets_steps_be_as_short_as_they_are_where_nobody_else_computes()
     slowed[np.arange(len(slowed)) % 5 > 0] += 60
     gain = bounds(replace(run, run=replace(run.run, compute_ns=slowed)))[Lever.FORMAT]
     # Steps of 40 alone, of 88 with others, and a wait for joining of 10.
-    assert gain.high > 1 - 40 / 88
+    assert gain.high_fraction > 1 - 40 / 88
 
 
 def test_who_keeps_workers_is_not_told_to():
-    advice = advise([way(epochs_of(epochs=4, kept=True))], HERE)
+    advice = advice_of([way(epochs_of(epochs=4, kept=True))])
     assert found(advice, Lever.KEEP_WORKERS) is None

@@ -31,9 +31,8 @@ from typing import Any
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
 from iobench.findings.advice.advising import advice_of
-from iobench.findings.advice.figures import AdvisedChange, Evidence
-from iobench.findings.advice.levers import Lever, Reason, RuledOut
-from iobench.findings.advice.measured import measured_rank
+from iobench.findings.advice.loading import loading_of
+from iobench.findings.advice.proposals import AdvisedChange, Evidence, Lever, Reason, RuledOut
 from iobench.runs.reading import open_profile
 
 HERE = Path(__file__).parent
@@ -165,7 +164,7 @@ def sample_ns(run: Path) -> float:
 def promises(run: Path) -> Iterator[tuple[str, dict[str, Any], Told]]:
     """Yield what advice on a run says of each change: its name, how to make it, what it saves."""
     measured = Run(open_profile(run)).of_rank()
-    advice = advice_of([measured_rank(measured, recorded_runs(measured))])
+    advice = advice_of([loading_of(measured, recorded_runs(measured))])
     if advice is None:
         return
     for change in (*advice.changes, *advice.to_measure, *advice.ruled_out):
@@ -173,21 +172,20 @@ def promises(run: Path) -> Iterator[tuple[str, dict[str, Any], Told]]:
         if told is None:
             continue
         for how, options in _made(change):
-            yield f"{change.candidate.title}{how}", options, told
+            yield f"{change.title}{how}", options, told
 
 
 def _told(change: AdvisedChange | RuledOut) -> Told | None:
     if isinstance(change, RuledOut):
         unneeded = change.reason is Reason.NOT_WAITED_FOR and change.needed is not None
         return Told(None, change.needed, None) if unneeded else None
-    gain = change.gain
-    low = None if gain.evidence is Evidence.BOUND else gain.low
-    return Told(low, gain.high, gain.saved)
+    low = None if change.evidence is Evidence.BOUND else change.low_fraction
+    return Told(low, change.high_fraction, change.saved_fraction)
 
 
 def _made(change: AdvisedChange | RuledOut) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the ways in which a change can be made here."""
-    settings, levers = change.candidate.settings, change.candidate.levers
+    settings, levers = change.settings, change.levers
     options: dict[str, Any] = {}
     names = {"num_workers": "workers", "prefetch_factor": "prefetch"}
     for name, value in settings.items():

@@ -19,7 +19,7 @@ from iobench.cli.profile_command import profile_config
 from iobench.command_options import NOT_OF_STORES, OF_PROFILE, OF_SOURCE
 from iobench.errors import OptionError
 from iobench.findings.advice.advising import advice_of
-from iobench.findings.advice.measured import measured_rank
+from iobench.findings.advice.loading import loading_of
 from iobench.findings.advice.next_steps import FINDING
 from iobench.profiling.config import RunConfig
 
@@ -97,13 +97,13 @@ def proposals(config: dict[str, Any], step_ms: int) -> Iterator[str]:
     known = {"n_samples_all": 1000, "sample_nbytes": 10**6, "machine": machine}
     sketch.config |= {"dataset": "own", "format": "source", "framework": "torch", **known, **config}
     run = Run(sketch.profile()).of_rank()
-    advice = advice_of([measured_rank(run, recorded_runs(run))])
+    advice = advice_of([loading_of(run, recorded_runs(run))])
     assert advice is not None
     for change in (*advice.changes, *advice.to_measure):
         yield from change.commands
     figures = FINDING.figures(run)
     assert figures is not None
-    yield from (step.command for step in figures.steps if step.command)
+    yield from (step.command for step in figures if step.command)
 
 
 @pytest.mark.quick_cases(3)

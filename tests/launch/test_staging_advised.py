@@ -11,8 +11,8 @@ import pytest
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.findings.advice.advising import advice_of
-from iobench.findings.advice.levers import Reason
-from iobench.findings.advice.measured import measured_rank
+from iobench.findings.advice.loading import loading_of
+from iobench.findings.advice.proposals import Reason
 
 pytest.importorskip("torch", reason="a loader of torch's reads the files")
 pytestmark = pytest.mark.timeout(240)
@@ -52,20 +52,18 @@ def filled(folder, n_files, nbytes):
 
 def advice_on(run, **options):
     rank = Run(run).of_rank()
-    found = advice_of([measured_rank(rank, recorded_runs(rank))], **options)
+    found = advice_of([loading_of(rank, recorded_runs(rank))], **options)
     assert found is not None
     return found
 
 
 def staging(advice):
     changes = (*advice.changes, *advice.to_measure)
-    return next((each for each in changes if "stage" in each.candidate.settings), None)
+    return next((each for each in changes if "stage" in each.settings), None)
 
 
 def why_not(advice):
-    return next(
-        (each.reason for each in advice.ruled_out if "stage" in each.candidate.settings), None
-    )
+    return next((each.reason for each in advice.ruled_out if "stage" in each.settings), None)
 
 
 @pytest.mark.long
@@ -82,7 +80,7 @@ def test_staging_is_advised_and_obtains_what_was_predicted(
     assert launch(*command, out=tmp_path / "far", detail="sample").code == 0
     advice = advice_on(tmp_path / "far", epochs=1000)
     change = staging(advice)
-    assert change is not None, [(e.candidate.title, e.sentence) for e in advice.ruled_out]
+    assert change is not None, [(e.title, e.sentence) for e in advice.ruled_out]
     near = tmp_path / "near"
     near.mkdir()
     filled(near, n_files, nbytes)
@@ -91,10 +89,10 @@ def test_staging_is_advised_and_obtains_what_was_predicted(
     before, after = (Run(tmp_path / each).of_rank().exposure.judged for each in ("far", "near-run"))
     # By what is waited less: a busy machine may have computed longer in one of both.
     obtained = (before.wait_ns - after.wait_ns) / before.wall_ns
-    print(f"predicted {change.gain.saved}, obtained {obtained}")
-    assert abs(obtained - change.gain.saved) < 0.2
+    print(f"predicted {change.saved_fraction}, obtained {obtained}")
+    assert abs(obtained - change.saved_fraction) < 0.2
     assert change.commands[0] == shlex.join(
-        ["iobench", "stage", str(far), "--to", change.candidate.settings["stage"]]
+        ["iobench", "stage", str(far), "--to", change.settings["stage"]]
     )
     # Of a training of so few epochs it is not.
     least = change.break_even.epochs

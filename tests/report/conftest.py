@@ -21,8 +21,7 @@ from iobench.analysis.exposure_figures import (
     StepFigures,
     StepStatistics,
 )
-from iobench.findings.advice.figures import Circumstances
-from iobench.findings.advice.measured import MeasuredRank
+from iobench.findings.advice.loading import Loading
 from iobench.findings.advice.next_steps import NextSteps
 from iobench.recording.kinds import Kind, stage_name
 from iobench.report.renderers.terminal import TerminalRenderer
@@ -151,13 +150,13 @@ def make_report(exposure: Exposure | None = None, **config: Any) -> RunReport:
     nothing = config.get("compute", {}).get("forward_ns") == 0
     exposure = replace(exposure, has_compute=not nothing)
     facts = RunFacts.from_config({**CONFIG, **config})
-    rank = MeasuredRank(Path("runs/a"), 0, exposure, Circumstances(facts=facts), way=None)
+    loading = Loading(path=Path("runs/a"), facts=facts, exposure=exposure)
     return RunReport(
         run="runs/a",
         facts=facts,
         exposure=exposure,
         diagnosis=diagnose(exposure),
-        figures={"next_steps": NextSteps((rank,))},
+        figures={"next_steps": NextSteps.after([loading])},
     )
 
 

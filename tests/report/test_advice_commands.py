@@ -3,40 +3,51 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 from iobench.findings.advice.commands import commands_of
-from iobench.findings.advice.levers import Candidate, Lever
+from iobench.findings.advice.proposals import Evidence, Gain, Lever, change
+
+GAPS = " --allow-gaps --split-by train:time=2010/2012"
+NATIVE = {"framework": "native"}
+STORED = {"store": "s.zarr", "framework": "native"}
+TORCH = {"store": "s.zarr", "framework": "torch"}
 
 
-def test_lines_load_the_samples_that_were_measured() -> None:
+@pytest.mark.parametrize(
+    ("settings", "more", "line"),
+    [
+        (
+            NATIVE,
+            GAPS,
+            'iobench.open_dataset("a.nc", "b c.nc", sample_dim="time", split="train", '
+            'variables=["t", "u"], split_by=["train:time=2010/2012"], allow_gaps=True)'
+            '.loader(8, shuffle=True, window="-1,0:1")',
+        ),
+        (STORED, GAPS, 'iobench.loader("s.zarr", 8, shuffle=True, window="-1,0:1")'),
+        (STORED, "", 'iobench.loader("s.zarr", 8, shuffle=True, window="-1,0:1", split="train")'),
+        (TORCH, "", 'DataLoader(iobench.open_store("s.zarr"), 8, shuffle=True, num_workers=2)'),
+    ],
+)
+def test_lines_load_the_samples_that_were_measured(
+    settings: dict[str, str | int], more: str, line: str
+) -> None:
     command = (
         "iobench profile a.nc 'b c.nc' --sample-dim time --variables t,u --window=-1,0:1 "
-        "--split train --framework workers --allow-gaps --split-by train:time=2010/2012"
+        f"--split train --framework workers{more}"
     )
-    facts = SimpleNamespace(
-        command=command, dataset="own", is_script=False, framework="workers", sources=None
-    )
-    baseline = SimpleNamespace(
-        run=SimpleNamespace(batch_size=8, workers=2),
+    facts: dict[str, Any] = {"dataset": "own", "is_script": False, "framework": "workers"}
+    baseline: Any = SimpleNamespace(
+        facts=SimpleNamespace(command=command, sources=None, **facts),
+        loader=SimpleNamespace(batch_size=8, workers=2),
         store=None,
-        given=None,
+        named_store=None,
         format="source",
         framework="workers",
         pipeline="own",
     )
-    native = Candidate((Lever.LOADER,), {"framework": "native"})
-    line, _ = commands_of(native, facts, baseline)  # type: ignore[arg-type]
-    assert line == (
-        'iobench.open_dataset("a.nc", "b c.nc", sample_dim="time", split="train", '
-        'variables=["t", "u"], split_by=["train:time=2010/2012"], allow_gaps=True)'
-        '.loader(8, shuffle=True, window="-1,0:1")'
-    )
-    stored = Candidate((Lever.FORMAT, Lever.LOADER), {"store": "s.zarr", "framework": "native"})
-    line, _ = commands_of(stored, facts, baseline)  # type: ignore[arg-type]
-    assert line == 'iobench.loader("s.zarr", 8, shuffle=True, window="-1,0:1")'
-    facts.command = command.rpartition(" --allow-gaps")[0]
-    line, _ = commands_of(stored, facts, baseline)  # type: ignore[arg-type]
-    assert line == 'iobench.loader("s.zarr", 8, shuffle=True, window="-1,0:1", split="train")'
-    torch = Candidate((Lever.FORMAT, Lever.LOADER), {"store": "s.zarr", "framework": "torch"})
-    line, _ = commands_of(torch, facts, baseline)  # type: ignore[arg-type]
-    assert line == 'DataLoader(iobench.open_store("s.zarr"), 8, shuffle=True, num_workers=2)'
+    levers = (Lever.FORMAT, Lever.LOADER) if "store" in settings else (Lever.LOADER,)
+    proposed = change(levers, settings, Gain(Evidence.BOUND, None, 0.0, 0.5))
+    assert commands_of(proposed, baseline)[0] == line

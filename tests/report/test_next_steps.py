@@ -10,21 +10,21 @@ from schedules import pool
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.findings.advice.advising import advice_of
-from iobench.findings.advice.figures import AdviceOutcome, Evidence
-from iobench.findings.advice.measured import measured_rank
+from iobench.findings.advice.loading import loading_of
 from iobench.findings.advice.next_steps import FINDING
+from iobench.findings.advice.proposals import AdviceOutcome, Evidence
 
 if TYPE_CHECKING:
-    from iobench.findings.advice.next_steps import NextStep
+    from iobench.findings.advice.next_steps import NextSteps
     from iobench.runs.contents import RunData
 
 MS = 1_000_000
 
 
-def steps_after(profile: RunData) -> tuple[NextStep, ...]:
+def steps_after(profile: RunData) -> NextSteps:
     figures = FINDING.figures(Run(profile).of_rank())
     assert figures is not None
-    return figures.steps
+    return figures
 
 
 SLOW = [(60 * MS, 30 * MS, 10 * MS)] * 60
@@ -81,10 +81,10 @@ def run_of(
 def test_what_is_recommended_is_what_advise_proposes_and_never_what_it_rules_out(kind: str) -> None:
     profile = run_of(**KINDS[kind])
     run = Run(profile).of_rank()
-    advice = advice_of([measured_rank(run, recorded_runs(run))])
+    advice = advice_of([loading_of(run, recorded_runs(run))])
     assert advice is not None
-    titles = [each.candidate.title for each in (*advice.changes, *advice.to_measure)]
-    ruled_out = {each.candidate.title for each in advice.ruled_out} - {*titles}
+    titles = [each.title for each in (*advice.changes, *advice.to_measure)]
+    ruled_out = {each.title for each in advice.ruled_out} - {*titles}
     steps = steps_after(profile)
     promised = [step for step in steps if "saves" in step.reason]
     for step, title in zip(promised, titles, strict=False):
@@ -100,9 +100,9 @@ def test_what_is_recommended_is_what_advise_proposes_and_never_what_it_rules_out
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_bound_that_is_printed_exceeds_what_the_loop_waits(kind: str) -> None:
     run = Run(run_of(**KINDS[kind])).of_rank()
-    advice = advice_of([measured_rank(run, recorded_runs(run))])
+    advice = advice_of([loading_of(run, recorded_runs(run))])
     assert advice is not None
     wait = advice.baseline.wait_fraction
     for change in (*advice.changes, *advice.to_measure):
-        if change.gain.evidence is Evidence.BOUND and wait is not None:
-            assert change.gain.expected <= wait
+        if change.evidence is Evidence.BOUND and wait is not None:
+            assert change.expected <= wait

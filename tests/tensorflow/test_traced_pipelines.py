@@ -17,8 +17,7 @@ from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.findings.advice.advising import advice_of
-from iobench.findings.advice.measured import measured_rank
-from iobench.findings.advice.section import outcome_sentence
+from iobench.findings.advice.loading import loading_of
 from iobench.recording.session import record
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
@@ -99,10 +98,10 @@ def test_no_gain_is_predicted_and_the_reason_is_said(tmp_path: Path) -> None:
     document = report_document([Run(rank)])
     text = " ".join(TerminalRenderer(StringIO()).render(document).split())
     assert f"Replay error unknown ({run.reason}), so no gain is predicted." in text
-    advice = advice_of([measured_rank(rank, runs)])
+    advice = advice_of([loading_of(rank, runs)])
     assert advice is not None
     assert (advice.changes, advice.to_measure) == ((), ())
-    assert outcome_sentence(advice) == f"No advice: {run.reason}."
+    assert advice.sentence == f"No advice: {run.reason}."
 
 
 def test_that_no_gpu_is_timed_is_said_where_there_is_one(

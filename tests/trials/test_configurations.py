@@ -10,8 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from iobench.errors import OptionError, TrialError
-from iobench.findings.advice.figures import AdvisedChange, Cost, Evidence, Gain
-from iobench.findings.advice.levers import Candidate, Lever
+from iobench.findings.advice.proposals import AdvisedChange, Evidence, Gain, Lever, change
 from iobench.profiling.config import RunConfig
 from iobench.trials import configurations
 from iobench.trials.configurations import baseline_config, changed_config, try_changes
@@ -29,7 +28,7 @@ CONFIG = RunConfig(
 
 def way(**told: Any) -> Any:
     """Return what of a way of loading is looked at."""
-    own = {"format": "source", "framework": "native", "pipeline": "upstream", "given": None}
+    own = {"format": "source", "framework": "native", "pipeline": "upstream", "named_store": None}
     return SimpleNamespace(**{**own, **told})
 
 
@@ -49,9 +48,8 @@ class Screen:
         raise AssertionError("nothing is measured here")
 
 
-def change(**settings: str | int) -> AdvisedChange:
-    gain = Gain(Evidence.REPLAYED, 0.5, 0.4, 0.6, True)
-    return AdvisedChange(Candidate((Lever.FORMAT,), settings), gain, Cost(), None)
+def advised(**settings: str | int) -> AdvisedChange:
+    return change((Lever.FORMAT,), settings, Gain(Evidence.REPLAYED, 0.5, 0.4, 0.6, True))
 
 
 def test_the_baseline_is_one_way_alone_and_short() -> None:
@@ -61,10 +59,10 @@ def test_the_baseline_is_one_way_alone_and_short() -> None:
 
 
 def test_a_change_is_made_and_nothing_else() -> None:
-    stored = changed_config(BASE, Candidate((), {"format": "numpy", "framework": "torch"}))
+    stored = changed_config(BASE, {"format": "numpy", "framework": "torch"})
     assert stored is not None
     assert (stored.formats, stored.framework, stored.pipelines) == (("numpy",), "torch", ("own",))
-    more = changed_config(BASE, Candidate((), {"workers": 3, "prefetch": 4, "cache": "warm"}))
+    more = changed_config(BASE, {"workers": 3, "prefetch": 4, "cache": "warm"})
     assert more is not None
     assert (more.workers, more.prefetch, more.cache) == (3, 4, "warm")
     assert (more.formats, more.pipelines) == (BASE.formats, BASE.pipelines)
@@ -73,19 +71,19 @@ def test_a_change_is_made_and_nothing_else() -> None:
 def test_finished_stores_are_tried_without_their_source() -> None:
     both = replace(CONFIG, stores=("a.zarr", "b"), data_dir=Path("data"), options={"date": "1"})
     assert baseline_config(both, way()).stores == ()
-    alone = baseline_config(both, way(format="zarr", pipeline="own", given="a.zarr"))
+    alone = baseline_config(both, way(format="zarr", pipeline="own", named_store="a.zarr"))
     assert (alone.targets, alone.stores, alone.formats) == ((), ("a.zarr",), ())
     assert (alone.data_dir, alone.options, alone.batches) == (None, {}, 200)
-    other = changed_config(baseline_config(both, way()), Candidate((), {"store": "b"}))
+    other = changed_config(baseline_config(both, way()), {"store": "b"})
     assert other is not None
     assert (other.targets, other.stores, other.formats) == ((), ("b",), ())
 
 
-@pytest.mark.parametrize("settings", [{}, {"in_order": "False"}, {"format": "zarr", "codec": "x"}])
+@pytest.mark.parametrize("settings", [{}, {"made": "once"}, {"format": "zarr", "codec": "x"}])
 def test_what_no_profile_can_be_told_is_not_tried(settings, tmp_path: Path) -> None:
-    assert changed_config(BASE, Candidate((), settings)) is None
+    assert changed_config(BASE, settings) is None
     with pytest.raises(TrialError, match="cannot be tried"):
-        try_changes(BASE, [change(**settings)], tmp_path, Screen(), rounds=1)
+        try_changes(BASE, [advised(**settings)], tmp_path, Screen(), rounds=1)
 
 
 def test_turns_are_compared_with_the_baseline_and_it_with_itself(
@@ -107,7 +105,7 @@ def test_turns_are_compared_with_the_baseline_and_it_with_itself(
     monkeypatch.setattr(configurations, "open_profile", lambda path: path)
     monkeypatch.setattr(configurations, "exposure", window)
     screen = Screen()
-    (tried,) = try_changes(BASE, [change(workers=4)], tmp_path, screen, rounds=6)
+    (tried,) = try_changes(BASE, [advised(workers=4)], tmp_path, screen, rounds=6)
     assert (tried.saved_fraction, tried.is_noise) == (0.5, False)
     assert (tried.band_low_fraction, tried.band_high_fraction) == (0.0, 0.0)
     # The first turn is thrown away; then six of each, and none has the folder of another.
@@ -116,7 +114,7 @@ def test_turns_are_compared_with_the_baseline_and_it_with_itself(
     assert sum(config.workers == 4 for config in asked) == 6
     assert screen.notes[-1] == "round 6 of 6 of the trial"
     with pytest.raises(OptionError, match="0 rounds"):
-        try_changes(BASE, [change(workers=4)], tmp_path, screen, rounds=0)
+        try_changes(BASE, [advised(workers=4)], tmp_path, screen, rounds=0)
 
 
 def test_a_turn_without_samples_is_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,4 +123,4 @@ def test_a_turn_without_samples_is_no_time(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(configurations, "open_profile", lambda path: path)
     monkeypatch.setattr(configurations, "exposure", lambda profile: empty)
     with pytest.raises(TrialError, match="delivered no samples"):
-        try_changes(BASE, [change(workers=4)], tmp_path, Screen(), rounds=1)
+        try_changes(BASE, [advised(workers=4)], tmp_path, Screen(), rounds=1)

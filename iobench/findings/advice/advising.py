@@ -1,227 +1,347 @@
-"""From ways of loading that were measured to ranked advice with its price."""
+"""Ranked advice on what was measured, and how reports say it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
 from msgspec.structs import replace
 
-from iobench.analysis.break_even import BreakEven, predict_full_conversion
-from iobench.analysis.diagnosis import HIDDEN_FRACTION
+from iobench.analysis.break_even import BreakEven
+from iobench.analysis.diagnosis import hidden_fraction
 from iobench.analysis.replay.runs import beginning_of
-from iobench.findings.advice.candidates import (
-    READ_STAGES,
-    Found,
-    bounded_candidates,
-    measured_candidates,
-    replayed_candidates,
-    staged_nbytes,
-    worthless,
-)
 from iobench.findings.advice.commands import commands_of
-from iobench.findings.advice.figures import (
+from iobench.findings.advice.levers import (
+    UNSEEN_WORKERS_ERROR,
+    GainPredictor,
+    measured_changes,
+    predicted_changes,
+)
+from iobench.findings.advice.loading import Loading, baseline_first
+from iobench.findings.advice.proposals import (
     Advice,
+    AdviceBaseline,
     AdviceOutcome,
     AdvisedChange,
-    Cost,
     Evidence,
+    Reason,
+    RuledOut,
+    signed,
 )
-from iobench.findings.advice.gains import PAYOFF_FACTOR, GainPredictor
-from iobench.findings.advice.levers import Lever, Reason, RuledOut
-from iobench.findings.advice.measured import ways_of
-from iobench.findings.faster_stages import is_trusted, payoffs
-from iobench.recording.kinds import MIXED_KINDS, WORKER_KINDS, Kind
+from iobench.findings.faster_stages import UNSEEN_ERROR, WITHHELD_ABOVE, is_trusted, payoffs
+from iobench.recording.kinds import stage_title
+from iobench.report import units
+from iobench.report.document import (
+    NOT_APPLICABLE,
+    Column,
+    Command,
+    Document,
+    Section,
+    Sentence,
+    Share,
+    SignedShare,
+    Table,
+    sentences,
+)
+from iobench.report.json_walk import to_plain
+from iobench.report.sentences import OVER, extent_text, kept_words
 
 if TYPE_CHECKING:
-    from iobench.analysis.replay.loader_run import LoaderRun
-    from iobench.findings.advice.figures import Circumstances, LoadingWay
-    from iobench.findings.advice.measured import MeasuredRank
-    from iobench.findings.faster_stages import Payoffs
+    from iobench.findings.advice.proposals import Cost, TriedChange
+    from iobench.report.document import Block, Cell
 
 PAYOFF_BATCHES: Final = 500
-OF_STORE: Final = {Lever.FORMAT, Lever.CHUNKS, Lever.CODEC}
-FUSED: Final = frozenset(kind.spelled for kind in MIXED_KINDS)
+PAYOFF_FACTOR: Final = 0.8
+"""Of the time of a stage, what a faster one takes."""
+WORTH_FRACTION: Final = 0.01
+"""Of the time, what a change saves at least that is proposed."""
+MOST_STAGES: Final = 4
+EVIDENCE: Final = {
+    Evidence.MEASURED: "measured, alternating with the baseline",
+    Evidence.REPLAYED: "by replay",
+    Evidence.BOUND: "at most; the actual saving has to be measured",
+}
 
 
-def advice_of(measured: Iterable[MeasuredRank], *, epochs: int | None = None) -> Advice | None:
-    """Return the advice on a run, for so many epochs; None without a batch."""
-    methods, circumstances = ways_of(measured)
-    if not methods:
-        return None
-    if epochs is not None:
-        circumstances = replace(circumstances, epochs=epochs)
-    return advise(methods, circumstances)
+def advice_of(measured: Iterable[Loading], *, epochs: int | None = None) -> Advice | None:
+    """Return what would help, ranked by what it gains; None of what delivered no batch.
 
-
-def advise(ways: Sequence[LoadingWay], circumstances: Circumstances) -> Advice:
-    """Return what would help, ranked by what it gains.
-
-    Parameters
-    ----------
-    ways : sequence of LoadingWay
-        Ways of loading the same samples, run in turns; all others are compared with the first.
-
-    Raises
-    ------
-    ValueError
-        If there is no way of loading.
+    Ways of loading the same samples are compared with the first that `baseline_first` returns.
+    ``epochs`` is how many the training has, where its run does not say.
     """
-    if not ways:
-        raise ValueError("expected one way of loading or more")
-    baseline = ways[0]
-    if not len(baseline.run) or not baseline.window.wall_ns:
-        return Advice(AdviceOutcome.NO_BATCH, baseline, circumstances)
-    sample_ns, samples = baseline.sample_ns, circumstances.n_samples_all
-    epoch_s = None if sample_ns is None or not samples else sample_ns * samples / 1e9
-    predictor = None
-    if baseline.run.can_replay:
-        predictor = GainPredictor(ways, circumstances)
-    trusted = predictor is not None and is_trusted(predictor.error_fraction)
-    items = [*measured_candidates(ways)]
-    if predictor is not None and trusted:
-        items += replayed_candidates(predictor)
-        items += bounded_candidates(predictor)
-    judged = [worthless(item) or item if isinstance(item, Found) else item for item in items]
-    every = [
-        _priced(each, ways, circumstances, epoch_s) for each in judged if isinstance(each, Found)
-    ]
-    priced = [each for each in every if not _too_late(each, circumstances)]
-    late = [late for each in every if (late := _too_late(each, circumstances))]
-    # Who waits for files to open waits for as many of them with any loader, but for one of a store.
-    stages = baseline.window.stages
-    opens = bool(stages) and stages[0].kind == Kind.OPEN
-
-    def rank(each: AdvisedChange) -> tuple[bool, float]:
-        bound = each.gain.evidence is Evidence.BOUND
-        opens_as_many = opens and bound and not OF_STORE & {*each.candidate.levers}
-        return opens_as_many, -each.gain.expected
-
-    priced.sort(key=rank)
+    ways = baseline_first(measured)
+    if not ways or not len(ways[0].loader) or not ways[0].judged.wall_ns:
+        return None
+    baseline = ways[0] if epochs is None else replace(ways[0], epochs=epochs)
+    ways[0], run = baseline, baseline.loader
+    predictor = GainPredictor(ways) if run.can_replay else None
+    error = None if predictor is None else predictor.error_fraction
+    items = [*measured_changes(ways)]
+    faster = None
+    if predictor is not None and is_trusted(error):
+        items += predicted_changes(predictor)
+        faster = payoffs(beginning_of(run, PAYOFF_BATCHES), PAYOFF_FACTOR)
+    judged = [_judged(item, baseline) for item in items]
+    proposed = [each for each in judged if isinstance(each, AdvisedChange)]
+    proposed.sort(key=lambda each: -each.expected)
     advice = Advice(
+        run=str(baseline.path),
+        is_script=baseline.facts.is_script,
         outcome=AdviceOutcome.ADVICE,
-        baseline=baseline,
-        circumstances=circumstances,
-        error_fraction=None if predictor is None else predictor.error_fraction,
-        payoffs=_payoffs(baseline.run) if trusted else None,
-        changes=tuple(each for each in priced if each.gain.is_proven),
-        to_measure=tuple(each for each in priced if not each.gain.is_proven),
-        ruled_out=(*(each for each in judged if isinstance(each, RuledOut)), *late),
-        epoch_s=epoch_s,
+        about=_about(baseline),
+        sentence="",
+        batches=baseline.exposure.whole.n_batches,
+        summed_batches=baseline.exposure.n_summed,
+        baseline=AdviceBaseline(
+            label=baseline.label,
+            format=baseline.format or None,
+            framework=baseline.framework or None,
+            pipeline=baseline.pipeline or None,
+            workers=run.workers,
+            prefetch=run.prefetch,
+            batch_size=run.batch_size,
+            sample_ns=baseline.sample_ns,
+            epoch_s=baseline.epoch_s,
+            wait_fraction=baseline.wait_fraction,
+            hidden_fraction=hidden_fraction(baseline.judged),
+        ),
+        replay_error_fraction=error,
+        payoffs=faster,
+        changes=tuple(each for each in proposed if each.is_proven),
+        to_measure=tuple(each for each in proposed if not each.is_proven),
+        ruled_out=tuple(each for each in judged if isinstance(each, RuledOut)),
     )
-    return replace(advice, outcome=_outcome(advice, trusted=trusted))
+    advice = replace(advice, outcome=_outcome(advice, baseline))
+    return replace(advice, sentence=_sentence(advice, baseline))
 
 
-def _payoffs(run: LoaderRun) -> Payoffs:
-    return payoffs(beginning_of(run, PAYOFF_BATCHES), PAYOFF_FACTOR)
+def _judged(item: AdvisedChange | RuledOut, baseline: Loading) -> AdvisedChange | RuledOut:
+    """Return a change with what its price comes to and its commands, or the reason against it.
+
+    Where the loop hardly waits, nothing is proposed that is not proven.
+    """
+    if isinstance(item, RuledOut):
+        return item
+    saved, gains = item.expected, item.expected >= WORTH_FRACTION
+    if item.is_proven is False or not (gains or item.evidence is Evidence.BOUND):
+        noisy = item.evidence is Evidence.MEASURED and gains
+        error = None if item.low_fraction is None else saved - item.low_fraction
+        return item.against(Reason.WITHIN_NOISE if noisy else Reason.GAINS_NOTHING, saved, error)
+    if not gains or (baseline.is_hidden and not item.is_proven):
+        return item.against(Reason.NOT_WAITED_FOR, saved)
+    epoch_s, spent_s = baseline.epoch_s, item.cost.spent_s
+    saved_s = None if epoch_s is None else epoch_s * saved
+    pays = None if spent_s == 0.0 else BreakEven.of(spent_s, epoch_s, saved_s)
+    after, last = None if pays is None else pays.epochs, baseline.epochs
+    if "stage" in item.settings and after is not None and last is not None and last <= after:
+        return item.against(Reason.TOO_FEW_EPOCHS, after, last)
+    commands = commands_of(item, baseline)
+    return replace(item, saved_s=saved_s, break_even=pays, commands=commands)
 
 
-def _outcome(advice: Advice, *, trusted: bool) -> AdviceOutcome:
-    if advice.changes:
+def _outcome(advice: Advice, baseline: Loading) -> AdviceOutcome:
+    if advice.changes or advice.to_measure:
         return AdviceOutcome.ADVICE
-    if (advice.baseline.wait_fraction or 0.0) < HIDDEN_FRACTION:
+    if baseline.is_hidden:
         return AdviceOutcome.NOTHING_TO_GAIN
-    if not trusted:
-        return AdviceOutcome.OPAQUE if advice.error_fraction is None else AdviceOutcome.WITHHELD
-    if advice.to_measure:
-        return AdviceOutcome.ADVICE
-    if advice.payoffs is not None and advice.payoffs.no_single_stage_helps:
-        return AdviceOutcome.NO_SINGLE_STAGE
-    return AdviceOutcome.NOTHING_FOUND
+    if advice.payoffs is None:
+        return (
+            AdviceOutcome.OPAQUE if advice.replay_error_fraction is None else AdviceOutcome.WITHHELD
+        )
+    alone = advice.payoffs.no_single_stage_helps
+    return AdviceOutcome.NO_SINGLE_STAGE if alone else AdviceOutcome.NOTHING_FOUND
 
 
-def _priced(
-    found: Found, ways: Sequence[LoadingWay], circumstances: Circumstances, epoch_s: float | None
-) -> AdvisedChange:
-    saved_s = None if epoch_s is None else epoch_s * found.gain.expected
-    cost = _cost(found, ways, circumstances)
-    return AdvisedChange(
-        candidate=found.candidate,
-        gain=found.gain,
-        cost=cost,
-        saved_s=saved_s,
-        break_even=None if cost.spent_s == 0.0 else BreakEven.of(cost.spent_s, epoch_s, saved_s),
-        commands=commands_of(found.candidate, circumstances.facts, ways[0]),
+def _about(baseline: Loading) -> str:
+    run, facts, exposure = baseline.loader, baseline.facts, baseline.exposure
+    by = f" through {baseline.framework}" if baseline.framework not in baseline.label else ""
+    kind = "thread" if facts.threads and not facts.is_script else "worker"
+    workers = f"{units.count(run.workers)} {kind}{'s' * (run.workers != 1)}"
+    several = baseline.n_loaders > 1
+    loaders = f", the most waited for of {baseline.n_loaders} loaders" * several
+    when = OVER[exposure.window]
+    if exposure.n_summed:
+        when = f"in {kept_words(exposure.whole.n_batches, exposure.n_summed)}, {when}"
+    return (
+        f"{facts.dataset or 'a script'}{', a stand-in' if facts.stand_in else ''}: "
+        f"{baseline.label}{by}, {workers}{loaders}. The training loop waits "
+        f"{units.fraction(baseline.wait_fraction)} of its time {when}; a sample takes "
+        f"{units.duration(baseline.sample_ns)}."
     )
 
 
-def _too_late(change: AdvisedChange, circumstances: Circumstances) -> RuledOut | None:
-    """Return that staging has not paid by the end of the training; None where it has."""
-    after = None if change.break_even is None else change.break_even.epochs
-    last = circumstances.epochs
-    staged = "stage" in change.candidate.settings
-    if not staged or after is None or last is None or last > after:
-        return None
-    return RuledOut(change.candidate, Reason.TOO_FEW_EPOCHS, after, last)
+def _sentence(advice: Advice, baseline: Loading) -> str:
+    """Return what comes of it all, in one sentence: how much of a script it is of among it."""
+    extent = extent_text(baseline.exposure.loop_fraction, in_script=advice.is_script)
+    match advice.outcome:
+        case AdviceOutcome.NOTHING_TO_GAIN:
+            return (
+                "Nothing to gain: no change to loading can save more than the "
+                f"{units.fraction(baseline.wait_fraction)} of its time that the training loop "
+                f"waits{extent}."
+            )
+        case AdviceOutcome.WITHHELD | AdviceOutcome.OPAQUE:
+            return f"No advice: {_untrusted(advice, baseline)}."
+        case AdviceOutcome.NO_SINGLE_STAGE:
+            return (
+                "No single faster stage will help: different stages hold up the loop at different "
+                f"times, so only several faster stages together gain time{extent}."
+            )
+        case AdviceOutcome.NOTHING_FOUND:
+            return (
+                "The training loop waits, but none of the changes that iobench knows is "
+                f"predicted to help{extent}."
+            )
+        case AdviceOutcome.ADVICE:
+            text = f"Nothing is certain to help, but some changes are worth measuring{extent}."
+            if advice.changes:
+                best = advice.changes[0]
+                of = "the training loop's time" if extent else "the time"
+                text = f"Best: {best.title} saves {units.fraction(best.expected)} of {of}{extent}."
+            if advice.payoffs is None:
+                text += f" Only what was measured is here: {_untrusted(advice, baseline)}."
+            return text
 
 
-def _cost(found: Found, ways: Sequence[LoadingWay], circumstances: Circumstances) -> Cost:
-    baseline, levers = ways[0], {*found.candidate.levers}
-    if {Lever.WORKERS, Lever.PREFETCH} & levers:
-        batch_nbytes = (baseline.batch_size or 0) * (circumstances.sample_nbytes or 0)
-        nbytes = found.batches_more * batch_nbytes
-        unknown = found.batches_more and not batch_nbytes
-        return Cost(memory_nbytes=None if unknown else nbytes, starts=found.starts)
-    if "stage" in found.candidate.settings:
-        size = staged_nbytes(baseline, circumstances)
-        rate = _staging_rate(baseline)
-        cost = Cost(stage_s=size / rate if size and rate else None)
-        near, place = circumstances.facts.near, found.candidate.settings["stage"]
-        if near and any(each.in_memory and each.path == place for each in near.places):
-            return replace(cost, memory_nbytes=size)
-        return replace(cost, disk_nbytes=size)
-    if Lever.CACHE in levers:
-        return Cost(memory_nbytes=baseline.all_nbytes(circumstances.files_nbytes))
-    return _cost_of_store(found, ways, circumstances) if OF_STORE & levers else Cost()
+def _untrusted(advice: Advice, baseline: Loading) -> str:
+    """Return why nothing is said that rests on a replay."""
+    error = advice.replay_error_fraction
+    if error is None:
+        return baseline.loader.reason or "it is not known which workers made the batches"
+    return (
+        f"a replay of the unmodified run misses its time by {signed(error)}; above "
+        f"{units.fraction(WITHHELD_ABOVE)}, iobench gives no predictions"
+    )
 
 
-def _cost_of_store(found: Found, ways: Sequence[LoadingWay], circumstances: Circumstances) -> Cost:
-    """Return what the whole dataset takes in another format: from a probe, else what is known."""
-    baseline, method = ways[0], found.way
-    samples, nbytes = circumstances.n_samples_all, circumstances.sample_nbytes
-    if method is not None and method.given is not None:
-        return Cost()  # it is there
-    making_s = _making_s(baseline, circumstances)
-    least = Cost(making_s, at_least=making_s is not None)
-    if method is not None and method.store is not None and method.store.n_samples:
-        full = predict_full_conversion(
-            n_samples=method.store.n_samples_all,
-            probe_n_samples=method.store.n_samples,
-            probe_nbytes=method.store.nbytes,
-            probe_convert_s=_convert_s(method, ways),
-            source=baseline.window,
-            store=method.window,
-        )
-        if full.convert_s is not None:
-            return Cost(full.convert_s, disk_nbytes=full.nbytes)
-        return replace(least, disk_nbytes=full.nbytes)
-    stored = samples * nbytes if samples and nbytes else None
-    return replace(least, disk_nbytes=stored)
+def advice_document(advice: Advice) -> Document:
+    """Return what is advised on a run."""
+    result = [Section("advice", "", sentences(_summary(advice)))]
+    if advice.changes:
+        epoch_s = advice.baseline.epoch_s
+        epoch = f" (an epoch over all samples now takes {_seconds(epoch_s)})" if epoch_s else ""
+        changes = _blocks(advice.changes, 1)
+        result.append(Section("changes", f"What would help, best first{epoch}", changes))
+    if advice.to_measure:
+        changes = _blocks(advice.to_measure, 1 + len(advice.changes))
+        result.append(Section("to-measure", "What may help but has to be measured", changes))
+    if advice.ruled_out:
+        known = sentences(f"{each.title}: {each.sentence}" for each in advice.ruled_out)
+        result.append(Section("ruled-out", "Not proposed", known))
+    return Document("Advice", tuple(result), figures=lambda: to_plain(advice))
 
 
-def _staging_rate(baseline: LoadingWay) -> float | None:
-    """Return how many bytes a second may be copied, as this run's readers got them at once."""
-    run = baseline.run
-    kinds = [name.partition(":")[0] for name in run.stages]
-    waits = run.work_ns - np.where([kind in FUSED for kind in kinds], np.maximum(run.cpu_ns, 0), 0)
-    spent_ns = int(waits[:, [kind in READ_STAGES for kind in kinds]].sum())
-    nbytes = int(run.read_nbytes.sum())
-    if spent_ns <= 0 or nbytes <= 0 or (run.read_nbytes < 0).any():
-        return None
-    return nbytes / spent_ns * 1e9 * max(1, run.workers)
+def _summary(advice: Advice) -> Iterator[str]:
+    yield advice.about
+    yield advice.sentence
+    faster = advice.payoffs
+    if faster is None or not faster.gains or advice.outcome is AdviceOutcome.NOTHING_TO_GAIN:
+        return
+    yield (
+        f"A replay of the unmodified run misses its time by {signed(advice.replay_error_fraction)}."
+        f" Predictions include an error of {units.fraction(UNSEEN_ERROR)} of the time, or "
+        f"{units.fraction(UNSEEN_WORKERS_ERROR)} for another number of workers."
+    )
+    stages = [
+        f"{stage_title(stage)} {units.fraction(max(0.0, each.saved_fraction))}"
+        for stage, each in [*faster.alone.items()][:MOST_STAGES]
+    ]
+    yield (
+        f"If one stage took {units.fraction(1 - PAYOFF_FACTOR)} less time, the run would be "
+        f"shorter by: {', '.join(stages)}; if all of them did, by "
+        f"{units.fraction(faster.joint_fraction)}."
+    )
 
 
-def _convert_s(way: LoadingWay, ways: Sequence[LoadingWay]) -> float | None:
-    """Return how long a way's probe took; of several that read it, only one made it."""
-    same = (each.store for each in ways if each.format == way.format)
-    return next((each.convert_s for each in same if each and each.convert_s is not None), None)
+def _blocks(changes: Sequence[AdvisedChange], first: int) -> tuple[Block, ...]:
+    result: list[Block] = []
+    for number, change in enumerate(changes, first):
+        result += [
+            Sentence(f"{number}. {change.title}", "strong"),
+            Sentence(f"It {_gain_text(change)}. It costs {_cost_text(change)}."),
+            *(Command(line) for line in change.commands),
+        ]
+    return tuple(result)
 
 
-def _making_s(baseline: LoadingWay, circumstances: Circumstances) -> float | None:
-    """Return how long all CPUs take to make all samples once, whatever writing them takes."""
-    window, samples = baseline.window, circumstances.n_samples_all
-    if not window.n_samples or not samples or not circumstances.cpus:
-        return None
-    busy_ns = sum(row.busy_ns for row in window.stages if row.kind in WORKER_KINDS)
-    return busy_ns / window.n_samples * samples / circumstances.cpus / 1e9
+def _gain_text(change: AdvisedChange) -> str:
+    bound = change.evidence is Evidence.BOUND
+    low, high = (None, None) if bound else (change.low_fraction, change.high_fraction)
+    between = "" if low is None else f" ({_between(low, high)})"
+    epoch = "" if change.saved_s is None else f", {_seconds(change.saved_s)} of an epoch"
+    few = "; too few batches to distinguish it from noise" * (not bound and not change.is_proven)
+    saved = units.fraction(change.expected)
+    return f"saves {saved} of the time{between}{epoch}; {EVIDENCE[change.evidence]}{few}"
+
+
+def _cost_text(change: AdvisedChange) -> str:
+    cost, pays = change.cost, change.break_even
+    text = ", ".join(_cost_parts(cost)) or "nothing"
+    if pays is None:
+        return text
+    if pays.epochs is None:
+        return f"{text}; after how many epochs it pays for itself is unknown"
+    bound = cost.at_least or not change.is_proven
+    least = "after at least" if bound else "after"
+    return f"{text}; it pays for itself {least} {units.epochs(pays.epochs)} epochs"
+
+
+def _cost_parts(cost: Cost) -> Iterator[str]:
+    if cost.convert_s is None:
+        yield "a conversion of unknown length"
+    elif cost.convert_s:
+        yield f"{'at least ' * cost.at_least}{_seconds(cost.convert_s)} to convert"
+    if cost.stage_s is None:
+        yield "copying the files once, which takes an unknown time"
+    elif cost.stage_s:
+        yield f"{_seconds(cost.stage_s)} to copy the files once, at the rate of this run's reads"
+    for nbytes, what in ((cost.disk_nbytes, "on disk"), (cost.memory_nbytes, "of memory")):
+        if nbytes != 0:
+            yield f"{'an unknown amount' if nbytes is None else units.nbytes(nbytes)} {what}"
+
+
+def trial_section(advice: Advice) -> Section:
+    """Return what was predicted against what was obtained; or why nothing was tried."""
+    tried = advice.tried
+    if not tried:
+        return Section("tried", "Tried", sentences([advice.not_tried or ""]))
+    band = _between(tried[0].band_low_fraction, tried[0].band_high_fraction)
+    lead = (
+        f"Time saved per sample, predicted and measured, in {units.count(tried[0].rounds)} "
+        f"alternating rounds. The unchanged baseline, run a second time, saved {band}: that is the "
+        "noise."
+    )
+    if tried[0].band_low_fraction is None:
+        lead = "Fewer than 6 rounds give no 95 % interval and no noise; use --rounds 6 or more."
+    columns = map(Column, ("", "predicted", "between", "obtained", "between", ""))
+    table = Table("", tuple(columns), tuple(map(_trial_row, tried)))
+    staged = (
+        f"{each.title}: staging took {_seconds(each.staging_s)}; the copy has been removed."
+        for each in tried
+        if each.staging_s is not None
+    )
+    return Section("tried", "Tried", (Sentence(lead), table, *sentences(staged)))
+
+
+def _trial_row(tried: TriedChange) -> tuple[Cell, ...]:
+    bound = tried.predicted_fraction is None
+    return (
+        tried.title,
+        Share(tried.predicted_high_fraction, "at most {}")
+        if bound
+        else SignedShare(tried.predicted_fraction),
+        NOT_APPLICABLE
+        if bound
+        else _between(tried.predicted_low_fraction, tried.predicted_high_fraction),
+        SignedShare(tried.saved_fraction),
+        _between(tried.low_fraction, tried.high_fraction),
+        "indistinguishable from noise" if tried.is_noise else "",
+    )
+
+
+def _between(low: float | None, high: float | None) -> str:
+    return "unknown" if low is None or high is None else f"{signed(low)} to {signed(high)}"
+
+
+def _seconds(value: float) -> str:
+    return units.duration(units.nanoseconds(value))

@@ -1,206 +1,535 @@
-"""What may be changed in a loading pipeline, and why something is not proposed: with the words."""
+"""The eight levers on a run: what each would gain at what price, or the reason against it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from enum import Enum
-from typing import ClassVar, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-import msgspec
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
 
-from iobench.json_keys import INLINE, figure
-from iobench.report import units
+from iobench.analysis.break_even import predict_full_conversion
+from iobench.analysis.intervals import PARTS, ratio_of_runs
+from iobench.analysis.replay.changes import Change, changed
+from iobench.analysis.replay.loader_run import LoaderRule, LoaderRun
+from iobench.analysis.replay.replay import replay, replay_error
+from iobench.analysis.replay.runs import beginning_of
+from iobench.findings.advice.proposals import (
+    AdvisedChange,
+    Cost,
+    Evidence,
+    Gain,
+    Lever,
+    Reason,
+    RuledOut,
+    Settings,
+    change,
+    ruled_out,
+)
+from iobench.findings.faster_stages import UNSEEN_ERROR, predicted
+from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, WORKER_KINDS, Kind, Trait
+
+if TYPE_CHECKING:
+    from iobench.findings.advice.loading import Loading
+
+Floats: TypeAlias = NDArray[np.float64]
+Judged: TypeAlias = Iterator[AdvisedChange | RuledOut]
+
+NATIVE: Final = "native"
+LONGEST_RUN: Final = 1000
+"""Batches that are replayed: more tell little more."""
+UNSEEN_WORKERS_ERROR: Final = 0.15
+"""What a changed run may miss its replay by where others share CPUs, memory and storage than did:
+the goal of ``tests/benchmarks/held_out.py`` for nine in ten."""
+QUIET: Final = 0.1
+"""Share of the steps that tell how short a step is where nobody else has the CPUs."""
+NEAR_BEST: Final = 0.01
+"""Of several numbers that do as well to this share, the smallest is proposed."""
+PREFETCHES: Final = (2, 4, 8, 16)
+MOST_WORKERS_PER_CPU: Final = 4
+MEMORY_FRACTION: Final = 0.5
+"""Of the memory, what batches that are ready may take."""
+CACHE_FRACTION: Final = 0.8
+"""Of the memory, what files may take to stay in the page cache during the training."""
+FREE_RATIO: Final = 1.05
+"""Of the bytes to be staged, what has to be free: others write meanwhile."""
+MEMORY_NBYTES_PER_S: Final = 1e9
+"""What the page cache gives a reader at least, of machines that trainings run on."""
+READ_PER_BYTE: Final = 1.5
+"""From so many bytes read for each byte used, chunks or compression blocks do not fit samples."""
+COLD_FRACTION: Final = 0.5
+LOOKS_AHEAD: Final = 64
+"""Batches that a bound lets threads be ahead: more than any ring has."""
+MAKING: Final = tuple(kind.spelled for kind in sorted(WORKER_KINDS) if kind != Kind.COLLATE)
+"""What loading a finished sample needs none of but reading, and that may be fast."""
+READING: Final = tuple(kind.spelled for kind in sorted(READING_KINDS))
+MIXED: Final = tuple(kind.spelled for kind in sorted(MIXED_KINDS))
+"""Of these, and of reading, what is not on a CPU may be waiting for storage."""
 
 
-class Lever(Enum):
-    """What may be changed."""
+class GainPredictor:
+    """Replays of the baseline under changes, each compared with the replay of it as it is.
 
-    FORMAT = "format"
-    """Samples finished beforehand, in a container that was measured or can be."""
-    LOADER = "loader"
-    """The fast loader: threads that fill batches ahead, without copies between processes."""
-    WORKERS = "workers"
-    PREFETCH = "prefetch"
-    KEEP_WORKERS = "keep workers"
-    """Workers that live on from one epoch to the next."""
-    CACHE = "cache"
-    """The files in the page cache, or copied once to storage of the node itself."""
-    CHUNKS = "chunks"
-    """Chunks that hold what a sample needs and no more."""
-    CODEC = "codec"
-    """Fewer bytes from storage for more decoding, or the reverse."""
-
-
-TITLES: Final = {
-    Lever.KEEP_WORKERS: "workers kept between epochs",
-    Lever.CHUNKS: "chunks that hold one sample each",
-}
-
-
-class Candidate(msgspec.Struct, frozen=True):
-    """Something to change.
-
-    Parameters
-    ----------
-    levers : tuple of Lever
-        What is changed.
-    settings : mapping of str to str or int
-        As the fields of a profile's configuration are called; more where only a script has it.
+    ``ways`` are the baseline and what was measured in turns with it.
     """
 
-    levers: tuple[Lever, ...]
-    settings: Mapping[str, str | int] = msgspec.field(default_factory=dict)
+    def __init__(self, ways: Sequence[Loading]) -> None:
+        self.ways, self.baseline = ways, ways[0]
+        self.run = beginning_of(self.baseline.loader, LONGEST_RUN)
+        self.error_fraction = replay_error(self.baseline.loader)
+        self._before: dict[bool, Floats] = {}
 
-    @figure
-    def title(self) -> str:
-        """What it is called, in a few words."""
-        return " and ".join(self._titles())
+    def gain(
+        self, change: Change, *, instead: LoaderRun | None = None, parallel: bool = False
+    ) -> Gain:
+        """Return what a change gains, by replay; ``instead`` is what to change in place of the run.
 
-    def _titles(self) -> Iterator[str]:
-        settings = self.settings
-        stored = settings.get("format")
-        for lever in self.levers:
-            match lever:
-                case Lever.FORMAT if "store" in settings:
-                    yield f"the store {settings['store']}"
-                case Lever.FORMAT:
-                    yield f"finished samples as {stored or 'a store'}"
-                case Lever.LOADER:
-                    yield self._loader_title()
-                case Lever.WORKERS:
-                    number = settings.get("workers", settings.get("num_workers"))
-                    yield f"{number} worker{'s' * (number != 1)}"
-                case Lever.PREFETCH:
-                    ahead = settings.get("prefetch", settings.get("prefetch_factor"))
-                    yield f"a prefetch of {ahead} batches"
-                case Lever.KEEP_WORKERS if "made" in settings:
-                    yield "one loader for all epochs, with its workers kept"
-                case Lever.CACHE if "stage" in settings:
-                    yield f"files staged to {settings['stage']}"
-                case Lever.CACHE:
-                    yield "files read into the page cache beforehand"
-                case Lever.CODEC:
-                    how = settings.get("codec") or settings.get("dtype")
-                    yield f"stored as {how}" if how else "another codec"
-                case _:
-                    yield TITLES[lever]
+        ``parallel`` is whether it changes how many are at work, so that the machine counts.
+        """
+        parallel = parallel and self.baseline.machine is not None
+        if parallel not in self._before:
+            self._before[parallel] = self._times(self.run, Change(), parallel)
+        after = self._times(instead or self.run, change, parallel)
+        least = UNSEEN_WORKERS_ERROR if parallel else UNSEEN_ERROR
+        error = min(max(abs(self.error_fraction), least), 1.0)
+        found = predicted(self._before[parallel], after, epochs=self.run.judged_epochs, error=error)
+        return Gain(Evidence.REPLAYED, found.saved, found.low, found.high, found.helps)
 
-    def _loader_title(self) -> str:
-        framework = self.settings.get("framework")
-        if framework == "native":
-            return "the fast loader"
-        if framework is not None:
-            return f"{framework} as the loader"
-        own = self.settings.get("pipeline") == "own"
-        return "iobench's own reading" if own else "another pipeline"
+    def without_storage(self) -> GainPredictor:
+        """Return the same on a machine whose storage is never short."""
+        machine = self.baseline.machine and replace(self.baseline.machine, read_nbytes_per_s=None)
+        return GainPredictor([replace(self.baseline, machine=machine)])
 
+    def bound(self, change: Change, *, instead: LoaderRun | None = None) -> Gain:
+        """Return what a change cannot gain more than, also where what it leaves is faster.
 
-class Reason(Enum):
-    """Why something that one might try is not proposed."""
+        Whoever no longer works leaves the CPUs and storage to the others, and to the training loop:
+        its steps may all be as short as the shortest `QUIET` of them are now.
+        """
+        run = instead or self.run
+        quiet = round(float(np.quantile(self.run.compute_ns, QUIET)))
+        run = replace(run, compute_ns=np.minimum(run.compute_ns, quiet))
+        gains = (self.gain(change, instead=run, parallel=each) for each in (False, True))
+        most = max(0.0, *(each.saved_fraction or 0.0 for each in gains))
+        wait = self.baseline.wait_fraction
+        waiting = None if wait is None else min(most, wait)
+        return Gain(Evidence.BOUND, None, 0.0, most, waiting_fraction=waiting)
 
-    IN_USE = "in use"
-    NO_MORE_CPUS = "no more CPUs"
-    CACHED_ALREADY = "cached already"
-    TOO_LARGE = "too large"
-    SIZE_UNKNOWN = "size unknown"
-    GAINS_NOTHING = "gains nothing"
-    WITHIN_NOISE = "within noise"
-    OWN_ORDER = "own order"
-    NOT_WAITED_FOR = "not waited for"
-    NO_WORKERS = "no workers"
-    READS_WHAT_IT_USES = "reads what it uses"
-    CHUNKS_FIT = "chunks fit"
-    NO_SOURCE = "no source"
-    NEAR_ALREADY = "near already"
-    NOWHERE_NEAR = "nowhere near"
-    TOO_FEW_EPOCHS = "too few epochs"
+    def _times(self, run: LoaderRun, change: Change, parallel: bool) -> Floats:
+        replayed = replay(run, change, self.baseline.machine if parallel else None)
+        return replayed.judged_ns.astype(np.float64)
 
 
-class RuledOut(msgspec.Struct, frozen=True):
-    """Something not proposed, and the figures that say why.
+def measured_changes(ways: Sequence[Loading]) -> Judged:
+    """Yield what else was run in turns with the baseline, the first."""
+    baseline, *others = ways
+    for other in others:
+        settings: dict[str, str | int] = {}
+        for name in ("format", "framework", "pipeline"):
+            if getattr(other, name) and getattr(other, name) != getattr(baseline, name):
+                settings[name] = getattr(other, name)
+        if other.named_store is not None:
+            settings.pop("format", None)
+            if other.named_store != baseline.named_store:
+                settings["store"] = other.named_store
+        elif baseline.named_store is not None:
+            settings["format"] = other.format
+        levers = [Lever.FORMAT] if settings.keys() & {"format", "store"} else []
+        if settings.keys() & {"framework", "pipeline"}:
+            levers.append(Lever.LOADER)
+        if other.store is not None and other.named_store is None:
+            settings["format"] = other.format
+        gain = _measured_gain(baseline, other)
+        if gain is not None and levers:
+            cost = _cost_of_store(ways, other) if Lever.FORMAT in levers else Cost()
+            yield change(tuple(levers), settings, gain, cost)
 
-    Parameters
-    ----------
-    reason : Reason
-        In a few words; ``sentence`` has it with its figures.
-    needed, available : float or None
-        What it takes and what there is, in bytes or CPUs; or a gain and its error.
+
+def _measured_gain(baseline: Loading, other: Loading) -> Gain | None:
+    """Return what another way gained, over the first part that both have; by turns they took."""
+    part = next((each for each in PARTS if each in baseline.sums and each in other.sums), None)
+    if part is None:
+        return None
+    ratio = ratio_of_runs(baseline.sums[part], other.sums[part], "wall", "samples")
+    if ratio.value is None:
+        return None
+    low = None if ratio.high is None else 1 - ratio.high
+    high = None if ratio.low is None else 1 - ratio.low
+    return Gain(Evidence.MEASURED, 1 - ratio.value, low, high, None if low is None else low > 0)
+
+
+def predicted_changes(predictor: GainPredictor) -> Judged:
+    """Yield what changes would gain by replay, or no more than; or why they would not."""
+    yield from _workers(predictor)
+    yield from _prefetch(predictor)
+    yield from _kept_workers(predictor)
+    if predictor.baseline.facts.own_order and not predictor.baseline.facts.is_script:
+        yield ruled_out((Lever.FORMAT,), {}, Reason.OWN_ORDER)
+    else:
+        yield from _finished_samples(predictor)
+        yield from _fast_loader(predictor)
+    yield from _page_cache(predictor)
+    yield from _staging(predictor)
+    yield from _chunks(predictor)
+    yield from _codec(predictor)
+
+
+def _workers(predictor: GainPredictor) -> Judged:
+    baseline, run = predictor.baseline, predictor.baseline.loader
+    name = "num_workers" if baseline.facts.is_script else "workers"
+    levers: tuple[Lever, ...] = (Lever.WORKERS,)
+    more = {name: run.workers + 1}
+    if baseline.facts.own_order:
+        yield ruled_out(levers, more, Reason.OWN_ORDER)
+        return
+    cpus = baseline.cpus
+    if cpus is None:
+        return
+    most = _most_workers(run, cpus) if baseline.waits_for_storage else cpus
+    tried = [number for number in _numbers_of_workers(most) if number != run.workers]
+    best = _best(tried, lambda number: predictor.gain(Change(workers=number), parallel=True))
+    if best is not None:
+        number, gain = best
+        settings: dict[str, str | int] = {name: number}
+        if not run.workers and run.recurs and baseline.framework == "torch":
+            # What their starts take is not known: kept, they have none after the first epoch.
+            levers, settings = (*levers, Lever.KEEP_WORKERS), {**settings, **_kept(run)}
+        cost = _memory_of(baseline, max(0, number - run.workers) * (run.prefetch or 2))
+        yield change(levers, settings, gain, cost)
+    if run.workers >= most or best is None:
+        yield ruled_out((Lever.WORKERS,), more, Reason.NO_MORE_CPUS, run.workers + 1, cpus)
+
+
+def _numbers_of_workers(most: int) -> list[int]:
+    """Return the numbers that are tried: all up to 4, then two for each doubling, and the most."""
+    numbers = [1, 2, 3]
+    while numbers[-2] * 2 < most:
+        numbers.append(numbers[-2] * 2)
+    return sorted({each for each in numbers if each < most} | {most})
+
+
+def _most_workers(run: LoaderRun, cpus: int) -> int:
+    """Return how many workers can be of use that wait for storage as much as these do."""
+    known = (run.cpu_ns >= 0) & (run.work_ns > 0)
+    busy_ns = int(run.work_ns[known].sum())
+    if not busy_ns or 2 * int(known.sum()) < int((run.work_ns > 0).sum()):
+        return cpus
+    on_cpu = min(1.0, int(run.cpu_ns[known].sum()) / busy_ns)
+    most = cpus * MOST_WORKERS_PER_CPU
+    return max(cpus, min(most, int(cpus / on_cpu))) if on_cpu else most
+
+
+def _prefetch(predictor: GainPredictor) -> Judged:
+    baseline, run = predictor.baseline, predictor.baseline.loader
+    name = "prefetch_factor" if baseline.facts.is_script else "prefetch"
+    if run.rule is LoaderRule.SERIAL:
+        yield ruled_out((Lever.PREFETCH,), {name: 2}, Reason.NO_WORKERS)
+        return
+    if baseline.facts.own_order and run.rule is LoaderRule.THREADS:
+        yield ruled_out((Lever.PREFETCH,), {name: run.prefetch + 1}, Reason.OWN_ORDER)
+        return
+    queues = max(1, run.workers) if run.rule is LoaderRule.POOL else 1
+    batch_nbytes = (run.batch_size or 1) * (baseline.sample_nbytes or 0)
+    fits = MEMORY_FRACTION * (baseline.memory_nbytes or np.inf)
+    tried = [n for n in PREFETCHES if n > run.prefetch and n * queues * batch_nbytes <= fits]
+    best = _best(tried, lambda number: predictor.gain(Change(prefetch=number)))
+    if best is not None:
+        cost = _memory_of(baseline, (best[0] - run.prefetch) * queues)
+        yield change((Lever.PREFETCH,), {name: best[0]}, best[1], cost)
+
+
+def _best(tried: Sequence[int], gain_of: Callable[[int], Gain]) -> tuple[int, Gain] | None:
+    """Return the smallest number that gains nearly as much as the best one."""
+    gains = [(number, gain_of(number)) for number in tried]
+    most = max((gain.expected for _, gain in gains), default=0.0)
+    return next((pair for pair in gains if pair[1].expected >= most - NEAR_BEST), None)
+
+
+def _memory_of(baseline: Loading, batches: int) -> Cost:
+    batch_nbytes = (baseline.loader.batch_size or 0) * (baseline.sample_nbytes or 0)
+    return Cost(memory_nbytes=batches * batch_nbytes if batch_nbytes or not batches else None)
+
+
+def _kept_workers(predictor: GainPredictor) -> Judged:
+    """Yield keeping the workers of one epoch for the next.
+
+    Whether a worker's first batch of an epoch was slow since the worker was new, or since the epoch
+    was, as where a shuffle has to fill, the run does not report. Where that may be all of the gain,
+    it has to be measured. Steps may be shorter where no starts compute at the same time.
     """
-
-    candidate: Candidate
-    reason: Reason
-    needed: float | None = None
-    available: float | None = None
-    JSON_KEYS: ClassVar = {
-        "candidate": INLINE,
-    }
-
-    @figure
-    def sentence(self) -> str:
-        """Why it is not proposed."""
-        needed, available = self.needed, self.available
-        match self.reason:
-            case Reason.IN_USE:
-                return "already in use."
-            case Reason.NO_MORE_CPUS:
-                cpus = None if available is None else int(available)
-                return f"CPUs to use: {units.count(cpus)}; each already has a worker."
-            case Reason.CACHED_ALREADY:
-                return "this run already read everything from memory."
-            case Reason.TOO_LARGE:
-                space = units.nbytes(available)
-                return f"needs {units.nbytes(needed)}; {space} is available."
-            case Reason.SIZE_UNKNOWN:
-                return "unknown: the run did not record the sizes that this needs."
-            case Reason.GAINS_NOTHING:
-                return _gain_sentence(needed or 0.0, available)
-            case Reason.WITHIN_NOISE:
-                return (
-                    f"saved {units.fraction(needed)} when it was measured, but with this much "
-                    "noise it may save nothing; measure more batches."
-                )
-            case Reason.OWN_ORDER:
-                return "this source sets the order of its samples and runs its own workers."
-            case Reason.NOT_WAITED_FOR:
-                most = f": it could save {units.fraction(needed)} at most"
-                return (
-                    "the training loop does not wait for what this would "
-                    f"remove{'' if needed is None else most}."
-                )
-            case Reason.NO_WORKERS:
-                return "the training loop loads its own data, so nothing can prefetch."
-            case Reason.READS_WHAT_IT_USES:
-                read = None if needed is None or not available else needed / available
-                return (
-                    f"{units.ratio(read)} bytes are read for each byte used; how many are decoded "
-                    "was not counted."
-                )
-            case Reason.NO_SOURCE:
-                return (
-                    "needs a conversion, but this run has only finished stores; name their source "
-                    "as well, as in iobench profile SOURCE STORE --format zarr:codec=blosc-lz4."
-                )
-            case Reason.NEAR_ALREADY:
-                return "the files are not on a shared file system."
-            case Reason.NOWHERE_NEAR:
-                return "none of $SLURM_TMPDIR, $TMPDIR and /dev/shm is local to this machine."
-            case Reason.TOO_FEW_EPOCHS:
-                epochs = None if available is None else int(available)
-                return (
-                    f"it pays for itself after about {units.epochs(needed or 0.0)} epochs, but "
-                    f"there {'is' if epochs == 1 else 'are'} {units.count(epochs)}; pass --epochs "
-                    "for a longer training."
-                )
-            case Reason.CHUNKS_FIT:
-                return (
-                    f"{units.ratio(needed)} bytes are read and {units.ratio(available)} decoded "
-                    "for each byte used: the chunks fit the samples."
-                )
+    run = predictor.run
+    if not (run.restarts and run.recurs and predictor.baseline.framework == "torch"):
+        return
+    retained = changed(run, Change(keep_workers=True))
+    slow = replace(retained, work_ns=run.work_ns, cpu_ns=run.cpu_ns, async_ns=run.async_ns)
+    gain = predictor.gain(Change(), instead=retained)
+    least = predictor.gain(Change(), instead=slow)
+    saved, high = gain.saved_fraction or 0.0, gain.high_fraction
+    if least.is_proven and least.low_fraction is not None and gain.low_fraction is not None:
+        most = predictor.bound(Change(), instead=retained).high_fraction or 0.0
+        low, high = min(gain.low_fraction, least.low_fraction), max(high or most, most)
+        gain = replace(gain, low_fraction=low, high_fraction=high)
+    else:
+        gain = Gain(Evidence.BOUND, None, 0.0, max(saved, high or saved) if saved > 0 else 0.0)
+    yield change((Lever.KEEP_WORKERS,), _kept(predictor.baseline.loader), gain)
 
 
-def _gain_sentence(saved: float, error: float | None) -> str:
-    if saved > 0:
-        within = "" if error is None else f", which is within the error of {units.fraction(error)}"
-        return f"predicted to save {units.fraction(saved)}{within}."
-    longer = f", but to take {units.fraction(-saved)} longer" if saved else ""
-    return f"predicted to save nothing{longer}."
+def _kept(run: LoaderRun) -> Settings:
+    """Return the settings that keep workers; a loader that is made again keeps none."""
+    return {"persistent_workers": "True", **({"made": "once"} if run.recreated else {})}
+
+
+def _kind_of(stage: str) -> str:
+    """Return the sort of work of a stage, ``"read"`` of ``"read:label"``."""
+    return stage.partition(":")[0]
+
+
+def _is_one_of(run: LoaderRun, kinds: Sequence[str]) -> NDArray[np.bool_]:
+    """Return which stages of a run are of some kinds."""
+    return np.array([_kind_of(stage) in kinds for stage in run.stages], dtype=bool)
+
+
+def _factors(run: LoaderRun, of_kinds: Mapping[str, float]) -> Change:
+    """Return the change that multiplies the stages of some kinds."""
+    kinds = {stage: _kind_of(stage) for stage in run.stages}
+    return Change(
+        stage_factors={stage: of_kinds[kind] for stage, kind in kinds.items() if kind in of_kinds}
+    )
+
+
+def _on_cpu(run: LoaderRun, kinds: Sequence[str]) -> Change:
+    """Return the change that leaves of some kinds what is on a CPU; nothing where unknown."""
+    factors = {}
+    for kind in kinds:
+        of_kind = _is_one_of(run, [kind])
+        work, cpu = run.work_ns[:, of_kind], run.cpu_ns[:, of_kind]
+        busy_ns = int(work[cpu >= 0].sum())
+        factors[kind] = min(1.0, int(cpu[cpu >= 0].sum()) / busy_ns) if busy_ns else 0.0
+    return _factors(run, factors)
+
+
+def _first_store(predictor: GainPredictor) -> Loading | None:
+    return next((each for each in predictor.ways if each.store is not None), None)
+
+
+def _finished_samples(predictor: GainPredictor) -> Judged:
+    """Yield a store where none was measured: nothing is left to make, or to start for it.
+
+    Its samples may be other objects: of handing batches over only what joins and sends is left.
+    """
+    baseline = predictor.baseline
+    if baseline.store is not None:
+        yield ruled_out((Lever.FORMAT,), {"format": baseline.format}, Reason.IN_USE)
+    elif _first_store(predictor) is None:
+        stored = "tfrecord" if baseline.framework == "tensorflow" else "numpy"
+        none = replace(_factors(predictor.run, dict.fromkeys(MAKING, 0.0)), keep_workers=True)
+        gain = predictor.bound(Change(), instead=_without_rest(changed(predictor.run, none)))
+        cost = _cost_of_store(predictor.ways, baseline)
+        yield change((Lever.FORMAT,), {"format": stored}, gain, cost)
+
+
+def _without_rest(run: LoaderRun) -> LoaderRun:
+    """Return a run whose batches take nothing but their stages, and whose end takes nothing."""
+    names = ("gap_ns", "submit_ns", "transit_ns", "pickup_ns", "loop_ns", "shutdown_ns")
+    return replace(run, **{name: np.zeros_like(getattr(run, name)) for name in names})
+
+
+def _fast_loader(predictor: GainPredictor) -> Judged:
+    """Yield the fast loader for what is loaded now, and for each format that was measured."""
+    baseline, ways = predictor.baseline, predictor.ways
+    if NATIVE in baseline.framework.split(","):
+        yield ruled_out((Lever.LOADER,), {"framework": NATIVE}, Reason.IN_USE)
+        return
+    measured = {each.format for each in ways if each.framework == NATIVE}
+    for each in ways:
+        others = each.pipeline not in ("", "own") or each.framework in ("", NATIVE)
+        if others or each.format in measured:
+            continue
+        settings: dict[str, str | int] = {"framework": NATIVE}
+        if each.named_store is not None and each is not baseline:
+            settings["store"] = each.named_store
+        elif each.format != baseline.format:
+            settings["format"] = each.format
+        elif each is not baseline:
+            continue
+        work_of = None if each is baseline else _in_place(each.loader, baseline.cpus)
+        gain = predictor.bound(
+            Change(work_of=work_of), instead=_in_place(predictor.run, baseline.cpus)
+        )
+        if len(settings) == 1:
+            yield change((Lever.LOADER,), settings, gain)
+        else:
+            cost = _cost_of_store(ways, each)
+            yield change((Lever.FORMAT, Lever.LOADER), settings, gain, cost)
+
+
+def _in_place(run: LoaderRun, cpus: int | None) -> LoaderRun:
+    """Return a run whose batches are made in place, by threads that are there all the time.
+
+    Nothing is copied, sent or picked up. Of the making what computes is left, on all CPUs: threads
+    may be as many as wait for storage. What is not known to compute may wait.
+    """
+    run = changed(run, Change(keep_workers=True))
+    copies = _is_one_of(run, ("collate", "serialise"))
+    work_ns = np.where(copies, 0, np.clip(run.cpu_ns, 0, run.work_ns))
+    workers = max(run.workers, cpus or 1)
+    run = replace(run, rule=LoaderRule.THREADS, workers=workers, prefetch=LOOKS_AHEAD)
+    nothing = np.zeros_like(work_ns)
+    return replace(_without_rest(run), work_ns=work_ns, cpu_ns=work_ns, async_ns=nothing)
+
+
+def _page_cache(predictor: GainPredictor) -> Judged:
+    """Yield reading all files once beforehand, where memory holds them."""
+    baseline = predictor.baseline
+    if "://" in (baseline.named_store or ""):  # a bucket is in no page cache
+        return
+    levers, settings = (Lever.CACHE,), {"cache": "warm"}
+    needed, memory = baseline.files_nbytes, baseline.memory_nbytes
+    if baseline.is_cached:
+        yield ruled_out(levers, settings, Reason.CACHED_ALREADY)
+    elif needed is None or memory is None:
+        yield ruled_out(levers, settings, Reason.SIZE_UNKNOWN)
+    elif needed > CACHE_FRACTION * memory:
+        yield ruled_out(levers, settings, Reason.TOO_LARGE, needed, CACHE_FRACTION * memory)
+    else:
+        gain = predictor.bound(_on_cpu(predictor.run, READING))
+        yield change(levers, settings, gain, Cost(memory_nbytes=needed))
+
+
+def _staging(predictor: GainPredictor) -> Judged:
+    """Yield copying the files once to storage of this machine's own, where others share theirs."""
+    baseline, levers = predictor.baseline, (Lever.CACHE,)
+    near, folder = baseline.facts.near, baseline.folder
+    is_probe = baseline.store is not None and baseline.named_store is None
+    if near is None or folder is None or is_probe:
+        return
+    needed = baseline.files_nbytes or baseline.epoch_nbytes
+    settings = {"stage": "node-local storage", "of": folder}
+    if near.mount_of(folder) is None:
+        yield ruled_out(levers, settings, Reason.NEAR_ALREADY)
+    elif baseline.is_cached:
+        yield ruled_out(levers, settings, Reason.CACHED_ALREADY)
+    elif not near.places:
+        yield ruled_out(levers, settings, Reason.NOWHERE_NEAR)
+    elif needed is None:
+        yield ruled_out(levers, settings, Reason.SIZE_UNKNOWN)
+    else:
+        place = next((each for each in near.places if each.free_nbytes > FREE_RATIO * needed), None)
+        if place is None:
+            free = max(each.free_nbytes for each in near.places)
+            yield ruled_out(levers, settings, Reason.TOO_LARGE, needed, free)
+            return
+        memory = baseline.memory_nbytes or near.memory_nbytes or 0
+        in_memory = place.in_memory or needed <= CACHE_FRACTION * memory
+        gain = _staged_gain(predictor, in_memory=in_memory)
+        rate = _read_rate(baseline.loader)
+        cost = Cost(stage_s=needed / rate if rate else None)
+        which = "memory_nbytes" if place.in_memory else "disk_nbytes"
+        settings = {"stage": place.path, "of": folder}
+        yield change(levers, settings, gain, replace(cost, **{which: needed}))
+
+
+def _staged_gain(predictor: GainPredictor, *, in_memory: bool) -> Gain:
+    """Return what reading a staged copy gains, where memory holds it; else at most that.
+
+    Reading then takes its time on a CPU, and as long as copying its bytes from memory. What is read
+    and decoded in one can be separated by its CPU time alone: else there is only a bound.
+    """
+    run = predictor.run
+    left = _on_cpu(run, (*READING, *MIXED))
+    mixed = _is_one_of(run, MIXED)
+    unknown = bool(((run.cpu_ns < 0) & (run.work_ns > 0))[:, mixed].any())
+    if not in_memory or unknown or not left.stage_factors or (run.read_nbytes < 0).any():
+        return predictor.bound(left)
+    staged = replace(left, read_nbytes_per_s=MEMORY_NBYTES_PER_S)
+    return predictor.without_storage().gain(staged, parallel=True)
+
+
+def _read_rate(run: LoaderRun) -> float | None:
+    """Return how many bytes a second this run's readers got at once."""
+    on_cpu_ns = np.where(_is_one_of(run, MIXED), np.maximum(run.cpu_ns, 0), 0)
+    waits_ns = int((run.work_ns - on_cpu_ns)[:, _is_one_of(run, (*READING, *MIXED))].sum())
+    nbytes = int(run.read_nbytes.sum())
+    if waits_ns <= 0 or nbytes <= 0 or (run.read_nbytes < 0).any():
+        return None
+    return nbytes / waits_ns * 1e9 * max(1, run.workers)
+
+
+def _chunks(predictor: GainPredictor) -> Judged:
+    if _first_store(predictor) is not None:  # which holds samples as they are requested
+        return
+    part, levers, settings = predictor.baseline.judged, (Lever.CHUNKS,), {"format": "zarr"}
+    if part.read_nbytes is None or not part.nbytes:
+        yield ruled_out(levers, settings, Reason.SIZE_UNKNOWN)
+        return
+    # What reading hands on is used, whatever preprocessing leaves of it, as of an ensemble's mean.
+    handed_on = sum(row.nbytes or 0 for row in part.stages if Trait.TELLS_READ in row.kind.traits)
+    used = max(part.nbytes, handed_on)
+    ratio = part.read_nbytes / used
+    decoded = None if part.decoded is None else part.decoded.per_used
+    if max(ratio, decoded or 0.0) >= READ_PER_BYTE:
+        # Each stage by what it does too much of; what decodes is not known where nobody counted.
+        factors = dict.fromkeys((*READING, "decode"), 1 / max(ratio, 1.0))
+        factors["decode"] = 1 / max(ratio if decoded is None else decoded, 1.0)
+        gain = predictor.bound(_factors(predictor.run, factors))
+        yield change(levers, settings, gain, _cost_of_store(predictor.ways, predictor.baseline))
+    elif decoded is None:
+        yield ruled_out(levers, settings, Reason.READS_WHAT_IT_USES, part.read_nbytes, used)
+    else:
+        yield ruled_out(levers, settings, Reason.CHUNKS_FIT, ratio, decoded)
+
+
+def _codec(predictor: GainPredictor) -> Judged:
+    baseline, run, levers = predictor.baseline, predictor.run, (Lever.CODEC,)
+    if baseline.store is None:
+        return
+    is_zarr = baseline.format.partition(":")[0] == "zarr"
+    if baseline.facts.sources == ():
+        yield ruled_out(levers, {}, Reason.NO_SOURCE)
+        return
+    if is_zarr and _is_one_of(run, ["decode"]).any():
+        settings, factors = {"codec": "none"}, {"decode": 0.0}
+    elif (baseline.judged.cold_fraction or 0.0) > COLD_FRACTION:
+        settings = {"codec": "blosc-lz4"} if is_zarr else {"dtype": "float16"}
+        factors = dict.fromkeys(READING, 0.5)
+    else:
+        yield ruled_out(levers, {}, Reason.CACHED_ALREADY)
+        return
+    gain = predictor.bound(_factors(run, factors))
+    yield change(levers, settings, gain, _cost_of_store(predictor.ways, baseline))
+
+
+def _cost_of_store(ways: Sequence[Loading], way: Loading) -> Cost:
+    """Return what the whole dataset takes in another format: from a probe, else what is known.
+
+    Of several ways that read a probe, only one made it.
+    """
+    baseline, store = ways[0], way.store
+    if way is not baseline and way.named_store is not None:
+        return Cost()  # it is there
+    n, nbytes, making_s = baseline.n_samples_all, baseline.sample_nbytes, _making_s(baseline)
+    least = Cost(making_s, at_least=making_s is not None)
+    if way is baseline or store is None or not store.n_samples or not store.nbytes:
+        return replace(least, disk_nbytes=n * nbytes if n and nbytes else None)
+    stores = (each.store for each in ways if each.format == way.format)
+    full = predict_full_conversion(
+        n_samples=store.n_samples_all or store.n_samples,
+        probe_n_samples=store.n_samples,
+        probe_nbytes=store.nbytes,
+        probe_convert_s=next((s.convert_s for s in stores if s and s.convert_s is not None), None),
+        source=baseline.judged,
+        store=way.judged,
+    )
+    if full.convert_s is None:
+        return replace(least, disk_nbytes=full.nbytes)
+    return Cost(full.convert_s, disk_nbytes=full.nbytes)
+
+
+def _making_s(baseline: Loading) -> float | None:
+    """Return how long all CPUs take to make all samples once, whatever writing them takes."""
+    part, samples = baseline.judged, baseline.n_samples_all
+    if not part.n_samples or not samples or not baseline.cpus:
+        return None
+    busy_ns = sum(row.busy_ns for row in part.stages if row.kind in WORKER_KINDS)
+    return busy_ns / part.n_samples * samples / baseline.cpus / 1e9

@@ -11,21 +11,22 @@ from epochs import epochs_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from schedules import CONSUMER, STAGES, Sketch, epochs, pool
-from scripts import Script
+from schedules import STAGES, Sketch, epochs, pool
 
-from iobench.analysis.replay.replay import replay_error
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
-from iobench.findings.advice.advising import advice_of
-from iobench.findings.advice.figures import Advice, AdviceOutcome, AdvisedChange, Evidence
-from iobench.findings.advice.gains import beginning_of
-from iobench.findings.advice.levers import Lever, Reason
-from iobench.findings.advice.measured import MeasuredRank, measured_rank
-from iobench.findings.advice.section import advice_document, outcome_sentence
+from iobench.findings.advice.advising import advice_document, advice_of
+from iobench.findings.advice.loading import Loading, loading_of
+from iobench.findings.advice.proposals import (
+    Advice,
+    AdviceOutcome,
+    AdvisedChange,
+    Evidence,
+    Lever,
+    Reason,
+)
 from iobench.findings.faster_stages import predicted
 from iobench.recording.kinds import Kind
-from iobench.recording.span_file import Flag
 from iobench.report.renderers.terminal import TerminalRenderer
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ MS = 1_000_000
 GB = 10**9
 BATCH = 4
 """Samples of a batch of a sketch."""
-ON_DEVICE = {"flags": Flag.DEVICE | Flag.DETAIL, "thread": 1}
 SLOW = [(60.0, 30.0, 10.0)] * 60
 STORED = [(30.0, 0.0, 10.0)] * 60
 MACHINE = {"cpus": 2, "memory_nbytes": 16 * GB}
@@ -49,6 +49,7 @@ KNOWN = {
     "cache": {"resident_fraction_before": 1.0},
 }
 COLD = {"cache": {"resident_fraction_before": 0.1}}
+OF_SKETCHES = {"workers", "prefetch", "handover_ns", "in_order"}
 
 
 def sketch_of(
@@ -71,47 +72,32 @@ def sketch_of(
     return sketch
 
 
-def measured(sketch: Sketch | RunData, **config: Any) -> MeasuredRank:
+def measured(sketch: Sketch | RunData, **config: Any) -> Loading:
     """Return the training process of a sketch, of a run that says this of itself."""
     profile = sketch.profile() if isinstance(sketch, Sketch) else sketch
     path = Path("-".join(str(config.get(name)) for name in ("format", "framework")))
     rank = Run(replace(profile, path=path, config={**profile.config, **config})).of_rank()
-    return measured_rank(rank, recorded_runs(rank))
+    return loading_of(rank, recorded_runs(rank))
 
 
-def way(durations: list[tuple[float, float, float]], **more: Any) -> MeasuredRank:
+def way(durations: Any, *, step: float = 15.0, cpu: float | None = None, **more: Any) -> Loading:
     """Return a way of loading; what is no name of a schedule's is what its run says."""
-    told = {**KNOWN, **{name: more.pop(name) for name in [*more] if name not in OF_SKETCHES}}
-    return measured(sketch_of(durations, **more), **told)
+    schedule = {name: more.pop(name) for name in [*more] if name in OF_SKETCHES}
+    return measured(sketch_of(durations, step=step, cpu=cpu, **schedule), **{**KNOWN, **more})
 
 
-OF_SKETCHES = {"workers", "step", "cpu", "prefetch", "handover_ns", "in_order"}
-
-
-def advised(*ways: MeasuredRank) -> Advice:
+def advised(*ways: Loading) -> Advice:
     advice = advice_of(ways)
     assert advice is not None
     return advice
 
 
-def found(changes: tuple[AdvisedChange, ...], *levers: Lever) -> AdvisedChange | None:
-    return next((each for each in changes if each.candidate.levers == levers), None)
-
-
-def sure(advice: Advice, *levers: Lever) -> AdvisedChange:
-    change = found(advice.changes, *levers)
-    assert change is not None
-    return change
-
-
-def to_measure(advice: Advice, *levers: Lever) -> AdvisedChange:
-    change = found(advice.to_measure, *levers)
-    assert change is not None
-    return change
+def only(changes: tuple[AdvisedChange, ...], *levers: Lever) -> AdvisedChange:
+    return next(each for each in changes if each.levers == levers)
 
 
 def reasons(advice: Advice) -> dict[Lever, Reason]:
-    return {lever: each.reason for each in advice.ruled_out for lever in each.candidate.levers}
+    return {lever: each.reason for each in advice.ruled_out for lever in each.levers}
 
 
 def store_of(n_samples_all: int, convert_s: float | None) -> dict[str, Any]:
@@ -123,42 +109,36 @@ def store_of(n_samples_all: int, convert_s: float | None) -> dict[str, Any]:
 def test_stages_that_take_turns_in_holding_the_loop_up_have_no_single_help() -> None:
     turns = [(100.0, 0.0, 0.0), (0.0, 100.0, 0.0)] * 40
     advice = advised(way(turns, step=5.0, framework="", own_order=True))
-    assert advice.payoffs is not None
-    assert advice.payoffs.no_single_stage_helps
     assert advice.outcome is AdviceOutcome.NO_SINGLE_STAGE
     # Where samples may be finished beforehand both are gone at once: that helps, and is said.
-    open_to_it = advised(way(turns, step=5.0))
-    assert open_to_it.outcome is AdviceOutcome.ADVICE
-    assert to_measure(open_to_it, Lever.FORMAT)
+    assert only(advised(way(turns, step=5.0)).to_measure, Lever.FORMAT)
 
 
 def test_more_workers_gain_what_the_recurrence_says() -> None:
-    more = sure(advised(way(SLOW, workers=1, machine={**MACHINE, "cpus": 4})), Lever.WORKERS)
-    assert more.candidate.settings == {"workers": 4}
-    assert more.gain.evidence is Evidence.REPLAYED
-    assert more.gain.saved == pytest.approx(0.75, abs=0.02)  # a batch in 25 ms instead of 100
-    assert more.gain.low <= 0.75 <= more.gain.high + 0.02
+    advice = advised(way(SLOW, workers=1, machine={**MACHINE, "cpus": 4}))
+    more = only(advice.changes, Lever.WORKERS)
+    assert more.settings == {"workers": 4}
+    assert more.evidence is Evidence.REPLAYED
+    assert more.saved_fraction == pytest.approx(0.75, abs=0.02)  # a batch in 25 ms instead of 100
+    assert more.low_fraction <= 0.75 <= more.high_fraction + 0.02
     assert more.cost.memory_nbytes == 3 * 2 * BATCH * 24_000_000
     assert more.break_even is None
 
 
-def test_a_format_that_was_measured_beside_is_priced_and_ranked_first() -> None:
-    store = way(STORED, **store_of(1000, 5.0))
-    advice = advised(way(SLOW), store)
+def test_a_format_that_was_measured_too_is_priced_and_ranked_first() -> None:
+    advice = advised(way(SLOW), way(STORED, **store_of(1000, 5.0)))
     best = advice.changes[0]
-    assert best.candidate.levers == (Lever.FORMAT,)
-    assert best.candidate.settings == {"format": "tfrecord"}
-    assert best.gain.evidence is Evidence.MEASURED
+    assert (best.levers, best.settings) == ((Lever.FORMAT,), {"format": "tfrecord"})
+    assert best.evidence is Evidence.MEASURED
     # Two workers, and four samples a batch: 12.5 ms a sample become 5.
-    assert best.gain.saved == pytest.approx(0.6, abs=0.001)
-    assert best.gain.low <= best.gain.saved <= best.gain.high
+    assert best.saved_fraction == pytest.approx(0.6, abs=0.001)
+    assert best.low_fraction <= best.saved_fraction <= best.high_fraction
     assert (best.cost.convert_s, best.cost.disk_nbytes) == (50.0, 10 * GB)
-    assert advice.epoch_s == pytest.approx(12.5, abs=0.01)
-    assert best.saved_s == pytest.approx(best.gain.saved * advice.epoch_s)
-    assert best.break_even is not None
+    assert advice.baseline.epoch_s == pytest.approx(12.5, abs=0.01)
+    assert best.saved_s == pytest.approx(best.saved_fraction * advice.baseline.epoch_s)
     assert best.break_even.epochs == pytest.approx(50.0 / best.saved_s)
     assert best.break_even.staging_to_epoch == pytest.approx(50.0 / 5.0, rel=0.01)
-    gains = [each.gain.expected for each in advice.changes]
+    gains = [each.expected for each in advice.changes]
     assert gains == sorted(gains, reverse=True)
     # Of a store that was there already nobody knows more than what making its samples takes.
     best = advised(way(SLOW), way(STORED, **store_of(1000, None))).changes[0]
@@ -169,83 +149,82 @@ def test_a_format_that_was_measured_beside_is_priced_and_ranked_first() -> None:
 def test_what_rests_on_a_replay_that_is_wrong_is_withheld_and_what_was_measured_is_not() -> None:
     # One says that batches were less far ahead than they were, which would have taken longer.
     bursts = ([(1.0, 1.0, 1.0)] * 8 + [(80.0, 20.0, 20.0)] * 4) * 10
-    source = way(bursts, prefetch=8)
     wrong = measured(sketch_of(bursts, prefetch=8), **{**KNOWN, "prefetch": 1})
-    assert advised(source).outcome is AdviceOutcome.ADVICE
+    assert advised(way(bursts, prefetch=8)).outcome is AdviceOutcome.ADVICE
     alone = advised(wrong)
     assert alone.outcome is AdviceOutcome.WITHHELD
-    assert alone.error_fraction is not None
-    assert alone.error_fraction > 0.1
+    assert alone.replay_error_fraction > 0.1
     assert (alone.changes, alone.to_measure, alone.payoffs) == ((), (), None)
-    beside = advised(wrong, way([(1.0, 1.0, 1.0)] * 120, format="numpy"))
-    assert beside.outcome is AdviceOutcome.ADVICE
-    assert {each.gain.evidence for each in beside.changes} == {Evidence.MEASURED}
-    assert beside.to_measure == ()
+    other = advised(wrong, way([(1.0, 1.0, 1.0)] * 120, format="numpy"))
+    assert other.outcome is AdviceOutcome.ADVICE
+    assert {each.evidence for each in other.changes} == {Evidence.MEASURED}
+    assert other.to_measure == ()
+    opaque = advised(measured(sketch_of(SLOW).without(("worker", 1)), **KNOWN))
+    assert (opaque.outcome, opaque.replay_error_fraction) == (AdviceOutcome.OPAQUE, None)
 
 
-def test_a_loader_that_nobody_saw_at_work_gets_no_advice() -> None:
-    advice = advised(measured(sketch_of(SLOW).without(("worker", 1)), **KNOWN))
-    assert advice.outcome is AdviceOutcome.OPAQUE
-    assert advice.error_fraction is None
-
-
-def test_work_that_nobody_saw_is_in_no_share_of_what_is_hidden() -> None:
-    script = Script()
-    loader = script.loader()
-    loader.iter()
-    for batch in range(60):
-        asked, script.now = script.now, script.now + MS
-        script.wait(loader, batch, asked, "", "dali")
-        script.compute(99 * MS)
-    advice = advised(measured(script.profile(), **KNOWN))
-    assert [each.stage for each in advice.baseline.window.stages] == ["opaque"]
-    assert advice.baseline.hidden_fraction is None
-    assert outcome_sentence(advice).startswith(
-        "Nothing to gain: no change to loading can save more"
-    )
-    assert advised(way(SLOW, step=80.0)).baseline.hidden_fraction == pytest.approx(1.0)
+@pytest.mark.parametrize("step", [1, 50, 85, 98, 101, 104, 106, 120, 200])
+def test_nothing_to_gain_never_stands_above_a_proposal(step: int) -> None:
+    """Whatever share of its time, of 99 to 0 %, the loop waits for batches of 200 ms by two."""
+    slow = [(120.0, 60.0, 20.0)] * 60
+    for ways in (
+        [way(slow, step=step)],
+        [way(slow, step=step), way(STORED, step=step, **store_of(1000, 5.0))],
+    ):
+        advice = advised(*ways)
+        proposed = bool(advice.changes or advice.to_measure)
+        assert (advice.outcome is AdviceOutcome.ADVICE) is proposed
+        if advice.baseline.wait_fraction < 0.05:
+            assert advice.to_measure == ()
+        else:
+            assert proposed
 
 
 def test_a_run_that_took_no_time_gets_no_advice() -> None:
-    assert advised(way([(0.0, 0.0, 0.0)] * 10, step=0.0)).outcome is AdviceOutcome.NO_BATCH
+    assert advice_of([way([(0.0, 0.0, 0.0)] * 10, step=0.0)]) is None
     assert advice_of([]) is None
 
 
-def test_what_is_impossible_is_ruled_out_with_its_reason() -> None:
-    told = reasons(advised(way(SLOW)))
-    assert told[Lever.CACHE] is Reason.CACHED_ALREADY
-    assert told[Lever.WORKERS] is Reason.NO_MORE_CPUS
-    told = reasons(advised(way(SLOW, **COLD, files_nbytes=100 * GB)))
-    assert told[Lever.CACHE] is Reason.TOO_LARGE
-    assert told[Lever.CHUNKS] is Reason.SIZE_UNKNOWN
-    assert reasons(advised(way(SLOW, framework="native")))[Lever.LOADER] is Reason.IN_USE
-    assert reasons(advised(way(SLOW, workers=0)))[Lever.PREFETCH] is Reason.NO_WORKERS
+@pytest.mark.parametrize(
+    ("run", "lever", "reason"),
+    [
+        ({}, Lever.CACHE, Reason.CACHED_ALREADY),
+        ({}, Lever.WORKERS, Reason.NO_MORE_CPUS),
+        ({**COLD, "files_nbytes": 100 * GB}, Lever.CACHE, Reason.TOO_LARGE),
+        ({**COLD, "files_nbytes": None}, Lever.CACHE, Reason.SIZE_UNKNOWN),
+        ({}, Lever.CHUNKS, Reason.SIZE_UNKNOWN),
+        ({"framework": "native"}, Lever.LOADER, Reason.IN_USE),
+        ({"workers": 0}, Lever.PREFETCH, Reason.NO_WORKERS),
+        ({"step": 200.0, **COLD}, Lever.FORMAT, Reason.NOT_WAITED_FOR),
+    ],
+)
+def test_what_is_impossible_is_ruled_out_with_its_reason(run, lever, reason) -> None:
+    assert reasons(advised(way(SLOW, **run)))[lever] is reason
 
 
 def test_more_workers_than_cpus_are_proposed_only_where_they_wait_for_storage() -> None:
-    def workers(**told: Any) -> object:
-        return sure(advised(way(SLOW, workers=1, **told)), Lever.WORKERS).candidate.settings
+    def workers(**run: Any) -> Any:
+        changes = advised(way(SLOW, workers=1, **run)).changes
+        return only(changes, Lever.WORKERS).settings["workers"]
 
-    assert workers(cpu=0.25, **COLD)["workers"] in range(3, 9)
+    assert workers(cpu=0.25, **COLD) in range(3, 9)
     # Off the CPU they wait for another one where all was in memory.
-    assert workers(cpu=0.25) == workers(**COLD) == {"workers": 2}
-    # With 1 % from storage as well.
-    sketch = sketch_of(SLOW, workers=1, cpu=0.25)
-    sketch.add(
-        CONSUMER, Kind.READ, 0, sketch.spans[-1]["end_ns"], batch=0,
-        nbytes=10**10, cpu_ns=12 * 10**7, flags=Flag.IO,
-    )  # fmt: skip
-    advice = advised(measured(sketch, **KNOWN))
-    assert advice.circumstances.cold_fraction == pytest.approx(0.012, rel=0.1)
-    assert sure(advice, Lever.WORKERS).candidate.settings == {"workers": 2}
+    assert workers(cpu=0.25) == workers(**COLD) == 2
 
 
-def test_files_that_fit_into_memory_may_be_cached() -> None:
-    cached = to_measure(advised(way(SLOW, **COLD)), Lever.CACHE)
-    assert cached.gain.saved is None
+def test_bounds_are_what_goes() -> None:
+    cached = only(advised(way(SLOW, **COLD)).to_measure, Lever.CACHE)
+    assert cached.saved_fraction is None
     # Reading 60 of 100 ms by two workers at a step of 15: 50 ms a batch become 20.
-    assert cached.gain.high == pytest.approx(0.6, abs=0.02)
+    assert cached.high_fraction == pytest.approx(0.6, abs=0.02)
     assert cached.cost.memory_nbytes == 2 * GB
+    fast = only(advised(way(SLOW, handover_ns=5 * MS)).to_measure, Lever.LOADER)
+    assert fast.evidence is Evidence.BOUND
+    # Nobody knows that making computes: threads may be as many as wait, and 15 of 50 ms are left.
+    assert fast.high_fraction == pytest.approx(0.7, abs=0.02)
+    fast = only(advised(way(SLOW, handover_ns=5 * MS, cpu=1.0)).to_measure, Lever.LOADER)
+    # Of 50 ms a batch at two workers collating takes 5; handing over is not in that.
+    assert fast.high_fraction == pytest.approx(0.1, abs=0.02)
 
 
 def test_who_made_the_probe_of_a_store_does_not_change_its_price() -> None:
@@ -283,38 +262,21 @@ def test_at_most_64_replays_are_made_however_many_cpus(
     assert 10 < n_replays[0] <= 64
 
 
-def test_the_fast_loader_gains_no_more_than_what_does_not_compute() -> None:
-    fast = to_measure(advised(way(SLOW, handover_ns=5 * MS)), Lever.LOADER)
-    assert fast.gain.evidence is Evidence.BOUND
-    # Nobody knows that making computes: threads may be as many as wait, and 15 of 50 ms are left.
-    assert fast.gain.high == pytest.approx(0.7, abs=0.02)
-    fast = to_measure(advised(way(SLOW, handover_ns=5 * MS, cpu=1.0)), Lever.LOADER)
-    # Of 50 ms a batch at two workers collating takes 5, and handing over is beside the work.
-    assert fast.gain.high == pytest.approx(0.1, abs=0.02)
-
-
 def test_without_sizes_and_an_epoch_the_advice_stands_and_its_price_is_unknown() -> None:
     known = {name: KNOWN[name] for name in ("format", "framework")}
     advice = advised(measured(sketch_of(SLOW), **known, **COLD, machine={"cpus": 2}))
-    change = to_measure(advice, Lever.FORMAT)
+    change = only(advice.to_measure, Lever.FORMAT)
     assert (change.saved_s, change.cost.convert_s, change.cost.disk_nbytes) == (None, None, None)
-    assert change.break_even is not None
     assert change.break_even.epochs is None
     assert reasons(advice)[Lever.CACHE] is Reason.SIZE_UNKNOWN
 
 
 @settings(max_examples=8, deadline=None)
 @example(
-    durations=[
-        (0.0, 0.0, 1.0),
-        (0.0, 0.0, 2.0),
-        *[(0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, 1.0)],
-    ]
-    + [(0.0, 0.0, 0.0)] * 5,
+    durations=[(0.0, 0.0, each) for each in (1.0, 2.0, 0.0, 0.0, 1.0, *[0.0] * 5)],
     workers=3,
     step=0.0,
 )
-@example(durations=[(0.0, 0.0, 0.0)] * 10, workers=2, step=0.0)
 @given(
     durations=st.lists(
         st.tuples(*[st.floats(0.0, 80.0) for _ in range(3)]), min_size=8, max_size=40
@@ -325,47 +287,39 @@ def test_without_sizes_and_an_epoch_the_advice_stands_and_its_price_is_unknown()
 def test_whatever_the_run_gains_are_shares_and_intervals_hold_them(
     durations, workers, step
 ) -> None:
-    advice = advised(way(durations, workers=workers, step=step))
+    advice = advice_of([way(durations, workers=workers, step=step)])
+    if advice is None:
+        assert step < 1
+        return
     for each in advice.changes:
-        assert each.gain.saved is not None
-        assert 0.01 <= each.gain.saved <= 1
-        assert each.gain.is_proven
-        assert each.gain.low <= each.gain.saved <= each.gain.high <= 1
+        assert each.is_proven
+        assert 0.01 <= each.saved_fraction <= 1
+        assert each.low_fraction <= each.saved_fraction <= each.high_fraction <= 1
     for each in advice.to_measure:
-        assert 0.01 <= each.gain.expected <= 1
-        assert not each.gain.is_proven
+        assert 0.01 <= each.expected <= 1
+        assert not each.is_proven
 
 
-def test_a_prediction_tells_apart_what_these_batches_gain_and_what_others_will() -> None:
-    generator = np.random.default_rng(3)
-    before = 100 + generator.normal(0, 10, 400)
+def test_a_prediction_distinguishes_what_these_batches_gain_and_what_others_will() -> None:
+    before = 100 + np.random.default_rng(3).normal(0, 10, 400)
     found = predicted(before, 0.8 * before, error=0.05)
     assert found.saved == pytest.approx(0.2)
     assert found.helps
-    assert found.low is not None
-    assert found.high is not None
     # Both replays are of the same batches, and gain the same; another run has other batches.
     assert found.low < 1 - 0.8 * 1.05 < 1 - 0.8 * 0.95 < found.high
     assert found.low == pytest.approx(1 - 0.8 * 1.05, abs=0.03)
     assert predicted(before, 0.97 * before, error=0.05).helps is False
-
-
-@pytest.mark.parametrize("n_batches", [2, 3, 47])
-def test_too_few_batches_prove_nothing(n_batches: int) -> None:
-    few = predicted(np.full(n_batches, 100.0), np.full(n_batches, 50.0))
+    few = predicted(np.full(47, 100.0), np.full(47, 50.0))
     assert (few.saved, few.low, few.high, few.helps) == (0.5, None, None, None)
 
 
 def test_what_two_or_three_batches_gain_is_not_taken_as_proven() -> None:
-    advice = advised(
-        way([(60.0, 30.0, 10.0)] * 3), way([(40.0, 20.0, 10.0)] * 3, **store_of(1000, 5.0))
-    )
+    advice = advised(way(SLOW[:3]), way([(40.0, 20.0, 10.0)] * 3, **store_of(1000, 5.0)))
     assert advice.changes == ()
-    change = to_measure(advice, Lever.FORMAT)
-    assert (change.gain.low, change.gain.high, change.gain.is_proven) == (None, None, None)
-    text = TerminalRenderer().render(advice_document(advice, "run"))
+    change = only(advice.to_measure, Lever.FORMAT)
+    assert (change.low_fraction, change.high_fraction, change.is_proven) == (None, None, None)
+    text = TerminalRenderer().render(advice_document(advice))
     assert "too few batches to distinguish it from noise" in " ".join(text.split())
-    assert outcome_sentence(advice).startswith("Nothing is certain to help")
 
 
 def rounds_of(reads_ms: list[float], *, begin: int = 0) -> Sketch:
@@ -386,39 +340,26 @@ def test_ways_that_took_turns_are_compared_turn_by_turn() -> None:
     # Of both alike a turn takes up to three times as long as another: the machine's doing.
     turns = [10.0, 30.0, 12.0, 28.0, 15.0, 25.0]
     source = measured(rounds_of(turns), **KNOWN)
-    told = {**KNOWN, "format": "tfrecord"}
-    beside = rounds_of([0.9 * each for each in turns], begin=1000 * MS)
-    assert sure(advised(source, measured(beside, **told)), Lever.FORMAT).gain.saved == (
-        pytest.approx(0.1)
-    )
+    known, faster = {**KNOWN, "format": "tfrecord"}, [0.9 * each for each in turns]
+    same_turns = advised(source, measured(rounds_of(faster, begin=1000 * MS), **known))
+    assert only(same_turns.changes, Lever.FORMAT).saved_fraction == pytest.approx(0.1)
     # Long after it, nobody knows which turns had the machine to themselves.
-    apart = rounds_of([0.9 * each for each in turns], begin=10**6 * MS)
-    assert found(advised(source, measured(apart, **told)).changes, Lever.FORMAT) is None
+    apart = advised(source, measured(rounds_of(faster, begin=10**6 * MS), **known))
+    assert (Lever.FORMAT,) not in [each.levers for each in apart.changes]
 
 
 def test_ways_are_compared_over_the_part_that_both_have() -> None:
     # Epochs that each begin slowly, and one that is longer: by their steady states both are alike.
     several = measured(epochs_of(epochs=6, batches=30, open_ns=3000), **KNOWN)
     single = measured(epochs_of(epochs=1, batches=180), **{**KNOWN, "format": "tfrecord"})
-    assert several.way is not None
-    assert single.way is not None
-    assert (several.way.part, single.way.part) == ("recurring", "steady")
+    assert (several.exposure.window, single.exposure.window) == ("recurring", "steady")
     assert reasons(advised(several, single))[Lever.FORMAT] is Reason.GAINS_NOTHING
-
-
-def test_the_beginning_of_a_long_run_replays_as_well() -> None:
-    (run,) = recorded_runs(Run(sketch_of(SLOW).profile()).of_rank())
-    part = beginning_of(run, 20)
-    assert len(part) == 20
-    assert part.work_ns.shape == (20, len(run.stages))
-    assert abs(replay_error(part)) < 0.1
-    assert beginning_of(run, 100) is run
 
 
 def test_what_was_measured_in_much_noise_is_said_to_be_so() -> None:
     generator = np.random.default_rng(2)
     noisy = [(600.0 if generator.random() < 0.12 else 5.0, 1.0, 1.0) for _ in range(60)]
-    other = way(noisy, step=5.0, format="tfrecord", framework="native")
-    advice = advised(way(SLOW, step=5.0), other)
-    lost = next(each for each in advice.ruled_out if each.reason is Reason.WITHIN_NOISE)
-    assert "measure more batches" in lost.sentence
+    advice = advised(
+        way(SLOW, step=5.0), way(noisy, step=5.0, format="tfrecord", framework="native")
+    )
+    assert Reason.WITHIN_NOISE in {each.reason for each in advice.ruled_out}
