@@ -71,19 +71,20 @@ class Blocks(msgspec.Struct, frozen=True):
     amounts: NDArray[np.float64]
     weights: NDArray[np.float64]
 
+    def __len__(self) -> int:
+        return len(self.amounts)
+
     @property
     def value(self) -> float | None:
         """The figure; None without a weight."""
         weight = float(self.weights.sum())
         return float(self.amounts.sum()) / weight if weight > 0 else None
 
-    @property
-    def influence(self) -> NDArray[np.float64]:
-        """By how much each block moves the figure, times their number; the mean is 0."""
-        n_blocks, total = len(self.amounts), self.weights.sum()
+    def influence(self, per: float = 1.0) -> NDArray[np.float64]:
+        """Return how far each block moves the figure, times their number, in parts of ``per``."""
         moved: NDArray[np.float64] = self.amounts - (self.value or 0.0) * self.weights
-        moved *= n_blocks / total
-        return moved
+        moved *= len(self) / self.weights.sum()
+        return moved / per
 
 
 def student(free: float) -> float:
@@ -91,36 +92,35 @@ def student(free: float) -> float:
     return STUDENT[min(max(int(free + 1e-9), 1), len(STUDENT)) - 1]
 
 
-def _variance(influence: NDArray[np.float64]) -> float:
-    """Return the variance of the mean, with twice the covariance of neighbours where positive.
+def _half_width(*influences: NDArray[np.float64]) -> float:
+    """Return Student's t times the standard error of a figure, of independent runs.
 
-    Newey and West, Econometrica 55, 1987, of one lag.
+    The variance of each is that of its blocks' influence (Cochran, Sampling Techniques, 1977,
+    chapter 6), with twice the covariance of neighbours where that is positive (Newey and West,
+    Econometrica 55, 1987, of one lag). Degrees of freedom of two by Welch and Satterthwaite
+    (Biometrika 34, 1947).
     """
-    squares = float((influence**2).sum())
-    shared = float((influence[1:] * influence[:-1]).sum())
-    return (squares + 2 * max(shared, 0.0)) / (len(influence) * (len(influence) - 1))
+    variances, shares = [], 0.0
+    for each in influences:
+        squares, shared = float((each**2).sum()), float((each[1:] * each[:-1]).sum())
+        n = len(each)
+        variances.append((squares + 2 * max(shared, 0.0)) / (n * (n - 1)))
+        shares += variances[-1] ** 2 / (n - 1)
+    total = sum(variances)
+    free = len(influences[0]) - 1 if len(influences) == 1 else total**2 / shares if shares else 1.0
+    return student(free) * sqrt(total)
 
 
-def _pooled(a: Blocks, b: Blocks, per: tuple[float, float]) -> tuple[float, float]:
-    """Return the variance of two independent figures, each in parts of ``per``, and Student's t.
-
-    Degrees of freedom by Welch and Satterthwaite (Biometrika 34, 1947).
-    """
-    variances = [_variance(each.influence / of) for each, of in zip((a, b), per, strict=True)]
-    squares = sum(v**2 / (len(x.amounts) - 1) for v, x in zip(variances, (a, b), strict=True))
-    free = sum(variances) ** 2 / squares if squares else 1.0
-    return sum(variances), student(free)
-
-
-def _ratio(a: Blocks, b: Blocks) -> float | None:
-    """Return the figure of ``b`` over that of ``a``; None where it means nothing."""
-    first, second = a.value, b.value
-    if first is None or second is None or first <= 0 or second <= 0:
-        return None
-    return second / first if 0 < second / first < inf else None
-
-
-def _on_logarithm(ratio: float, half: float) -> Interval:
+def _ratio(a: Blocks, b: Blocks, *, is_paired: bool) -> Interval:
+    """Return the figure of ``b`` over that of ``a``; the interval is symmetric on the logarithm."""
+    first, second = a.value or 0.0, b.value or 0.0
+    ratio = second / first if first > 0 else 0.0
+    if not 0 < ratio < inf:
+        return Interval(None)
+    if min(len(a), len(b)) < FEWEST_BLOCKS:
+        return Interval(ratio)
+    moved, other = a.influence(first), b.influence(second)
+    half = _half_width(other - moved) if is_paired else _half_width(moved, other)
     if not half:
         return Interval(ratio, ratio, ratio)
     # Beyond a factor of 10**300 it is no interval but the whole axis.
@@ -131,40 +131,24 @@ def _on_logarithm(ratio: float, half: float) -> Interval:
 def block_ratio(a: Blocks, b: Blocks) -> Interval:
     """Return the ratio of ``b`` to ``a``, two runs that have nothing to do with each other.
 
-    The interval is symmetric on the logarithm; the variance of each is that of its blocks'
-    influence (Cochran, Sampling Techniques, 1977, chapter 6). How often such intervals hold the
-    true ratio: ``tests/benchmarks/comparison_coverage.py``.
+    How often such intervals hold the true ratio: ``tests/benchmarks/comparison_coverage.py``.
     """
-    ratio = _ratio(a, b)
-    if ratio is None or min(len(a.amounts), len(b.amounts)) < FEWEST_BLOCKS:
-        return Interval(ratio)
-    variance, times = _pooled(a, b, (a.value or 1.0, b.value or 1.0))
-    return _on_logarithm(ratio, times * sqrt(variance))
+    return _ratio(a, b, is_paired=False)
 
 
 def paired_ratio(a: Blocks, b: Blocks) -> Interval:
-    """Return the ratio of ``b`` to ``a`` whose blocks are of the same rounds, one by one.
-
-    Raises
-    ------
-    ValueError
-        If they have not equally many blocks.
-    """
-    if len(a.amounts) != len(b.amounts):
+    """Return the ratio of ``b`` to ``a`` whose blocks are of the same rounds, one by one."""
+    if len(a) != len(b):
         raise ValueError("expected equally many blocks of both runs, one of each round")
-    ratio = _ratio(a, b)
-    if ratio is None or len(a.amounts) < FEWEST_BLOCKS:
-        return Interval(ratio)
-    moved = b.influence / (b.value or 1.0) - a.influence / (a.value or 1.0)
-    return _on_logarithm(ratio, student(len(moved) - 1) * sqrt(_variance(moved)))
+    return _ratio(a, b, is_paired=True)
 
 
 def quotient(blocks: Blocks) -> Interval:
     """Return a run's figure itself with a symmetric interval: a share may be 0."""
     value = blocks.value
-    if value is None or len(blocks.amounts) < FEWEST_BLOCKS:
+    if value is None or len(blocks) < FEWEST_BLOCKS:
         return Interval(value)
-    half = student(len(blocks.amounts) - 1) * sqrt(_variance(blocks.influence))
+    half = _half_width(blocks.influence())
     return Interval(value, value - half, value + half)
 
 
@@ -173,53 +157,36 @@ def difference(a: Blocks, b: Blocks) -> Interval:
     if a.value is None or b.value is None:
         return Interval(None)
     value = b.value - a.value
-    if min(len(a.amounts), len(b.amounts)) < FEWEST_BLOCKS:
+    if min(len(a), len(b)) < FEWEST_BLOCKS:
         return Interval(value)
-    variance, times = _pooled(a, b, (1.0, 1.0))
-    return Interval(value, value - times * sqrt(variance), value + times * sqrt(variance))
+    half = _half_width(a.influence(), b.influence())
+    return Interval(value, value - half, value + half)
 
 
 class RoundRatio(msgspec.Struct, frozen=True):
-    """Two things timed in rounds, and one of them again: what the machine does without a change."""
+    """A change timed in rounds with a baseline, and the baseline again: what noise alone does."""
 
     n_rounds: int
-    ratio: float
-    low: float | None
-    high: float | None
-    band_low: float | None
-    band_high: float | None
+    change: Interval
+    again: Interval
 
     @property
-    def slower(self) -> bool | None:
-        """Whether b takes longer than noise explains: both intervals are apart."""
-        if self.low is None or self.band_high is None:
+    def is_noise(self) -> bool | None:
+        """Whether the change takes neither more nor less time than noise explains."""
+        low, high = self.change.low, self.change.high
+        if low is None or high is None or self.again.low is None or self.again.high is None:
             return None
-        return self.low > max(1.0, self.band_high)
-
-    @property
-    def faster(self) -> bool | None:
-        """Whether b takes less time than noise explains."""
-        if self.high is None or self.band_low is None:
-            return None
-        return self.high < min(1.0, self.band_low)
+        return not (low > max(1.0, self.again.high) or high < min(1.0, self.again.low))
 
 
 def round_ratio(a: Sequence[float], b: Sequence[float], again: Sequence[float]) -> RoundRatio:
-    """Return the `paired_ratio` of ``b`` to ``a`` and of ``again`` to ``a``, over rounds.
-
-    Raises
-    ------
-    ValueError
-        If they are not equally many, or none, or a time is not above 0.
-    """
+    """Return the `paired_ratio` of ``b`` to ``a`` and of ``again`` to ``a``, over rounds."""
     if not a or not len(a) == len(b) == len(again) or min(*a, *b, *again) <= 0:
         raise ValueError("expected equally many times above 0 of a, b and a again")
-    of_a, of_b, of_again = (Blocks(np.array(each), np.ones(len(a))) for each in (a, b, again))
-    other, band = paired_ratio(of_a, of_b), paired_ratio(of_a, of_again)
-    ratio = sum(b) / sum(a)
     if len(a) < LEAST_ROUNDS:
-        return RoundRatio(len(a), ratio, None, None, None, None)
-    return RoundRatio(len(a), ratio, other.low, other.high, band.low, band.high)
+        return RoundRatio(len(a), Interval(sum(b) / sum(a)), Interval(None))
+    of_a, of_b, of_again = (Blocks(np.array(each), np.ones(len(a))) for each in (a, b, again))
+    return RoundRatio(len(a), paired_ratio(of_a, of_b), paired_ratio(of_a, of_again))
 
 
 def trimmed_mean(values: Sequence[float], drop: int) -> Interval:
@@ -229,11 +196,10 @@ def trimmed_mean(values: Sequence[float], drop: int) -> Interval:
     value counts as the nearest one left. It does not reach below 0 where no value does.
     """
     drop = drop if len(values) > 2 * drop else 0
-    n_used = len(values) - 2 * drop
-    if not n_used:
+    used = sorted(values)[drop : len(values) - drop]
+    if not used:
         return Interval(None)
-    used = sorted(values)[drop : drop + n_used]
-    mean = fsum(used) / n_used
+    n_used, mean = len(used), fsum(used) / len(used)
     if n_used < FEWEST_BLOCKS:
         return Interval(mean)
     winsorized = [*[used[0]] * drop, *used, *[used[-1]] * drop]
@@ -249,8 +215,8 @@ def n_blocks_of(n_steps: int) -> int:
     return next((n for least, n in BLOCKS if n_steps >= least), 1)
 
 
-def block_of_each(
-    n_steps: int, epochs: NDArray[np.int64] | None = None, n_blocks: int | None = None
+def _block_of_each(
+    n_steps: int, epochs: NDArray[np.int64] | None, n_blocks: int | None = None
 ) -> tuple[NDArray[np.int64], int]:
     """Return in which block each of a run's steps is, and how many blocks there are.
 
@@ -267,8 +233,8 @@ def block_of_each(
 
 
 def blocks_of(times: NDArray[np.float64], epochs: NDArray[np.int64] | None = None) -> Blocks:
-    """Return what each of a run's steps takes, in order, in the blocks of `block_of_each`."""
-    block, n_blocks = block_of_each(len(times), epochs)
+    """Return what each of a run's steps takes, in order, in blocks of steps or of whole epochs."""
+    block, n_blocks = _block_of_each(len(times), epochs)
     added = _added({"time": times, "steps": np.ones_like(times)}, block, n_blocks)
     return Blocks(added["time"], added["steps"])
 
@@ -279,16 +245,14 @@ class StepSums(msgspec.Struct, frozen=True):
     Both have ``batches``, ``wall``, ``wait``, ``compute`` (in ns), where known ``steps`` of the
     optimiser, ``samples`` and ``nbytes``, and of each stage ``busy:STAGE`` and ``exposed:STAGE``.
     Rounds have a start and an end on the clock of ``boot_id``; several ranks together have none.
-    ``memory`` is over how many steps the time of one says that of the next, ``unevenness`` of how
-    many steps as they are one carries the time.
     """
 
     blocks: Sums
-    rounds: Sums = msgspec.field(default_factory=dict)
+    rounds: Sums = {}
     start_ns: NDArray[np.int64] | None = None
     end_ns: NDArray[np.int64] | None = None
     boot_id: str = ""
-    memory: float = 1.0
+    memory: float = 1.0  # over how many steps the time of one says that of the next
     unevenness: float = 1.0
 
     @property
@@ -335,7 +299,7 @@ def step_sums(run: RankRun, window: Window, n_blocks: int | None = None) -> Step
             nbytes / nbytes.sum() if part.nbytes else is_batch / is_batch.sum()
         )
     epochs = deliveries.of_epoch[rows] if window == "recurring" else None
-    block, n_blocks = block_of_each(len(rows), epochs, n_blocks)
+    block, n_blocks = _block_of_each(len(rows), epochs, n_blocks)
     n_rounds = int(deliveries.round.max()) + 1
     limits = np.iinfo(np.int64)
     start_ns, end_ns = (np.full(n_rounds, limit) for limit in (limits.max, limits.min))
@@ -418,41 +382,40 @@ def add_ranks(parts: Sequence[StepSums]) -> StepSums:
     return msgspec.structs.replace(alone, blocks=added, rounds=rounds)
 
 
-def pair_rounds(a: StepSums, b: StepSums) -> NDArray[np.int64] | None:
-    """Return which rounds of two runs were turns of one job; None where they did not take turns.
+def turns_of(a: StepSums, b: StepSums) -> tuple[StepSums, StepSums] | None:
+    """Return sums of two runs round by round, of rounds that were turns of one job; else None.
 
     The first round of each is of the first turn, and so on: all of a turn before all of the next,
     on one machine, and no round while another was on. Turns without a step of both are left out.
+    Of many rounds several neighbouring ones are one block; fewer than `FEWEST_ROUNDS` are none.
     """
     if a.start_ns is None or b.start_ns is None or a.end_ns is None or b.end_ns is None:
         return None
-    if not a.boot_id or a.boot_id != b.boot_id:
-        return None
     n_turns = min(len(a.start_ns), len(b.start_ns))
+    if not a.boot_id or a.boot_id != b.boot_id or not n_turns:
+        return None
     starts = np.stack((a.start_ns[:n_turns], b.start_ns[:n_turns]))
     ends = np.stack((a.end_ns[:n_turns], b.end_ns[:n_turns]))
     apart = (ends.min(axis=0) <= starts.max(axis=0)).all()
     in_turn = (ends.max(axis=0)[:-1] <= starts.min(axis=0)[1:]).all()
-    if not n_turns or not apart or not in_turn:
-        return None
     used = (a.rounds["batches"][:n_turns] > 0) & (b.rounds["batches"][:n_turns] > 0)
-    return np.flatnonzero(used)
-
-
-def of_rounds(sums: StepSums, rounds: NDArray[np.int64]) -> StepSums:
-    """Return sums whose blocks are rounds, several each where there are many."""
-    n_cells = len(rounds) if len(rounds) < MANY_ROUNDS else MANY_ROUNDS // 2
-    cell = np.arange(len(rounds)) * n_cells // len(rounds)
-    return StepSums(_added({k: v[rounds] for k, v in sums.rounds.items()}, cell, n_cells))
+    rounds = np.flatnonzero(used)
+    if not (apart and in_turn) or len(rounds) < FEWEST_ROUNDS:
+        return None
+    n_blocks = len(rounds) if len(rounds) < MANY_ROUNDS else MANY_ROUNDS // 2
+    block = np.arange(len(rounds)) * n_blocks // len(rounds)
+    first, second = (
+        StepSums(_added({k: v[rounds] for k, v in each.rounds.items()}, block, n_blocks))
+        for each in (a, b)
+    )
+    return first, second
 
 
 def ratio_of_runs(a: StepSums, b: StepSums, amount: str, weight: str) -> Interval:
     """Return the ratio of a figure of ``b`` to that of ``a``: by rounds where they took turns."""
-    rounds = pair_rounds(a, b)
-    paired = rounds is not None and len(rounds) >= FEWEST_ROUNDS
-    if rounds is not None and paired:
-        a, b = of_rounds(a, rounds), of_rounds(b, rounds)
+    turns = turns_of(a, b)
+    a, b = turns or (a, b)
     first, second = a.quotient(amount, weight), b.quotient(amount, weight)
     if first is None or second is None:
         return Interval(None)
-    return paired_ratio(first, second) if paired else block_ratio(first, second)
+    return block_ratio(first, second) if turns is None else paired_ratio(first, second)
