@@ -12,16 +12,14 @@ from iobench.analysis.intervals import (
     BLOCKS,
     BUSY,
     EXPOSED,
-    FEWEST_ROUNDS,
     PARTS,
     StepSums,
     add_ranks,
     block_ratio,
     needed_steps,
-    of_rounds,
-    pair_rounds,
     paired_ratio,
     step_sums,
+    turns_of,
 )
 from iobench.analysis.job_figures import job_of_ranks
 from iobench.analysis.run import Run
@@ -61,7 +59,6 @@ if TYPE_CHECKING:
     from iobench.findings.batch_digests import DeliveredSamples
     from iobench.findings.compare_samples import SamplesComparison
     from iobench.report.document import Cell, Unit
-    from iobench.runs.run_facts import RunFacts
 
 COMPARISON_VERSION: Final = 3
 MOST: Final = 8
@@ -72,7 +69,7 @@ CONFIGURED: Final = (
 )  # fmt: skip
 """What of a configuration can make figures differ, by its name in ``run.json``."""
 OF_MACHINE: Final = ("host", "system", "python", "cpus", "cpu_model", "memory_nbytes")
-SAME_MACHINE: Final = ("host", "cpus", "cpu_model", "memory_nbytes")
+OF_WORK: Final = ("dataset", "tiny", "sample_nbytes", "batch_size", "step_ns")
 ENVIRONMENT: Final = frozenset({"commit", *VERSIONED, *THREAD_VARIABLES})
 WEIGHTS: Final = {"step": "steps", "batch": "batches", "sample": "samples"}
 NAMES: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -92,9 +89,9 @@ class ComparedFigure(msgspec.Struct, frozen=True):
     """One figure of two runs: per step, batch or sample, of the loop or of a stage."""
 
     figure: str
-    per: str
+    per: str | None
     unit: str
-    stage: str
+    stage: str | None
     values: tuple[float | None, float | None]
     ratio: float | None  # of the second to the first
     low: float | None
@@ -113,7 +110,6 @@ class PairComparison(msgspec.Struct, frozen=True):
     interval_of: str  # rounds or blocks
     n_blocks: tuple[int, int]
     needed_steps: tuple[int | None, int | None]
-    other_machine: tuple[str, ...]
 
 
 class ComparedRun(msgspec.Struct, frozen=True):
@@ -144,15 +140,13 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class _Opened(msgspec.Struct, frozen=True):
-    """A run as comparisons need it; no span is kept."""
+    """A run as comparisons need it; no span stays in memory."""
 
     shown: ComparedRun
-    facts: RunFacts
     sums: Mapping[Window, StepSums]
-    batches_per_step: int | None
     configuration: Mapping[str, Any]
     samples: DeliveredSamples
-    doubts: tuple[str, ...]
+    cautions: tuple[str, ...]
 
 
 def compare_runs(paths: Sequence[Path]) -> Comparison:
@@ -165,7 +159,7 @@ def compare_runs(paths: Sequence[Path]) -> Comparison:
     ProfileError
         If one cannot be analysed, or delivered nothing.
     """
-    every = [each for path in paths for each in _ordered(run_paths(path))]
+    every = [each for path in paths for each in _in_turn(run_paths(path))]
     if not 2 <= len(every) <= MOST:
         raise OptionError(
             f"iobench compare: expected 2 to {MOST} runs, got {len(every)}; --quarterly makes one "
@@ -176,25 +170,27 @@ def compare_runs(paths: Sequence[Path]) -> Comparison:
     first, *others = runs
     names = dict.fromkeys(name for run in runs for name in run.configuration)
     values = {name: tuple(run.configuration.get(name) for run in runs) for name in names}
+    differing = {
+        name: each
+        for name, each in values.items()
+        if any(value != each[0] for value in each) and not (name in ENVIRONMENT and None in each)
+    }
+    cautions = [each for run in runs for each in run.cautions]
+    if of_work := [name for name in OF_WORK if name in differing]:
+        cautions.append(
+            f"{', '.join(of_work)} differ, so that a step, or a sample, is another amount of work"
+        )
     return Comparison(
         window=window,
         runs=tuple(each.shown for each in runs),
         comparisons=tuple(_pair(first, other, window) for other in others),
         samples=tuple(compare_samples(first.samples, other.samples) for other in others),
-        configuration={
-            name: each
-            for name, each in values.items()
-            if any(value != each[0] for value in each)
-            and not (name in ENVIRONMENT and None in each)
-        },
-        cautions=(
-            *(each for run in runs for each in run.doubts),
-            *(each for other in others for each in _mismatches(first, other)),
-        ),
+        configuration=differing,
+        cautions=tuple(cautions),
     )
 
 
-def _ordered(paths: tuple[Path, ...]) -> list[Path]:
+def _in_turn(paths: tuple[Path, ...]) -> list[Path]:
     """Return the runs of a folder in the order of their turns."""
 
     def position(path: Path) -> int:
@@ -211,7 +207,7 @@ def _open(path: Path) -> _Opened:
     run = Run(path)
     sums: dict[Window, list[StepSums]] = {part: [] for part in PARTS}
     exposures: list[Exposure] = []
-    used, lost, unclosed = [], 0, 0
+    used, n_missing, n_unclosed = [], 0, 0
     for rank in run:
         for window, of_ranks in sums.items():
             n_blocks = len(of_ranks[0].blocks["wall"]) if of_ranks else None
@@ -219,8 +215,9 @@ def _open(path: Path) -> _Opened:
                 of_ranks.append(each)
         exposures.append(rank.exposure.without_waits())
         used.append(utilisation(rank))
-        lost += rank.lost_spans + sum(each.damaged for each in rank.all_processes)
-        unclosed += sum(not each.closed for each in rank.all_processes)
+        n_missing += rank.lost_spans + sum(each.damaged for each in rank.all_processes)
+        n_missing += len(exposures[-1].missing_workers)
+        n_unclosed += sum(not each.closed for each in rank.all_processes)
     if not exposures or len(sums["whole"]) < len(exposures):
         some = exposures and sums["whole"]
         what = "some of its training processes got no batch" if some else "no batch was delivered"
@@ -230,16 +227,12 @@ def _open(path: Path) -> _Opened:
     epochs = [] if first.is_one_of_many else epochs
     jobs = [each.job for each in exposures if each.job is not None]
     job = job_of_ranks(jobs) if len(jobs) == len(exposures) else None
-    steps = {each.steps.batches_per_step if each.steps else None for each in exposures}
-    batches_per_step = steps.pop() if len(steps) == 1 else None
     wall_ns = sum(each.all_wall_ns for each in exposures)
     n_batches = sum(each.whole.n_batches for each in exposures)
     n_summed = sum(each.n_summed for each in exposures)
-    missing = sum(len(each.missing_workers) for each in exposures)
-    doubts = (
-        (lost, f"{path}: spans were lost or are damaged, so waits may be missing"),
-        (unclosed, f"{path}: {unclosed} of its processes were killed or are still running"),
-        (missing, f"{path}: {missing} of its processes left no spans"),
+    cautions = (
+        (n_missing, f"{path}: spans were lost or are damaged, so waits may be missing"),
+        (n_unclosed, f"{path}: {n_unclosed} of its processes were killed or are still running"),
         (n_summed, f"{path}: {kept_words(n_batches, n_summed)}"),
     )
     return _Opened(
@@ -257,12 +250,10 @@ def _open(path: Path) -> _Opened:
             else {"wall": job.wall_ns, **{each.part: each.ns for each in job.parts}},
             figures=last_figures(run),
         ),
-        facts=run.about,
         sums={part: add_ranks(e) for part, e in sums.items() if len(e) == len(exposures)},
-        batches_per_step=batches_per_step,
-        configuration=_configuration(run, exposures, batches_per_step),
+        configuration=_configuration(run, exposures),
         samples=delivered_samples(run),
-        doubts=tuple(text for is_so, text in doubts if is_so),
+        cautions=tuple(text for is_so, text in cautions if is_so),
     )
 
 
@@ -270,13 +261,12 @@ def _mean(values: Sequence[int]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _configuration(
-    run: Run, exposures: Sequence[Exposure], batches_per_step: int | None
-) -> dict[str, Any]:
+def _configuration(run: Run, exposures: Sequence[Exposure]) -> dict[str, Any]:
     """Return what may explain a difference, by name; what the run does not record is missing."""
     config, facts, exposure = run.config, run.about, exposures[0]
     if facts.is_script:
         facts = facts.with_loaders(exposure.loaders)
+    steps = {each.steps.batches_per_step if each.steps else None for each in exposures}
     device = facts.device
     known = {name: config.get(name) for name in CONFIGURED} | {
         "workers": exposure.workers,
@@ -284,7 +274,7 @@ def _configuration(
         "dataset": facts.dataset,
         "framework": facts.framework,
         "batch_size": facts.batch_size,
-        "batches_per_step": batches_per_step,
+        "batches_per_step": steps.pop() if len(steps) == 1 else None,
         "step_ns": facts.compute.step_ns,
         "device": device and device.name + (f" ({device.title})" if device.title else ""),
         "cache": facts.cache.asked,
@@ -300,66 +290,35 @@ def _configuration(
     return {name: value for name, value in known.items() if value not in (None, {}, [])}
 
 
-def _mismatches(first: _Opened, other: _Opened) -> Iterator[str]:
-    """Yield what makes a comparison of two runs say less, or nothing."""
-    a, b = first.facts, other.facts
-    pair = f"{first.shown.run} and {other.shown.run}"
-    # A script's dataset is a class; the same data may be read by two.
-    if not (a.is_script or b.is_script) and a.dataset != b.dataset:
-        yield f"{pair} are of different datasets, {a.dataset} and {b.dataset}"
-    if a.tiny != b.tiny:
-        small = first if a.tiny else other
-        yield f"{pair}: {small.shown.run} uses tiny stand-ins, the other data of the real size"
-    if None not in (a.sample_nbytes, b.sample_nbytes) and a.sample_nbytes != b.sample_nbytes:
-        sizes = f"{units.nbytes(a.sample_nbytes)} and {units.nbytes(b.sample_nbytes)}"
-        yield f"{pair} are of different samples, {sizes} each"
-    if a.batch_size != b.batch_size:
-        yield f"{pair} have different batch sizes: a step is a different amount of work"
-    steps = [
-        each.compute.step_ns and each.compute.step_ns / (each.batch_size or 1) for each in (a, b)
-    ]
-    if (steps[0] is None) != (steps[1] is None) or (
-        steps[0] is not None and steps[1] is not None and abs(steps[0] - steps[1]) > 1
-    ):
-        yield (
-            f"{pair} have different emulated compute times per sample, which changes waits, rates "
-            "and exposed times"
-        )
-
-
 def _pair(first: _Opened, other: _Opened, window: Window) -> PairComparison:
     """Return the figures of two runs and their ratios, by rounds where they took turns."""
     a, b = first.sums[window], other.sums[window]
-    rounds = pair_rounds(a, b)
-    is_paired = rounds is not None and len(rounds) >= FEWEST_ROUNDS
-    if rounds is not None and is_paired:
-        a, b = of_rounds(a, rounds), of_rounds(b, rounds)
-    step = first.batches_per_step
-    per = "step" if step is not None and step == other.batches_per_step else "batch"
-    if first.facts.batch_size != other.facts.batch_size and "samples" in a.blocks:
+    turns = turns_of(a, b)
+    n_needed = [
+        _needed_steps(sums, len(of.blocks["wall"]), run.shown.ranks, is_paired=turns is not None)
+        for sums, of, run in zip((a, b), turns or (a, b), (first, other), strict=True)
+    ]
+    a, b = turns or (a, b)
+    of_step, sizes = (
+        [run.configuration.get(name) for run in (first, other)]
+        for name in ("batches_per_step", "batch_size")
+    )
+    per = "step" if of_step[0] is not None and of_step[0] == of_step[1] else "batch"
+    if sizes[0] != sizes[1] and "samples" in a.blocks:
         per = "sample"
-    machines = [each.facts.machine for each in (first, other)]
     return PairComparison(
         run=other.shown.run,
-        figures=tuple(_figures(a, b, per, is_paired=is_paired)),
-        interval_of="rounds" if is_paired else "blocks",
+        figures=tuple(_figures(a, b, per, is_paired=turns is not None)),
+        interval_of="blocks" if turns is None else "rounds",
         n_blocks=(len(a.blocks["wall"]), len(b.blocks["wall"])),
-        needed_steps=(
-            _needed_steps(first, window, len(a.blocks["wall"]), is_paired=is_paired),
-            _needed_steps(other, window, len(b.blocks["wall"]), is_paired=is_paired),
-        ),
-        other_machine=tuple(
-            name for name in SAME_MACHINE if machines[0].get(name) != machines[1].get(name)
-        ),
+        needed_steps=(n_needed[0], n_needed[1]),
     )
 
 
-def _needed_steps(run: _Opened, window: Window, n_blocks: int, *, is_paired: bool) -> int | None:
+def _needed_steps(sums: StepSums, n_blocks: int, ranks: int, *, is_paired: bool) -> int | None:
     """Return how many steps would be enough; None where there are as many, or no interval."""
-    sums = run.sums[window]
     needed = needed_steps(n_blocks, sums.unevenness, 0.0 if is_paired else sums.memory)
-    n_steps = (sums.total("batches") or 0.0) / run.shown.ranks
-    return needed if n_blocks > 1 and n_steps < needed else None
+    return needed if n_blocks > 1 and (sums.total("batches") or 0.0) / ranks < needed else None
 
 
 def _figures(a: StepSums, b: StepSums, per: str, *, is_paired: bool) -> Iterator[ComparedFigure]:
@@ -371,13 +330,13 @@ def _figures(a: StepSums, b: StepSums, per: str, *, is_paired: bool) -> Iterator
     )
     busy_per = "sample" if "samples" in both else "batch"
     rows = (
-        ("step_ns", per, "ns", "wall", WEIGHTS[per], ""),
-        ("sample_ns", "sample", "ns", "wall", "samples", ""),
-        ("compute_ns", per, "ns", "compute", WEIGHTS[per], ""),
-        ("wait_ns", per, "ns", "wait", WEIGHTS[per], ""),
-        ("samples_per_s", "", "per_s", "samples", "loop", ""),
-        ("bytes_per_s", "", "bytes_per_s", "nbytes", "loop", ""),
-        ("wait_fraction", "", "fraction", "wait", "wall", ""),
+        ("step_ns", per, "ns", "wall", WEIGHTS[per], None),
+        ("sample_ns", "sample", "ns", "wall", "samples", None),
+        ("compute_ns", per, "ns", "compute", WEIGHTS[per], None),
+        ("wait_ns", per, "ns", "wait", WEIGHTS[per], None),
+        ("samples_per_s", None, "per_s", "samples", "loop", None),
+        ("bytes_per_s", None, "bytes_per_s", "nbytes", "loop", None),
+        ("wait_fraction", None, "fraction", "wait", "wall", None),
         *((f"{BUSY}{s}", busy_per, "ns", f"{BUSY}{s}", WEIGHTS[busy_per], s) for s in stages),
         *((f"{EXPOSED}{s}", per, "ns", f"{EXPOSED}{s}", WEIGHTS[per], s) for s in stages),
     )
@@ -467,22 +426,16 @@ def _pair_notes(pair: PairComparison, a: str, b: str) -> Iterator[str]:
             "An interval covers what varies within a run, not what differs between runs, days or "
             "machines. To compare fairly, let runs take turns: iobench profile --format a,b."
         )
-        for name, n_blocks in zip((a, b), pair.n_blocks, strict=True):
-            if n_blocks == 1:
-                least = BLOCKS[-1][0]
-                yield f"{name} is too short for an interval; expected {least} steps or more."
+    if 1 in pair.n_blocks:
+        yield f"Too short for an interval; expected {BLOCKS[-1][0]} steps or more."
     for name, needed in zip((a, b), pair.needed_steps, strict=True):
         if needed is not None:
             yield (
-                f"Steps of {name} are correlated over long spells, or few of them take most of the "
-                "time, so its intervals are probably too short; "
-                f"{units.count(needed)} steps or more would be enough."
+                f"Intervals of {name} are probably too short: few steps take most of the time, or "
+                f"long spells of steps are alike; {units.count(needed)} steps would be enough."
             )
     if any(each.low is not None for each in pair.figures):
         yield "At 95 %, one interval in 20 misses, so among many rows one may differ by chance."
-    if pair.other_machine:
-        differing = ", ".join(name.removesuffix("_nbytes") for name in pair.other_machine)
-        yield f"{b} ran on another machine ({differing}), which the ratios include."
 
 
 def _whole_table(runs: Sequence[ComparedRun], names: str) -> Table:
@@ -493,17 +446,14 @@ def _whole_table(runs: Sequence[ComparedRun], names: str) -> Table:
         ("accelerator util., MLPerf", *map(Share, used)),
         ("wall time", *(Duration(run.wall_ns) for run in runs)),
         ("batches", *(Count(run.batches) for run in runs)),
+        ("an epoch", *(Duration(run.epoch_ns) for run in runs)),
+        ("waiting during it", *(Duration(run.epoch_wait_ns) for run in runs)),
     ]
-    if all(run.epoch_ns is not None for run in runs):
-        rows.append(("an epoch", *(Duration(run.epoch_ns) for run in runs)))
-        rows.append(("waiting during it", *(Duration(run.epoch_wait_ns) for run in runs)))
     if all(run.job_ns for run in runs):
         for part, title in {"wall": "job, from start to end", **PART_NAMES}.items():
-            of = [run.job_ns[part] for run in runs]
-            if any(
-                ns > WORTH_SAYING * run.job_ns["wall"] for ns, run in zip(of, runs, strict=True)
-            ):
-                rows.append((title, *map(Duration, of)))
+            shares = [run.job_ns[part] / max(run.job_ns["wall"], 1) for run in runs]
+            if max(shares) > WORTH_SAYING:
+                rows.append((title, *(Duration(run.job_ns[part]) for run in runs)))
     rows += [
         (own_title(name), *(figure_cell(name, run.figures.get(name)) for run in runs))
         for name in dict.fromkeys(name for run in runs for name in run.figures)

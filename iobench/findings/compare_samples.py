@@ -7,6 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from iobench.report import units
 from iobench.report.document import Sentence, sentences
@@ -35,19 +36,12 @@ class FirstDifference(msgspec.Struct, frozen=True):
 
 
 class SamplesComparison(msgspec.Struct, frozen=True):
-    """What two runs delivered: samples in batches with a digest, and how many were compared.
-
-    It is partial where a run ended within an epoch, so that more was delivered than compared.
-    """
+    """What two runs delivered: samples in batches with a digest, and how many were compared."""
 
     verdict: SamplesVerdict
-    why_unknown: str = ""
+    why_unknown: str | None = None
     n_compared: int = 0
     n_samples: tuple[int, int] = (0, 0)
-    n_missing: int = 0
-    n_extra: int = 0
-    n_epochs: int = 0
-    is_partial: bool = False
     first_difference: FirstDifference | None = None
 
 
@@ -60,7 +54,7 @@ def compare_samples(a: DeliveredSamples, b: DeliveredSamples) -> SamplesComparis
         {(0 if is_only else each.loader, each.epoch): each for each in samples.epochs}
         for samples in (a, b)
     )
-    why = ""
+    why = None
     if not (a.recorded and b.recorded):
         why = f"not recorded in {'b' if a.recorded else 'a'}"
     elif a.scheme != b.scheme:
@@ -76,10 +70,6 @@ def compare_samples(a: DeliveredSamples, b: DeliveredSamples) -> SamplesComparis
         worst.why_unknown,
         n_compared=sum(each.n_compared for each in epochs),
         n_samples=n_samples,
-        n_missing=sum(each.n_missing for each in epochs),
-        n_extra=sum(each.n_extra for each in epochs),
-        n_epochs=len(epochs),
-        is_partial=len(epochs) < max(len(of_a), len(of_b)) or any(e.is_partial for e in epochs),
         first_difference=next((e.first_difference for e in epochs if e.first_difference), None),
     )
 
@@ -87,43 +77,33 @@ def compare_samples(a: DeliveredSamples, b: DeliveredSamples) -> SamplesComparis
 def _compare_epoch(a: EpochDelivery, b: EpochDelivery) -> SamplesComparison:
     n_both, partial = min(len(a), len(b)), not (a.is_complete and b.is_complete)
     sizes = [each.rows["n_samples"] for each in (a, b)]
-    unknown = SamplesComparison(SamplesVerdict.UNKNOWN, is_partial=partial)
-    known = msgspec.structs.replace(unknown, n_compared=int(sizes[0][:n_both].sum()))
+    unknown = SamplesComparison(SamplesVerdict.UNKNOWN)
+    known = replace(unknown, n_compared=int(sizes[0][:n_both].sum()))
     if a.n_unknown or b.n_unknown:
-        return msgspec.structs.replace(unknown, why_unknown="digests are missing")
+        return replace(unknown, why_unknown="digests are missing")
     of_a, of_b = a.digests, b.digests
     # Of one that is whole there is no more to come.
     longer = (a.is_complete and len(b) > n_both) or (b.is_complete and len(a) > n_both)
     if of_a[:n_both] == of_b[:n_both] and (n_both or not partial) and not longer:
-        return msgspec.structs.replace(known, verdict=SamplesVerdict.SAME_ORDER)
-    lacking, more = Counter(of_a) - Counter(of_b), Counter(of_b) - Counter(of_a)
-    if not (lacking or more):
-        return msgspec.structs.replace(known, verdict=SamplesVerdict.OTHER_ORDER)
+        return replace(known, verdict=SamplesVerdict.SAME_ORDER)
+    if Counter(of_a) == Counter(of_b):
+        return replace(known, verdict=SamplesVerdict.OTHER_ORDER)
     common = max(n_both - 1, 0)
     if (sizes[0][:common] != sizes[1][:common]).any():
-        return msgspec.structs.replace(unknown, why_unknown="batches of other sizes")
+        return replace(unknown, why_unknown="batches of other sizes")
     n_same = sum(one == other for one, other in zip(of_a, of_b, strict=False))
     if partial and 2 * n_same <= n_both:
-        return msgspec.structs.replace(unknown, why_unknown="order differs in a part of an epoch")
+        return replace(unknown, why_unknown="order differs in a part of an epoch")
     place = next((n for n in range(n_both) if of_a[n] != of_b[n]), n_both)
-    first, other = _at(a, place), _at(b, place)
-    n_of = [dict(zip(e, s.tolist(), strict=True)) for e, s in zip((of_a, of_b), sizes, strict=True)]
-    return msgspec.structs.replace(
-        known,
-        verdict=SamplesVerdict.DIFFERENT,
-        n_missing=sum(n_of[0][each] * n for each, n in lacking.items()),
-        n_extra=sum(n_of[1][each] * n for each, n in more.items()),
-        first_difference=FirstDifference(
-            None if a.loader < 0 else a.loader,
-            a.epoch,
-            place,
-            (first[0], other[0]),
-            (first[1], other[1]),
-        ),
+    (first, first_digest), (other, other_digest) = _batch_at(a, place), _batch_at(b, place)
+    loader = None if a.loader < 0 else a.loader
+    difference = FirstDifference(
+        loader, a.epoch, place, (first, other), (first_digest, other_digest)
     )
+    return replace(known, verdict=SamplesVerdict.DIFFERENT, first_difference=difference)
 
 
-def _at(epoch: EpochDelivery, place: int) -> tuple[int | None, str | None]:
+def _batch_at(epoch: EpochDelivery, place: int) -> tuple[int | None, str | None]:
     if place >= len(epoch):
         return None, None
     return int(epoch.rows["batch"][place]), f"{epoch.digests[place]:032x}"
@@ -131,29 +111,24 @@ def _at(epoch: EpochDelivery, place: int) -> tuple[int | None, str | None]:
 
 def samples_sentences(of: SamplesComparison, a: str, b: str) -> tuple[Sentence, ...]:
     """Return the verdict, how much of the runs it is about, and the first batch that differs."""
-    if of.why_unknown.startswith("not recorded"):
-        which = a if of.why_unknown.endswith(" a") else b
-        text = (
-            f"Samples: unknown, because {which} was made without digests. Make both with digests: "
-            "iobench profile --digests, or iobench run --digests -- COMMAND."
-        )
-        return sentences([text], "strong")
     if of.verdict is SamplesVerdict.UNKNOWN:
-        return sentences([f"Samples: unknown, {of.why_unknown}."], "strong")
+        why = of.why_unknown or ""
+        if why.startswith("not recorded"):
+            why = f"{a if why.endswith(' a') else b} was made without --digests"
+        return sentences([f"Samples of {a} and {b}: unknown, {why}."], "strong")
+    n_a, n_b = map(units.count, of.n_samples)
     verdict = (
-        f"Samples: {of.verdict.value}, {units.count(of.n_compared)} of "
-        f"{units.count(of.n_samples[0])} in {a} and {units.count(of.n_samples[1])} in {b} "
-        "compared."
+        f"Samples: {of.verdict.value}, {units.count(of.n_compared)} of {n_a} in {a} and {n_b} in "
+        f"{b} compared."
     )
-    lines = [*sentences([verdict], "strong")]
-    if (first := of.first_difference) is not None:
-        counts = f"{units.count(of.n_missing)} samples of {a}, {units.count(of.n_extra)} of {b}"
-        lines.append(Sentence(f"Only in one of both, batches with: {counts}."))
-        loader = "" if first.loader is None else f" of loader {first.loader}"
-        parts = (
-            f"no batch in {name}" if batch is None else f"{digest} in batch {batch} of {name}"
-            for name, batch, digest in zip((a, b), first.batches, first.digests, strict=True)
-        )
-        where = f"epoch {first.epoch}{loader}, place {units.count(first.place)}"
-        lines.append(Sentence(f"First batch that differs: {where}: {', '.join(parts)}."))
-    return tuple(lines)
+    first = of.first_difference
+    if first is None:
+        return sentences([verdict], "strong")
+    loader = "" if first.loader is None else f" of loader {first.loader}"
+    parts = (
+        f"no batch in {name}" if batch is None else f"{digest} in batch {batch} of {name}"
+        for name, batch, digest in zip((a, b), first.batches, first.digests, strict=True)
+    )
+    where = f"epoch {first.epoch}{loader}, place {units.count(first.place)}"
+    line = Sentence(f"First batch that differs: {where}: {', '.join(parts)}.")
+    return (*sentences([verdict], "strong"), line)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 import numpy as np
 
-from iobench.analysis.loop import ONLY
 from iobench.errors import FileFormatError, MissingFileError, ProfileError
 from iobench.findings.batch_digests import delivered_samples
 from iobench.json_files import read_small_file
@@ -224,10 +223,7 @@ class _Tally:
         if not samples.recorded:
             self._lack("digests", "digests were not requested; use --digests")
             return {}
-        digests = {
-            f"{DIGESTS}{'profile' if loader == ONLY else loader}/{epoch}": each
-            for (loader, epoch), each in samples.epoch_digests.items()
-        }
+        digests = {f"{DIGESTS}{name}": each.digest for name, each in samples.by_epoch.items()}
         if None in digests.values() or samples.n_damaged:
             self._lack("digests", "some batch has none")
             return {}

@@ -21,13 +21,13 @@ from iobench.analysis.intervals import (
     difference,
     n_blocks_of,
     needed_steps,
-    pair_rounds,
     paired_ratio,
     quotient,
     round_ratio,
     step_memory,
     step_sums,
     student,
+    turns_of,
     unevenness,
 )
 from iobench.analysis.run import Run
@@ -77,12 +77,9 @@ def test_what_is_unknown() -> None:
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=12))
 def test_few_rounds_have_no_interval(times: list[float]) -> None:
     found = round_ratio([1.0] * len(times), times, times)
-    ends = [found.low, found.high, found.band_low, found.band_high, found.slower, found.faster]
-    if len(times) < LEAST_ROUNDS:
-        assert ends == [None] * 6
-    else:
-        assert None not in ends
-        assert (found.slower, found.faster) == (False, False)  # no further off than noise
+    # No further off than noise.
+    assert found.is_noise is (None if len(times) < LEAST_ROUNDS else True)
+    assert (found.change.low is None) == (len(times) < LEAST_ROUNDS)
 
 
 def test_rounds_hold_the_true_ratio() -> None:
@@ -93,7 +90,7 @@ def test_rounds_hold_the_true_ratio() -> None:
             drift, pause = rng.uniform(0.5, 2, n), 1 + 2 * (rng.random((2, n)) < 0.05)
             a, b = drift * pause * np.exp(0.02 * rng.standard_normal((2, n)))
             found = round_ratio(a.tolist(), (1.1 * b).tolist(), a.tolist())
-            held[n] += found.low <= 1.1 <= found.high
+            held[n] += found.change.low <= 1.1 <= found.change.high
     assert min(held.values()) >= 0.95 * 400 - 13  # three standard errors of 400 draws
 
 
@@ -166,34 +163,40 @@ def test_how_many_steps_are_enough() -> None:
     assert needed_steps(8, unevenness=14, memory=1) == 336
 
 
-def turns(starts: list[int], *, boot: str = "one", steps: float = 5, length: int = 10) -> StepSums:
+def turns(starts: list[int], *, boot: str = "one", length: int = 10) -> StepSums:
     start_ns = np.array(starts)
-    rounds = {"batches": np.full(len(starts), steps)}
-    sums = {"batches": np.array([steps * len(starts)])}
-    return StepSums(sums, rounds, start_ns, start_ns + length, boot)
+    rounds = {"batches": np.arange(1.0, len(starts) + 1)}
+    return StepSums({"batches": np.ones(1)}, rounds, start_ns, start_ns + length, boot)
 
 
 def test_rounds_that_took_turns_are_paired() -> None:
-    a, b = turns([0, 40, 80]), turns([20, 60, 100, 120])
-    assert pair_rounds(a, b).tolist() == pair_rounds(b, a).tolist() == [0, 1, 2]
+    a, b = turns([0, 40, 80, 120, 160]), turns([20, 60, 100, 140, 180, 200])
+    for pair in (turns_of(a, b), turns_of(b, a)):
+        assert [each.blocks["batches"].tolist() for each in pair] == [[1, 2, 3, 4, 5]] * 2
     b.rounds["batches"][1] = 0
-    assert pair_rounds(a, b).tolist() == [0, 2]
+    assert turns_of(a, b)[0].blocks["batches"].tolist() == [1, 3, 4, 5]
+    many = turns([*range(0, 1000, 40)]), turns([*range(20, 1020, 40)])
+    assert len(turns_of(*many)[0].blocks["batches"]) == 10
+
+
+FOUR = [0, 40, 80, 120]
 
 
 @pytest.mark.parametrize(
     ("a", "b"),
     [
-        (turns([0, 40]), turns([20, 60], boot="two")),
-        (turns([0, 40], boot=""), turns([20, 60], boot="")),
-        (turns([0, 40]), turns([5, 60])),  # at once
-        (turns([0, 20]), turns([40, 60])),  # one run after the other
-        (turns([0, 40]), turns([0, 40])),  # the same run
-        (turns([0, 40]), turns([])),
-        (turns([0, 40]), StepSums({})),
+        (turns(FOUR), turns([20, 60, 100, 140], boot="two")),
+        (turns(FOUR, boot=""), turns([20, 60, 100, 140], boot="")),
+        (turns(FOUR), turns([5, 60, 100, 140])),  # at once
+        (turns([0, 20, 40, 60]), turns([80, 100, 120, 140])),  # one run after the other
+        (turns(FOUR), turns(FOUR)),  # the same run
+        (turns(FOUR), turns([20, 60, 100])),  # too few
+        (turns(FOUR), turns([])),
+        (turns(FOUR), StepSums({})),
     ],
 )
 def test_rounds_that_did_not_are_not(a: StepSums, b: StepSums) -> None:
-    assert pair_rounds(a, b) is None
+    assert turns_of(a, b) is None
 
 
 def test_ranks_add_up() -> None:
