@@ -11,8 +11,8 @@ from iobench.json_keys import INLINE, figure
 from iobench.report.finding_sections import job_figures, job_to_plain
 from iobench.report.json_walk import to_plain
 from iobench.report.run_report import RunReport, make_reports
-from iobench.report.script_lines import unseen
 from iobench.report.sentences import verdict_sentence
+from iobench.report.trust import unseen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

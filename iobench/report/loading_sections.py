@@ -1,13 +1,12 @@
-"""The sections on one run's loading: the verdict, stages, waits, bytes and phases."""
+"""The sections on one run's loading: the verdict, stages, waits, phases, epochs and loaders."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.diagnosis import Verdict
-from iobench.recording.kinds import Kind, Trait, kind_named, stage_title
-from iobench.report import lines, script_lines, units
-from iobench.report.device_lines import copies_line
+from iobench.recording.kinds import Trait, stage_title
+from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
     Bar,
@@ -25,13 +24,14 @@ from iobench.report.document import (
 )
 from iobench.report.sentences import (
     PARTS,
-    kept_words,
+    copies_sentence,
     long_waits_sentence,
     starts_sentence,
     step_words,
     steps_sentences,
     verdict_sentence,
 )
+from iobench.report.setting import decoded_sentences, setting_sentences, stand_in_sentences
 from iobench.runs.run_facts import PUBLISHED_FIGURES
 
 if TYPE_CHECKING:
@@ -41,20 +41,21 @@ if TYPE_CHECKING:
     from iobench.analysis.epochs import EpochFigures
     from iobench.analysis.exposure_figures import (
         Exposure,
+        LoaderExposure,
         PartExposure,
         StageExposure,
         StepStatistics,
     )
-    from iobench.analysis.job_figures import JobTime
-    from iobench.report.document import Block, Cell, Style
+    from iobench.analysis.processes import ProcessWork
+    from iobench.report.document import Cell, Style
     from iobench.report.run_report import RunReport
-    from iobench.runs.run_facts import PublishedWait
 
 WAIT_UNIT: Final = "ms"
 """Waits per step reach from microseconds to minutes; published ones are tenths of a second."""
 WORTH_A_PART: Final = 0.005
 """Share of the time from which a wait for a stage is a piece of its own in the bar of time."""
 MOST_EPOCHS: Final = 5
+MOST_LOADERS: Final = 16
 STYLES: Final[Mapping[Verdict, Style]] = {
     Verdict.HIDDEN: "good",
     Verdict.PARTLY_HIDDEN: "fair",
@@ -69,11 +70,11 @@ PHASES: Final = {
 }
 STAGES_LEAD: Final = (
     "Busy time of all processes by stage: exposed (the training loop waited for it) or hidden "
-    "behind compute. Only exposed time keeps the training loop waiting."
+    "behind compute."
 )
 
 
-def verdict_told(diagnosis: Diagnosis, name: str = "") -> Sentence:
+def verdict_of(diagnosis: Diagnosis, name: str = "") -> Sentence:
     """Return what is concluded of a run, in its colour; ``name`` tells it from others."""
     text = f"{name}: " * bool(name) + verdict_sentence(diagnosis)
     return Sentence(text, STYLES.get(diagnosis.verdict, "strong"))
@@ -82,140 +83,90 @@ def verdict_told(diagnosis: Diagnosis, name: str = "") -> Sentence:
 def verdict_section(report: RunReport, *, with_setting: bool = True) -> Section:
     """Return what is concluded of a run, the figures that say it, and how it came about."""
     exposure, facts = report.exposure, report.facts
-    evidence = [
-        copies_line(exposure.judged) or "",
-        lines.decoded_line(exposure.whole, facts) or "",
-        f"This pipeline: {facts.described_by}" if facts.described_by else "",
-    ]
+    has_batches = exposure.has_consumer and bool(exposure.whole.n_batches)
     return Section(
         "verdict",
         "Verdict",
         (
-            verdict_told(report.diagnosis),
+            verdict_of(report.diagnosis),
             *(stand_in_sentences([report]) if with_setting else ()),
-            *_lost_sentences(report.exposure),
-            *time_bar(exposure),
-            *_headline(exposure),
-            *sentences(text for text in evidence if text),
+            *(_time_bar(exposure) if has_batches else ()),
+            *((KeyFigures(tuple(_key_figures(exposure))),) if has_batches else ()),
+            *sentences((copies_sentence(exposure.judged),)),
+            *sentences(decoded_sentences(exposure.whole, facts)),
+            *sentences([f"This pipeline: {facts.described_by}"] if facts.described_by else ()),
             *(setting_sentences([report]) if with_setting else ()),
         ),
     )
 
 
-def stand_in_sentences(reports: Sequence[RunReport]) -> tuple[Sentence, ...]:
-    """Return the banner of runs on generated files, once."""
-    known = (lines.stand_in_line(each.facts) for each in reports if not each.facts.is_script)
-    return sentences((text for text in dict.fromkeys(known) if text), "caution")
-
-
-def _lost_sentences(exposure: Exposure) -> tuple[Sentence, ...]:
-    if not exposure.lost_spans and not exposure.missing_workers:
-        return ()
-    text = (
-        f"The record is incomplete: {units.count(exposure.lost_spans)} spans lost; missing "
-        f"workers: {', '.join(exposure.missing_workers) or 'none'}. What they would explain is "
-        "unknown."
-    )
-    return (Sentence(text, "caution"),)
-
-
-def setting_sentences(reports: Sequence[RunReport]) -> tuple[Sentence, ...]:
-    """Return what took the place of the training step and whose reader was used, each once."""
-    known: list[str | None] = []
-    for report in reports:
-        if report.facts.is_script:
-            known.append(script_lines.measured_compute_line(report))
-        else:
-            known += [lines.compute_line(report.facts), lines.reader_line(report.facts)]
-    return sentences(text for text in dict.fromkeys(known) if text)
-
-
-def _headline(exposure: Exposure) -> tuple[Block, ...]:
-    """Return the figures that are said first, or why there are none."""
-    unknown = lines.why_unknown(exposure)
-    if unknown:
-        return (Sentence(unknown, "strong"),)
-    window, whole = exposure.judged, exposure.whole
+def _key_figures(exposure: Exposure) -> Iterator[KeyFigure]:
+    """Yield the figures that are said first."""
+    window, whole, wait = exposure.judged, exposure.whole, exposure.judged.wait
     when = PARTS[exposure.window]
-    wait_ns, wall_ns = exposure.all_wait_ns, exposure.all_wall_ns
-    share = Quantity(wait_ns / wall_ns if wall_ns else None, "share")
-    of_what = "the whole run" if exposure.job is None else "all passes over loaders"
-    rest = f"of {of_what} ({units.duration(wait_ns)} of {units.duration(wall_ns)})"
-    if exposure.window == "whole":
-        rest += ", too short to have a steady state"
-    else:
-        rest = f"of the {when}; {units.fraction(share.value)} {rest}"
-        share = Quantity(window.wait_fraction, "share")
-    if exposure.job is not None:
-        rest = f"{_of_job(exposure.job)}; {units.fraction(share.value)} {rest}"
-        share = Quantity(exposure.job.share(exposure.job.load_ns), "share")
-    retained = kept_words(whole.n_batches, exposure.n_summed)
-    if retained:
-        part = units.fraction(whole.wait_fraction)
-        rest += f", from exact sums. All other figures cover {retained}: {part} of their time"
-    communicates = any(kind_named(row.stage) is Kind.COMM for row in window.compute_stages)
-    also = ", or in collective operations" if communicates else ""
-    wait, words = window.wait, step_words(exposure.steps)
-    one, _, of_several = words.partition(" ")
-    figures = [
-        KeyFigure("Exposed I/O", share, rest),
-        KeyFigure(
-            f"A {one} waits",
-            Quantity(told_of(wait, "mean_ns"), "ns"),
-            f"on average{f', {of_several}' if of_several else ''}; median "
-            f"{units.duration(told_of(wait, 'median_ns'))}, maximum "
-            f"{units.duration(told_of(wait, 'max_ns'))} ({when})",
-        ),
-        KeyFigure(
-            "Throughput",
-            Quantity(window.samples_per_s, "samples/s"),
-            f"samples/s delivered, {units.byte_rate(window.bytes_per_s)} ({when}, "
-            f"{units.count(window.n_batches)} batches)",
-        ),
-    ]
+    (share, text), *others = _exposed_shares(exposure)
+    rest = "; ".join((text, *(f"{units.fraction(other)} {words}" for other, words in others)))
+    yield KeyFigure("Exposed I/O", Quantity(share, "share"), rest)
+    median, most = (units.duration(statistic(wait, each)) for each in ("median_ns", "max_ns"))
+    yield KeyFigure(
+        f"A {step_words(exposure.steps)} waits",
+        Quantity(statistic(wait, "mean_ns"), "ns"),
+        f"on average; median {median}, maximum {most} ({when})",
+    )
+    rate = units.byte_rate(window.bytes_per_s)
+    yield KeyFigure(
+        "Throughput",
+        Quantity(window.samples_per_s, "samples/s"),
+        f"samples/s, {rate} ({when}, {units.count(window.n_batches)} batches)",
+    )
     if exposure.has_compute:
-        figures.append(
-            KeyFigure(
-                "Accelerator utilisation",
-                Quantity(window.accelerator_utilisation, "share"),
-                f"of the time spent computing{also} ({when})",
-            )
+        yield KeyFigure(
+            "Accelerator utilisation",
+            Quantity(window.accelerator_utilisation, "share", "at most {}"),
+            f"of the time, that without waits for data ({when})",
+        )
+    if whole.read_per_byte is not None:
+        read, used = units.nbytes(whole.read_nbytes), units.nbytes(whole.nbytes)
+        yield KeyFigure(
+            "Bytes read per byte delivered",
+            Quantity(whole.read_per_byte, "ratio"),
+            f"({read} for {used})",
         )
     if whole.cold_fraction is not None:
-        figures.append(
-            KeyFigure(
-                "Cold reads",
-                Quantity(whole.cold_fraction, "share"),
-                "of the bytes read came from the device, not from memory",
-            )
+        yield KeyFigure(
+            "Cold reads",
+            Quantity(whole.cold_fraction, "share"),
+            "of the bytes read came from the device, not from memory",
         )
-    return (KeyFigures(tuple(figures)),)
 
 
-def _of_job(job: JobTime) -> str:
-    """Return what of a job's time goes into getting data."""
-    text = f"of the job ({units.duration(job.load_ns)} of {units.duration(job.wall_ns)}"
-    before_ns = job.part("initial_load").ns + job.part("stage_in").ns
-    if before_ns:
-        text += f", {units.duration(before_ns)} of it before the first loop"
-    return f"{text})"
+def _exposed_shares(exposure: Exposure) -> Iterator[tuple[float | None, str]]:
+    """Yield what is waited, as a share of the job, of the part that is judged, and of the run."""
+    job, wait_ns, wall_ns = exposure.job, exposure.all_wait_ns, exposure.all_wall_ns
+    if job is not None:
+        load, wall = units.duration(job.load_ns), units.duration(job.wall_ns)
+        yield job.share(job.load_ns), f"of the job ({load} of {wall})"
+    if exposure.window != "whole":
+        yield exposure.judged.wait_fraction, f"of the {PARTS[exposure.window]}"
+    passes = "the whole run" if job is None else "all passes over loaders"
+    share = wait_ns / wall_ns if wall_ns else None
+    yield share, f"of {passes} ({units.duration(wait_ns)} of {units.duration(wall_ns)})"
 
 
-def told_of(statistics: StepStatistics | None, name: str) -> float | None:
+def statistic(statistics: StepStatistics | None, name: str) -> float | None:
     """Return one of several statistics by its name; None where there are none."""
     return None if statistics is None else getattr(statistics, name)
 
 
-def time_bar(exposure: Exposure) -> tuple[Chart, ...]:
-    """Return the time judged as one bar: compute, then the wait by what it was for."""
+def _time_bar(exposure: Exposure) -> Iterator[Chart]:
+    """Yield the time judged as one bar: compute, then the wait by what it was for."""
     part = exposure.judged
-    if not part.wall_ns or not exposure.whole.n_batches:
-        return ()
-    title = (
-        f"{PARTS[exposure.window].capitalize()}, {units.duration(part.wall_ns)}: computing "
-        f"{units.duration(part.compute_ns)}, waiting for data {units.duration(part.wait_ns)}"
-    )
-    return (Chart(title, (Bar(tuple(_time_parts(part))),)),)
+    if part.wall_ns:
+        title = (
+            f"{PARTS[exposure.window].capitalize()}, {units.duration(part.wall_ns)}: computing "
+            f"{units.duration(part.compute_ns)}, waiting for data {units.duration(part.wait_ns)}"
+        )
+        yield Chart(title, (Bar(tuple(_time_parts(part))),))
 
 
 def _time_parts(part: PartExposure) -> Iterator[BarPart]:
@@ -231,267 +182,185 @@ def _time_parts(part: PartExposure) -> Iterator[BarPart]:
 
 def stages_section(exposure: Exposure) -> Section:
     """Return busy, hidden and exposed time by stage of the part that is judged."""
-    return Section(
-        "stages",
-        "Where loading spends its time",
-        (
-            Sentence(STAGES_LEAD),
-            _stage_table(exposure),
-            *sentences(lines.estimated_lines(exposure.whole)),
-        ),
-    )
+    table = _stage_table(exposure)
+    return Section("stages", "Where loading spends its time", (Sentence(STAGES_LEAD), table))
 
 
 def _stage_table(exposure: Exposure) -> Table:
-    """Return a row for each stage that takes any time, in the part judged or at any time.
-
-    Exposed time of a step is told where a step is of several batches.
-    """
+    """Return a row for each stage that takes any time, in the part judged or at any time."""
     window, whole = exposure.judged, exposure.whole
-    by_step = " of " in step_words(exposure.steps)
     is_part = exposure.window != "whole"
     shown = [row for row in window.stages if row.busy_ns or row.exposed_ns or row.n_spans]
-    in_part = {row.stage for row in shown}
     always = {row.stage: row.exposed_ns for row in whole.stages}
-    elsewhere = [row for row in whole.stages if row.exposed_ns and row.stage not in in_part]
+    outside_ns = whole.wait_ns - sum(always.get(row.stage, 0) for row in shown)
     busy_ns = sum(row.busy_ns for row in window.stages)
     rows: list[tuple[Cell, ...]] = [
         (
             stage_title(row.stage),
-            Quantity(row.busy_ns, "ns"),
-            Quantity(row.hidden_ns, "ns"),
-            Quantity(row.exposed_ns, "ns"),
+            *_times(row.busy_ns, row.hidden_ns, row.exposed_ns),
             _share(row.exposed_ns, window.wait_ns),
-            *((Quantity(row.exposed_per_step_ns, "ns"),) if by_step else ()),
-            *((Quantity(always.get(row.stage, 0), "ns"),) if is_part else ()),
-            Quantity(row.cpu_ns, "ns") if row.n_spans else NOT_APPLICABLE,
+            *(_times(always.get(row.stage, 0)) if is_part else ()),
             *_stage_bytes(row),
         )
         for row in shown
     ]
-    if elsewhere:
-        exposed_ns = sum(row.exposed_ns for row in elsewhere)
-        nothing = [NOT_APPLICABLE] * (5 if by_step else 4)
-        rows.append(
-            ("only outside of it", *nothing, Quantity(exposed_ns, "ns"), *[NOT_APPLICABLE] * 3)
-        )
+    if outside_ns:
+        rows.append(("only outside of it", *"----", *_times(outside_ns), *"---"))
     return Table(
         f"Stages in the {PARTS[exposure.window]}",
         (
-            Column("stage"),
-            Column("busy", "time"),
-            Column("hidden", "time"),
-            Column("exposed", "time"),
-            Column("share of wait"),
-            *((Column("exposed per step", "step"),) if by_step else ()),
+            *(Column("stage"), Column("busy", "time"), Column("hidden", "time")),
+            *(Column("exposed", "time"), Column("share of wait")),
             *((Column("exposed in whole run", "time"),) if is_part else ()),
-            Column("CPU time", is_spare=True),
-            Column("output"),
-            Column("output rate"),
+            *(Column("CPU time", is_spare=True), Column("output"), Column("output rate")),
         ),
         tuple(rows),
         total=(
             "all",
-            Quantity(busy_ns, "ns"),
-            Quantity(busy_ns - window.wait_ns, "ns"),
-            Quantity(window.wait_ns, "ns"),
+            *_times(busy_ns, busy_ns - window.wait_ns, window.wait_ns),
             _share(window.wait_ns, window.wait_ns),
-            *([""] if by_step else []),
-            *((Quantity(whole.wait_ns, "ns"),) if is_part else ()),
-            *[""] * 3,
+            *(_times(whole.wait_ns) if is_part else ()),
+            *("", "", ""),
         ),
-        bars=(*map(_stage_bar, shown), *([Bar(())] if elsewhere else [])),
+        bars=(*map(_stage_bar, shown), *([Bar(())] if outside_ns else [])),
     )
 
 
 def _stage_bar(row: StageExposure) -> Bar:
-    return Bar(
-        (
-            BarPart("exposed", max(0, row.exposed_ns), "exposed"),
-            BarPart("hidden", max(0, row.hidden_ns or 0), "hidden"),
-        ),
-        swatch=row.kind.spelled,
-    )
+    parts = (("exposed", row.exposed_ns), ("hidden", row.hidden_ns))
+    bars = tuple(BarPart(kind, max(0, spent_ns or 0), kind) for kind, spent_ns in parts)
+    return Bar(bars, swatch=row.kind.spelled)
+
+
+def _times(*values_ns: float | None) -> tuple[Quantity, ...]:
+    return tuple(Quantity(each, "ns") for each in values_ns)
 
 
 def _share(part_ns: int, whole_ns: int) -> Cell:
     return Quantity(part_ns / whole_ns, "share") if whole_ns else NOT_APPLICABLE
 
 
-def _stage_bytes(row: StageExposure) -> tuple[Cell, Cell]:
-    """Return what a stage handed on, and how fast; nothing of stages that carry no bytes."""
+def _stage_bytes(row: StageExposure) -> tuple[Cell, Cell, Cell]:
+    """Return a stage's CPU time, what it handed on, and how fast; nothing where it does not."""
+    cpu = Quantity(row.cpu_ns, "ns") if row.n_spans else NOT_APPLICABLE
     if not row.nbytes and Trait.CARRIES_BYTES not in row.kind.traits:
-        return NOT_APPLICABLE, NOT_APPLICABLE
+        return cpu, NOT_APPLICABLE, NOT_APPLICABLE
     rate = Quantity(row.busy_bytes_per_s, "B/s") if row.busy_ns else NOT_APPLICABLE
-    return Quantity(row.nbytes, "B"), rate
+    return cpu, Quantity(row.nbytes, "B"), rate
 
 
 def compute_section(exposure: Exposure) -> Section | None:
     """Return what the training loop did between its waits; None where no stage tells of it."""
     part = exposure.judged
-    rows = part.compute_stages
-    if not rows:
+    if not part.compute_stages:
         return None
-    by_step = any(row.per_step_ns is not None for row in rows)
 
     def cells(spent_ns: int, per_step_ns: float | None = None) -> tuple[Cell, ...]:
-        of_step = (NOT_APPLICABLE if per_step_ns is None else Quantity(per_step_ns, "ns"),)
-        return (
-            Quantity(spent_ns, "ns"),
-            _share(spent_ns, part.compute_ns),
-            *(of_step if by_step else ()),
-        )
+        of_step = NOT_APPLICABLE if per_step_ns is None else Quantity(per_step_ns, "ns")
+        return Quantity(spent_ns, "ns"), _share(spent_ns, part.compute_ns), of_step
 
-    return Section(
-        "compute",
-        "What the training loop does between waits",
-        (
-            Table(
-                PARTS[exposure.window].capitalize(),
-                (
-                    *(Column("part"), Column("time", "time"), Column("share of compute")),
-                    *((Column(f"a {step_words(exposure.steps)}", "step"),) if by_step else ()),
-                ),
-                (
-                    *(
-                        (stage_title(row.stage), *cells(row.busy_ns, row.per_step_ns))
-                        for row in rows
-                    ),
-                    ("rest", *cells(part.compute_rest_ns)),
-                ),
-                total=("all", *cells(part.compute_ns)),
-            ),
-            *sentences(lines.compute_lines(exposure)),
-        ),
-    )
-
-
-def waits_section(
-    exposure: Exposure,
-    published: PublishedWait | None = None,
-    notes: Sequence[str] = (),
-) -> Section:
-    """Return the wait per step of the run and of its parts; below, a published one."""
-    named = [("whole run", exposure.whole.wait)]
-    for window in ("recurring", "steady"):
-        part = exposure.part(window)
-        if part is not None:
-            named.append((PARTS[window], part.wait))
-    rows: list[tuple[Cell, ...]] = [
-        (name, *_wait_cells(wait), Quantity(told_of(wait, "n_steps"), "count"))
-        for name, wait in named
+    rows = [
+        (stage_title(row.stage), *cells(row.busy_ns, row.per_step_ns))
+        for row in part.compute_stages
     ]
+    table = Table(
+        PARTS[exposure.window].capitalize(),
+        (
+            *(Column("part"), Column("time", "time"), Column("share of compute")),
+            Column(f"a {step_words(exposure.steps)}", "step"),
+        ),
+        (*rows, ("rest", *cells(part.compute_rest_ns))),
+        total=("all", *cells(part.compute_ns)),
+    )
+    return Section("compute", "What the training loop does between waits", (table,))
+
+
+def waits_section(report: RunReport) -> Section:
+    """Return the wait per step of the run and of its parts; below, a published one."""
+    exposure, published = report.exposure, report.facts.published
+    named = (("whole run", exposure.whole), *_parts(exposure))
+    rows: list[tuple[Cell, ...]] = [
+        (
+            name,
+            *_times(*(statistic(part.wait, f"{each}_ns") for each in PUBLISHED_FIGURES)),
+            Quantity(statistic(part.wait, "n_steps"), "count"),
+        )
+        for name, part in named
+    ]
+    notes = []
     if published is not None:
-        times = (units.nanoseconds(published.exposed_io_s[figure]) for figure in PUBLISHED_FIGURES)
-        rows.append(("published", *(Quantity(each, "ns") for each in times), ""))
-    long = exposure.long_waits
-    words = step_words(exposure.steps)
+        times = (units.nanoseconds(published.exposed_io_s[each]) for each in PUBLISHED_FIGURES)
+        rows.append(("published", *_times(*times), ""))
+        source = published.source or "an unknown source"
+        notes.append(f"Published: the exposed I/O of a step, for real samples, from {source}.")
+    long, words = exposure.long_waits, step_words(exposure.steps)
+    n_batches = exposure.whole.n_batches
+    warned = "" if long is None else long_waits_sentence(long, n_batches, exposure.steps)
+    table = Table(
+        "",
+        (
+            *(Column(""), *(Column(each, "wait", WAIT_UNIT) for each in PUBLISHED_FIGURES)),
+            Column("batches" if words == "batch" else "steps"),
+        ),
+        tuple(rows),
+    )
     return Section(
         "waits",
         f"Wait per {words}",
         (
             *sentences(steps_sentences(exposure)),
-            *(
-                (Sentence(long_waits_sentence(long, exposure.steps), "caution"),)
-                if long is not None
-                else ()
-            ),
+            *sentences((warned,), "caution"),
             Drawing("waits", lambda: None),
-            Table(
-                "",
-                (
-                    Column(""),
-                    *(Column(figure, "wait", WAIT_UNIT) for figure in PUBLISHED_FIGURES),
-                    Column("batches" if words == "batch" else "steps"),
-                ),
-                tuple(rows),
-            ),
+            table,
             *sentences(notes),
         ),
     )
 
 
-def _wait_cells(wait: StepStatistics | None) -> Iterator[Quantity]:
-    for figure in PUBLISHED_FIGURES:
-        yield Quantity(told_of(wait, f"{figure}_ns"), "ns")
-
-
-def published_notes(report: RunReport) -> list[str]:
-    """Return where the published wait of a step stands."""
-    published = report.facts.published
-    if published is None:
-        return []
-    source = published.source or "an unknown source"
-    real = ", with samples of the real size" if report.facts.tiny else ""
-    return [f"Published: the exposed I/O of a step{real}, from {source}."]
-
-
-def bytes_section(exposure: Exposure) -> Section | None:
-    """Return the bytes delivered and read, as far as they are known."""
-    whole = exposure.whole
-    rows: list[tuple[str, Quantity]] = [
-        ("delivered to the loop", Quantity(whole.nbytes, "B")),
-        ("read by loading processes", Quantity(whole.read_nbytes, "B")),
-        ("read per byte delivered", Quantity(whole.read_per_byte, "ratio")),
-    ]
-    known = tuple(row for row in rows if row[1].value is not None)
-    if not known:
-        return None
-    return Section("bytes", "Bytes read", (Table("", (Column(""), Column("")), known),))
+def _parts(exposure: Exposure) -> Iterator[tuple[str, PartExposure]]:
+    if exposure.recurring is not None:
+        yield PARTS["recurring"], exposure.recurring
+    if exposure.steady is not None:
+        yield PARTS["steady"], exposure.steady
 
 
 def phases_section(report: RunReport) -> Section:
     """Return start-up, fill, steady state and end apart."""
-    exposure = report.exposure
-    return Section(
-        "phases",
-        "Start-up, fill, steady state, end",
-        (
-            Sentence(starts_sentence(report.diagnosis, is_script=report.facts.is_script)),
-            _phase_table(exposure),
-        ),
-        is_folded=True,
-    )
+    lead = Sentence(starts_sentence(report.diagnosis, is_script=report.facts.is_script))
+    table = _phase_table(report.exposure)
+    title = "Start-up, fill, steady state, end"
+    return Section("phases", title, (lead, table), is_folded=True)
 
 
 def _phase_table(exposure: Exposure) -> Table:
-    whole = exposure.whole
+    whole, phases = exposure.whole, exposure.phases
+
+    def cells(wall_ns: int, wait_ns: int, n: int) -> tuple[Cell, ...]:
+        return *_times(wall_ns, wait_ns), _share(wait_ns, wall_ns), Quantity(n, "count")
+
     return Table(
         "",
         (
-            Column(""),
-            Column("time", "time"),
-            Column("waiting", "time"),
-            Column("exposed"),
-            Column("calls"),
+            *(Column(""), Column("time", "time"), Column("waiting", "time")),
+            *(Column("exposed"), Column("calls")),
         ),
         tuple(
             (
-                PHASES.get(phase.phase, phase.phase),
-                Quantity(phase.wall_ns, "ns"),
-                Quantity(phase.wait_ns, "ns"),
-                _share(phase.wait_ns, phase.wall_ns),
-                Quantity(phase.n_deliveries, "count"),
+                PHASES.get(each.phase, each.phase),
+                *cells(each.wall_ns, each.wait_ns, each.n_deliveries),
             )
-            for phase in exposure.phases
+            for each in phases
         ),
         total=(
             "whole run",
-            Quantity(whole.wall_ns, "ns"),
-            Quantity(whole.wait_ns, "ns"),
-            _share(whole.wait_ns, whole.wall_ns),
-            Quantity(sum(phase.n_deliveries for phase in exposure.phases), "count"),
+            *cells(whole.wall_ns, whole.wait_ns, sum(each.n_deliveries for each in phases)),
         ),
-        bars=tuple(
-            Bar(
-                (
-                    BarPart("exposed", phase.wait_ns, "waiting"),
-                    BarPart("compute", phase.wall_ns - phase.wait_ns, "rest"),
-                )
-            )
-            for phase in exposure.phases
-        ),
+        bars=tuple(_wait_bar(each.wait_ns, each.wall_ns - each.wait_ns) for each in phases),
     )
+
+
+def _wait_bar(wait_ns: int, rest_ns: int) -> Bar:
+    return Bar((BarPart("exposed", wait_ns, "waiting"), BarPart("compute", rest_ns, "computing")))
 
 
 def epochs_section(report: RunReport) -> Section | None:
@@ -502,49 +371,96 @@ def epochs_section(report: RunReport) -> Section | None:
     validates = any(each.validation is not None for each in epochs)
     more, shown = len(epochs) - MOST_EPOCHS, epochs[:MOST_EPOCHS]
     validation = (Column("validation", "epoch"), Column("its wait", "epoch")) if validates else ()
-    return Section(
-        "epochs",
-        "Epoch by epoch, with the start-up and end of each",
+    table = Table(
+        "",
         (
-            Table(
-                "",
-                (
-                    *(Column("epoch"), Column("batches"), Column("total", "epoch")),
-                    *(Column("compute", "epoch"), Column("wait", "epoch"), Column("exposed")),
-                    *(Column("mean wait", "time"), Column("median wait", "time")),
-                    *validation,
-                ),
-                tuple(_epoch_row(epoch, validates) for epoch in shown),
-                note=f"{units.count(more)} more epochs follow; --json lists all of them."
-                if more > 0
-                else "",
-                bars=tuple(map(_epoch_bar, shown)),
-            ),
+            *(Column("epoch"), Column("batches"), Column("total", "epoch")),
+            *(Column("compute", "epoch"), Column("wait", "epoch"), Column("exposed")),
+            *(Column("mean wait", "time"), Column("median wait", "time")),
+            *validation,
+        ),
+        tuple(_epoch_row(each, validates) for each in shown),
+        note=f"{units.count(more)} more epochs follow; --json lists all of them."
+        if more > 0
+        else "",
+        bars=tuple(
+            _wait_bar(part.wait_ns, part.compute_ns)
+            for part in (each.training or each.part for each in shown)
         ),
     )
+    return Section("epochs", "Epoch by epoch, with the start-up and end of each", (table,))
 
 
 def _epoch_row(epoch: EpochFigures, validates: bool) -> tuple[Cell, ...]:
     training, validation = epoch.training or epoch.part, epoch.validation
-    wall_ns, wait_ns = (0, 0) if validation is None else (validation.wall_ns, validation.wait_ns)
+    validated = (0, 0) if validation is None else (validation.wall_ns, validation.wait_ns)
     return (
         units.count(epoch.epoch),
         Quantity(training.n_batches, "count", "{}" if epoch.complete else "{} (not all)"),
-        *(
-            Quantity(each, "ns")
-            for each in (training.wall_ns, training.compute_ns, training.wait_ns)
-        ),
+        *_times(training.wall_ns, training.compute_ns, training.wait_ns),
         _share(training.wait_ns, training.wall_ns),
-        *(Quantity(told_of(epoch.wait, name), "ns") for name in ("mean_ns", "median_ns")),
-        *((Quantity(wall_ns, "ns"), Quantity(wait_ns, "ns")) if validates else ()),
+        *_times(*(statistic(epoch.wait, name) for name in ("mean_ns", "median_ns"))),
+        *(_times(*validated) if validates else ()),
     )
 
 
-def _epoch_bar(epoch: EpochFigures) -> Bar:
-    training = epoch.training or epoch.part
-    return Bar(
+def loaders_section(exposure: Exposure) -> Section:
+    """Return one row for each loader: what it is, and what of the wait was for it."""
+    longest = sorted(exposure.loaders, key=lambda each: -each.wait_ns)[:MOST_LOADERS]
+    rows = [each for each in exposure.loaders if each in longest]
+    rest = f"The {len(rows)} loaders waited for longest, of {len(exposure.loaders)}."
+    whole = exposure.whole
+    table = Table(
+        "",
         (
-            BarPart("exposed", training.wait_ns, "waiting"),
-            BarPart("compute", training.compute_ns, "computing"),
-        )
+            *(Column("loader"), Column("class"), Column("workers"), Column("batch size")),
+            *(Column("rounds"), Column("batches"), Column("wait", "time")),
+            Column("share of wait"),
+        ),
+        tuple(_loader_row(each, whole.wait_ns) for each in rows),
+        total=("all", *[""] * 4, Quantity(whole.n_batches, "count"), *_times(whole.wait_ns), ""),
+        note=rest if len(rows) < len(exposure.loaders) else "",
+    )
+    return Section("loaders", "Loaders", (table,))
+
+
+def _loader_row(each: LoaderExposure, wait_ns: int) -> tuple[Cell, ...]:
+    role = f" ({each.role})" if each.role else ""
+    number = units.UNKNOWN if each.number is None else each.number
+    workers = Quantity(each.workers, "count")
+    if each.threads and not each.workers:
+        workers = Quantity(each.threads, "count", "{} threads")
+    return (
+        f"{number}: {each.name or units.UNKNOWN}{role}",
+        each.kind.rpartition(".")[2] or units.UNKNOWN,
+        workers,
+        *(Quantity(n, "count") for n in (each.batch_size, each.n_rounds, each.n_batches)),
+        *_times(each.wait_ns),
+        _share(each.wait_ns, wait_ns),
+    )
+
+
+def processes_section(processes: Sequence[ProcessWork]) -> Section | None:
+    """Return what each process did, where nothing was waited for; nothing where there is none."""
+    tables = tuple(_process_table(each) for each in processes if each.stages)
+    return Section("processes", "Work of each process", tables, is_folded=True) if tables else None
+
+
+def _process_table(process: ProcessWork) -> Table:
+    return Table(
+        f"{process.process} (process {process.pid}), {units.duration(process.wall_ns)}",
+        (
+            *(Column("stage"), Column("busy", "time"), Column("output")),
+            *(Column("CPU time"), Column("spans")),
+        ),
+        tuple(
+            (
+                stage_title(row.stage),
+                *_times(row.busy_ns),
+                Quantity(row.nbytes, "B"),
+                *_times(row.cpu_ns),
+                Quantity(row.n_spans, "count"),
+            )
+            for row in process.stages
+        ),
     )

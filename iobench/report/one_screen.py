@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MOST_LINES: Final = 40
 MOST_WARNINGS: Final = 8
 MOST_JUDGED: Final = 6
-ROOMS: Final = ((5, 4, 2), (4, 2, 2), (3, 1, 1), (2, 0, 1))
+AMOUNTS: Final = ((5, 4, 2), (4, 2, 2), (3, 1, 1), (2, 0, 1))
 """Lines of a verdict, key figures, and steps to try next: fewer where there are many warnings."""
 LEAST_ROWS: Final = 3
 WHOLE: Final = "All of it; with --html FILE as a page with its timeline"
@@ -58,13 +58,15 @@ def one_screen(document: Document, whole: str, file: TextIO | None = None) -> st
     """
     renderer, width = TerminalRenderer(file), page_width(file)
     text, left = "", 0
-    for space in ROOMS:
-        text = renderer.render(_short(document, whole, width, space, n_rows=LEAST_ROWS))
+    for amounts in AMOUNTS:
+        text = renderer.render(_short(document, whole, width, amounts, n_rows=LEAST_ROWS))
         left = MOST_LINES - _height(text, width)
         if left >= 0:
             break
     for n_more in range(left, 0, -1):
-        longer = renderer.render(_short(document, whole, width, space, n_rows=LEAST_ROWS + n_more))
+        longer = renderer.render(
+            _short(document, whole, width, amounts, n_rows=LEAST_ROWS + n_more)
+        )
         if _height(longer, width) <= MOST_LINES:
             return longer
     return text
@@ -77,46 +79,48 @@ def _height(text: str, width: int) -> int:
 
 
 def _short(
-    document: Document, whole: str, width: int, room: tuple[int, int, int], *, n_rows: int
+    document: Document, whole: str, width: int, amounts: tuple[int, int, int], *, n_rows: int
 ) -> Document:
-    n_lines, n_figures, n_steps = room
-    known = {section.key: section for section in document.sections}
+    n_lines, n_figures, n_steps = amounts
+    sections = {section.key: section for section in document.sections}
     title = "Verdict"
-    if document.parts and "compared" not in known:  # a job's rank that waits longest
+    if document.parts and "compared" not in sections:  # a job's rank that waits longest
         first = document.parts[0]
-        known = {section.key: section for section in first.sections} | known
+        sections = {section.key: section for section in first.sections} | sections
         title = f"{title}: {first.title}"
+    blocks = {name: section.blocks for name, section in sections.items()}
+    verdict: tuple[Block, ...] = (
+        *_judged(blocks, width, n_lines),
+        *sentences(_warnings(document, width), "caution"),
+        *_key_figures(blocks, n_figures),
+    )
     result = (
-        Section("verdict", title, tuple(_verdict(document, known, width, n_lines, n_figures))),
-        _steps(known["next"], width, n_steps) if "next" in known else None,
-        _table(known, n_rows),
+        Section("verdict", title, verdict),
+        _steps(sections["next"], width, n_steps) if "next" in sections else None,
+        _table(blocks, n_rows),
         Section("whole", "", (Command(whole, WHOLE),)),
     )
     return Document(shortened(document.title, 2 * width), tuple(filter(None, result)))
 
 
-def _verdict(
-    document: Document, told: Mapping[str, Section], width: int, n_lines: int, n_figures: int
-) -> Iterator[Block]:
-    """Yield what is concluded, warnings below it in a line each, and the figures that say it."""
-    compared, single = _blocks(told, "compared"), _blocks(told, "verdict")
-    for block in _blocks(told, "job_time"):
+def _judged(blocks: Mapping[str, Sequence[Block]], width: int, n_lines: int) -> Iterator[Sentence]:
+    """Yield what is concluded: of a job's time, of its ranks, and of each run compared."""
+    for block in blocks.get("job_time", ()):
         if isinstance(block, Chart):
             yield Sentence(_parts(block, width))
-    lead = [each for each in _blocks(told, "job")[:1] if isinstance(each, Sentence)]
-    judged = [*lead, *_of_style((*compared, *single), *JUDGED)]
+    lead = [each for each in blocks.get("job", ())[:1] if isinstance(each, Sentence)]
+    verdicts = (*blocks.get("compared", ()), *blocks.get("verdict", ()))
+    judged = [*lead, *_of_style(verdicts, *JUDGED)]
     n_lines = n_lines if len(judged) < 3 else 2 if len(judged) < 5 else 1
     for each in judged[:MOST_JUDGED]:
         # Words that do not fit leave some of each line empty.
         yield replace(each, text=shortened(each.text, n_lines * width - 8 * (n_lines - 1)))
-    yield from sentences(_warnings(document, width), "caution")
-    for block in single:
+
+
+def _key_figures(blocks: Mapping[str, Sequence[Block]], most: int) -> Iterator[KeyFigures]:
+    for block in blocks.get("verdict", ()):
         if isinstance(block, KeyFigures):
-            yield replace(block, figures=block.figures[:n_figures])
-
-
-def _blocks(told: Mapping[str, Section], key: str) -> tuple[Block, ...]:
-    return told[key].blocks if key in told else ()
+            yield KeyFigures(block.figures[:most])
 
 
 def _steps(section: Section, width: int, n_steps: int) -> Section:
@@ -134,16 +138,16 @@ def _of_style(blocks: Iterable[Block], *styles: Style) -> Iterator[Sentence]:
             yield block
 
 
-def _parts(bars: Chart, width: int) -> str:
+def _parts(chart: Chart, width: int) -> str:
     """Return a bar in words: its largest pieces, as parts of the whole."""
-    pieces = sorted(bars.bars[0].parts, key=lambda piece: -piece.length)
+    pieces = sorted(chart.bars[0].parts, key=lambda piece: -piece.length)
     total = sum(piece.length for piece in pieces)
     shares = (f"{piece.what} {units.fraction(piece.length / total)}" for piece in pieces if total)
-    return shortened(f"{bars.title}: {', '.join(shares)}.", 2 * width - 8)
+    return shortened(f"{chart.title}: {', '.join(shares)}.", 2 * width - 8)
 
 
-def _warnings(document: Document, width: int) -> Iterator[str]:
-    """Yield each warning of the report in a line, with whose it is where not all have it."""
+def _warnings(document: Document, width: int) -> list[str]:
+    """Return each warning of the report in a line, with whose it is where not all have it."""
     shown = [part for part in document.parts if not part.is_spare]
     whose: dict[str, list[str]] = {}
     for part in (document, *shown):
@@ -159,33 +163,27 @@ def _warnings(document: Document, width: int) -> Iterator[str]:
     if len(lines) > MOST_WARNINGS:
         more = len(lines) - MOST_WARNINGS + 1
         lines[MOST_WARNINGS - 1 :] = [f"{units.count(more)} more warnings are not shown here."]
-    yield from lines
+    return lines
 
 
-def _table(told: Mapping[str, Section], n_rows: int) -> Section | None:
+def _table(blocks: Mapping[str, Sequence[Block]], n_rows: int) -> Section | None:
     """Return the one table: of the runs compared, else of the stages that were waited for most."""
-    compared = "compared" in told
-    tables = (
-        each
-        for each in _blocks(told, "compared" if compared else "stages")
-        if isinstance(each, Table)
-    )
-    table = next(tables, None)
+    compared = "compared" in blocks
+    known = blocks.get("compared" if compared else "stages", ())
+    table = next((each for each in known if isinstance(each, Table)), None)
     if table is None:
         return None
-    if compared:
-        at = tuple(place for place, column in enumerate(table.columns) if not column.is_spare)
-    else:
-        at = tuple(range(min(STAGE_COLUMNS, len(table.columns))))
-    rows = [tuple(row[place] for place in at) for row in table.rows]
+    n_columns = len(table.columns) if compared else STAGE_COLUMNS
+    at = [n for n, column in enumerate(table.columns[:n_columns]) if not column.is_spare]
+    rows = [tuple(row[n] for n in at) for row in table.rows]
     # Not what has a figure in columns alone that are not shown.
     rows = [row for row in rows if compared or any(isinstance(cell, Quantity) for cell in row)]
     if len(rows) > n_rows:
         shown, left = rows[: max(0, n_rows - 1)], rows[max(0, n_rows - 1) :]
         sums = ("",) * len(at[1:]) if compared else tuple(map(_sum, zip(*left, strict=True)))[1:]
-        rows = [*shown, (f"{units.count(len(left))} more", *sums)] if n_rows else []
-    total = tuple(table.total[place] for place in at) if table.total else ()
-    short = Table(table.title, tuple(table.columns[place] for place in at), tuple(rows), total)
+        rows = [*shown, (f"{units.count(len(left))} more", *sums)]
+    total = tuple(table.total[n] for n in at) if table.total else ()
+    short = Table(table.title, tuple(table.columns[n] for n in at), tuple(rows), total)
     return Section("table", "", (short,))
 
 
@@ -195,5 +193,4 @@ def _sum(cells: Sequence[Cell]) -> Cell:
     if not figures:
         return NOT_APPLICABLE
     known = [each.value for each in figures if each.value is not None]
-    value = sum(known) if len(known) == len(figures) else None
-    return Quantity(value, figures[0].unit)
+    return Quantity(sum(known) if len(known) == len(figures) else None, figures[0].unit)

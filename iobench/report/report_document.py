@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from iobench.errors import ProfileError
-from iobench.report import lines, script_lines, units
+from iobench.report import units
 from iobench.report.comparison_section import comparison_section, published_section
 from iobench.report.document import Document, Drawing, Section, Sentence
 from iobench.report.finding_sections import (
@@ -23,18 +23,18 @@ from iobench.report.finding_sections import (
 )
 from iobench.report.json_report import reports_to_json
 from iobench.report.loading_sections import (
-    bytes_section,
     compute_section,
     epochs_section,
+    loaders_section,
     phases_section,
-    published_notes,
+    processes_section,
     stages_section,
     verdict_section,
     waits_section,
 )
 from iobench.report.run_report import make_reports
-from iobench.report.script_sections import loaders_section, processes_section
-from iobench.report.trust_sections import configuration_section, trust_section
+from iobench.report.setting import configuration_section, title
+from iobench.report.trust import trust_section
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,9 +78,9 @@ def report_document(runs: Sequence[Run], reports: Sequence[RunReport] | None = N
     )
     lead = _lead(runs, reports, job)
     if not lead:
-        parts = tuple(replace(each, title=_title(reports)) for each in parts)
+        parts = tuple(replace(each, title=title(reports)) for each in parts)
         return replace(parts[0], figures=lambda: reports_to_json(reports, job))
-    return Document(_title(reports), lead, parts, figures=lambda: reports_to_json(reports, job))
+    return Document(title(reports), lead, parts, figures=lambda: reports_to_json(reports, job))
 
 
 def _shown(reports: Sequence[RunReport], job: Mapping[str, Any] | None) -> list[int]:
@@ -90,12 +90,6 @@ def _shown(reports: Sequence[RunReport], job: Mapping[str, Any] | None) -> list[
         return list(places)
     longest = sorted(places, key=lambda place: -reports[place].exposure.whole.wait_ns)
     return longest[:MOST_RUNS]
-
-
-def _title(reports: Sequence[RunReport]) -> str:
-    if reports[0].facts.is_script:
-        return script_lines.script_title(reports)
-    return lines.title_line(reports)
 
 
 def _name(report: RunReport) -> str:
@@ -149,12 +143,11 @@ def _run_sections(
         result += [
             epochs_section(report),
             stages_section(exposure),
-            waits_section(exposure, facts.published, published_notes(report)),
+            waits_section(report),
             compute_section(exposure) if facts.is_script else None,
-            bytes_section(exposure),
             phases_section(report),
         ]
-    if facts.is_script and exposure.loaders:
+    if facts.is_script and len(exposure.loaders) > 1:
         result.append(loaders_section(exposure))
     result += [
         processes_section(report.processes),

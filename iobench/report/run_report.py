@@ -29,46 +29,25 @@ SOURCE: Final = "source"
 
 
 class RunReport(msgspec.Struct, frozen=True):
-    """All that is shown of one run.
+    """All that is shown of one run, or of one of its training processes.
 
-    Parameters
-    ----------
-    run : str or None
-        The run directory.
-    unclosed : tuple of str
-        Processes that did not end their span file themselves: killed, or still running.
-    damaged : tuple of str
-        Processes whose span file holds spans that cannot be read.
-    conversion : FullConversion or None
-        What converting the whole dataset would take; None for a run on the original files.
-    told : tuple of ProcessFacts
-        What the processes of this rank of a script told of themselves.
-    processes : tuple of ProcessWork
-        What each process did; only where nothing was waited for, and there is no exposure to show.
-    job_size : int
-        Training processes of its job, 1 where it is none.
-    epochs : tuple of EpochFigures
-        Epoch by epoch; empty for one of many ranks.
-    figures : mapping of str to dataclass
-        The answer to each question asked of a run (`iobench.findings.contract`), by its name; None
-        where there is nothing to say.
-    for_job : mapping of str to dataclass
-        The same for questions asked of a job alone.
+    ``figures`` and ``for_job`` are the answers of findings (`iobench.findings.contract`) by their
+    names, None where there is nothing to say.
     """
 
-    run: str | None
+    run: str | None  # its directory
     facts: RunFacts
     exposure: Exposure
     diagnosis: Diagnosis
-    unclosed: tuple[str, ...] = ()
-    damaged: tuple[str, ...] = ()
-    conversion: FullConversion | None = None
-    told: tuple[ProcessFacts, ...] = ()
-    processes: tuple[ProcessWork, ...] = ()
-    job_size: int = 1
+    unclosed: tuple[str, ...] = ()  # processes that did not end their span file themselves
+    damaged: tuple[str, ...] = ()  # processes whose span file holds spans that cannot be read
+    conversion: FullConversion | None = None  # of the whole dataset; None of original files
+    told: tuple[ProcessFacts, ...] = ()  # what the processes of this rank of a script noted
+    processes: tuple[ProcessWork, ...] = ()  # where nothing waited, and no exposure can be shown
+    job_size: int = 1  # training processes of its job
     figures: Mapping[str, Any] = msgspec.field(default_factory=dict)
     for_job: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    epochs: tuple[EpochFigures, ...] = ()
+    epochs: tuple[EpochFigures, ...] = ()  # empty for one of many ranks
     JSON_KEYS: ClassVar = {
         "facts": INLINE,
         "exposure": INLINE,
@@ -103,61 +82,52 @@ def make_reports(runs: Iterable[Run]) -> tuple[RunReport, ...]:
     ProfileError
         If one cannot be analysed.
     """
-    reports = sorted(_reports(runs), key=lambda report: report.facts.format != SOURCE)
+    known = (_report(each) for run in runs for each in run)
+    reports = sorted(known, key=lambda report: report.facts.format != SOURCE)
     source = next((each for each in reports if each.facts.label == SOURCE), None)
     return tuple(replace(report, conversion=_conversion(report, source)) for report in reports)
 
 
 def _conversion(report: RunReport, source: RunReport | None) -> FullConversion | None:
-    facts = report.facts
-    known = facts.store
-    if known is None or not known.n_samples or known.n_samples_all is None or known.nbytes is None:
+    """Return what a whole conversion takes, of a store that was made for the profile."""
+    store = report.facts.store
+    if store is None or store.target is not None:
         return None
-    if known.target is not None:  # converted already, by whoever named it
+    if not store.n_samples or store.n_samples_all is None or store.nbytes is None:
         return None
     return predict_full_conversion(
-        n_samples=known.n_samples_all,
-        probe_n_samples=known.n_samples,
-        probe_nbytes=known.nbytes,
-        probe_convert_s=known.convert_s,
+        n_samples=store.n_samples_all,
+        probe_n_samples=store.n_samples,
+        probe_nbytes=store.nbytes,
+        probe_convert_s=store.convert_s,
         source=None if source is None else source.judged,
         store=report.judged,
     )
 
 
-def _reports(runs: Iterable[Run]) -> Iterator[RunReport]:
-    for run in runs:
-        for each in run:
-            report = _report(each)
-            yield _slim(report) if each.is_one_of_many else report
-
-
-def _slim(report: RunReport) -> RunReport:
-    """Return a report without the wait of every step: of many ranks they would fill the memory."""
-    return replace(report, exposure=report.exposure.without_waits())
-
-
-def _report(found: RankRun) -> RunReport:
-    measured, profile, slim = found.exposure, found.job or found, found.is_one_of_many
-    facts, findings = found.about, installed_findings()
+def _report(rank: RankRun) -> RunReport:
+    profile, exposure, findings = rank.job or rank, rank.exposure, installed_findings()
+    # Of many ranks the wait of every step would fill the memory.
+    shown = exposure.without_waits() if rank.is_one_of_many else exposure
     return RunReport(
         run=str(profile.path),
-        facts=facts,
-        exposure=measured,
-        diagnosis=diagnose(measured),
-        unclosed=tuple(_name(each, facts) for each in found.all_processes if not each.closed),
-        damaged=tuple(_name(each, facts) for each in found.all_processes if each.damaged),
-        told=found.own_facts,
+        facts=rank.about,
+        exposure=shown,
+        diagnosis=diagnose(exposure),
+        unclosed=tuple(_names(rank, (each for each in rank.all_processes if not each.closed))),
+        damaged=tuple(_names(rank, (each for each in rank.all_processes if each.damaged))),
+        told=rank.own_facts,
         processes=()
-        if measured.has_consumer
-        else process_work(profile, rank=None if found.is_alone else found.rank),
-        job_size=found.job_size,
-        figures={each.name: found.cached(each.figures) for each in findings if not each.of_job},
-        for_job={each.name: found.cached(each.figures) for each in findings if each.of_job},
-        epochs=() if slim else found.cached(epoch_figures),
+        if exposure.has_consumer
+        else process_work(profile, rank=None if rank.is_alone else rank.rank),
+        job_size=rank.job_size,
+        figures={each.name: rank.cached(each.figures) for each in findings if not each.of_job},
+        for_job={each.name: rank.cached(each.figures) for each in findings if each.of_job},
+        epochs=() if rank.is_one_of_many else rank.cached(epoch_figures),
     )
 
 
-def _name(process: Process, facts: RunFacts) -> str:
-    """Return what a process is called; in a script several may have one name."""
-    return f"{process.name} (process {process.pid})" if facts.is_script else process.name
+def _names(rank: RankRun, processes: Iterable[Process]) -> Iterator[str]:
+    """Yield what processes are called; in a script several may have one name."""
+    for each in processes:
+        yield f"{each.name} (process {each.pid})" if rank.about.is_script else each.name

@@ -1,15 +1,15 @@
-"""The sentences of a report: the verdict, and rare long waits."""
+"""The sentences of a report, each with one condition: the verdict, steps, and rare long waits."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.diagnosis import Verdict
-from iobench.recording.kinds import Kind, stage_name, stage_title
+from iobench.recording.kinds import Kind, copies_batches, stage_name, stage_title
 from iobench.report import units
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from iobench.analysis.diagnosis import Diagnosis
     from iobench.analysis.exposure_figures import (
@@ -31,6 +31,8 @@ MOST: Final = 0.5
 """A training loop of a smaller share of its job says little about the job."""
 RARE_FRACTION: Final = 0.2
 """Up to this share of the steps long waits are called rare; more are called uneven waits."""
+MUCH_COPYING: Final = 0.05
+"""Share of the loop's time in copies to a device, from which the headline says so."""
 PARTS: Final[Mapping[Window, str]] = {
     "recurring": "epochs after the first",
     "steady": "steady state",
@@ -69,16 +71,15 @@ BOUND_BY: Final = {
 }
 ONCE: Final = ("imports", "initial_load", "stage_in", "shutdown")
 """Parts of a job that take as long where it trains longer."""
-ROLES: Final = {
-    "training": ", which trains",
-    "evaluation": ", which evaluates",
-    "validation": ", which validates",
-    "test": ", which tests",
-    "prediction": ", which predicts",
+WITHOUT: Final[Mapping[Verdict, str]] = {
+    Verdict.NO_CONSUMER: "No verdict: no loader was asked for batches.",
+    Verdict.NO_BATCH: "No verdict: no batch was delivered.",
 }
-STEPS_KNOWN_BY: Final = {
-    "option": ", as given by --batches-per-step",
-    "framework": ", with gradients accumulated by the framework",
+JUDGEMENTS: Final[Mapping[Verdict, str]] = {
+    Verdict.IO_BOUND: "I/O-bound",
+    Verdict.PARTLY_HIDDEN: "Partly hidden",
+    Verdict.HIDDEN: "Hidden",
+    Verdict.NO_COMPUTE: "No compute stage, so there is nothing to hide loading behind",
 }
 RELEASE: Final = "freeing the memory of the previous batch"
 COINCIDENCES: Final = {
@@ -91,51 +92,116 @@ COINCIDENCES: Final = {
 }
 
 
-def step_words(steps: StepFigures | None) -> str:
-    """Return what figures are of: a step, one of several batches, or a batch where unknown."""
-    if steps is None or steps.batches_per_step is None:
-        return "batch"
-    n_batches = steps.batches_per_step
-    return "step" if n_batches == 1 else f"step of {units.count(n_batches)} batches"
+def verdict_sentence(diagnosis: Diagnosis) -> str:
+    """Return what is concluded: what a script's job is bound by, and what its loop waits for."""
+    job = () if diagnosis.job is None else (job_sentence(diagnosis.job),)
+    return " ".join((*job, *_of_loop(diagnosis), *_of_validation(diagnosis)))
 
 
-def steps_sentences(exposure: Exposure) -> list[str]:
-    """Return what a step of the optimiser takes, where that is not a batch, or that is unknown."""
-    steps = exposure.steps
-    if steps is None:
-        return []
-    if steps.batches_per_step is None:
-        why = f": {steps.why_unknown}" if steps.why_unknown else ""
-        return [
-            f"How many batches one optimiser step takes is unknown{why}, so waits are given per "
-            "batch. Set it with iobench run --batches-per-step N."
-        ]
-    if steps.batches_per_step == 1 == steps.most_batches:
-        return []
-    how = STEPS_KNOWN_BY.get(steps.known_by, "")
-    if steps.n_optimizers > 1:
-        how = (
-            f"; steps are those of {steps.optimizer}, the one of {units.count(steps.n_optimizers)} "
-            "optimisers that steps least often"
+def job_sentence(job: JobTime) -> str:
+    """Return which part of a job holds most of its time, and whether it would grow with the job."""
+    most = job.part(job.bound_by)
+    if most.part == "between" and 2 * job.lost_end_ns > most.ns:
+        return (
+            f"What bounds the job is unknown: most of its {units.duration(job.wall_ns)} follow its "
+            "last span, because it ended before its recording was closed."
         )
-    some = ""
-    if steps.least_batches != steps.most_batches:
-        some = f", some of {units.count(steps.least_batches)} to {units.count(steps.most_batches)}"
-    elif steps.least_batches != steps.batches_per_step:
-        some = f", all of {units.count(steps.least_batches)}"
-    text = (
-        f"{units.count(steps.n_steps)} steps of {units.count(steps.batches_per_step)} "
-        f"batch{'es' if steps.batches_per_step > 1 else ''}{some}{how}"
+    share = job.share(most.ns)
+    bound = "The job is bound by" if (share or 0.0) >= MOST else "The largest part of the job is"
+    wall = units.duration(job.wall_ns)
+    text = f"{bound} {BOUND_BY[most.part]}: {units.fraction(share)} of {wall}."
+    if most.part == "train_compute" and 2 * job.comm_ns >= most.ns:
+        text += " Most of that is held up by collective operations."
+    if most.part in ONCE:
+        text += " This time is spent once, however many steps follow."
+    return text
+
+
+def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
+    """Yield what the training loop waits for, and what has to be known of it."""
+    verdict, window = diagnosis.verdict, diagnosis.window
+    if verdict is Verdict.NOT_RECORDED:
+        yield (
+            "No verdict: nothing was recorded, because recording stopped "
+            f"({diagnosis.stopped}). Free space there, or name another folder with --out."
+        )
+        return
+    if verdict in WITHOUT:
+        yield WITHOUT[verdict]
+        return
+    share = units.fraction(diagnosis.wait_fraction)
+    in_script = diagnosis.in_script and diagnosis.job is None
+    yield (
+        f"{JUDGEMENTS[verdict]}: {OVER[window]} the training loop waits {share} of its time for "
+        f"data{_blame(diagnosis)}{extent_text(diagnosis.loop_fraction, in_script=in_script)}."
     )
-    part = exposure.judged if exposure.judged.step else exposure.whole
-    if part.step is not None and part.wait is not None:
-        when = PARTS[exposure.window] if part is exposure.judged else PARTS["whole"]
-        text += (
-            f": the median step takes {units.duration(part.step.median_ns)}; the mean step takes "
-            f"{units.duration(part.step.mean_ns)} and waits {units.duration(part.wait.mean_ns)} of "
-            f"that ({when})"
+    unknown = diagnosis.unknown_fraction or 0.0
+    if unknown >= WORTH_SAYING and diagnosis.top_stage != "unknown":
+        yield f"The cause of {units.fraction(unknown)} of the wait was not recorded."
+    if diagnosis.waited_for is not None and diagnosis.waited_fraction is not None:
+        share = units.fraction(diagnosis.waited_fraction)
+        yield f"{share} of the whole run's wait is for {_loader(diagnosis.waited_for)}."
+        if not diagnosis.waited_for.role:
+            yield "Whether that loader trains is unknown."
+    if diagnosis.n_summed:
+        yield f"Details are of {kept_words(diagnosis.n_batches, diagnosis.n_summed)}."
+    if diagnosis.stopped:
+        yield f"Recording stopped before the end ({diagnosis.stopped}): what came after is lost."
+    if verdict is Verdict.NO_COMPUTE:
+        return
+    if diagnosis.again_fraction >= WORTH_SAYING:
+        share = units.fraction(diagnosis.again_fraction)
+        yield f"Waits at the start and end of epochs, {share} of their time, recur in every epoch."
+    if window == "steady" and diagnosis.start_fraction >= WORTH_SAYING:
+        share = units.fraction(diagnosis.start_fraction)
+        yield f"Waits outside the steady state are another {share} of the run."
+        if diagnosis.restarting is not None:
+            yield (
+                f"The workers of {_loader(diagnosis.restarting)} start again in each of its "
+                f"{units.count(diagnosis.restarting.n_rounds)} rounds, which "
+                "persistent_workers=True would avoid."
+            )
+    yield from _of_first_epoch(diagnosis)
+
+
+def _of_first_epoch(diagnosis: Diagnosis) -> Iterator[str]:
+    """Yield what the first epoch waits where that is clearly more than the verdict says."""
+    first, later = diagnosis.first_epoch_fraction, diagnosis.wait_fraction
+    if first is None or later is None or first - later < WORTH_SAYING:
+        return
+    yield f"The first epoch, after start-up and fill, waits {units.fraction(first)} of its time."
+    if diagnosis.first_epoch_is_cold:
+        yield (
+            "It reads from the device what later epochs find in memory: with data larger than "
+            "memory, every epoch would wait like this."
         )
-    return [f"{text}."]
+
+
+def _of_validation(diagnosis: Diagnosis) -> Iterator[str]:
+    """Yield what a validation waits, after the training; nothing where that is little."""
+    validation, job = diagnosis.validation, diagnosis.job
+    if validation is None or (validation.wait_fraction or 0.0) < WORTH_SAYING:
+        return
+    if job is None or validation.wait_ns >= LITTLE * job.wall_ns:
+        yield (
+            f"The validation waits {units.fraction(validation.wait_fraction)} of its time for data "
+            f"({units.duration(validation.wait_ns)})."
+        )
+
+
+def _blame(diagnosis: Diagnosis) -> str:
+    """Say which stage most of the wait falls on; nothing of a wait that is hidden."""
+    stage = diagnosis.top_stage
+    if diagnosis.verdict is Verdict.HIDDEN or stage is None:
+        return ""
+    name = RELEASE if stage == stage_name(Kind.HANDOVER, "release") else stage_title(stage)
+    return f", most of all for {name} ({units.fraction(diagnosis.top_fraction)} of the wait)"
+
+
+def _loader(each: LoaderExposure) -> str:
+    number = units.UNKNOWN if each.number is None else each.number
+    named = ", ".join(filter(None, (each.name, each.role)))
+    return f"loader {number} ({named})" if named else f"loader {number}"
 
 
 def kept_words(n_batches: int, n_summed: int) -> str:
@@ -148,272 +214,101 @@ def kept_words(n_batches: int, n_summed: int) -> str:
     )
 
 
-def verdict_sentence(diagnosis: Diagnosis) -> str:
-    """Return what is concluded: what a script's job is bound by, and what its loop waits for."""
-    job = diagnosis.job
-    text = f"{job_sentence(job)} {_of_loop(diagnosis)}" if job is not None else _of_loop(diagnosis)
-    result = validation_words(diagnosis.validation, job)
-    return f"{text} {result}" if result else text
-
-
-def validation_words(validation: PartExposure | None, job: JobTime | None) -> str:
-    """Return what a validation waits, beside the training; nothing where that is little."""
-    if validation is None or (validation.wait_fraction or 0.0) < WORTH_SAYING:
+def extent_text(share: float | None, *, in_script: bool) -> str:
+    """Return how much of the job a script's training loop is, where it is not most of it."""
+    if not in_script or (share is not None and share >= MOST):
         return ""
-    if job is not None and validation.wait_ns < LITTLE * job.wall_ns:
-        return ""
-    text = (
-        f"The validation waits {units.fraction(validation.wait_fraction)} of its time for data "
-        f"({units.duration(validation.wait_ns)}"
-    )
-    if job is not None and job.wall_ns:
-        text += f", {units.fraction(validation.wait_ns / job.wall_ns)} of the job"
-    top = validation.stages[0] if validation.stages else None
-    blame = f", most of all for {_spoken(top.stage)}" if top and top.exposed_ns else ""
-    return f"{text}){blame}."
-
-
-def job_sentence(job: JobTime) -> str:
-    """Return which part of a job holds most of its time, and whether it would grow with the job."""
-    most = job.part(job.bound_by)
-    if most.part == "between" and 2 * job.lost_end_ns > most.ns:
-        return (
-            f"What bounds the job is unknown: {units.duration(job.lost_end_ns)} of its "
-            f"{units.duration(job.wall_ns)} follow its last span, because the job ended before its "
-            "recording was closed. It may have waited for data all that time."
-        )
-    share = job.share(most.ns)
-    bound = "The job is bound by" if (share or 0.0) >= MOST else "The largest part of the job is"
-    text = f"{bound} {BOUND_BY[most.part]}: {units.fraction(share)} of "
-    text += units.duration(job.wall_ns)
-    if most.part == "initial_load":
-        by = f" by {job.read_by}" if job.read_by else ""
-        files = f" from {_files(most.n_files)}" if most.n_files else ""
-        read = "reading" if most.nbytes is None else f"{units.nbytes(most.nbytes)} read"
-        text += f", {read}{by}{files} before the first batch"
-    elif most.nbytes is not None and most.part in ("checkpoint", "stage_in"):
-        text += f", {units.nbytes(most.nbytes)}"
-    if most.part == "train_compute" and 2 * job.comm_ns >= most.ns:
-        text += ", most of it held up by collective operations"
-    if most.part in ONCE:
-        text += ". This time is spent once, however many steps follow"
-    return f"{text}."
-
-
-def _files(n_files: int) -> str:
-    return "1 file" if n_files == 1 else f"{units.count(n_files)} files"
-
-
-def _of_loop(diagnosis: Diagnosis) -> str:
-    """Return what the training loop waits for: one sentence, and one where start-up weighs."""
-    if diagnosis.verdict is Verdict.NOT_RECORDED:
-        return f"No verdict: nothing was recorded, because recording stopped ({diagnosis.stopped})."
-    if diagnosis.verdict is Verdict.NO_CONSUMER:
-        if diagnosis.job is not None:
-            return "No loader was asked for batches."
-        return "No verdict: nothing waits for data here."
-    if diagnosis.verdict is Verdict.NO_BATCH:
-        return "No verdict: no batch was delivered."
-    when = OVER[diagnosis.window]
-    retained = kept_words(diagnosis.n_batches, diagnosis.n_summed)
-    if retained:
-        when = f"in {retained}, {when}"
-    waits = f"the training loop waits {units.fraction(diagnosis.wait_fraction)} of its time"
-    waits = f"{when} {waits} for data{_blame(diagnosis)}{_which(diagnosis)}"
-    if diagnosis.job is None:
-        waits += extent_text(diagnosis.loop_fraction, in_script=diagnosis.in_script)
-    waits += "."
-    if diagnosis.verdict is Verdict.NO_COMPUTE:
-        text = f"No compute stage, so there is nothing to hide loading behind: {waits}"
-        if diagnosis.in_script or diagnosis.batch_ns is None:
-            return text
-        return (
-            f"{text} A batch takes {units.duration(diagnosis.batch_ns)} on average: training that "
-            "computes a batch in less time would wait for data."
-        )
-    text = f"{_judgement(diagnosis)}: {waits}"
-    if diagnosis.stopped:
-        text += f" Recording stopped before the end ({diagnosis.stopped}): what came after is lost."
-    if diagnosis.again_fraction >= WORTH_SAYING:
-        text += (
-            f" {units.fraction(diagnosis.again_fraction)} of their time is waiting at the start "
-            "and end of epochs, which recurs in every epoch."
-        )
-    if diagnosis.window == "steady" and diagnosis.start_fraction >= WORTH_SAYING:
-        first = diagnosis.first_epoch_fraction
-        text += (
-            f" Waits outside the steady state (start-up, fill, {'first epoch, ' * bool(first)}end) "
-            f"are another {units.fraction(diagnosis.start_fraction)} of the run"
-            f"{_restarts(diagnosis)}."
-        )
-    return text + _first_epoch(diagnosis)
-
-
-def _first_epoch(diagnosis: Diagnosis) -> str:
-    """Say what the first epoch waits where that is clearly more than what the verdict is about."""
-    first, later = diagnosis.first_epoch_fraction, diagnosis.wait_fraction
-    if first is None or later is None or first - later < WORTH_SAYING:
-        return ""
-    text = f" The first epoch, after start-up and fill, waits {units.fraction(first)} of its time"
-    if not diagnosis.first_epoch_is_cold:
-        return f"{text}."
-    return (
-        f"{text}, because it reads from the device what later epochs find in memory. With data "
-        "larger than memory, every epoch would wait like this."
-    )
-
-
-def _restarts(diagnosis: Diagnosis) -> str:
-    """Say whose workers start again and again in what the verdict leaves out."""
-    each = diagnosis.restarting
-    if each is None:
-        return ""
-    return (
-        f"; the workers of {_loader(each)} start again in each of its {units.count(each.n_rounds)} "
-        "rounds, which persistent_workers=True would avoid"
-    )
-
-
-def _loader(each: LoaderExposure) -> str:
-    name = f" ({each.name})" if each.name else ""
-    return f"loader {units.UNKNOWN if each.number is None else each.number}{name}"
+    if share is None:
+        return "; that loop's share of the script's time was not recorded"
+    return f"; that loop takes {units.fraction(share)} of the script's time"
 
 
 def starts_sentence(diagnosis: Diagnosis, *, is_script: bool) -> str:
     """Return what start-up means for a long training, as far as the run tells."""
     if diagnosis.window == "recurring":
-        return (
-            "Every epoch has its own start-up, fill and end: waiting there takes "
-            f"{units.fraction(diagnosis.again_fraction)} of the epochs after the first. Only the "
-            "extra time of the first epoch is paid once."
-        )
+        return "Every epoch has its own start-up, fill and end; only the first epoch's is longer."
     if is_script:
         return (
             "This run has no complete epoch after the first, so whether start-up recurs in each "
             "epoch is unknown; the steady state excludes it."
         )
-    of_all = diagnosis.first_epoch_fraction is None
-    begin = "Start-up and fill" if of_all else "Start-up, fill and the first epoch"
-    of_what = " of data that fit in memory" if diagnosis.first_epoch_is_cold else ""
-    return f"{begin} are not part of the steady state, which is what a long training sees{of_what}."
+    return "A long training sees the steady state, which excludes start-up, fill and first epoch."
 
 
-def _judgement(diagnosis: Diagnosis) -> str:
-    if diagnosis.verdict is Verdict.IO_BOUND:
-        return "I/O-bound"
-    return "Hidden" if diagnosis.verdict is Verdict.HIDDEN else "Partly hidden"
+def copies_sentence(window: PartExposure) -> str:
+    """Return what of its time the loop spends on copies to a device; nothing where it is little."""
+    spent_ns = sum(row.busy_ns for row in window.compute_stages if copies_batches(row.stage))
+    if not window.wall_ns or spent_ns < MUCH_COPYING * window.wall_ns:
+        return ""
+    return (
+        f"Copying batches to the device (h2d) holds the training loop for "
+        f"{units.fraction(spent_ns / window.wall_ns)} of its time, which counts as computing here."
+    )
 
 
-def _blame(diagnosis: Diagnosis) -> str:
-    """Say which stage the wait falls on, and how much of it is unknown."""
-    unknown = diagnosis.unknown_fraction or 0.0
-    if diagnosis.verdict is Verdict.HIDDEN or diagnosis.top_stage is None:
-        text = ""
-    else:
-        share, stage = units.fraction(diagnosis.top_fraction), diagnosis.top_stage
-        text = f", most of all for {_spoken(stage)} ({share} of the wait)"
-    if unknown >= WORTH_SAYING and diagnosis.top_stage != "unknown":
-        text += f"; the cause of {units.fraction(unknown)} of the wait was not recorded"
+def step_words(steps: StepFigures | None) -> str:
+    """Return what figures are of: a step, one of several batches, or a batch where unknown."""
+    if steps is None or steps.batches_per_step is None:
+        return "batch"
+    n_batches = steps.batches_per_step
+    return "step" if n_batches == 1 else f"step of {units.count(n_batches)} batches"
+
+
+def steps_sentences(exposure: Exposure) -> Iterator[str]:
+    """Yield what a step of the optimiser takes, where that is not a batch, or that is unknown."""
+    steps, part = exposure.steps, exposure.judged
+    if steps is None:
+        return
+    if steps.batches_per_step is None:
+        yield (
+            "How many batches one optimiser step takes is unknown, so waits are given per batch. "
+            "Set it with iobench run --batches-per-step N."
+        )
+    elif steps.most_batches != 1 and part.step is not None and part.wait is not None:
+        yield (
+            f"{units.count(steps.n_steps)} steps of {units.count(steps.batches_per_step)} batches: "
+            f"the mean step takes {units.duration(part.step.mean_ns)} and waits "
+            f"{units.duration(part.wait.mean_ns)} of that."
+        )
+
+
+def long_waits_sentence(long: LongWaits, n_batches: int, steps: StepFigures | None = None) -> str:
+    """Return how few long waits, of so many, hold how much time, and what they coincide with.
+
+    They are of batches, which are steps where each step of the optimiser takes one.
+    """
+    many = "steps" if step_words(steps) == "step" else "batches"
+    name = "Rare long waits" if long.n_waits <= RARE_FRACTION * n_batches else "Uneven waits"
+    text = (
+        f"{name}: {units.count(long.n_waits)} of {units.count(n_batches)} {many} wait "
+        f"{units.duration(long.wait_ns)} in total (median {units.duration(long.typical_ns)}); "
+        f"waiting above the median is {units.fraction(long.excess_fraction)} of the run."
+    )
+    if long.period_steps is not None:
+        text += f" There is one every {units.count(long.period_steps)} {many}."
+    if long.coincidences:
+        text += f" They coincide with {COINCIDENCES[long.coincidences[0].what]}."
     return text
-
-
-def _spoken(stage: str) -> str:
-    """Return what a sentence calls a stage."""
-    return RELEASE if stage == stage_name(Kind.HANDOVER, "release") else stage_title(stage)
-
-
-def _which(diagnosis: Diagnosis) -> str:
-    """Say which of several loaders most of the wait is for, and what is known of it."""
-    each = diagnosis.waited_for
-    if each is None or diagnosis.waited_fraction is None:
-        return ""
-    if each.role not in ("", "training") and validation_words(diagnosis.validation, diagnosis.job):
-        return ""  # which says so
-    role = ROLES.get(each.role, ", which may or may not be the training loader")
-    share = units.fraction(diagnosis.waited_fraction)
-    return f"; {share} of the whole run's wait is for {_loader(each)}{role}"
-
-
-def extent_text(share: float | None, *, in_script: bool) -> str:
-    """Say how much of the job a script's training loop is, where it is not most of it."""
-    if not in_script:
-        return ""
-    if share is None:
-        return "; that loop's share of the script's time was not recorded"
-    if share >= MOST:
-        return ""
-    return f"; that loop takes {units.fraction(share)} of the script's time"
 
 
 def today_sentence(reports: Sequence[RunReport]) -> str:
     """Return how ``--pipeline upstream`` compares; empty where it was not measured.
 
-    Over whole runs, for what is loaded before the first step is a cost, too; and in steady state,
-    for the shorter the run, the more of it that is. Where compute hides all loading, the rates of
-    samples are those of compute.
+    Over whole runs, for what is loaded before the first step is a cost, too.
     """
     today = next((each for each in reports if each.facts.pipeline == "upstream"), None)
     others = [each for each in reports if each.facts.pipeline == "own"]
     if today is None or not others or not today.exposure.whole.n_batches:
         return ""
-    whole = {f"as {each.facts.label}": each.exposure.whole for each in others}
-    share, stated = _compared(today.exposure.whole, whole)
-    of_files = today.facts.source_kind is not None
-    process = "a plain xarray loop" if of_files else "upstream"
-    text = (
-        f"Over the whole run {process} waits {share} of its time for data; with iobench the same "
-        f"training {stated}."
-    )
-    steady = {f"as {each.facts.label}": each.exposure.steady for each in others}
-    known = {label: part for label, part in steady.items() if part is not None}
-    if today.exposure.steady is None or not known:
-        return text
-    share, stated = _compared(today.exposure.steady, known)
-    process = "the loop" if of_files else "upstream"
-    return f"{text} In steady state {process} waits {share}; {stated}."
-
-
-def _compared(today: PartExposure, others: Mapping[str, PartExposure]) -> tuple[str, str]:
-    """Return the share of its time that today's loading waits, and how others compare with it."""
-    rate = today.samples_per_s
-    text = []
-    for label, part in others.items():
-        other = part.samples_per_s
-        times = (
-            f", {units.ratio(other / rate)} times the samples per second" if rate and other else ""
+    name = "upstream" if today.facts.source_kind is None else "a plain xarray loop"
+    whole = today.exposure.whole
+    waits = f"Over the whole run {name} waits {units.fraction(whole.wait_fraction)} of its time"
+    rate, text = whole.samples_per_s, []
+    for each in others:
+        other = each.exposure.whole
+        times = other.samples_per_s / rate if rate and other.samples_per_s else None
+        text.append(
+            f"as {each.facts.label} waits {units.fraction(other.wait_fraction)}, "
+            f"{units.ratio(times)} times the samples per second"
         )
-        text.append(f"{label} waits {units.fraction(part.wait_fraction)}{times}")
-    return units.fraction(today.wait_fraction), "; ".join(text)
-
-
-def long_waits_sentence(long: LongWaits, steps: StepFigures | None = None) -> str:
-    """Return how few long waits hold how much time, and what they fall together with.
-
-    They are of batches, which are steps where each step of the optimiser takes one.
-    """
-    one, many = ("step", "steps") if step_words(steps) == "step" else ("batch", "batches")
-    if long.in_step:
-        name = "Workers in lockstep"
-    else:
-        rare = long.n_waits <= RARE_FRACTION * long.n_steps
-        name = "Rare long waits" if rare else "Uneven waits"
-    text = (
-        f"{name}: {units.count(long.n_waits)} of {units.count(long.n_steps)} {many} wait "
-        f"{units.duration(long.wait_ns)} in total (median {units.duration(long.typical_ns)}); "
-        f"waiting above the median is {units.fraction(long.excess_fraction)} of the run"
-    )
-    if long.period_steps is not None:
-        text += f"; one every {units.count(long.period_steps)} {many}"
-    if long.in_step:
-        text += (
-            f"; the workers finish their batches together, so one {one} waits for all of them and "
-            "the next ones hardly wait: use the mean, not the median"
-        )
-    if long.coincidences:
-        with_what = (
-            f"{COINCIDENCES.get(what.what, what.what)} ({units.count(what.n_long)} of "
-            f"{units.count(long.n_waits)})"
-            for what in long.coincidences
-        )
-        text += f"; they coincide with {', '.join(with_what)}"
-    return f"{text}."
+    return f"{waits} for data; with iobench the same training {'; '.join(text)}."

@@ -129,7 +129,7 @@ def test_what_collective_operations_hold_of_computing_is_told(held, said):
     job, _ = job_of(script, imports_ns=[(0, 1)])
     assert job.comm_ns == 4 * held
     assert job.part("train_compute").ns == 40
-    assert ("most of it held up by collective operations" in job_sentence(job)) == said
+    assert ("Most of that is held up by collective operations" in job_sentence(job)) == said
 
 
 def test_without_imports_told_it_is_said():

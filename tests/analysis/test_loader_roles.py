@@ -65,9 +65,7 @@ def test_a_longer_validation_is_not_taken_for_the_training(known):
 
 
 def test_where_nobody_tells_it_is_said():
-    assert ("is for loader 1 (Samples1), which may or may not be the training loader") in said(
-        training()
-    )
+    assert "is for loader 1 (Samples1). Whether that loader trains is unknown." in said(training())
     alone = training(n_check=0)
     assert "loader" not in said(alone)
 
