@@ -41,65 +41,40 @@ from iobench.runs.folders import made_ns
 from iobench.runs.run_facts import PUBLISHED_FIGURES, RunFacts
 
 if TYPE_CHECKING:
-    from iobench.report.document import Cell
+    from iobench.report.document import Block, Cell
     from iobench.suites.results import Result, SuiteResults
 
-QUARTERLY_VERSION: Final = 1
-KEYS: Final = ("epoch", "batch", "forward", "backward", "I/O")
 MEAN: Final = PUBLISHED_FIGURES.index("mean")
 METRICS: Final = {
+    "epoch": "",
     "batch": "step_s",
     "forward": "forward_s",
     "backward": "backward_s",
     "I/O": "wait_s",
 }
-"""What results of suites call the mean of such a time."""
-AS_PUBLISHED: Final = "as published"
-SOURCE: Final = "source"
-UNKNOWN: Final = "unknown"
+"""What rows are of, and what results of suites call the mean of such a time."""
+KEYS: Final = (*METRICS,)
+MEANS: Final = ("epoch", "batch", "I/O")
+SOURCE, UNKNOWN = "source", "unknown"
 TABLED: Final = ("dataset", "format", "framework", "pipeline", "tiny")
-NOTES: Final = (
+NOTE: Final = (
     "A batch lasts from one request to the next; I/O is the part of it that was waited for. An "
-    "epoch is the sum of its batches where all of them were measured.",
-    "Exposed share of the sum: mean I/O divided by mean batch. A median may hide the cost of a few "
-    "long waits.",
+    "epoch is the sum of its batches where all of them were measured. Exposed is mean I/O divided "
+    "by mean batch. Rows without a number of batches are published, or means of a suite."
 )
+Place = tuple[str, bool, str | None, str | None]
+"""Application, whether of the small stand-ins, framework, format: what one run stands for."""
+Times = dict[str, tuple[tuple[float | None, ...], int | None]]
+"""`PUBLISHED_FIGURES` in seconds, and of how many times, by key."""
 
 
-class TimedRow(msgspec.Struct, frozen=True):
-    """One sort of time: `PUBLISHED_FIGURES` in seconds, and of how many times, where known."""
+class TableRow(msgspec.Struct, frozen=True):
+    """One sort of time of a run, a cell of a suite, or a published table.
 
-    figures: tuple[float | None, ...] = (None,) * len(PUBLISHED_FIGURES)
-    number: int | None = None
-
-    @property
-    def mean(self) -> float | None:
-        """In seconds."""
-        return self.figures[MEAN]
-
-
-UNTIMED: Final = TimedRow()
-
-
-class TableSource(msgspec.Struct, frozen=True):
-    """A run, a cell of a suite, or a published table, by application, framework and format.
-
-    Parameters
-    ----------
-    published : str or None
-        Where it was published; None of what was measured.
-    run : str or None
-        Its directory, or the suite's name.
-    made_ns : int
-        When its first process started, since the epoch.
-    tiny : bool
-        Whether it is of the small stand-ins, a cell of its own.
-    rows : mapping of str to TimedRow
-        By key of `KEYS`, of all ranks; what was not timed is missing.
-    figures : mapping of str to float or None
-        Energy, and a script's own figures in the last epoch, as `last_figures` has them.
-    about : str
-        What else it is of, in words.
+    ``run`` is a directory or the suite's name; ``made`` when its first process started, in ns since
+    1970; ``number`` of how many times; these, ``framework`` and ``format`` are None of what is
+    ``published``. ``exposed_fraction`` and ``figures`` (energy, and a script's own in the last
+    epoch) are of all rows of the run.
     """
 
     application: str
@@ -108,26 +83,22 @@ class TableSource(msgspec.Struct, frozen=True):
     format: str | None
     published: str | None
     run: str | None
-    made_ns: int | None
-    rows: Mapping[str, TimedRow]
-    figures: Mapping[str, float | None] = {}
-    about: str = ""
-
-    @property
-    def cell(self) -> tuple[str, bool, str, str]:
-        """What it stands for."""
-        return self.application, self.tiny, self.framework or "", self.format or ""
+    made: int | None
+    key: str
+    min_s: float | None
+    mean_s: float | None
+    median_s: float | None
+    max_s: float | None
+    stdev_s: float | None
+    number: int | None
+    exposed_fraction: float | None
+    figures: Mapping[str, float | None]
+    about: str
 
     @property
     def name(self) -> str:
         """What its rows are called."""
         return self.published or f"{self.framework} {self.format}".strip()
-
-    @property
-    def exposed_fraction(self) -> float | None:
-        """The share of the mean batch that was waited for; None where either is unknown."""
-        batch, wait = (self.rows.get(key, UNTIMED).mean for key in ("batch", "I/O"))
-        return None if wait is None or not batch else wait / batch
 
 
 class SkippedRun(msgspec.Struct, frozen=True):
@@ -138,11 +109,11 @@ class SkippedRun(msgspec.Struct, frozen=True):
 
 
 class Quarterly(msgspec.Struct, frozen=True):
-    """What was measured, by cell, the original files first; what was published of it; the rest."""
+    """What was measured, by cell, the original files first; what was published; the rest."""
 
-    runs: tuple[TableSource, ...]
-    published: tuple[TableSource, ...]
+    rows: tuple[TableRow, ...]
     skipped: tuple[SkippedRun, ...]
+    schema_version: int = 1
 
 
 def make_quarterly(
@@ -160,56 +131,76 @@ def make_quarterly(
         If there is no folder, or nothing in any of them that can be used.
     """
     left_out = list(skipped)
-    dated: list[tuple[int, str, Path | TableSource]] = []
-    published: dict[tuple[str, str | None], TableSource] = {}
-    for path in dict.fromkeys(path for folder in folders for path in _runs_below(folder, left_out)):
+    dated: list[tuple[int, str, Path | list[TableRow]]] = []
+    published: dict[tuple[str, str], list[TableRow]] = {}
+    for path in dict.fromkeys(path for folder in folders for path in _runs_in(folder, left_out)):
         try:
             RunDirectory.open(path).gather()
             dated.append((made_ns(path), str(path), path))
         except IobenchError as error:
             left_out.append(SkippedRun(str(path), str(error)))
     for suite in suites:
-        for each in _of_suite(suite, left_out):
-            if each.published is None:
-                dated.append((each.made_ns or 0, each.run or "", each))
+        for rows in _of_suite(suite, left_out):
+            if rows[0].published is None:
+                dated.append((rows[0].made or 0, rows[0].run or "", rows))
             else:
-                published.setdefault((each.application, each.published), each)
-    taken: dict[tuple[str, bool, str, str], TableSource] = {}
+                published.setdefault((rows[0].application, rows[0].published), rows)
+    cells: dict[Place, list[TableRow]] = {}
     for started_ns, name, entry in sorted(dated, key=lambda one: (-one[0], one[1])):
-        if isinstance(entry, TableSource):
-            taken.setdefault(entry.cell, entry)
+        if isinstance(entry, list):
+            cells.setdefault(_place(entry[0]), entry)
             continue
         try:
             runs = open_runs(entry)
-            source = _of_run(entry, started_ns, runs, taken)
+            rows = _of_run(entry, started_ns, runs, cells)
         except IobenchError as error:
             left_out.append(SkippedRun(name, str(error)))
             continue
-        taken[source.cell] = source
+        cells[_place(rows[0])] = rows
         for title, table in runs[0].about.published_tables.items():
-            rows = {key: TimedRow(table[key]) for key in KEYS if key in table}
-            if rows:
-                publication = _publication(source.application, title, rows)
-                published.setdefault((source.application, title), publication)
-    if not taken:
+            times: Times = {key: (table[key], None) for key in KEYS if key in table}
+            if times:
+                made = _rows((rows[0].application, False, None, None), times, published=title)
+                published.setdefault((rows[0].application, title), made)
+    if not cells:
         raise _nothing(folders, left_out)
-    ordered = sorted(
-        taken.values(), key=lambda each: (*each.cell[:3], each.format != SOURCE, each.format)
-    )
+    order = sorted(cells, key=lambda each: (*each[:3], each[3] != SOURCE, each[3]))
+    every = (*(cells[place] for place in order), *published.values())
     left_out.sort(key=lambda one: one.run)
-    return Quarterly(tuple(ordered), tuple(published.values()), tuple(left_out))
+    return Quarterly(tuple(row for rows in every for row in rows), tuple(left_out))
 
 
-def _publication(application: str, title: str, rows: Mapping[str, TimedRow]) -> TableSource:
-    return TableSource(application, False, None, None, title, None, None, rows)
+def _place(row: TableRow) -> Place:
+    return row.application, row.tiny, row.framework, row.format
 
 
-def _of_suite(suite: SuiteResults, skipped: list[SkippedRun]) -> Iterator[TableSource]:
+def _rows(
+    place: Place,
+    times: Times,
+    *,
+    published: str | None = None,
+    run: str | None = None,
+    made: int | None = None,
+    figures: Mapping[str, float | None] | None = None,
+    about: str = "",
+) -> list[TableRow]:
+    batch, wait = (times[key][0][MEAN] if key in times else None for key in ("batch", "I/O"))
+    share = None if wait is None or not batch else wait / batch
+    rows = []
+    for key in KEYS:
+        if key in times:
+            (least, mean, median, most, stdev), number = times[key]
+            of = (published, run, made or None, key, least, mean, median, most, stdev, number)
+            rows.append(TableRow(*place, *of, share, figures or {}, about))
+    return rows
+
+
+def _of_suite(suite: SuiteResults, skipped: list[SkippedRun]) -> Iterator[list[TableRow]]:
     """Yield the cells of a suite by its results, and what these keep of publications.
 
     Of those that differ in other options alone the first stands for the cell.
     """
-    yielded: dict[tuple[str, bool, str, str], str | None] = {}
+    first: dict[Place, str | None] = {}
     cells: dict[tuple[tuple[str, str], ...], list[Result]] = {}
     for result in suite.results:
         if result.status == "measured":
@@ -217,40 +208,40 @@ def _of_suite(suite: SuiteResults, skipped: list[SkippedRun]) -> Iterator[TableS
             cells.setdefault(options, []).append(result)
     for key, of in cells.items():
         options_of, pipeline = dict(key), dict(key).get("pipeline", "own")
-        others = {k: v for k, v in of[0].cell.items() if k not in TABLED}
-        names = dict.fromkeys(name for one in of for name in one.figures)
-        source = TableSource(
-            application=options_of.get("dataset", UNKNOWN),
-            tiny=options_of.get("tiny") == "true",
-            framework=options_of.get("framework", "native"),
-            format=options_of.get("format", SOURCE) if pipeline == "own" else pipeline,
-            published=None,
-            run=", ".join(filter(None, (suite.name, said_cell(others)))),
-            made_ns=max(each.started_ns for each in of),
-            rows=_rows_of_results(of, "", suite.drop),
-            figures={
-                name.removeprefix(OWN): _mean(of, name, suite.drop)
-                for name in names
-                if name == ENERGY or name.startswith(OWN)
-            },
-            about=f"means over {units.count(len(of))} runs of a suite{_machine(of[0].machine)}",
+        place = (
+            options_of.get("dataset", UNKNOWN),
+            options_of.get("tiny") == "true",
+            options_of.get("framework", "native"),
+            options_of.get("format", SOURCE) if pipeline == "own" else pipeline,
         )
-        if source.cell in yielded:
-            other = f"{suite.name}, {said_cell(of[0].cell)}"
-            skipped.append(SkippedRun(other, f"of the same cell as {yielded[source.cell]}"))
-        elif "batch" in source.rows:
-            yielded[source.cell] = source.run
-            yield source
-        if rows := _rows_of_results(of, "published_", suite.drop):
-            yield _publication(source.application, AS_PUBLISHED, rows)
+        times = _times_of_results(of, "", suite.drop)
+        others = said_cell({k: v for k, v in of[0].cell.items() if k not in TABLED})
+        if place in first:
+            why = f"of the same cell as {first[place]}"
+            skipped.append(SkippedRun(f"{suite.name}, {said_cell(of[0].cell)}", why))
+        elif "batch" in times:
+            first[place] = ", ".join(filter(None, (suite.name, others)))
+            names = dict.fromkeys(name for one in of for name in one.figures)
+            yield _rows(
+                place,
+                times,
+                run=first[place],
+                made=max(each.started_ns for each in of),
+                figures={
+                    name.removeprefix(OWN): _mean(of, name, suite.drop)
+                    for name in names
+                    if name == ENERGY or name.startswith(OWN)
+                },
+                about=f"means over {units.count(len(of))} runs of a suite{_machine(of[0].machine)}",
+            )
+        if times := _times_of_results(of, "published_", suite.drop):
+            yield _rows((place[0], False, None, None), times, published="as published")
 
 
-def _rows_of_results(of: Sequence[Result], prefix: str, drop: int) -> dict[str, TimedRow]:
+def _times_of_results(of: Sequence[Result], prefix: str, drop: int) -> Times:
     means = {key: _mean(of, prefix + metric, drop) for key, metric in METRICS.items()}
     return {
-        key: TimedRow((None, mean, None, None, None))
-        for key, mean in means.items()
-        if mean is not None
+        k: ((None, mean, None, None, None), None) for k, mean in means.items() if mean is not None
     }
 
 
@@ -262,16 +253,13 @@ def _mean(of: Sequence[Result], name: str, drop: int) -> float | None:
 
 def _nothing(folders: Sequence[Path], skipped: Sequence[SkippedRun]) -> ProfileError:
     where = ", ".join(map(str, folders))
-    if skipped:
-        first = skipped[0]
-        return ProfileError(
-            f"{where}: none of {len(skipped)} run(s) can be used; for example {first.run}: "
-            f"{first.why}"
-        )
-    return ProfileError(f"{where}: no run in it or below; expected folders with a run.json")
+    if not skipped:
+        return ProfileError(f"{where}: no run in it or below; expected folders with a run.json")
+    first = f"{skipped[0].run}: {skipped[0].why}"
+    return ProfileError(f"{where}: none of {len(skipped)} run(s) can be used; for example {first}")
 
 
-def _runs_below(folder: Path, skipped: list[SkippedRun]) -> Iterator[Path]:
+def _runs_in(folder: Path, skipped: list[SkippedRun]) -> Iterator[Path]:
     """Yield run directories by name; what cannot be listed is skipped, and said to be."""
     if not folder.is_dir():
         raise ProfileError(f"{folder}: is not a folder; expected one with runs in it or below")
@@ -287,11 +275,8 @@ def _runs_below(folder: Path, skipped: list[SkippedRun]) -> Iterator[Path]:
 
 
 def _of_run(
-    path: Path,
-    made_ns: int,
-    runs: Sequence[Run],
-    taken: Mapping[tuple[str, bool, str, str], TableSource],
-) -> TableSource:
+    path: Path, started_ns: int, runs: Sequence[Run], cells: Mapping[Place, list[TableRow]]
+) -> list[TableRow]:
     """Return a run for its cell; raise `ProfileError` where it cannot stand for it."""
     facts, layout = runs[0].about, ""
     if facts.is_script:
@@ -300,29 +285,28 @@ def _of_run(
         facts = runs[0].of_rank(runs[0].ranks[0]).about
     else:
         layout = (facts.layout if facts.pipeline == "own" else None) or facts.pipeline or ""
-    cell = (facts.dataset or UNKNOWN, facts.tiny, facts.framework or UNKNOWN, layout)
-    if cell in taken:
-        raise ProfileError(f"older than {taken[cell].run}, which is of the same cell")
+    place = (facts.dataset or UNKNOWN, facts.tiny, facts.framework or UNKNOWN, layout)
+    if place in cells:
+        raise ProfileError(f"older than {cells[place][0].run}, which is of the same cell")
     ranks = [each for run in runs for each in run]
     if not all(each.ranks for each in ranks):
         raise ProfileError("no training process left spans")
-    times: dict[str, list[Any]] = {key: [] for key in KEYS}
+    all_times: dict[str, list[Any]] = {key: [] for key in KEYS}
     for rank in ranks:
         for key, values in step_times(rank).items():
-            times[key].append(values)
-    rows = {}
-    for key, parts in times.items():
+            all_times[key].append(values)
+    times: Times = {}
+    for key, parts in all_times.items():
         row = step_statistics(np.concatenate(parts))
         if row is not None:
-            deviation = None if row.stdev_ns is None else row.stdev_ns / 1e9
-            plain = (row.min_ns, row.mean_ns, row.median_ns, row.max_ns)
-            rows[key] = TimedRow((*(value / 1e9 for value in plain), deviation), row.n_steps)
-    if "batch" not in rows:
+            known = (row.min_ns, row.mean_ns, row.median_ns, row.max_ns, row.stdev_ns)
+            times[key] = tuple(ns if ns is None else ns / 1e9 for ns in known), row.n_steps
+    if "batch" not in times:
         raise ProfileError("no batch was delivered")
     if lost := sum(rank.lost_spans for rank in ranks):
         raise ProfileError(f"{lost} of its spans were lost or are damaged")
     own, about = last_figures(ranks), _about(facts, len(ranks))
-    return TableSource(*cell, None, str(path), made_ns, rows, own, about)
+    return _rows(place, times, run=str(path), made=started_ns, figures=own, about=about)
 
 
 def _about(facts: RunFacts, n_ranks: int) -> str:
@@ -342,21 +326,18 @@ def _machine(machine: Mapping[str, Any]) -> str:
 
 def quarterly_document(table: Quarterly) -> Document:
     """Return two tables for each application, what stands in them, and what was left out."""
+    measured = [row for row in table.rows if row.published is None]
     sections = []
-    cells = groupby(table.runs, key=lambda run: (run.application, run.tiny))
-    for number, ((application, tiny), group) in enumerate(cells):
-        runs = list(group)
-        published = [each for each in table.published if each.application == application]
+    groups = groupby(measured, key=lambda row: (row.application, row.tiny))
+    for number, ((application, tiny), group) in enumerate(groups):
+        sources = _sources(group)
+        others = [row for row in table.rows if row.published and row.application == application]
+        every = sources + _sources(others)
         title = application + (", tiny stand-ins" if tiny else "")
-        tables = _shares([*runs, *published]), *_own(runs), _times([*runs, *published])
-        lines = [f"{each.name}: {each.run}, {_date(each.made_ns)}; {each.about}." for each in runs]
-        if published:
-            lines.append(
-                "Rows without a number of batches are published figures, of samples of the real "
-                "size, from the machines named there."
-            )
-        sections.append(Section(f"application-{number}", title, (*tables, *sentences(lines))))
-    sections.append(Section("notes", "", sentences(NOTES)))
+        lines = [f"{of.name}: {of.run}, {_date(of.made)}; {of.about}." for of in map(_one, sources)]
+        blocks: list[Block] = [_sums(every), _times(every), *sentences(lines)]
+        sections.append(Section(f"application-{number}", title, tuple(blocks)))
+    sections.append(Section("notes", "", sentences((NOTE,))))
     if table.skipped:
         title = f"Not in the table: {units.count(len(table.skipped))}"
         left_out = sentences(f"{each.run}: {each.why}" for each in table.skipped)
@@ -364,52 +345,53 @@ def quarterly_document(table: Quarterly) -> Document:
     return Document(
         "Applications, frameworks and formats",
         tuple(sections),
-        figures=lambda: quarterly_to_json(table),
+        figures=lambda: msgspec.to_builtins(table),
     )
 
 
-def _shares(sources: Sequence[TableSource]) -> Table:
+def _sources(rows: Iterable[TableRow]) -> list[dict[str, TableRow]]:
+    """Return the rows of each run or publication, by key."""
+    groups = groupby(rows, key=lambda row: (_place(row), row.published))
+    return [{row.key: row for row in of} for _, of in groups]
+
+
+def _one(of: Mapping[str, TableRow]) -> TableRow:
+    return next(iter(of.values()))
+
+
+def _sums(sources: Sequence[Mapping[str, TableRow]]) -> Table:
+    """Return means, the share that was waited for, energy, and scripts' own figures."""
+    names = dict.fromkeys(name for of in sources for name in _one(of).figures)
     rows: list[tuple[Cell, ...]] = []
-    for each in sources:
-        batch, wait, epoch = (each.rows.get(key, UNTIMED) for key in ("batch", "I/O", "epoch"))
-        share = each.exposed_fraction
-        # Where batches were counted no epoch is none.
-        n_epochs = epoch.number or (None if batch.number is None else 0)
+    for of in sources:
+        one, share = _one(of), _one(of).exposed_fraction
+        means = (_seconds(of[key].mean_s if key in of else None) for key in MEANS)
+        numbers = (of[key].number if key in of else None for key in ("batch", "epoch"))
         rows.append(
             (
-                each.name,
-                _seconds(batch.mean),
-                _seconds(wait.mean),
+                *(one.name, *means),
                 NOT_APPLICABLE if share is None else Share(share),
-                *("" if n is None else Count(n) for n in (batch.number, n_epochs)),
+                *("" if n is None else Count(n) for n in numbers),
+                *(
+                    figure_cell(name, one.figures[name]) if name in one.figures else ""
+                    for name in names
+                ),
             )
         )
-    headings = ("", "batch mean s", "I/O mean s", "exposed", "batches", "epochs")
-    return Table("Exposed share of the sum", tuple(map(Column, headings)), tuple(rows))
+    headings = ("", *(f"{key} s" for key in MEANS), "exposed", "batches", "epochs")
+    columns = map(Column, (*headings, *map(own_title, names)))
+    return Table("Means, and the exposed share of the sum", tuple(columns), tuple(rows))
 
 
-def _own(runs: Sequence[TableSource]) -> Iterator[Table]:
-    """Yield scripts' own figures next to time and energy, where there are any: D2.2, table 1."""
-    names = dict.fromkeys(name for run in runs for name in run.figures)
+def _times(sources: Sequence[Mapping[str, TableRow]]) -> Table:
     rows = tuple(
         (
-            run.name,
-            *(_seconds(run.rows.get(key, UNTIMED).mean) for key in ("epoch", "batch")),
-            *(figure_cell(name, run.figures.get(name)) for name in names),
+            f"{key}, {_one(of).name}",
+            *(_seconds(getattr(of[key], f"{name}_s")) for name in PUBLISHED_FIGURES),
         )
-        for run in runs
-    )
-    columns = map(Column, ("", "epoch mean s", "batch mean s", *map(own_title, names)))
-    if names:
-        yield Table("Time, energy and figures of the script", tuple(columns), rows)
-
-
-def _times(sources: Sequence[TableSource]) -> Table:
-    rows = tuple(
-        (f"{key}, {each.name}", *map(_seconds, each.rows.get(key, UNTIMED).figures))
         for key in KEYS
-        for each in sources
-        if key in each.rows or each.published is None
+        for of in sources
+        if key in of
     )
     columns = tuple(map(Column, ("", *PUBLISHED_FIGURES)))
     return Table("As in MAELSTROM D2.3, in seconds", columns, rows)
@@ -420,40 +402,6 @@ def _seconds(value: float | None) -> Cell:
     return NOT_APPLICABLE if value is None else Seconds(value)
 
 
-def _date(made_ns: int | None) -> str:
-    if not made_ns:
-        return "of an unknown date"
-    return f"{datetime.fromtimestamp(made_ns // 10**9, UTC):%Y-%m-%d %H:%M} UTC"
-
-
-def quarterly_to_json(table: Quarterly) -> dict[str, Any]:
-    """Return the table for JSON: a row for each time of each run and publication.
-
-    ``published`` is null of a run; ``run``, ``made``, ``framework``, ``format`` and ``number`` of
-    published rows. ``exposed_fraction`` and ``figures`` are those of the cell, in each of its rows.
-    """
-    return {
-        "schema_version": QUARTERLY_VERSION,
-        "rows": [
-            {
-                "application": each.application,
-                "tiny": each.tiny,
-                "framework": each.framework,
-                "format": each.format,
-                "published": each.published,
-                "run": each.run,
-                "made": each.made_ns or None,
-                "key": key,
-                **{
-                    f"{name}_s": value
-                    for name, value in zip(PUBLISHED_FIGURES, row.figures, strict=True)
-                },
-                "number": row.number,
-                "exposed_fraction": each.exposed_fraction,
-                "figures": {**each.figures},
-            }
-            for each in (*table.runs, *table.published)
-            for key, row in each.rows.items()
-        ],
-        "skipped": [{"run": each.run, "why": each.why} for each in table.skipped],
-    }
+def _date(moment_ns: int | None) -> str:
+    moment = datetime.fromtimestamp((moment_ns or 0) // 10**9, UTC)
+    return f"{moment:%Y-%m-%d %H:%M} UTC" if moment_ns else "of an unknown date"
