@@ -186,12 +186,18 @@ def _rows(
 ) -> list[TableRow]:
     batch, wait = (times[key][0][MEAN] if key in times else None for key in ("batch", "I/O"))
     share = None if wait is None or not batch else wait / batch
+    application, tiny, framework, form = place
     rows = []
     for key in KEYS:
         if key in times:
             (least, mean, median, most, stdev), number = times[key]
-            of = (published, run, made or None, key, least, mean, median, most, stdev, number)
-            rows.append(TableRow(*place, *of, share, figures or {}, about))
+            row = TableRow(
+                application=application, tiny=tiny, framework=framework, format=form,
+                published=published, run=run, made=made or None, key=key,
+                min_s=least, mean_s=mean, median_s=median, max_s=most, stdev_s=stdev,
+                number=number, exposed_fraction=share, figures=figures or {}, about=about,
+            )  # fmt: skip
+            rows.append(row)
     return rows
 
 
