@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from iobench.recording.recorder import Recorder
 
 _active: Recorder | None = None
@@ -15,27 +13,16 @@ _active: Recorder | None = None
 class _Activation:
     """Puts back, at the end of a ``with`` statement, the recorder that was active before."""
 
-    __slots__ = ("_before", "_recorder")
+    __slots__ = ("_before",)
 
-    def __init__(self, recorder: Recorder | None, before: Recorder | None) -> None:
-        self._recorder = recorder
+    def __init__(self, before: Recorder | None) -> None:
         self._before = before
 
     def __enter__(self) -> Recorder | None:
-        return self._recorder
+        return _active
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        _set_active(self._before)
-
-
-def _set_active(recorder: Recorder | None) -> None:
-    global _active
-    _active = recorder
+    def __exit__(self, *error: object) -> None:
+        activate(self._before)
 
 
 def activate(recorder: Recorder | None) -> _Activation:
@@ -43,9 +30,9 @@ def activate(recorder: Recorder | None) -> _Activation:
 
     As a context manager it puts the one before back at the end.
     """
-    activation = _Activation(recorder, _active)
-    _set_active(recorder)
-    return activation
+    global _active
+    before, _active = _active, recorder
+    return _Activation(before)
 
 
 def active_recorder() -> Recorder | None:

@@ -2,8 +2,8 @@
 
 Darshan tells the zero of its times 1 to 42 ms late, in each process by another time. So a process
 that records while Darshan's runtime is loaded reads an empty file a few times, each time at the
-offset that its monotonic clock shows just then. Nothing is read, but the calls stand in the log:
-each began after the time that is its own offset, and ended before the one that is the next one's.
+offset that its monotonic clock shows just then: each call in the log began after the time that is
+its own offset, and ended before the one that is the next one's.
 """
 
 from __future__ import annotations
@@ -18,18 +18,14 @@ if TYPE_CHECKING:
     from iobench.recording.clocks import Clock
 
 MARKER_NAME: Final = "iobench-clock-marker"
-N_READS: Final = 4
-"""The first one is slow, since the tracer makes room for a new file then."""
+N_READS: Final = 4  # the first one is slow: the tracer takes up a new file then
 # Taken before anybody puts a timer in their place: these reads are no part of the loading.
 _open: Final = os.open
 _pread: Final = os.pread
 
 
 def mark_clock(folder: Path, clock: Clock) -> None:
-    """Make the reads, where Darshan's runtime is preloaded; the file is made if it is missing.
-
-    Without them, as where the folder cannot be written, the log gives totals alone.
-    """
+    """Make the reads, where Darshan's runtime is preloaded and the folder can be written."""
     if "libdarshan" not in os.environ.get("LD_PRELOAD", ""):
         return
     with contextlib.suppress(OSError):

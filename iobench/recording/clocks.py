@@ -8,10 +8,7 @@ from typing import Any, Final, Protocol
 
 
 class Clock(Protocol):
-    """A source of time, in integer nanoseconds.
-
-    ``iobench.testing.FakeClock`` stands in for it in tests.
-    """
+    """A source of time, in integer nanoseconds; ``iobench.testing.FakeClock`` is one for tests."""
 
     def now_ns(self) -> int:
         """Return the monotonic time, common to all processes of one boot."""
@@ -33,8 +30,7 @@ class Clock(Protocol):
 class DeviceClock(Protocol):
     """The time of a device that works through a queue: marks are put into it, and looked at later.
 
-    ``iobench.torch.TorchAccelerator`` is one; whatever else has events can be another. What its
-    driver refuses is a ``RuntimeError``.
+    What its driver refuses is a ``RuntimeError``.
     """
 
     @property
@@ -43,10 +39,7 @@ class DeviceClock(Protocol):
         ...
 
     def mark(self) -> Any:
-        """Put a mark behind what the calling thread has given the device to do so far.
-
-        None where none can be put just now.
-        """
+        """Put a mark behind what the calling thread has given the device; None where it cannot."""
         ...
 
     def passed(self, mark: Any) -> bool:
@@ -77,10 +70,7 @@ class SystemClock:
     wall_ns = staticmethod(time.time_ns)
 
     def wait_until_ns(self, deadline_ns: int) -> int:
-        """Sleep until the deadline, as an accelerator is waited for; return the time then.
-
-        Late by the timer's slack (50 us on Linux), never early.
-        """
+        """Sleep until the deadline, late by the timer's slack (50 us on Linux), never early."""
         while (now := time.perf_counter_ns()) < deadline_ns:
             time.sleep((deadline_ns - now) * 1e-9)
         return now
@@ -90,10 +80,7 @@ SYSTEM_CLOCK: Final = SystemClock()
 
 
 def process_start_ns() -> int | None:
-    """Return when this process began, by the system's clock; None where the system does not tell.
-
-    Good to a tick, 10 ms on most machines. A fork began when it was forked.
-    """
+    """Return when this process began or was forked, good to a tick (10 ms); None where unknown."""
     try:
         with open("/proc/self/stat", "rb") as file:  # noqa: PTH123 - pathlib's is watched
             ticks = int(file.read().rpartition(b")")[2].split()[19])
@@ -110,13 +97,7 @@ wait_until_ns = SYSTEM_CLOCK.wait_until_ns
 
 
 class Budget:
-    """Time since its making against a limit; the clock itself is read in ``iobench.recording``.
-
-    Parameters
-    ----------
-    limit_s : float or None
-        Seconds that may pass; None for no limit.
-    """
+    """Time since its making against a limit in seconds; None is no limit."""
 
     def __init__(self, limit_s: float | None) -> None:
         self._end_ns = None if limit_s is None else now_ns() + round(limit_s * 1e9)

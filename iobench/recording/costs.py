@@ -1,10 +1,10 @@
-"""What recording itself costs on this machine, so that a report can subtract and say it."""
+"""What recording itself costs on this machine, so that a report can say it."""
 
 from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import StorageError
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
@@ -25,9 +25,8 @@ def unit_costs(
 ) -> dict[str, int | None]:
     """Return ``light_ns``, ``full_ns`` and ``io_ns``: what a span, or a look at the I/O, costs.
 
-    Each is the median over 9 rounds of the mean of 20, through the context managers, in a
-    scratch recording of this thread, in ``directory`` or the system's for temporary files;
-    ``io_ns`` is None where the system keeps no such count.
+    Each is the median over 9 rounds of the mean of 20, in a scratch recording of this thread;
+    ``io_ns`` is None where the system counts no I/O of a process.
 
     Raises
     ------
@@ -43,15 +42,13 @@ def unit_costs(
         ) from error
     with scratch as path, Recorder(Path(path), role="scratch", clock=clock) as recorder:
 
-        def light() -> None:
-            for _ in range(SPANS_PER_ROUND):
-                with recorder.span(Kind.READ):
-                    pass
+        def spans(span: Callable[[int], Any]) -> int:
+            def work() -> None:
+                for _ in range(SPANS_PER_ROUND):
+                    with span(Kind.READ):
+                        pass
 
-        def full() -> None:
-            for _ in range(SPANS_PER_ROUND):
-                with recorder.full_span(Kind.READ):
-                    pass
+            return _median_cost_ns(work, clock)
 
         read = ProcessIoReader()
 
@@ -59,11 +56,10 @@ def unit_costs(
             for _ in range(SPANS_PER_ROUND):
                 read()
 
-        counted = read() is not None
         return {
-            "light_ns": _median_cost_ns(light, clock),
-            "full_ns": _median_cost_ns(full, clock),
-            "io_ns": _median_cost_ns(look, clock) if counted else None,
+            "light_ns": spans(recorder.span),
+            "full_ns": spans(recorder.full_span),
+            "io_ns": None if read() is None else _median_cost_ns(look, clock),
         }
 
 

@@ -1,8 +1,7 @@
 """What a span can be: one table of the sorts of work, with all that iobench knows of each.
 
-A new kind is a new row; nothing else names the kinds one by one but the code that records them.
-The numbers are part of the span file format (``iobench.recording.span_file``): append, never
-renumber. Names of files, users and libraries go into a span's label.
+A new kind is a new row. The numbers are part of the span file format
+(``iobench.recording.span_file``): append, never renumber.
 """
 
 from __future__ import annotations
@@ -79,21 +78,13 @@ _TRAINS = Trait.USES_BATCH | Trait.TRAINS
 
 
 class Kind(IntEnum):
-    """The sort of work a span is.
-
-    Attributes
-    ----------
-    light, dark : str
-        Its colour on a light and on a dark ground, as ``#rrggbb``.
-    title : str
-        What reports call it; empty where that is its name. JSON and traces keep the name.
-    """
+    """The sort of work a span is."""
 
     family: Family
     traits: Trait
-    light: str
+    light: str  # its colour on a light ground, as ``#rrggbb``
     dark: str
-    title: str
+    title: str  # what reports call it, where that is not its name
 
     def __new__(
         cls,
@@ -164,14 +155,10 @@ def kinds_that(traits: Trait) -> frozenset[Kind]:
     return frozenset(kind for kind in Kind if kind.traits & traits)
 
 
-def _in_family(family: Family) -> frozenset[Kind]:
-    return frozenset(kind for kind in Kind if kind.family is family)
-
-
-WORKER_KINDS: Final = _in_family(Family.LOAD)
-HANDOVER_KINDS: Final = _in_family(Family.HANDOVER)
-LOOP_KINDS: Final = _in_family(Family.LOOP)
-LIFE_KINDS: Final = _in_family(Family.LIFE)
+WORKER_KINDS, HANDOVER_KINDS, LOOP_KINDS, LIFE_KINDS = (
+    frozenset(kind for kind in Kind if kind.family is family)
+    for family in (Family.LOAD, Family.HANDOVER, Family.LOOP, Family.LIFE)
+)
 READING_KINDS: Final = kinds_that(Trait.READS)
 MIXED_KINDS: Final = kinds_that(Trait.MIXED)
 WAITING_KINDS: Final = kinds_that(Trait.WAITS)
@@ -198,12 +185,12 @@ def stage_title(stage: str) -> str:
     return f"{title} ({label})" if label else title
 
 
+_BY_NAME: Final = {kind.spelled: kind for kind in Kind}
+
+
 def kind_named(stage: str) -> Kind | None:
     """Return the kind of a stage by its name; None if there is no such kind."""
     return _BY_NAME.get(stage.partition(":")[0])
-
-
-_BY_NAME: Final = {kind.spelled: kind for kind in Kind}
 
 
 def copies_batches(stage: str) -> bool:

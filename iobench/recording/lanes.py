@@ -6,15 +6,15 @@ Run once per span, and written for speed: no lock, no system call but the clocks
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from iobench.recording import span_file as layout
 
 if TYPE_CHECKING:
     import mmap
-    from types import TracebackType
 
     from iobench.recording.recorder import Recorder
+    from iobench.recording.stages import OpenStage
 
 NOWHERE: Final = layout.POSITION.pack(-1, -1, -1)
 
@@ -22,65 +22,25 @@ _pack_into: Final = layout.PREPARED_SPAN.pack_into
 _pack_position: Final = layout.POSITION.pack
 
 
-class Suspendable(Protocol):
-    """A stage that is begun, in code that may be suspended inside of it."""
-
-    def suspend(self, now_ns: int) -> None:
-        """Write what was spent since it was begun or resumed."""
-        ...
-
-    def resume(self, now_ns: int) -> None:
-        """Go on."""
-        ...
-
-
 class Lane:
-    """Where one thread writes next, and the sample, batch and epoch it works on.
-
-    Attributes
-    ----------
-    quiet : int
-        Above 0 where spans from outside (``iobench.recording.outside``) would only repeat what
-        is timed already: inside another one, or inside a stage named by its kind.
-    loading : int
-        Above 0 while the thread makes a batch, for spans from outside that are limited to it.
-    foreign : str
-        Name of a thread that cannot record for itself; ``""`` is the thread that writes.
-    tally : list or None
-        Where spans from outside are noted as well, as (kind, label, start, end, bytes), so that
-        somebody can say what others will have had. None elsewhere.
-    open : list of stages or None
-        Stages that were begun and have not ended, outermost first, where the thread runs code that
-        may be suspended inside of them: a generator that yields samples. None elsewhere.
-    """
+    """Where one thread writes next, and the sample, batch and epoch it works on."""
 
     __slots__ = (
-        "__weakref__",
-        "bias",
-        "buffer",
-        "cpu_ns",
-        "end",
-        "foreign",
-        "loading",
-        "now_ns",
-        "number",
-        "offset",
-        "open",
-        "position",
-        "quiet",
-        "recorder",
-        "tally",
-    )
+        "__weakref__", "bias", "buffer", "cpu_ns", "end", "foreign", "loading", "now_ns", "number",
+        "offset", "open", "position", "quiet", "recorder", "tally",
+    )  # fmt: skip
 
     def __init__(self, recorder: Recorder, foreign: str = "") -> None:
         self.recorder = recorder
-        self.foreign = foreign
+        self.foreign = foreign  # name of a thread that cannot record for itself
         self.now_ns = recorder.clock.now_ns
         self.cpu_ns = recorder.clock.cpu_ns
-        self.quiet = 0
-        self.loading = 0
+        self.quiet = 0  # above 0 where library spans would only repeat what is timed already
+        self.loading = 0  # above 0 while the thread makes a batch
+        # Where spans of libraries are noted as well: (kind, label, start, end, bytes).
         self.tally: list[tuple[int, str, int, int, int]] | None = None
-        self.open: list[Suspendable] | None = None
+        # Stages begun and not ended, outermost first, around a generator that yields samples.
+        self.open: list[OpenStage] | None = None
         self.detach()
 
     def detach(self) -> None:
@@ -102,14 +62,14 @@ class Lane:
         return packed
 
     def suspend(self) -> None:
-        """End what was spent in the open stages so far: the code inside of them is suspended."""
+        """Write the time in the open stages so far: the code inside of them is suspended."""
         if self.open:
             now_ns = self.now_ns()
             for each in reversed(self.open):  # inner ones before what is around them
                 each.suspend(now_ns)
 
     def resume(self) -> None:
-        """Go on with the stages that were open when the code inside of them was suspended."""
+        """Go on with the open stages."""
         for each in self.open or ():
             each.resume(self.now_ns())
 
@@ -123,28 +83,15 @@ class Lane:
         self.offset = offset + 64
         try:
             _pack_into(
-                self.buffer,
-                offset,
-                start_ns,
-                end_ns,
-                nbytes,
-                cpu_ns,
-                self.position,
-                described,
-                (offset + self.bias) >> 6,
-            )
+                self.buffer, offset, start_ns, end_ns, nbytes, cpu_ns,
+                self.position, described, (offset + self.bias) >> 6,
+            )  # fmt: skip
         except (TypeError, ValueError, struct.error) as failure:
             self.recorder._refuse(self, offset, failure)
 
 
 class Span:
-    """Times the body of a ``with`` statement; made by :meth:`Recorder.span`.
-
-    Attributes
-    ----------
-    nbytes : int
-        Bytes the stage handed on; -1 is unknown. May be set until the body ends.
-    """
+    """Times the body of a ``with`` statement; ``nbytes`` may be set until it ends, -1 is unknown."""
 
     __slots__ = ("_described", "_lane", "_start_ns", "nbytes")
 
@@ -158,12 +105,7 @@ class Span:
         self._start_ns = now_ns()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         lane = self._lane
         now_ns = lane.now_ns
         end_ns = now_ns()
@@ -176,22 +118,15 @@ class Span:
         lane.offset = offset + 64
         try:
             _pack_into(
-                lane.buffer,
-                offset,
-                self._start_ns,
-                end_ns,
-                self.nbytes,
-                -1,
-                lane.position,
-                self._described,
-                (offset + lane.bias) >> 6,
-            )
+                lane.buffer, offset, self._start_ns, end_ns, self.nbytes, -1,
+                lane.position, self._described, (offset + lane.bias) >> 6,
+            )  # fmt: skip
         except (TypeError, ValueError, struct.error) as failure:
             lane.recorder._refuse(lane, offset, failure)
 
 
 class FullSpan(Span):
-    """A span that also carries its thread's CPU time; made by :meth:`Recorder.full_span`."""
+    """A span with its thread's CPU time: two system calls more."""
 
     __slots__ = ("_start_cpu_ns",)
 
@@ -204,34 +139,9 @@ class FullSpan(Span):
         self._start_cpu_ns = read_cpu_ns()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         lane = self._lane
         now_ns = lane.now_ns
         read_cpu_ns = lane.cpu_ns
         cpu_ns = read_cpu_ns() - self._start_cpu_ns
-        end_ns = now_ns()
-        offset = lane.offset
-        if offset == lane.end:
-            if not lane.recorder._refill(lane):
-                return
-            offset = lane.offset
-        lane.offset = offset + 64
-        try:
-            _pack_into(
-                lane.buffer,
-                offset,
-                self._start_ns,
-                end_ns,
-                self.nbytes,
-                cpu_ns,
-                lane.position,
-                self._described,
-                (offset + lane.bias) >> 6,
-            )
-        except (TypeError, ValueError, struct.error) as failure:
-            lane.recorder._refuse(lane, offset, failure)
+        lane.write(self._start_ns, now_ns(), self.nbytes, cpu_ns, self._described)

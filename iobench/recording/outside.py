@@ -1,4 +1,4 @@
-"""Spans from outside: of calls whose caller named no stage, as adapters to libraries see them.
+"""Spans from outside: of calls of libraries whose caller named no stage.
 
 They keep silent where the call is timed already, and where the process is not loading.
 """
@@ -14,8 +14,6 @@ from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, is_one_of
 from iobench.recording.span_file import RECORD_NBYTES, SPAN_DTYPE, SPANS_PER_CHUNK
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from iobench.recording.lanes import Lane
     from iobench.recording.recorder import Recorder
 
@@ -24,8 +22,7 @@ DETAIL_LIMIT: Final = 4096
 _READ: Final = READING_KINDS | MIXED_KINDS
 
 initial_reads: dict[str, tuple[int, int]] | None = None
-"""Calls and bytes by function, of reads before the first loader is asked; None where not asked
-for, and after that."""
+"""Calls and bytes by function, of reads before the first loader is asked; None after that."""
 
 
 def take_initial_reads(*, begin: bool = False) -> dict[str, tuple[int, int]]:
@@ -81,48 +78,21 @@ def outside_span(
 ) -> OutsideSpan | None:
     """Return a span for a call about to be made, or None where it must not be timed.
 
-    Parameters
-    ----------
-    recorder : Recorder
-        The active one.
-    kind, label : int, str
-        As of every span; both may be changed until the span ends.
-    everywhere : bool
-        Also outside of loading work. Else a consumer's threads are timed only while they make a
-        batch (``Lane.loading``); other processes are there to load, and always are.
-    with_cpu : bool
-        Carry the thread's CPU time: two system calls more.
-    hiding : bool
-        Silence other spans from outside below this one. False where those split this one.
+    A consumer's threads are timed only while they make a batch (``Lane.loading``), or
+    ``everywhere``; other processes are there to load, and always are. ``with_cpu`` costs two system
+    calls more; ``hiding`` silences other library spans inside, unless those split this one.
     """
     lane = outside_lane(recorder, everywhere)
     return None if lane is None else OutsideSpan(lane, kind, label, with_cpu, hiding)
 
 
 class OutsideSpan:
-    """Times the body of a ``with`` statement; made by :func:`outside_span`.
-
-    Attributes
-    ----------
-    lane : Lane
-        The thread's.
-    kind, label, detail, nbytes
-        What is written; may be set until the body ends. Kind 0 is not written.
-    """
+    """Times a ``with`` statement; kind (0 is not written), label, detail, nbytes may be set."""
 
     __slots__ = (
-        "_chunk",
-        "_cpu_ns",
-        "_end_ns",
-        "_hiding",
-        "_start_ns",
-        "_with_cpu",
-        "detail",
-        "kind",
-        "label",
-        "lane",
-        "nbytes",
-    )
+        "_chunk", "_cpu_ns", "_end_ns", "_hiding", "_start_ns", "_with_cpu", "detail", "kind",
+        "label", "lane", "nbytes",
+    )  # fmt: skip
 
     def __init__(self, lane: Lane, kind: int, label: str, with_cpu: bool, hiding: bool) -> None:
         self.lane = lane
@@ -132,6 +102,7 @@ class OutsideSpan:
         self.nbytes = -1
         self._with_cpu = with_cpu
         self._hiding = hiding
+        self._cpu_ns = -1
         self._end_ns = 0
 
     def __enter__(self) -> Self:
@@ -195,12 +166,7 @@ class OutsideSpan:
         if self.lane.tally is not None:
             self.lane.tally.append((kind, "", start_ns, end_ns, nbytes))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         if not self._end_ns:
             self.stop()
         lane = self.lane
@@ -209,16 +175,11 @@ class OutsideSpan:
             described = recorder._descriptions.get((self.kind, self.label, self.detail))
             if described is None:
                 described = _described(recorder, self.kind, self.label, self.detail)
-            lane.write(
-                self._start_ns,
-                self._end_ns,
-                self.nbytes,
-                self._cpu_ns if self._with_cpu else -1,
-                described,
-            )
+            lane.write(self._start_ns, self._end_ns, self.nbytes, self._cpu_ns, described)
             if lane.tally is not None:
-                noted = self.kind, self.label, self._start_ns, self._end_ns, self.nbytes
-                lane.tally.append(noted)
+                lane.tally.append(
+                    (self.kind, self.label, self._start_ns, self._end_ns, self.nbytes)
+                )
         # Last: writing may make a file, which is no read of the training's.
         if self._hiding:
             lane.quiet -= 1

@@ -23,21 +23,18 @@ BETWEEN_WORDS: Final = re.compile(r"[^a-zA-Z]+|(?<=[a-z])(?=[A-Z])")
 
 def frames_above() -> list[FrameType]:
     """Return the frames above the caller's caller, the nearest first."""
-    found: list[FrameType] = []
-    frame = sys._getframe(2)
-    for _ in range(DEEPEST):
-        found.append(frame)
-        if frame.f_back is None:
-            break
+    frames: list[FrameType] = []
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and len(frames) < DEEPEST:
+        frames.append(frame)
         frame = frame.f_back
-    return found
+    return frames
 
 
 def role_by_name(loader: Any, frames: Iterable[FrameType]) -> str:
     """Return what a name says under which a module has the loader; ``""`` where none does.
 
-    Names of functions' own variables are not looked at: until Python 3.13 that would keep alive
-    what they hold.
+    Functions' own variables are not looked at: until Python 3.13 that keeps alive what they hold.
     """
     for frame in frames:
         for name, value in [*frame.f_globals.items()]:

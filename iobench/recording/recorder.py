@@ -22,13 +22,11 @@ from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.kinds import WORKER_KINDS, Kind
 from iobench.recording.lanes import NOWHERE, FullSpan, Lane, Span
 from iobench.recording.rotation import Rotation
-from iobench.recording.span_writer import SpanWriter, new_span_file
-from iobench.recording.stopped import leave_mark, mark_losses
+from iobench.recording.span_writer import SpanWriter, leave_mark, mark_losses, new_span_file
 from iobench.recording.this_process import boot_id, host_name, peak_memory_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
 
 logger = logging.getLogger(__name__)
 
@@ -65,49 +63,14 @@ class Recorder:
         Open the file with the first span, so that a process without any leaves none.
     rotation : Rotation, optional
         How much is kept; by default all.
-
-    Attributes
-    ----------
-    clock : Clock
-        As given.
-    path : Path or None
-        The file being written; None before it is opened, or if none can be made.
-    failure : str or None
-        Why recording stopped, in one line.
-    once_ns, own_ns : int
-        What recording took of this process's time, as those who record measure it: once, and
-        since; written to the file now and then. 0 where nobody measures.
-    n_parts : int
-        Spans of parts of a step that nobody asked for: they say nothing of batches.
     """
 
     __slots__ = (
-        "__weakref__",
-        "_closed",
-        "_descriptions",
-        "_kind_descriptions",
-        "_lane_count",
-        "_lanes",
-        "_local",
-        "_lock",
-        "_lost",
-        "_mark",
-        "_stages",
-        "_strings",
-        "_writer",
-        "clock",
-        "directory",
-        "failure",
-        "n_parts",
-        "once_ns",
-        "own_ns",
-        "path",
-        "rank",
-        "role",
-        "rotation",
-        "spool",
+        "__weakref__", "_closed", "_descriptions", "_kind_descriptions", "_lane_count", "_lanes",
+        "_local", "_lock", "_lost", "_mark", "_stages", "_strings", "_writer", "clock", "directory",
+        "failure", "n_parts", "once_ns", "own_ns", "path", "rank", "role", "rotation", "spool",
         "worker",
-    )
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -148,9 +111,11 @@ class Recorder:
         self._lane_count = 0
         self._lost = 0
         self._mark: Path | None = None
-        self.once_ns = self.own_ns = self.n_parts = 0
-        self.path: Path | None = None
-        self.failure: str | None = None
+        # What recording took of this process's time, as those who record measure it.
+        self.once_ns = self.own_ns = 0
+        self.n_parts = 0  # spans of parts of a step, which say nothing of batches
+        self.path: Path | None = None  # the file being written
+        self.failure: str | None = None  # why recording stopped, in one line
 
     # -- the file -------------------------------------------------------------------------
 
@@ -170,16 +135,10 @@ class Recorder:
     def identity(self, role: str) -> layout.Identity:
         """Return who this process is, and that it is now."""
         return layout.Identity(
-            pid=os.getpid(),
-            ppid=os.getppid(),
-            rank=self.rank,
-            worker=self.worker,
-            role=role,
-            host=host_name(),
-            boot_id=boot_id(),
-            monotonic_ns=self.clock.now_ns(),
+            pid=os.getpid(), ppid=os.getppid(), rank=self.rank, worker=self.worker, role=role,
+            host=host_name(), boot_id=boot_id(), monotonic_ns=self.clock.now_ns(),
             wall_ns=self.clock.wall_ns(),
-        )
+        )  # fmt: skip
 
     def _fail(self, error: OSError) -> None:
         where = self.path or (self.spool or self.directory)
@@ -220,12 +179,7 @@ class Recorder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self.close()
 
     def _after_fork_in_child(self) -> None:
@@ -318,10 +272,9 @@ class Recorder:
         """Return the number of a text in this process's string table; 0 for ``""``."""
         if not text:
             return 0
-        number = self._strings.get(text)
-        return self._add_string(text) if number is None else number
-
-    def _add_string(self, text: str) -> int:
+        known = self._strings.get(text)
+        if known is not None:
+            return known
         with self._lock:
             number = self._strings.get(text)
             if number is not None:
@@ -375,11 +328,7 @@ class Recorder:
 
     def where(self) -> tuple[int, int, int]:
         """Return the sample, batch and epoch that the calling thread works on; -1 is unknown."""
-        try:
-            lane: Lane = self._local.lane
-        except AttributeError:
-            return -1, -1, -1
-        sample, batch, epoch = layout.POSITION.unpack(lane.position)
+        sample, batch, epoch = layout.POSITION.unpack(self.lane().position)
         return sample, batch, epoch
 
     def emit(
@@ -399,8 +348,8 @@ class Recorder:
     ) -> None:
         """Write one span whose times are known; exactly what is given, not the position.
 
-        ``label`` and ``detail`` are numbers from :meth:`string`; -1 is unknown. A value the
-        record cannot hold makes the span a lost one; ``pieces`` saturates at 65535.
+        ``label`` and ``detail`` are numbers from :meth:`string`. A value the record cannot hold
+        makes the span a lost one; ``pieces`` saturates at 65535.
         """
         try:
             lane: Lane = self._local.lane
@@ -415,30 +364,17 @@ class Recorder:
         lane.offset = offset + 64
         try:
             _pack_into(
-                lane.buffer,
-                offset,
-                start_ns,
-                end_ns,
-                nbytes,
-                cpu_ns,
-                sample,
-                batch,
-                epoch,
-                detail,
-                label,
-                kind,
-                flags,
-                pieces if pieces < 65536 else PIECES_LIMIT,
+                lane.buffer, offset, start_ns, end_ns, nbytes, cpu_ns, sample, batch, epoch,
+                detail, label, kind, flags, pieces if pieces < 65536 else PIECES_LIMIT,
                 (offset + lane.bias) >> 6,
-            )
+            )  # fmt: skip
         except (TypeError, ValueError, struct.error) as error:
             self._refuse(lane, offset, error)
 
     def foreign_lane(self, name: str) -> Lane:
-        """Return a place for the spans of a thread that cannot record for itself, as C++ threads.
+        """Return a new place for spans of a thread that cannot record itself, called ``name``.
 
-        ``name`` is what the profile calls the thread; each call makes a lane of its own. Only one
-        thread at a time may write to it, by `emit_on`.
+        Only one thread at a time may write to it, by `emit_on`.
         """
         lane = Lane(self, name or "foreign")
         with self._lock:
@@ -489,18 +425,7 @@ class Recorder:
         self, kind: int, label: str = "", *, nbytes: int = -1, detail: str = ""
     ) -> FullSpan:
         """Return what :meth:`span` does, with the thread's CPU time: two system calls more."""
-        try:
-            if label or detail:
-                described = self._descriptions[kind, label, detail]
-            else:
-                described = self._kind_descriptions[kind]
-        except KeyError:
-            described = self._describe(kind, label, detail)
-        try:
-            lane: Lane = self._local.lane
-        except AttributeError:
-            lane = self._open_lane()
-        return FullSpan(lane, described, nbytes)
+        return FullSpan(self.lane(), self.described(kind, label, detail), nbytes)
 
 
 def close_recorders() -> None:

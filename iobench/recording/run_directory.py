@@ -1,4 +1,4 @@
-"""The run directory: ``run.json`` and the span files, all that a profile is made from."""
+"""The run directory: ``run.json`` and the span files, all that a report is made from."""
 
 from __future__ import annotations
 
@@ -7,33 +7,24 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from iobench.errors import OptionError, ProfileError, StorageError
 from iobench.json_files import read_json
 from iobench.masking import mask_line, mask_values, printable
 from iobench.recording import spool as spools
-from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.recorder import Recorder
-from iobench.recording.stopped import StoppedRecording, read_stopped
+from iobench.recording.span_writer import StoppedRecording, read_stopped
 from iobench.recording.this_process import host_name
-
-if TYPE_CHECKING:
-    from iobench.recording.rotation import Rotation
 
 RUN_VERSION: Final = 1
 LONGEST_NAME: Final = 100
 
 
 class RunDirectory:
-    """A directory that holds one run; made by ``create`` or ``open``. Picklable.
+    """A directory that holds one run; made by ``create``, ``join`` or ``open``. Picklable.
 
-    Attributes
-    ----------
-    path : Path
-        The directory, absolute.
-    config : dict
-        What ``run.json`` says; ``version`` and ``spool`` are kept by this class.
+    ``path`` is absolute; ``config`` is what ``run.json`` says.
     """
 
     __slots__ = ("config", "path")
@@ -46,22 +37,10 @@ class RunDirectory:
     def create(
         cls, path: Path, config: dict[str, Any], *, spool: Path | None = None
     ) -> RunDirectory:
-        """Make the directory and its ``run.json``.
+        """Make the directory and its ``run.json``; StorageError if it cannot, or holds a run.
 
-        Parameters
-        ----------
-        path : Path
-            Must not hold a run yet.
-        config : dict
-            JSON values; goes into ``run.json``.
-        spool : Path, optional
-            Where span files lie until they are gathered; by default in the directory itself, or
-            on node-local storage if that is on a network or parallel file system.
-
-        Raises
-        ------
-        StorageError
-            If it cannot be written, or holds a run already.
+        ``spool`` is where span files lie until they are gathered; by default the directory itself,
+        or node-local storage if that is on a network or parallel file system.
         """
         path = Path(path).absolute()
         run = cls._make(path, config, spool)
@@ -99,70 +78,32 @@ class RunDirectory:
     ) -> RunDirectory:
         """Make the directory, or be one of several processes of a job that write to it.
 
-        Parameters
-        ----------
-        path, config, spool
-            As for `create`; the config of whoever comes first counts.
-        token : str
-            The same for all processes of the job and of no other run; ``""`` joins nothing.
-        numbered : bool
-            Where it holds the run of another job, take ``<path>-2`` instead, ``<path>-3``, ...:
-            all processes of a job find the same one.
-
-        Raises
-        ------
-        StorageError
-            If it cannot be written, or holds the run of another job.
+        ``token`` is the same for all processes of the job and of no other run; ``""`` joins
+        nothing. The config of whoever comes first counts. ``numbered``: where the directory holds
+        the run of another job, all processes of this one take ``<path>-2``, ``<path>-3``, ...;
+        else that is a StorageError.
         """
         first = Path(path).absolute()
         for number in itertools.count(1):
             each = first if number == 1 else first.with_name(f"{first.name}-{number}")
+            run = cls._make(each, {**config, "job": token}, spool)
+            if run is not None:
+                return run
             try:
-                run = cls._join(each, config, token, spool)
+                run = cls.open(each)
             except ProfileError:  # of another version, or damaged: somebody's all the same
                 if not numbered:
                     raise
                 continue
-            if run is not None:
+            if token and run.config.get("job") == token:
                 return run
             if not numbered:
                 raise _holds_a_run(each)
         raise AssertionError("unreachable")
 
     @classmethod
-    def _join(
-        cls, path: Path, config: dict[str, Any], token: str, spool: Path | None
-    ) -> RunDirectory | None:
-        """Make or join this very directory; None if it holds the run of another job."""
-        made = cls._make(path, {**config, "job": token}, spool)
-        if made is not None:
-            return made
-        run = cls.open(path)
-        return run if token and run.config.get("job") == token else None
-
-    def _write_first(self) -> bool:
-        """Write ``run.json`` unless there is one; False where somebody else was first."""
-        part = self.path / f".run.json.{host_name()}.{os.getpid()}.part"
-        try:
-            self._write(part)
-            os.link(part, self.path / "run.json")
-        except FileExistsError:
-            return False
-        except OSError as error:
-            raise _cannot_write(self.path / "run.json", error) from error
-        finally:
-            part.unlink(missing_ok=True)
-        return True
-
-    @classmethod
     def open(cls, path: Path) -> RunDirectory:
-        """Read the ``run.json`` of a run made before.
-
-        Raises
-        ------
-        ProfileError
-            If there is none, or one that this version cannot read.
-        """
+        """Read a run made before; ProfileError if there is none that this version can read."""
         path = Path(path).absolute()
         file = path / "run.json"
         try:
@@ -187,23 +128,31 @@ class RunDirectory:
 
     @property
     def processes_path(self) -> Path:
-        """Where processes of a script tell their facts (`ProcessFacts`), one file each."""
+        """Where processes of a script write their facts (`ProcessFacts`), one file each."""
         return self.path / "processes"
 
     @property
     def spool(self) -> Path | None:
-        """Where they lie until gathered; None if that is ``spans_path`` itself."""
+        """Where span files lie until gathered; None if that is ``spans_path`` itself."""
         spool = self.config.get("spool")
         return Path(spool["path"]) if isinstance(spool, dict) and "path" in spool else None
 
-    def update(self, **more: Any) -> None:
-        """Add to ``run.json``, or replace what it says; it is whole at every instant.
+    def _write_first(self) -> bool:
+        """Write ``run.json`` unless there is one; False where somebody else was first."""
+        part = self.path / f".run.json.{host_name()}.{os.getpid()}.part"
+        try:
+            self._write(part)
+            os.link(part, self.path / "run.json")
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise _cannot_write(self.path / "run.json", error) from error
+        finally:
+            part.unlink(missing_ok=True)
+        return True
 
-        Raises
-        ------
-        StorageError
-            If it cannot be written.
-        """
+    def update(self, **more: Any) -> None:
+        """Add to ``run.json``, which is whole at every instant; StorageError if it cannot."""
         self.config = {**self.config, **more}
         part = self.path / f".run.json.{os.getpid()}.part"
         try:
@@ -214,47 +163,22 @@ class RunDirectory:
             raise _cannot_write(self.path / "run.json", error) from error
 
     def _write(self, path: Path) -> None:
-        text = (
-            json.dumps(mask_values(self.config), indent=1, sort_keys=True, ensure_ascii=False)
-            + "\n"
-        )
+        text = json.dumps(mask_values(self.config), indent=1, sort_keys=True, ensure_ascii=False)
         # Bytes of a file's name that are no text become escapes, which JSON reads as they were.
         with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
+            file.write(text + "\n")
             file.flush()
             os.fsync(file.fileno())
 
-    def recorder(
-        self,
-        *,
-        role: str,
-        worker: int = -1,
-        rank: int = 0,
-        clock: Clock = SYSTEM_CLOCK,
-        at_first_span: bool = False,
-        rotation: Rotation | None = None,
-    ) -> Recorder:
-        """Return a new recorder whose span file belongs to this run."""
-        return Recorder(
-            self.spans_path,
-            role=role,
-            worker=worker,
-            rank=rank,
-            clock=clock,
-            spool=self.spool,
-            at_first_span=at_first_span,
-            rotation=rotation,
-        )
+    def recorder(self, *, role: str, **more: Any) -> Recorder:
+        """Return a new recorder whose span file belongs to this run; ``more`` as of `Recorder`."""
+        return Recorder(self.spans_path, role=role, spool=self.spool, **more)
 
     def gather(self) -> int:
         """Bring span files from the spool; return how many, 0 where there is no spool here.
 
-        At the end of an epoch, at exit, and when a report opens a run that died.
-
-        Raises
-        ------
-        StorageError
-            If one cannot be brought; none is lost by that.
+        At the end of an epoch, at exit, and when a report opens a run that died. StorageError if
+        one cannot be brought; none is lost by that.
         """
         spool = self.spool
         return 0 if spool is None else spools.gather(spool, self.spans_path)
@@ -264,26 +188,23 @@ class RunDirectory:
         return read_stopped([self.spans_path, *([] if self.spool is None else [self.spool])])
 
     def span_files(self) -> list[Path]:
-        """Return the span files that are home, by name."""
+        """Return the span files that were gathered, by name."""
         return sorted(self.spans_path.glob("*.spans"))
 
 
 def checked_name(name: str | None) -> str | None:
     """Return what its user calls a run, in one line without credentials; None of no name.
 
-    Raises
-    ------
-    OptionError
-        If it has no letter or digit, or is too long for a title.
+    OptionError if it has no letter or digit, or is too long for a title.
     """
     if name is None:
         return None
-    found = mask_line(printable(" ".join(name.split())))
-    if not any(map(str.isalnum, found)) or len(found) > LONGEST_NAME:
+    line = mask_line(printable(" ".join(name.split())))
+    if not any(map(str.isalnum, line)) or len(line) > LONGEST_NAME:
         raise OptionError(
-            f"--name {found[:LONGEST_NAME]!r}: expected a name of 1 to {LONGEST_NAME} signs"
+            f"--name {line[:LONGEST_NAME]!r}: expected a name of 1 to {LONGEST_NAME} signs"
         )
-    return found
+    return line
 
 
 def run_name(text: str) -> str:
@@ -292,13 +213,7 @@ def run_name(text: str) -> str:
 
 
 def next_run_path(text: str) -> Path:
-    """Make the next ``iobench-runs/<run_name>-N``.
-
-    Raises
-    ------
-    StorageError
-        If it cannot be made.
-    """
+    """Make the next ``iobench-runs/<run_name>-N``; StorageError if it cannot be made."""
     name = run_name(text)
     for number in itertools.count(1):
         path = Path("iobench-runs") / f"{name}-{number}"

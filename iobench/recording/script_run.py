@@ -14,6 +14,7 @@ import msgspec
 from iobench.command_words import KEEP_COMMAND, drop_values
 from iobench.errors import OptionError
 from iobench.masking import mask_words
+from iobench.recording.rotation import keep_nbytes
 from iobench.recording.this_process import machine
 
 if TYPE_CHECKING:
@@ -28,18 +29,10 @@ NOTEBOOK_NAME: Final = "JPY_SESSION_NAME"
 
 
 class ScriptCommit(msgspec.Struct, frozen=True):
-    """The commit of the repository that a script lay in when it was started.
-
-    Parameters
-    ----------
-    hash : str or None
-        None where it is not known; whether files differed from it is never known.
-    unknown : str
-        Why it is not known.
-    """
+    """The commit of the repository that a script lay in; whether files differed is never known."""
 
     hash: str | None = None
-    unknown: str = ""
+    unknown: str = ""  # why it is not known
 
 
 def script_document(
@@ -59,8 +52,6 @@ def script_document(
     OptionError
         If ``steps`` or ``IOBENCH_KEEP`` cannot be used.
     """
-    from iobench.recording.rotation import keep_nbytes
-
     chosen = checked_steps(steps)
     return {
         "kind": "script",
@@ -79,13 +70,7 @@ def script_document(
 
 
 def checked_steps(steps: range | tuple[int, int] | str | None) -> range | None:
-    """Return the recording window; None of none.
-
-    Raises
-    ------
-    OptionError
-        If it is no ``FIRST:END``.
-    """
+    """Return the recording window, None of none; raise OptionError if it is no ``FIRST:END``."""
     if steps is None:
         return None
     if isinstance(steps, str):

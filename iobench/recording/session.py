@@ -40,8 +40,6 @@ from iobench.recording.script_run import (
 from iobench.recording.this_process import package_versions, thread_settings
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from iobench.recording.delivery_log import DeliveryLog
     from iobench.recording.facts import ProcessFacts
     from iobench.recording.job import JobRank
@@ -321,12 +319,7 @@ class Recording:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.close(error)
 
     # -- what is recorded -----------------------------------------------------------------

@@ -55,21 +55,11 @@ def io_looks(spans: NDArray[Any]) -> NDArray[np.bool_]:
 
 SPAN_DTYPE: Final = np.dtype(
     [
-        ("start_ns", "<i8"),
-        ("end_ns", "<i8"),
-        ("nbytes", "<i8"),
-        ("cpu_ns", "<i8"),
-        ("sample", "<i8"),
-        ("batch", "<i4"),
-        ("epoch", "<i4"),
-        ("detail", "<u4"),
-        ("label", "<u4"),
-        ("kind", "u1"),
-        ("flags", "u1"),
-        ("pieces", "<u2"),
-        ("sequence", "<u4"),
+        ("start_ns", "<i8"), ("end_ns", "<i8"), ("nbytes", "<i8"), ("cpu_ns", "<i8"),
+        ("sample", "<i8"), ("batch", "<i4"), ("epoch", "<i4"), ("detail", "<u4"), ("label", "<u4"),
+        ("kind", "u1"), ("flags", "u1"), ("pieces", "<u2"), ("sequence", "<u4"),
     ]
-)
+)  # fmt: skip
 """One span; -1 is unknown in ``nbytes``, ``cpu_ns``, ``sample``, ``batch`` and ``epoch``."""
 
 SPAN: Final = struct.Struct("<5q2i2I2BHI")
@@ -117,7 +107,7 @@ STRING_ALIGNMENT: Final = 8
 
 
 def string_entry_nbytes(text_nbytes: int) -> int:
-    """Return the bytes an entry of the string table takes, padding included."""
+    """Return the bytes an entry of the string table takes, with padding."""
     return -(-(STRING_HEAD.size + text_nbytes) // STRING_ALIGNMENT) * STRING_ALIGNMENT
 
 
@@ -148,18 +138,10 @@ class Identity(msgspec.Struct, frozen=True):
     def packed(self) -> bytes:
         """Return the first part of the header; texts that are too long are cut."""
         return IDENTITY.pack(
-            MAGIC,
-            VERSION,
-            self.pid,
-            self.ppid,
-            self.rank,
-            self.worker,
-            self.monotonic_ns,
-            self.wall_ns,
-            clipped_text(self.role, 32),
-            clipped_text(self.host, 256),
+            MAGIC, VERSION, self.pid, self.ppid, self.rank, self.worker, self.monotonic_ns,
+            self.wall_ns, clipped_text(self.role, 32), clipped_text(self.host, 256),
             clipped_text(self.boot_id, 64),
-        )
+        )  # fmt: skip
 
     @classmethod
     def unpacked(cls, header: bytes) -> Identity:

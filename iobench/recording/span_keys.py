@@ -5,7 +5,7 @@ The first column is above bit 32, so numbers are in the order of it; `halves` ta
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-LOW: Final = 0xFFFFFFFF
-
 
 def key_of(high: int, low: int) -> int:
     """Return the number of a pair."""
@@ -26,22 +24,19 @@ def key_of(high: int, low: int) -> int:
 
 def halves(key: int) -> tuple[int, int]:
     """Return the pair of a number."""
-    return key >> 32, key & LOW
-
-
-def _joined(spans: NDArray[Any], high: str, low: str) -> NDArray[np.int64]:
-    key: NDArray[np.int64] = spans[high].astype(np.int64) << 32 | spans[low].astype(np.int64)
-    return key
+    return key >> 32, key & 0xFFFFFFFF
 
 
 def stage_keys(spans: NDArray[Any]) -> NDArray[np.int64]:
     """Return the number of each span's kind and label."""
-    return _joined(spans, "kind", "label")
+    key: NDArray[np.int64] = spans["kind"].astype(np.int64) << 32 | spans["label"]
+    return key
 
 
 def lane_keys(spans: NDArray[Any]) -> NDArray[np.int64]:
     """Return the number of each span's process and thread."""
-    return _joined(spans, "process", "thread")
+    key: NDArray[np.int64] = spans["process"].astype(np.int64) << 32 | spans["thread"]
+    return key
 
 
 def batch_keys(spans: NDArray[Any], of: str = "process") -> NDArray[np.int64]:
@@ -53,14 +48,7 @@ def batch_keys(spans: NDArray[Any], of: str = "process") -> NDArray[np.int64]:
 def stages_of(
     spans: NDArray[Any], strings: Sequence[str]
 ) -> tuple[list[tuple[Kind, str]], NDArray[np.int64]]:
-    """Return kind and label of the stages of spans, and which is each one's.
-
-    Parameters
-    ----------
-    spans : ndarray with columns ``kind`` and ``label``, shape (n_spans,)
-    strings : sequence of str
-        Texts of the labels.
-    """
+    """Return kind and label of the stages of spans, and which is each one's."""
     keys, number = np.unique(stage_keys(spans), return_inverse=True)
     pairs = [(Kind(kind), strings[label]) for kind, label in map(halves, keys.tolist())]
     return pairs, number.reshape(-1).astype(np.int64)

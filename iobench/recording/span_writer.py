@@ -1,4 +1,8 @@
-"""Writing a span file: space is reserved before it is mapped, and given out in chunks."""
+"""Writing a span file: space is reserved before it is mapped, and given out in chunks.
+
+A process whose recording stopped leaves an empty file, where there may be no space for a byte; its
+name says all: host, process, rank, number of the error, spans lost.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,12 @@ import contextlib
 import errno
 import mmap
 import os
+import re
 import weakref
 import zlib
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from iobench.masking import mask_urls
 from iobench.recording import span_file as layout
@@ -16,7 +23,7 @@ from iobench.recording.sums import Chunk, segment_path
 from iobench.recording.this_process import name_in_files
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
 # Taken before anybody puts a timer in its place: our own file is no part of the loading.
@@ -63,58 +70,27 @@ def new_span_file(
 class SpanWriter:
     """The span file of this process. Not thread-safe: the recorder holds its lock around calls.
 
-    Parameters
-    ----------
-    path : Path
-        A file that does not exist yet (FileExistsError otherwise).
-    identity : Identity
-        Written into the header at once.
-
-    segment_nbytes : int
-        After so many bytes of spans a new segment begins; 0 is one file without end.
-
-    Attributes
-    ----------
-    chunks : list of Chunk
-        Those of spans that are there, in the order in which they were taken; none without segments.
-    newest : dict of int to Chunk
-        The last one of each thread.
-
-    Raises
-    ------
-    OSError
-        If not even the header's space can be had; then no file is left behind.
+    After ``segment_nbytes`` of spans a new segment begins; 0 is one file without end. Raises
+    FileExistsError, or OSError if not even the header's space can be had: then no file is left.
     """
 
     __slots__ = (
-        "_descriptor",
-        "_header",
-        "_maps",
-        "_reserved",
-        "_segment",
-        "_step",
-        "_strings",
-        "chunks",
-        "newest",
-        "path",
-        "segment_nbytes",
-        "used",
-    )
+        "_descriptor", "_header", "_maps", "_reserved", "_segment", "_step", "_strings", "chunks",
+        "newest", "path", "segment_nbytes", "used",
+    )  # fmt: skip
 
     def __init__(self, path: Path, identity: layout.Identity, segment_nbytes: int = 0) -> None:
         self.path = path
-        self.used = layout.HEADER_NBYTES
-        self._reserved = layout.HEADER_NBYTES
-        self._step: tuple[mmap.mmap, int] | None = None
         self.segment_nbytes = segment_nbytes
-        self.chunks: list[Chunk] = []
-        self.newest: dict[int, Chunk] = {}
+        self.used = self._reserved = layout.HEADER_NBYTES
+        self._step: tuple[mmap.mmap, int] | None = None
+        self.chunks: list[Chunk] = []  # of spans, as they were taken; none without segments
+        self.newest: dict[int, Chunk] = {}  # of each thread
         self._segment: tuple[Path, mmap.mmap, int] | None = None
         self._strings: tuple[mmap.mmap, int, int] | None = None
         # Weak: a step no thread writes to any more is unmapped, and gives its descriptor back.
         self._maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
-        self._descriptor = _open(path, flags, 0o644)
+        self._descriptor = _open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             reserve(self._descriptor, 0, layout.HEADER_NBYTES)
             self._header = mmap.mmap(
@@ -124,28 +100,11 @@ class SpanWriter:
             os.close(self._descriptor)
             path.unlink()
             raise
-        self._write_identity(identity)
-
-    def _write_identity(self, identity: layout.Identity) -> None:
         packed = identity.packed()
         self._header[: len(packed)] = packed
         layout.RESERVED.pack_into(self._header, layout.RESERVED_OFFSET, self._reserved)
         # Last, as it makes the header valid.
         layout.IDENTITY_CRC.pack_into(self._header, layout.IDENTITY_CRC_OFFSET, zlib.crc32(packed))
-
-    def _grow(self) -> tuple[mmap.mmap, int]:
-        """Reserve and map the next step; return the mapping and where it starts in the file."""
-        start = self._reserved
-        nbytes = min(STEP_NBYTES, self.segment_nbytes or STEP_NBYTES)
-        reserve(self._descriptor, start, nbytes)
-        origin = start - start % mmap.ALLOCATIONGRANULARITY
-        length = start - origin + nbytes
-        mapping = mmap.mmap(self._descriptor, length, access=mmap.ACCESS_WRITE, offset=origin)
-        self._maps.add(mapping)
-        self._reserved = start + nbytes
-        layout.RESERVED.pack_into(self._header, layout.RESERVED_OFFSET, self._reserved)
-        self._step = (mapping, origin)
-        return self._step
 
     def chunk(
         self, content: int, lane: int = 0, sequence: int = 0, thread: tuple[int, str] = (0, "")
@@ -169,11 +128,24 @@ class SpanWriter:
     def _in_main(self) -> tuple[mmap.mmap, int]:
         step = self._step
         if step is None or self.used == self._reserved:
-            step = self._grow()
+            step = self._step = self._grow()
         mapping, origin = step
         offset = self.used - origin
         self.used += layout.CHUNK_NBYTES
         return mapping, offset
+
+    def _grow(self) -> tuple[mmap.mmap, int]:
+        """Reserve and map the next step; return the mapping and where it starts in the file."""
+        start = self._reserved
+        nbytes = min(STEP_NBYTES, self.segment_nbytes or STEP_NBYTES)
+        reserve(self._descriptor, start, nbytes)
+        origin = start - start % mmap.ALLOCATIONGRANULARITY
+        length = start - origin + nbytes
+        mapping = mmap.mmap(self._descriptor, length, access=mmap.ACCESS_WRITE, offset=origin)
+        self._maps.add(mapping)
+        self._reserved = start + nbytes
+        layout.RESERVED.pack_into(self._header, layout.RESERVED_OFFSET, self._reserved)
+        return mapping, origin
 
     def _place(self) -> tuple[Path, mmap.mmap, int, int]:
         """Return the file of the next chunk of spans, its mapping, and its place in both."""
@@ -222,12 +194,9 @@ class SpanWriter:
         nbytes = layout.string_entry_nbytes(len(encoded))
         if self._strings is None or self._strings[1] + nbytes > self._strings[2]:
             mapping, offset = self.chunk(layout.STRINGS)
-            self._strings = (
-                mapping,
-                offset,
-                offset + layout.CHUNK_NBYTES - layout.RECORD_NBYTES,
-            )
-        mapping, offset, end = self._strings
+            end = offset + layout.CHUNK_NBYTES - layout.RECORD_NBYTES
+        else:
+            mapping, offset, end = self._strings
         self._strings = (mapping, offset + nbytes, end)
         text_offset = offset + layout.STRING_HEAD.size
         mapping[text_offset : text_offset + len(encoded)] = encoded
@@ -245,12 +214,8 @@ class SpanWriter:
         """Unmap, cut the file to what is used, and mark it closed.
 
         The mappings go first: a late write into space cut off would be SIGBUS; into a closed
-        mapping it is a TypeError or ValueError, which the recorder counts.
-
-        Raises
-        ------
-        OSError
-            If the file cannot be cut; its spans are whole all the same.
+        mapping it is a TypeError or ValueError, which the recorder counts. OSError if the file
+        cannot be cut; its spans are whole all the same.
         """
         for mapping in list(self._maps):
             mapping.close()
@@ -274,3 +239,50 @@ class SpanWriter:
     def abandon(self) -> None:
         """Let go of a file that belongs to the parent process, without changing it."""
         os.close(self._descriptor)
+
+
+STOPPED_NAME: Final = re.compile(
+    r"(?P<host>.+)-(?P<pid>\d{1,18})-rank(?P<rank>\d{1,9})-error(?P<error>\d{1,6})"
+    r"-lost(?P<lost>\d{1,18})\.stopped"
+)
+
+
+class StoppedRecording(msgspec.Struct, frozen=True):
+    """A process that could not go on recording."""
+
+    host: str  # as names of files have it
+    reason: str  # the system's, such as "No space left on device"
+    pid: int
+    rank: int
+    lost: int  # spans, those before a process was killed not counted
+
+
+def leave_mark(folders: Iterable[Path], host: str, rank: int, error: OSError) -> Path | None:
+    """Leave the mark of this process in the first folder that takes it; None where none does."""
+    name = f"{name_in_files(host)}-{os.getpid()}-rank{rank}-error{error.errno or 0}-lost0.stopped"
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / name).touch()
+            return folder / name
+    return None
+
+
+def mark_losses(mark: Path, lost: int) -> None:
+    """Say in the name of a mark how many spans were lost, as far as it can be changed."""
+    name = re.sub(r"-lost\d+\.stopped$", f"-lost{lost}.stopped", mark.name)
+    with contextlib.suppress(OSError):
+        mark.rename(mark.with_name(name))
+
+
+def read_stopped(folders: Iterable[Path]) -> tuple[StoppedRecording, ...]:
+    """Return whose recording stopped, by the marks in these folders."""
+    stopped = set()
+    for path in (path for folder in folders for path in folder.glob("*.stopped")):
+        match = STOPPED_NAME.fullmatch(path.name)
+        if match is not None:
+            host, pid, rank, number, lost = match.groups()
+            stopped.add(
+                StoppedRecording(host, os.strerror(int(number)), int(pid), int(rank), int(lost))
+            )
+    return tuple(sorted(stopped, key=lambda each: (each.rank, each.pid, each.host)))

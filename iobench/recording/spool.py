@@ -23,37 +23,27 @@ SHARED_TYPES: Final = frozenset(
     | {"gpfs", "lustre", "mmfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb2"}
     | {"smb3", "smbfs", "vboxsf", "virtiofs", "wekafs"}
 )
-COPIED_AT_ONCE: Final = 1 << 20
 MOUNT_ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 
 
-def file_system_type(path: Path, mountinfo: str | None = None) -> str:
-    """Return the type of the file system a path lies on, ``"unknown"`` where it cannot be told.
-
-    Parameters
-    ----------
-    path : Path
-        Need not exist.
-    mountinfo : str, optional
-        Text as in ``/proc/self/mountinfo``, which is read if it is not given.
-    """
-    if mountinfo is None:
+def file_system_type(path: Path, mounts: str | None = None) -> str:
+    """Return the type of the file system a path lies on, by ``/proc/self/mounts``."""
+    if mounts is None:
         try:
-            mountinfo = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
+            mounts = Path("/proc/self/mounts").read_text("utf-8", "surrogateescape")
         except OSError:
             return "unknown"
     parts = path.resolve().parts
-    found, depth = "unknown", 0
-    for line in mountinfo.splitlines():
-        before, separator, after = line.partition(" - ")
-        fields = before.split()
-        if not separator or len(fields) < 5 or not after:
+    nearest, depth = "unknown", 0
+    for line in mounts.splitlines():
+        fields = line.split()
+        if len(fields) < 3:
             continue
-        point = Path(MOUNT_ESCAPE.sub(lambda code: chr(int(code[1], 8)), fields[4])).parts
+        point = Path(MOUNT_ESCAPE.sub(lambda code: chr(int(code[1], 8)), fields[1])).parts
         # A later mount on the same point hides the earlier one.
         if len(point) >= depth and parts[: len(point)] == point:
-            found, depth = after.split()[0], len(point)
-    return found
+            nearest, depth = fields[2], len(point)
+    return nearest
 
 
 def is_shared(file_system: str) -> bool:
@@ -62,25 +52,20 @@ def is_shared(file_system: str) -> bool:
 
 
 def choose_spool(
-    run: Path, asked: Path | None, environment: Mapping[str, str] = os.environ
+    run: Path, chosen: Path | None, environment: Mapping[str, str] = os.environ
 ) -> Path | None:
     """Make and return a directory for the span files of a run; None if the run's own will do.
 
-    ``asked`` for is taken as it is; else one is chosen only where the run directory is on a
-    shared file system: ``$SLURM_TMPDIR``, ``/dev/shm``, then ``$TMPDIR`` or the system's own.
-
-    Raises
-    ------
-    StorageError
-        If the directory asked for cannot be written.
+    Where none is ``chosen``, a run on a shared file system gets one in ``$SLURM_TMPDIR``,
+    ``/dev/shm``, or ``$TMPDIR`` or the system's own; StorageError if ``chosen`` cannot be written.
     """
-    if asked is not None:
+    if chosen is not None:
         try:
-            asked.mkdir(parents=True, exist_ok=True)
-            return Path(tempfile.mkdtemp(prefix=_prefix(run), dir=asked)).resolve()
+            chosen.mkdir(parents=True, exist_ok=True)
+            return Path(tempfile.mkdtemp(prefix=_prefix(run), dir=chosen)).resolve()
         except OSError as error:
             raise StorageError(
-                f"{asked}: cannot hold the spool ({error.strerror or error}); "
+                f"{chosen}: cannot hold the spool ({error.strerror or error}); "
                 "name a writable directory"
             ) from error
     if not is_shared(file_system_type(run)):
@@ -100,17 +85,12 @@ def _prefix(run: Path) -> str:
 
 
 def gather(spool: Path, directory: Path) -> int:
-    """Bring the span files of a spool home; return how many were brought.
+    """Bring the span files of a spool to the run; return how many, 0 where it is not on this host.
 
     Files of ended processes are moved, those of living ones copied, to be brought again later; of
     a spool that is not this run's own, whatever its ``run.json`` says, all are only copied. A file
-    is replaced only by its whole successor, so this may be cut off and repeated. Does
-    nothing where the spool is not on this machine.
-
-    Raises
-    ------
-    StorageError
-        If a file cannot be brought; it then stays in the spool.
+    is replaced only by its whole successor, so this may be cut off and repeated; StorageError if a
+    file cannot be brought: it then stays in the spool.
     """
     if not spool.is_dir():
         return 0
@@ -136,7 +116,8 @@ def _bring_process(path: Path, directory: Path, *, remove: bool) -> None:
     # Looked at before copying: a process that ends in between leaves its file for the next time.
     ended = remove and has_ended(path)
     segments = segment_paths(path)
-    for each in (*segments, path, sums_path(path)):
+    files = (*segments, path, sums_path(path))
+    for each in files:
         with contextlib.suppress(*(() if each == path else (FileNotFoundError,))):
             _bring(each, directory / each.name)
     names = {each.name for each in segments}
@@ -144,15 +125,15 @@ def _bring_process(path: Path, directory: Path, *, remove: bool) -> None:
         if each.name not in names:
             each.unlink()
     if ended:
-        for each in (path, *segments, sums_path(path)):
+        for each in (path, *files):
             each.unlink(missing_ok=True)
 
 
 def _bring(source: Path, target: Path) -> None:
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        with source.open("rb") as file, part.open("wb") as copy:  # opened once: home may be slow
-            shutil.copyfileobj(file, copy, COPIED_AT_ONCE)
+        with source.open("rb") as file, part.open("wb") as copy:
+            shutil.copyfileobj(file, copy, 1 << 20)
             copy.flush()
             os.fsync(copy.fileno())
         part.replace(target)

@@ -15,7 +15,6 @@ from iobench.recording.lanes import Lane, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
 # What is inside a stage of these kinds is named exactly, and not timed from outside as well.
 EXACT_KINDS: Final = frozenset(kind.spelled for kind in WORKER_KINDS - MIXED_KINDS)
@@ -50,12 +49,7 @@ class IdleStage:
     def __enter__(self) -> IdleStage:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         return None
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
@@ -91,12 +85,7 @@ class ExactStage(ActiveStage):
         self._start_ns = now_ns()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         # As in Span, written out for its speed.
         lane = self._lane
         now_ns = lane.now_ns
@@ -110,22 +99,15 @@ class ExactStage(ActiveStage):
         lane.offset = offset + 64
         try:
             _pack_into(
-                lane.buffer,
-                offset,
-                self._start_ns,
-                end_ns,
-                self.nbytes,
-                -1,
-                lane.position,
-                self._described,
-                (offset + lane.bias) >> 6,
-            )
+                lane.buffer, offset, self._start_ns, end_ns, self.nbytes, -1,
+                lane.position, self._described, (offset + lane.bias) >> 6,
+            )  # fmt: skip
         except (TypeError, ValueError, struct.error) as failure:
             lane.recorder._refuse(lane, offset, failure)
 
 
 class OpenStage(ActiveStage):
-    """A stage whose body may be suspended by a ``yield``: each stretch of it is a span."""
+    """A stage whose body may be suspended by a ``yield``: each part of it is a span."""
 
     __slots__ = ("_quiet",)
 
@@ -139,12 +121,7 @@ class OpenStage(ActiveStage):
         self.resume(lane.now_ns())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self.suspend(self._lane.now_ns())
         if self._lane.open is not None and self in self._lane.open:
             self._lane.open.remove(self)
@@ -171,22 +148,18 @@ _idle_stages: Final[dict[str, IdleStage]] = {}
 def stage(name: str, nbytes: int | None = None) -> IdleStage | ActiveStage:
     """Time a part of a training script: ``with stage("augment"):`` or ``@stage("augment")``.
 
+    The span is written even if the body raises, and carries the batch, epoch and sample its thread
+    works on. With no recording active nothing is measured.
+
     Parameters
     ----------
     name : str
         A kind by its spelled name (``"read"``, ``"decode"``, ...); several sorts of loading that
         are done in one, as ``"read+decode"``, are a label of kind ``fused``; any other name is one
         of kind ``preprocess``. Inside a stage named by a kind of loading work other than
-        ``fused`` and ``opaque``, nothing is timed from outside (``iobench.adapters``).
+        ``fused`` and ``opaque``, functions of libraries are not timed (``iobench.adapters``).
     nbytes : int, optional
         Bytes the stage hands on, where known; may be set later as ``.nbytes``.
-
-    Returns
-    -------
-    IdleStage or ActiveStage
-        Context manager and decorator. The span is written even if the body raises, and carries
-        the batch, epoch and sample its thread works on. With no recording active nothing is
-        measured, and an object shared between calls is returned.
 
     Raises
     ------

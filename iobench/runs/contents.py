@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from iobench.recording.digests import DigestTable
     from iobench.recording.facts import ProcessFacts
     from iobench.recording.span_reader import Anchor
-    from iobench.recording.stopped import StoppedRecording
+    from iobench.recording.span_writer import StoppedRecording
     from iobench.runs.machine_samples import HostEnergy, MachineSamples
 
 TRAINING_PROCESS: Final = "training process"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.recording.span_file import Identity
-    from iobench.recording.stopped import StoppedRecording
+    from iobench.recording.span_writer import StoppedRecording
 
 
 def open_profile(path: Path | str, *, rank: int | None = None) -> RunData:

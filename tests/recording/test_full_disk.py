@@ -10,7 +10,7 @@ from iobench.recording import span_file as layout
 from iobench.recording.kinds import Kind
 from iobench.recording.recorder import Recorder
 from iobench.recording.span_reader import read_span_file
-from iobench.recording.stopped import read_stopped
+from iobench.recording.span_writer import read_stopped
 
 STEP_SPANS = 16 * layout.SPANS_PER_CHUNK
 
