@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from iobench.analysis.exposure_figures import OtherLoop
 from iobench.analysis.time_intervals import groups
 from iobench.errors import ProfileError
-from iobench.recording.delivery_log import LOADER, RESUMED, STARTUP, TRAINS
+from iobench.recording.delivery_log import LOADER, RESUMED
 from iobench.recording.facts import LoaderFacts
-from iobench.recording.kinds import Kind, is_one_of
+from iobench.recording.kinds import STARTUP, TRAINS, Kind, is_one_of
 from iobench.recording.span_keys import lane_keys
 
 if TYPE_CHECKING:

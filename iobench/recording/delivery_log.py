@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iobench.recording.kinds import WHOLE, Kind
+from iobench.recording.kinds import FAILED, ROUND, SHUTDOWN, STARTUP, TRAINS, WHOLE, Kind
 from iobench.recording.span_file import POSITION, Flag
 
 if TYPE_CHECKING:
@@ -12,22 +12,12 @@ if TYPE_CHECKING:
     from iobench.recording.lanes import Lane
     from iobench.recording.session import Recording
 
-STARTUP: Final = "startup"
-"""Label of the wait for ``iter(loader)`` itself, which brings no batch."""
-SHUTDOWN: Final = "shutdown"
-"""Label of the last wait, which found no batch."""
-FAILED: Final = "failed"
-"""Label of a wait that ended with an exception."""
-TRAINS: Final = "trains"
-"""Label of a mark of kind ``other``: an optimiser took a step in this pass."""
 LOADER: Final = "loader-"
 """Which loader a pass is over, what for, and whether it goes on with one: detail of its first wait,
 ``"loader-1 validation resumed"``; detail of the pass itself, without the rest."""
 RESUMED: Final = "resumed"
 CONSUMER: Final = "consumer"
 """Who made a batch: the loop itself."""
-ROUND: Final = "round"
-"""Label of the span of kind ``other`` that a pass over a loader is."""
 
 
 class DeliveryLog:
@@ -48,19 +38,6 @@ class DeliveryLog:
     yields : bool
         Whether a loader that is asked meanwhile takes this one's place: for waits that a script
         times itself, around a loader that may be one that iobench sees.
-
-    Attributes
-    ----------
-    asked_ns, delivered_ns : int
-        Of the last wait that was recorded; -1 before.
-    delivered : (int, str)
-        Number and maker of the last batch, recorded or not.
-    role : str
-        What the pass is for, as far as it is known as it begins: ``"training"``,
-        ``"validation"``, ``"test"``, ``"prediction"``, ``"evaluation"`` where it is one of these
-        three and nobody tells which; ``""``. To be set before ``started``.
-    resumed : bool
-        Whether it goes on where a pass of an earlier process was. To be set before ``started``.
     """
 
     __slots__ = (
@@ -85,6 +62,8 @@ class DeliveryLog:
         recorder = recording.recorder
         self._labels = {text: recorder.string(text) for text in (STARTUP, SHUTDOWN, FAILED, ROUND)}
         self.makers: dict[str, int] = {}
+        # "training", "validation", "test", "prediction", "evaluation" (one of these three) or "";
+        # this and `resumed`, of a pass of an earlier process, are set before `started`.
         self.role = recording.pass_role
         self.resumed = False
         self._trains = False
@@ -92,8 +71,8 @@ class DeliveryLog:
         self._n_before = 0
         self._ended_ns = -1
         self._whole = recorder.described(Kind.WAIT, WHOLE, CONSUMER)
-        self.asked_ns = self.delivered_ns = -1
-        self.delivered = (-1, "")
+        self.asked_ns = self.delivered_ns = -1  # of the last wait that was recorded
+        self.delivered = (-1, "")  # number and maker of the last batch, recorded or not
         self._asking = self._outer = self._left = False
         recording.open_log(self)
 
@@ -159,17 +138,10 @@ class DeliveryLog:
         self._ended_ns = -1
 
     def deliver(self, batch: int, *, nbytes: int = -1, maker: str = "") -> None:
-        """Note that the loop holds a batch.
+        """Note that the loop holds a batch, numbered by `Recording.next_batch`.
 
-        Parameters
-        ----------
-        batch : int
-            Its number, of `Recording.next_batch`.
-        nbytes : int
-            -1 is unknown.
-        maker : str
-            ``"worker-<n>"``, ``"consumer"`` where the loop made it itself, ``"threads"`` where
-            other threads of its process did, ``""`` where nobody knows.
+        ``maker`` is ``"worker-<n>"``, ``"consumer"`` where the loop made it itself, ``"threads"``
+        where other threads of its process did, ``""`` where nobody knows.
         """
         self.delivered = (batch, maker)
         detail = self.makers.get(maker)
@@ -189,10 +161,9 @@ class DeliveryLog:
     def waited(
         self, asked_ns: int, delivered_ns: int, batch: int, *, nbytes: int = -1, maker: str = ""
     ) -> None:
-        """Note a wait that is over, seen by other means than the call: a compiled loop's.
+        """Note a wait of a compiled loop that is over, in place of ``ask`` and ``deliver``.
 
-        In place of ``ask`` and ``deliver``, in order of time; parameters as there. ``batch`` -1
-        is one that found none.
+        In order of time; ``batch`` -1 is one that found none.
         """
         recording = self.recording
         if recording.steps is not None and recording.step == recording.steps.stop:
@@ -214,10 +185,9 @@ class DeliveryLog:
             recording.stepped()
 
     def begin_whole(self) -> bool:
-        """Note that the loop makes a batch that is recorded as a whole.
+        """Note that the loop makes a batch as a whole; `hold` or `fail_whole` follow.
 
-        To be followed by `hold` or `fail_whole`. False, and nothing, where a loader is waited for,
-        or the pass is over.
+        False, and nothing, where a loader is waited for, or the pass is over.
         """
         waiting = self.recording.waiting
         outer: DeliveryLog | None = getattr(waiting, "log", None)
@@ -278,7 +248,6 @@ class DeliveryLog:
         )
         self._round_ns = -1
         self._left = True
-        self.recording.tell_pace()
 
     def _answer(self, batch: int, nbytes: int, label: int, detail: int) -> None:
         if not self._outer:

@@ -23,6 +23,18 @@ WHOLE: Final = "whole batch"
 """Label of the making of a batch, joining included, that is too short for spans of its stages."""
 
 
+STARTUP: Final = "startup"
+"""Label of the wait for ``iter(loader)`` itself, which brings no batch."""
+SHUTDOWN: Final = "shutdown"
+"""Label of the last wait, which found no batch."""
+FAILED: Final = "failed"
+"""Label of a wait that ended with an exception."""
+TRAINS: Final = "trains"
+"""Label of a mark of kind ``other``: an optimiser took a step in this pass."""
+ROUND: Final = "round"
+"""Label of the span of kind ``other`` that a pass over a loader is."""
+
+
 class Family(Enum):
     """Where in a pipeline a kind belongs; its value is the category of traces and of the page."""
 

@@ -91,7 +91,7 @@ class Lane:
 
 
 class Span:
-    """Times the body of a ``with`` statement; ``nbytes`` may be set until it ends, -1 is unknown."""
+    """Times the body of a ``with`` statement; ``nbytes``, -1 if unknown, may be set meanwhile."""
 
     __slots__ = ("_described", "_lane", "_start_ns", "nbytes")
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 KEEP: Final = "IOBENCH_KEEP"
 """Environment: how many bytes of spans a rank keeps: ``256MB``, ``2GB``."""
+RUN_LOOP: Final = "IOBENCH_RUN_LOOP"
+"""Environment: the span file of the training process that a process works for."""
 KEPT_NBYTES: Final = 256_000_000
 KEPT_TEXT: Final = "256 MB"
 LEAST_NBYTES: Final = 8_000_000
@@ -43,17 +45,10 @@ LAG_PART: Final = 1 / 32
 MOST_PART: Final = 3 / 4
 """Of the latest batches with details, what goes at once."""
 LOOKS: Final = 64
-NEVER_NS: Final = 2**62
 
 
 def keep_nbytes(environment: Mapping[str, str] = os.environ) -> int:
-    """Return how many bytes of spans a rank keeps.
-
-    Raises
-    ------
-    OptionError
-        If the environment names no such size.
-    """
+    """Return how many bytes of spans a rank keeps; OptionError if that is no size."""
     text = environment.get(KEEP, "").strip()
     if not text:
         return KEPT_NBYTES
@@ -70,32 +65,18 @@ def keep_text(environment: Mapping[str, str] = os.environ) -> str:
     return environment.get(KEEP, "").strip() or KEPT_TEXT
 
 
-def day_line(day_nbytes: int, kept_nbytes: int) -> str:
-    """Return what a day of a rank's spans takes, and how much of it is kept."""
-    takes = f"a day of spans takes about {max(day_nbytes // 10**6, 1):,} MB at this pace"
-    if day_nbytes <= kept_nbytes:
-        return f"{takes}; {keep_text()} ({KEEP}) keep {kept_nbytes // max(day_nbytes, 1):,} days"
-    minutes = 24 * 60 * kept_nbytes // day_nbytes
-    lasts = f"{minutes // 60:,} hours" if minutes >= 120 else f"{minutes} min"
-    return f"{takes}: {keep_text()} ({KEEP}) keep the first and latest {lasts}, sums between"
-
-
 class Rotation:
-    """What one process drops, as its training loop says.
+    """What one process drops, as its training process says.
 
-    Parameters
-    ----------
-    keep_nbytes : int
-        Of the rank, all its processes together; 0 is all.
-    loop : Path or None
-        Span file of the training process.
+    ``keep_nbytes`` is of the rank, all its processes together, 0 is all; ``loop`` the span file of
+    the training process.
     """
 
     def __init__(self, keep_nbytes: int, loop: Path | None) -> None:
         self.keep_nbytes = keep_nbytes
         self.loop = loop
-        pieces = max(keep_nbytes // SEGMENTS // layout.CHUNK_NBYTES, 1)
-        self.segment_nbytes = pieces * layout.CHUNK_NBYTES if keep_nbytes else 0
+        n_chunks = max(keep_nbytes // SEGMENTS // layout.CHUNK_NBYTES, 1)
+        self.segment_nbytes = n_chunks * layout.CHUNK_NBYTES if keep_nbytes else 0
         self.sums = Sums()
         self._gap: GapOfBatches | None = None
 
@@ -121,7 +102,7 @@ class Rotation:
 
 
 class _Mark(NamedTuple):
-    """The batch after the latest that the loop has, when, and by how many batches and chunks."""
+    """The batch after the latest that the loop has, when, and after how many batches and chunks."""
 
     batch: int
     time_ns: int
@@ -129,30 +110,21 @@ class _Mark(NamedTuple):
 
 
 class LoopRotation(Rotation):
-    """Of a training process: decides what stays of its rank.
+    """Of a training process: decides what stays of its rank, whose files are in ``folders``.
 
-    Parameters
-    ----------
-    progress : callable
-        Returns the number of the latest batch, and how many there were.
-    folders : tuple of Path
-        Where the files of the rank are.
+    ``progress`` returns the number of the latest batch, and how many there were.
     """
 
     def __init__(
-        self,
-        keep_nbytes: int,
-        progress: Callable[[], tuple[int, int]],
-        folders: Collection[Path],
+        self, keep_nbytes: int, progress: Callable[[], tuple[int, int]], folders: Collection[Path]
     ) -> None:
         super().__init__(keep_nbytes, None)
         self._progress = progress
         self._folders = tuple(dict.fromkeys(folders))
-        self._ranks: dict[str, bool] = {}
-        self._begun_ns: dict[str, int] = {}  # of ended workers, when their first span ended
+        self._is_of_rank: dict[str, bool] = {}
         self._first: _Mark | None = None
         self._marks: list[_Mark] = []
-        self._n_chunks = self._tick = self._nbytes = self._all_nbytes = 0
+        self._n_chunks = self._tick = self._nbytes = 0
         self._due = 1
         self._limit = DROP_PART * keep_nbytes
         self._looks = False
@@ -176,14 +148,11 @@ class LoopRotation(Rotation):
         return n_batches + max(self._due - tick, 1)
 
     def _look(self, recorder: Recorder, tick: int) -> None:
-        keep, now_ns = self.keep_nbytes, recorder.clock.now_ns()
-        mark = _Mark(self._progress()[0] + 1, now_ns, tick)
+        keep = self.keep_nbytes
+        mark = _Mark(self._progress()[0] + 1, recorder.clock.now_ns(), tick)
         nbytes = self.written_nbytes(recorder)
-        ticks = max(tick - self._tick, 1)
-        grown = nbytes - self._nbytes
-        rate = max(grown, self.segment_nbytes) / ticks
+        ticks, grown = max(tick - self._tick, 1), nbytes - self._nbytes
         if grown < 0 or grown >= keep / LOOKS:
-            self._all_nbytes += max(grown, 0)
             self._tick, self._nbytes = tick, nbytes
         if self._first is not None:
             self._marks.append(mark)
@@ -194,25 +163,28 @@ class LoopRotation(Rotation):
         elif nbytes >= self._limit and self._marks:
             self._widen(recorder, nbytes - LEFT_PART * keep, nbytes)
             self._limit = nbytes + LAG_PART * keep
+        rate = max(grown, self.segment_nbytes) / ticks
         self._due = tick + min(max(int(keep / LOOKS / rate), 1), 2 * ticks)
 
     def _widen(self, recorder: Recorder, excess: float, nbytes: int) -> None:
         """Let so many more bytes of batches go."""
-        first = self._first
+        first, gap = self._first, self._gap
         assert first is not None
-        before = first.tick if self._gap is None else self._marks[0].tick
+        before = first.tick if gap is None else self._marks[0].tick
         part = min(excess / max(nbytes - FIRST_PART * self.keep_nbytes, 1), MOST_PART)
         until = before + part * (self._marks[-1].tick - before)
         last = next(n for n, mark in enumerate(self._marks) if mark.tick >= until)
         end = self._marks[last]
         del self._marks[:last]
-        earlier = first.batch if self._gap is None else self._gap.end
+        earlier = first.batch if gap is None else gap.end
         gap = GapOfBatches(first.batch, max(end.batch, earlier), first.time_ns, end.time_ns)
         self.sums.gap = gap
         if recorder.path is not None and self.sums.write(recorder.path):
             self._gap = gap
             recorder.drop()
-            self._drop_ended(recorder)
+            for path in self._ended(recorder.path):
+                with contextlib.suppress(OSError, ProfileError):
+                    self._drop_ended(recorder.path, path, gap)
 
     def written_nbytes(self, recorder: Recorder) -> int:
         """Return what the files of the rank take."""
@@ -220,91 +192,61 @@ class LoopRotation(Rotation):
         for folder in self._folders:
             with contextlib.suppress(OSError), os.scandir(folder) as entries:
                 for entry in entries:
-                    stem = entry.name.removesuffix(".segment").removesuffix(".sums")
-                    if stem != entry.name and entry.name.endswith(".segment"):
-                        stem = stem.rpartition(".")[0]
-                    if self._is_mine(folder / f"{stem.removesuffix('.spans')}.spans", recorder):
+                    name = re.sub(r"(\.\d+\.segment|\.sums)$", ".spans", entry.name)
+                    if self._is_mine(folder / name, recorder):
                         with contextlib.suppress(OSError):
                             nbytes += entry.stat().st_size
         return nbytes
 
-    def recorded_nbytes(self, recorder: Recorder) -> int:
-        """Return about what the rank has recorded, whether it is still there or not."""
-        from iobench.recording.span_reader import read_index
-
-        if self._gap is not None:
-            return self._all_nbytes
-        n_chunks = 0
-        for path in (path for folder in self._folders for path in folder.glob("*.spans")):
-            if self._is_mine(path, recorder):
-                with contextlib.suppress(OSError, ProfileError):
-                    n_chunks += 1 + len(read_index(path)[0])  # one of texts
-        return n_chunks * layout.CHUNK_NBYTES
-
     def _is_mine(self, path: Path, recorder: Recorder) -> bool:
-        if path.name not in self._ranks:
+        if path.name not in self._is_of_rank:
             from iobench.recording.span_reader import read_head  # most recordings read nothing
 
             try:
-                self._ranks[path.name] = read_head(path).identity.rank == recorder.rank
+                self._is_of_rank[path.name] = read_head(path).identity.rank == recorder.rank
             except ProfileError:
                 return False  # being made
-        return self._ranks[path.name]
+        return self._is_of_rank[path.name]
 
-    def _ended(self, recorder: Recorder) -> Iterator[Path]:
+    def _ended(self, own: Path) -> Iterator[Path]:
         """Yield the span files of processes that this one started, and that have ended."""
         from iobench.recording.span_reader import read_head
         from iobench.recording.spool import has_ended
 
-        for folder in self._folders:
-            for path in sorted(folder.glob("*.spans")):
-                if recorder.path is None or path.name == recorder.path.name:
-                    continue
-                with contextlib.suppress(ProfileError):
-                    if read_head(path).identity.ppid == os.getpid() and has_ended(path):
-                        yield path
+        for path in (path for folder in self._folders for path in sorted(folder.glob("*.spans"))):
+            with contextlib.suppress(ProfileError):
+                is_child = read_head(path).identity.ppid == os.getpid()
+                if is_child and path.name != own.name and has_ended(path):
+                    yield path
 
-    def _drop_ended(self, recorder: Recorder) -> None:
+    def _drop_ended(self, own: Path, path: Path, gap: GapOfBatches) -> None:
+        """Drop what the gap holds of a process that has ended."""
         from iobench.recording.span_reader import read_head, read_index
 
-        gap = self._gap
-        assert gap is not None
-        assert recorder.path is not None
-        for path in self._ended(recorder):
-            if self._begun_ns.get(path.name, 0) > gap.until_ns:
-                continue
-            with contextlib.suppress(OSError, ProfileError):
-                chunks, texts = read_index(path)
-                sums = read_sums(path) or Sums()
-                if not chunks:
-                    continue
-                self._begun_ns[path.name] = min(chunk.first_end_ns() for chunk in chunks)
-                before = [lane.end for lane in sums.lanes.values()]
-                gone = sums.take(chunks, gap, texts)
-                if len(gone) == len({chunk.path for chunk in chunks}):
-                    head = read_head(path)
-                    sums.own_ns += head.own_ns or 0
-                    self._take_over(recorder.path, path, head.identity.monotonic_ns, sums)
-                elif not sums.lanes:
-                    self._begun_ns[path.name] = NEVER_NS  # all of it stays
-                elif [lane.end for lane in sums.lanes.values()] == before:
-                    continue
-                elif sums.write(path):
-                    for each in gone:
-                        if each != path:  # its texts are there
-                            each.unlink(missing_ok=True)
+        head = read_head(path)
+        begun_ns = head.identity.monotonic_ns
+        if begun_ns > gap.until_ns or (head.end and head.end.monotonic_ns < gap.from_ns):
+            return
+        chunks, texts = read_index(path)
+        sums = read_sums(path) or Sums()
+        before = msgspec.json.encode(sums)
+        gone = sums.take(chunks, gap, texts)
+        if chunks and len(gone) == len({chunk.path for chunk in chunks}):
+            sums.own_ns += head.own_ns or 0
+            self._take_over(own, path, begun_ns, sums)
+        elif msgspec.json.encode(sums) != before and sums.write(path):
+            for each in gone:
+                if each != path:  # its texts are there
+                    each.unlink(missing_ok=True)
 
     def _take_over(self, own: Path, path: Path, start_ns: int, sums: Sums) -> None:
         """Take over the sums of a file of which nothing stays, and remove it."""
         names = [path.name, sums_path(path).name, *(each.name for each in segment_paths(path))]
-        merged = msgspec.convert(msgspec.to_builtins(self.sums), Sums)
-        self.sums.merge(sums)
-        self.sums.removed = [(path.name, start_ns)]
-        if not self.sums.write(own):
-            self.sums = merged
-            return
-        del self._begun_ns[path.name]  # another process may take its name
-        for name in names:
-            for folder in self._folders:
+        total = msgspec.convert(msgspec.to_builtins(self.sums), Sums)
+        total.merge(sums)
+        total.removed = [(path.name, start_ns)]
+        if total.write(own):
+            self.sums = total
+            for each in (folder / name for name in names for folder in self._folders):
                 with contextlib.suppress(OSError):
-                    (folder / name).unlink()
+                    each.unlink()

@@ -14,6 +14,7 @@ from iobench.json_files import read_json
 from iobench.masking import mask_line, mask_values, printable
 from iobench.recording import spool as spools
 from iobench.recording.recorder import Recorder
+from iobench.recording.rotation import RUN_LOOP, Rotation, keep_nbytes
 from iobench.recording.span_writer import StoppedRecording, read_stopped
 from iobench.recording.this_process import host_name
 
@@ -171,7 +172,13 @@ class RunDirectory:
             os.fsync(file.fileno())
 
     def recorder(self, *, role: str, **more: Any) -> Recorder:
-        """Return a new recorder whose span file belongs to this run; ``more`` as of `Recorder`."""
+        """Return a new recorder whose span file belongs to this run; ``more`` as of `Recorder`.
+
+        A process that a training process of this run started drops what that one says.
+        """
+        loop = os.environ.get(RUN_LOOP, "")
+        if role != "consumer" and Path(loop).parent in (self.spans_path, self.spool):
+            more.setdefault("rotation", Rotation(keep_nbytes(), Path(loop)))
         return Recorder(self.spans_path, role=role, spool=self.spool, **more)
 
     def gather(self) -> int:

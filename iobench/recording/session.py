@@ -7,7 +7,6 @@ through `current_recording`, and what they start, through the environment.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import itertools
 import logging
 import os
@@ -21,22 +20,13 @@ from iobench.errors import IobenchError, MissingExtraError, OptionError, Storage
 from iobench.recording.activation import activate
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock, process_start_ns
 from iobench.recording.costs import unit_costs
-from iobench.recording.facts import (
-    EpochMetric,
-    LoaderFacts,
-    facts_of_this_process,
-    facts_path,
-)
-from iobench.recording.job import RUN_TOKEN, find_job
+from iobench.recording.facts import EpochMetric, LoaderFacts, facts_of_this_process, facts_path
+from iobench.recording.job import find_job
 from iobench.recording.outside import take_initial_reads
 from iobench.recording.process_io import read_process_io
-from iobench.recording.rotation import LoopRotation, day_line, keep_nbytes
+from iobench.recording.rotation import RUN_LOOP, LoopRotation, keep_nbytes
 from iobench.recording.run_directory import RunDirectory, next_run_path
-from iobench.recording.script_run import (
-    checked_steps,
-    command_line,
-    script_document,
-)
+from iobench.recording.script_run import checked_steps, command_line, script_document
 from iobench.recording.this_process import package_versions, thread_settings
 
 if TYPE_CHECKING:
@@ -63,23 +53,18 @@ RUN_ENERGY: Final = "IOBENCH_RUN_ENERGY"
 RUN_MONITOR: Final = "IOBENCH_RUN_MONITOR"
 """Environment: ``auto`` looks at the machine meanwhile."""
 DETAILS: Final = ("auto", "sample", "batch")
-PACE_NS: Final = 60_000_000_000
-FIRST_PASS_NS: Final = 5_000_000_000
-"""When the pace of a recording is known: after a minute, or a first pass that took so long."""
-DAY_NS: Final = 24 * 60 * PACE_NS
 MOST_METRICS: Final = 10_000
 WRITTEN_PART: Final = 100
 """A script's own figures are written meanwhile for one part of so many of the time, at most."""
 LOADER_LIMIT: Final = 64
 """Of more loaders than this, those that are alike count as one: scripts make them in loops."""
-
 WITH_DIGESTS: Final = "torch"
 """The framework whose loaders in scripts keep digests."""
 
 _current: Recording | None = None
 _refused = False
 _this_pid = os.getpid()
-"""Asked for each batch of a loader: the system is asked once."""
+"""Looked at for each batch of a loader: the system is asked once."""
 _starting = threading.RLock()
 
 
@@ -94,44 +79,14 @@ class _Open(Protocol):
 class Recording:
     """A process's part in a run; made by `record`, a context manager.
 
-    Attributes
-    ----------
-    run : RunDirectory
-        Set from the start on.
-    recorder : Recorder
-        Of this process; the one ``stage`` writes to while the recording window is open.
-    job : JobRank
-        Which training process of how many.
-    facts : ProcessFacts
-        What goes into the run beside the spans; written again after each change.
-    detail : str
-        ``auto``, ``sample`` or ``batch``: how finely loaders record samples.
-    digests : bool
-        Whether loaders keep a digest of every batch.
-    step : int
-        Batches delivered to the training loop so far, of all loaders.
-    pass_role : str
-        What passes over loaders are for that begin now, where a framework says so.
-    epoch : int
-        The epoch of the training, where a framework counts them itself; else -1.
-    latest, training : DeliveryLog or None
-        The pass that brought the last batch, and the last one that may train.
-    model_evaluates : bool
-        Whether a model was last set to evaluate, and not to train.
-    trained_model : weakref.ref or None
-        The one that was last set to train.
+    ``run``, ``recorder`` (the one ``stage`` writes to while the recording window is open) and
+    ``facts`` (what goes into the run beside the spans) are set from the start on.
     """
 
     run: RunDirectory
     recorder: Recorder
     facts: ProcessFacts
-    pass_role: str = ""
-    epoch: int = -1
-    latest: DeliveryLog | None = None
-    training: DeliveryLog | None = None
-    model_evaluates: bool = False
-    trained_model: weakref.ref[Any] | None = None
-    _loaded = False
+    _rotation: LoopRotation
 
     def __init__(
         self,
@@ -149,37 +104,39 @@ class Recording:
         self.detail = detail
         self.digests = digests
         self.steps = steps
-        self.step = 0
         self.clock = clock
+        # Where the training loop is: batches delivered so far, of all loaders; what passes that
+        # begin now are for, and the epoch, where a framework says so; the pass that brought the
+        # last batch, and the last one that may train.
+        self.step = 0
+        self.pass_role = ""
+        self.epoch = -1
+        self.latest: DeliveryLog | None = None
+        self._training: DeliveryLog | None = None
+        # What the calling thread waits for: the outermost loader, if loaders are nested.
+        self.waiting = threading.local()
         self._path, self._spool = path, spool
         self._energy, self._monitor = energy, monitor
         self._meter: Meter | None = None
         self._facts_path: Path | None = None
-        self._started = self._closed = False
+        self._started = self._closed = self._loaded = False
         self._pid = os.getpid()
         self._batches, self._rounds = itertools.count(), itertools.count()
         self._lock = threading.RLock()
         self._logs: weakref.WeakSet[_Open] = weakref.WeakSet()
         self._joined: Recording | None = None
-        self._is_joined = False  # under another name, which was said
+        self._warned = False  # that another run directory was named
         self._environment: dict[str, str | None] = {}
-        self._begun_ns = 0
-        self._has_told_pace = False
         self._metrics_due_ns = 0
         self._due_step = 1
-        # What the calling thread waits for: the outermost loader, if loaders are nested.
-        self.waiting = threading.local()
 
     # -- life -----------------------------------------------------------------------------
 
     def start(self, *, numbered: bool = True) -> Self:
         """Make or join the run directory, and record from now on.
 
-        Parameters
-        ----------
-        numbered : bool
-            Record into ``<path>-2``, ``<path>-3``, ... where the directory holds another run
-            already, and say so: a training must not end by the name of its profile.
+        ``numbered`` records into ``<path>-2``, ``<path>-3``, ... where the directory holds another
+        run, and says so: a training must not end by the name of its profile.
 
         Raises
         ------
@@ -189,20 +146,14 @@ class Recording:
             If this process records into another directory already, not by ``iobench run``.
         """
         with _starting:
-            return self._start(numbered=numbered)
-
-    def _start(self, *, numbered: bool) -> Self:
-        global _current
-        if _current is not None and not _current._closed:
-            if self._path is not None and self._path.absolute() != _current.run.path:
-                reason = f"{self._path}: this process records into {_current.run.path} already"
-                if LAUNCHED not in os.environ:
-                    raise OptionError(f"{reason}; leave out one of the two")
-                if not _current._is_joined:  # a script under iobench run ends as it does without
-                    logger.warning("%s, by iobench run; that continues", reason)
-                _current._is_joined = True
-            self._join(_current)
+            if _current is None or _current._closed:
+                self._start(numbered=numbered)
+            else:
+                self._join(_current)
             return self
+
+    def _start(self, *, numbered: bool) -> None:
+        global _current
         run = RunDirectory.join(
             next_run_path(_script_name()) if self._path is None else self._path,
             script_document(
@@ -216,46 +167,54 @@ class Recording:
             logger.warning("%s: holds a run already; recording into %s", self._path, run.path)
         self._begin(run, _unit_costs(self.clock))
         self._read_host(energy=self._energy, monitor=self._monitor)
-        self._to_environment()
+        values = {RUN_PATH: str(run.path), RUN_DETAIL: self.detail}
+        if self.digests:
+            values[RUN_DIGESTS] = "1"
+        if self.steps is not None:
+            values[RUN_STEPS] = f"{self.steps.start}:{self.steps.stop}"
+        self._set_environment(values)
         _current = self
-        return self
 
     def _begin(self, run: RunDirectory, costs: dict[str, int | None]) -> None:
         """Write to the files of this process from now on."""
         self.run = run
-        folders = (self.run.spool or self.run.spans_path, self.run.spans_path)
+        folders = (run.spool or run.spans_path, run.spans_path)
         self._rotation = LoopRotation(keep_nbytes(), self._progress, folders)
-        self.recorder = self.run.recorder(
+        self.recorder = run.recorder(
             role="consumer", rank=self.job.rank, clock=self.clock, rotation=self._rotation
         )
+        self._set_environment({RUN_LOOP: str(self.recorder.path or "")})
+        # A notebook's kernel began long before; a clock that stands in knows of no process.
+        is_script = self.clock is SYSTEM_CLOCK and command_line()[:1] != ["notebook"]
         self.facts = facts_of_this_process(
             "consumer",
             self.job,
             command=command_line(),
             unit_costs=costs,
-            started_ns=self._process_start_ns(),
+            started_ns=process_start_ns() if is_script else None,
             thread_settings=thread_settings(),
         )
         self._facts_path = facts_path(
-            self.run.processes_path,
+            run.processes_path,
             host=self.facts.host,
             rank=self.job.rank,
             start_ns=self.clock.now_ns(),
         )
         self._started = True
-        self._begun_ns = self.clock.now_ns()
         self.write_facts()
         atexit.register(self.close)
         take_initial_reads(begin=True)
         activate(self.recorder if self.window_open else None)
 
-    def _process_start_ns(self) -> int | None:
-        """Return when this process began; None of a notebook, and by a clock that stands in."""
-        known = self.clock is SYSTEM_CLOCK and command_line()[:1] != ["notebook"]
-        return process_start_ns() if known else None
-
     def _join(self, other: Recording) -> None:
         """Be a view of the recording that goes on; ending this one ends nothing."""
+        if self._path is not None and self._path.absolute() != other.run.path:
+            reason = f"{self._path}: this process records into {other.run.path} already"
+            if LAUNCHED not in os.environ:
+                raise OptionError(f"{reason}; leave out one of the two")
+            if not other._warned:  # a script under iobench run ends as it does without
+                logger.warning("%s, by iobench run; that continues", reason)
+            other._warned = True
         self._joined = other
         self.run, self.recorder, self.facts = other.run, other.recorder, other.facts
         self.digests = other.digests
@@ -263,22 +222,17 @@ class Recording:
 
     def _read_host(self, *, energy: bool, monitor: str) -> None:
         """Look at this machine meanwhile; of its training processes the first one does."""
-        wanted = energy or monitor != "off"
-        if wanted and self.job.local_rank == 0 and self._meter is None:
+        is_on = energy or monitor != "off"
+        if is_on and self.job.local_rank == 0 and self._meter is None:
             from iobench.recording.meter import start_meter
 
             self._meter = start_meter(
                 [self.run.path], energy=energy, machine=monitor != "off", clock=self.clock
             )
 
-    def _to_environment(self) -> None:
+    def _set_environment(self, values: dict[str, str]) -> None:
         """Let processes that are started from here find the run."""
-        told = {RUN_PATH: str(self.run.path), RUN_DETAIL: self.detail}
-        if self.digests:
-            told[RUN_DIGESTS] = "1"
-        if self.steps is not None:
-            told[RUN_STEPS] = f"{self.steps.start}:{self.steps.stop}"
-        for name, value in told.items():
+        for name, value in values.items():
             self._environment[name] = os.environ.get(name)
             os.environ[name] = value
 
@@ -378,7 +332,7 @@ class Recording:
             facts = LoaderFacts(len(known), framework, kind, name, **more)
             if len(known) >= LOADER_LIMIT:
                 for before in reversed(known):
-                    if _alike(before, facts):
+                    if before.kept == facts.kept:
                         return before
             known.append(facts)
             if self.digests and framework != WITH_DIGESTS:
@@ -394,35 +348,35 @@ class Recording:
             self.facts.unseen.append(what)
         self.write_facts()
 
-    def brought(self, log: DeliveryLog) -> None:
-        """Note that a pass brought a batch."""
-        self.latest = log
-        if log.role in ("", "training"):
-            self.training = log
-
     def add_metric(self, name: str, value: float) -> None:
         """Take a figure of the script's own into the mean of the epoch that it is in."""
-        log, known = self.training or self.latest, self.facts.metrics
+        log, known = self._training or self.latest, self.facts.metrics
         epoch = self.epoch if self.epoch >= 0 or log is None else log.epoch
         with self._lock:
             of_epoch = (each for each in reversed(known) if each.epoch == epoch)
-            found = next((each for each in of_epoch if each.name == name), None)
-            if found is None and len(known) < MOST_METRICS:
-                known.append(found := EpochMetric(name, epoch))
-            if found is not None:
-                found.add(value)
-        if found is None:
+            metric = next((each for each in of_epoch if each.name == name), None)
+            if metric is None and len(known) < MOST_METRICS:
+                known.append(metric := EpochMetric(name, epoch))
+            if metric is not None:
+                metric.add(value)
+        if metric is None:
             self.add_unseen(f"metrics: those after the first {MOST_METRICS:,} names and epochs")
         elif (began_ns := self.clock.now_ns()) >= self._metrics_due_ns:
             self.write_facts()
             self._metrics_due_ns = WRITTEN_PART * (self.clock.now_ns() - began_ns) + began_ns
 
     def write_facts(self) -> None:
-        """Write what this process tells of itself; nothing in a fork of it."""
+        """Write the facts of this process; nothing in a fork of it."""
         if os.getpid() != self._pid or self._facts_path is None:
             return
         with self._lock:
             self.facts.write(self._facts_path)
+
+    def brought(self, log: DeliveryLog) -> None:
+        """Note that a pass brought a batch."""
+        self.latest = log
+        if log.role in ("", "training"):
+            self._training = log
 
     def optimizer_stepped(self) -> None:
         """Note that an optimiser took a step: what the last batch is from trains."""
@@ -440,10 +394,8 @@ class Recording:
             self.step = step = self.step + 1
         if self.steps is None:
             if step >= self._due_step:  # seldom
-                self.tell_pace(PACE_NS)
                 self._due_step = self._rotation.look(self.recorder)
-            return
-        if step == self.steps.start:
+        elif step == self.steps.start:
             activate(self.recorder)
         elif step == self.steps.stop:
             self.write_facts()
@@ -453,29 +405,6 @@ class Recording:
     def _progress(self) -> tuple[int, int]:
         """Return the number of the latest batch, and how many there were."""
         return -1 if self.latest is None else self.latest.delivered[0], self.step
-
-    def tell_pace(self, least_ns: int = FIRST_PASS_NS) -> None:
-        """Say once what a day of spans takes, if the recording is ``least_ns`` old or more.
-
-        Under ``iobench run`` on stderr; else to the log, where a script shows it.
-        """
-        lasted_ns = self.clock.now_ns() - self._begun_ns
-        if self._has_told_pace or lasted_ns < least_ns or self.steps is not None:
-            return
-        self._has_told_pace = True
-        if self.job.rank or os.getpid() != self._pid:
-            return
-        with self.recorder.quiet():
-            nbytes = self._rotation.recorded_nbytes(self.recorder)
-        line = day_line(nbytes * DAY_NS // lasted_ns, self._rotation.keep_nbytes)
-        # At the end of a pass: what is read and imported for it is no time of the script's.
-        self.recorder.once_ns += self.clock.now_ns() - self._begun_ns - lasted_ns
-        if RUN_TOKEN not in os.environ:
-            logger.info("%s", line)
-            return
-        # A script may have closed it, or be writing to it while garbage is collected.
-        with contextlib.suppress(OSError, ValueError, RuntimeError):
-            print(f"iobench: {line}", file=sys.stderr, flush=True)
 
     def close_window(self) -> None:
         """End the rounds that go on: the loop asks for the first batch after the window."""
@@ -561,8 +490,7 @@ def record(
 def current_recording() -> Recording | None:
     """Return this process's recording; starts one where the environment names a run directory.
 
-    None where nothing is to be recorded. A run directory that cannot be used is one warning: the
-    script goes on as without iobench.
+    A run directory that cannot be used is one warning: the script goes on as without iobench.
     """
     if _current is not None:
         return _current if os.getpid() == _current._pid else None
@@ -570,11 +498,11 @@ def current_recording() -> Recording | None:
     if not path or _refused:
         return None
     with _starting:  # several threads of a script may ask their first loaders at once
-        return _start_as_told(path) if _current is None else _current
+        return _start_from_environment(path) if _current is None else _current
 
 
-def _start_as_told(path: str) -> Recording | None:
-    """Start the recording that the environment asks for; None, and said, where it cannot be."""
+def _start_from_environment(path: str) -> Recording | None:
+    """Start the recording that the environment asks for; None, with a warning, if it cannot be."""
     global _refused
     if _refused:
         return None
@@ -586,7 +514,7 @@ def _start_as_told(path: str) -> Recording | None:
             digests=_wants_digests(),
             energy=os.environ.get(RUN_ENERGY) == "1",
             monitor=os.environ.get(RUN_MONITOR) or "off",
-        ).start(numbered=False)  # one that this process was told of is that of its job, or none
+        ).start(numbered=False)  # the directory is that of its job, or none
     except IobenchError as error:
         _refused = True
         logger.warning("nothing is recorded: %s", error)
@@ -597,36 +525,27 @@ def loop_recording() -> Recording | None:
     """Return what a training loop of this process is recorded by; as `current_recording`.
 
     In a fork of a training process one is begun: who asks loaders is a training process too, with
-    spans and facts of its own in the same run. Processes that load for others never come here.
+    spans and facts of its own in the same run.
     """
-    found = current_recording()
-    if found is not None or _current is None or _current._facts_path is None:
-        return found
-    return _begin_fork(_current)
-
-
-def _begin_fork(above: Recording) -> Recording:
-    """Begin the recording of this fork of a process, and end it with the fork."""
     global _current
-    found = Recording(
-        above.run.path,
-        steps=above.steps,
-        detail=above.detail,
-        spool=None,
-        digests=above.digests,
+    above = _current
+    if current_recording() is not None or above is None or above._facts_path is None:
+        return current_recording()
+    fork = Recording(
+        above.run.path, steps=above.steps, detail=above.detail, spool=None, digests=above.digests,
         clock=above.clock,
-    )
-    found._begin(above.run, above.facts.unit_costs)
-    _current = found
+    )  # fmt: skip
+    fork._begin(above.run, above.facts.unit_costs)
+    _current = fork
     # Children of multiprocessing leave without the functions of ``atexit``.
     ending = sys.modules.get("multiprocessing.util")
     if ending is not None:
-        ending.Finalize(None, found.close, exitpriority=0)
-    return found
+        ending.Finalize(None, fork.close, exitpriority=0)
+    return fork
 
 
 def _wants_digests() -> bool:
-    """Tell whether the environment asks for digests; False, and said, where they cannot be."""
+    """Return whether the environment asks for digests, and they can be."""
     if os.environ.get(RUN_DIGESTS) != "1":
         return False
     try:
@@ -645,12 +564,6 @@ def _load_xxhash() -> None:
 
 def _script_name() -> str:
     return Path(getattr(sys.modules.get("__main__"), "__file__", None) or "run").stem
-
-
-def _alike(one: LoaderFacts, other: LoaderFacts) -> bool:
-    """Tell whether two loaders differ in nothing that a report tells of them."""
-    names = ("framework", "kind", "name", "workers", "prefetch", "threads", "batch_size")
-    return all(getattr(one, name) == getattr(other, name) for name in names)
 
 
 def _unit_costs(clock: Clock) -> dict[str, int | None]:

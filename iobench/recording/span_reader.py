@@ -20,7 +20,6 @@ from iobench.recording.kinds import Kind, is_one_of
 from iobench.recording.sums import Chunk, Sums, read_sums, segment_paths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -40,96 +39,50 @@ class Anchor(msgspec.Struct, frozen=True):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The header of a span file; ``end`` and ``peak_nbytes`` are None unless it was closed.
-
-    ``once_ns`` and ``own_ns`` are what recording took, once and since; None where nobody measured.
-    """
+    """The header of a span file."""
 
     identity: layout.Identity
     lost: int
     reserved_nbytes: int
-    end: Anchor | None
+    end: Anchor | None  # None unless it was closed
     peak_nbytes: int | None
     once_ns: int | None = None
     own_ns: int | None = None
 
 
 class SpanFile(msgspec.Struct, frozen=True):
-    """The spans of one process.
+    """The spans of one process."""
 
-    Attributes
-    ----------
-    path : Path
-        Where it was read from.
-    pid, ppid, rank, worker : int
-        Who wrote it; ``worker`` is -1 for a consumer.
-    role : str
-        ``"consumer"``, ``"worker"``, or ``"child"`` for a fork nobody named.
-    host, boot_id : str
-        Where; monotonic times of one ``boot_id`` can be compared.
-    start : Anchor
-        When it was opened.
-    end : Anchor or None
-        When it was closed; None if the process was killed or is alive.
-    closed : bool
-        Whether the process closed it.
-    lost : int
-        Spans the process could not write.
-    damaged : int
-        Records, and texts, that cannot be read though they were written.
-    missing_nbytes : int
-        By how much the file is shorter than it says.
-    spans : ndarray
-        ``SPAN_DTYPE``, by thread, in the order written (that is, by their ends).
-    threads : ndarray
-        int32, for each span the index of its thread in ``thread_names``.
-    thread_names : tuple of str
-        Names as they were at the thread's first span.
-    strings : dict of int to str
-        Texts of ``label`` and ``detail``; 0 is ``""``, a text that is gone ``"unknown"``.
-    peak_nbytes : int or None
-        The most memory the process had at once; None where it did not tell.
-    once_ns, own_ns : int or None
-        What recording took of its time, once and since; None where it did not measure.
-    lanes : tuple of int
-        Numbers of the threads within the file.
-    sums : Sums or None
-        Of spans that are not among ``spans`` any more.
-    """
-
-    path: Path
+    path: Path  # where it was read from
     pid: int
     ppid: int
     rank: int
-    worker: int
-    role: str
+    worker: int  # -1 for a consumer
+    role: str  # "consumer", "worker", or "child" for a fork without a name
     host: str
-    boot_id: str
+    boot_id: str  # monotonic times of one boot can be compared
     start: Anchor
-    end: Anchor | None
+    end: Anchor | None  # None if the process was killed or is alive
     closed: bool
-    lost: int
-    damaged: int
-    missing_nbytes: int
-    spans: NDArray[Any]
-    threads: NDArray[np.int32]
+    lost: int  # spans the process could not write
+    damaged: int  # records, and texts, that cannot be read though they were written
+    missing_nbytes: int  # by how much the file is shorter than it says
+    spans: NDArray[Any]  # SPAN_DTYPE, by thread, in the order written: by their ends
+    threads: NDArray[np.int32]  # of each span the index of its thread in thread_names
     thread_names: tuple[str, ...]
-    strings: dict[int, str]
-    peak_nbytes: int | None = None
-    once_ns: int | None = None
-    own_ns: int | None = None
-    lanes: tuple[int, ...] = ()
-    sums: Sums | None = None
+    strings: dict[int, str]  # 0 is "", a text that is gone "unknown"
+    peak_nbytes: int | None = None  # the most memory the process had at once
+    once_ns: int | None = None  # what recording took of its time, once,
+    own_ns: int | None = None  # and since
+    lanes: tuple[int, ...] = ()  # numbers of the threads within the file
+    sums: Sums | None = None  # of spans that are not among these any more
 
 
 class _Contents(msgspec.Struct):
-    """What the chunks held: texts, what was damaged, and per lane its chunks.
+    """What the chunks held."""
 
-    Of a chunk: its first sequence, its spans, and how many empty records follow the last of them.
-    ``start_ns`` is when the file was begun.
-    """
-
-    start_ns: int
+    start_ns: int  # when the file was begun
+    # Per lane its chunks: first sequence, spans, how many empty records follow the last of them.
     lanes: dict[int, list[tuple[int, NDArray[Any], int]]]
     threads: dict[int, tuple[int, str]]
     strings: dict[int, str]
@@ -139,10 +92,7 @@ class _Contents(msgspec.Struct):
 def read_span_file(path: Path) -> SpanFile:
     """Read a span file, also one whose process was killed or is still writing.
 
-    Raises
-    ------
-    ProfileError
-        If it cannot be read, is no span file, or is of another version.
+    ProfileError if it cannot be read, is no span file, or is of another version.
     """
     try:
         raws = [np.fromfile(path, np.uint8)]
@@ -153,8 +103,8 @@ def read_span_file(path: Path) -> SpanFile:
             raws.append(np.fromfile(each, np.uint8))
     sums = read_sums(path)  # after the segments: these go when their spans are in the sums
     head = _head(path, raws[0][: layout.HEADER_NBYTES].tobytes())
-    identity = head.identity
-    contents = _Contents(identity.monotonic_ns, defaultdict(list), {}, {0: ""})
+    who = head.identity
+    contents = _Contents(who.monotonic_ns, defaultdict(list), {}, {0: ""})
     for number, raw in enumerate(raws):
         for start in range(0 if number else layout.HEADER_NBYTES, len(raw), layout.CHUNK_NBYTES):
             _read_chunk(raw[start : start + layout.CHUNK_NBYTES], contents)
@@ -162,30 +112,15 @@ def read_span_file(path: Path) -> SpanFile:
     _name_missing_strings(spans, contents)
     lanes = sorted(contents.lanes)
     return SpanFile(
-        path=path,
-        pid=identity.pid,
-        ppid=identity.ppid,
-        rank=identity.rank,
-        worker=identity.worker,
-        role=identity.role,
-        host=identity.host,
-        boot_id=identity.boot_id,
-        start=Anchor(identity.monotonic_ns, identity.wall_ns),
-        end=head.end,
-        closed=head.end is not None,
-        lost=head.lost,
-        damaged=contents.damaged,
+        path, who.pid, who.ppid, who.rank, who.worker, who.role, who.host, who.boot_id,
+        start=Anchor(who.monotonic_ns, who.wall_ns), end=head.end, closed=head.end is not None,
+        lost=head.lost, damaged=contents.damaged,
         missing_nbytes=max(0, head.reserved_nbytes - len(raws[0])),
-        spans=spans,
-        threads=threads,
-        thread_names=tuple(contents.threads[lane][1] for lane in lanes),
-        strings=contents.strings,
-        peak_nbytes=head.peak_nbytes,
-        once_ns=head.once_ns,
-        own_ns=head.own_ns,
-        lanes=tuple(lanes),
-        sums=sums,
-    )
+        spans=spans, threads=threads,
+        thread_names=tuple(contents.threads[lane][1] for lane in lanes), strings=contents.strings,
+        peak_nbytes=head.peak_nbytes, once_ns=head.once_ns, own_ns=head.own_ns,
+        lanes=tuple(lanes), sums=sums,
+    )  # fmt: skip
 
 
 def read_head(path: Path) -> Head:
@@ -240,29 +175,23 @@ def _head(path: Path, header: bytes) -> Head:
 
 
 def read_index(path: Path) -> tuple[list[Chunk], dict[int, str]]:
-    """Return where the spans of a process are, and its texts; as `read_span_file`."""
+    """Return where the spans of a process that has ended are, and its texts."""
     read_head(path)
     contents = _Contents(0, defaultdict(list), {}, {0: ""})
     chunks = []
     for each in (path, *segment_paths(path)):
-        with each.open("rb") as file:
-            for start in _chunk_starts(each, path):
-                file.seek(start)
-                head = file.read(layout.RECORD_NBYTES)
-                if not _is_sound(head):
-                    continue
-                _, content, lane, sequence, _, _ = layout.CHUNK_HEAD.unpack_from(head)
-                if content == layout.SPANS:
-                    chunks.append(Chunk(each, start, lane, sequence))
-                else:
-                    body = file.read(layout.CHUNK_NBYTES - layout.RECORD_NBYTES)
-                    _read_strings(body, contents)
+        raw = np.memmap(each, np.uint8, "r")  # of spans only the heads are looked at
+        first = layout.HEADER_NBYTES if each == path else 0
+        for start in range(first, len(raw), layout.CHUNK_NBYTES):
+            head, body = np.split(raw[start : start + layout.CHUNK_NBYTES], [layout.RECORD_NBYTES])
+            if not _is_sound(head.tobytes()):
+                continue
+            _, content, lane, sequence, _, _ = layout.CHUNK_HEAD.unpack_from(head.tobytes())
+            if content == layout.SPANS:
+                chunks.append(Chunk(each, start, lane, sequence))
+            else:
+                _read_strings(body.tobytes(), contents)
     return chunks, contents.strings
-
-
-def _chunk_starts(path: Path, main: Path) -> Iterator[int]:
-    first = layout.HEADER_NBYTES if path == main else 0
-    yield from range(first, path.stat().st_size, layout.CHUNK_NBYTES)
 
 
 def _is_sound(head: bytes) -> bool:

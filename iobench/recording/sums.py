@@ -10,21 +10,34 @@ import numpy as np
 
 from iobench.errors import ProfileError
 from iobench.recording import span_file as layout
-from iobench.recording.kinds import WAITING_KINDS, Kind, is_one_of
+from iobench.recording.kinds import ROUND, STARTUP, TRAINS, WAITING_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import halves, stage_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
 NEVER_SUMMED: Final = int(Flag.DETAIL | Flag.IO | Flag.DEVICE)
 OPEN_LIMIT: Final = 64
-STARTUP: Final = "startup"
-ROUND: Final = "round"
-TRAINS: Final = "trains"
+
+
+def sums_path(span_file: Path) -> Path:
+    """Return where the sums of a span file are."""
+    return span_file.with_suffix(".sums")
+
+
+def segment_path(span_file: Path, number: int) -> Path:
+    """Return where a further segment of a span file is."""
+    return span_file.with_name(f"{span_file.stem}.{number}.segment")
+
+
+def segment_paths(span_file: Path) -> list[Path]:
+    """Return the further segments of a span file that are there."""
+    segments = span_file.parent.glob(f"{span_file.stem}.*.segment")
+    return sorted(segments, key=lambda path: int(path.stem.rpartition(".")[2]))
 
 
 class GapOfBatches(msgspec.Struct, frozen=True):
@@ -78,27 +91,22 @@ class PassSums(msgspec.Struct):
 
 
 class LaneSums(msgspec.Struct):
-    """One thread: spans with sequence ``begin`` up to ``end`` are in the sums, there or not.
-
-    ``wall_ns`` and ``covered`` are the time of its passes over loaders; ``open`` are the latest
-    (start, length) that may lie inside a span that comes.
-    """
+    """One thread: spans with sequence ``begin`` up to ``end`` are in the sums, there or not."""
 
     begin: int
     end: int
     from_ns: int = 0
     n_batches: int = 0
     wait_ns: int = 0
-    wall_ns: int = 0
+    wall_ns: int = 0  # the time of its passes over loaders, and from when until when they were
     covered: list[tuple[int, int]] = []
     passes: dict[int, PassSums] = {}
-    open: list[tuple[int, int]] = []
+    open: list[tuple[int, int]] = []  # latest (start, length) that may lie in a span that comes
 
     def add_waits(self, spans: NDArray[Any], texts: Mapping[int, str]) -> None:
         """Add waits, passes, and marks of passes that train."""
         fields = ("start_ns", "end_ns", "sample", "batch", "kind", "label", "detail")
-        rows = zip(*(spans[name].tolist() for name in fields), strict=True)
-        for start_ns, end_ns, number, batch, kind, label, detail in rows:
+        for start_ns, end_ns, number, batch, kind, label, detail in spans[[*fields]].tolist():
             text = texts.get(label, "")
             if kind == Kind.WAIT:
                 self.n_batches += batch >= 0
@@ -122,11 +130,11 @@ class LaneSums(msgspec.Struct):
             start_ns, end_ns = self.covered.pop(0)
             self.wall_ns += end_ns - start_ns
 
-    def own_ns(self, start_ns: NDArray[Any], all_ns: NDArray[Any]) -> NDArray[Any]:
-        """Return the time of each span without that of those directly inside it."""
+    def own_ns(self, spans: NDArray[Any]) -> NDArray[Any]:
+        """Return the time of each further span without that of those directly inside it."""
         before = np.array(self.open, np.int64).reshape(-1, 2)
-        start_ns = np.concatenate([before[:, 0], start_ns])
-        all_ns = np.concatenate([before[:, 1], all_ns])
+        start_ns = np.concatenate([before[:, 0], spans["start_ns"]])
+        all_ns = np.concatenate([before[:, 1], spans["end_ns"] - spans["start_ns"]])
         around = _around(start_ns)
         own_ns = all_ns.copy()
         within = around >= 0
@@ -150,53 +158,45 @@ class Chunk(NamedTuple):
         """The sequence after its last."""
         return self.sequence + layout.SPANS_PER_CHUNK
 
-    def spans(self) -> NDArray[Any]:
-        """Return the whole records."""
+    def spans(self, n_records: int = layout.SPANS_PER_CHUNK) -> NDArray[Any]:
+        """Return the whole records, of all or the first."""
         with self.path.open("rb") as file:
             file.seek(self.offset + layout.RECORD_NBYTES)
-            data = file.read(layout.CHUNK_NBYTES - layout.RECORD_NBYTES)
-        nbytes = len(data) // layout.RECORD_NBYTES * layout.RECORD_NBYTES
-        records = np.frombuffer(data[:nbytes], layout.SPAN_DTYPE)
+            data = file.read(n_records * layout.RECORD_NBYTES)
+        n_read = len(data) // layout.RECORD_NBYTES
+        records = np.frombuffer(data, layout.SPAN_DTYPE, n_read)
         whole = (records["sequence"] != 0) & is_one_of(records["kind"], Kind)
         spans: NDArray[Any] = records[whole]
         return spans
 
-    def first_end_ns(self) -> int:
-        """Return when its first span ended: all before it in its thread had ended by then."""
-        with self.path.open("rb") as file:
-            file.seek(self.offset + layout.RECORD_NBYTES)
-            record = file.read(layout.RECORD_NBYTES)
-        return int(np.frombuffer(record, layout.SPAN_DTYPE)["end_ns"][0])
+    def begins_after(self, time_ns: int) -> bool:
+        """Return whether its first span, so all of them, ended after a time."""
+        return bool((self.spans(1)["end_ns"] > time_ns).any())
 
 
 class Sums(msgspec.Struct):
-    """What a process no longer has span by span; its file lies beside the span file.
+    """What a process no longer has span by span; its file lies beside the span file."""
 
-    ``stages`` is by kind and label, ``kind:label``. Of a training process, ``gap`` says what its
-    workers are to drop as well; ``removed`` names files of ended workers, with their starts, that
-    are in its sums and may still be there; ``own_ns`` is what recording took in these.
-    """
-
-    gap: GapOfBatches | None = None
+    gap: GapOfBatches | None = None  # of a training process: what its workers drop as well
+    # Files of ended workers, with their starts, that are in these sums and may still be there.
     removed: list[tuple[str, int]] = []
-    own_ns: int = 0
-    stages: dict[str, StageTotals] = {}
+    own_ns: int = 0  # what recording took in these
+    stages: dict[str, StageTotals] = {}  # by "kind:label"
     lanes: dict[int, LaneSums] = {}
 
     def add(self, lane: int, spans: NDArray[Any], texts: Mapping[int, str]) -> None:
         """Add spans of one thread, in the order of their ends."""
         sums = self.lanes.setdefault(lane, LaneSums(0, 0))
-        is_pass = (spans["kind"] == Kind.OTHER) & (spans["label"] != 0)
-        labels = np.unique(spans["label"][is_pass & (spans["sample"] >= 0)]).tolist()
-        marks = [label for label in labels if texts.get(label) in (ROUND, TRAINS)]
-        is_round = is_pass & (spans["sample"] >= 0) & np.isin(spans["label"], marks)
-        of_loop = (spans["kind"] == Kind.WAIT) | is_round
+        numbers = [number for number, text in texts.items() if text in (ROUND, TRAINS)]
+        is_labelled = (spans["kind"] == Kind.OTHER) & (spans["label"] != 0)
+        of_pass = is_labelled & (spans["sample"] >= 0) & np.isin(spans["label"], numbers)
+        of_loop = (spans["kind"] == Kind.WAIT) | of_pass
         if of_loop.any():
             sums.add_waits(spans[of_loop], texts)
-        counted = spans[~is_pass & ((spans["flags"] & NEVER_SUMMED) == 0)]
+        counted = spans[~is_labelled & ((spans["flags"] & NEVER_SUMMED) == 0)]
         own_ns = counted["end_ns"] - counted["start_ns"]
         inside = ~is_one_of(counted["kind"], WAITING_KINDS)  # others lie beside what a thread does
-        own_ns[inside] = sums.own_ns(counted["start_ns"][inside], own_ns[inside])
+        own_ns[inside] = sums.own_ns(counted[inside])
         stages = stage_keys(counted)
         for stage in np.unique(stages).tolist():
             rows = stages == stage
@@ -226,7 +226,7 @@ class Sums(msgspec.Struct):
         texts: Mapping[int, str],
         busy: Collection[Chunk] = (),
     ) -> list[Path]:
-        """Add what a gap holds of one process's chunks; return the files that are to be removed.
+        """Add the chunks of one process that a gap holds; return the files that are to be removed.
 
         Chunks are in the order in which they were taken; those that may be written to are ``busy``.
         """
@@ -235,31 +235,18 @@ class Sums(msgspec.Struct):
             if chunk not in busy and not self.cover(chunk):
                 lanes.setdefault(chunk.lane, []).append(chunk)
         for lane, mine in lanes.items():
-            if lane not in self.lanes:
-                begin = _begin(mine, gap)
-                if begin is None:
-                    continue
-                self.lanes[lane] = LaneSums(begin, begin, gap.from_ns)
-            self._advance(lane, mine, gap, texts)
+            begin = _begin(mine, gap) if lane not in self.lanes else self.lanes[lane].end
+            if begin is None:
+                continue
+            sums = self.lanes.setdefault(lane, LaneSums(begin, begin, gap.from_ns))
+            for chunk in (chunk for chunk in mine if chunk.end > begin):
+                spans = chunk.spans()
+                if gap.follow(spans).any():
+                    break
+                self.add(lane, spans[spans["sequence"] >= begin], texts)
+                sums.end = chunk.end
         stay = {chunk.path for chunk in chunks if chunk in busy or not self.cover(chunk)}
         return [path for path in dict.fromkeys(chunk.path for chunk in chunks) if path not in stay]
-
-    def _advance(
-        self, lane: int, chunks: Iterable[Chunk], gap: GapOfBatches, texts: Mapping[int, str]
-    ) -> None:
-        sums = self.lanes[lane]
-        for chunk in chunks:
-            if chunk.end <= sums.end:
-                continue
-            spans = chunk.spans()
-            spans = spans[spans["sequence"] >= sums.end]
-            later = np.flatnonzero(gap.follow(spans))
-            n_spans = int(later[0]) if len(later) else len(spans)
-            self.add(lane, spans[:n_spans], texts)
-            if len(later):
-                sums.end = int(spans["sequence"][n_spans])
-                return
-            sums.end = chunk.end
 
     def write(self, span_file: Path) -> bool:
         """Write them beside a span file; False where there is no space, and nothing has changed."""
@@ -275,17 +262,30 @@ class Sums(msgspec.Struct):
         return True
 
 
+def read_sums(span_file: Path) -> Sums | None:
+    """Return the sums of a span file, None where all its spans are there, or raise ProfileError."""
+    path = sums_path(span_file)
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Sums)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        raise ProfileError(
+            f"{path}: cannot be read ({error}); remove it, or measure again"
+        ) from error
+
+
 def _begin(chunks: Sequence[Chunk], gap: GapOfBatches) -> int | None:
     """Return the sequence after the last span of a thread that stays for good; None if unknown."""
-    after = next((n for n, chunk in enumerate(chunks) if chunk.first_end_ns() > gap.from_ns), None)
+    after = next((n for n, each in enumerate(chunks) if each.begins_after(gap.from_ns)), None)
     if after is None:
         return None
     begin = chunks[after].sequence
     for chunk in reversed(chunks[:after]):
         spans = chunk.spans()
-        stay = np.flatnonzero(gap.precede(spans))
+        stay = spans["sequence"][gap.precede(spans)]
         if len(stay):
-            return int(spans["sequence"][stay[-1]]) + 1
+            return int(stay[-1]) + 1
         begin = chunk.sequence
     return begin
 
@@ -314,38 +314,3 @@ def _around(start_ns: NDArray[Any]) -> NDArray[np.int64]:
         around[rows[is_around]] = later[is_around]
         rows, later = rows[~is_around], later[~is_around] + 1
     return around
-
-
-def sums_path(span_file: Path) -> Path:
-    """Return where the sums of a span file are."""
-    return span_file.with_suffix(".sums")
-
-
-def segment_path(span_file: Path, number: int) -> Path:
-    """Return where a further segment of a span file is."""
-    return span_file.with_name(f"{span_file.stem}.{number}.segment")
-
-
-def segment_paths(span_file: Path) -> list[Path]:
-    """Return the further segments of a span file that are there."""
-    found = span_file.parent.glob(f"{span_file.stem}.*.segment")
-    return sorted(found, key=lambda path: int(path.stem.rpartition(".")[2]))
-
-
-def read_sums(span_file: Path) -> Sums | None:
-    """Return the sums of a span file; None where all its spans are there.
-
-    Raises
-    ------
-    ProfileError
-        If they cannot be read.
-    """
-    path = sums_path(span_file)
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Sums)
-    except FileNotFoundError:
-        return None
-    except (OSError, msgspec.MsgspecError) as error:
-        raise ProfileError(
-            f"{path}: cannot be read ({error}); remove it, or measure again"
-        ) from error

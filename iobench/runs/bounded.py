@@ -6,8 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.recording.kinds import QUEUED_KINDS, WHOLE, Kind, stage_name
-from iobench.recording.sums import ROUND, STARTUP, TRAINS, LaneSums, PassSums, Sums, union
+from iobench.recording.kinds import (
+    QUEUED_KINDS,
+    ROUND,
+    STARTUP,
+    TRAINS,
+    WHOLE,
+    Kind,
+    stage_name,
+)
+from iobench.recording.span_file import Flag
+from iobench.recording.sums import LaneSums, Sums, union
 from iobench.runs.contents import Summed
 
 if TYPE_CHECKING:
@@ -25,19 +34,11 @@ def without_gaps(
     """Return the spans of batches that have all details, and the sums of the others.
 
     Processes drop segments as they come to it; what is left of the same batches goes into the sums
-    as well, so that no batch is shown in part.
-
-    Parameters
-    ----------
-    files : sequence of SpanFile
-        By number of the process.
-    strings : sequence of str
-        Texts of the spans' labels.
+    as well, so that no batch is shown in part. ``files`` are by number of the process.
     """
     if all(file.sums is None for file in files):
         return spans, None
-    total, loops = Sums(), []
-    retained = []
+    total, loops, retained = Sums(), [], []
     for process, file in enumerate(files):
         mine = spans[spans["process"] == process]
         gap = _gap_of(file, files)
@@ -47,11 +48,10 @@ def without_gaps(
             if file.role == "consumer":  # what it does for later batches is time of these as well
                 held |= (mine["end_ns"] > gap.from_ns) & (mine["end_ns"] <= gap.until_ns)
             _take(sums, file, held)
+            mine = mine[~held]
             if file.role == "consumer":
-                loops.append(_Loop(file, gap, sums, mine, held))
-                mine = loops[-1].passes_cut(strings)
-            else:
-                mine = mine[~held]
+                loops.append(_Loop(file, gap, sums, mine))
+                mine = loops[-1].cut(strings)
         total.merge(sums)
         retained.append(mine)
     return np.concatenate(retained), _summed(total, loops)
@@ -74,129 +74,117 @@ def _take(sums: Sums, file: SpanFile, held: NDArray[np.bool_]) -> None:
         chosen = file.spans[held & (file.threads == thread)]
         known = sums.lanes.get(lane)
         before = chosen["sequence"] < (0 if known is None else known.begin)
-        if before.any():
+        if known is not None and before.any():
             first = Sums()
             first.add(lane, chosen[before], file.strings)
             sums.merge(first)
-            if known is not None:
-                _add_waits(known, first.lanes[lane])
+            waits = first.lanes[lane]
+            known.n_batches += waits.n_batches
+            known.wait_ns += waits.wait_ns
+            known.wall_ns += waits.wall_ns
+            known.covered = union([*known.covered, *waits.covered])
         sums.add(lane, chosen[~before], file.strings)
 
 
-def _add_waits(sums: LaneSums, other: LaneSums) -> None:
-    sums.n_batches += other.n_batches
-    sums.wait_ns += other.wait_ns
-    sums.wall_ns += other.wall_ns
-    sums.covered = union([*sums.covered, *other.covered])
-
-
 class _Loop:
-    """What a training process waited for, with details and without."""
+    """What a training process waited for, with details and without; ``spans`` have details."""
 
-    def __init__(
-        self,
-        file: SpanFile,
-        gap: GapOfBatches,
-        sums: Sums,
-        spans: NDArray[Any],
-        held: NDArray[np.bool_],
-    ) -> None:
+    def __init__(self, file: SpanFile, gap: GapOfBatches, sums: Sums, spans: NDArray[Any]) -> None:
         self.gap = gap
-        self._kept = spans[~held]
-        waits = (self._kept["kind"] == Kind.WAIT) & (self._kept["batch"] >= 0)
+        self._spans = spans
+        waits = (spans["kind"] == Kind.WAIT) & (spans["batch"] >= 0)
         n_batches = [
-            int((waits & (self._kept["thread"] == thread)).sum())
+            int((waits & (spans["thread"] == thread)).sum())
             + (sums.lanes[lane].n_batches if lane in sums.lanes else 0)
             for thread, lane in enumerate(file.lanes)
         ]
         main = int(np.argmax(n_batches)) if n_batches else -1
-        lane = file.lanes[main] if n_batches else -1
-        self.sums = sums.lanes.get(lane, LaneSums(0, 0))
-        before = waits & (self._kept["thread"] == main) & (self._kept["end_ns"] <= gap.from_ns)
+        self.sums = sums.lanes.get(file.lanes[main] if n_batches else -1, LaneSums(0, 0))
+        before = waits & (spans["thread"] == main) & (spans["end_ns"] <= gap.from_ns)
         self.n_before = int(before.sum())
-        self._passes = dict(self.sums.passes)
+        self._covered = [*self.sums.covered]
 
     @property
     def wall_ns(self) -> int:
         """The time of passes over loaders without details."""
-        gap = self.gap
-        covered = [*self.sums.covered, *((each.start_ns, each.end_ns) for each in self._covered)]
-        clipped = [(max(start, gap.from_ns), min(end, gap.until_ns)) for start, end in covered]
-        return self.sums.wall_ns + sum(end - start for start, end in union(clipped) if end > start)
+        begin, end = self.gap.from_ns, self.gap.until_ns
+        clipped = [(max(start, begin), min(stop, end)) for start, stop in self._covered]
+        return self.sums.wall_ns + sum(b - a for a, b in union([s for s in clipped if s[0] < s[1]]))
 
-    def passes_cut(self, strings: Sequence[str]) -> NDArray[Any]:
-        """Return the kept spans; a pass across the gap is one before and another one after it."""
-        gap, retained = self.gap, self._kept.copy()
-        text = {word: strings.index(word) if word in strings else -1
-                for word in (ROUND, STARTUP, TRAINS)}  # fmt: skip
-        waits = retained["kind"] == Kind.WAIT
-        other = (retained["kind"] == Kind.OTHER) & (retained["sample"] >= 0)
-        rounds = other & (retained["label"] == text[ROUND])
-        before = retained["end_ns"] <= gap.from_ns
-        ended = {*retained["sample"][rounds & before].tolist()}
-        open_ = {*retained["sample"][waits & before].tolist()} - ended - {-1}
-        after = {*retained["sample"][(waits | rounds) & ~before].tolist()} - {-1}
+    def cut(self, strings: Sequence[str]) -> NDArray[Any]:
+        """Return the spans; a pass across the gap is one before and another one after it."""
+        gap, spans = self.gap, self._spans.copy()
+        number = {text: place for place, text in enumerate(strings)}
+        waits, before = spans["kind"] == Kind.WAIT, spans["end_ns"] <= gap.from_ns
+        other = (spans["kind"] == Kind.OTHER) & (spans["sample"] >= 0)
+        begins, rounds, trains = (
+            marks & (spans["label"] == number.get(text, -1))
+            for marks, text in ((waits, STARTUP), (other, ROUND), (other, TRAINS))
+        )
+        of_pass = waits | rounds | trains
+        passes = dict(self.sums.passes)
+        open_ = _passes(spans[waits & before]) - _passes(spans[rounds & before])
+        go_on = _passes(spans[of_pass & ~before]) & (open_ | passes.keys())
+        next_number = int(spans["sample"].max(initial=0)) + 1
         added: list[NDArray[Any]] = []
-        self._covered: list[PassSums] = []
-        number = int(retained["sample"].max(initial=0)) + 1
-        for pass_ in sorted(open_):
-            mine = retained[before & (waits | other) & (retained["sample"] == pass_)]
-            end = mine[:1].copy()
-            end["kind"], end["label"], end["flags"] = Kind.OTHER, text[ROUND], 0
-            end["start_ns"], end["end_ns"] = mine["start_ns"].min(), gap.from_ns
-            end["batch"], end["nbytes"], end["cpu_ns"] = -1, 0, -1
-            end["detail"] = _loader_text(mine, strings, text[STARTUP])
-            added.append(end)
-        for pass_ in sorted(after & (open_ | self._passes.keys())):
-            mine = retained[before & (retained["sample"] == pass_)]
-            summed = self._passes.get(pass_)
-            later = ~before & (retained["sample"] == pass_)
-            n_before = (summed.n_batches if summed else 0) + int((mine["batch"] >= 0).sum())
-            marks = later & rounds
-            retained["start_ns"][marks] = gap.until_ns
-            retained["nbytes"][marks] += max(n_before, 1)
-            if pass_ in open_:
-                retained["sample"][later & (waits | other)] = number
-                new, number = number, number + 1
-            else:
-                new = pass_
-            begins = mine[(mine["kind"] == Kind.WAIT) & (mine["label"] == text[STARTUP])][:1].copy()
-            steps = mine[(mine["kind"] == Kind.OTHER) & (mine["label"] == text[TRAINS])][:1].copy()
-            if summed is not None and not len(mine):
-                row = retained[later][:1].copy()
-                row["batch"] = row["nbytes"] = row["cpu_ns"] = -1
-                if summed.text in strings and text[STARTUP] >= 0:
-                    begins = row.copy()
-                    begins["kind"], begins["label"] = Kind.WAIT, text[STARTUP]
-                    begins["detail"] = strings.index(summed.text)
-                if summed.trains and text[TRAINS] >= 0:
-                    steps = row.copy()
-                    steps["kind"], steps["label"] = Kind.OTHER, text[TRAINS]
-                    steps["detail"] = 0
-            for row in (begins, steps):
-                row["start_ns"] = row["end_ns"] = gap.until_ns
-                row["sample"] = new
-                added.append(row)
-        for pass_ in open_ | (after & self._passes.keys()):
-            start = gap.from_ns if pass_ in open_ else self._passes[pass_].start_ns
-            known = self._passes.get(pass_)
-            end_ns = gap.until_ns if pass_ in after else (known.end_ns if known else gap.from_ns)
-            self._covered.append(PassSums(start, end_ns))
-        self._covered += [each for pass_, each in self._passes.items() if pass_ not in after]
-        table = np.concatenate([retained, *added])
-        order = np.lexsort((table["end_ns"], table["thread"]))
-        cut: NDArray[Any] = table[order]
+        for pass_ in sorted(open_ | go_on):
+            mine = of_pass & (spans["sample"] == pass_)
+            early, late = mine & before, mine & ~before
+            begun, summed = spans[early], passes.pop(pass_, None)
+            text = summed.text if summed is not None else ""
+            for detail in spans["detail"][early & begins][:1]:
+                text = strings[detail]
+            if len(begun):
+                loader = number.get(text.partition(" ")[0], 0)
+                added.append(_mark(begun[:1], number.get(ROUND, 0), loader, pass_))
+                added[-1]["start_ns"], added[-1]["end_ns"] = begun["start_ns"].min(), gap.from_ns
+                added[-1]["nbytes"] = 0
+            start_ns = gap.from_ns if summed is None or len(begun) else summed.start_ns
+            end_ns = gap.from_ns if summed is None else summed.end_ns
+            if late.any():
+                end_ns = gap.until_ns
+                n_before = int((begun["batch"] >= 0).sum()) + (summed.n_batches if summed else 0)
+                ends = late & rounds
+                spans["start_ns"][ends] = gap.until_ns
+                spans["nbytes"][ends] += max(n_before, 1)
+                first = spans[late][:1]
+                if len(begun):
+                    spans["sample"][late] = next_number
+                    pass_, next_number = next_number, next_number + 1
+                marks = []
+                is_begun = (early & begins).any() if len(begun) else text in number
+                if is_begun and STARTUP in number:
+                    marks.append(_mark(first, number[STARTUP], number[text], pass_))
+                    marks[-1]["kind"] = Kind.WAIT
+                if (early & trains).any() or (summed is not None and summed.trains):
+                    marks.append(_mark(first, number[TRAINS], 0, pass_))
+                    marks[-1]["flags"] = Flag.DETAIL
+                for mark in marks:
+                    mark["start_ns"] = mark["end_ns"] = gap.until_ns
+                added += marks
+            self._covered.append((start_ns, end_ns))
+        self._covered += [(each.start_ns, each.end_ns) for each in passes.values()]
+        table = np.concatenate([spans, *added])
+        cut: NDArray[Any] = table[np.lexsort((table["end_ns"], table["thread"]))]
         return cut
 
 
-def _loader_text(spans: NDArray[Any], strings: Sequence[str], startup: int) -> int:
-    """Return the number of the text that names the loader of a pass, by its first wait."""
-    begins = spans[(spans["kind"] == Kind.WAIT) & (spans["label"] == startup)]
-    text = strings[begins["detail"][0]].partition(" ")[0] if len(begins) else ""
-    return strings.index(text) if text in strings else 0
+def _passes(spans: NDArray[Any]) -> set[int]:
+    return {*spans["sample"].tolist()} - {-1}
+
+
+def _mark(row: NDArray[Any], label: int, detail: int, pass_: int) -> NDArray[Any]:
+    """Return a span of kind ``other`` of a pass, shape (1,), by the thread of another one."""
+    mark = row.copy()
+    mark["kind"], mark["label"], mark["detail"], mark["sample"] = Kind.OTHER, label, detail, pass_
+    mark["batch"] = mark["nbytes"] = mark["cpu_ns"] = -1
+    mark["flags"] = 0
+    return mark
 
 
 def _summed(total: Sums, loops: Sequence[_Loop]) -> Summed | None:
+    if not loops:
+        return None
     busy_ns: dict[str, int] = {}
     for key, sums in sorted(total.stages.items()):
         number, _, label = key.partition(":")
@@ -206,8 +194,6 @@ def _summed(total: Sums, loops: Sequence[_Loop]) -> Summed | None:
         if kind != Kind.WAIT and kind not in QUEUED_KINDS:
             name = stage_name(kind, label)
             busy_ns[name] = busy_ns.get(name, 0) + sums.own_ns
-    if not loops:
-        return None
     return Summed(
         from_ns=min(loop.gap.from_ns for loop in loops),
         until_ns=max(loop.gap.until_ns for loop in loops),

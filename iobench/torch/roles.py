@@ -40,6 +40,14 @@ class _Setting(threading.local):
     inside = False
 
 
+class _Models:
+    """What a script last set its models to: whether to evaluate, and which one to train."""
+
+    evaluates = False
+    trained: weakref.ref[Any] | None = None
+
+
+_models: Final[weakref.WeakKeyDictionary[Recording, _Models]] = weakref.WeakKeyDictionary()
 _setting: Final = _Setting()
 _lock: Final = threading.Lock()
 _installed: list[Callable[[], None]] = []
@@ -59,7 +67,8 @@ def role_of_pass(recording: Recording, loader: Any) -> str:
         if role:
             return role
     named = role_by_name(loader, frames)
-    if not torch.is_grad_enabled() or recording.model_evaluates:
+    models = _models.get(recording)
+    if not torch.is_grad_enabled() or (models is not None and models.evaluates):
         return named if named not in ("", "training") else "evaluation"
     return named
 
@@ -124,15 +133,15 @@ def _set(recording: Recording, model: Any, mode: bool) -> None:
 
     Parts are kept from learning so, where a model's own ``train`` sets them to evaluate.
     """
+    models = _models.setdefault(recording, _Models())
     if mode:
-        recording.model_evaluates = False
-        recording.trained_model = weakref.ref(model)
+        models.evaluates, models.trained = False, weakref.ref(model)
         return
-    whole = None if recording.trained_model is None else recording.trained_model()
+    whole = None if models.trained is None else models.trained()
     if whole is None or whole is model or not any(each is model for each in whole.modules()):
-        recording.model_evaluates = True
+        models.evaluates = True
     elif sum(1 for _ in model.parameters()) == sum(1 for _ in whole.parameters()):
-        recording.model_evaluates = True  # all of it, but for who wraps it
+        models.evaluates = True  # all of it, but for who wraps it
 
 
 def uninstall() -> None:

@@ -17,11 +17,14 @@ from iobench.analysis.run import Run, exposure
 from iobench.cli import main
 from iobench.errors import OptionError, ProfileError
 from iobench.findings.counts import counts_of
+from iobench.recording import rotation
 from iobench.recording import span_file as layout
+from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.kinds import Kind
 from iobench.recording.recorder import Recorder
 from iobench.recording.rotation import KEPT_NBYTES, LoopRotation, Rotation, keep_nbytes
 from iobench.recording.run_directory import RunDirectory
+from iobench.recording.session import Recording
 from iobench.recording.span_reader import read_span_file
 from iobench.testing import FakeClock
 
@@ -227,6 +230,32 @@ def test_each_of_many_ranks_has_a_bound_of_its_own(tmp_path: Path) -> None:
     for rank in range(6):
         profile = open_profile(tmp_path, rank=rank)
         assert (profile.summed is not None) == (rank < 3)
+
+
+def test_what_a_training_process_starts_keeps_within_its_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rotation, "LEAST_NBYTES", 0)
+    monkeypatch.setenv("IOBENCH_KEEP", "1MB")
+    clock = FakeClock(1000)
+    with Recording(
+        tmp_path / "run", steps=None, detail="auto", spool=None, clock=clock
+    ) as recording:
+        child = recording.run.recorder(role="child", clock=clock)
+        log = DeliveryLog(recording, recording.add_loader("torch", "a", "b"))
+        for batch in range(10_000):
+            log.ask()
+            for _ in range(3):
+                with child.span(Kind.READ):
+                    clock.advance(5)
+            log.deliver(batch)
+        log.end()
+        child.close()
+        assert sum(each.stat().st_size for each in recording.run.spans_path.iterdir()) < 1.4e6
+    profile = open_profile(tmp_path / "run")
+    assert profile.summed is not None
+    n_reads = int((profile.spans["kind"] == Kind.READ).sum())
+    assert 5 * n_reads + profile.summed.busy_ns["read"] == 150_000
 
 
 @pytest.fixture(scope="module")

@@ -455,34 +455,6 @@ def test_whatever_a_loader_says_of_itself_can_be_written(tmp_path):
     assert told.loaders[0].batch_size == 4
 
 
-@pytest.mark.parametrize(("step_ns", "passes"), [(3 * 10**9, True), (20 * 10**9, False)])
-def test_what_a_day_of_spans_takes_is_told_once_its_pace_is_known(
-    tmp_path, monkeypatch, capsys, step_ns, passes
-):
-    monkeypatch.setenv("IOBENCH_RUN_TOKEN", "one")
-    monkeypatch.setenv("IOBENCH_KEEP", "1GB")
-    clock = FakeClock()
-    with recording(tmp_path / "run", clock=clock) as session:
-        one_pass(session, clock, n_batches=3)
-        assert capsys.readouterr().err == "", "a pass of no time at all"
-        log = DeliveryLog(session, None)
-        for _ in range(5):
-            batch = session.next_batch()
-            log.ask(batch)
-            clock.advance(step_ns)
-            log.deliver(batch)
-        if passes:
-            assert capsys.readouterr().err == ""
-            log.end()
-        (line,) = capsys.readouterr().err.splitlines()
-        lasted_s = 15 if passes else 100
-        takes = 2 * 65536 * 86400 // lasted_s // 10**6
-        assert line.startswith(f"iobench: a day of spans takes about {takes:,} MB at this pace")
-        assert "1GB (IOBENCH_KEEP) keep" in line
-        log.end()
-    assert capsys.readouterr().err == ""
-
-
 def test_a_bound_that_is_no_size_is_refused_before_anything_is_recorded(tmp_path, monkeypatch):
     monkeypatch.setenv("IOBENCH_KEEP", "much")
     with pytest.raises(OptionError, match="IOBENCH_KEEP=much: expected a size"):

@@ -13,14 +13,14 @@ from iobench.recording.span_reader import read_span_file
 from iobench.recording.spool import choose_spool, file_system_type, gather, is_shared
 
 MOUNTS = """\
-22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
-30 22 0:40 / /p/scratch rw - lustre mds@tcp:/scratch rw
-31 22 0:41 / /home rw - nfs4 server:/home rw
-32 31 8:2 / /home/local rw shared:4 - xfs /dev/sdb1 rw
-33 22 0:42 / /with\\040space rw - beegfs beegfs rw
-34 22 0:43 / /twice rw - ext4 /dev/sdc rw
-35 34 0:44 / /twice rw - gpfs gpfs rw
-36 22 0:45 / /mnt/fuse rw - fuse.sshfs host: rw
+/dev/sda1 / ext4 rw,relatime 0 0
+mds@tcp:/scratch /p/scratch lustre rw 0 0
+server:/home /home nfs4 rw 0 0
+/dev/sdb1 /home/local xfs rw 0 0
+beegfs /with\\040space beegfs rw 0 0
+/dev/sdc /twice ext4 rw 0 0
+/dev/sdd /twice gpfs rw 0 0
+host: /mnt/fuse fuse.sshfs rw 0 0
 broken line
 """
 
