@@ -6,7 +6,7 @@ Run once per span, and written for speed: no lock, no system call but the clocks
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from iobench.recording import span_file as layout
 
@@ -14,12 +14,23 @@ if TYPE_CHECKING:
     import mmap
 
     from iobench.recording.recorder import Recorder
-    from iobench.recording.stages import OpenStage
 
 NOWHERE: Final = layout.POSITION.pack(-1, -1, -1)
 
 _pack_into: Final = layout.PREPARED_SPAN.pack_into
 _pack_position: Final = layout.POSITION.pack
+
+
+class Suspendable(Protocol):
+    """A stage that is begun, in code that may be suspended inside of it."""
+
+    def suspend(self, now_ns: int) -> None:
+        """Write what was spent since it was begun or resumed."""
+        ...
+
+    def resume(self, now_ns: int) -> None:
+        """Go on."""
+        ...
 
 
 class Lane:
@@ -40,7 +51,7 @@ class Lane:
         # Where spans of libraries are noted as well: (kind, label, start, end, bytes).
         self.tally: list[tuple[int, str, int, int, int]] | None = None
         # Stages begun and not ended, outermost first, around a generator that yields samples.
-        self.open: list[OpenStage] | None = None
+        self.open: list[Suspendable] | None = None
         self.detach()
 
     def detach(self) -> None:
