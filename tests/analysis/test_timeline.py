@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -54,7 +53,7 @@ def exposed_by_stage(timeline: Timeline) -> dict[str, tuple[int, int]]:
 
 def check(profile: RunData, ranks: tuple[int, ...] = (0,)) -> Timeline:
     """Hold a timeline against the profile and its exposure."""
-    timeline = timeline_of(Run(profile), summed=True)
+    timeline = timeline_of(Run(profile))
     assert np.array_equal(profile.spans[timeline.row], timeline.spans)
     assert len(np.unique(timeline.row)) == len(timeline)
     place = np.lexsort((timeline.spans["start_ns"], timeline.lane))
@@ -77,7 +76,7 @@ def check(profile: RunData, ranks: tuple[int, ...] = (0,)) -> Timeline:
     assert timeline.exposed_ns[waits].sum() == wait_ns
     assert np.array_equal(
         timeline.exposed_ns,
-        timeline_of(Run(profile), summed=True).exposed_ns,
+        timeline_of(Run(profile)).exposed_ns,
     )
     return timeline
 
@@ -239,19 +238,12 @@ def summed_and_single() -> Sketch:
     return sketch
 
 
-@pytest.mark.parametrize(("summed", "reads"), [(None, 3), (True, 4), (False, 2)])
-def test_sums_are_shown_where_nothing_else_is(summed: bool | None, reads: int) -> None:
-    timeline = timeline_of(Run(summed_and_single().profile()), summed=summed)
-    assert int((timeline.spans["kind"] == Kind.READ).sum()) == reads
-    assert not (timeline.spans["flags"] & Flag.IO).any(), "counters are no stretch of time"
-
-
-def test_samples_beside_a_sum_are_exposed_as_it_is() -> None:
-    profile = summed_and_single().profile()
-    every = timeline_of(Run(profile), summed=True)
-    of_first = (every.spans["batch"] == 0) & (every.spans["kind"] == Kind.READ)
-    single = of_first & (every.spans["flags"] == Flag.DETAIL)
-    assert every.exposed_ns[single].sum() == every.exposed_ns[of_first & ~single].sum() > 0
+def test_sums_are_shown_where_nothing_else_is() -> None:
+    timeline = timeline_of(Run(summed_and_single().profile()))
+    spans = timeline.spans[timeline.spans["kind"] == Kind.READ]
+    assert sorted(spans["flags"].tolist()) == [Flag.SUMMED, Flag.DETAIL, Flag.DETAIL]
+    single = (timeline.spans["flags"] == Flag.DETAIL) & (timeline.spans["batch"] == 0)
+    assert timeline.exposed_ns[single].sum() == 60
 
 
 def test_killed_workers_keep_their_lanes_and_lost_ones_have_none() -> None:

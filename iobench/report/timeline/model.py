@@ -31,17 +31,10 @@ CLOCK_STEP_NS: Final = 1_000_000
 
 
 class TimelineLane(msgspec.Struct, frozen=True):
-    """One row of a timeline: a thread of a process, or an accelerator of it.
+    """One row of a timeline: a thread of a process, or an accelerator that it drives.
 
-    Parameters
-    ----------
-    process, thread : int
-        Indices into ``RunData.processes`` and its threads.
-    name : str
-        Of the process, with its pid where others are called the same, and of its thread if it is
-        not the only or main one: ``"worker-0"``, ``"worker-0 (4711): QueueFeederThread"``.
-    is_device : bool
-        Whether it shows an accelerator's time.
+    Its name is of the process, with the pid where others are called the same, and of the thread if
+    it is not the only or main one: ``"worker-0"``, ``"worker-0 (4711): QueueFeederThread"``.
     """
 
     process: int
@@ -51,32 +44,15 @@ class TimelineLane(msgspec.Struct, frozen=True):
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """All stretches of time of a profile, by lane and start; counters are not among them.
+    """All stretches of time of a run, by lane and start; counters are not among them.
 
-    Parameters
-    ----------
-    lanes : tuple of TimelineLane
-        Rank by rank: the training loop's thread first, other threads of its process, then its
-        loading processes; a device follows the thread that drives it.
-    kinds : tuple of Kind
-        Of each stage.
-    stages : tuple of str
-        Their names, as everywhere.
-    spans : ndarray of PROFILE_DTYPE, shape (n_spans,)
-        Their ``label`` and ``detail`` are indices into the profile's ``strings``.
-    row : ndarray of int64, shape (n_spans,)
-        Their rows in ``RunData.spans``.
-    lane, stage : ndarray of int32, shape (n_spans,)
-        Indices into ``lanes`` and ``stages``.
-    depth : ndarray of int32, shape (n_spans,)
-        How deep a span lies inside others of its lane, 0 for one inside none. Of one lane and
-        depth no two overlap, so inner ones can be drawn above. Batches in a queue, which take no
-        thread's time, lie deeper than all work of their lane.
-    exposed_ns : ndarray of int64, shape (n_spans,)
-        How much of a span's own time (its length without that of spans inside it) the training
-        loop waited for; all of its waits; -1 where it is not known. As `SpanSums` has it, so
-        that sums over a stage's spans are the stage's in `exposure` exactly; of a single sample's
-        span beside a summed one, which is in no sum, its share of its own time.
+    ``lanes`` are rank by rank: the training loop's thread first, other threads of its process, then
+    its loading processes; a device follows the thread that drives it. ``kinds`` and ``stages`` are
+    of each stage. The other fields are of each span: its lane and stage; ``row`` in
+    ``RunData.spans``; ``depth`` inside others of its lane, so that of one lane and depth no two
+    overlap (batches in a queue, which take no thread's time, lie deeper than all work);
+    ``exposed_ns``, how much of its own time the training loop waited for, -1 where it is not known,
+    as `SpanSums` has it; of a sample's span beside a summed one its share of its own time.
     """
 
     lanes: tuple[TimelineLane, ...]
@@ -103,37 +79,22 @@ class Timeline(msgspec.Struct, frozen=True):
         return int(self.spans["end_ns"].max()) if len(self) else 0
 
 
-def timeline_of(run: Run | RankRun, *, summed: bool | None = None) -> Timeline:
-    """Lay a run out in lanes.
-
-    Parameters
-    ----------
-    run : Run or RankRun
-        Of all its training processes, or of one.
-    summed : bool, optional
-        Whether spans that stand for the sum of many are shown. By default those whose samples are
-        not shown one by one: their length is true, their place within the batch is not.
-
-    Returns
-    -------
-    Timeline
-        Exposed time is unknown (-1) where `exposure` of a rank is unknown.
-    """
-    profile = run.data
-    spans = profile.spans
-    shown = (spans["flags"] & Flag.IO) == 0
-    if not summed:
-        is_summed = (spans["flags"] & Flag.SUMMED) != 0
-        shown &= ~(is_summed if summed is False else is_summed & _has_details(spans, is_summed))
-    row = np.flatnonzero(shown)
+def timeline_of(run: Run | RankRun) -> Timeline:
+    """Lay a run out in lanes; sums of samples that are shown one by one are left out."""
+    data = run.data
+    spans = data.spans
+    summed = (spans["flags"] & Flag.SUMMED) != 0
+    row = np.flatnonzero(
+        ((spans["flags"] & Flag.IO) == 0) & ~(summed & _has_details(spans, summed))
+    )
     chosen = spans[row]
-    keys, lane = _lane_numbers(profile, chosen)
+    keys, lane = _lane_numbers(data, chosen)
     # Outer spans before those that begin with them: they end later.
     order = np.lexsort((-chosen["end_ns"], chosen["start_ns"], lane))
     row, lane, chosen = row[order], lane[order], chosen[order]
-    stages, stage = stages_of(chosen, profile.strings)
+    stages, stage = stages_of(chosen, data.strings)
     return Timeline(
-        lanes=_lanes(profile, keys),
+        lanes=_lanes(data, keys),
         kinds=tuple(kind for kind, _ in stages),
         stages=tuple(stage_name(*each) for each in stages),
         spans=chosen,
@@ -156,17 +117,9 @@ def lanes_of_spans(
 def sub_lanes(
     lane: NDArray[Any], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
 ) -> NDArray[np.int32]:
-    """Part spans of a lane that overlap without one containing the other.
+    """Return which lane beside its own each span is on: 0 for what nests in what is open there.
 
-    Parameters
-    ----------
-    lane, start_ns, end_ns : ndarray of int, shape (n_spans,)
-        By lane and start, outer spans before those that begin with them.
-
-    Returns
-    -------
-    ndarray of int32, shape (n_spans,)
-        0 for what nests in what is open on its lane; else the first lane beside it where it does.
+    They are by lane and start, outer spans before those that begin with them.
     """
     result = np.zeros(len(lane), dtype=np.int32)
     open_until: list[list[int]] = []

@@ -23,13 +23,13 @@ from iobench.report.timeline.machine_lanes import machine_payload
 from iobench.report.timeline.model import timeline_of
 
 if TYPE_CHECKING:
-    from iobench.analysis.run import RankRun, Run
+    from iobench.analysis.run import RankRun
     from iobench.report.timeline.model import Timeline
     from iobench.runs.contents import RunData
 
 Integers = NDArray[Any]
 
-VERSION: Final = 2
+VERSION: Final = 3
 SPAN_LIMIT: Final = 500_000
 NAME_LIMIT: Final = 120
 """Characters of a file name; longer ones lose their middle."""
@@ -38,89 +38,52 @@ NAMES_LIMIT: Final = 50_000
 
 
 class TimelinePayload(msgspec.Struct, frozen=True):
-    """What a page embeds of a profile for its timeline.
-
-    Parameters
-    ----------
-    meta : dict
-        For JSON: ``version``; ``run``; ``n_spans`` of the profile and ``n_shown`` of them;
-        ``length_ns`` from the first moment to the last; ``lanes``: ``[{name, rank, pid, is_device,
-        is_loop, is_closed, n_spans}]``; ``missing``: loading processes without spans; ``stages``,
-        and for each its ``titles``, ``kinds``, ``sorts`` (as `Kind.family`), ``queued``; ``steps``:
-        ``[{rank, n_steps, epochs: [[epoch, first step]]}]``; ``left_out``: null, or what
-        `choose_spans` says; ``n_names_left_out``; ``names_nbytes`` and ``columns``: ``[[name,
-        n_planes]]`` of the inflated stream; ``machine``: what `machine_payload` says.
-    data : str
-        The columns, deflated, in base64.
-    """
+    """What a page embeds of a run for its timeline: ``meta`` for JSON, ``data`` the columns."""
 
     meta: dict[str, Any]
     data: str
 
 
 def timeline_payload(run: RankRun, limit: int = SPAN_LIMIT) -> TimelinePayload:
-    """Return what a page embeds of a run.
-
-    Parameters
-    ----------
-    limit : int
-        Spans to embed at most. Of more: all waits, as far as they fit, then the ones most waited
-        for and a uniform sample of the others.
-    """
-    profile, timeline = run.data, run.cached(timeline_of)
-    chosen, left_out = choose_spans(timeline, limit)
-    names, name_of_span, n_names_left_out = _names(profile, timeline.spans["detail"][chosen])
-    columns, described = _columns(timeline, chosen, name_of_span)
+    """Return what a page embeds of a run, at most ``limit`` of its spans (see `choose_spans`)."""
+    timeline = run.cached(timeline_of)
+    chosen = choose_spans(timeline, limit)
+    names, name_of_span, n_names_left_out = _names(run, timeline.spans["detail"][chosen])
+    planes = {
+        name: _planes(values) for name, values in _columns(timeline, chosen, name_of_span).items()
+    }
     spelled = json.dumps(names).encode("ascii")
     meta = {
         "version": VERSION,
-        "run": str(profile.path),
         "n_spans": len(timeline),
         "n_shown": len(chosen),
         "length_ns": timeline.end_ns - timeline.start_ns,
-        "lanes": _lanes(profile, timeline, chosen),
-        "missing": list(profile.missing_workers),
+        "lanes": _lanes(run, timeline, chosen),
+        "missing": list(run.missing_workers),
         "stages": list(timeline.stages),
         "titles": [*map(stage_title, timeline.stages)],
         "kinds": [kind.spelled for kind in timeline.kinds],
         "sorts": [kind.family.value for kind in timeline.kinds],
         "queued": [Trait.QUEUES in kind.traits for kind in timeline.kinds],
         "steps": _steps(run),
-        "left_out": left_out,
         "n_names_left_out": n_names_left_out,
         "names_nbytes": len(spelled),
-        "columns": described,
+        "columns": [(name, len(each)) for name, each in planes.items()],
         "machine": machine_payload(run, timeline.start_ns, timeline.end_ns),
     }
-    return TimelinePayload(meta, base64.b64encode(zlib.compress(spelled + columns)).decode("ascii"))
+    stream = b"".join((spelled, *(each.tobytes() for each in planes.values())))
+    return TimelinePayload(meta, base64.b64encode(zlib.compress(stream)).decode("ascii"))
 
 
-def choose_spans(timeline: Timeline, limit: int) -> tuple[Integers, dict[str, Any] | None]:
-    """Choose what is shown of a timeline.
+def choose_spans(timeline: Timeline, limit: int) -> Integers:
+    """Return the rows of a timeline that are shown, in ascending order.
 
     All waits, the longest where even these are too many; half of what is left of ``limit`` for
     the spans with most exposed time, the other half for a uniform sample of the rest, always the
     same for the same run.
-
-    Returns
-    -------
-    rows : ndarray of int64
-        In ascending order.
-    left_out : dict or None
-        None where nothing is. Else ``n_spans``, ``length_ns`` and ``exposed_ns`` of what is left
-        out; ``n_waits``, ``n_worst`` and ``n_sampled`` of what is not, and ``n_waits_left_out``;
-        ``stages``: ``[{stage, title, n_spans, length_ns, exposed_ns}]`` of what is left out.
-
-    Raises
-    ------
-    ValueError
-        If the limit is negative.
     """
-    if limit < 0:
-        raise ValueError(f"limit is {limit}; expected a number of spans, 0 or more")
-    n_spans = len(timeline)
-    if n_spans <= limit:
-        return np.arange(n_spans, dtype=np.int64), None
+    if len(timeline) <= limit:
+        return np.arange(len(timeline), dtype=np.int64)
     is_wait = timeline.spans["kind"] == Kind.WAIT
     length_ns = timeline.spans["end_ns"] - timeline.spans["start_ns"]
     waits = _longest(np.flatnonzero(is_wait), length_ns, limit)
@@ -132,14 +95,7 @@ def choose_spans(timeline: Timeline, limit: int) -> tuple[Integers, dict[str, An
     # Drawn and not every n-th: stages follow each other in a period as well.
     random = np.random.default_rng(0)
     sampled = random.choice(rest, min(space - len(worst), len(rest)), replace=False, shuffle=False)
-    rows = np.sort(np.concatenate((waits, worst, sampled)))
-    counts = {
-        "n_waits": len(waits),
-        "n_waits_left_out": int(is_wait.sum()) - len(waits),
-        "n_worst": len(worst),
-        "n_sampled": len(sampled),
-    }
-    return rows, {**_left_out(timeline, rows), **counts}
+    return np.sort(np.concatenate((waits, worst, sampled)))
 
 
 def _longest(rows: Integers, by: Integers, most: int) -> Integers:
@@ -147,75 +103,44 @@ def _longest(rows: Integers, by: Integers, most: int) -> Integers:
     return np.sort(rows[np.argsort(-by[rows], kind="stable")[:most]])
 
 
-def _left_out(timeline: Timeline, rows: Integers) -> dict[str, Any]:
-    gone = np.ones(len(timeline), dtype=bool)
-    gone[rows] = False
-    spans, stage = timeline.spans[gone], timeline.stage[gone]
-    # Of sums beyond 2**53 floats would be off.
-    sums = np.zeros((3, len(timeline.stages)), dtype=np.int64)
-    length, exposed = spans["end_ns"] - spans["start_ns"], np.maximum(timeline.exposed_ns[gone], 0)
-    for total, values in zip(sums, (1, length, exposed), strict=True):
-        np.add.at(total, stage, values)
-    names = ("n_spans", "length_ns", "exposed_ns")
-    return {
-        **dict(zip(names, sums.sum(axis=1).tolist(), strict=True)),
-        "stages": [
-            {"stage": stage, "title": stage_title(stage), **dict(zip(names, values, strict=True))}
-            for stage, values in zip(timeline.stages, sums.T.tolist(), strict=True)
-            if values[0]
-        ],
-    }
-
-
-def _lanes(profile: RunData, timeline: Timeline, chosen: Integers) -> list[dict[str, Any]]:
+def _lanes(run: RunData, timeline: Timeline, chosen: Integers) -> list[dict[str, Any]]:
     n_spans = np.bincount(timeline.lane[chosen], minlength=len(timeline.lanes)).tolist()
     loops = np.unique(timeline.lane[timeline.spans["kind"] == Kind.WAIT])
-    owners = [profile.processes[lane.process] for lane in timeline.lanes]
     return [
         {
             "name": lane.name,
-            "rank": process.rank,
-            "pid": process.pid,
-            "is_device": lane.is_device,
+            "rank": run.processes[lane.process].rank,
+            "pid": run.processes[lane.process].pid,
             "is_loop": number in loops,
-            "is_closed": process.closed,
+            "is_closed": run.processes[lane.process].closed,
             "n_spans": n_spans[number],
         }
-        for number, (lane, process) in enumerate(zip(timeline.lanes, owners, strict=True))
+        for number, lane in enumerate(timeline.lanes)
     ]
 
 
-def _steps(run: Run | RankRun) -> list[dict[str, Any]]:
-    """Return, for each rank, its steps and where its epochs begin among them, as in tables."""
-    described = []
-    for one in run.parts:
-        with_batch = one.deliveries.batch >= 0 if one.is_sound else np.zeros(0, dtype=bool)
-        if not with_batch.any():
-            continue
-        epoch = one.deliveries.of_epoch[with_batch]
-        numbers, first = np.unique(epoch, return_index=True)
-        order = np.argsort(first)
-        begins = np.stack((numbers, first), axis=1)[order].tolist()
-        described.append({"rank": one.rank, "n_steps": len(epoch), "epochs": begins})
-    return described
+def _steps(run: RankRun) -> list[dict[str, Any]]:
+    """Return the steps of a rank and where its epochs begin among them, as in tables."""
+    with_batch = run.deliveries.batch >= 0 if run.is_sound else np.zeros(0, dtype=bool)
+    if not with_batch.any():
+        return []
+    epoch = run.deliveries.of_epoch[with_batch]
+    numbers, first = np.unique(epoch, return_index=True)
+    begins = np.stack((numbers, first), axis=1)[np.argsort(first)].tolist()
+    return [{"rank": run.rank, "n_steps": len(epoch), "epochs": begins}]
 
 
-def _names(profile: RunData, detail: Integers) -> tuple[list[str], Integers, int]:
+def _names(run: RunData, detail: Integers) -> tuple[list[str], Integers, int]:
     """Return file names by how many spans have them, each span's place there, and how many not."""
     numbers, place, n_spans = np.unique(detail, return_inverse=True, return_counts=True)
     order = np.lexsort((numbers, -n_spans, numbers != 0))
-    retained = order[:NAMES_LIMIT]
-    new = np.zeros(len(numbers), dtype=np.int64)
+    retained = order[: NAMES_LIMIT + 1]
+    # Number 0 is no name; the place after the last is that of the names left out.
+    new = np.full(len(numbers), len(retained), dtype=np.int64)
     new[retained] = np.arange(len(retained))
-    names = [shortened(profile.strings[number]) for number in numbers[retained].tolist()]
-    if len(numbers) and numbers[order[0]] != 0:
-        # Number 0 is no name.
-        names.insert(0, "")
-        new[retained] += 1
-    if len(order) > len(retained):
-        names.append("(name left out of this page)")
-        new[order[NAMES_LIMIT:]] = len(names) - 1
-    return names or [""], new[place.reshape(-1)], len(order) - len(retained)
+    names = [shortened(run.strings[number]) for number in numbers[retained].tolist()]
+    n_left_out = len(order) - len(retained)
+    return [*names, "(name left out of this page)"], new[place.reshape(-1)], n_left_out
 
 
 def shortened(name: str, limit: int = NAME_LIMIT) -> str:
@@ -226,13 +151,10 @@ def shortened(name: str, limit: int = NAME_LIMIT) -> str:
     return f"{name[:head]}…{name[len(name) - (limit - 1 - head) :]}"
 
 
-def _columns(
-    timeline: Timeline, chosen: Integers, name_of_span: Integers
-) -> tuple[bytes, list[tuple[str, int]]]:
-    """Return the bytes of all columns, and the name and number of byte planes of each."""
+def _columns(timeline: Timeline, chosen: Integers, name_of_span: Integers) -> dict[str, Integers]:
     spans = timeline.spans[chosen]
     marks = spans["flags"] & (Flag.SUMMED | Flag.ESTIMATED)
-    columns = {
+    return {
         "depth": np.minimum(timeline.depth[chosen], 255),
         "stage": timeline.stage[chosen],
         "start": spans["start_ns"] - timeline.start_ns,
@@ -246,13 +168,11 @@ def _columns(
         "marks": marks,
         "pieces": np.where(marks & Flag.SUMMED, spans["pieces"], 1),
     }
-    result = {name: _planes(values) for name, values in columns.items()}
-    described = [(name, len(planes)) for name, planes in result.items()]
-    return b"".join(planes.tobytes() for planes in result.values()), described
 
 
 def _planes(values: Integers) -> NDArray[np.uint8]:
     """Return the bytes of a column, shape (n_planes, n_rows)."""
     change = np.diff(values.astype("<i8"), prepend=np.int64(0))
-    planes = ((change << 1) ^ (change >> 63)).view(np.uint8).reshape(-1, 8).T
-    return planes[: int(np.flatnonzero(planes.any(axis=1)).max(initial=-1)) + 1]
+    coded = (change << 1) ^ (change >> 63)
+    n_planes = -(-int(np.bitwise_or.reduce(coded.view("<u8"), initial=0)).bit_length() // 8)
+    return coded.view(np.uint8).reshape(-1, 8).T[:n_planes]

@@ -43,7 +43,7 @@ def check(profile: RunData, limit: int = 500_000) -> dict[str, list[int]]:
     payload = timeline_payload(Run(profile).of_rank(), limit)
     meta = json.loads(json.dumps(payload.meta, allow_nan=False))
     timeline = timeline_of(Run(profile))
-    rows, _ = choose_spans(timeline, limit)
+    rows = choose_spans(timeline, limit)
     columns = unpacked(payload)
     spans = timeline.spans[rows]
     assert (meta["n_spans"], meta["n_shown"]) == (len(timeline), len(rows))
@@ -93,41 +93,22 @@ def test_absurd_numbers_come_back_as_well(rows: list[tuple[int, int, int, int]])
     check(sketch.profile())
 
 
-def test_what_is_left_out_is_counted() -> None:
+def test_all_waits_are_shown_half_of_the_rest_by_exposed_time() -> None:
     profile = many_spans(3000)
     timeline = timeline_of(Run(profile))
     is_wait = timeline.spans["kind"] == Kind.WAIT
-    limit = int(is_wait.sum()) + 400
-    rows, left_out = choose_spans(timeline, limit)
-    assert left_out is not None
-    assert len(rows) == limit
+    rows = choose_spans(timeline, int(is_wait.sum()) + 400)
+    assert len(rows) == int(is_wait.sum()) + 400
     assert np.isin(np.flatnonzero(is_wait), rows).all(), "every wait"
     shown = np.isin(np.arange(len(timeline)), rows)
-    worst = np.sort(timeline.exposed_ns[~is_wait])[::-1][: left_out["n_worst"]]
+    worst = np.sort(timeline.exposed_ns[~is_wait])[::-1][:200]
     assert timeline.exposed_ns[~shown & ~is_wait].max() <= worst[-1]
-    assert left_out["n_worst"] == left_out["n_sampled"] == 200
-    assert left_out["n_waits_left_out"] == 0
-    assert left_out["n_spans"] == len(timeline) - limit
-    assert left_out["exposed_ns"] == np.maximum(timeline.exposed_ns[~shown], 0).sum()
-    by_stage = left_out["stages"]
-    assert sum(each["n_spans"] for each in by_stage) == left_out["n_spans"]
-    assert sum(each["length_ns"] for each in by_stage) == left_out["length_ns"]
-    again, _ = choose_spans(timeline, limit)
-    assert np.array_equal(rows, again)
-    check(profile, limit)
-
-
-def test_the_longest_waits_are_kept_where_not_all_fit() -> None:
-    timeline = timeline_of(Run(many_spans(2000)))
-    waits = np.sort(timeline.exposed_ns[timeline.spans["kind"] == Kind.WAIT])
-    rows, left_out = choose_spans(timeline, 10)
-    assert left_out is not None
+    assert np.array_equal(rows, choose_spans(timeline, len(rows)))
+    check(profile, len(rows))
+    waits = np.sort(timeline.exposed_ns[is_wait])
+    rows = choose_spans(timeline, 10)
     assert np.sort(timeline.exposed_ns[rows]).tolist() == waits[-10:].tolist()
-    assert (left_out["n_waits"], left_out["n_waits_left_out"]) == (10, len(waits) - 10)
-    rows, left_out = choose_spans(timeline, 0)
-    assert len(rows) == 0
-    with pytest.raises(ValueError, match="limit is -1"):
-        choose_spans(timeline, -1)
+    assert len(choose_spans(timeline, 0)) == 0
 
 
 def test_uplot_is_the_one_that_was_looked_at() -> None:
