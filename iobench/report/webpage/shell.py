@@ -41,9 +41,6 @@ TIMELINE_SCRIPTS: Final = (
     "frame.js",
     "timeline.js",
     "waits.js",
-    "wait_steps.js",
-    "wait_distribution.js",
-    "charts.js",
 )
 """Files of ``assets/`` in the order in which a page needs them."""
 STYLES: Final = ("page.css", "dark.css")

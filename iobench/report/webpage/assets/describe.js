@@ -79,24 +79,5 @@
     return `${stage}: ${facts(spans, span).map(([name, text]) => `${name} ${text}`).join("; ")}.`;
   }
 
-  // What a page of a very long run does not show; "" if it shows all.
-  function leftOutSentence(meta) {
-    const left = meta.left_out;
-    const names = meta.n_names_left_out
-      ? ` ${count(meta.n_names_left_out)} file names are left out.` : "";
-    if (left === null) return names.trim();
-    const waits = left.n_waits_left_out
-      ? `the ${count(left.n_waits)} longest waits (${count(left.n_waits_left_out)} are left out)`
-      : `all ${count(left.n_waits)} waits`;
-    return (
-      `This page holds ${count(meta.n_shown)} of ${count(meta.n_spans)} spans: ${waits}, ` +
-      `the ${count(left.n_worst)} others most waited for, and a uniform sample of ` +
-      `${count(left.n_sampled)} of the rest. Left out: ${count(left.n_spans)} spans, ` +
-      `${duration(left.length_ns)} long in sum, ${duration(left.exposed_ns)} of it exposed ` +
-      `(${left.stages.map((each) => `${each.title} ${count(each.n_spans)}`).join(", ")}).` +
-      ` The tables have the whole run.${names}`
-    );
-  }
-
-  iobench.describe = { facts, at, waitSentence, spanSentence, leftOutSentence };
+  iobench.describe = { facts, at, waitSentence, spanSentence };
 })();

@@ -2,7 +2,17 @@
 // What a timeline consists of: buttons, legend, canvases, and where words about it go.
 (() => {
   const iobench = (window.iobench ??= {});
-  const { describe } = iobench;
+
+  iobench.whenReady = (act) => {
+    if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", act);
+    else act();
+  };
+
+  // Calls when the page turns dark or light.
+  iobench.onTheme = (act) => {
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", act);
+    new MutationObserver(act).observe(document.documentElement, { attributeFilter: ["data-theme"] });
+  };
 
   function make(parent, tag, name, text) {
     const element = document.createElement(tag);
@@ -28,8 +38,6 @@
     tools.setAttribute("aria-label", "Timeline");
     button(tools, "−", "Zoom out", () => timeline.change(() => timeline.view.zoom(2)));
     button(tools, "+", "Zoom in", () => timeline.change(() => timeline.view.zoom(0.5)));
-    button(tools, "←", "Earlier", () => timeline.change(() => timeline.view.pan(-0.5)));
-    button(tools, "→", "Later", () => timeline.change(() => timeline.view.pan(0.5)));
     button(tools, "Whole run", "", () => timeline.change(() => timeline.view.show(0, timeline.view.length)));
     if (spans.longest.length) {
       button(tools, "Next longest wait", "", () => timeline.stepWait(1));
@@ -61,20 +69,17 @@
     timeline.tip.hidden = true;
     timeline.live = make(container, "p", "tl-live");
     timeline.live.setAttribute("aria-live", "polite");
-    const key = "Hatched: the training loop waits. Filled from below: the part of the work that it "
-      + "waited for. Pale: hidden work, which cost nothing.";
-    make(container, "p", "tl-help", key);
+    const help = [
+      "Hatched: the training loop waits. Filled from below: the part of the work that it waited for. "
+        + "Pale: hidden work, which cost nothing.",
+      "Click the lanes, then turn the wheel to zoom (or Ctrl and wheel), drag to move. Keys: arrows, "
+        + "+ and −, 0 for the whole run, Enter for the next longest wait, Escape.",
+    ];
     if (timeline.machine) {
-      const all = "Below, the machine: a row's full height is all there is of it, or the most there was; "
-        + "low rows are CPUs, strong where busy. All that ran on it is in them.";
-      make(container, "p", "tl-help", all);
+      help.push("Below, the machine: a row's full height is all there is of it, or the most there was; "
+        + "low rows are CPUs, strong where busy.");
     }
-    const help = "Click the lanes, then turn the wheel to zoom (or Ctrl and wheel), drag to move. "
-      + "Keys: arrows, + and −, Home, End, 0 for the whole run, Enter for the next longest wait, "
-      + "n and p from span to span, Escape.";
-    make(container, "p", "tl-help", help);
-    const said = describe.leftOutSentence(spans.meta);
-    if (said) make(container, "p", "tl-left-out", said);
+    for (const each of help) make(container, "p", "tl-help", each);
     const missing = spans.meta.missing;
     if (missing.length) {
       make(container, "p", "tl-left-out", `Without spans, and without a lane: ${missing.join(", ")}.`);

@@ -4,11 +4,6 @@
   const iobench = (window.iobench ??= {});
   const MOVED = 5; // px; less is a click or a tap
 
-  iobench.whenReady = (act) => {
-    if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", act);
-    else act();
-  };
-
   function listen(timeline) {
     onWheel(timeline);
     onPointers(timeline);
@@ -42,41 +37,32 @@
 
   function onPointers(timeline) {
     const { canvas, view } = timeline;
-    const down = new Map(); // pointers on the canvas: where each was last
+    let last = null; // where the pointer that is down was last
     let moved = 0;
-    const place = (event) => {
-      const box = canvas.getBoundingClientRect();
-      return { x: event.clientX - box.left, y: event.clientY - box.top };
-    };
     canvas.addEventListener("pointerdown", (event) => {
-      if (event.button > 0) return;
-      if (!down.size) moved = 0;
-      down.set(event.pointerId, place(event));
+      if (event.button > 0 || !event.isPrimary) return;
+      moved = 0;
+      last = { x: event.clientX, y: event.clientY };
       canvas.setPointerCapture(event.pointerId);
     });
     canvas.addEventListener("pointermove", (event) => {
-      const now = place(event);
-      const before = down.get(event.pointerId);
-      if (!before) {
-        hover(timeline, now);
+      if (!event.isPrimary) return;
+      if (last === null) {
+        hover(timeline, { x: event.offsetX, y: event.offsetY });
         return;
       }
-      moved += Math.abs(now.x - before.x) + Math.abs(now.y - before.y);
-      if (down.size === 2) pinch(timeline, down, event.pointerId, now);
-      else if (moved > MOVED) {
-        timeline.change(() => view.pan((before.x - now.x) / timeline.plotWidth));
-        if (event.pointerType === "mouse") timeline.scroller.scrollTop += before.y - now.y;
-      }
-      down.set(event.pointerId, now);
+      const [right, down] = [event.clientX - last.x, event.clientY - last.y];
+      moved += Math.abs(right) + Math.abs(down);
+      if (moved <= MOVED) return;
+      timeline.change(() => view.pan(-right / timeline.plotWidth));
+      if (event.pointerType === "mouse") timeline.scroller.scrollTop -= down;
+      last = { x: event.clientX, y: event.clientY };
     });
-    const lift = (event) => {
-      const was = down.delete(event.pointerId);
-      if (was && !down.size && moved <= MOVED && event.type === "pointerup") {
-        tap(timeline, place(event));
-      }
-    };
-    canvas.addEventListener("pointerup", lift);
-    canvas.addEventListener("pointercancel", lift);
+    canvas.addEventListener("pointerup", (event) => {
+      if (last !== null && moved <= MOVED) tap(timeline, { x: event.offsetX, y: event.offsetY });
+      last = null;
+    });
+    canvas.addEventListener("pointercancel", () => (last = null));
     canvas.addEventListener("pointerleave", (event) => {
       if (event.pointerType === "mouse") timeline.hideTip();
     });
@@ -100,15 +86,6 @@
     timeline.say(span);
   }
 
-  function pinch(timeline, down, moving, now) {
-    const { view, plotWidth } = timeline;
-    const [other] = [...down].filter(([id]) => id !== moving).map(([, at]) => at);
-    const before = down.get(moving);
-    const apart = Math.max(Math.abs(now.x - other.x), 8);
-    const factor = Math.max(Math.abs(before.x - other.x), 8) / apart;
-    timeline.change(() => view.zoom(factor, (now.x + other.x) / 2 / plotWidth));
-  }
-
   function keys(timeline, event) {
     const { view, scroller } = timeline;
     const far = event.shiftKey ? 1 : 0.2;
@@ -118,33 +95,10 @@
     return {
       ArrowLeft: pan(-far), ArrowRight: pan(far),
       ArrowUp: () => (scroller.scrollTop -= 48), ArrowDown: () => (scroller.scrollTop += 48),
-      PageUp: pan(-1), PageDown: pan(1),
       "+": zoom(0.5), "=": zoom(0.5), "-": zoom(2), _: zoom(2), 0: whole,
-      Home: () => timeline.change(() => view.show(0, view.width)),
-      End: () => timeline.change(() => view.show(view.length - view.width, view.length)),
       Enter: () => timeline.stepWait(event.shiftKey ? -1 : 1),
-      n: () => step(timeline, 1), p: () => step(timeline, -1),
       Escape: () => timeline.choose(-1),
     };
-  }
-
-  // To the next span of the lane: the first in view if none is looked at.
-  function step(timeline, direction) {
-    const { spans, view, focus } = timeline;
-    const lane = timeline.places.lanes[0];
-    if (!lane) return;
-    const next = focus < 0
-      ? lane.rows[0].row[spans.firstAfter(lane.rows[0].row, view.from)] ?? -1
-      : spans.neighbour(focus, direction);
-    if (next < 0) return;
-    const isSeen = spans.start[next] >= view.from && spans.start[next] < view.to;
-    if (!isSeen) {
-      const middle = spans.start[next] + spans.length[next] / 2;
-      view.show(middle - view.width / 2, middle + view.width / 2);
-    }
-    timeline.choose(next);
-    timeline.reveal(next);
-    timeline.say(next);
   }
 
   // The overview: click or drag to go there.

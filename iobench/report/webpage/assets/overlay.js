@@ -20,7 +20,7 @@
     context.stroke();
     context.globalAlpha = 1;
     label(timeline, context, scale);
-    if (timeline.focus >= 0) connect(timeline, context, scale);
+    if (timeline.focus >= 0) outline(timeline, context, scale);
     drawAxis(timeline, marks, scale);
   }
 
@@ -63,65 +63,27 @@
     return name ? `${stage} ${name.slice(name.lastIndexOf("/") + 1)}` : stage;
   }
 
-  // Widths are measured once for each text; texts that do not fit lose their end.
-  const widths = new Map();
-  function fitted(context, text, room) {
-    let width = widths.get(text);
-    if (width === undefined) {
-      if (widths.size > 20000) widths.clear();
-      width = context.measureText(text).width;
-      widths.set(text, width);
-    }
-    if (width <= room) return text;
-    const kept = Math.floor((text.length * room) / width) - 1;
-    return kept > 1 ? `${text.slice(0, kept)}…` : "";
+  // Texts that do not fit lose their end.
+  function fitted(context, text, space) {
+    const width = context.measureText(text).width;
+    if (width <= space) return text;
+    const length = Math.floor((text.length * space) / width) - 1;
+    return length > 1 ? `${text.slice(0, length)}…` : "";
   }
 
-  // Outline the batch looked at, and draw a line from its last work in each lane to the wait.
-  function connect(timeline, context, scale) {
+  // Outline the spans of the batch looked at.
+  function outline(timeline, context, scale) {
     const { spans, view, places, focus, scroller, colours, isShown } = timeline;
-    const chosen = timeline.chosen ?? new Set([focus]);
-    const tops = new Map();
-    for (const { lane, rows } of places.lanes) for (const number of lane.numbers) tops.set(number, rows);
-    const box = (span) => {
-      const row = tops.get(spans.lane[span])?.[spans.depth[span]];
-      if (!row || !isShown[spans.stage[span]]) return null;
-      const x0 = (spans.start[span] - view.from) * scale;
-      const x1 = (spans.end(span) - view.from) * scale;
-      return { x0, x1: Math.max(x1, x0 + 1), y: row.top - scroller.scrollTop };
-    };
-    const wait = [...chosen].find((span) => spans.sortOf(span) === "wait");
-    const last = new Map();
+    const rows = new Map();
+    for (const { lane, rows: own } of places.lanes) for (const number of lane.numbers) rows.set(number, own);
     context.strokeStyle = colours.text.accent;
-    context.lineWidth = 1;
-    for (const span of chosen) {
-      const found = box(span);
-      if (!found || found.x1 < 0 || found.x0 > timeline.plotWidth) continue;
-      if (spans.sortOf(span) === "load") {
-        const lane = spans.lane[span];
-        if (!last.has(lane) || spans.end(last.get(lane)) < spans.end(span)) last.set(lane, span);
-      }
-      if (found.x1 - found.x0 < 3 && span !== focus) continue;
+    for (const span of timeline.chosen ?? [focus]) {
+      const row = rows.get(spans.lane[span])?.[spans.depth[span]];
+      const x = (spans.start[span] - view.from) * scale;
+      const width = Math.max(spans.length[span] * scale, 1);
+      if (!row || !isShown[spans.stage[span]] || (width < 3 && span !== focus)) continue;
       context.lineWidth = span === focus ? 2.5 : 1;
-      context.strokeRect(found.x0 + 0.5, found.y + 0.5, found.x1 - found.x0 - 1, places.rowHeight - 1);
-    }
-    const target = wait === undefined ? null : box(wait);
-    if (!target) return;
-    context.lineWidth = 1.5;
-    for (const [lane, span] of last) {
-      const source = box(span);
-      if (lane === spans.lane[wait] || !source) continue;
-      const y0 = source.y + places.rowHeight / 2;
-      const y1 = target.y + places.rowHeight;
-      const reach = Math.max(Math.abs(target.x1 - source.x1) / 2, 18);
-      context.beginPath();
-      context.moveTo(source.x1, y0);
-      context.bezierCurveTo(source.x1 + reach, y0, target.x1, y1 + 30, target.x1, y1);
-      context.stroke();
-      context.beginPath();
-      context.arc(source.x1, y0, 2.5, 0, 7);
-      context.fillStyle = colours.text.accent;
-      context.fill();
+      context.strokeRect(x + 0.5, row.top - scroller.scrollTop + 0.5, width - 1, places.rowHeight - 1);
     }
   }
 

@@ -6,21 +6,10 @@
   class Spans {
     constructor(meta, columns) {
       this.meta = meta;
-      this.names = columns.names;
       this.count = meta.n_shown;
-      this.lane = columns.lane;
-      this.start = columns.start;
-      this.length = columns.length;
-      this.exposed = columns.exposed;
+      Object.assign(this, columns);
       this.depth = Uint8Array.from(columns.depth);
       this.stage = Uint16Array.from(columns.stage);
-      this.nbytes = columns.nbytes;
-      this.batch = columns.batch;
-      this.epoch = columns.epoch;
-      this.sample = columns.sample;
-      this.name = columns.name;
-      this.marks = columns.marks;
-      this.pieces = columns.pieces;
       this.sorts = meta.sorts;
       this.lanes = meta.lanes.map((lane, number) => ({ ...lane, number, rows: [] }));
       this._sortIntoRows();
@@ -139,13 +128,6 @@
         if (more > 0 || (more === 0 && this.length[span] > this.length[best])) best = span;
       }
       return best;
-    }
-
-    // The span before or after one in its lane, by start; -1 at the ends.
-    neighbour(span, direction) {
-      const next = span + direction;
-      if (next < 0 || next >= this.count) return -1;
-      return this.lane[next] === this.lane[span] ? next : -1;
     }
 
     // Per stage: how many spans, how long, how much of it exposed (own time, as shown).

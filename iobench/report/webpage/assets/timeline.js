@@ -29,14 +29,9 @@
       new ResizeObserver(() => {
         if (this.container.clientWidth !== this.knownWidth) this.layOut();
       }).observe(this.container);
-      const dark = matchMedia("(prefers-color-scheme: dark)");
-      const recolour = () => {
+      iobench.onTheme(() => {
         this.colours = null;
         this.redraw();
-      };
-      dark.addEventListener("change", recolour);
-      new MutationObserver(recolour).observe(document.documentElement, {
-        attributes: true, attributeFilter: ["data-theme", "class"],
       });
       this.scroller.addEventListener("scroll", () => this.redraw(), { passive: true });
     }
@@ -104,22 +99,26 @@
       if (!longest.length) return;
       this.waitPlace = (this.waitPlace + direction + longest.length) % longest.length;
       if (this.waitPlace < 0) this.waitPlace = longest.length - 1;
-      const wait = longest[this.waitPlace];
-      this.showSpan(wait, 5);
+      this.lookAt(longest[this.waitPlace]);
+    }
+
+    lookAt(wait) {
+      this.waitPlace = this.spans.longest.indexOf(wait);
+      this.showSpan(wait);
       this.say(wait);
     }
 
-    // Bring a span into view, `times` its length around it, with its batch where that is near.
-    showSpan(span, times) {
+    // Bring a span into view, with its batch where that is no more than five times its length away.
+    showSpan(span) {
       const { spans, view } = this;
       let from = spans.start[span];
       let to = spans.end(span);
       for (const each of spans.ofBatch(span)) {
         if (spans.sortOf(each) === "load") from = Math.min(from, spans.start[each]);
       }
-      from = Math.max(from, spans.start[span] - times * Math.max(spans.length[span], 1000));
-      const room = Math.max((to - from) * 0.15, 2000);
-      view.show(from - room, to + room);
+      from = Math.max(from, spans.start[span] - 5 * Math.max(spans.length[span], 1000));
+      const margin = Math.max((to - from) * 0.15, 2000);
+      view.show(from - margin, to + margin);
       this.choose(span);
       this.reveal(span);
     }
@@ -229,9 +228,9 @@
       }
       tip.hidden = false;
       // Beside the pointer, inside the container.
-      const room = this.container.clientWidth - tip.offsetWidth - 4;
+      const most = this.container.clientWidth - tip.offsetWidth - 4;
       const left = offsetLeft + this.gutter + x + 14;
-      tip.style.left = `${Math.max(4, left > room ? Math.min(left - tip.offsetWidth - 28, room) : left)}px`;
+      tip.style.left = `${Math.max(4, left > most ? Math.min(left - tip.offsetWidth - 28, most) : left)}px`;
       tip.style.top = `${offsetTop + y + 16}px`;
     }
 
@@ -246,9 +245,9 @@
     const data = document.getElementById(`iobench-timeline-data-${run}`);
     if (meta === null || data === null) return null;
     try {
-      const told = JSON.parse(meta.textContent);
-      const columns = await iobench.decodeTimeline(told, data.textContent);
-      return new Timeline(container, new Spans(told, columns));
+      const facts = JSON.parse(meta.textContent);
+      const columns = await iobench.decodeTimeline(facts, data.textContent);
+      return new Timeline(container, new Spans(facts, columns));
     } catch (error) {
       container.replaceChildren();
       const said = make(container, "p", "tl-left-out", `The timeline cannot be shown: ${error.message}.`);
