@@ -5,10 +5,7 @@
 
   async function inflated(text) {
     if (typeof DecompressionStream !== "function") {
-      throw new Error(
-        "this browser cannot unpack the timeline (it lacks DecompressionStream, which Chrome and " +
-          "Edge have since 80, Safari since 16.4 and Firefox since 113); the tables need no unpacking"
-      );
+      throw new Error("this browser cannot unpack the timeline: it lacks DecompressionStream");
     }
     const packed = Uint8Array.from(atob(text.trim()), (sign) => sign.charCodeAt(0));
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));

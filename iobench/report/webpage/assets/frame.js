@@ -45,8 +45,6 @@
     }
     timeline.said = make(tools, "span", "tl-range");
     legend(timeline, make(container, "div", "tl-legend"));
-    timeline.overview = make(container, "canvas", "tl-overview");
-    timeline.overview.setAttribute("aria-hidden", "true");
     timeline.axis = make(container, "canvas", "tl-axis");
     timeline.axis.setAttribute("aria-hidden", "true");
     timeline.scroller = make(container, "div", "tl-lanes");
@@ -101,10 +99,7 @@
     parent.setAttribute("role", "group");
     parent.setAttribute("aria-label", "Stages to show");
     const { spans, isShown } = timeline;
-    const sums = spans.sums();
-    const order = sums.map((_, stage) => stage);
-    order.sort((a, b) => sums[b].exposed - sums[a].exposed || sums[b].length - sums[a].length);
-    for (const stage of order) {
+    for (const stage of spans.meta.stages.keys()) {
       const each = button(parent, "", "", () => {
         isShown[stage] = !isShown[stage];
         each.setAttribute("aria-pressed", String(isShown[stage]));
@@ -112,8 +107,6 @@
       });
       each.setAttribute("aria-pressed", "true");
       each.dataset.stage = spans.meta.stages[stage];
-      const { duration, count } = iobench.quantities;
-      each.title = `${count(sums[stage].count)} spans, ${duration(sums[stage].length)} in sum`;
       make(each, "i", "swatch").dataset.kind = spans.meta.kinds[stage];
       make(each, "span", "", spans.meta.titles[stage]);
     }

@@ -7,7 +7,6 @@
   function listen(timeline) {
     onWheel(timeline);
     onPointers(timeline);
-    onOverview(timeline);
     timeline.canvas.addEventListener("keydown", (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey) return;
       const act = keys(timeline, event)[event.key];
@@ -21,17 +20,15 @@
   function onWheel(timeline) {
     const { canvas, view } = timeline;
     canvas.addEventListener("wheel", (event) => {
-      const sideways = event.shiftKey ? event.deltaY || event.deltaX : event.deltaX;
-      const isZoom = event.ctrlKey || event.metaKey || document.activeElement === canvas;
-      const pixels = event.deltaMode === 1 ? 16 : event.deltaMode === 2 ? 400 : 1;
-      if (Math.abs(sideways) > Math.abs(event.shiftKey ? 0 : event.deltaY)) {
-        event.preventDefault();
-        timeline.change(() => view.pan((sideways * pixels) / timeline.plotWidth));
-      } else if (isZoom) {
-        event.preventDefault();
-        const share = event.offsetX / timeline.plotWidth;
-        timeline.change(() => view.zoom(Math.exp((event.deltaY * pixels) / 400), share));
-      }
+      const pixels = event.deltaMode === 1 ? 16 : 1;
+      const isSideways = Math.abs(event.deltaX) > Math.abs(event.deltaY);
+      if (!isSideways && !event.ctrlKey && !event.metaKey && document.activeElement !== canvas) return;
+      event.preventDefault();
+      const share = event.offsetX / timeline.plotWidth;
+      timeline.change(() => {
+        if (isSideways) view.pan((event.deltaX * pixels) / timeline.plotWidth);
+        else view.zoom(Math.exp((event.deltaY * pixels) / 400), share);
+      });
     }, { passive: false });
   }
 
@@ -99,25 +96,6 @@
       Enter: () => timeline.stepWait(event.shiftKey ? -1 : 1),
       Escape: () => timeline.choose(-1),
     };
-  }
-
-  // The overview: click or drag to go there.
-  function onOverview(timeline) {
-    const { overview, view } = timeline;
-    const go = (event) => {
-      const share = event.offsetX / timeline.plotWidth;
-      const from = share * view.length - view.width / 2;
-      timeline.change(() => view.show(from, from + view.width));
-    };
-    overview.addEventListener("pointerdown", (event) => {
-      overview.setPointerCapture(event.pointerId);
-      // Of the whole run there is nowhere to go: a click there means "closer, here".
-      if (view.width > view.length * 0.9) view.zoom(0.1, event.offsetX / timeline.plotWidth);
-      go(event);
-    });
-    overview.addEventListener("pointermove", (event) => {
-      if (overview.hasPointerCapture(event.pointerId)) go(event);
-    });
   }
 
   iobench.listen = listen;

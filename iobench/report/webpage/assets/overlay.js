@@ -1,5 +1,5 @@
 "use strict";
-// What lies over the bars: labels, lines of time, the batch looked at; and the whole run above.
+// What lies over the bars: labels, lines of time, the batch looked at.
 (() => {
   const iobench = (window.iobench ??= {});
   const LABELLED = 58; // px that a bar needs for its text
@@ -106,51 +106,5 @@
     context.stroke();
   }
 
-  // Waits over the whole run, the share of each column's time; the stretch in view is framed.
-  function drawOverview(timeline) {
-    const { overview, colours, view, dpr, plotWidth } = timeline;
-    const context = overview.getContext("2d");
-    if (timeline.overviewImage?.colours !== colours) {
-      timeline.overviewImage = { colours, share: waitShares(timeline, overview.width) };
-    }
-    const { share } = timeline.overviewImage;
-    context.setTransform(1, 0, 0, 1, 0, 0);
-    context.globalAlpha = 1;
-    context.fillStyle = colours.text.ground;
-    context.fillRect(0, 0, overview.width, overview.height);
-    context.fillStyle = colours.text.exposed;
-    const high = overview.height - 4 * dpr;
-    for (let x = 0; x < share.length; x++) {
-      if (!share[x]) continue;
-      const tall = Math.max(Math.min(share[x], 1) * high, 2 * dpr);
-      context.fillRect(x, overview.height - 2 * dpr - tall, 1, tall);
-    }
-    context.setTransform(dpr, 0, 0, dpr, 0, 0);
-    const x0 = (view.from / view.length) * plotWidth;
-    const x1 = Math.max((view.to / view.length) * plotWidth, x0 + 3);
-    context.fillStyle = colours.text.ink;
-    context.globalAlpha = 0.12;
-    context.fillRect(0, 0, x0, 44);
-    context.fillRect(x1, 0, plotWidth - x1, 44);
-    context.globalAlpha = 1;
-    context.strokeStyle = colours.text.accent;
-    context.lineWidth = 2;
-    context.strokeRect(x0 + 1, 1, Math.max(x1 - x0 - 2, 1), 42);
-  }
-
-  function waitShares({ spans, view }, width) {
-    const share = new Float64Array(width);
-    const scale = width / view.length;
-    const loops = new Set(spans.waits.map((span) => spans.lane[span])).size || 1;
-    for (const span of spans.waits) {
-      const x0 = spans.start[span] * scale;
-      const x1 = Math.min(spans.end(span) * scale, width);
-      for (let x = Math.floor(x0); x < x1; x++) {
-        share[x] += (Math.min(x1, x + 1) - Math.max(x0, x)) / loops;
-      }
-    }
-    return share;
-  }
-
-  Object.assign(iobench, { drawOver, drawOverview });
+  iobench.drawOver = drawOver;
 })();

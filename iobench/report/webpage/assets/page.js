@@ -12,7 +12,6 @@
       const dark = chosen ? chosen === "dark" : system.matches;
       root.dataset.theme = dark ? "dark" : "light";
       button.setAttribute("aria-pressed", String(dark));
-      root.dispatchEvent(new CustomEvent("iobench-theme", { bubbles: true }));
     };
     button.hidden = false;
     button.addEventListener("click", () => {
@@ -37,8 +36,6 @@
         tab.tabIndex = is ? 0 : -1;
         panel(tab).hidden = !is;
       }
-      // What is drawn into a hidden panel has no size; drawings measure themselves again.
-      dispatchEvent(new Event("resize"));
     };
     list.addEventListener("click", (event) => {
       const tab = event.target.closest('[role="tab"]');
@@ -104,20 +101,6 @@
     map.addEventListener("pointerleave", () => { said.textContent = ""; });
   }
 
-  function startContents() {
-    const links = new Map(all(".contents a").map((link) => [link.hash.slice(1), link]));
-    const watch = new IntersectionObserver((seen) => {
-      for (const { target, isIntersecting } of seen) {
-        const link = links.get(target.id);
-        if (isIntersecting) {
-          for (const other of links.values()) other.removeAttribute("aria-current");
-          link.setAttribute("aria-current", "true");
-        }
-      }
-    }, { rootMargin: "-20% 0px -70% 0px" });
-    for (const id of links.keys()) watch.observe(document.getElementById(id));
-  }
-
   function openForPrinting() {
     let closed = [];
     addEventListener("beforeprint", () => {
@@ -133,6 +116,5 @@
   startTabs();
   startCopying();
   startHeat();
-  startContents();
   openForPrinting();
 })();

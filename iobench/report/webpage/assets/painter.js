@@ -6,7 +6,7 @@
   const iobench = (window.iobench ??= {});
   const LITTLE = new Uint8Array(new Uint32Array([1]).buffer)[0] === 1;
   const FAINTEST = 0.08; // What is far shorter than a pixel must still be seen, and seen as little.
-
+  const N_SUMS = 8;
   const TRACE = 0.001; // pixels that a span of no time covers
 
   const packed = (r, g, b) =>
@@ -77,9 +77,7 @@
       this.pixels = new Uint32Array(image.data.buffer);
       if (this.width !== image.width) {
         this.width = image.width;
-        for (const name of ["cover", "red", "green", "blue", "waited", "waits", "strong", "blank"]) {
-          this[name] = new Float32Array(this.width);
-        }
+        this.sums = new Float32Array(N_SUMS * this.width);
         this.edge = new Uint8Array(this.width);
       }
       this.height = image.height;
@@ -90,89 +88,72 @@
     // the batch that is looked at, by span; all others step back.
     row(row, view, top, height, isShown, chosen) {
       if (top + height <= 0 || top >= this.height) return;
-      for (const name of ["cover", "red", "green", "blue", "waited", "waits", "strong", "blank"]) {
-        this[name].fill(0);
-      }
+      this.sums.fill(0);
       this.edge.fill(0);
       this._sum(row, view, isShown, chosen);
       this._write(top, height);
     }
 
+    // Of each column: how much is covered; times that, red, green, blue, what share was waited for,
+    // of waits, how strong the body is, and what is unknown.
     _sum(row, view, isShown, chosen) {
-      const { spans, width, kinds, ground, edge } = this;
-      const { start, length, stage, exposed } = spans;
+      const { spans, width, kinds, ground, edge, sums } = this;
+      const { start, length, stage, exposed, sorts } = spans;
       const scale = width / (view.to - view.from);
+      const values = new Float32Array(N_SUMS);
+      values[0] = 1;
       for (let place = spans.firstAfter(row, view.from); place < row.length; place++) {
         const span = row[place];
         const begin = (start[span] - view.from) * scale;
         if (begin >= width) break;
         const kind = stage[span];
         if (!isShown[kind]) continue;
-        const end = begin + length[span] * scale;
-        const x0 = begin < 0 ? 0 : begin;
-        const x1 = end > width ? width : end;
-        const steps = chosen !== null && !chosen.has(span);
-        const colour = kinds[kind];
-        const dim = steps ? 0.75 : 0;
-        const r = colour[0] + (ground[0] - colour[0]) * dim;
-        const g = colour[1] + (ground[1] - colour[1]) * dim;
-        const b = colour[2] + (ground[2] - colour[2]) * dim;
-        const isWait = spans.sorts[kind] === "wait";
-        const part = steps || exposed[span] <= 0 ? 0 : isWait ? 1 : exposed[span] / length[span];
-        const wait = isWait && !steps ? 1 : 0;
-        const blank = this.loads[kind] && exposed[span] < 0 ? 1 : 0;
-        const first = x0 | 0;
-        const last = x1 | 0;
-        if (first === last || x1 === last && last === first + 1) {
-          // Less than a pixel, the most frequent case; of no time at all, still a trace.
-          this._add(first, Math.max(x1 - x0, TRACE), r, g, b, part, wait, kind, blank);
-          continue;
+        const x0 = Math.max(begin, 0);
+        const x1 = Math.min(begin + length[span] * scale, width);
+        const isBack = chosen !== null && !chosen.has(span);
+        const isWait = sorts[kind] === "wait";
+        for (let channel = 0; channel < 3; channel++) {
+          const colour = kinds[kind][channel];
+          values[1 + channel] = isBack ? colour + (ground[channel] - colour) * 0.75 : colour;
         }
-        this._add(first, first + 1 - x0, r, g, b, part, wait, kind, blank);
-        for (let x = first + 1; x < last; x++) this._add(x, 1, r, g, b, part, wait, kind, blank);
-        if (x1 > last) this._add(last, x1 - last, r, g, b, part, wait, kind, blank);
+        values[4] = isBack || exposed[span] <= 0 ? 0 : isWait ? 1 : exposed[span] / length[span];
+        values[5] = isWait && !isBack ? 1 : 0;
+        values[6] = this.strength[kind];
+        values[7] = this.loads[kind] && exposed[span] < 0 ? 1 : 0;
+        const first = x0 | 0;
+        for (let x = first; x < x1 || x === first; x++) {
+          const weight = Math.max(Math.min(x1, x + 1) - Math.max(x0, x), TRACE);
+          for (let sum = 0; sum < N_SUMS; sum++) sums[N_SUMS * x + sum] += values[sum] * weight;
+        }
         if (x1 - x0 > 4 && begin >= 0) edge[first] = 1;
       }
-    }
-
-    _add(x, weight, r, g, b, part, wait, kind, blank) {
-      this.cover[x] += weight;
-      this.red[x] += r * weight;
-      this.green[x] += g * weight;
-      this.blue[x] += b * weight;
-      this.waited[x] += part * weight;
-      this.waits[x] += wait * weight;
-      this.strong[x] += this.strength[kind] * weight;
-      this.blank[x] += blank * weight;
     }
 
     // A bar has a cap in the colour of its stage; below it, the part that was waited for is
     // filled from the bottom, waits are hatched, what was hidden is pale.
     _write(top, height) {
-      const { cover, waited, waits, ground, exposed, unknown, pixels, width } = this;
+      const { sums, ground, exposed, unknown, pixels, width } = this;
       const low = Math.max(top, 0);
       const high = Math.min(top + height, this.height);
       const cap = Math.max(Math.round(height * 0.22), 2);
       for (let x = 0; x < width; x++) {
-        const covered = cover[x];
+        const covered = sums[N_SUMS * x];
         if (covered === 0) continue;
+        const [, red, green, blue, waited, waits, strength, blank] = sums
+          .subarray(N_SUMS * x, N_SUMS * (x + 1)).map((sum) => sum / covered);
         const full = covered >= 0.999 ? 1 : FAINTEST + (1 - FAINTEST) * Math.sqrt(covered);
         const alpha = this.edge[x] ? full * 0.55 : full;
-        const colour = [this.red[x] / covered, this.green[x] / covered, this.blue[x] / covered];
+        const colour = [red, green, blue];
         const head = mixed(ground, colour, alpha);
-        const isBlank = this.blank[x] > covered / 2;
-        const pale = isBlank
-          ? mixed(ground, unknown, alpha * 0.3)
-          : mixed(ground, colour, (alpha * this.strong[x]) / covered);
+        const pale = blank > 0.5 ? mixed(ground, unknown, alpha * 0.3) : mixed(ground, colour, alpha * strength);
         const strong = mixed(ground, exposed, alpha);
         const soft = mixed(ground, exposed, alpha * 0.62);
-        const isWait = waits[x] > covered / 2;
-        const part = Math.min(waited[x] / covered, 1);
+        const part = Math.min(waited, 1);
         const tall = part > 0 ? Math.max(Math.round(part * (height - cap)), 2) : 0;
         for (let y = low; y < high; y++) {
           const depth = y - top;
           let pixel = depth < cap ? head : depth >= height - tall ? strong : pale;
-          if (isWait) pixel = ((x + y) >> 2) & 1 ? strong : soft;
+          if (waits > 0.5) pixel = ((x + y) >> 2) & 1 ? strong : soft;
           pixels[y * width + x] = pixel;
         }
       }

@@ -49,7 +49,7 @@
         const name = lane.name.replace(` (${lane.pid})`, "");
         const from = Math.min(...lane.rows.map((row) => (row.length ? this.start[row[0]] : Infinity)));
         const to = Math.max(...lane.rows.map((row) => (row.length ? this.end(row.at(-1)) : 0)));
-        const open = found.find((each) => each.name === name && each.rank === lane.rank && each.to <= from);
+        const open = found.find((each) => each.name === name && each.to <= from);
         if (!open) {
           found.push({ ...lane, name, to, numbers: [lane.number], parts: [lane] });
           continue;
@@ -80,28 +80,18 @@
       this.longest = [...waits].sort((a, b) => this.length[b] - this.length[a] || a - b);
     }
 
-    rankOf(span) {
-      return this.lanes[this.lane[span]].rank;
-    }
-
-    // All spans of a span's batch, in all lanes of its rank; of one without a batch, itself.
+    // All spans of a span's batch, in all lanes; of one without a batch, itself.
     ofBatch(span) {
       if (this.batch[span] < 0) return [span];
       if (this._batches === null) {
         this._batches = new Map();
         for (let each = 0; each < this.count; each++) {
-          if (this.batch[each] < 0) continue;
-          const key = this._key(each);
-          const known = this._batches.get(key);
+          const known = this._batches.get(this.batch[each]);
           if (known) known.push(each);
-          else this._batches.set(key, [each]);
+          else this._batches.set(this.batch[each], [each]);
         }
       }
-      return this._batches.get(this._key(span));
-    }
-
-    _key(span) {
-      return `${this.rankOf(span)} ${this.batch[span]}`;
+      return this._batches.get(this.batch[span]);
     }
 
     // The place in a row of its first span that ends after a moment.
@@ -128,18 +118,6 @@
         if (more > 0 || (more === 0 && this.length[span] > this.length[best])) best = span;
       }
       return best;
-    }
-
-    // Per stage: how many spans, how long, how much of it exposed (own time, as shown).
-    sums() {
-      const found = this.meta.stages.map(() => ({ count: 0, length: 0, exposed: 0 }));
-      for (let span = 0; span < this.count; span++) {
-        const sum = found[this.stage[span]];
-        sum.count += 1;
-        sum.length += this.length[span];
-        sum.exposed += Math.max(this.exposed[span], 0);
-      }
-      return found;
     }
   }
 

@@ -3,7 +3,7 @@
 (() => {
   const iobench = (window.iobench ??= {});
   const { View, Spans, Painter, layOut, ticks, readColours, describe, frame } = iobench;
-  const { button, make } = frame;
+  const { make } = frame;
   const NARROW = 620; // px; below, names of lanes stand above them
   const NAMES = 148;
 
@@ -14,7 +14,6 @@
       this.view = new View(spans.meta.length_ns);
       this.painter = new Painter(spans);
       this.isShown = spans.meta.stages.map(() => true);
-      this.closed = new Set();
       this.focus = -1; // span looked at
       this.chosen = null; // spans of its batch, as a Set
       this.waitPlace = -1; // of the wait looked at, among the longest
@@ -41,7 +40,7 @@
       const width = (this.knownWidth = this.container.clientWidth);
       if (!width) return;
       this.gutter = width < NARROW ? 0 : NAMES;
-      this.places = layOut(this.spans, this.closed, this.gutter ? 0 : 16);
+      this.places = layOut(this.spans, this.gutter ? 0 : 16);
       const most = Math.max(Math.min(innerHeight * 0.62, 620), 160);
       this.height = Math.min(this.places.height, most);
       this.scroller.style.height = `${this.height}px`;
@@ -49,42 +48,26 @@
       this.container.style.setProperty("--tl-gutter", `${this.gutter}px`);
       this.plotWidth = Math.max(this.scroller.clientWidth - this.gutter, 40);
       this.dpr = window.devicePixelRatio || 1;
-      for (const [canvas, height] of [[this.canvas, this.height], [this.axis, 22], [this.overview, 44]]) {
+      for (const [canvas, height] of [[this.canvas, this.height], [this.axis, 22]]) {
         canvas.width = Math.round(this.plotWidth * this.dpr);
         canvas.height = Math.round(height * this.dpr);
         canvas.style.width = `${this.plotWidth}px`;
         canvas.style.height = `${height}px`;
       }
-      this.overviewImage = null;
       this.machine?.layOut();
       this._nameLanes();
       this.redraw();
     }
 
     _nameLanes() {
-      const several = this.places.heads.length > 0;
       this.names.replaceChildren();
-      for (const { rank, top } of this.places.heads) {
-        const head = button(this.names, `rank ${rank}`, "", () => this.toggleRank(rank));
-        head.className = "tl-rank";
-        head.setAttribute("aria-expanded", String(!this.closed.has(rank)));
-        head.dataset.rank = rank;
-        head.style.top = `${top}px`;
-      }
       for (const { lane, top } of this.places.lanes) {
-        const text = several ? lane.name.replace(`rank ${lane.rank} `, "") : lane.name;
-        const name = make(this.names, "div", lane.is_loop ? "tl-name loop" : "tl-name", text);
+        const name = make(this.names, "div", lane.is_loop ? "tl-name loop" : "tl-name", lane.name);
         if (!lane.is_closed) name.append(" ✝");
         const pids = lane.parts.map((part) => part.pid + (part.is_closed ? "" : " (did not end by itself)"));
         name.title = `${lane.name}, process ${pids.join(", then ")}`;
         name.style.top = `${top}px`;
       }
-    }
-
-    toggleRank(rank) {
-      if (!this.closed.delete(rank)) this.closed.add(rank);
-      this.layOut();
-      this.names.querySelector(`[data-rank="${rank}"]`).focus();
     }
 
     change(act) {
@@ -177,7 +160,6 @@
       }
       context.putImageData(this.image, 0, 0);
       iobench.drawOver(this, context, ticks(this.view, this.plotWidth, 110));
-      iobench.drawOverview(this);
       this.machine?.draw();
       const { at } = describe;
       this.said.textContent = `${at(this.view.from)} to ${at(this.view.to)}`;

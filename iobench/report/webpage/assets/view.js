@@ -1,11 +1,10 @@
 "use strict";
-// What of a run is seen: a stretch of time, and lanes one below the other in groups by rank.
+// What of a run is seen: a stretch of time, and lanes one below the other.
 (() => {
   const iobench = (window.iobench ??= {});
   const NARROWEST = 200; // ns; shorter stretches show nothing that was measured
   const ROW = 17;
   const GAP = 7;
-  const HEAD = 24;
 
   class View {
     constructor(length) {
@@ -39,27 +38,16 @@
     }
   }
 
-  // Where each lane lies: [{lane, top, rows: [{row, top}], label}] and group heads where there
-  // are several ranks.
-  function layOut(spans, closed, labelHeight) {
-    const ranks = [...new Set(spans.lanes.map((lane) => lane.rank))];
-    const heads = [];
-    const lanes = [];
+  // Where each lane lies: [{lane, top, rows: [{row, top}]}].
+  function layOut(spans, labelHeight) {
     let top = 4;
-    for (const rank of ranks) {
-      if (ranks.length > 1) {
-        heads.push({ rank, top });
-        top += HEAD;
-      }
-      for (const lane of spans.shared.filter((each) => each.rank === rank)) {
-        // A closed group keeps the lanes of its training loop.
-        if (closed.has(rank) && !lane.is_loop) continue;
-        const rows = lane.rows.map((row, depth) => ({ row, top: top + labelHeight + depth * ROW }));
-        lanes.push({ lane, top, rows });
-        top += labelHeight + rows.length * ROW + GAP;
-      }
-    }
-    return { heads, lanes, height: top, rowHeight: ROW - 1 };
+    const lanes = spans.shared.map((lane) => {
+      const rows = lane.rows.map((row, depth) => ({ row, top: top + labelHeight + depth * ROW }));
+      const place = { lane, top, rows };
+      top += labelHeight + rows.length * ROW + GAP;
+      return place;
+    });
+    return { lanes, height: top, rowHeight: ROW - 1 };
   }
 
   // Round moments at least `apart` pixels from each other, and how they are written.

@@ -120,8 +120,7 @@
   function epochsOf(number, run) {
     const element = document.getElementById(`iobench-timeline-meta-${number}`);
     const steps = element === null ? [] : JSON.parse(element.textContent).steps;
-    const mine = steps.find((each) => each.rank === run.rank) ?? (steps.length === 1 ? steps[0] : null);
-    return mine?.n_steps === run.waits_ns.length ? mine.epochs : [];
+    return steps[0]?.n_steps === run.waits_ns.length ? steps[0].epochs : [];
   }
 
   // A click and not the end of a drag, which zooms.
@@ -139,6 +138,7 @@
     context.save();
     context.strokeStyle = context.fillStyle = colours.faint;
     context.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
+    context.textAlign = "left";
     context.setLineDash([2 * devicePixelRatio, 3 * devicePixelRatio]);
     let free = -Infinity;
     for (const [epoch, step] of epochs) {
