@@ -28,7 +28,7 @@ class MachineLane(msgspec.Struct, frozen=True, eq=False):
     """One figure of a machine: means between two edges, NaN is unknown.
 
     ``unit`` is ``"share"`` from 0 to 1, ``"bytes"`` or ``"rate"``, in bytes a second; ``top`` fills
-    the lane; ``is_part`` is one of many alike, drawn small: a CPU.
+    the lane; ``is_part`` is one of many alike, a CPU: a page has their mean.
     """
 
     name: str
@@ -114,6 +114,8 @@ def machine_payload(run: Run | RankRun, start_ns: int, end_ns: int) -> list[dict
     machines = {each.host: each for each in map(lanes_of_machine, run.parts) if each is not None}
     for host, machine in machines.items():
         for each in machine.lanes:
+            if each.is_part:
+                continue
             first, last = np.searchsorted(each.edges_ns, (start_ns, end_ns))
             part = slice(max(first - 1, 0), last + 1)
             inside = each.edges_ns[part]
@@ -128,7 +130,6 @@ def machine_payload(run: Run | RankRun, start_ns: int, end_ns: int) -> list[dict
                     "name": f"{host} {each.name}" if len(machines) > 1 else each.name,
                     "unit": each.unit,
                     "top": each.top,
-                    "small": each.is_part,
                     "values": [None if np.isnan(v) else int(v) for v in shown.tolist()],
                 }
             )

@@ -3,7 +3,7 @@
 All lie one behind the other in one stream that zlib deflates and base64 spells: file names as JSON,
 then the columns. Each holds what a row differs by from the row before (the first from 0), with the
 sign in the lowest bit (zigzag), as the lowest byte of all rows, then the next one of all, up to the
-highest that is not zero. ``webpage/assets/decode.js`` is the other side.
+highest that is not zero. ``webpage/assets/spans.js`` is the other side.
 """
 
 from __future__ import annotations

@@ -72,7 +72,9 @@ def page(opened: PageOpener) -> Iterator[Page]:
           document.activeElement?.blur();
           scrollTo(0, 0);
           timeline.isShown.fill(true);
-          for (const each of timeline.legend.children) each.setAttribute("aria-pressed", "true");
+          for (const each of document.querySelectorAll(".tl-legend button")) {
+            each.setAttribute("aria-pressed", "true");
+          }
           timeline.waitPlace = -1;
           timeline.choose(-1);
           timeline.change(() => timeline.view.show(0, timeline.view.length));

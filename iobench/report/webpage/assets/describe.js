@@ -14,13 +14,9 @@
     const name = spans.names[spans.name[span]];
     const found = [];
     if (name) found.push([sort === "wait" ? "Made by" : "File", name]);
-    const rate = spans.nbytes[span] > 0 && length > 0 ? spans.nbytes[span] / (length / 1e9) : null;
-    if (spans.nbytes[span] >= 0) {
-      const isRead = rate !== null && sort === "load";
-      found.push([
-        "Bytes", nbytes(spans.nbytes[span]) + (isRead ? ` at ${byteRate(rate)}` : ""),
-      ]);
-    }
+    const bytes = spans.nbytes[span];
+    const rate = bytes > 0 && length > 0 && sort === "load" ? ` at ${byteRate(bytes / (length / 1e9))}` : "";
+    if (bytes >= 0) found.push(["Bytes", nbytes(bytes) + rate]);
     found.push(["Took", duration(length)]);
     if (sort === "wait") found.push(["Exposed", "all of it: the training loop waits"]);
     else if (sort === "load" || sort === "hand-over") found.push(...parts(length, exposed));
@@ -41,8 +37,7 @@
   function parts(length, exposed) {
     if (exposed < 0) return [["Exposed", "unknown"]];
     const share = length > 0 ? ` (${fraction(exposed / length)})` : "";
-    const rest = Math.max(length - exposed, 0);
-    return [["Exposed", duration(exposed) + share], ["Hidden", duration(rest)]];
+    return [["Exposed", duration(exposed) + share], ["Hidden", duration(Math.max(length - exposed, 0))]];
   }
 
   // A moment to the microsecond: "1.234567 s".
@@ -74,10 +69,5 @@
     );
   }
 
-  function spanSentence(spans, span) {
-    const stage = spans.meta.titles[spans.stage[span]];
-    return `${stage}: ${facts(spans, span).map(([name, text]) => `${name} ${text}`).join("; ")}.`;
-  }
-
-  iobench.describe = { facts, at, waitSentence, spanSentence };
+  iobench.describe = { facts, at, waitSentence };
 })();

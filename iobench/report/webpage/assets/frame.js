@@ -1,7 +1,8 @@
 "use strict";
-// What a timeline consists of: buttons, legend, canvases, and where words about it go.
+// What a timeline consists of (buttons, legend, canvases, words), and hands on it: mouse, pen, keys.
 (() => {
   const iobench = (window.iobench ??= {});
+  const MOVED = 5; // px; less is a click or a tap
 
   iobench.whenReady = (act) => {
     if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", act);
@@ -54,7 +55,9 @@
     timeline.canvas.tabIndex = 0;
     timeline.canvas.setAttribute("role", "application");
     timeline.canvas.setAttribute("aria-roledescription", "timeline");
-    timeline.canvas.setAttribute("aria-label", label(timeline));
+    const { count } = iobench.quantities;
+    timeline.canvas.setAttribute("aria-label", `Timeline of ${count(spans.count)} spans with ` +
+      `${count(spans.waits.length)} waits. Arrows move, plus and minus zoom, Enter goes to the next longest wait.`);
     timeline.names = make(timeline.space, "div", "tl-names");
     if (spans.meta.machine.length) {
       const canvas = make(container, "canvas", "tl-machine");
@@ -74,25 +77,11 @@
         + "+ and −, 0 for the whole run, Enter for the next longest wait, Escape.",
     ];
     if (timeline.machine) {
-      help.push("Below, the machine: a row's full height is all there is of it, or the most there was; "
-        + "low rows are CPUs, strong where busy.");
+      help.push("Below, the machine: a row's full height is all there is of it, or the most there was.");
     }
     for (const each of help) make(container, "p", "tl-help", each);
-    const missing = spans.meta.missing;
-    if (missing.length) {
-      make(container, "p", "tl-left-out", `Without spans, and without a lane: ${missing.join(", ")}.`);
-    }
-  }
-
-  function label(timeline) {
-    const { count, duration } = iobench.quantities;
-    const { spans } = timeline;
-    const waits = spans.waits.length;
-    return (
-      `Timeline of ${count(spans.count)} spans in ${count(spans.lanes.length)} lanes over ` +
-      `${duration(spans.meta.length_ns)}, with ${count(waits)} waits. ` +
-      "Arrows move, plus and minus zoom, Enter goes to the next longest wait."
-    );
+    const missing = spans.meta.missing.join(", ");
+    if (missing) make(container, "p", "tl-left-out", `Without spans, and without a lane: ${missing}.`);
   }
 
   function legend(timeline, parent) {
@@ -106,12 +95,104 @@
         timeline.redraw();
       });
       each.setAttribute("aria-pressed", "true");
-      each.dataset.stage = spans.meta.stages[stage];
-      make(each, "i", "swatch").dataset.kind = spans.meta.kinds[stage];
+      make(each, "i", `swatch kind-${spans.meta.kinds[stage]}`);
       make(each, "span", "", spans.meta.titles[stage]);
     }
-    timeline.legend = parent;
   }
 
-  iobench.frame = { build, button, make };
+  function listen(timeline) {
+    onWheel(timeline);
+    onPointers(timeline);
+    timeline.canvas.addEventListener("keydown", (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      const act = keys(timeline, event)[event.key];
+      if (!act) return;
+      event.preventDefault();
+      act();
+    });
+  }
+
+  // The wheel zooms only where the reader has turned to the timeline: else it scrolls the page.
+  function onWheel(timeline) {
+    const { canvas, view } = timeline;
+    canvas.addEventListener("wheel", (event) => {
+      const pixels = event.deltaMode === 1 ? 16 : 1;
+      const isSideways = Math.abs(event.deltaX) > Math.abs(event.deltaY);
+      if (!isSideways && !event.ctrlKey && !event.metaKey && document.activeElement !== canvas) return;
+      event.preventDefault();
+      const share = event.offsetX / timeline.plotWidth;
+      timeline.change(() => {
+        if (isSideways) view.pan((event.deltaX * pixels) / timeline.plotWidth);
+        else view.zoom(Math.exp((event.deltaY * pixels) / 400), share);
+      });
+    }, { passive: false });
+  }
+
+  function onPointers(timeline) {
+    const { canvas, view } = timeline;
+    let last = null; // where the pointer that is down was last
+    let moved = 0;
+    canvas.addEventListener("pointerdown", (event) => {
+      if (event.button > 0 || !event.isPrimary) return;
+      moved = 0;
+      last = { x: event.clientX, y: event.clientY };
+      canvas.setPointerCapture(event.pointerId);
+    });
+    canvas.addEventListener("pointermove", (event) => {
+      if (!event.isPrimary) return;
+      if (last === null) {
+        hover(timeline, { x: event.offsetX, y: event.offsetY });
+        return;
+      }
+      const [right, down] = [event.clientX - last.x, event.clientY - last.y];
+      moved += Math.abs(right) + Math.abs(down);
+      if (moved <= MOVED) return;
+      timeline.change(() => view.pan(-right / timeline.plotWidth));
+      if (event.pointerType === "mouse") timeline.scroller.scrollTop -= down;
+      last = { x: event.clientX, y: event.clientY };
+    });
+    canvas.addEventListener("pointerup", (event) => {
+      if (last !== null && moved <= MOVED) tap(timeline, { x: event.offsetX, y: event.offsetY });
+      last = null;
+    });
+    canvas.addEventListener("pointercancel", () => (last = null));
+    canvas.addEventListener("pointerleave", (event) => {
+      if (event.pointerType === "mouse") timeline.hideTip();
+    });
+  }
+
+  function hover(timeline, { x, y }) {
+    const span = timeline.spanAt(x, y);
+    timeline.canvas.classList.toggle("over", span >= 0);
+    if (span < 0) timeline.hideTip();
+    else timeline.showTip(span, x, y);
+  }
+
+  // A wait that is chosen shows the batch it waited for; any other span, the batch it is part of.
+  function tap(timeline, { x, y }) {
+    timeline.canvas.focus({ preventScroll: true });
+    const span = timeline.spanAt(x, y);
+    timeline.choose(span);
+    if (span < 0) return;
+    timeline.showTip(span, x, y);
+    timeline.waitPlace = timeline.spans.longest.indexOf(span);
+    timeline.say(span);
+  }
+
+  function keys(timeline, event) {
+    const { view, scroller } = timeline;
+    const far = event.shiftKey ? 1 : 0.2;
+    const pan = (share) => () => timeline.change(() => view.pan(share));
+    const zoom = (factor) => () => timeline.change(() => view.zoom(factor));
+    const whole = () => timeline.change(() => view.show(0, view.length));
+    return {
+      ArrowLeft: pan(-far), ArrowRight: pan(far),
+      ArrowUp: () => (scroller.scrollTop -= 48), ArrowDown: () => (scroller.scrollTop += 48),
+      "+": zoom(0.5), "=": zoom(0.5), "-": zoom(2), _: zoom(2), 0: whole,
+      Enter: () => timeline.stepWait(event.shiftKey ? -1 : 1),
+      Escape: () => timeline.choose(-1),
+    };
+  }
+
+  iobench.frame = { build, button, listen, make };
 })();

@@ -8,19 +8,14 @@
   const STEPS = 1000; // values are in so many steps of a row's top
   const PRINT = { share: fraction, bytes: nbytes, rate: byteRate };
 
-  // Where each row lies: CPUs are many and alike, and low.
   function rowsOf(groups, labelHeight) {
     const rows = [];
-    let top = GAP;
+    let top = 0;
     for (const { edges, lanes } of groups) {
-      const small = lanes.filter((lane) => lane.small).length;
-      const low = Math.max(3, Math.min(11, Math.floor(110 / Math.max(small, 1))));
       for (const lane of lanes) {
-        const isNamed = !lane.small || low > 9;
-        if (!lane.small || (isNamed && labelHeight)) top += lane.small ? labelHeight : GAP + labelHeight;
-        const height = lane.small ? low : ROW;
-        rows.push({ lane, edges, top, height, isNamed });
-        top += height + (lane.small ? 1 : 0);
+        top += GAP + labelHeight;
+        rows.push({ lane, edges, top });
+        top += ROW;
       }
     }
     return { rows, height: top + GAP };
@@ -54,21 +49,21 @@
       context.textBaseline = "middle";
       const scale = plotWidth / view.width;
       for (const row of places.rows) {
-        const { lane, top, height } = row;
+        const { lane, top } = row;
         context.globalAlpha = 0.5;
         context.fillStyle = colours.text.line;
-        context.fillRect(gutter, top + height - 0.5, plotWidth, 0.5);
+        context.fillRect(gutter, top + ROW - 0.5, plotWidth, 0.5);
         context.fillStyle = colours.text.accent;
+        context.globalAlpha = 0.75;
         this._fill(context, row, gutter, scale);
         context.globalAlpha = 1;
-        if (!row.isNamed) continue;
         context.fillStyle = gutter ? colours.text.ink : colours.text.faint;
-        const y = gutter ? top + height / 2 : top - 6;
+        const y = gutter ? top + ROW / 2 : top - 6;
         context.fillText(lane.name, 0, y, gutter ? gutter - 10 : plotWidth);
       }
     }
 
-    _fill(context, { lane, edges, top, height }, gutter, scale) {
+    _fill(context, { lane, edges, top }, gutter, scale) {
       const { view, plotWidth, dpr } = this.timeline;
       const { values } = lane;
       // Whole pixels: steps that touch have no seam.
@@ -80,32 +75,22 @@
         const from = edges[step] * 1000;
         if (from >= view.to) break;
         if (!values[step]) continue;
-        const share = values[step] / STEPS;
         const x0 = place(from);
         const x1 = Math.max(place(edges[step + 1] * 1000), x0 + 1 / dpr);
-        // Low rows tell by how strong they are, since their height says little.
-        context.globalAlpha = lane.small ? 0.08 + 0.92 * share : 0.75;
-        const tall = lane.small ? height : Math.max(share * height, 0.5);
-        context.fillRect(gutter + x0, top + height - tall, x1 - x0, tall);
+        const tall = Math.max((values[step] / STEPS) * ROW, 0.5);
+        context.fillRect(gutter + x0, top + ROW - tall, x1 - x0, tall);
       }
     }
 
     // The step that a moment lies in; the first if it lies before all.
     _stepAt(edges, moment) {
-      let low = 0;
-      let high = edges.length - 1;
-      while (low < high) {
-        const middle = (low + high + 1) >> 1;
-        if (edges[middle] * 1000 <= moment) low = middle;
-        else high = middle - 1;
-      }
-      return low;
+      return Math.max(edges.findLastIndex((edge) => edge * 1000 <= moment), 0);
     }
 
     _hover(x, y) {
       const { timeline, places } = this;
       const { gutter, plotWidth, view } = timeline;
-      const row = places.rows.find(({ top, height }) => y >= top && y <= top + height);
+      const row = places.rows.find(({ top }) => y >= top && y <= top + ROW);
       const moment = view.from + ((x - gutter) * view.width) / plotWidth;
       const step = row && x >= gutter ? this._stepAt(row.edges, moment) : -1;
       const inside = step >= 0 && step < row.lane.values.length && row.edges[0] * 1000 <= moment;

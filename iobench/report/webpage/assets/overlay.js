@@ -32,7 +32,6 @@
     context.lineWidth = 2.5;
     context.strokeStyle = colours.text.ground;
     context.fillStyle = colours.text.ink;
-    const least = LABELLED / scale;
     for (const { rows } of places.lanes) {
       for (const { row, top } of rows) {
         const y = top - scroller.scrollTop;
@@ -40,7 +39,7 @@
         for (let place = spans.firstAfter(row, view.from); place < row.length; place++) {
           const span = row[place];
           if (spans.start[span] >= view.to) break;
-          if (spans.length[span] < least || !isShown[spans.stage[span]]) continue;
+          if (!isShown[spans.stage[span]]) continue;
           const x0 = Math.max((spans.start[span] - view.from) * scale, 0);
           const x1 = Math.min((spans.end(span) - view.from) * scale, plotWidth);
           if (x1 - x0 < LABELLED) continue;

@@ -1,5 +1,5 @@
 "use strict";
-// The page around the drawings: theme, tabs, copying, the heat map's figures, printing.
+// The page around the drawings: theme, tabs, copying, printing.
 (() => {
   const root = document.documentElement;
   const all = (selector, from = document) => [...from.querySelectorAll(selector)];
@@ -82,39 +82,7 @@
     }
   }
 
-  function startHeat() {
-    const map = document.querySelector(".heat-map");
-    if (!map) return;
-    const names = map.dataset.rows.split(",");
-    const shares = map.dataset.shares.split(";").map((row) => row.split(",").map(Number));
-    const column = Number(map.dataset.columnNs) / 1e9;
-    const said = document.querySelector(".heat-said");
-    map.addEventListener("pointermove", (event) => {
-      const box = map.getBoundingClientRect();
-      const y = Math.floor(((event.clientY - box.top) / box.height) * names.length);
-      const row = shares[y];
-      const x = row ? Math.floor(((event.clientX - box.left) / box.width) * row.length) : -1;
-      if (x < 0 || x >= row.length) return;
-      const [from, to] = [x, x + 1].map((bin) => (bin * column).toPrecision(3));
-      said.textContent = `rank ${names[y]}, ${from} to ${to} s: ${row[x]} % waiting`;
-    });
-    map.addEventListener("pointerleave", () => { said.textContent = ""; });
-  }
-
-  function openForPrinting() {
-    let closed = [];
-    addEventListener("beforeprint", () => {
-      closed = all("details:not([open])");
-      for (const each of closed) each.open = true;
-    });
-    addEventListener("afterprint", () => {
-      for (const each of closed) each.open = false;
-    });
-  }
-
   startTheme();
   startTabs();
   startCopying();
-  startHeat();
-  openForPrinting();
 })();

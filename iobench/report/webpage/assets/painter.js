@@ -18,32 +18,26 @@
     );
   }
 
-  // Colours of the page as [r, g, b], whatever way its style spells them.
+  // Colours of the page: as its style spells them, and as [r, g, b].
   function readColours(element, kinds) {
     const style = getComputedStyle(element);
+    const read = (name) => style.getPropertyValue(name).trim();
     const canvas = document.createElement("canvas");
     canvas.width = canvas.height = 1;
     const context = canvas.getContext("2d", { willReadFrequently: true });
-    const read = (name, spare) => {
-      context.fillStyle = spare;
-      context.fillStyle = style.getPropertyValue(name).trim() || spare;
+    const numbers = (colour) => {
+      context.fillStyle = colour;
       context.fillRect(0, 0, 1, 1);
       return [...context.getImageData(0, 0, 1, 1).data.subarray(0, 3)];
     };
-    const text = (name, spare) => style.getPropertyValue(name).trim() || spare;
-    const other = text("--kind-other", "#8a8f98");
+    const text = { ground: read("--panel") || read("--ground") };
+    for (const name of ["ink", "faint", "line", "accent", "exposed"]) text[name] = read(`--${name}`);
     return {
-      ground: read("--panel", style.getPropertyValue("--ground").trim() || "#ffffff"),
-      exposed: read("--exposed", "#d6402b"),
-      unknown: read("--unknown", "#8a8f98"),
-      kinds: kinds.map((kind) =>
-        kind === "wait" ? read("--exposed", "#d6402b") : read(`--kind-${kind}`, other)
-      ),
-      text: {
-        ground: text("--panel", text("--ground", "#ffffff")), ink: text("--ink", "#1a1d21"),
-        faint: text("--faint", "#5d6570"), line: text("--line", "#d9dde2"),
-        accent: text("--accent", "#0b62c4"), exposed: text("--exposed", "#d6402b"),
-      },
+      text,
+      ground: numbers(text.ground),
+      exposed: numbers(text.exposed),
+      unknown: numbers(read("--unknown")),
+      kinds: kinds.map((kind) => numbers(kind === "wait" ? text.exposed : read(`--kind-${kind}`) || text.faint)),
     };
   }
 

@@ -19,7 +19,7 @@
       this.waitPlace = -1; // of the wait looked at, among the longest
       this.frames = 0;
       frame.build(this);
-      iobench.listen(this);
+      frame.listen(this);
       this._watch();
     }
 
@@ -79,10 +79,8 @@
     // Look at a wait, the next longest or the one before; its batch stands out in all lanes.
     stepWait(direction) {
       const { longest } = this.spans;
-      if (!longest.length) return;
-      this.waitPlace = (this.waitPlace + direction + longest.length) % longest.length;
-      if (this.waitPlace < 0) this.waitPlace = longest.length - 1;
-      this.lookAt(longest[this.waitPlace]);
+      const place = Math.max(this.waitPlace + direction, direction < 0 ? -1 : 0);
+      if (longest.length) this.lookAt(longest.at(place % longest.length));
     }
 
     lookAt(wait) {
@@ -103,14 +101,9 @@
       const margin = Math.max((to - from) * 0.15, 2000);
       view.show(from - margin, to + margin);
       this.choose(span);
-      this.reveal(span);
-    }
-
-    reveal(span) {
-      const place = this.places?.lanes.find(({ lane }) => lane.numbers.includes(this.spans.lane[span]));
-      if (!place) return;
-      const top = this.scroller.scrollTop;
-      if (place.top < top || place.top + 40 > top + this.height) this.scroller.scrollTop = place.top - 30;
+      const { top } = this.places.lanes.find(({ lane }) => lane.numbers.includes(spans.lane[span]));
+      const above = this.scroller.scrollTop;
+      if (top < above || top + 40 > above + this.height) this.scroller.scrollTop = top - 30;
     }
 
     choose(span) {
@@ -127,8 +120,9 @@
     say(span) {
       const { spans } = this;
       const place = spans.longest.indexOf(span);
-      this.live.textContent =
-        place < 0 ? describe.spanSentence(spans, span) : describe.waitSentence(spans, span, place);
+      this.live.textContent = place < 0
+        ? describe.facts(spans, span).map((pair) => pair.join(" ")).join("; ")
+        : describe.waitSentence(spans, span, place);
     }
 
     redraw() {
@@ -143,7 +137,6 @@
     draw() {
       this.colours ??= readColours(this.container, this.spans.meta.kinds);
       this.painter.setColours(this.colours);
-      this._colourLegend();
       const context = this.canvas.getContext("2d");
       const { width, height } = this.canvas;
       if (this.image?.width !== width || this.image?.height !== height) {
@@ -166,17 +159,6 @@
       this.frames += 1;
     }
 
-    _colourLegend() {
-      if (this.legendColours === this.colours) return;
-      this.legendColours = this.colours;
-      for (const swatch of this.legend.querySelectorAll(".swatch")) {
-        const kind = this.spans.meta.kinds.indexOf(swatch.dataset.kind);
-        const colour = `rgb(${this.colours.kinds[kind].join()})`;
-        swatch.style.background = swatch.dataset.kind === "wait"
-          ? `repeating-linear-gradient(-45deg, ${colour} 0 3px, transparent 3px 5px)` : colour;
-      }
-    }
-
     // The span under a point of the canvas, in CSS pixels; -1 where there is none.
     spanAt(x, y) {
       const inside = y + this.scroller.scrollTop;
@@ -194,8 +176,8 @@
     }
 
     showTip(span, x, y) {
-      const { spans } = this;
-      this.tellTip(spans.meta.titles[spans.stage[span]], describe.facts(spans, span), x, y, this.scroller);
+      const title = this.spans.meta.titles[this.spans.stage[span]];
+      this.tellTip(title, describe.facts(this.spans, span), x, y, this.scroller);
     }
 
     // Pairs of a name and a text, beside a point of an element's plot.

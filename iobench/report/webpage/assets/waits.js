@@ -49,9 +49,8 @@
     }
 
     fit() {
-      if (!this.container.clientWidth) return;
       if (this.drawn === null) this.draw();
-      else this.drawn.setSize(this.size);
+      else if (this.container.clientWidth) this.drawn.setSize(this.size);
     }
 
     draw() {
