@@ -125,10 +125,30 @@ def try_changes(
             names=["baseline", *(change.title for change in changes), "baseline again"],
             finished=lambda round: screen.note(f"round {round + 1} of {rounds} of the trial"),
         )
+    ratios = [round_ratio(costs[0], cost, costs[-1]) for cost in costs[1:-1]]
     return [
-        TriedChange.of(change, round_ratio(costs[0], cost, costs[-1]), seconds)
-        for change, cost, seconds in zip(changes, costs[1:-1], staging_s, strict=True)
+        TriedChange(
+            title=change.title,
+            settings=change.settings,
+            rounds=rounds,
+            saved_fraction=1 - (ratio.change.value or 1.0),
+            low_fraction=_saved(ratio.change.high),
+            high_fraction=_saved(ratio.change.low),
+            band_low_fraction=_saved(ratio.again.high),
+            band_high_fraction=_saved(ratio.again.low),
+            is_noise=ratio.is_noise,
+            predicted_fraction=change.saved_fraction,
+            predicted_low_fraction=change.low_fraction,
+            predicted_high_fraction=change.high_fraction,
+            staging_s=seconds,
+            predicted_staging_s=change.cost.stage_s or None,
+        )
+        for change, ratio, seconds in zip(changes, ratios, staging_s, strict=True)
     ]
+
+
+def _saved(quotient: float | None) -> float | None:
+    return None if quotient is None else 1 - quotient
 
 
 class _QuietScreen:

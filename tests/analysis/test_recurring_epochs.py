@@ -26,7 +26,6 @@ from iobench.findings.advice.proposals import AdvisedChange, Evidence, Lever
 from iobench.findings.faster_stages import payoffs
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.sentences import verdict_sentence
-from iobench.runs.run_facts import CacheFacts
 
 US = 1000
 
@@ -35,12 +34,9 @@ def way(profile):
     """Return how a script's torch loader loads from memory, on a machine of two CPUs."""
     rank = Run(profile).of_rank()
     loading = loading_of(rank, recorded_runs(rank))
-    known = {
-        "framework": "torch",
-        "is_script": True,
-        "cache": CacheFacts(resident_fraction_before=1.0),
-    }
-    return replace(loading, cpus=2, machine=None, facts=replace(loading.facts, **known))
+    facts = replace(loading.facts, is_script=True)
+    known = {"framework": "torch", "is_cached": True, "waits_for_storage": False}
+    return replace(loading, cpus=2, machine=None, facts=facts, **known)
 
 
 def found(advice, lever):

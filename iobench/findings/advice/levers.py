@@ -37,30 +37,21 @@ Floats: TypeAlias = NDArray[np.float64]
 Judged: TypeAlias = Iterator[AdvisedChange | RuledOut]
 
 NATIVE: Final = "native"
-LONGEST_RUN: Final = 1000
-"""Batches that are replayed: more tell little more."""
+LONGEST_RUN: Final = 1000  # batches that are replayed: more show little more
 UNSEEN_WORKERS_ERROR: Final = 0.15
 """What a changed run may miss its replay by where others share CPUs, memory and storage than did:
 the goal of ``tests/benchmarks/held_out.py`` for nine in ten."""
-QUIET: Final = 0.1
-"""Share of the steps that tell how short a step is where nobody else has the CPUs."""
-NEAR_BEST: Final = 0.01
-"""Of several numbers that do as well to this share, the smallest is proposed."""
+QUIET: Final = 0.1  # share of the steps that are short since nobody else has the CPUs
+NEAR_BEST: Final = 0.01  # of several numbers as good as the best to this share, the smallest
 PREFETCHES: Final = (2, 4, 8, 16)
 MOST_WORKERS_PER_CPU: Final = 4
-MEMORY_FRACTION: Final = 0.5
-"""Of the memory, what batches that are ready may take."""
-CACHE_FRACTION: Final = 0.8
-"""Of the memory, what files may take to stay in the page cache during the training."""
-FREE_RATIO: Final = 1.05
-"""Of the bytes to be staged, what has to be free: others write meanwhile."""
-MEMORY_NBYTES_PER_S: Final = 1e9
-"""What the page cache gives a reader at least, of machines that trainings run on."""
-READ_PER_BYTE: Final = 1.5
-"""From so many bytes read for each byte used, chunks or compression blocks do not fit samples."""
+MEMORY_FRACTION: Final = 0.5  # of the memory, what batches that are ready may take
+CACHE_FRACTION: Final = 0.8  # of the memory, what files in the page cache may take
+FREE_RATIO: Final = 1.05  # of the bytes to be staged, what has to be free
+MEMORY_NBYTES_PER_S: Final = 1e9  # what the page cache gives a reader at least
+READ_PER_BYTE: Final = 1.5  # from so many read for each one used, chunks do not fit samples
 COLD_FRACTION: Final = 0.5
-LOOKS_AHEAD: Final = 64
-"""Batches that a bound lets threads be ahead: more than any ring has."""
+LOOKS_AHEAD: Final = 64  # batches that a bound lets threads be ahead: more than any ring has
 MAKING: Final = tuple(kind.spelled for kind in sorted(WORKER_KINDS) if kind != Kind.COLLATE)
 """What loading a finished sample needs none of but reading, and that may be fast."""
 READING: Final = tuple(kind.spelled for kind in sorted(READING_KINDS))

@@ -32,40 +32,28 @@ HARDLY_COLD: Final = 0.05
 
 
 class Loading(msgspec.Struct, frozen=True, kw_only=True):
-    """How one training process loaded, as it was measured; None is unknown.
+    """How one training process loaded, as it was measured; None is unknown."""
 
-    Parameters
-    ----------
-    path : Path
-        Of the run directory: several training processes have one.
-    exposure : Exposure
-        Without the wait of every step.
-    run : LoaderRun or None
-        Of the loader that is waited for most; None where no loader delivered a batch.
-    sums : mapping of str to StepSums
-        Of each part that the run has, to compare it with other runs.
-    cpus : int or None
-        Usable ones, for this rank.
-    n_samples_all : int or None
-        Samples of the whole dataset: an epoch.
-    machine : Machine or None
-        What the workers and the loop share in a replay.
-    folder : str or None
-        What has all files in it that were read.
-    epoch_nbytes, epochs : int or None
-        Read in an epoch of a script, over all its processes; its whole epochs.
-    """
-
-    path: Path
+    path: Path  # of the run directory: several training processes have one
     facts: RunFacts
-    exposure: Exposure
-    run: LoaderRun | None = None
-    sums: Mapping[str, StepSums] = msgspec.field(default_factory=dict)
-    cpus: int | None = None
-    n_samples_all: int | None = None
-    machine: Machine | None = None
-    folder: str | None = None
-    epoch_nbytes: int | None = None
+    exposure: Exposure  # without the wait of every step
+    run: LoaderRun | None = None  # the loader waited for most; None where none delivered a batch
+    sums: Mapping[str, StepSums] = {}  # of each part that the run has
+    label: str = ""
+    format: str = ""  # as --format spells it, options and all
+    framework: str = ""
+    pipeline: str = ""  # what makes samples of the original files; empty of a script
+    store: StoreFacts | None = None  # of a known size; None for original files
+    cpus: int | None = None  # usable ones, for this rank
+    memory_nbytes: int | None = None
+    n_samples_all: int | None = None  # of the whole dataset: an epoch
+    sample_nbytes: int | None = None  # a finished one
+    files_nbytes: int | None = None  # read in an epoch over all samples
+    epoch_nbytes: int | None = None  # read in an epoch of a script, over all its processes
+    folder: str | None = None  # what has all files in it that were read
+    is_cached: bool = False  # whether it read everything from memory
+    waits_for_storage: bool = False  # whether time off the CPU may be storage's
+    machine: Machine | None = None  # what the workers and the loop share in a replay
     epochs: int | None = None
     n_loaders: int = 1
 
@@ -75,32 +63,6 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
         if self.run is None:
             raise ValueError(f"{self.path}: no loader delivered a batch")
         return self.run
-
-    @property
-    def label(self) -> str:
-        """What reports call it."""
-        return self.facts.label or self.loader.name
-
-    @property
-    def format(self) -> str:
-        """The format as ``--format`` spells it, options and all; empty where unknown."""
-        return self.facts.layout or ""
-
-    @property
-    def framework(self) -> str:
-        """What loads; empty where unknown."""
-        return self.facts.framework or ""
-
-    @property
-    def pipeline(self) -> str:
-        """What makes samples of the original files; empty of a script."""
-        return "" if self.facts.is_script else self.facts.pipeline
-
-    @property
-    def store(self) -> StoreFacts | None:
-        """The store that it reads, of a known size; None for original files."""
-        store = self.facts.store
-        return store if store is not None and store.n_samples and store.nbytes else None
 
     @property
     def named_store(self) -> str | None:
@@ -134,63 +96,48 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it waits so little that faster loading is worth no work."""
         return (self.wait_fraction or 0.0) < HIDDEN_FRACTION
 
-    @property
-    def sample_nbytes(self) -> int | None:
-        """Bytes of a finished sample."""
-        whole = self.exposure.whole
-        counted = whole.nbytes // whole.n_samples if whole.n_samples and whole.nbytes else None
-        return self.facts.sample_nbytes or counted
-
-    @property
-    def memory_nbytes(self) -> int | None:
-        """Memory of the machine."""
-        return _number(self.facts.machine.get("memory_nbytes"))
-
-    @property
-    def files_nbytes(self) -> int | None:
-        """What an epoch over all samples reads: of a store all of it."""
-        store = self.store
-        if store is None or not store.n_samples:
-            return self.facts.files_nbytes
-        return (store.nbytes or 0) * (store.n_samples_all or store.n_samples) // store.n_samples
-
-    @property
-    def is_cached(self) -> bool:
-        """Whether it read everything from memory."""
-        cold = self.exposure.whole.cold_fraction
-        resident = self.facts.cache.resident_fraction_before or 0.0
-        return cold == 0.0 or (cold is None and resident >= CACHED_FRACTION)
-
-    @property
-    def waits_for_storage(self) -> bool:
-        """Whether time off the CPU may be storage's: if hardly any was cold, CPUs were short."""
-        cold = self.exposure.whole.cold_fraction
-        return not self.is_cached if cold is None else cold > HARDLY_COLD
-
 
 def loading_of(rank: RankRun, runs: Sequence[LoaderRun]) -> Loading:
     """Return how a training process loads; ``runs`` are what its loaders did."""
-    facts, exposure = rank.about, rank.exposure
+    facts, exposure = rank.about, rank.exposure.without_waits()
     if not exposure.has_consumer or not runs:
-        return Loading(path=rank.path, facts=facts, exposure=exposure.without_waits())
+        return Loading(path=rank.path, facts=facts, exposure=exposure)
     run = max(runs, key=lambda each: each.wait_ns)
-    job = rank.job or rank
+    whole, job, is_script = exposure.whole, rank.job or rank, facts.is_script
     hosts = {process.host for process in job.processes}
     ranks_here = sum(each.role == "consumer" and each.host in hosts for each in job.facts)
-    cpus = _number(facts.machine.get("cpus"))
-    store, is_script = facts.store, facts.is_script
-    n_samples_all = (None if store is None else store.n_samples_all) or facts.n_samples_all
+    cpus, memory = (_number(facts.machine.get(name)) for name in ("cpus", "memory_nbytes"))
+    cold, resident = whole.cold_fraction, facts.cache.resident_fraction_before or 0.0
+    is_cached = cold == 0.0 or (cold is None and resident >= CACHED_FRACTION)
+    counted = whole.nbytes // whole.n_samples if whole.n_samples and whole.nbytes else None
+    store, files_nbytes = facts.store, facts.files_nbytes
+    if store is not None and store.n_samples and store.nbytes:
+        n_samples_all = store.n_samples_all or store.n_samples
+        files_nbytes = store.nbytes * n_samples_all // store.n_samples
+    else:
+        store = None
+    n_all = (None if facts.store is None else facts.store.n_samples_all) or facts.n_samples_all
     return Loading(
         path=rank.path,
         facts=facts,
-        exposure=exposure.without_waits(),
+        exposure=exposure,
         run=run if run.batch_size else replace(run, batch_size=facts.batch_size),
         sums={part: sums for part in PARTS if (sums := step_sums(rank, part)) is not None},
+        label=facts.label or run.name,
+        format=facts.layout or "",
+        framework=facts.framework or "",
+        pipeline="" if is_script else facts.pipeline,
+        store=store,
         cpus=None if cpus is None else max(1, cpus // max(1, ranks_here)),
-        n_samples_all=n_samples_all or (_samples_of_epoch(rank, run) if is_script else None),
-        machine=machine_of(job),
-        folder=_folder(rank),
+        memory_nbytes=memory,
+        n_samples_all=n_all or (_samples_of_epoch(rank, run) if is_script else None),
+        sample_nbytes=facts.sample_nbytes or counted,
+        files_nbytes=files_nbytes,
         epoch_nbytes=epoch_nbytes(rank) if is_script else None,
+        folder=_folder(rank),
+        is_cached=is_cached,
+        waits_for_storage=not is_cached if cold is None else cold > HARDLY_COLD,
+        machine=machine_of(job),
         epochs=len(rank.deliveries.complete_epochs) or None if is_script else None,
         n_loaders=len(runs),
     )
@@ -209,10 +156,8 @@ def baseline_first(measured: Iterable[Loading]) -> list[Loading]:
     """
     by_path: dict[Path, Loading] = {}
     for each in measured:
-        other = by_path.get(each.path)
-        if each.run is None:
-            continue
-        if other is None or each.exposure.whole.wait_ns > other.exposure.whole.wait_ns:
+        other = by_path.get(each.path, each)
+        if each.run is not None and each.exposure.whole.wait_ns >= other.exposure.whole.wait_ns:
             by_path[each.path] = each
 
     def order(each: Loading) -> tuple[bool, bool, int]:

@@ -13,7 +13,6 @@ from iobench.report import units
 
 if TYPE_CHECKING:
     from iobench.analysis.break_even import BreakEven
-    from iobench.analysis.intervals import RoundRatio
     from iobench.findings.faster_stages import Payoffs
 
 ADVICE_VERSION: Final = 2
@@ -25,20 +24,14 @@ Settings: TypeAlias = Mapping[str, str | int]
 class Lever(Enum):
     """What may be changed."""
 
-    FORMAT = "format"
-    """Samples finished beforehand, in a container that was measured or can be."""
-    LOADER = "loader"
-    """The fast loader: threads that fill batches ahead, without copies between processes."""
+    FORMAT = "format"  # samples finished beforehand, in a container
+    LOADER = "loader"  # the fast one: threads fill batches ahead, in place
     WORKERS = "workers"
     PREFETCH = "prefetch"
-    KEEP_WORKERS = "keep workers"
-    """Workers that live on from one epoch to the next."""
-    CACHE = "cache"
-    """The files in the page cache, or copied once to storage of the node itself."""
-    CHUNKS = "chunks"
-    """Chunks that hold what a sample needs and no more."""
-    CODEC = "codec"
-    """Fewer bytes from storage for more decoding, or the reverse."""
+    KEEP_WORKERS = "keep workers"  # from one epoch to the next
+    CACHE = "cache"  # files in the page cache, or copied once to storage of the node itself
+    CHUNKS = "chunks"  # that hold what a sample needs and no more
+    CODEC = "codec"  # fewer bytes from storage for more decoding, or the reverse
 
 
 OF_STORES: Final = {Lever.FORMAT, Lever.CHUNKS, Lever.CODEC}
@@ -48,12 +41,9 @@ OF_STORES: Final = {Lever.FORMAT, Lever.CHUNKS, Lever.CODEC}
 class Evidence(Enum):
     """What a predicted gain rests on."""
 
-    MEASURED = "measured"
-    """It was run, in turns with the baseline."""
-    REPLAYED = "replayed"
-    """The loader's own rule over stage times that were measured."""
-    BOUND = "bound"
-    """It cannot gain more; what it does gain has to be measured."""
+    MEASURED = "measured"  # it was run, in turns with the baseline
+    REPLAYED = "replayed"  # the loader's own rule over stage times that were measured
+    BOUND = "bound"  # it cannot gain more; what it does gain has to be measured
 
 
 class Reason(Enum):
@@ -90,21 +80,12 @@ AGAINST: Final[Mapping[Reason, str]] = {
     Reason.TOO_LARGE: "needs {0}; {1} is available.",
     Reason.SIZE_UNKNOWN: "unknown: the run did not record the sizes that this needs.",
     Reason.GAINS_NOTHING: "predicted to save {0}.",
-    Reason.WITHIN_NOISE: (
-        "saved {0} when it was measured, but with this much noise it may save nothing; measure "
-        "more batches."
-    ),
+    Reason.WITHIN_NOISE: "saved {0} when it was measured, within the noise; measure more batches.",
     Reason.OWN_ORDER: "this source sets the order of its samples and runs its own workers.",
-    Reason.NOT_WAITED_FOR: (
-        "the training loop hardly waits for what this would remove: it could save {0} at most."
-    ),
+    Reason.NOT_WAITED_FOR: "the training loop hardly waits for it: it could save {0} at most.",
     Reason.NO_WORKERS: "the training loop loads its own data, so nothing can prefetch.",
-    Reason.READS_WHAT_IT_USES: (
-        "{0} are read for {1} used; how many bytes are decoded was not counted."
-    ),
-    Reason.CHUNKS_FIT: (
-        "{0} bytes are read and {1} decoded for each byte used: the chunks fit the samples."
-    ),
+    Reason.READS_WHAT_IT_USES: "{0} are read for {1} used; what is decoded was not counted.",
+    Reason.CHUNKS_FIT: "{0} bytes are read and {1} decoded for each byte used.",
     Reason.NO_SOURCE: (
         "needs a conversion, but this run has only finished stores; name their source as well, as "
         "in iobench profile SOURCE STORE --format zarr:codec=blosc-lz4."
@@ -115,39 +96,29 @@ AGAINST: Final[Mapping[Reason, str]] = {
         "it pays for itself after about {0} epochs of {1}; pass --epochs for a longer training."
     ),
 }
-"""The reasons with their figures, as sentences."""
-FIGURES: Final[Mapping[Reason, Callable[[float], str]]] = {
+"""The reasons as sentences, with ``needed`` and ``available``."""
+WRITTEN: Final[Mapping[Reason, Callable[[float], str]]] = {
     Reason.NO_MORE_CPUS: units.number,
     Reason.TOO_LARGE: units.nbytes,
     Reason.READS_WHAT_IT_USES: units.nbytes,
     Reason.CHUNKS_FIT: units.ratio,
     Reason.TOO_FEW_EPOCHS: units.epochs,
 }
-"""How figures of reasons are written; those of others are shares."""
+"""How these are written; of others they are shares."""
 
 
 class Gain(msgspec.Struct, frozen=True):
     """What a change saves, as shares of the time a sample takes now.
 
-    Parameters
-    ----------
-    saved_fraction : float or None
-        None where only a bound is known.
-    low_fraction, high_fraction : float or None
-        Between which it lies in another run, with what is known of errors; None where too few
-        batches were measured for one. Of a bound 0 and the bound.
-    is_proven : bool or None
-        Whether noise does not explain it: what is unknown is not proven.
-    waiting_fraction : float or None
-        Of a bound, the part that cannot exceed the loop's waiting. The rest would be training steps
-        that all become as short as their shortest tenth, which is not proven.
+    A bound is split: what exceeds ``waiting_fraction`` would be training steps that all become as
+    short as their shortest tenth, which is not proven.
     """
 
     evidence: Evidence
-    saved_fraction: float | None
-    low_fraction: float | None
-    high_fraction: float | None
-    is_proven: bool | None = None
+    saved_fraction: float | None  # None where only a bound is known
+    low_fraction: float | None  # in another run, with what is known of errors; of a bound 0
+    high_fraction: float | None  # None where too few batches were measured for an interval
+    is_proven: bool | None = None  # noise does not explain it
     waiting_fraction: float | None = None
 
     @property
@@ -159,14 +130,10 @@ class Gain(msgspec.Struct, frozen=True):
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What a change takes; None is unknown, 0 is nothing.
-
-    ``convert_s`` and ``stage_s`` are spent once; ``at_least`` is whether the first is only what
-    making the samples takes.
-    """
+    """What a change takes; None is unknown, 0 is nothing."""
 
     convert_s: float | None = 0.0
-    at_least: bool = False
+    at_least: bool = False  # whether that is only what making the samples takes
     disk_nbytes: int | None = 0
     memory_nbytes: int | None = 0
     stage_s: float | None = 0.0
@@ -182,25 +149,15 @@ NO_COST: Final = Cost()
 
 
 class AdvisedChange(Gain, frozen=True, kw_only=True):
-    """Something to change, with its gain and its price.
-
-    Parameters
-    ----------
-    saved_s : float or None
-        Seconds an epoch is shorter, by `expected`; None where an epoch is unknown.
-    break_even : BreakEven or None
-        None for what is not spent for once.
-    commands : tuple of str
-        The lines that make it, and for a profile those that measure it.
-    """
+    """Something to change, with its gain and its price."""
 
     levers: tuple[Lever, ...]
     title: str
     settings: Settings
     cost: Cost = NO_COST
-    saved_s: float | None = None
-    break_even: BreakEven | None = None
-    commands: tuple[str, ...] = ()
+    saved_s: float | None = None  # of an epoch, by `expected`
+    break_even: BreakEven | None = None  # None for what is not spent for once
+    commands: tuple[str, ...] = ()  # that make it, and for a profile those that measure it
 
     def against(
         self, reason: Reason, needed: float | None = None, available: float | None = None
@@ -210,17 +167,14 @@ class AdvisedChange(Gain, frozen=True, kw_only=True):
 
 
 class RuledOut(msgspec.Struct, frozen=True):
-    """Something not proposed, why, and the figures that say so.
-
-    ``needed`` and ``available`` are bytes, CPUs, epochs, or a gain and its error.
-    """
+    """Something not proposed, why, and the figures that say so."""
 
     levers: tuple[Lever, ...]
     title: str
     settings: Settings
     reason: Reason
-    needed: float | None
-    available: float | None
+    needed: float | None  # bytes, CPUs, epochs, or a gain
+    available: float | None  # or the gain's error
     sentence: str
 
 
@@ -240,7 +194,7 @@ def ruled_out(
     available: float | None = None,
 ) -> RuledOut:
     """Return something not proposed, with the sentence of its reason."""
-    written = FIGURES.get(reason, signed)
+    written = WRITTEN.get(reason, signed)
     figures = (units.UNKNOWN if each is None else written(each) for each in (needed, available))
     sentence = AGAINST[reason].format(*figures)
     title = title_of(levers, settings)
@@ -258,22 +212,18 @@ def _title(lever: Lever, settings: Settings) -> str:
             return f"the store {settings['store']}"
         case Lever.FORMAT:
             return f"finished samples as {settings.get('format', 'a store')}"
-        case Lever.LOADER if "framework" not in settings:
-            return f"the {settings.get('pipeline')} pipeline"
         case Lever.LOADER:
-            framework = settings["framework"]
+            framework = settings.get("framework", settings.get("pipeline"))
             return "the fast loader" if framework == "native" else f"{framework} as the loader"
         case Lever.WORKERS:
             number = settings.get("workers", settings.get("num_workers"))
             return f"{number} worker{'s' * (number != 1)}"
         case Lever.PREFETCH:
-            return (
-                f"a prefetch of {settings.get('prefetch', settings.get('prefetch_factor'))} batches"
-            )
-        case Lever.KEEP_WORKERS if "made" in settings:
-            return "one loader for all epochs, with its workers kept"
+            ahead = settings.get("prefetch", settings.get("prefetch_factor"))
+            return f"a prefetch of {ahead} batches"
         case Lever.KEEP_WORKERS:
-            return "workers kept between epochs"
+            once = "one loader for all epochs, with its workers kept"
+            return once if "made" in settings else "workers kept between epochs"
         case Lever.CACHE if "stage" in settings:
             return f"files staged to {settings['stage']}"
         case Lever.CACHE:
@@ -281,25 +231,14 @@ def _title(lever: Lever, settings: Settings) -> str:
         case Lever.CHUNKS:
             return "chunks that hold one sample each"
         case Lever.CODEC:
-            stored = settings.get("codec") or settings.get("dtype")
-            return f"stored as {stored}" if stored else "another codec"
+            return f"stored as {settings.get('codec') or settings.get('dtype') or 'another codec'}"
 
 
 class TriedChange(msgspec.Struct, frozen=True, kw_only=True):
     """A change that was really made, in turns with the baseline: shares of a sample's time saved.
 
-    Parameters
-    ----------
-    saved_fraction, low_fraction, high_fraction : float or None
-        What it saved, and with 95 % between which; unknown of fewer than six rounds.
-    band_low_fraction, band_high_fraction : float or None
-        Between which the unchanged baseline saved when it was run again.
-    is_noise : bool or None
-        Whether the change cannot be distinguished from that.
-    predicted_fraction : float or None
-        None where only a bound was predicted, which then is ``predicted_high_fraction``.
-    staging_s, predicted_staging_s : float or None
-        Of staging, what the first turn copied for, and what was predicted of it.
+    With 95 % between ``low_fraction`` and ``high_fraction``, unknown of fewer than six rounds; the
+    unchanged baseline, run again, saved between ``band_low_fraction`` and ``band_high_fraction``.
     """
 
     title: str
@@ -310,58 +249,27 @@ class TriedChange(msgspec.Struct, frozen=True, kw_only=True):
     high_fraction: float | None
     band_low_fraction: float | None
     band_high_fraction: float | None
-    is_noise: bool | None
-    predicted_fraction: float | None
+    is_noise: bool | None  # whether it cannot be distinguished from that
+    predicted_fraction: float | None  # None where only a bound was
     predicted_low_fraction: float | None
     predicted_high_fraction: float | None
-    staging_s: float | None = None
+    staging_s: float | None = None  # what the first turn copied for
     predicted_staging_s: float | None = None
-
-    @classmethod
-    def of(
-        cls, change: AdvisedChange, ratio: RoundRatio, staging_s: float | None = None
-    ) -> TriedChange:
-        """Return a change with what came of it: its time a sample over that of the baseline."""
-
-        def saved(quotient: float | None) -> float | None:
-            return None if quotient is None else 1 - quotient
-
-        return cls(
-            title=change.title,
-            settings=change.settings,
-            rounds=ratio.n_rounds,
-            saved_fraction=1 - (ratio.change.value or 1.0),
-            low_fraction=saved(ratio.change.high),
-            high_fraction=saved(ratio.change.low),
-            band_low_fraction=saved(ratio.again.high),
-            band_high_fraction=saved(ratio.again.low),
-            is_noise=ratio.is_noise,
-            predicted_fraction=change.saved_fraction,
-            predicted_low_fraction=change.low_fraction,
-            predicted_high_fraction=change.high_fraction,
-            staging_s=staging_s,
-            predicted_staging_s=change.cost.stage_s or None,
-        )
 
 
 class AdviceOutcome(Enum):
     """What comes of looking for advice."""
 
-    NOTHING_TO_GAIN = "nothing to gain"
-    """The training loop hardly waits, and nothing is proposed."""
-    WITHHELD = "withheld"
-    """The replay misses this run's own time."""
-    OPAQUE = "opaque"
-    """Nobody saw who made the batches."""
-    NO_SINGLE_STAGE = "no single stage"
-    """Only several stages together gain: no one of them is worth speeding up."""
-    NOTHING_FOUND = "nothing found"
-    """It waits, but nothing that is known to iobench is predicted to help."""
+    NOTHING_TO_GAIN = "nothing to gain"  # the loop hardly waits, and nothing is proposed
+    WITHHELD = "withheld"  # the replay misses this run's own time
+    OPAQUE = "opaque"  # it cannot be replayed
+    NO_SINGLE_STAGE = "no single stage"  # only several stages together gain
+    NOTHING_FOUND = "nothing found"  # it waits, but nothing is predicted to help
     ADVICE = "advice"
 
 
 class AdviceBaseline(msgspec.Struct, frozen=True, kw_only=True):
-    """What everything is compared with; ``epoch_s`` is an epoch over all samples now."""
+    """What everything is compared with."""
 
     label: str
     format: str | None
@@ -371,51 +279,27 @@ class AdviceBaseline(msgspec.Struct, frozen=True, kw_only=True):
     prefetch: int
     batch_size: int | None
     sample_ns: float | None
-    epoch_s: float | None
+    epoch_s: float | None  # over all samples
     wait_fraction: float | None
     hidden_fraction: float | None
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
-    """What would help a run, and what it costs.
-
-    Parameters
-    ----------
-    run : str
-        The run directory.
-    about : str
-        What was measured, in a sentence.
-    sentence : str
-        What comes of it all.
-    summed_batches : int
-        Batches besides those that it is about, of which there are sums only.
-    replay_error_fraction : float or None
-        Of the replay on the unmodified baseline; None where it cannot be replayed.
-    payoffs : Payoffs or None
-        What faster stages would gain.
-    changes : tuple of AdvisedChange
-        Best first.
-    to_measure : tuple of AdvisedChange
-        Of which only a bound is known, or what too few batches tell; the largest first.
-    tried : tuple of TriedChange
-        What came of trying the best changes.
-    not_tried : str or None
-        Why none was tried, though that was requested.
-    """
+    """What would help a run, and what it costs."""
 
     run: str
     is_script: bool
     outcome: AdviceOutcome
-    about: str
-    sentence: str
+    about: str  # what was measured, in a sentence
+    sentence: str  # what comes of it all
     batches: int
-    summed_batches: int
+    summed_batches: int  # besides those, of which there are sums only
     baseline: AdviceBaseline
-    replay_error_fraction: float | None = None
+    replay_error_fraction: float | None = None  # on the unmodified baseline
     payoffs: Payoffs | None = None
-    changes: tuple[AdvisedChange, ...] = ()
-    to_measure: tuple[AdvisedChange, ...] = ()
+    changes: tuple[AdvisedChange, ...] = ()  # best first
+    to_measure: tuple[AdvisedChange, ...] = ()  # bounds, and what too few batches show
     ruled_out: tuple[RuledOut, ...] = ()
     tried: tuple[TriedChange, ...] = ()
-    not_tried: str | None = None
+    not_tried: str | None = None  # why not, though that was requested
     schema_version: int = ADVICE_VERSION
