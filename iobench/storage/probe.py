@@ -12,7 +12,7 @@ import errno
 import mmap
 import os
 import stat
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -58,16 +58,12 @@ WARM_NBYTES: Final = 8 << 20
 """What is brought into the page cache to be read out of it."""
 HELD_NBYTES: Final = 256 << 20
 """Of all buffers: larger requests are read in parts."""
-MOST_READERS, MOST_FILES, MOST_ENTRIES = 128, 128, 20_000
-SMALL: Final = 0.1
-"""Files shorter than half a request are left out if they hold less than this share of all."""
+MOST_READERS, MOST_PATHS, MOST_FILES, MOST_ENTRIES = 128, 1024, 128, 20_000
 ALIGNMENT: Final = max(4096, mmap.PAGESIZE)
 """Of offsets, lengths and buffers of direct reads."""
 DROP_TRIES: Final = 4
 """A page that the kernel is moving just then is dropped at the next."""
 REQUEST_DTYPE: Final = np.dtype([("file", "<i8"), ("offset", "<i8"), ("nbytes", "<i8")])
-SHUFFLED: Final = 1 << 20
-"""So many ranges are shuffled; of more, some are drawn."""
 
 
 def probe_seconds(limits: str, environ: Mapping[str, str] = os.environ) -> float | None:
@@ -166,15 +162,14 @@ def choose_files(paths: Sequence[Path], request_nbytes: int) -> list[tuple[Path,
     StorageError
         If it cannot be read.
     """
-    result = [each for path in _spread(paths, 1024) for each in _files_at(path)]
-    if not result:
+    files = [each for path in _spread(paths, MOST_PATHS) for each in _files_at(path)]
+    if not files:
         raise MissingFileError(
             f"{paths[0]}: holds no file to read; a probe reads existing files and writes none"
         )
-    # Manifests and their like beside the data are left out.
-    large = [each for each in result if 2 * each[1] >= request_nbytes]
-    every, most = (sum(nbytes for _, nbytes in each) for each in (result, large))
-    return _spread(sorted(large if large and every - most < SMALL * every else result), MOST_FILES)
+    # Manifests and their like lie with the data.
+    large = [each for each in files if 2 * each[1] >= request_nbytes]
+    return _spread(sorted(large or files), MOST_FILES)
 
 
 def _spread(among: Sequence[Any], most: int) -> list[Any]:
@@ -186,26 +181,27 @@ def _files_at(path: Path) -> list[tuple[Path, int]]:
     if is_url(path):
         raise OptionError(f"{path}: is read over the network; limits are those of a mounted folder")
     try:
-        status = path.stat()
-        if stat.S_ISREG(status.st_mode):
-            return [(path, status.st_size)] if status.st_size else []
-        if not stat.S_ISDIR(status.st_mode):
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise OptionError(f"{path}: is neither a file nor a folder")
-        os.scandir(path).close()
+        if stat.S_ISDIR(mode):
+            os.scandir(path).close()
     except FileNotFoundError as error:
         raise MissingFileError(f"{path}: no such file or folder; check the spelling") from error
     except OSError as error:
         raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
-    return [each for each in islice(_below(path), MOST_ENTRIES) if each[1]]
+    files = [path] if stat.S_ISREG(mode) else islice(_below(path), MOST_ENTRIES)
+    sizes = []
+    for file in files:
+        with contextlib.suppress(OSError):  # gone meanwhile, or a link to nothing
+            sizes.append((file, file.stat().st_size))
+    return [each for each in sizes if each[1]]
 
 
-def _below(root: Path) -> Iterator[tuple[Path, int]]:
+def _below(root: Path) -> Iterator[Path]:
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            file = Path(folder, name)
-            with contextlib.suppress(OSError):  # gone meanwhile, or a link to nothing
-                yield file, 0 if name.startswith(".") else file.stat().st_size
+        yield from (Path(folder, name) for name in sorted(names) if not name.startswith("."))
 
 
 def random_requests(
@@ -217,9 +213,7 @@ def random_requests(
     """
     lengths = np.asarray(sizes, np.int64)
     ends = np.cumsum(np.maximum(1, lengths // request_nbytes))
-    total = int(ends[-1])
-    some = np.arange(total) if total <= SHUFFLED else np.unique(rng.integers(0, total, n))
-    slots = rng.permutation(some)[:n]
+    slots = rng.choice(ends[-1], min(n, int(ends[-1])), replace=False)
     file = np.searchsorted(ends, slots, side="right")
     requests = np.zeros(len(slots), REQUEST_DTYPE)
     requests["file"] = file
@@ -349,16 +343,21 @@ class _Probe:
     ) -> None:
         """Read each share of the requests by a thread of its own; none begins after the end."""
         before = read_process_io()
-        shares = np.array_split(requests, self.readers)
-        done = read_ranges(fds, shares, buffers, clock=self.clock, deadline_ns=until_ns)
-        after = read_process_io()
-        failed = next((each for each in done if isinstance(each, OSError)), None)
-        if failed is not None:
-            if reads is not self.direct or failed.errno != errno.EINVAL:
-                raise failed
+        shares = [each for each in np.array_split(requests, self.readers) if len(each)]
+        try:
+            with ThreadPoolExecutor(self.readers) as pool:
+                done = pool.map(
+                    lambda share, buffer: self._read_share(fds, share, buffer, until_ns),
+                    shares,
+                    buffers,
+                )
+                calls = [call for each in done for call in each]
+        except OSError as error:
+            if reads is not self.direct or error.errno != errno.EINVAL:
+                raise
             reads.refused = f"{self.file_system.name} refuses O_DIRECT"
             return
-        calls = [call for each in done if not isinstance(each, OSError) for call in each]
+        after = read_process_io()
         if calls:
             reads.nbytes += sum(nbytes for *_, nbytes in calls)
             reads.wall_ns += max(end for _, end, _ in calls) - min(start for start, *_ in calls)
@@ -368,6 +367,21 @@ class _Probe:
             else:
                 reads.device_nbytes += after[1] - before[1]
 
+    def _read_share(
+        self, fds: Sequence[int], requests: NDArray[Any], buffer: mmap.mmap, deadline_ns: int
+    ) -> list[tuple[int, int, int]]:
+        """Return begin, end and bytes of each read."""
+        calls: list[tuple[int, int, int]] = []
+        with memoryview(buffer) as whole:
+            for file, offset, nbytes in requests.tolist():
+                with whole[:nbytes] as part:
+                    start_ns = self.clock.now_ns()
+                    if start_ns >= deadline_ns:
+                        break
+                    returned = os.preadv(fds[file], [part], offset)
+                    calls.append((start_ns, self.clock.now_ns(), returned))
+        return calls
+
     def figures(self) -> tuple[ReadFigures, ...]:
         """Return the figures of both ways."""
         on = self.file_system
@@ -376,24 +390,24 @@ class _Probe:
         if on.counts_device_reads and counted is not None and 2 * counted < self.direct.nbytes:
             storage = UNKNOWN  # a file system that quietly reads through the page cache
         cache = MEMORY if on.reach == "memory" else CACHE
-        result = []
-        for method, reads, by in ((DIRECT, self.direct, storage), (CACHED, self.cached, cache)):
-            if not reads.latencies_ns:
-                refused = reads.refused or "no time was left for it"
-                result.append(ReadFigures(way=method, threads=self.readers, refused=refused))
-                continue
-            result.append(
-                ReadFigures(
-                    way=method,
-                    threads=self.readers,
-                    n_reads=len(reads.latencies_ns),
-                    nbytes=reads.nbytes,
-                    wall_ns=reads.wall_ns,
-                    latency_ns=latency_figures(reads.latencies_ns),
-                    served_by=by,
-                )
+        return tuple(
+            ReadFigures(
+                way=method,
+                threads=self.readers,
+                n_reads=len(reads.latencies_ns),
+                nbytes=reads.nbytes,
+                wall_ns=reads.wall_ns,
+                latency_ns=latency_figures(reads.latencies_ns),
+                served_by=by,
             )
-        return tuple(result)
+            if reads.latencies_ns
+            else ReadFigures(
+                way=method,
+                threads=self.readers,
+                refused=reads.refused or "no time was left for it",
+            )
+            for method, reads, by in ((DIRECT, self.direct, storage), (CACHED, self.cached, cache))
+        )
 
 
 def _held(fd: int, offset: int, nbytes: int) -> float:
@@ -402,51 +416,9 @@ def _held(fd: int, offset: int, nbytes: int) -> float:
     return float("nan") if pages is None else pages.resident / max(pages.n, 1)
 
 
-def read_ranges(
-    fds: Sequence[int],
-    shares: Sequence[NDArray[Any]],
-    buffers: Sequence[mmap.mmap],
-    *,
-    clock: Clock,
-    deadline_ns: int,
-) -> list[list[tuple[int, int, int]] | OSError]:
-    """Return begin, end and bytes of each read, by thread, or what the system refused it with."""
-    done: list[list[tuple[int, int, int]] | OSError] = [[] for _ in shares]
-    stop = threading.Event()
-
-    def read(number: int) -> None:
-        calls: list[tuple[int, int, int]] = []
-        done[number] = calls
-        try:
-            with memoryview(buffers[number]) as whole:
-                for file, offset, nbytes in shares[number].tolist():
-                    with whole[:nbytes] as part:
-                        start_ns = clock.now_ns()
-                        if start_ns >= deadline_ns or stop.is_set():
-                            return
-                        got = os.preadv(fds[file], [part], offset)
-                        calls.append((start_ns, clock.now_ns(), got))
-        except OSError as error:
-            done[number] = error
-
-    threads = [
-        threading.Thread(target=read, args=(number,), daemon=True) for number in range(len(shares))
-    ]
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:  # an interruption ends them all
-        stop.set()
-        for thread in threads:
-            if thread.ident is not None:
-                thread.join()
-    return done
-
-
 def latency_figures(latencies_ns: Sequence[int]) -> tuple[int, ...]:
     """Return median, 90th and 99th percentile and maximum, each one that was measured."""
-    ordered = np.sort(np.asarray(latencies_ns, np.int64))
-    places = [max(0, -(-len(ordered) * percent // 100) - 1) for percent in (50, 90, 99, 100)]
-    return tuple(int(ordered[place]) for place in places) if len(ordered) else ()
+    if not latencies_ns:
+        return ()
+    points = np.quantile(latencies_ns, (0.5, 0.9, 0.99, 1.0), method="inverted_cdf")
+    return tuple(int(each) for each in points)
