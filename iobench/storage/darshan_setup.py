@@ -267,19 +267,18 @@ CHILD: Final = """\
 import sys
 sys.path[:] = [each for each in sys.path if each]  # nothing of the working folder
 import os
-folder = sys.argv[1]
-def imported(name):
-    print("opening a file with", name, flush=True)
+def path(name):
+    return os.path.join(sys.argv[1], name)
+for name, write in (
+    ("numpy", lambda numpy: numpy.save(path("array.npy"), numpy.zeros(8))),
+    ("h5py", lambda h5py: h5py.File(path("file.h5"), "w").close()),
+    ("netCDF4", lambda netcdf: netcdf.Dataset(path("file.nc"), "w").close()),
+):
     try:
-        return __import__(name)
+        module = __import__(name)
     except ImportError:
-        return None
-if numpy := imported("numpy"):
-    numpy.save(os.path.join(folder, "array.npy"), numpy.zeros(8))
-if h5py := imported("h5py"):
-    h5py.File(os.path.join(folder, "file.h5"), "w").close()
-if netcdf := imported("netCDF4"):
-    netcdf.Dataset(os.path.join(folder, "file.nc"), "w").close()
+        continue
+    write(module)
 """
 """A runtime that was built with HDF5 may end Python where a file is opened, not before."""
 
@@ -318,25 +317,21 @@ def ready_runtime(
             done = subprocess.run(
                 [python, "-c", CHILD, name],
                 env=plain | _variables(runtime, plain, config, logs, folder),
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=timeout_s,
-                check=False,
-            )
+                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
+                timeout=timeout_s, check=False,
+            )  # fmt: skip
         except subprocess.TimeoutExpired:
-            problem = f"a small program under it did not end within {timeout_s:g} s"
-            raise StorageError(f"{runtime}: {problem}") from None
+            problem = f"did not end within {timeout_s:g} s"
         except OSError as error:
             raise StorageError(f"{python} cannot be started ({error.strerror})") from None
-        last = [line.strip() for line in done.stderr.splitlines() if line.strip()][-1:]
-        if done.returncode or not any(logs.rglob("*.darshan")):
-            at = re.findall(r"^(opening a file with \w+)$", done.stdout, re.MULTILINE)
-            ended = f"ended {at[-1] if at else 'starting'} with {done.returncode}"
-            problem = ended if done.returncode else "left no log"
-            raise StorageError(
-                f"{runtime}: a small program under it {problem}: {last[0] if last else 'no error'}"
-            )
+        else:
+            problem = f"ended with {done.returncode}" if done.returncode else ""
+            if not problem and not any(logs.rglob("*.darshan")):
+                problem = "left no log"
+            lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+            problem = f"{problem}: {lines[-1]}" if problem and lines else problem
+    if problem:
+        raise StorageError(f"{runtime}: a small program under it {problem}")
     return runtime
 
 

@@ -78,7 +78,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     ("code", "module", "timeout_s", "problem"),
     [
         (LEAVES_LOGS, "", 60, ""),
-        (WITH_HDF5, OPENS_WITH_IT, 60, "ended opening a file with h5py with 127"),
+        (WITH_HDF5, OPENS_WITH_IT, 60, "ended with 127"),
         (LEAVES_NOTHING, "", 60, "left no log"),
         (NEVER_STARTS, "", 0.3, "did not end within 0.3 s"),
     ],
