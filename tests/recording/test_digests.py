@@ -23,7 +23,13 @@ from hypothesis.extra import numpy as arrays_of
 
 from iobench.errors import MissingExtraError, ProfileError
 from iobench.recording import digests
-from iobench.recording.digests import DigestLog, UndigestibleError, batch_digest, read_digests
+from iobench.recording.digests import (
+    DigestLog,
+    DigestTable,
+    UndigestibleError,
+    batch_digest,
+    read_digests,
+)
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.session import RUN_DIGESTS, record
 
@@ -155,30 +161,33 @@ def written(run: Path, *, rank: int = 0) -> Path:
     return path
 
 
+def table_of(run: Path) -> DigestTable:
+    table = read_digests(run)
+    assert table is not None
+    return table
+
+
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    written(tmp_path, rank=3)
-    found = read_digests(tmp_path)
-    assert found is not None
-    rows = found.rows
+    path = written(tmp_path, rank=3)
+    table = table_of(tmp_path)
+    rows = table.rows
     assert rows["batch"].tolist() == [7, 8]
     assert rows["n_samples"].tolist() == [3, 1]
     assert rows["known"].all()
     digest = int.from_bytes(batch_digest(BATCH))
     assert [(high << 64) + low for high, low in rows[["high", "low"]].tolist()] == [digest] * 2
-    assert (found.n_damaged, found.scheme) == (0, "batch")
-    assert (len(found.of_rank(3).rows), len(found.of_rank(0).rows)) == (2, 0)
+    assert (table.n_damaged, table.scheme) == (0, "batch")
+    assert (len(table.of_rank(3).rows), len(table.of_rank(0).rows)) == (2, 0)
     assert read_digests(tmp_path / "none") is None
-
-
-def test_a_row_that_was_cut_off_or_never_written_is_counted(tmp_path: Path) -> None:
-    path = written(tmp_path)
+    # A row that was cut off or never written, and a file that is none, are counted.
     (tmp_path / "digests" / "other.bin").write_bytes(b"x")
     data = path.read_bytes()
     for damaged, n_rows in ((data[:-3], 1), (data + bytes(32), 2)):
         path.write_bytes(damaged)
-        found = read_digests(tmp_path)
-        assert found is not None
-        assert (len(found.rows), found.n_damaged) == (n_rows, 2)
+        assert (len(table_of(tmp_path).rows), table_of(tmp_path).n_damaged) == (n_rows, 2)
+    path.write_bytes(data[:8] + b"\x09" + data[9:])
+    with pytest.raises(ProfileError, match="of version 9, expected 2 or lower"):
+        read_digests(tmp_path)
 
 
 def test_digests_of_samples_stay_readable_as_another_scheme(tmp_path: Path) -> None:
@@ -188,21 +197,11 @@ def test_digests_of_samples_stay_readable_as_another_scheme(tmp_path: Path) -> N
         struct.pack("<q4i16s2I", 5 + at, 7, 2, at, 2, bytes([at + 1] * 16), at, 9) for at in (0, 1)
     ]
     (tmp_path / "digests" / "old.bin").write_bytes(header + b"".join(rows))
-    found = read_digests(tmp_path)
-    assert found is not None
-    assert found.scheme == "sample"
+    table = table_of(tmp_path)
+    assert table.scheme == "sample"
     names = ["batch", "position", "n_rows", "n_samples", "known", "rank"]
-    assert found.rows[names].tolist() == [(7, 0, 2, 1, True, 4), (7, 1, 2, 1, False, 4)]
-    assert found.rows["low"].tolist() == [0x0101010101010101, 0x0202020202020202]
-
-
-def test_another_version_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path)
-    data = bytearray(path.read_bytes())
-    data[8] = 9
-    path.write_bytes(data)
-    with pytest.raises(ProfileError, match="of version 9, expected 2 or lower"):
-        read_digests(tmp_path)
+    assert table.rows[names].tolist() == [(7, 0, 2, 1, True, 4), (7, 1, 2, 1, False, 4)]
+    assert table.rows["low"].tolist() == [0x0101010101010101, 0x0202020202020202]
 
 
 def test_a_fork_writes_a_file_of_its_own(tmp_path: Path) -> None:
@@ -216,43 +215,26 @@ def test_a_fork_writes_a_file_of_its_own(tmp_path: Path) -> None:
     log.add(2, 0, BATCH, 3)
     log.close()
     assert len(list((tmp_path / "digests").glob("*.bin"))) == 2
-    found = read_digests(tmp_path)
-    assert found is not None
-    assert sorted(found.rows["batch"].tolist()) == [0, 1, 2]
+    assert sorted(table_of(tmp_path).rows["batch"].tolist()) == [0, 1, 2]
 
 
-def test_a_full_disk_is_one_warning(
+def test_a_full_disk_and_what_cannot_be_read_are_one_warning_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log = DigestLog(tmp_path)
-    log.add(0, 0, BATCH, 3)
-
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with monkeypatch.context() as patched, caplog.at_level(logging.WARNING):
-        patched.setattr(digests.os, "write", full)
-        log.add(1, 0, BATCH, 3)
-        log.add(2, 0, BATCH, 3)
-    log.close()
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
-    found = read_digests(tmp_path)
-    assert found is not None
-    assert found.rows["batch"].tolist() == [0]
-
-
-def test_batches_that_cannot_be_read_are_unknown_and_said_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
     log = DigestLog(tmp_path)
-    with caplog.at_level(logging.WARNING):
+    with monkeypatch.context() as patched, caplog.at_level(logging.WARNING):
         for batch, value in enumerate(({"x": 1}, {"x": object()}, {"x": object()})):
             log.add(batch, 0, value, 2)
+        assert len(caplog.records) == 1
+        patched.setattr(digests.os, "write", full)
+        log.add(3, 0, BATCH, 3)
+        log.add(4, 0, BATCH, 3)
     log.close()
-    found = read_digests(tmp_path)
-    assert found is not None
-    assert found.rows["known"].tolist() == [True, False, False]
-    assert len(caplog.records) == 1
+    assert len(caplog.records) == 2
+    assert table_of(tmp_path).rows["known"].tolist() == [True, False, False]
 
 
 def test_without_xxhash_the_line_that_installs_it_is_said(
@@ -268,7 +250,7 @@ def test_without_xxhash_the_line_that_installs_it_is_said(
         DigestLog(tmp_path)
 
 
-def test_processes_that_are_started_keep_digests_too(tmp_path: Path) -> None:
+def test_processes_that_are_started_write_digests_too(tmp_path: Path) -> None:
     with record(tmp_path / "run", digests=True) as recording:
         assert recording.digests
         assert os.environ[RUN_DIGESTS]
