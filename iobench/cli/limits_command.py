@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 def limits(*, path: str, like: str | None, duration_s: float, json: bool) -> None:
     """Measure what reads of a folder's files get, and print it."""
+    from msgspec import to_builtins
+
     from iobench.cli.limits_document import limits_document
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError
@@ -27,7 +29,7 @@ def limits(*, path: str, like: str | None, duration_s: float, json: bool) -> Non
     requests = ANY if like is None else _requests(like, TerminalScreen())
     result = measured_limits(folder, requests, duration_s=duration_s)
     title, document = limits_document(result)
-    print_answer(title, *document, figures=result.to_dict(), json=json)
+    print_answer(title, *document, figures=to_builtins(result), json=json)
 
 
 def _check_duration(duration_s: float) -> None:

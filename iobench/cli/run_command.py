@@ -84,6 +84,8 @@ def _tell(
 
 def _probe(path: Path, probe_s: float) -> None:
     """Probe the storage as the first training process is seen to have read it, and keep that."""
+    from msgspec import to_builtins
+
     from iobench.analysis.run import Run
     from iobench.errors import IobenchError
     from iobench.findings.storage import read_shape
@@ -99,7 +101,7 @@ def _probe(path: Path, probe_s: float) -> None:
         directory.update(no_storage_probe=str(error))
         return
     directory.update(
-        storage_limits=[result.to_dict()],
+        storage_limits=[to_builtins(result)],
         storage_probed="after",
         storage_probe_s=result.spent_ns / 1e9,
     )

@@ -123,7 +123,7 @@ class RunProbes:
         if isinstance(result, str):
             return {"no_storage_probe": result}
         return {
-            "storage_limits": [result.to_dict()],
+            "storage_limits": [msgspec.to_builtins(result)],
             "storage_probed": "before",
             "storage_probe_s": spent_ns / 1e9,
         }

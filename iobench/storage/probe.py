@@ -249,6 +249,23 @@ class _Reads(msgspec.Struct):
     device_nbytes: int | None = 0
     latencies_ns: list[int] = []
 
+    def figures(self, method: str, threads: int, served_by: str) -> ReadFigures:
+        n_reads = len(self.latencies_ns)
+        if not n_reads:
+            refused = self.refused or "no time was left for it"
+            return ReadFigures(way=method, threads=threads, refused=refused)
+        return ReadFigures(
+            way=method,
+            threads=threads,
+            n_reads=n_reads,
+            nbytes=self.nbytes,
+            wall_ns=self.wall_ns,
+            bytes_per_s=self.nbytes / self.wall_ns * 1e9 if self.wall_ns else None,
+            reads_per_s=n_reads / self.wall_ns * 1e9 if self.wall_ns else None,
+            latency_ns=latency_figures(self.latencies_ns),
+            served_by=served_by,
+        )
+
 
 class _Probe:
     """A probe that is being made."""
@@ -390,23 +407,9 @@ class _Probe:
         if on.counts_device_reads and counted is not None and 2 * counted < self.direct.nbytes:
             storage = UNKNOWN  # a file system that quietly reads through the page cache
         cache = MEMORY if on.reach == "memory" else CACHE
-        return tuple(
-            ReadFigures(
-                way=method,
-                threads=self.readers,
-                n_reads=len(reads.latencies_ns),
-                nbytes=reads.nbytes,
-                wall_ns=reads.wall_ns,
-                latency_ns=latency_figures(reads.latencies_ns),
-                served_by=by,
-            )
-            if reads.latencies_ns
-            else ReadFigures(
-                way=method,
-                threads=self.readers,
-                refused=reads.refused or "no time was left for it",
-            )
-            for method, reads, by in ((DIRECT, self.direct, storage), (CACHED, self.cached, cache))
+        return (
+            self.direct.figures(DIRECT, self.readers, storage),
+            self.cached.figures(CACHED, self.readers, cache),
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from iobench.findings.limits import limit_of
@@ -18,7 +19,7 @@ def reads(served_by: str, gb_per_s: float, threads: int = 1) -> ReadFigures:
     nbytes = round(gb_per_s * 1e9)
     return ReadFigures(
         way="direct", threads=threads, n_reads=100, nbytes=nbytes, wall_ns=SECOND,
-        served_by=served_by,
+        bytes_per_s=float(nbytes), reads_per_s=100.0, served_by=served_by,
     )  # fmt: skip
 
 
@@ -50,7 +51,7 @@ def held(exposure, *limits, cold=None, gb_per_s=0.2, readers=1, **config):
     whole = exposure.whole
     nbytes = None if gb_per_s is None else round(gb_per_s * whole.wall_ns)
     whole = replace(whole, read_nbytes=nbytes, cold_fraction=cold)
-    config = {"storage_limits": [each.to_dict() for each in limits], **config}
+    config = {"storage_limits": [to_builtins(each) for each in limits], **config}
     if limits:
         config.setdefault("storage_probed", "before")
     exposure = replace(exposure, whole=whole, workers=readers)
@@ -102,7 +103,7 @@ def test_without_a_probe_of_its_own_nothing_is_said(bound, show):
 
 
 def test_of_two_probes_the_limit_is_the_mean(bound):
-    after = replace(LIMITS, reads=(reads("device", 0.5),)).to_dict()
+    after = to_builtins(replace(LIMITS, reads=(reads("device", 0.5),)))
     use = held(bound.exposure, LIMITS, cold=1.0, storage_after=after)
     assert use.limit_bytes_per_s == pytest.approx(1e9)
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import to_builtins
 
 from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.storage import page_cache
@@ -94,7 +95,7 @@ def test_what_is_in_the_page_cache_stays_and_is_read_out_of_it(files):
     assert set(pages(files)) == {1}
     assert by_way(found)["cached"].served_by in ("page cache", "memory")
     assert {each.threads for each in found.reads} == {2}
-    assert read_limits([found.to_dict(), {"path": 1}, None]) == [found]
+    assert read_limits([to_builtins(found), {"path": 1}, None]) == [found]
 
 
 def test_cold_files_are_served_by_what_holds_them(files):

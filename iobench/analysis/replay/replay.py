@@ -21,7 +21,7 @@ from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.errors import ProfileError
 from iobench.recording.kinds import LOOP_KINDS, Kind, copies_batches, is_one_of
 from iobench.recording.span_file import Flag
-from iobench.storage.probe_figures import DEVICE, SERVER, STORAGE, read_limits
+from iobench.storage.probe_figures import UNCACHED, read_limits
 
 if TYPE_CHECKING:
     from iobench.analysis.replay.loader_run import LoaderRun
@@ -186,10 +186,9 @@ def machine_of(run: RunData) -> Machine:
     facts = run.run_facts
     cpus, workers = facts.machine.get("cpus"), facts.workers or facts.threads or 1
     limits = next(iter(read_limits(facts.storage_limits)), None)
-    fastest = None if limits is None else limits.fastest(workers, DEVICE, SERVER, STORAGE)
     return Machine(
         cores=float(cpus) if isinstance(cpus, int) and cpus > 0 else None,
-        read_nbytes_per_s=None if fastest is None else fastest.bytes_per_s,
+        read_nbytes_per_s=None if limits is None else limits.rate(workers, UNCACHED),
         loop_cpu_fraction=_loop_cpu_fraction(run),
     )
 
