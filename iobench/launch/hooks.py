@@ -50,9 +50,9 @@ def begin() -> None:
         from iobench.adapters.installed import install
 
         install(where="everywhere")
-        atexit.register(_tell_misfits)
+        atexit.register(_add_misfits)
     except Exception as error:  # noqa: BLE001 - any library's own shape may be a surprise
-        _add_unseen("reads of libraries", error)
+        _add_unseen(f"reads of libraries: {type(error).__name__}: {error}", warn=True)
 
 
 def count_once(spent_ns: int) -> None:
@@ -61,11 +61,11 @@ def count_once(spent_ns: int) -> None:
         _recording.recorder.once_ns += spent_ns
 
 
-def _tell_misfits() -> None:
+def _add_misfits() -> None:
     from iobench.adapters.installed import unseen
 
     for library, reason in unseen().items():
-        _tell_unseen(f"reads of {library}: {reason}")
+        _add_unseen(f"reads of {library}: {reason}")
 
 
 def _is_child() -> bool:
@@ -114,24 +114,20 @@ def jax() -> None:
 
 def horovod() -> None:
     """Say that what Horovod sends is not seen."""
-    _tell_unseen("collective operations of Horovod")
+    _add_unseen("collective operations of Horovod")
 
 
 def _install(module: str, what: str) -> None:
-    """Call a room's ``install()``: by name, since rooms of frameworks are above this one."""
+    """Call a package's ``install()``: by name, since those of frameworks import launch's."""
     try:
         importlib.import_module(module).install()
     except Exception as error:  # noqa: BLE001 - an unknown version of a framework may do anything
-        _add_unseen(what, error)
+        _add_unseen(f"{what}: {type(error).__name__}: {error}", warn=True)
 
 
-def _add_unseen(what: str, error: Exception) -> None:
-    text = f"{what}: {type(error).__name__}: {error}"
-    logger.warning("not seen: %s", text)
-    _tell_unseen(text)
-
-
-def _tell_unseen(text: str) -> None:
+def _add_unseen(text: str, *, warn: bool = False) -> None:
+    if warn:
+        logger.warning("not seen: %s", text)
     if _recording is not None:
         _recording.add_unseen(text)
     else:

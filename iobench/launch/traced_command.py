@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iobench.errors import StorageError
@@ -42,7 +40,7 @@ def begin_tracing(
     try:
         python = _python_of(command, environment)
         runtime = ready_runtime(environment, python)
-        setup = set_up(run.path, runtime, python, environment, _named(command))
+        setup = set_up(run.path, runtime, python, environment)
         document, line = setup.document(run.path), setup.line()
     except StorageError as error:
         document = {"state": "off", "reason": str(error)}
@@ -71,18 +69,3 @@ def _python_of(command: Sequence[str], environment: Mapping[str, str]) -> str:
     """Return the Python that a command, also of ``srun`` or ``mpirun``, will run; else this one."""
     pythons = (interpreter_of(word, environment) for word in (*command, "python3"))
     return next((each for each in pythons if each is not None), sys.executable)
-
-
-def _named(command: Sequence[str]) -> list[Path]:
-    """Return the data that a command names, as far as its words tell; no programs, no code."""
-    paths = [Path(word.rpartition("=")[2]) for word in command[1:]]
-    return [path for path in paths if path.is_absolute() and _is_data(path)]
-
-
-def _is_data(path: Path) -> bool:
-    try:
-        return path.is_dir() or (
-            path.is_file() and path.suffix not in (".py", ".sh") and not os.access(path, os.X_OK)
-        )
-    except OSError:
-        return False

@@ -59,28 +59,29 @@ MOST_IMPORTS = 4096
 
 _importing = False
 """Whether the main thread imports, so that what begins now is a part of that."""
+_main = get_ident()
 
 
-def _enter() -> int:
-    """Begin to import; return since when."""
+def _begin() -> int:
+    """Begin to import; return since when, -1 within another import or another thread."""
     global _importing
+    if _importing or get_ident() != _main:
+        return -1
     _importing = True
     return time.perf_counter_ns()
 
 
-def _leave(began_ns: int) -> None:
-    """End what began then."""
+def _end(began_ns: int) -> None:
+    """End what began then, and note it."""
     global _importing
+    if began_ns < 0:
+        return
     _importing = False
-    _imported(began_ns, time.perf_counter_ns())
-
-
-def _imported(start_ns: int, end_ns: int) -> None:
-    """Note that the main thread imported from then until then."""
-    if imports and start_ns - imports[-1][1] < NEXT_NS:
-        imports[-1] = (imports[-1][0], max(end_ns, imports[-1][1]))
+    now_ns = time.perf_counter_ns()
+    if imports and began_ns - imports[-1][1] < NEXT_NS:
+        imports[-1] = (imports[-1][0], max(now_ns, imports[-1][1]))
     elif len(imports) < MOST_IMPORTS:
-        imports.append((start_ns, end_ns))
+        imports.append((began_ns, now_ns))
 
 
 def start() -> None:
@@ -231,22 +232,16 @@ class Watcher:
 
     def __init__(self) -> None:
         self._asking: set[tuple[str, int]] = set()
-        self._main = get_ident()
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return the other finders' spec of a module that is waited for, else None."""
-        awaited = name in AFTER
-        thread = get_ident()
-        is_next = thread == self._main and not _importing
-        if not (awaited or is_next):
-            return None
-        asking = (name, thread)
-        if asking in self._asking:
+        began_ns = _begin()
+        asking = (name, get_ident())
+        if (began_ns < 0 and name not in AFTER) or asking in self._asking:
             return None  # another finder of this kind asks all finders, as this one does
         self._asking.add(asking)
-        began_ns = _enter() if is_next else -1
         try:
             for finder in list(sys.meta_path):
                 find = getattr(finder, "find_spec", None)
@@ -254,65 +249,55 @@ class Watcher:
                     None if finder is self or find is None else find(name, path, target)
                 )
                 if spec is not None:
-                    self._watch(name, spec)
+                    _watch(name, spec)
                     return spec
         finally:
             self._asking.discard(asking)
-            if is_next:  # a name may be looked for in many folders, far away
-                _leave(began_ns)
+            _end(began_ns)  # a name may be looked for in many folders, far away
         return None
 
-    def _watch(self, name: str, spec: ModuleSpec) -> None:
-        """Time a module's loading, and act when it has been loaded; its loader is as it was."""
-        loader: Any = spec.loader
-        load: Callable[[ModuleType], None] | None = getattr(loader, "exec_module", None)
-        # One loader may be of several modules, of which one was looked for and not loaded.
-        load = getattr(load, "__dict__", {}).get("iobench_load", load)
-        awaited = name in AFTER
-        if load is None or (not awaited and isinstance(loader, type)):
-            return
 
-        def exec_module(module: ModuleType) -> None:
-            # First: a loader that is somebody's proxy would else come back here.
-            _restore(loader, "exec_module")
-            began_ns = self._begin()
-            try:
-                load(module)
-                if awaited:
-                    # It is whole, and adapters that are told of it ask; the import system says so
-                    # next.
-                    spec._initializing = False  # type: ignore[attr-defined]
-                    _act(name)
-            finally:
-                if began_ns >= 0:
-                    _leave(began_ns)
+def _watch(name: str, spec: ModuleSpec) -> None:
+    """Time a module's loading, and act when it has been loaded; its loader is as it was."""
+    loader: Any = spec.loader
+    load: Callable[[ModuleType], None] | None = getattr(loader, "exec_module", None)
+    # One loader may be of several modules, of which one was looked for and not loaded.
+    load = getattr(load, "__dict__", {}).get("iobench_load", load)
+    awaited = name in AFTER
+    if load is None or (not awaited and isinstance(loader, type)):
+        return
 
-        exec_module.__dict__["iobench_load"] = load
+    def load_and_act(module: ModuleType) -> None:
+        load(module)
+        # It is whole, and adapters that are told of it ask; the import system says so next.
+        spec._initializing = False  # type: ignore[attr-defined]
+        _act(name)
+
+    exec_module = _once(loader, "exec_module", load_and_act if awaited else load)
+    exec_module.__dict__["iobench_load"] = load
+    try:
+        loader.exec_module = exec_module
+    except AttributeError:
+        if awaited:
+            note("unseen", f"{name}: its loader {type(loader).__name__} cannot be watched")
+        return
+    if type(loader).__name__ == "ExtensionFileLoader":  # it loads the library, nearly all of that
+        loader.create_module = _once(loader, "create_module", loader.create_module)
+
+
+def _once(loader: Any, name: str, method: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a loader's method that is timed and in its place for one call."""
+
+    def call(argument: Any) -> Any:
+        # First: a loader that is somebody's proxy would else come back here.
+        _restore(loader, name)
+        began_ns = _begin()
         try:
-            loader.exec_module = exec_module
-        except AttributeError:
-            if awaited:
-                note("unseen", f"{name}: its loader {type(loader).__name__} cannot be watched")
-            return
-        if type(loader).__name__ != "ExtensionFileLoader":
-            return
-        create: Callable[[ModuleSpec], ModuleType] = loader.create_module
+            return method(argument)
+        finally:
+            _end(began_ns)
 
-        def create_module(spec: ModuleSpec) -> ModuleType:
-            """Load the library, of which this is nearly all."""
-            _restore(loader, "create_module")
-            began_ns = self._begin()
-            try:
-                return create(spec)
-            finally:
-                if began_ns >= 0:
-                    _leave(began_ns)
-
-        loader.create_module = create_module
-
-    def _begin(self) -> int:
-        """Begin to time a module of the main thread; return since when, -1 within another."""
-        return -1 if _importing or get_ident() != self._main else _enter()
+    return call
 
 
 def _restore(loader: Any, name: str) -> None:
