@@ -53,7 +53,7 @@ def repository(tmp_path):
     return git
 
 
-def commit_told(found):
+def commit_of(found):
     told: dict[str, Any] = RunDirectory.open(found.run).config["commit"]
     (run,) = to_json([Run(found.run)])["runs"]
     assert run["commit"] == {name: value if value != "" else None for name, value in told.items()}
@@ -64,29 +64,14 @@ def commit_told(found):
 def test_the_commit_of_a_script(launch, repository, tmp_path, capfd):
     folder = tmp_path / "code"
     first = repository("rev-parse", "HEAD")
-    assert commit_told(launch(sys.executable, folder / "train.py", out=tmp_path / "run")) == {
+    assert commit_of(launch(sys.executable, folder / "train.py", out=tmp_path / "run")) == {
         "hash": first, "unknown": "",
     }  # fmt: skip
     with contextlib.chdir(folder):
         found = launch(sys.executable, "-m", "train", out=tmp_path / "module")
-        assert commit_told(found)["hash"] == first
+        assert commit_of(found)["hash"] == first
     assert main(["report", str(tmp_path / "run"), "--full"]) == 0
     assert f"commit {first[:12]}" in " ".join(capfd.readouterr().out.split())
-    assert main(["info", str(tmp_path / "run")]) == 0
-    assert f"commit {first[:12]}" in " ".join(capfd.readouterr().out.split())
-
-
-MEAN = """\
-[core]
-    fsmonitor = {0}
-    hooksPath = hooks
-[filter "mean"]
-    clean = {0}
-    process = {0}
-    required = true
-[status]
-    submoduleSummary = true
-"""
 
 
 @needs_git
@@ -95,15 +80,16 @@ def test_nothing_of_a_strangers_repository_is_run(launch, repository, tmp_path):
     program = folder / "program"
     program.write_text(f"#!/bin/sh\ntouch {ran}\ncat\n")
     program.chmod(0o755)
-    (folder / "hooks").mkdir()
-    shutil.copy(program, folder / "hooks" / "post-index-change")
     (folder / ".gitattributes").write_text("*.bin filter=mean\n")
-    with (folder / ".git" / "config").open("a") as file:
-        file.write(MEAN.format(program))
+    for name, value in (
+        ("core.fsmonitor", program), ("filter.mean.clean", program),
+        ("filter.mean.process", program),
+    ):  # fmt: skip
+        repository("config", name, str(value))
     (folder / "data.bin").write_text("other\n")  # to be compared, filtered
-    told = commit_told(launch(sys.executable, folder / "train.py"))
+    commit = commit_of(launch(sys.executable, folder / "train.py"))
     assert not ran.exists()
-    assert told["hash"] == repository("rev-parse", "HEAD")
+    assert commit["hash"] == repository("rev-parse", "HEAD")
     with contextlib.suppress(subprocess.CalledProcessError):  # that program answers nothing
         repository("status")
     assert ran.exists(), "as git status would have"
@@ -181,6 +167,6 @@ def test_a_commit_that_is_not_known(launch, script, tmp_path):
     }
     for number, (word, (command, path)) in enumerate(cases.items()):
         out = tmp_path / f"run-{number}"
-        stored = commit_told(launch(*command, out=out, environment={**os.environ, "PATH": path}))
+        stored = commit_of(launch(*command, out=out, environment={**os.environ, "PATH": path}))
         assert stored["hash"] is None
         assert word in stored["unknown"]
