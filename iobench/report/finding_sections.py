@@ -1,4 +1,4 @@
-"""What is said of each question asked of a run: a section, of one process or of several."""
+"""What is said of each finding of a run: a section, of one process or of several."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from iobench.registry import installed_findings
 from iobench.report.json_walk import to_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from iobench.findings.contract import Finding
     from iobench.report.document import Section
     from iobench.report.run_report import RunReport
 
@@ -23,30 +22,37 @@ Joint = Literal["together", "side_by_side"]
 """How several reports belong to one another, as `Finding` calls it."""
 
 
-def run_sections(
-    report: RunReport, orders: range, *, told_of_all: Joint | None = None
-) -> tuple[Section, ...]:
-    """Return the sections of a run by findings of these orders.
+def run_sections(report: RunReport, orders: range, joint: Joint | None) -> Iterator[Section]:
+    """Yield the sections of a run by findings of these orders.
 
-    What is told of several runs or processes as a whole is not told again of one of them.
+    What is said of several runs or processes as a whole, ``joint``, is not said of one of them.
     """
-    requested = [
-        each
+    skipped = {
+        each.name
         for each in installed_findings()
-        if each.order in orders
-        and not (each.of_job or (told_of_all is not None and getattr(each, told_of_all)))
-    ]
-    return _sections(requested, report.figures)
+        if each.of_job or (joint is not None and getattr(each, joint)) or each.order not in orders
+    }
+    shown = {name: known for name, known in report.figures.items() if name not in skipped}
+    return finding_sections(shown)
 
 
-def compared_sections(reports: Sequence[RunReport]) -> tuple[Section, ...]:
-    """Return the sections of several ways of loading the same samples."""
+def finding_sections(figures: Mapping[str, Any]) -> Iterator[Section]:
+    """Yield the sections that findings make of their figures."""
+    for each in installed_findings():
+        known = figures.get(each.name)
+        section = None if known is None else each.section(known)
+        if section is not None:
+            yield section
+
+
+def compared_sections(reports: Sequence[RunReport]) -> Iterator[Section]:
+    """Yield the sections of several configurations that load the same samples."""
     result = {}
     for each in installed_findings():
-        known = [text for report in reports if (text := report.figures.get(each.name)) is not None]
+        known = _known([report.figures for report in reports], each.name)
         if each.side_by_side is not None and known:
             result[each.name] = each.side_by_side(known)
-    return _sections(installed_findings(), result)
+    return finding_sections(result)
 
 
 def job_figures(reports: Sequence[RunReport]) -> Mapping[str, Any] | None:
@@ -55,16 +61,15 @@ def job_figures(reports: Sequence[RunReport]) -> Mapping[str, Any] | None:
         return None
     result = {}
     for each in installed_findings():
-        text = [(r.for_job if each.of_job else r.figures).get(each.name) for r in reports]
-        known = [figures for figures in text if figures is not None]
         if each.together is not None:
+            of = [report.for_job if each.of_job else report.figures for report in reports]
+            known = _known(of, each.name)
             result[each.name] = each.together(known) if known else None
     return result
 
 
-def job_sections(figures: Mapping[str, Any]) -> tuple[Section, ...]:
-    """Return the sections of a job of several training processes."""
-    return _sections(installed_findings(), figures)
+def _known(figures: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
+    return [each[name] for each in figures if each.get(name) is not None]
 
 
 def job_to_plain(figures: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,9 +80,3 @@ def job_to_plain(figures: Mapping[str, Any]) -> dict[str, Any]:
             plain = to_plain(figures[each.name])
             result |= (plain or {}) if each.of_job or each.name == "job" else {each.name: plain}
     return result
-
-
-def _sections(asked: Sequence[Finding[Any]], figures: Mapping[str, Any]) -> tuple[Section, ...]:
-    text = [(each, figures.get(each.name)) for each in asked]
-    result = (each.section(known) for each, known in text if known is not None)
-    return tuple(section for section in result if section is not None)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import shlex
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from iobench.report.document import Command, Document, Section, properties
 from iobench.report.units import UNKNOWN
+from iobench.report.wrapping import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,31 +21,36 @@ if TYPE_CHECKING:
 LONGEST: Final = 80
 
 
+class ListedRun(msgspec.Struct, frozen=True):
+    """A run of a folder, as JSON has it."""
+
+    path: str
+    made: str | None
+    what: str
+    command: str  # that reports it
+
+
 def listed_document(folder: Path, runs: Sequence[FoundRun]) -> Document:
     """Return the runs: name, when, and what was measured; then how one of them is reported."""
-    rows = ((str(run.path.relative_to(folder)), _when(run) or UNKNOWN, _what(run)) for run in runs)
-    result = (properties(rows), Command(_command(runs[0]), "One of them"))
+    listed = [_listed(run) for run in runs]
+    names = [str(run.path.relative_to(folder)) for run in runs]
+    days, what = [each.made or UNKNOWN for each in listed], [each.what for each in listed]
+    rows = zip(names, days, what, strict=True)
     return Document(
         f"{len(runs)} runs in {folder}, newest first",
-        (Section("runs", "", result),),
-        figures=lambda: {"folder": str(folder), "listed": [_figures(run) for run in runs]},
+        (Section("runs", "", (properties(rows), Command(listed[0].command, "One of them"))),),
+        figures=lambda: {"folder": str(folder), "listed": msgspec.to_builtins(listed)},
     )
 
 
-def _figures(run: FoundRun) -> dict[str, Any]:
-    return {
-        "path": str(run.path),
-        "made": _when(run) or None,
-        "what": _what(run),
-        "command": _command(run),
-    }
-
-
-def _when(run: FoundRun) -> str:
-    if not run.made_ns:
-        return ""
-    created = datetime.fromtimestamp(run.made_ns / 1e9, tz=UTC).astimezone()
-    return created.strftime("%Y-%m-%d %H:%M")
+def _listed(run: FoundRun) -> ListedRun:
+    made = datetime.fromtimestamp(run.made_ns / 1e9, tz=UTC).astimezone() if run.made_ns else None
+    return ListedRun(
+        str(run.path),
+        f"{made:%Y-%m-%d %H:%M}" if made else None,
+        _what(run),
+        shlex.join(["iobench", "report", str(run.path)]),
+    )
 
 
 def _what(run: FoundRun) -> str:
@@ -50,13 +58,8 @@ def _what(run: FoundRun) -> str:
     if first is None:
         return "run.json cannot be read"
     if first.is_script:
-        command = " ".join(first.called(first.command or "a script").split())
-        return command if len(command) <= LONGEST else f"{command[: LONGEST - 3]}..."
-    labels = [(each and (each.own_label or each.format)) or "unknown" for each in run.told]
-    known = first.called(f"{first.dataset or 'unknown'} as {', '.join(labels)}")
-    frameworks = {each.framework for each in run.told if each}
-    return known if len(frameworks) > 1 else f"{known} ({first.framework or 'unknown'})"
-
-
-def _command(run: FoundRun) -> str:
-    return shlex.join(["iobench", "report", str(run.path)])
+        return shortened(first.called(first.command or "a script"), LONGEST)
+    labels = [(each and (each.own_label or each.format)) or UNKNOWN for each in run.told]
+    frameworks = dict.fromkeys(each.framework or UNKNOWN for each in run.told if each)
+    what = first.called(f"{first.dataset or UNKNOWN} as {', '.join(labels)}")
+    return f"{what} ({', '.join(frameworks)})"

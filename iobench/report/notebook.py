@@ -1,9 +1,9 @@
-"""What Jupyter shows of a run: its report as a fragment of HTML."""
+"""What Jupyter shows of a run: its report as Markdown."""
 
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from iobench.analysis.run import Run
 from iobench.errors import IobenchError
 from iobench.masking import as_typed
 from iobench.report.document import Command, Document, Section, Sentence
-from iobench.report.renderers.notebook_fragment import NotebookRenderer
+from iobench.report.renderers.markdown import MarkdownRenderer
 from iobench.report.report_document import report_document
 
 if TYPE_CHECKING:
@@ -20,14 +20,17 @@ if TYPE_CHECKING:
 
     from iobench.runs.contents import RunData
 
+OPEN: Final = ("job", "compared", "verdict", "stages", "waits")
+"""The sections that are shown at once; the others unfold."""
+
 
 class NotebookReport(msgspec.Struct, frozen=True):
     """A report that Jupyter shows where it is the value of a cell."""
 
-    html: str
+    markdown: str
 
-    def _repr_html_(self) -> str:
-        return self.html
+    def _repr_markdown_(self) -> str:
+        return self.markdown
 
 
 def show(run: Path | str | RunData) -> NotebookReport:
@@ -40,12 +43,19 @@ def show(run: Path | str | RunData) -> NotebookReport:
     """
     try:
         opened = Run(run)
-        document = report_document([opened])
+        document = _folded(report_document([opened]))
     except IobenchError as error:
         refusal = Section("verdict", "", (Sentence(str(error), "caution"),))
         document = Document("", (refusal,))
     else:
         command = shlex.join(["iobench", "report", str(as_typed(opened.path))])
-        again = Section("verdict", "", (Command(command, "In a terminal"),))
+        again = Section("again", "", (Command(command, "In a terminal"),))
         document = replace(document, sections=(*document.sections, again))
-    return NotebookReport(NotebookRenderer().render(document))
+    return NotebookReport(MarkdownRenderer().render(document))
+
+
+def _folded(document: Document) -> Document:
+    """Return a document that shows only what matters most."""
+    sections = (replace(each, is_folded=each.key not in OPEN) for each in document.sections)
+    parts = tuple(map(_folded, document.parts))
+    return replace(document, sections=tuple(sections), parts=parts)

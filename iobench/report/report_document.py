@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from iobench.errors import ProfileError
-from iobench.report import units
 from iobench.report.comparison_section import comparison_section, published_section
 from iobench.report.document import Document, Drawing, Section, Sentence
 from iobench.report.finding_sections import (
@@ -17,8 +16,8 @@ from iobench.report.finding_sections import (
     LAST,
     Joint,
     compared_sections,
+    finding_sections,
     job_figures,
-    job_sections,
     run_sections,
 )
 from iobench.report.json_report import reports_to_json
@@ -37,7 +36,7 @@ from iobench.report.setting import configuration_section, title
 from iobench.report.trust import trust_section
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from iobench.analysis.run import Run
     from iobench.report.run_report import RunReport
@@ -66,112 +65,94 @@ def report_document(runs: Sequence[Run], reports: Sequence[RunReport] | None = N
     if not reports:
         raise ProfileError("no run to report: expected at least one with spans")
     job = job_figures(reports)
-    shown = _shown(reports, job)
-    parts = tuple(
-        Document(
-            _name(reports[number]) if job is None else _rank_name(reports[number], place),
-            _run_sections(reports[number], number, runs, len(shown), job=job),
-            key=f"run-{number}",
-            is_spare=job is not None and place > 0,
-        )
-        for place, number in enumerate(shown)
-    )
-    lead = _lead(runs, reports, job)
-    if not lead:
-        parts = tuple(replace(each, title=title(reports)) for each in parts)
-        return replace(parts[0], figures=lambda: reports_to_json(reports, job))
-    return Document(title(reports), lead, parts, figures=lambda: reports_to_json(reports, job))
-
-
-def _shown(reports: Sequence[RunReport], job: Mapping[str, Any] | None) -> list[int]:
-    """Return the places of the reports that have a part of their own, in the order of the parts."""
-    places = range(len(reports))
-    if job is None:
-        return list(places)
-    longest = sorted(places, key=lambda place: -reports[place].exposure.whole.wait_ns)
-    return longest[:MOST_RUNS]
-
-
-def _name(report: RunReport) -> str:
-    return report.facts.label or report.run or "unnamed run"
-
-
-def _rank_name(report: RunReport, place: int) -> str:
-    return f"rank {report.exposure.rank}{'' if place else ', which waits longest'}"
-
-
-def _lead(
-    runs: Sequence[Run],
-    reports: Sequence[RunReport],
-    job: Mapping[str, Any] | None,
-) -> tuple[Section, ...]:
-    """Return what is said of several runs together; nothing of a single one."""
+    joint: Joint | None = None
+    lead: tuple[Section, ...] = ()
     if job is not None:
-        known = job_sections(job)
-        if known and len(reports) > MOST_RUNS:
-            note = Sentence(
-                f"This page has a part for each of the {MOST_RUNS} ranks that wait longest; "
-                f"{units.count(len(reports) - MOST_RUNS)} more are in the JSON."
-            )
-            known = (replace(known[0], blocks=(*known[0].blocks, note)), *known[1:])
-        return known
-    if len(reports) == 1:
-        return ()
-    result = (comparison_section(reports), published_section(runs))
-    return *(each for each in result if each is not None), *compared_sections(reports)
+        joint, lead = "together", tuple(_of_job(job, len(reports)))
+    elif len(reports) > 1:
+        joint, lead = "side_by_side", tuple(_compared(runs, reports))
+    parts = tuple(_parts(runs, reports, joint))
+    whole = Document(title(reports), lead, parts)
+    if not lead:
+        whole = replace(parts[0], title=whole.title)
+    return replace(whole, figures=lambda: reports_to_json(reports, job))
 
 
-def _run_sections(
-    report: RunReport,
-    number: int,
-    runs: Sequence[Run],
-    n_parts: int,
-    *,
-    job: Mapping[str, Any] | None,
-) -> tuple[Section, ...]:
-    """Return what is said of one run; what a job's section tells, its energy, is not repeated."""
+def _of_job(job: Mapping[str, Any], n_ranks: int) -> Iterator[Section]:
+    """Yield what is said of all training processes of a job together."""
+    for place, section in enumerate(finding_sections(job)):
+        if place or n_ranks <= MOST_RUNS:
+            yield section
+        else:
+            note = f"Of {n_ranks} ranks the {MOST_RUNS} that wait longest follow; JSON has all."
+            yield replace(section, blocks=(*section.blocks, Sentence(note)))
+
+
+def _compared(runs: Sequence[Run], reports: Sequence[RunReport]) -> Iterator[Section]:
+    """Yield what is said of several runs side by side."""
+    yield comparison_section(reports)
+    published = published_section(runs)
+    if published is not None:
+        yield published
+    yield from compared_sections(reports)
+
+
+def _parts(
+    runs: Sequence[Run], reports: Sequence[RunReport], joint: Joint | None
+) -> Iterator[Document]:
+    """Yield what is said of each run; of a job, of the ranks that wait longest."""
+    places, is_job = list(range(len(reports))), joint == "together"
+    if is_job:
+        places.sort(key=lambda place: -reports[place].exposure.whole.wait_ns)
+        places = places[:MOST_RUNS]
+    for number in places:
+        report = reports[number]
+        name = report.facts.label or report.run or "unnamed run"
+        if is_job:
+            longest = ", which waits longest" if number == places[0] else ""
+            name = f"rank {report.exposure.rank}{longest}"
+        sections = tuple(
+            each for each in _sections(report, runs, len(places), joint) if each is not None
+        )
+        is_spare = is_job and number != places[0]
+        yield Document(name, sections, key=f"run-{number}", is_spare=is_spare)
+
+
+def _sections(
+    report: RunReport, runs: Sequence[Run], n_parts: int, joint: Joint | None
+) -> Iterator[Section | None]:
+    """Yield what is said of one run, but for what is said of several together."""
     exposure, facts = report.exposure, report.facts
-    alone = n_parts == 1 and job is None
-    joint: Joint | None = "together" if job is not None else None if alone else "side_by_side"
-    result: list[Section | None] = [
-        *run_sections(report, BEFORE_VERDICT, told_of_all=joint),
-        verdict_section(report, with_setting=alone or job is not None),
-        *run_sections(report, AFTER_VERDICT, told_of_all=joint),
-        _timeline_section(report, runs, n_parts),
-    ]
+    yield from run_sections(report, BEFORE_VERDICT, joint)
+    yield verdict_section(report, with_setting=joint != "side_by_side")
+    yield from run_sections(report, AFTER_VERDICT, joint)
+    yield _timeline_section(report, runs, n_parts)
     if exposure.whole.n_batches:
-        result += [
-            epochs_section(report),
-            stages_section(exposure),
-            waits_section(report),
-            compute_section(exposure) if facts.is_script else None,
-            phases_section(report),
-        ]
+        yield epochs_section(report)
+        yield stages_section(exposure)
+        yield waits_section(report)
+        yield compute_section(exposure) if facts.is_script else None
+        yield phases_section(report)
     if facts.is_script and len(exposure.loaders) > 1:
-        result.append(loaders_section(exposure))
-    result += [
-        processes_section(report.processes),
-        *run_sections(report, LAST, told_of_all=joint),
-        configuration_section(report),
-        trust_section(report),
-    ]
-    return tuple(each for each in result if each is not None)
+        yield loaders_section(exposure)
+    yield processes_section(report.processes)
+    yield from run_sections(report, LAST, joint)
+    yield configuration_section(report)
+    yield trust_section(report)
 
 
 def _timeline_section(report: RunReport, runs: Sequence[Run], n_parts: int) -> Section | None:
-    """Return the lanes of a run, for pages that draw them; the spans are read when it is drawn."""
-    run = next(
-        (one for one in runs if str(one.path) == report.run and report.exposure.rank in one.ranks),
-        None,
-    )
-    if run is None or not run.has_spans(report.exposure.rank):
+    """Return the rows of a timeline, for pages that draw them; spans are read when it is drawn."""
+    rank = report.exposure.rank
+    run = next((one for one in runs if str(one.path) == report.run and rank in one.ranks), None)
+    if run is None or not run.has_spans(rank):
         return None
 
-    @functools.cache  # a page may be written, and told to a server
+    @functools.cache  # a page may be written, and logged to a server
     def payload() -> TimelinePayload | None:
         from iobench.report.timeline.page_payload import SPAN_LIMIT, timeline_payload
 
-        one = run.of_rank(report.exposure.rank)
+        one = run.of_rank(rank)
         return timeline_payload(one, SPAN_LIMIT // n_parts) if len(one.spans) else None
 
     return Section("timeline", "Timeline", (Drawing("timeline", payload),))

@@ -14,14 +14,7 @@ if TYPE_CHECKING:
 
 
 def write_whole(path: Path | str, content: str | bytes) -> None:
-    """Write a file so that nobody ever finds a part of it under its name.
-
-    Parameters
-    ----------
-    path : Path or str
-        What is there is replaced once all is written.
-    content : str or bytes
-        Text is written as UTF-8.
+    """Write a file, text as UTF-8, so that no part of it is ever under its name.
 
     Raises
     ------
@@ -35,12 +28,7 @@ def write_whole(path: Path | str, content: str | bytes) -> None:
 
 @contextmanager
 def whole_file(path: Path | str) -> Iterator[BinaryIO]:
-    """Open a file to write in parts; nobody ever finds one of them under its name.
-
-    Parameters
-    ----------
-    path : Path or str
-        What is there is replaced at the end, and untouched if there is an error before.
+    """Open a file to write in parts; what was there is replaced at the end, and only then.
 
     Yields
     ------
@@ -53,38 +41,26 @@ def whole_file(path: Path | str) -> Iterator[BinaryIO]:
         As `write_whole`.
     """
     path = Path(path)
-    if path.exists() and not path.is_file():
-        # A pipe or /dev/stdout: nothing to replace.
-        with _told(path), path.open("wb") as file:
-            yield file
-        return
-    part = path.with_name(f".{path.name[:80]}.{os.getpid()}.part")
+    # To a pipe or /dev/stdout: nothing to replace.
+    is_stream = path.exists() and not path.is_file()
+    part = path if is_stream else path.with_name(f".{path.name[:80]}.{os.getpid()}.part")
     try:
-        with _told(path):
-            with part.open("wb") as file:
-                yield file
+        with part.open("wb") as file:
+            yield file
+            if not is_stream:
                 file.flush()
                 os.fsync(file.fileno())
+        if not is_stream:
             part.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            part.unlink()
-        raise
-
-
-@contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """Say of which file it is that the system refused something."""
-    try:
-        yield
     except IobenchError:
         # What was to be written could not be made: no fault of this file.
         raise
     except OSError as error:
-        raise _cannot_write(path, error) from error
-
-
-def _cannot_write(path: Path, error: OSError) -> StorageError:
-    return StorageError(
-        f"{path}: cannot be written ({error.strerror or error}); name another file, or free space"
-    )
+        raise StorageError(
+            f"{path}: cannot be written ({error.strerror or error}); name another file, or free "
+            "space"
+        ) from error
+    finally:
+        if not is_stream:
+            with suppress(OSError):
+                part.unlink()

@@ -162,7 +162,7 @@ def test_every_report_says_what_somebody_else_asks_of_a_run(
     told = iobench_here("report", str(run.path), "--full", "--html", str(page))
     assert told.returncode == 0, told.stderr
     texts = {"terminal": told.stdout, "html": page.read_text()}
-    for name in ("markdown", "notebook"):
+    for name in ("markdown",):
         texts[name] = iobench_here("report", str(run.path), "--as", name).stdout
     for name, text in texts.items():
         assert "The longest wait" in text, name

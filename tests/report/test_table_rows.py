@@ -10,7 +10,6 @@ import pytest
 from iobench.report.document import Column, Document, Quantity, Section, Table
 from iobench.report.renderers.html_page import HtmlRenderer
 from iobench.report.renderers.markdown import MarkdownRenderer
-from iobench.report.renderers.notebook_fragment import NotebookRenderer
 from iobench.report.renderers.terminal import TerminalRenderer
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ RENDERERS = {
     "terminal": lambda: TerminalRenderer(StringIO()),
     "markdown": MarkdownRenderer,
     "html": HtmlRenderer,
-    "notebook": NotebookRenderer,
 }
 
 

@@ -41,7 +41,8 @@ class MarkdownRenderer:
 
 
 def _document(document: Document) -> Iterator[str]:
-    yield f"## {signed(escaped(document.title), document.sign)}"
+    if document.title:
+        yield f"## {signed(escaped(document.title), document.sign)}"
     for section in document.sections:
         yield from _section(section)
     for part in document.parts:

@@ -6,7 +6,6 @@ from itertools import pairwise, product
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final, TextIO
 
-import msgspec
 from rich.box import Box
 from rich.cells import cell_len
 from rich.console import Console
@@ -50,13 +49,6 @@ RULED: Final = Box(
 def page_width(file: TextIO | None = None) -> int:
     """Return how many characters a line of a report has on a file, by default stdout."""
     return min(max(Console(file=file).width, NARROWEST), WIDEST)
-
-
-class _Look(msgspec.Struct, frozen=True):
-    """How close a table is drawn: spaces more between columns, and lines of a heading."""
-
-    gap: int = 0
-    n_lines: int = 2
 
 
 class TerminalRenderer:
@@ -146,7 +138,7 @@ class TerminalRenderer:
     def _table(self, table: Table) -> None:
         """Draw a table, closer together, or without what is spare, where it would not fit.
 
-        What does not fit even so stands below, beside the names of the rows again.
+        What does not fit even so stands below, after the names of the rows again.
         """
         if table.title:
             self._sentence(table.title, "bold", indent=INDENT)
@@ -156,20 +148,19 @@ class TerminalRenderer:
             return
         every = tuple(range(len(table.columns)))
         needed = tuple(at for at in every if not table.columns[at].is_spare)
-        looser = (_Look(gap=1), _Look(), _Look(n_lines=3))
-        for columns, look in product(dict.fromkeys((every, needed)), looser):
-            if self._fits(text, columns, look):
-                self._draw(text, columns, look)
+        for columns, gap in product(dict.fromkeys((every, needed)), (1, 0)):
+            if self._fits(text, columns, gap=gap):
+                self._draw(text, columns, gap)
                 break
         else:
             for columns in self._parts(text, needed):
-                self._draw(text, columns, _Look())
+                self._draw(text, columns, 0)
         if table.note:
             self._sentence(table.note, indent=INDENT)
             self._gap()
 
     def _properties(self, text: SpelledTable) -> None:
-        """Draw names beside what is said of them, in lines that break between words alone."""
+        """Draw names and what is said of them, in lines that break between words alone."""
         *named, last = range(len(text.names))
         widths = [_cells_width(text, at) for at in named]
         hanging = sum(widths) + 2 * len(widths)
@@ -184,34 +175,29 @@ class TerminalRenderer:
         self._gap()
 
     def _fits(
-        self, text: SpelledTable, columns: Sequence[int], look: _Look, *, least: int | None = None
+        self, text: SpelledTable, columns: Sequence[int], *, gap: int = 0, least: int | None = None
     ) -> bool:
-        first, *others = (_width(text, at, look) for at in columns)
+        first, *others = (_width(text, at) for at in columns)
         if others and _wraps(text, columns[-1]):
             others[-1] = min(others[-1], NAME)
         named = first if least is None else min(first, least)
-        needed = INDENT + named + sum(width + 1 + look.gap for width in others)
+        needed = INDENT + named + sum(width + 1 + gap for width in others)
         return needed <= self._console.width
 
     def _parts(self, text: SpelledTable, columns: Sequence[int]) -> Iterator[tuple[int, ...]]:
-        """Yield as many columns as fit beside names of `NAME` characters or fewer."""
+        """Yield as many columns as fit after names of `NAME` characters or fewer."""
         first, *left = columns
         while left:
             n = len(left)
-            while n > 1 and not self._fits(text, (first, *left[:n]), _Look(), least=NAME):
+            while n > 1 and not self._fits(text, (first, *left[:n]), least=NAME):
                 n -= 1
             yield (first, *left[:n])
             left = left[n:]
 
-    def _draw(self, text: SpelledTable, columns: Sequence[int], look: _Look) -> None:
-        headings = [_folded(text, at, look) for at in columns]
+    def _draw(self, text: SpelledTable, columns: Sequence[int], gap: int) -> None:
+        headings = [_folded(text, at) for at in columns]
         height = max(map(len, headings))
-        drawn = DrawnTable(
-            box=RULED,
-            padding=(0, look.gap, 0, 0),
-            pad_edge=False,
-            show_edge=False,
-        )
+        drawn = DrawnTable(box=RULED, padding=(0, gap, 0, 0), pad_edge=False, show_edge=False)
         for at, lines in zip(columns, headings, strict=True):
             is_name = at == columns[0]
             above = [""] * (height - len(lines))
@@ -240,8 +226,8 @@ def _wraps(text: SpelledTable, column: int) -> bool:
     return column == len(text.names) - 1 and not text.is_figure[column]
 
 
-def _width(text: SpelledTable, column: int, look: _Look) -> int:
-    heading = (cell_len(line) for line in _folded(text, column, look))
+def _width(text: SpelledTable, column: int) -> int:
+    heading = (cell_len(line) for line in _folded(text, column))
     return max(*heading, _cells_width(text, column))
 
 
@@ -250,11 +236,11 @@ def _cells_width(text: SpelledTable, column: int) -> int:
     return max((cell_len(plain(row[column])) for row in rows), default=0)
 
 
-def _folded(text: SpelledTable, column: int, look: _Look) -> list[str]:
-    """Return a heading in lines about as wide as its cells, the unit below."""
+def _folded(text: SpelledTable, column: int) -> list[str]:
+    """Return a heading in about two lines, the unit below."""
     name = plain(text.names[column])
     longest = max(map(len, name.split()), default=1)
-    width = max(longest, _cells_width(text, column), -(-len(name) // look.n_lines))
+    width = max(longest, _cells_width(text, column), -(-len(name) // 2))
     lines = wrap(name, width, break_long_words=False, break_on_hyphens=False)
     unit = [text.units[column]] if text.units[column] else []
     return [*lines, *unit] or [""]
