@@ -90,16 +90,16 @@ def _of_run(
 
 
 def _keep(run: Path, counts: Path, *, json: bool) -> None:
-    from iobench.findings.check import keep_counts, kept_lines
+    from iobench.findings.check import update_counts, written_lines
     from iobench.report.document import sentences
 
-    retained = keep_counts(run, counts)
+    written = update_counts(run, counts)
     figures = {
-        name: {"exact": each.exact, "at_most": each.at_most} for name, each in retained.items()
+        name: {"exact": each.exact, "at_most": each.at_most} for name, each in written.items()
     }
     print_answer(
         f"Written to {counts}; commit it",
-        *sentences(kept_lines(retained)),
+        *sentences(written_lines(written)),
         figures={"file": str(counts), "runs": figures},
         json=json,
     )

@@ -1,18 +1,19 @@
-"""``iobench check``: a run held against counts, a limit of exposed time, or a run that was kept."""
+"""``iobench check``: a run held against counts, a limit of exposed time, or a stored run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from enum import Enum, IntEnum
+from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from iobench.analysis.intervals import StepSums, difference, quotient, step_sums
+from iobench.analysis.intervals import Interval, StepSums, difference, quotient, step_sums
 from iobench.analysis.run import Run
 from iobench.errors import OptionError, ProfileError
 from iobench.findings.counts import (
+    BOUNDS,
     DIGESTS,
     STAGES,
     CountDifference,
@@ -32,6 +33,7 @@ from iobench.report.sentences import PARTS, kept_words
 from iobench.runs.folders import run_paths
 
 if TYPE_CHECKING:
+    from iobench.analysis.exposure_figures import Window
     from iobench.analysis.run import RankRun
     from iobench.report.document import Sign, Style
 
@@ -56,30 +58,23 @@ class Outcome(IntEnum):
     INCONCLUSIVE = 4
 
 
-class Doubt(Enum):
-    """Why a gate concludes nothing."""
-
-    INCLUDES_LIMIT = "interval_includes_limit"
-    SHORT = "short"
-    LOST = "lost"
-    UNKNOWN = "unknown"
-
-
 DOUBTS: Final = {
-    Doubt.INCLUDES_LIMIT: "the interval contains the limit; measure longer",
-    Doubt.SHORT: (
+    "interval_includes_limit": "the interval contains the limit; measure longer",
+    "short": (
         "there is no interval for fewer than 48 steady-state steps, nor for too few complete "
         "epochs after the first (four are enough, or two with 48 steps together); run more "
         "batches or epochs"
     ),
-    Doubt.LOST: "spans were lost, so waits may be missing",
-    Doubt.UNKNOWN: "too much of it has no known cause",
+    "lost": "spans were lost, so waits may be missing",
+    "unknown": "too much of it has no known cause",
 }
+"""Why a gate concludes nothing."""
 SHOWN: Final[dict[Outcome, tuple[Style, Sign]]] = {
     Outcome.PASSED: ("good", "passed"),
     Outcome.REGRESSION: ("bad", "failed"),
     Outcome.INCONCLUSIVE: ("fair", "undecided"),
 }
+Concluded = tuple[Outcome, str | None]
 
 
 class ExposedShare(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,27 +83,27 @@ class ExposedShare(msgspec.Struct, frozen=True, kw_only=True):
     None and 0 where a run is too short for a steady state; ``unknown_ns`` has no known cause.
     """
 
-    exposed_fraction: float | None
-    low_fraction: float | None
-    high_fraction: float | None
-    n_steps: int
-    n_samples: int | None
-    wall_ns: int
-    wait_ns: int
-    unknown_ns: int
+    exposed_fraction: float | None = None
+    low_fraction: float | None = None
+    high_fraction: float | None = None
+    n_steps: int = 0
+    n_samples: int | None = None
+    wall_ns: int = 0
+    wait_ns: int = 0
+    unknown_ns: int = 0
     lost_spans: int
-    window: str
-    batches: int
-    summed_batches: int
+    window: Window
+    batches: int = 0
+    summed_batches: int = 0
 
 
 class CountsGate(CountsComparison, frozen=True, kw_only=True):
-    """Counts of a run against those that were kept."""
+    """Counts of a run against those of a file."""
 
     gate: str = "counts"
     run: str
     outcome: str
-    doubt: Doubt | None
+    doubt: str | None
 
 
 class ShareGate(ExposedShare, frozen=True, kw_only=True):
@@ -117,12 +112,12 @@ class ShareGate(ExposedShare, frozen=True, kw_only=True):
     gate: str = "exposed"
     run: str
     outcome: str
-    doubt: Doubt | None
+    doubt: str | None
     limit_fraction: float
 
 
 class GrowthGate(msgspec.Struct, frozen=True, kw_only=True):
-    """The exposed time of a run per sample against that of one that was kept.
+    """The exposed time of a run per sample against that of a stored one.
 
     Growth is of the stored run's time per sample, per step where samples are not known.
     """
@@ -130,7 +125,7 @@ class GrowthGate(msgspec.Struct, frozen=True, kw_only=True):
     gate: str = "growth"
     run: str
     outcome: str
-    doubt: Doubt | None
+    doubt: str | None
     margin_fraction: float
     growth_fraction: float | None
     low_fraction: float | None
@@ -150,56 +145,51 @@ class CheckResult(msgspec.Struct, frozen=True):
     exit_code: int
 
 
-def exposed_share(run: RankRun) -> ExposedShare:
-    """Return how much of its time a training process waited, with an interval at 95 %.
+def exposed_share(run: RankRun) -> tuple[ExposedShare, StepSums | None]:
+    """Return how much of its time a training process waited, and the sums that shows it.
 
     Of its epochs as a long training has them, else of its steady state: `Exposure.judged`.
     """
-    return _share_and_sums(run)[0]
-
-
-def _share_and_sums(run: RankRun) -> tuple[ExposedShare, StepSums | None]:
-    exposure = run.exposure
-    is_known, part = exposure.window != "whole", exposure.judged
-    sums = step_sums(run, exposure.window) if is_known else None
+    exposure, window = run.exposure, run.exposure.window
+    part, sums = exposure.judged, step_sums(run, window)
     blocks = None if sums is None else sums.quotient("wait", "wall")
-    share = None if blocks is None else quotient(blocks)
-    low, high = (None, None) if share is None else (share.low, share.high)
-    unknown = [row.exposed_ns for row in part.stages if row.kind == Kind.UNKNOWN]
+    if window == "whole" or blocks is None:
+        return ExposedShare(lost_spans=exposure.lost_spans, window=window), None
+    share = quotient(blocks)
     return ExposedShare(
-        exposed_fraction=part.wait_ns / part.wall_ns if is_known and part.wall_ns else None,
-        low_fraction=None if low is None else max(low, 0.0),
-        high_fraction=None if high is None else min(high, 1.0),
-        n_steps=part.n_batches if is_known else 0,
-        n_samples=part.n_samples if is_known else None,
-        wall_ns=part.wall_ns if is_known else 0,
-        wait_ns=part.wait_ns if is_known else 0,
-        unknown_ns=sum(unknown) if is_known else 0,
+        exposed_fraction=part.wait_ns / part.wall_ns if part.wall_ns else None,
+        low_fraction=None if share.low is None else max(share.low, 0.0),
+        high_fraction=None if share.high is None else min(share.high, 1.0),
+        n_steps=part.n_batches,
+        n_samples=part.n_samples,
+        wall_ns=part.wall_ns,
+        wait_ns=part.wait_ns,
+        unknown_ns=sum(row.exposed_ns for row in part.stages if row.kind == Kind.UNKNOWN),
         lost_spans=exposure.lost_spans,
-        window=exposure.window,
-        batches=exposure.whole.n_batches if is_known else 0,
-        summed_batches=exposure.n_summed if is_known else 0,
+        window=window,
+        batches=exposure.whole.n_batches,
+        summed_batches=exposure.n_summed,
     ), sums
 
 
 def conclude(
     interval: tuple[float | None, float | None], limit: float, *, lost: int, unknown: float
-) -> tuple[Outcome, Doubt | None]:
+) -> Concluded:
     """Return what follows from an interval and a limit: above it by known causes alone fails.
 
     Without the ``lost`` spans waits may be missing; what of it is ``unknown`` has no known cause.
     """
     low, high = interval
     if low is None or high is None:
-        return Outcome.INCONCLUSIVE, Doubt.SHORT
+        return Outcome.INCONCLUSIVE, "short"
     if lost:
-        return Outcome.INCONCLUSIVE, Doubt.LOST
+        return Outcome.INCONCLUSIVE, "lost"
     if high <= limit:
         return Outcome.PASSED, None
     if low <= limit:
-        return Outcome.INCONCLUSIVE, Doubt.INCLUDES_LIMIT
+        return Outcome.INCONCLUSIVE, "interval_includes_limit"
     if low - unknown <= limit:
-        return Outcome.INCONCLUSIVE, Doubt.UNKNOWN
+        return Outcome.INCONCLUSIVE, "unknown"
     return Outcome.REGRESSION, None
 
 
@@ -209,38 +199,31 @@ def gate_counts(run: Path, file: Path) -> tuple[CountsGate, ...]:
     Raises
     ------
     ProfileError, MissingFileError, FileFormatError
-        If there is no run whose counts repeat, or no file of counts.
+        If there is no run whose counts repeat, or no file of counts of the same formats.
     """
     expected, runs = read_counts(file), _named_runs(run)
+    if expected.keys() != runs.keys():
+        raise ProfileError(
+            f"{file}: expects counts of {', '.join(expected)}, but {run} has {', '.join(runs)}; "
+            "profile the same formats, or rewrite it with --update"
+        )
     gates = []
     for name, each in runs.items():
-        if name not in expected:
-            raise ProfileError(
-                f"{file}: expects nothing of {name}, only of {', '.join(expected) or 'no run'}; "
-                "rewrite it with --update"
-            )
         compared = compare_counts(expected[name], counts_of(each))
-        outcome = Outcome.INCONCLUSIVE if compared.unknown else Outcome.PASSED
-        outcome = Outcome.REGRESSION if compared.differences else outcome
-        doubt = Doubt.UNKNOWN if outcome == Outcome.INCONCLUSIVE else None
+        concluded: Concluded = Outcome.PASSED, None
+        if compared.differences:
+            concluded = Outcome.REGRESSION, None
+        elif compared.unknown:
+            concluded = Outcome.INCONCLUSIVE, "unknown"
+        figures = msgspec.structs.asdict(compared)
         gates.append(
-            CountsGate(
-                run=name,
-                outcome=_word(outcome),
-                doubt=doubt,
-                **msgspec.structs.asdict(compared),
-            )
-        )
-    if missing := sorted(expected.keys() - runs.keys()):
-        raise ProfileError(
-            f"{file}: expects {', '.join(missing)} too, which {run} does not have; profile all "
-            "formats, or rewrite it with --update"
+            CountsGate(run=name, outcome=_word(concluded[0]), doubt=concluded[1], **figures)
         )
     return tuple(gates)
 
 
-def keep_counts(run: Path, file: Path) -> dict[str, Counts]:
-    """Write the counts of a run to a file; what is in it already is replaced.
+def update_counts(run: Path, file: Path) -> dict[str, Counts]:
+    """Write the counts of a run to a file, in place of what is in it.
 
     Raises
     ------
@@ -264,73 +247,60 @@ def keep_counts(run: Path, file: Path) -> dict[str, Counts]:
 
 def gate_shares(run: Path, limit: float) -> tuple[ShareGate, ...]:
     """Hold the exposed share of each training process of each format against a limit."""
-    return tuple(
-        _share_gate(_rank_name(name, rank), exposed_share(rank), limit)
-        for name, each in _named_runs(run).items()
-        for rank in each
-    )
-
-
-def _share_gate(name: str, share: ExposedShare, limit: float) -> ShareGate:
-    outcome, doubt = conclude(
-        (share.low_fraction, share.high_fraction),
-        limit,
-        lost=share.lost_spans,
-        unknown=share.unknown_ns / share.wall_ns if share.wall_ns else 0.0,
-    )
-    return ShareGate(
-        run=name, outcome=_word(outcome), doubt=doubt, limit_fraction=limit,
-        **msgspec.structs.asdict(share),
-    )  # fmt: skip
+    gates = []
+    for name, rank in ((name, rank) for name, each in _named_runs(run).items() for rank in each):
+        share, _ = exposed_share(rank)
+        interval = share.low_fraction, share.high_fraction
+        unknown = share.unknown_ns / share.wall_ns if share.wall_ns else 0.0
+        outcome, doubt = conclude(interval, limit, lost=share.lost_spans, unknown=unknown)
+        figures = msgspec.structs.asdict(share) | {"limit_fraction": limit}
+        named = _rank_name(name, rank)
+        gates.append(ShareGate(run=named, outcome=_word(outcome), doubt=doubt, **figures))
+    return tuple(gates)
 
 
 def gate_growth(
     run: Path, stored: Path, margin: float, *, any_machine: bool = False
 ) -> tuple[GrowthGate, ...]:
-    """Hold the exposed time per sample of a run against that of one that was kept.
+    """Hold the exposed time per sample of a run against that of a stored one.
 
     Raises
     ------
     OptionError
         If they were measured on machines that are not alike, unless ``any_machine`` says so; or if
-        they are of other datasets, or have other formats or training processes.
+        they are of other datasets, or have other formats, training processes or epochs.
     """
     new, old = _named_runs(run), _named_runs(stored)
     if new.keys() != old.keys():
-        raise OptionError(
-            f"{stored}: has {', '.join(old)}, but {run} has {', '.join(new)}; "
-            "expected the same formats"
-        )
+        raise _unlike(stored, "formats", ", ".join(old), ", ".join(new))
     gates = []
     for name, each in new.items():
         before = old[name]
         if each.about.dataset != before.about.dataset:
-            raise OptionError(
-                f"{stored}: dataset is {before.about.dataset}, but {run} has "
-                f"{each.about.dataset}; expected the same dataset"
-            )
-        unlike = _unlike_machines(each.about.machine, before.about.machine)
-        if unlike and not any_machine:
-            raise OptionError(
-                f"{stored}: was measured on another machine ({'; '.join(unlike)}); compare times "
-                "from similar machines, or pass --any-machine"
-            )
+            raise _unlike(stored, "dataset", before.about.dataset, each.about.dataset)
         if each.ranks != before.ranks:
-            raise OptionError(
-                f"{stored}: has {len(before)} training processes, but {run} has {len(each)}; "
-                "expected the same number"
-            )
+            raise _unlike(stored, "training processes", len(before), len(each))
+        here, there = _machine(each.about.machine), _machine(before.about.machine)
+        if not any_machine and (here != there or "unknown" in here):
+            raise _unlike(stored, "machine", there, here, ", or pass --any-machine")
         for rank in each:
-            measured, retained = _share_and_sums(rank), _share_and_sums(before.of_rank(rank.rank))
-            windows = {measured[0].window, retained[0].window}
-            if len(windows) > 1 and "whole" not in windows:
-                with_epochs = stored if retained[0].window == "recurring" else run
-                raise OptionError(
-                    f"{with_epochs}: has complete epochs after the first, which include their "
-                    "start-up, and the other run has none; expected as many epochs in both"
-                )
-            gates.append(_growth_gate(_rank_name(name, rank), measured, retained, margin))
+            shares = exposed_share(rank), exposed_share(before.of_rank(rank.rank))
+            window, other = shares[0][0].window, shares[1][0].window
+            if {window, other} == {"recurring", "steady"}:
+                raise _unlike(stored, "window", other, window, "; give both as many epochs")
+            gates.append(_growth_gate(_rank_name(name, rank), *shares, margin))
     return tuple(gates)
+
+
+def _unlike(stored: Path, what: str, old: object, new: object, more: str = "") -> OptionError:
+    return OptionError(f"{stored}: has {what} {old}, expected {new} as of the new run{more}")
+
+
+def _machine(facts: Mapping[str, Any]) -> str:
+    """Return what makes machines alike; versions of the system do not count."""
+    values = {name: str(facts.get(name) or "unknown") for name in OF_MACHINE}
+    values["system"] = values["system"].partition(" ")[0]
+    return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def _growth_gate(
@@ -346,23 +316,22 @@ def _growth_gate(
         sums and sums.quotient(amount, "samples" if by_sample else "batches")
         for sums, amount in amounts
     )
-    growth: list[float | None] = [None, None, None]
-    if waits and old_waits and walls and walls.value:
+    growth = Interval(None)
+    if waits and old_waits and walls and (per := walls.value):
         grown = difference(old_waits, waits)
-        ends = (grown.value, grown.low, grown.high)
-        if None not in ends:
-            growth = [None if each is None else each / walls.value for each in ends]
+        if grown.value is not None and grown.low is not None and grown.high is not None:
+            growth = Interval(grown.value / per, grown.low / per, grown.high / per)
     sizes = [(each.n_samples if by_sample else each.n_steps) or 1 for each in (new, old)]
     old_wall = old.wall_ns / sizes[1]
     outcome, doubt = conclude(
-        (growth[1], growth[2]),
+        (growth.low, growth.high),
         margin,
         lost=new.lost_spans + old.lost_spans,
         unknown=new.unknown_ns / sizes[0] / old_wall if old_wall else 0.0,
     )
     return GrowthGate(
         run=name, outcome=_word(outcome), doubt=doubt, margin_fraction=margin,
-        growth_fraction=growth[0], low_fraction=growth[1], high_fraction=growth[2],
+        growth_fraction=growth.value, low_fraction=growth.low, high_fraction=growth.high,
         measured=new, stored=old,
     )  # fmt: skip
 
@@ -370,7 +339,7 @@ def _growth_gate(
 def check_result(gates: Sequence[Gate]) -> CheckResult:
     """Return what comes of gates: a regression counts more than an open one, that than a pass."""
     order = Outcome.REGRESSION, Outcome.INCONCLUSIVE, Outcome.PASSED
-    outcomes = {Outcome[gate.outcome.upper()] for gate in gates}
+    outcomes = {_outcome(gate) for gate in gates}
     worst = next((each for each in order if each in outcomes), Outcome.PASSED)
     return CheckResult(tuple(gates), _word(worst), int(worst))
 
@@ -379,26 +348,17 @@ def _word(outcome: Outcome) -> str:
     return outcome.name.lower()
 
 
+def _outcome(gate: Gate) -> Outcome:
+    return Outcome[gate.outcome.upper()]
+
+
 def _named_runs(run: Path) -> dict[str, Run]:
     """Return the runs in a directory: one, or one for each format by its name."""
-    paths = run_paths(run)
-    return {ONLY_RUN if path == run else path.name: Run(path) for path in paths}
+    return {ONLY_RUN if path == run else path.name: Run(path) for path in run_paths(run)}
 
 
 def _rank_name(name: str, run: RankRun) -> str:
     return name if run.is_alone else f"{name}, rank {run.rank}"
-
-
-def _unlike_machines(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Return in what two machines differ, or are unknown; versions of the system do not count."""
-    unlike = []
-    for name in OF_MACHINE:
-        values = [str(each.get(name) or "") for each in (one, other)]
-        if name == "system":
-            values = [each.partition(" ")[0] for each in values]
-        if not values[0] or values[0] != values[1]:
-            unlike.append(f"{name}: {one.get(name, 'unknown')}, not {other.get(name, 'unknown')}")
-    return unlike
 
 
 def check_document(result: CheckResult) -> Document:
@@ -416,31 +376,33 @@ def _gate_section(number: int, gate: Gate) -> Section:
         case CountsGate():
             title, lines = f"counts of {_run(gate.run)}", [*_count_lines(gate)]
         case ShareGate():
-            title = (
-                f"exposed share of {_run(gate.run)}{_kept('of it', gate)}, at most "
-                f"{units.fraction(gate.limit_fraction)}"
-            )
+            limit = units.fraction(gate.limit_fraction)
+            title = f"exposed share of {_run(gate.run)}, at most {limit}"
             lines = [*_share_lines("exposed", gate)]
         case GrowthGate():
+            limit = units.fraction(gate.margin_fraction)
             title = (
-                f"exposed time of {_run(gate.run)}{_kept('of it', gate.measured)} against a stored "
-                f"run{_kept('of that', gate.stored)}, at most "
-                f"{units.fraction(gate.margin_fraction)} of its time per sample more"
+                f"exposed time of {_run(gate.run)} against a stored run, at most {limit} of its "
+                "time per sample more"
             )
-            lines = [*_growth_lines(gate)]
+            lines = [*_share_lines("exposed", gate.measured)]
+            lines += _share_lines("stored run", gate.stored)
+            if gate.growth_fraction is not None:
+                ends = gate.growth_fraction, gate.low_fraction, gate.high_fraction
+                grown, low, high = (units.signed_fraction(each or 0.0) for each in ends)
+                lines.append(
+                    f"exposed time per sample: {grown} ({low} to {high}) of the stored time per "
+                    "sample"
+                )
+            lines.append("no interval includes what differs from one run to the next")
     if gate.doubt is not None and gate.gate != "counts":
         lines.append(DOUBTS[gate.doubt])
-    first = Sentence(f"{gate.outcome}: {title}", *SHOWN[Outcome[gate.outcome.upper()]])
+    first = Sentence(f"{gate.outcome}: {title}", *SHOWN[_outcome(gate)])
     return Section(f"gate-{number}", "", (first, *sentences(lines)))
 
 
 def _run(name: str) -> str:
     return "the run" if name == ONLY_RUN else name
-
-
-def _kept(whose: str, share: ExposedShare) -> str:
-    retained = kept_words(share.batches, share.summed_batches)
-    return f" ({whose}, {retained})" if retained else ""
 
 
 def _count_lines(gate: CountsGate) -> Iterator[str]:
@@ -461,19 +423,15 @@ def _count_lines(gate: CountsGate) -> Iterator[str]:
         yield "less work than the file expects passes; use --update to require it of later runs"
 
 
-def _difference(difference: CountDifference) -> str:
-    name, how = _count_name(difference.name), difference.how
-    old, new = difference.expected, difference.measured
-    if how == "at_most" and isinstance(old, int) and isinstance(new, int):
-        return f"{name}: {units.nbytes(new)}, expected at most {units.nbytes(old)}"
-    suffix = " per sample" if how == "per_sample" else ""
-    return f"{name}{suffix}: {_value(new)}, expected {_value(old)}"
-
-
-def _value(value: float | str | None) -> str:
-    if value is None or isinstance(value, str):
-        return value or "none"
-    return units.count(int(value)) if value == int(value) else units.number(value)
+def _difference(each: CountDifference) -> str:
+    old, new = (
+        value or "none"
+        if value is None or isinstance(value, str)
+        else (units.nbytes(value) if each.name in BOUNDS else units.count(value))
+        for value in (each.expected, each.measured)
+    )
+    most = "at most " if each.name in BOUNDS else ""
+    return f"{_count_name(each.name)}: {new}, expected {most}{old}"
 
 
 def _count_name(name: str) -> str:
@@ -482,29 +440,17 @@ def _count_name(name: str) -> str:
         stage, _, what = name.removeprefix(STAGES).rpartition("/")
         return f"{'spans' if what == 'spans' else 'bytes'} of {stage}"
     if name.startswith(DIGESTS):
-        loader, _, epoch = name.removeprefix(DIGESTS).partition("/")
-        of = "" if loader == "profile" else f" of loader {loader}"
-        return f"digest of the samples{of} in epoch {epoch}"
+        return f"digest of the samples of {name.removeprefix(DIGESTS)} (loader, epoch)"
     return NAMES.get(name, name)
 
 
-def kept_lines(kept: Mapping[str, Counts]) -> Iterator[str]:
+def written_lines(written: Mapping[str, Counts]) -> Iterator[str]:
     """Yield how much was written of each run, and what of it is unknown."""
-    for run, expected in kept.items():
+    for run, expected in written.items():
         figures = [*expected.exact.items(), *expected.at_most.items()]
         unknown = [_count_name(name) for name, value in figures if value is None]
         end = f"; unknown, so not compared: {', '.join(unknown)}" if unknown else ""
         yield f"{_run(run)}: {len(figures) - len(unknown)} figures{end}"
-
-
-def _growth_lines(gate: GrowthGate) -> Iterator[str]:
-    yield from _share_lines("exposed", gate.measured)
-    yield from _share_lines("stored run", gate.stored)
-    ends = gate.growth_fraction, gate.low_fraction, gate.high_fraction
-    if gate.growth_fraction is not None:
-        grown, low, high = (units.signed_fraction(each or 0.0) for each in ends)
-        yield f"exposed time per sample: {grown} ({low} to {high}) of the stored time per sample"
-    yield "no interval includes what differs from one run to the next"
 
 
 def _share_lines(what: str, share: ExposedShare) -> Iterator[str]:
@@ -513,8 +459,10 @@ def _share_lines(what: str, share: ExposedShare) -> Iterator[str]:
         interval = f"{units.fraction(share.low_fraction)} to {units.fraction(share.high_fraction)}"
     part = "no steady state"
     if share.window != "whole":
-        part = f"{units.count(share.n_steps)} steps, {PARTS[share.window]}"  # type: ignore[index]
+        part = f"{units.count(share.n_steps)} steps, {PARTS[share.window]}"
     yield f"{what}: {units.fraction(share.exposed_fraction)} ({interval}) of {part}"
     if share.unknown_ns:
         unknown = units.fraction(share.unknown_ns / share.wall_ns)
         yield f"of this, without a known cause: {unknown}"
+    if share.summed_batches:
+        yield f"of {kept_words(share.batches, share.summed_batches)}"

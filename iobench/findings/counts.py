@@ -6,9 +6,8 @@ and how far they had come when the run ended is chance.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -29,10 +28,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.run import RankRun, Run
-    from iobench.runs.contents import RunData
 
 Value = int | str | None
 Bound = Literal["asked_nbytes", "peak_nbytes"]
+BOUNDS: Final[tuple[Bound, Bound]] = ("asked_nbytes", "peak_nbytes")
 STAGES: Final = "stages/"
 DIGESTS: Final = "digests/"
 FIGURES: Final = (
@@ -45,8 +44,6 @@ OWN_WORK: Final = "verify:digest"
 """What iobench does for digests, of no loader."""
 SUMMED: Final = "samples too short to be timed individually were not all seen; use --detail sample"
 LEAST_STEP: Final = 1 << 20
-VERSION: Final = 1
-ABOUT: Final = "what a run does, exactly; made by iobench check --update"
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -62,19 +59,15 @@ class Counts(msgspec.Struct, frozen=True):
 
     exact: dict[str, Value]
     at_most: dict[Bound, int | None]
-    unknown: dict[str, str] = msgspec.field(default_factory=dict)
+    unknown: dict[str, str] = {}
 
 
 class CountDifference(msgspec.Struct, frozen=True):
-    """One figure that is not as expected; None where there is no such stage or epoch.
-
-    ``how`` is ``exact``, ``at_most``, or ``per_sample`` where runs have other numbers of samples.
-    """
+    """One figure that is not as expected; None where there is no such stage or epoch."""
 
     name: str
-    expected: int | str | float | None
-    measured: int | str | float | None
-    how: str = "exact"
+    expected: int | str | None
+    measured: int | str | None
 
 
 class CountsComparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +96,7 @@ def counts_of(run: Run) -> Counts:
             "so its counts are not reproducible; record fewer batches, or set a larger "
             "IOBENCH_KEEP"
         )
-    tally = _Tally(data)
+    tally = _Tally()
     for rank in run:
         tally.add(rank)
     if not tally.batches:
@@ -123,8 +116,7 @@ def counts_of(run: Run) -> Counts:
 class _Tally:
     """Sums over training processes by name of a figure, and why one is not exact."""
 
-    def __init__(self, data: RunData) -> None:
-        self._data = data
+    def __init__(self) -> None:
         self._unknown: dict[str, str] = {}
         self._sums = defaultdict[str, int](int)
         self._kinds: set[int] = set()
@@ -157,24 +149,27 @@ class _Tally:
         not_all |= run.is_script and run.run_facts.detail == "auto" and bool(summed.any())
         for what in ("opens", "reads", "read_nbytes") if not_all else ():
             self._lack(what, SUMMED)
-        for kind, label, rows in _by_stage(spans):
-            nbytes = spans["nbytes"][rows].astype(np.int64)
-            name = stage_name(kind, run.strings[label])
+        keys = stage_keys(spans)
+        for key in np.unique(keys).tolist():
+            number, label = halves(key)
+            kind, rows = Kind(number), keys == key
+            name, why = stage_name(kind, run.strings[label]), "the stage does not record its bytes"
             if name == OWN_WORK:
                 continue
+            nbytes, n_calls = spans["nbytes"][rows].astype(np.int64), pieces[rows]
             if Trait.COPIES in kind.traits:
-                self._sum("handed_on_nbytes", nbytes, f"{name} does not record its bytes")
+                self._sum("handed_on_nbytes", nbytes, why)
             if kind == Kind.READ:
-                self._sum("read_nbytes", nbytes, f"{name} does not record its bytes")
+                self._sum("read_nbytes", nbytes, why)
             if kind not in WORKER_KINDS:
                 continue
             if not_all and (some_whole or kind != Kind.COLLATE):
                 self._lack(f"{STAGES}{name}/spans", SUMMED)
                 self._lack(f"{STAGES}{name}/nbytes", SUMMED)
-            self._sum(f"{STAGES}{name}/spans", pieces[rows])
-            self._sum(f"{STAGES}{name}/nbytes", nbytes, "the stage does not record its bytes")
+            self._sum(f"{STAGES}{name}/spans", n_calls)
+            self._sum(f"{STAGES}{name}/nbytes", nbytes, why)
             if kind in CALLS:
-                self._sum(CALLS[kind], pieces[rows])
+                self._sum(CALLS[kind], n_calls)
 
     def _sum(self, name: str, values: NDArray[Any], why: str = "") -> None:
         if (values < 0).any():
@@ -186,56 +181,39 @@ class _Tally:
 
     def counts(self, run: Run) -> Counts:
         """Return the sums, and None for each that is not exact."""
-        data = self._data
+        data = run.data
         for what, kind in (("opens", Kind.OPEN), ("reads", Kind.READ), ("read_nbytes", Kind.READ)):
             if kind not in self._kinds:
                 self._lack(what, f"no {kind.spelled} was seen in the whole run")
         names = [*FIGURES, *sorted(each for each in self._sums if each.startswith(STAGES))]
-        if data.lost_spans:
-            self._unknown |= dict.fromkeys(names, f"{data.lost_spans} spans were lost")
-        elif data.missing_workers:
-            missing = f"{', '.join(data.missing_workers)} left no spans"
-            self._unknown |= dict.fromkeys(names, missing)
+        if data.lost_spans or data.missing_workers:
+            lost = f"{', '.join(data.missing_workers)} left no spans"
+            lost = f"{data.lost_spans} spans were lost" if data.lost_spans else lost
+            self._unknown |= dict.fromkeys(names, lost)
         peaks = [process.peak_nbytes for process in data.processes]
         if data.run_facts.asked.get("workers", 0) is None:
-            self._lack(
-                "peak_nbytes",
-                "the number of loading processes was left to this machine's CPU count",
-            )
+            self._lack("peak_nbytes", "the number of loading processes was left to this machine")
         elif None in peaks:
             self._lack("peak_nbytes", "a process did not close its recording")
         self._sums["peak_nbytes"] = sum(peak or 0 for peak in peaks)
-        digests = self._digests(run)
-        return Counts(
-            {"batches": self.batches, **{name: self._known(name) for name in names}, **digests},
-            {
-                "asked_nbytes": self._known("asked_nbytes"),
-                "peak_nbytes": self._known("peak_nbytes"),
-            },
-            self._unknown,
-        )
+        exact: dict[str, Value] = {"batches": self.batches}
+        exact |= {name: self._known(name) for name in names}
+        exact |= self._digests(run)
+        return Counts(exact, {name: self._known(name) for name in BOUNDS}, self._unknown)
 
     def _known(self, name: str) -> int | None:
         return None if name in self._unknown else self._sums[name]
 
     def _digests(self, run: Run) -> dict[str, str]:
         samples = delivered_samples(run)
+        digests = {f"{DIGESTS}{name}": each.digest for name, each in samples.by_epoch.items()}
         if not samples.recorded:
             self._lack("digests", "digests were not requested; use --digests")
-            return {}
-        digests = {f"{DIGESTS}{name}": each.digest for name, each in samples.by_epoch.items()}
-        if None in digests.values() or samples.n_damaged:
+        elif None in digests.values() or samples.n_damaged:
             self._lack("digests", "some batch has none")
-            return {}
-        return {name: f"{each:032x}" for name, each in digests.items()}
-
-
-def _by_stage(spans: NDArray[Any]) -> Iterator[tuple[Kind, int, NDArray[np.int64]]]:
-    """Yield kind, number of the label, and rows of each stage."""
-    key = stage_keys(spans)
-    for value in np.unique(key).tolist():
-        kind, label = halves(value)
-        yield Kind(kind), label, np.flatnonzero(key == value)
+        else:
+            return {name: f"{each:032x}" for name, each in digests.items()}
+        return {}
 
 
 def expected_counts(counts: Counts) -> Counts:
@@ -253,47 +231,33 @@ def _bound(value: int | None) -> int | None:
 
 
 def compare_counts(expected: Counts, counts: Counts) -> CountsComparison:
-    """Return where a run differs from what is expected.
-
-    A stage that is gone is an improvement only where digests show that the samples are the same:
-    it may be missing by mistake. Where the number of samples differs, that is a difference, and
-    all else is compared per sample.
-    """
+    """Return where a run differs from what is expected; bounds may be anything below."""
     before, now = expected.exact, counts.exact
     differences, improvements = list[CountDifference](), list[CountDifference]()
     unknown, not_expected, n_equal = dict[str, str](), list[str](), 0
-    sizes = before.get("samples"), now.get("samples")
-    per_sample = all(isinstance(n, int) and n > 0 for n in sizes) and sizes[0] != sizes[1]
-    digests = {name for name in {*before, *now} if name.startswith(DIGESTS)}
-    is_same = bool(digests) and all(
-        before.get(each) is not None and before.get(each) == now.get(each) for each in digests
-    )
     for name in sorted({*before, *now}, key=_place):
         old, new = before.get(name), now.get(name)
-        stage, _, what = name.rpartition("/")
-        is_new_stage = name.startswith(STAGES) and what == "spans" and name not in before
-        why = counts.unknown.get("digests" if name.startswith(DIGESTS) else name, "")
-        if old is None and not (is_new_stage and new is not None):
-            not_expected += [] if new is None else [name]
-        elif new is None and why:
+        why = counts.unknown.get("digests" if name.startswith(DIGESTS) else name)
+        if old is None and new is None:
+            continue
+        if old is None and (name in before or not name.endswith("/spans")):
+            not_expected.append(name)  # but a new stage is a difference
+        elif new is None and why is not None:
             unknown[name] = why
-        elif name.startswith(STAGES) and what == "nbytes" and f"{stage}/spans" not in now:
-            pass  # its spans say that it is gone
-        elif per_sample and name.startswith(("batches", DIGESTS)):
-            pass  # no meaning per sample
-        elif difference := _difference(name, old, new, sizes if per_sample else None):
-            less = _is_less(difference, is_same=is_same)
-            (improvements if less else differences).append(difference)
-        else:
+        elif old == new:
             n_equal += 1
+        else:
+            is_less = isinstance(old, int) and isinstance(new, int) and new < old
+            less = is_less and name.startswith(LESS_IS_BETTER)
+            (improvements if less else differences).append(CountDifference(name, old, new))
     for bound, limit in expected.at_most.items():
         value = counts.at_most.get(bound)
-        if limit is None or (per_sample and bound == "asked_nbytes"):
+        if limit is None:
             continue
         if value is None:
             unknown[bound] = counts.unknown.get(bound, "")
         elif value > limit:
-            differences.append(CountDifference(bound, limit, value, "at_most"))
+            differences.append(CountDifference(bound, limit, value))
         else:
             n_equal += 1
     return CountsComparison(
@@ -311,24 +275,6 @@ def _place(name: str) -> tuple[int, str]:
     return next((at for at, first in enumerate(order) if name.startswith(first)), 99), name
 
 
-def _difference(
-    name: str, old: Value, new: Value, sizes: tuple[Any, Any] | None
-) -> CountDifference | None:
-    if sizes and name != "samples" and isinstance(old, int) and isinstance(new, int):
-        if old * sizes[1] == new * sizes[0]:
-            return None
-        return CountDifference(name, old / sizes[0], new / sizes[1], "per_sample")
-    return None if old == new else CountDifference(name, old, new)
-
-
-def _is_less(difference: CountDifference, *, is_same: bool) -> bool:
-    """Return whether a figure says that less was done than expected for the same samples."""
-    old, new = difference.expected, difference.measured
-    if not difference.name.startswith(LESS_IS_BETTER) or old is None or isinstance(old, str):
-        return False
-    return is_same if new is None else not isinstance(new, str) and new < old
-
-
 class _Expected(msgspec.Struct, frozen=True):
     exact: dict[str, Value]
     at_most: dict[Bound, int | None]
@@ -338,12 +284,10 @@ class _Expected(msgspec.Struct, frozen=True):
             raise ValueError("nothing is expected")
 
 
-class _Version(msgspec.Struct, frozen=True):
-    iobench_counts: int
-
-
-class _File(_Version, frozen=True):
+class _File(msgspec.Struct, frozen=True):
+    iobench_counts: Literal[1]
     runs: dict[str, _Expected]
+    about: str = "what a run does, exactly; made by iobench check --update"
 
 
 def read_counts(path: Path) -> dict[str, Counts]:
@@ -357,14 +301,7 @@ def read_counts(path: Path) -> dict[str, Counts]:
         If it is no file of counts, or one of another version.
     """
     try:
-        data = read_small_file(path)
-        version = msgspec.json.decode(data, type=_Version).iobench_counts
-        if version != VERSION:
-            raise FileFormatError(
-                f"{path}: counts of version {version}, expected {VERSION}; create it again with "
-                "--update"
-            )
-        runs = msgspec.json.decode(data, type=_File).runs
+        runs = msgspec.json.decode(read_small_file(path), type=_File).runs
     except FileNotFoundError:
         raise MissingFileError(
             f"{path}: no such file; create it from a known good run with --update"
@@ -373,7 +310,7 @@ def read_counts(path: Path) -> dict[str, Counts]:
         raise FileFormatError(f"{path}: cannot be read ({error}); expected a JSON file") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise FileFormatError(
-            f"{path}: holds no counts of iobench ({error}); create it again with --update"
+            f"{path}: holds no counts of this iobench ({error}); create it again with --update"
         ) from error
     return {name: Counts(each.exact, each.at_most) for name, each in runs.items()}
 
@@ -386,8 +323,8 @@ def write_counts(path: Path, runs: Mapping[str, Counts]) -> None:
     StorageError
         If it cannot be written.
     """
-    expected = {name: {"exact": e.exact, "at_most": e.at_most} for name, e in runs.items()}
-    document = {"iobench_counts": VERSION, "about": ABOUT, "runs": expected}
+    expected = {name: _Expected(each.exact, each.at_most) for name, each in runs.items()}
+    text = msgspec.json.encode(_File(1, expected)).decode()
     with suppress(OSError):  # writing the file says what is wrong
         path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    write_whole(path, msgspec.json.format(text, indent=1) + "\n")
