@@ -26,7 +26,7 @@ from iobench.analysis.run import Run
 from iobench.errors import OptionError, ProfileError
 from iobench.findings.batch_digests import delivered_samples
 from iobench.findings.compare_samples import compare_samples, samples_sentences
-from iobench.findings.script_figures import last_figures, own_title
+from iobench.findings.run_figures import last_figures, own_title
 from iobench.findings.utilisation import Utilisation, mean_utilisation, utilisation
 from iobench.json_files import read_json
 from iobench.recording.kinds import stage_title

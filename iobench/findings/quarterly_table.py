@@ -22,7 +22,7 @@ from iobench.analysis.intervals import trimmed_mean
 from iobench.analysis.run import Run, open_runs
 from iobench.analysis.waits import step_statistics
 from iobench.errors import IobenchError, ProfileError
-from iobench.findings.script_figures import ENERGY, last_figures, own_title
+from iobench.findings.run_figures import ENERGY, last_figures, own_title
 from iobench.recording.run_directory import RunDirectory
 from iobench.report import units
 from iobench.report.document import (

@@ -11,7 +11,7 @@ from iobench.analysis.run import Run
 from iobench.findings.batch_digests import delivered_samples
 from iobench.findings.energy import ENERGY_KINDS, energy_j, energy_of
 from iobench.findings.limits import limit_of
-from iobench.findings.script_figures import ENERGY, last_figures
+from iobench.findings.run_figures import ENERGY, last_figures
 from iobench.findings.utilisation import utilisation
 from iobench.recording.kinds import Family, Kind
 from iobench.report.suite_words import OWN

@@ -1,4 +1,4 @@
-"""What authors test theirs with: suites for datasets and formats, a clock by hand."""
+"""What authors test theirs with: suites for datasets, formats and findings, a clock by hand."""
 
 from iobench.lazy_face import lazy_face
 

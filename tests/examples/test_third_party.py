@@ -10,20 +10,21 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
-from iobench.registry import dataset_names, find_dataset, format_names
-from iobench.testing import FakeClock, FolderLocator
+from iobench.registry import dataset_names, find_dataset, format_names, installed_findings
+from iobench.testing import FakeClock, FindingTests, FolderLocator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iobench.datasets import Dataset
+    from iobench.findings.contract import Finding
 
     RunIobench = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -169,6 +170,12 @@ def test_every_report_says_what_somebody_else_asks_of_a_run(
         assert "10.2 ms" in text, name
     (found,) = json.loads(iobench_here("report", str(run.path), "--json").stdout)["runs"]
     assert found["longest_wait"] == {"batch": 1, "wait_ns": 10_250_000}
+
+
+class TestLongestWait(FindingTests):
+    @pytest.fixture
+    def finding(self) -> Finding[Any]:
+        return next(each for each in installed_findings() if each.name == "longest_wait")
 
 
 @pytest.mark.parametrize(
