@@ -64,7 +64,10 @@ ROOMS = {
     "jax": {"adapters", "recording", "samples"},
     "compat": {"recording", "torch"},
     "launch": {"adapters", "command_words", "recording", "registry", "storage"},
-    "testing": {"datasets", "files", "samples", "stores"},
+    "testing": {
+        "analysis", "datasets", "files", "findings", "recording", "registry", "report", "samples",
+        "stores",
+    },
     "sources": {"samples", "datasets", "files", "registry", "stores"},
     "profiling": {
         "command_options", "cpus", "datasets", "files", "loaders", "runs", "recording",

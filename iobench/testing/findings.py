@@ -122,11 +122,13 @@ class FindingTests:
         modules = {each.value.partition(":")[0] for each in entry_points(group="iobench.findings")}
         own = {finding.figures.__module__, finding.section.__module__}
         for name in own:
-            for node in ast.walk(ast.parse(inspect.getsource(sys.modules[name]))):
-                if isinstance(node, ast.ImportFrom) and node.module in modules - own:
-                    other = import_module(node.module)
-                    wrong = [each.name for each in node.names if not _is_struct(other, each.name)]
-                    assert not wrong, f"{name} imports {', '.join(wrong)} of {node.module}"
+            for statement in ast.walk(ast.parse(inspect.getsource(sys.modules[name]))):
+                if isinstance(statement, ast.ImportFrom) and statement.module in modules - own:
+                    other = import_module(statement.module)
+                    wrong = [
+                        each.name for each in statement.names if not _is_struct(other, each.name)
+                    ]
+                    assert not wrong, f"{name} imports {', '.join(wrong)} of {statement.module}"
 
 
 def _is_struct(module: Any, name: str) -> bool:
