@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from iobench.json_keys import HIDDEN
 from iobench.recording.kinds import WORKER_KINDS, Kind
 
 if TYPE_CHECKING:
-    from iobench.analysis.exposure_figures import Exposure, LoaderExposure, PartExposure, Window
-    from iobench.analysis.job_figures import JobTime
+    from iobench.analysis.exposure_figures import (
+        Exposure,
+        JobTime,
+        LoaderExposure,
+        PartExposure,
+        Window,
+    )
 
 IO_BOUND_FRACTION: Final = 0.2
 """From this share of its time on, a training loop that waits is I/O-bound."""
@@ -64,12 +68,6 @@ class Diagnosis(msgspec.Struct, frozen=True):
     first_epoch_fraction: float | None = None  # waits of the first epoch after its fill
     first_epoch_is_cold: bool = False  # whether it read from the device, and others from memory
     batch_ns: float | None = None  # the time of a batch on average
-    JSON_KEYS: ClassVar = dict.fromkeys((
-        "unknown_fraction", "start_fraction", "again_fraction", "serial", "in_script",
-        "loop_fraction", "job", "validation", "waited_for", "waited_fraction", "restarting",
-        "stopped", "n_batches", "n_summed", "first_epoch_fraction", "first_epoch_is_cold",
-        "batch_ns",
-    ), HIDDEN)  # fmt: skip
 
 
 def diagnose(exposure: Exposure) -> Diagnosis:
@@ -96,7 +94,12 @@ def diagnose(exposure: Exposure) -> Diagnosis:
         start_fraction=outside_ns / whole.wall_ns if whole.wall_ns else 0.0,
         again_fraction=again_ns / window.wall_ns if window.wall_ns else 0.0,
         first_epoch_fraction=next(
-            (each.wait_fraction for each in exposure.phases if each.phase == "first epoch"), None
+            (
+                each.wait_ns / each.wall_ns
+                for each in exposure.phases
+                if each.phase == "first epoch" and each.wall_ns
+            ),
+            None,
         ),
         first_epoch_is_cold=_is_cold_at_first(whole, window),
         serial=not exposure.workers and not any(row.hidden_ns for row in whole.stages),

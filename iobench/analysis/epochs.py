@@ -6,7 +6,7 @@ and its I/O: min, mean, median, max and standard deviation.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from iobench.analysis.exposure import part_of
 from iobench.analysis.waits import step_statistics
-from iobench.json_keys import key
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -59,15 +58,11 @@ class EpochTime(msgspec.Struct, frozen=True):
 
     epoch: int  # as a framework numbers it, which may continue from an earlier training
     complete: bool
-    n_batches: int  # to train on
+    batches: int  # to train on
     wall_ns: int  # of its training
     wait_ns: int
-    compute_ns: int
     validation_ns: int | None  # of passes that validate, test or predict
     validation_wait_ns: int | None
-    JSON_KEYS: ClassVar = {
-        "n_batches": key("batches"),
-    }
 
 
 def epoch_times(epochs: Sequence[EpochFigures]) -> tuple[EpochTime, ...]:
@@ -79,7 +74,6 @@ def epoch_times(epochs: Sequence[EpochFigures]) -> tuple[EpochTime, ...]:
             each.training.n_batches,
             each.training.wall_ns,
             each.training.wait_ns,
-            each.training.compute_ns,
             None if each.validation is None else each.validation.wall_ns,
             None if each.validation is None else each.validation.wait_ns,
         )

@@ -22,7 +22,6 @@ from iobench.analysis.job_time import job_time_of
 from iobench.analysis.loop import ONLY
 from iobench.analysis.waits import find_long_waits, step_statistics
 from iobench.errors import ProfileError
-from iobench.recording.span_file import RECORD_NBYTES
 from iobench.runs.contents import TRAINING_PROCESS
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ Marks = NDArray[np.bool_]
 LARGEST_SUM: Final = 2.0**61
 UNCOUNTED: Final = 2
 """A device that gave more than so many times what was read gave it to reads nobody counted."""
-MINUTE_NS: Final = 60 * 10**9
 HARDLY_ANY_NBYTES: Final = 1 << 20
 
 
@@ -68,7 +66,7 @@ def exposure_of(run: RankRun) -> Exposure:
         validation=part_of(run, evaluates) if evaluates.any() and not evaluates.all() else None,
         recurring_start_ns=int(deliveries.wait_ns[repeated & ~steady].sum()),
         phases=_phases(run),
-        long_waits=find_long_waits(profile, deliveries, run.attribution, main),
+        long_waits=find_long_waits(profile, deliveries, run.attribution),
         n_rounds=len(np.unique(deliveries.round)),
         n_unfinished_rounds=deliveries.n_unfinished_rounds,
         workers=main.workers,
@@ -78,9 +76,6 @@ def exposure_of(run: RankRun) -> Exposure:
             (process.once_ns for process in profile.processes if process.once_ns is not None),
             default=None,
         ),
-        day_nbytes=_day_nbytes(profile),
-        spans_nbytes=len(profile.spans) * RECORD_NBYTES,
-        keep_nbytes=profile.run_facts.keep_nbytes,
         summed=profile.summed,
         missing_workers=profile.missing_workers,
         loaders=_loaders(run),
@@ -161,7 +156,7 @@ def part_of(run: RankRun, chosen: Marks) -> PartExposure:
         n_batches=len(waits_ns),
         n_samples=run.samples_in(with_batch),
         nbytes=int(nbytes.sum()) if (nbytes >= 0).all() else None,
-        stages=_stages(run, chosen, wait_ns),
+        stages=_stages(run, chosen),
         compute_stages=_compute_stages(run, chosen),
         waits_ns=tuple(waits_ns.tolist()),
         wait=None if wait is None else wait.in_whole_ns(),
@@ -175,11 +170,12 @@ def part_of(run: RankRun, chosen: Marks) -> PartExposure:
         decoded=_decoded(run, counted),
         estimated_fraction=int(counters.estimated[with_batch].sum()) / max(len(waits_ns), 1),
         whole_batch_fraction=int(counters.whole[with_batch].sum()) / max(len(waits_ns), 1),
+        step_compute_ns=_compute_of_step(run, chosen),
     )
 
 
-def _stages(run: RankRun, chosen: Marks, wait_ns: int) -> tuple[StageExposure, ...]:
-    ledger, of_step = run.ledger, _of_step(run, chosen, "exposed_ns")
+def _stages(run: RankRun, chosen: Marks) -> tuple[StageExposure, ...]:
+    ledger = run.ledger
     busy, exposed, n_spans, nbytes, nbytes_unknown, cpu, cpu_unknown = (
         ledger.sum(chosen, name).tolist()
         for name in (
@@ -189,16 +185,12 @@ def _stages(run: RankRun, chosen: Marks, wait_ns: int) -> tuple[StageExposure, .
     result = [
         StageExposure(
             stage=name,
-            kind=ledger.stages.kinds[at],
-            label=ledger.stages.labels[at],
             busy_ns=busy[at],
             hidden_ns=busy[at] - exposed[at],
             exposed_ns=exposed[at],
             nbytes=nbytes[at] if n_spans[at] and not nbytes_unknown[at] else None,
             n_spans=n_spans[at],
             cpu_ns=cpu[at] if n_spans[at] and not cpu_unknown[at] else None,
-            part_of_ns=wait_ns,
-            exposed_per_step_ns=None if of_step is None else of_step[at],
         )
         for at, name in enumerate(ledger.stages.names)
         if busy[at] > 0 or exposed[at] > 0 or n_spans[at] > 0
@@ -206,25 +198,20 @@ def _stages(run: RankRun, chosen: Marks, wait_ns: int) -> tuple[StageExposure, .
     return tuple(sorted(result, key=lambda row: (-row.exposed_ns, -row.busy_ns, row.stage)))
 
 
-def _of_step(run: RankRun, chosen: Marks, of: str) -> list[float] | None:
-    """Return a table of the ledger in a step, on average of whole ones; None without any."""
+def _compute_of_step(run: RankRun, chosen: Marks) -> dict[str, float]:
+    """Return by stage what the loop computes in a step, on average of whole ones; or nothing."""
     with_batch = chosen & (run.deliveries.batch >= 0)
-    sums = run.deliveries.by_step(with_batch, getattr(run.ledger, of)[:-1])
+    sums = run.deliveries.by_step(with_batch, run.ledger.compute_ns[:-1])
     if not len(sums):
-        return None
-    return [total / len(sums) for total in sums.sum(axis=0).tolist()]
+        return {}
+    means = (total / len(sums) for total in sums.sum(axis=0).tolist())
+    return dict(zip(run.ledger.stages.names, means, strict=True))
 
 
 def _compute_stages(run: RankRun, chosen: Marks) -> tuple[ComputeStage, ...]:
-    ledger, of_step = run.ledger, _of_step(run, chosen, "compute_ns")
-    rows = zip(
-        ledger.stages.names,
-        ledger.sum(chosen, "compute_ns").tolist(),
-        ledger.sum(chosen, "n_computed").tolist(),
-        (ledger.n_computed[np.flatnonzero(chosen)] > 0).sum(axis=0).tolist(),
-        [None] * len(ledger.stages) if of_step is None else of_step,
-        strict=True,
-    )
+    ledger = run.ledger
+    sums = (ledger.sum(chosen, name).tolist() for name in ("compute_ns", "n_computed"))
+    rows = zip(ledger.stages.names, *sums, strict=True)
     result = [ComputeStage(*row) for row in rows if row[2]]
     return tuple(sorted(result, key=lambda row: (-row.busy_ns, row.stage)))
 
@@ -257,15 +244,15 @@ def _decoded(profile: RunData, counted: Mapping[str, int]) -> DecodedChunkFigure
     return DecodedChunkFigures(
         nbytes=counted["decoded_nbytes"],
         used_nbytes=counted["used_nbytes"],
-        n_needed=counted["n_needed"],
-        n_decoded=counted["n_decoded"],
+        chunks_needed=counted["n_needed"],
+        chunks_decoded=counted["n_decoded"],
     )
 
 
 def _cold_fraction(profile: RunData, counted: Mapping[str, int]) -> float | None:
     """Return bytes from the device over bytes read; None where a counter does not report."""
     n_device = counted["device_nbytes"]
-    known = profile.run_facts.cache.cold_known
+    known = profile.run_facts.cold_known
     if known is False or counted["read_unknown"] or counted["device_unknown"]:
         return None
     if known is None and not n_device:
@@ -277,17 +264,6 @@ def _cold_fraction(profile: RunData, counted: Mapping[str, int]) -> float | None
         return None  # through mappings of the script's own: nobody knows how many bytes those were
     # The device is read in whole pages, so that it may give a little more than was asked for.
     return min(n_device / n_read, 1.0)
-
-
-def _day_nbytes(profile: RunData) -> int | None:
-    """Return what a day of spans takes at this pace; None where less than a minute tells it."""
-    spans = profile.spans
-    lasted_ns = int(spans["end_ns"].max() - spans["start_ns"].min()) if len(spans) else 0
-    if profile.summed is not None:
-        lasted_ns -= profile.summed.until_ns - profile.summed.from_ns
-    if lasted_ns < MINUTE_NS:
-        return None
-    return len(spans) * RECORD_NBYTES * (24 * 60 * MINUTE_NS) // lasted_ns
 
 
 def _overhead_fraction(run: RankRun, chosen: Marks, wall_ns: int) -> float | None:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
 
-from iobench.json_keys import HIDDEN, INLINE, figure, key, keyed_by
+from iobench.recording.kinds import kind_named
 
 if TYPE_CHECKING:
-    from iobench.analysis.job_figures import JobTime
     from iobench.recording.kinds import Kind
     from iobench.runs.contents import Summed
 
 Window = Literal["recurring", "steady", "whole"]
 """Of which part of a run a figure is: see `Exposure`."""
+PARTS: Final = (
+    "imports", "initial_load", "stage_in", "train_compute", "train_wait", "validation_compute",
+    "validation_wait", "checkpoint", "between", "shutdown",
+)  # fmt: skip
+LOADS: Final = ("initial_load", "stage_in", "train_wait", "validation_wait")
+"""Parts that go into getting data."""
+NEARLY: Final = 0.95
+"""Training processes that ran for this share of the longest one's time ran as long."""
 
 
 class StageExposure(msgspec.Struct, frozen=True):
@@ -25,27 +33,19 @@ class StageExposure(msgspec.Struct, frozen=True):
     """
 
     stage: str  # ``kind`` or ``kind:label``
-    kind: Kind
-    label: str
     busy_ns: int  # self time of its spans; of waiting itself (worker_gap, ...) the exposed time
     hidden_ns: int  # that cost the training loop nothing
     exposed_ns: int  # that the training loop waited for
     nbytes: int | None  # handed on; None where a span does not say
     n_spans: int  # samples or batches timed, a summed one once per piece
     cpu_ns: int | None  # of its threads; None where a span does not carry it
-    part_of_ns: int = 0  # the whole wait of the window
-    exposed_per_step_ns: float | None = None  # of whole steps of the optimiser; None: unknown
-    JSON_KEYS: ClassVar = {
-        "kind": HIDDEN,
-        "label": HIDDEN,
-        "part_of_ns": HIDDEN,
-        "exposed_per_step_ns": HIDDEN,
-    }
 
     @property
-    def wait_fraction(self) -> float | None:
-        """Its part of the wait; None where nothing was waited for."""
-        return self.exposed_ns / self.part_of_ns if self.part_of_ns else None
+    def kind(self) -> Kind:
+        """The kind of its spans."""
+        kind = kind_named(self.stage)
+        assert kind is not None
+        return kind
 
     @property
     def busy_bytes_per_s(self) -> float | None:
@@ -59,12 +59,6 @@ class ComputeStage(msgspec.Struct, frozen=True):
     stage: str
     busy_ns: int  # outside of waits
     n_spans: int
-    n_steps: int  # between how many waits it was timed
-    per_step_ns: float | None = None  # of whole steps of the optimiser; None: unknown
-    JSON_KEYS: ClassVar = {
-        "n_steps": HIDDEN,
-        "per_step_ns": HIDDEN,
-    }
 
 
 class StepFigures(msgspec.Struct, frozen=True):
@@ -78,13 +72,6 @@ class StepFigures(msgspec.Struct, frozen=True):
     optimizer: str = ""  # of several the one that steps least often, which bounds a step
     n_optimizers: int = 0
     why_unknown: str = ""
-    JSON_KEYS: ClassVar = {
-        "n_steps": key("steps"),
-        "least_batches": HIDDEN,
-        "most_batches": HIDDEN,
-        "optimizer": HIDDEN,
-        "n_optimizers": HIDDEN,
-    }
 
 
 class StepStatistics(msgspec.Struct, frozen=True):
@@ -112,17 +99,25 @@ class DecodedChunkFigures(msgspec.Struct, frozen=True):
 
     nbytes: int  # of whole chunks, each as often as it was decoded
     used_nbytes: int  # of the parts that samples took, also where another one had decoded them
-    n_needed: int  # chunks that samples needed,
-    n_decoded: int  # and those of them that had to be decoded: the others were kept
-    JSON_KEYS: ClassVar = {
-        "n_needed": key("chunks_needed"),
-        "n_decoded": key("chunks_decoded"),
-    }
+    chunks_needed: int  # that samples needed,
+    chunks_decoded: int  # and those of them that had to be decoded: the others were kept
 
     @property
     def per_used(self) -> float | None:
         """Bytes decoded for each one used; None where none was used."""
         return self.nbytes / self.used_nbytes if self.used_nbytes else None
+
+
+class PartFigures(msgspec.Struct, frozen=True):
+    """What JSON has of a part of a run."""
+
+    wall_ns: int
+    wait_ns: int
+    batches: int
+    samples: int | None
+    samples_per_s: float | None
+    wait_fraction: float | None
+    exposed_ns: dict[str, int]  # by stage; adds up to wait_ns
 
 
 class PartExposure(msgspec.Struct, frozen=True):
@@ -153,23 +148,23 @@ class PartExposure(msgspec.Struct, frozen=True):
     decoded: DecodedChunkFigures | None = None  # None where it was not counted, or not all
     batch_wait: StepStatistics | None = None  # of each batch
     step: StepStatistics | None = None  # the time of each step; None where that is unknown
-    JSON_KEYS: ClassVar = {
-        "n_batches": key("batches"),
-        "n_samples": key("samples"),
-        "waits_ns": HIDDEN,
-        "wait": key("wait_per_step"),
-        "estimated_fraction": HIDDEN,
-        "whole_batch_fraction": HIDDEN,
-        "batch_wait": HIDDEN,
-        "step": key("time_per_step"),
-    }
+    # Computed, by stage in a whole step of the optimiser; empty where unknown
+    step_compute_ns: Mapping[str, float] = {}
+
+    @property
+    def figures(self) -> PartFigures:
+        """What JSON has of it."""
+        return PartFigures(
+            self.wall_ns, self.wait_ns, self.n_batches, self.n_samples, self.samples_per_s,
+            self.wait_fraction, self.exposed_ns,
+        )  # fmt: skip
 
     @property
     def compute_rest_ns(self) -> int:
         """Compute that no stage of the training loop names."""
         return self.compute_ns - sum(row.busy_ns for row in self.compute_stages)
 
-    @figure
+    @property
     def wait_fraction(self) -> float | None:
         """Share of the wall time spent waiting; None for a window without time."""
         return self.wait_ns / self.wall_ns if self.wall_ns else None
@@ -179,12 +174,12 @@ class PartExposure(msgspec.Struct, frozen=True):
         """Compute over wall; None for a window without time."""
         return self.compute_ns / self.wall_ns if self.wall_ns else None
 
-    @figure
+    @property
     def exposed_ns(self) -> dict[str, int]:
         """Exposed time by stage, every stage with a row in it; adds up to ``wait_ns``."""
         return {row.stage: row.exposed_ns for row in self.stages}
 
-    @figure
+    @property
     def samples_per_s(self) -> float | None:
         """Delivered samples over wall time; None where either is unknown."""
         return _per_s(self.n_samples, self.wall_ns)
@@ -221,36 +216,16 @@ class Phase(msgspec.Struct, frozen=True):
     wait_ns: int
     n_deliveries: int  # calls for a batch
 
-    @property
-    def wait_fraction(self) -> float | None:
-        """Share of its time spent waiting; None without time."""
-        return self.wait_ns / self.wall_ns if self.wall_ns else None
-
-
-class Coincidence(msgspec.Struct, frozen=True):
-    """What long waits fall together with, of how many of them, and of how many steps in all."""
-
-    what: str  # "round start", "epoch start", "worker start", "fill", "first epoch", "file change"
-    n_long: int
-    n_steps: int
-
 
 class LongWaits(msgspec.Struct, frozen=True):
     """Few waits that hold much of the run's time, so that the median step misleads."""
 
     n_waits: int  # the fewest with 90 % of the time above the median, and those half as long
-    n_steps: int
     wait_ns: int
     typical_ns: int  # their median
-    excess_fraction: float  # (mean - median) x steps, as a share of the wall time; above 0.1
     period_steps: int | None  # from one to the next where that is regular
-    in_step: bool  # whether the loading processes finish their batches together
-    coincidences: tuple[Coincidence, ...]  # that mark a fifth of their time or more
-    JSON_KEYS: ClassVar = {
-        "excess_fraction": HIDDEN,
-        "in_step": HIDDEN,
-        "coincidences": HIDDEN,
-    }
+    # "round start", "epoch start", "worker start", "fill", "first epoch" or "file change"
+    coincides_with: str | None
 
 
 class LoaderExposure(msgspec.Struct, frozen=True):
@@ -273,11 +248,6 @@ class LoaderExposure(msgspec.Struct, frozen=True):
     # "training", "validation", "test", "prediction", or "evaluation": any of the last three
     role: str = ""
     restarts: bool = False  # whether its workers were started again for further rounds
-    JSON_KEYS: ClassVar = {
-        "n_rounds": key("rounds"),
-        "n_batches": key("batches"),
-        "restarts": HIDDEN,
-    }
 
 
 class OtherLoop(msgspec.Struct, frozen=True):
@@ -288,19 +258,76 @@ class OtherLoop(msgspec.Struct, frozen=True):
     thread: str
     n_waits: int
     wait_ns: int
-    JSON_KEYS: ClassVar = {
-        "n_waits": key("waits"),
-    }
 
 
-class SummedWaits(msgspec.Struct, frozen=True):
-    """The batches of a long run that have no details."""
+class JobPart(msgspec.Struct, frozen=True):
+    """One part of a job's time; the parts add up to the job's, exactly.
 
-    summed: Summed  # their sums
-    all_wait_fraction: float | None  # of these batches and of the kept ones together
-    JSON_KEYS: ClassVar = {
-        "summed": INLINE,
-    }
+    ``imports`` (the start of the interpreter among them), ``initial_load`` (reading before the
+    first loader is asked), ``stage_in`` (files copied nearer), ``train_compute``, ``train_wait``,
+    ``validation_compute``, ``validation_wait`` (of tests and predictions too), ``checkpoint``,
+    ``between`` (outside of loops: set-up, and what is done between and after them), ``shutdown``.
+    """
+
+    part: str
+    ns: int
+    nbytes: int | None = None  # read for it, written in it, or delivered to the loop
+    n_files: int | None = None  # that the initial load read
+
+
+class JobTime(msgspec.Struct, frozen=True):
+    """Where the time of a training process went, from its start to its end, as far as known."""
+
+    wall_ns: int
+    parts: tuple[JobPart, ...]  # every part once; those that were not met have no time
+    bound_by: str | None  # the part that holds most; None where most follows the last span
+    unknown: tuple[str, ...] = ()  # what is unknown, and where its time stands
+    reload_ns: int = 0  # of ``between``: reading data, after the first loader was asked
+    comm_ns: int = 0  # of computing: collective operations, waiting for other ranks among it
+    rank: int = 0  # of a job, the one whose times these are
+    n_ranks: int = 1
+
+    def part(self, name: str) -> JobPart:
+        """Return one part by its name."""
+        return next(each for each in self.parts if each.part == name)
+
+    @property
+    def load_ns(self) -> int:
+        """Time that goes into getting data: that of `LOADS`, and reading outside of loops."""
+        return self.reload_ns + sum(each.ns for each in self.parts if each.part in LOADS)
+
+    def share(self, spent_ns: int) -> float | None:
+        """Return the share of its time that this is; None without time."""
+        return spent_ns / self.wall_ns if self.wall_ns else None
+
+
+def job_of_ranks(ranks: Sequence[JobTime]) -> JobTime:
+    """Return where the time of a job went: that of one of its training processes.
+
+    So no two clocks are compared. Of those that ran longest it is the one that spent most on
+    getting data: where they take their steps together, the others waited for it as they computed.
+    Bytes and files are those of all of them.
+    """
+    least_ns = NEARLY * max(each.wall_ns for each in ranks)
+    longest = max(
+        (each for each in ranks if each.wall_ns >= least_ns),
+        key=lambda each: (each.load_ns, each.wall_ns, -each.rank),
+    )
+    parts = tuple(
+        replace(
+            part,
+            nbytes=_sum([each.part(part.part).nbytes for each in ranks]),
+            n_files=_sum([each.part(part.part).n_files for each in ranks]),
+        )
+        for part in longest.parts
+    )
+    unknown = [*dict.fromkeys(text for each in ranks for text in each.unknown)]
+    return replace(longest, parts=parts, unknown=tuple(unknown), n_ranks=len(ranks))
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 class Exposure(msgspec.Struct, frozen=True):
@@ -330,9 +357,6 @@ class Exposure(msgspec.Struct, frozen=True):
     is_script: bool = False
     job: JobTime | None = None  # where the time of a script's process went
     overhead_once_ns: int | None = None  # the most that starting to record took in one process
-    day_nbytes: int | None = None  # of a day of spans at this pace; None of less than a minute
-    spans_nbytes: int = 0
-    keep_nbytes: int | None = None  # of spans such a run keeps one by one
     summed: Summed | None = None  # of a long run: sums of what was before, in nothing else
     steps: StepFigures | None = None  # None where nothing was delivered to train on
     # Epochs of a script as a long training has them: the whole ones after the first
@@ -355,49 +379,12 @@ class Exposure(msgspec.Struct, frozen=True):
         """The time of all batches, those of which there are sums only too."""
         return self.whole.wall_ns + (0 if self.summed is None else self.summed.wall_ns)
 
-    @figure.named("summed")
-    def summed_waits(self) -> SummedWaits | None:
-        """Batches of which there are sums only; then all else is of the kept ones."""
-        if self.summed is None:
-            return None
-        wall_ns = self.all_wall_ns
-        return SummedWaits(self.summed, self.all_wait_ns / wall_ns if wall_ns else None)
-
-    @figure
-    def waits_ns(self) -> tuple[int, ...] | None:
-        """The wait of each delivered batch, in order; None where there are too many ranks."""
-        waits = self.whole.waits_ns
-        return waits if len(waits) == self.whole.n_batches else None
-
-    @property
-    def job_ns(self) -> int | None:
-        """From the start of its process to its end; None where that is not known."""
-        return None if self.job is None else self.job.wall_ns
-
     @property
     def loop_fraction(self) -> float | None:
         """Share of its process's time that the training loop is; None where it is not known."""
-        if not self.job_ns:
+        if self.job is None or not self.job.wall_ns:
             return None
-        return min(self.whole.wall_ns / self.job_ns, 1.0)
-
-    JSON_KEYS: ClassVar = {
-        "whole": INLINE,
-        "phases": keyed_by("phase"),
-        "n_rounds": key("rounds"),
-        "n_failed_waits": key("failed_waits"),
-        "n_unfinished_rounds": key("unfinished_rounds"),
-        "has_consumer": HIDDEN,
-        "has_compute": HIDDEN,
-        "stopped": HIDDEN,
-        "is_script": HIDDEN,
-        "day_nbytes": HIDDEN,
-        "spans_nbytes": HIDDEN,
-        "keep_nbytes": HIDDEN,
-        "summed": HIDDEN,
-        "steps": key("optimizer_steps"),
-        "recurring_start_ns": HIDDEN,
-    }
+        return min(self.whole.wall_ns / self.job.wall_ns, 1.0)
 
     @property
     def window(self) -> Window:
@@ -418,13 +405,13 @@ class Exposure(msgspec.Struct, frozen=True):
     def without_waits(self) -> Exposure:
         """Return it without the wait of every step: of many ranks they would fill the memory."""
 
-        def slim(part: PartExposure) -> PartExposure:
-            return replace(part, waits_ns=())
+        def slim(part: PartExposure | None) -> PartExposure | None:
+            return part and replace(part, waits_ns=())
 
         return replace(
             self,
-            whole=slim(self.whole),
-            steady=self.steady and slim(self.steady),
-            recurring=self.recurring and slim(self.recurring),
-            validation=self.validation and slim(self.validation),
+            whole=replace(self.whole, waits_ns=()),
+            steady=slim(self.steady),
+            recurring=slim(self.recurring),
+            validation=slim(self.validation),
         )

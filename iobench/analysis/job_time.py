@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.job_figures import PARTS, JobPart, JobTime
+from iobench.analysis.exposure_figures import PARTS, JobPart, JobTime
 from iobench.analysis.read_spans import names_interpreter
 from iobench.analysis.time_intervals import covered, union
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, Kind, is_one_of
@@ -126,19 +126,24 @@ def job_time_of(run: RankRun) -> JobTime | None:
         unknown.append("what was in spans that were lost; its time stands elsewhere")
     if (deliveries.role[deliveries.batch >= 0] == "").any():
         unknown.append("what some passes over loaders are for; they count as training")
-    last_ns = int(spans["end_ns"].max(initial=known.started_ns))
+    unseen_nbytes = (known.initial_nbytes or 0) - IMPORTED_NBYTES - load_nbytes
+    if unseen_nbytes > 0:
+        unknown.append(
+            f"how long it took to read at least {unseen_nbytes / 1e6:.0f} MB before the first "
+            "batch, which iobench did not see; that time counts as outside of loops"
+        )
+    bound_by = max(PARTS, key=lambda each: part_ns[each])
+    lost_end_ns = clock.end_ns - int(spans["end_ns"].max(initial=known.started_ns))
+    lost = closed_ns is None and bound_by == "between" and 2 * lost_end_ns > part_ns[bound_by]
     files = {"initial_load": _n_files(run, before)}
     return JobTime(
         clock.end_ns - clock.start_ns,
         tuple(JobPart(each, part_ns[each], nbytes.get(each), files.get(each)) for each in PARTS),
-        read_by=_read_by(known, load_nbytes),
+        bound_by=None if lost else bound_by,
         unknown=tuple(unknown),
-        unseen_nbytes=max(0, (known.initial_nbytes or 0) - IMPORTED_NBYTES - load_nbytes),
-        rank=run.rank,
-        first_batch_ns=_first_batch_ns(deliveries),
-        lost_end_ns=0 if closed_ns is not None else max(0, clock.end_ns - last_ns),
         reload_ns=part_ns[RELOAD],
         comm_ns=_communicating(spans, deliveries, ends),
+        rank=run.rank,
     )
 
 
@@ -155,33 +160,24 @@ def _consumer(run: RankRun) -> int:
     return -1
 
 
-def _ends(run: RankRun, process: int, told: ProcessFacts) -> tuple[int | None, int, list[str]]:
+def _ends(run: RankRun, process: int, facts: ProcessFacts) -> tuple[int | None, int, list[str]]:
     """Return when a process ended its recording, when it ended, and what of that is not known."""
     owner = run.processes[process]
     spans = run.spans
-    last_ns = int(spans["end_ns"][spans["process"] == process].max(initial=told.started_ns or 0))
+    last_ns = int(spans["end_ns"][spans["process"] == process].max(initial=facts.started_ns or 0))
     closed_ns = owner.anchors[-1].monotonic_ns if owner.closed else None
     last_ns = max(last_ns, closed_ns or 0, owner.anchors[-1].monotonic_ns)
     unknown = []
-    launched = next(
-        (
-            each.ended_ns
-            for each in run.facts
-            if each.role == "launcher" and each.ended_ns is not None
-            and (each.pid, each.host) == (told.ppid, told.host)
-        ),
-        None,
-    )  # fmt: skip
-    if launched is None or launched < last_ns:
+    launchers = [each for each in run.facts if each.role == "launcher"]
+    parent = facts.ppid, facts.host
+    ended = (each.ended_ns for each in launchers if (each.pid, each.host) == parent)
+    end_ns = next((each for each in ended if each is not None), -1)
+    if end_ns < last_ns:
         end_ns = last_ns
         what = "its recording ended" if owner.closed else "its last span"
         unknown.append(f"when the process ended; its time is until {what}")
-    else:
-        end_ns = launched
     if closed_ns is None:
-        how = told.ended or next(
-            (each.ended for each in run.facts if each.role == "launcher"), None
-        )
+        how = facts.ended or next((each.ended for each in launchers), None)
         by = f" ({how})" if how not in (None, "closed", "exit 0") else ""
         unknown.append(
             "what the process did after its last span, as it ended without ending its recording"
@@ -286,22 +282,12 @@ def _summed(run: RankRun, started_ns: int) -> Iterator[tuple[str, Integers, Inte
         yield "train_compute", np.array([split]), np.array([end])
 
 
-def _imports(told: ProcessFacts) -> Integers:
+def _imports(facts: ProcessFacts) -> Integers:
     """Return from when until when a process imported, shape (n, 2); the first is its start."""
-    table = np.array(told.imports_ns, dtype=np.int64).reshape(-1, 2)
-    if len(table) and told.started_ns is not None:
-        table[0, 0] = min(table[0, 0], told.started_ns)
+    table = np.array(facts.imports_ns, dtype=np.int64).reshape(-1, 2)
+    if len(table) and facts.started_ns is not None:
+        table[0, 0] = min(table[0, 0], facts.started_ns)
     return table
-
-
-def _first_batch_ns(deliveries: Deliveries) -> int | None:
-    """Return from when the first batch was asked for until it came; None without one."""
-    came = np.flatnonzero(deliveries.batch >= 0)
-    if not len(came):
-        return None
-    first = came[np.argmin(deliveries.delivered_ns[came])]
-    request_ns = deliveries.asked_ns[deliveries.round == deliveries.round[first]].min()
-    return int(deliveries.delivered_ns[first] - request_ns)
 
 
 def _reads_of(run: RankRun, process: int, imports: Integers) -> NDArray[Any]:
@@ -324,9 +310,3 @@ def _reads_of(run: RankRun, process: int, imports: Integers) -> NDArray[Any]:
         reads = reads[~inside]
     result: NDArray[Any] = reads[np.argsort(reads["start_ns"], kind="stable")]
     return result
-
-
-def _read_by(told: ProcessFacts, nbytes: int) -> str:
-    """Return the function that read most of so many bytes, where one did."""
-    best = max(told.initial_reads.items(), key=lambda each: each[1][1], default=("", (0, 0)))
-    return best[0] if nbytes and 2 * best[1][1] >= nbytes else ""

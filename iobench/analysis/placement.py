@@ -13,14 +13,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.file_names import file_of, names_of
+from iobench.analysis.file_names import names_of
 from iobench.analysis.read_spans import NOT_SUMMED, names_interpreter
 from iobench.recording.kinds import WORKER_KINDS, Kind, Trait, is_one_of, kinds_that
 from iobench.recording.span_file import Flag
-from iobench.storage.storage_trace import is_of_interpreter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from iobench.analysis.file_names import FileNames
     from iobench.runs.contents import Process, RunData
@@ -31,17 +30,12 @@ Integers = NDArray[np.int64]
 EARLIEST_NS: Final = -1_000_000_000
 LATEST_NS: Final = 50_000_000
 """By how much the times of a log may be off. Of another boot or process they are off by more."""
-SOON_NS: Final = 1_000_000_000
-"""Within this a process writes its marker after its first anchor."""
 ROUNDED_NS: Final = 300
 """Darshan keeps times as seconds since 1970 in floats of 64 bits, which are 238 ns apart."""
 CLOCK_STEP_NS: Final = 1_000_000
 """By more than this two anchors do not differ unless the wall clock was set."""
 MAY_READ: Final = kinds_that(Trait.READS | Trait.MIXED | Trait.READS_LATE)
 _BY_PREFERENCE: Final = (Trait.TELLS_READ, Trait.MIXED, Trait.READS, Trait.READS_LATE)
-_SYSTEM: Final = (
-    "/bin/", "/boot/", "/dev/", "/etc/", "/lib/", "/proc/", "/sbin/", "/sys/", "/usr/",
-)  # fmt: skip
 PLACED_DTYPE: Final = np.dtype(
     [
         ("start_ns", "<i8"),
@@ -91,44 +85,22 @@ class OtherLogs(msgspec.Struct, frozen=True):
 
 
 class TraceCoverage(msgspec.Struct, frozen=True):
-    """How much of the run Darshan saw.
+    """How much of the run Darshan saw."""
 
-    Parameters
-    ----------
-    n_expected, n_found : int
-        Processes of the run that read, and those of them with a log that has their marker.
-    missing, partial : tuple of str
-        Processes without one; logs that ran out of memory, and in which modules.
-    n_files_read : int or None
-        Files that the spans name; None where they name none.
-    n_files_seen : int
-        Of these (else in all) those that Darshan has.
-    problems : tuple of str
-        What could not be read and what to do.
-    """
-
-    n_expected: int
-    n_logs: int
-    missing: tuple[str, ...]
-    partial: tuple[str, ...]
-    n_files_read: int | None
-    n_files_logged: int
+    n_expected: int  # processes of the run that read,
+    n_logs: int  # and those of them with a log that has their marker
+    missing: tuple[str, ...]  # processes without one
+    partial: tuple[str, ...]  # logs that ran out of memory, and in which modules
     n_segments: int
     n_placed: int
     n_stray: int
-    stray_nbytes: int
-    problems: tuple[str, ...]
+    problems: tuple[str, ...]  # what could not be read and what to do
     others: OtherLogs | None = None
 
     @property
     def complete(self) -> bool:
         """Whether Darshan's figures are of all that was read."""
-        return (
-            self.n_logs == self.n_expected
-            and not self.partial
-            and not self.problems
-            and self.n_files_logged == (self.n_files_read or self.n_files_logged)
-        )
+        return self.n_logs == self.n_expected and not self.partial and not self.problems
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -153,7 +125,7 @@ def place_segments(
         # Of one byte in no stage: iobench looks whether a page is in the cache.
         reads = reads[(reads["nbytes"] != 1) | (reads["span"] >= 0)]
         placed.append(ProcessPlacement(index, number, low_ns, high_ns, log.files, reads))
-    return Placement(tuple(placed), _coverage(profile, trace, placed, names))
+    return Placement(tuple(placed), _coverage(profile, trace, placed))
 
 
 def _join(profile: RunData, logs: Sequence[ProcessTrace]) -> dict[int, tuple[int, int, int]]:
@@ -167,17 +139,10 @@ def _join(profile: RunData, logs: Sequence[ProcessTrace]) -> dict[int, tuple[int
             and _same_host(owner.host, log.host)
             and (window := _offsets(owner, log)) is not None
         }
-        # A pid is used again later; a worker may have been recorded before a loader named it.
-        near = [index for index in windows if _is_marked(profile.processes[index], log)]
-        if windows:
-            index = max(near or windows, key=lambda i: profile.processes[i].anchors[0].monotonic_ns)
+        if windows:  # a pid is used again, and a worker recorded before a loader named it
+            index = max(windows, key=lambda i: profile.processes[i].anchors[0].monotonic_ns)
             joined.setdefault(index, (number, *windows[index]))
     return joined
-
-
-def _is_marked(owner: Process, log: ProcessTrace) -> bool:
-    """Return whether a process began to record as a marker in a log was written."""
-    return bool((abs(log.marks["offset"] - owner.anchors[0].monotonic_ns) < SOON_NS).any())
 
 
 def _same_host(one: str, other: str) -> bool:
@@ -193,7 +158,7 @@ def _offsets(owner: Process, log: ProcessTrace) -> tuple[int, int] | None:
     next one's.
     """
     reads = log.marks
-    if len(reads) < 2:
+    if len(reads) < 2 or owner.anchors[0].monotonic_ns > reads["offset"][-1]:
         return None
     begun, ended = (owner.monotonic_ns(reads[name]) for name in ("start_ns", "end_ns"))
     low = int((reads["offset"] - begun).max()) - ROUNDED_NS
@@ -335,79 +300,37 @@ def _exposed(reads: NDArray[Any], exposed: NDArray[np.float64] | None) -> Intege
 
 
 def _coverage(
-    profile: RunData, trace: StorageTrace, placed: Sequence[ProcessPlacement], names: FileNames
+    profile: RunData, trace: StorageTrace, placed: Sequence[ProcessPlacement]
 ) -> TraceCoverage:
     """Return how much of a run Darshan saw."""
     joined = {each.process: trace.processes[each.trace] for each in placed}
-    expected = [
-        index
-        for index in _reading_processes(profile)
-        if index in joined or not _is_recorded_twice(profile, index, joined)
-    ]
+    owners = {(who.host, who.pid): who for who in map(profile.processes.__getitem__, joined)}
+    spans = profile.spans
+    reads = is_one_of(spans["kind"], MAY_READ) & (spans["end_ns"] > spans["start_ns"])
+    reading = np.unique(spans["process"][reads & ~names_interpreter(profile)]).tolist()
+    expected = {(who.host, who.pid): who for who in (profile.processes[index] for index in reading)}
     used = {each.trace for each in placed}
     others = [log for number, log in enumerate(trace.processes) if number not in used]
-    in_logs = {path for log in joined.values() for path in log.files}
-    of_stages = _data_files(profile, names)
-    logged = of_stages & {names.of_file(path) for path in in_logs}
-    reads = [each.segments for each in placed]
+    segments = [each.segments for each in placed]
     return TraceCoverage(
         n_expected=len(expected),
-        n_logs=sum(index in joined for index in expected),
-        missing=tuple(_label(profile.processes[i]) for i in expected if i not in joined),
+        n_logs=len(expected.keys() & owners.keys()),
+        missing=tuple(_label(who) for key, who in expected.items() if key not in owners),
         partial=tuple(
             f"{_label(profile.processes[index])}: {', '.join(log.partial_modules)}"
             for index, log in joined.items()
             if log.partial_modules
         ),
-        n_files_read=len(of_stages) or None,
-        n_files_logged=len(logged) if of_stages else len(_files_read(joined.values())),
-        n_segments=sum(map(len, reads)),
-        n_placed=sum(int((each["span"] >= 0).sum()) for each in reads),
-        n_stray=sum(int(each["stray"].sum()) for each in reads),
-        stray_nbytes=sum(int(each["nbytes"][each["stray"]].sum()) for each in reads),
+        n_segments=sum(map(len, segments)),
+        n_placed=sum(int((each["span"] >= 0).sum()) for each in segments),
+        n_stray=sum(int(each["stray"].sum()) for each in segments),
         problems=(*trace.notes, *_problems(profile, joined, others)),
         others=_sums(others),
     )
 
 
-def _data_files(profile: RunData, names: FileNames) -> set[str]:
-    """Return the files that stages that read name, else all stages: no code, none of the system."""
-    spans = profile.spans
-    working = ((spans["flags"] & NOT_SUMMED) == 0) & is_one_of(spans["kind"], WORKER_KINDS)
-    reading = working & ~np.isin(spans["kind"], (Kind.OPEN, Kind.OPAQUE))
-    for chosen in (reading, working):
-        texts = [profile.strings[each] for each in np.unique(spans["detail"][chosen]).tolist()]
-        files = {names.of_text(text) for text in texts if _is_data(file_of(text))}
-        if files:
-            return files
-    return set()
-
-
-def _is_data(path: str) -> bool:
-    return bool(path) and not path.startswith(_SYSTEM) and not is_of_interpreter(path)
-
-
-def _is_recorded_twice(profile: RunData, index: int, joined: Mapping[int, ProcessTrace]) -> bool:
-    """Return whether another entry of the same process has its log: that has both markers."""
-    owner = profile.processes[index]
-    return any(
-        (other.host, other.pid) == (owner.host, owner.pid) and _is_marked(owner, log)
-        for number, log in joined.items()
-        for other in [profile.processes[number]]
-    )
-
-
 def _label(owner: Process) -> str:
     return f"{owner.name} (process {owner.pid})"
-
-
-def _reading_processes(profile: RunData) -> list[int]:
-    """Return the processes that read, by what their spans are; a loop that only waits does not."""
-    spans = profile.spans
-    reads = is_one_of(spans["kind"], MAY_READ) & (spans["end_ns"] > spans["start_ns"])
-    reads &= ~names_interpreter(profile)
-    result: list[int] = np.unique(spans["process"][reads]).tolist()
-    return result
 
 
 def _problems(
@@ -425,21 +348,14 @@ def _problems(
 
 
 def _sums(logs: Sequence[ProcessTrace]) -> OtherLogs | None:
-    """Return what logs hold together; None of none."""
-    if not logs:
-        return None
-    nbytes = [
-        sum(int(np.maximum(log.counters[name], 0).sum()) for log in logs)
-        for name in ("posix_read_nbytes", "stdio_read_nbytes")
-    ]
-    return OtherLogs(len(logs), len(_files_read(logs)), *nbytes)
-
-
-def _files_read(logs: Iterable[ProcessTrace]) -> set[str]:
-    result: set[str] = set()
+    """Return what logs contain together; None of none."""
+    files: set[str] = set()
+    posix_nbytes = stdio_nbytes = 0
     for log in logs:
         counters = log.counters
         read = (counters["posix_reads"] > 0) | (counters["stdio_reads"] > 0)
-        files = {*counters["file"][read].tolist(), *np.unique(log.segments["file"]).tolist()}
-        result |= {log.files[file] for file in files}
-    return result
+        numbers = {*counters["file"][read].tolist(), *np.unique(log.segments["file"]).tolist()}
+        files |= {log.files[number] for number in numbers}
+        posix_nbytes += int(np.maximum(counters["posix_read_nbytes"], 0).sum())
+        stdio_nbytes += int(np.maximum(counters["stdio_read_nbytes"], 0).sum())
+    return OtherLogs(len(logs), len(files), posix_nbytes, stdio_nbytes) if logs else None

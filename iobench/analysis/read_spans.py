@@ -110,7 +110,7 @@ def counted_bytes(profile: RunData, reads: ReadSpans) -> tuple[CountedBytes, ...
     for column, name in enumerate(("nbytes", "cpu_ns")):
         np.add.at(total[column], process, np.maximum(looks[name], 0))
         unknown[column][process[looks[name] < 0]] = True
-    known = profile.run_facts.cache.cold_known
+    known = profile.run_facts.cold_known
     tells = bool(total[1].any()) if known is None else known
     result = []
     for index, owner in enumerate(profile.processes):

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.analysis.attribution import attribute
 from iobench.analysis.counters import counters_of
@@ -19,7 +20,7 @@ from iobench.runs.folders import run_paths
 from iobench.runs.reading import RunFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -88,8 +89,17 @@ class RankRun(RunData, frozen=True, dict=True, eq=False, kw_only=True):
     @cached_property
     def about(self) -> RunFacts:
         """What ``run.json`` says; of a script, with what its loaders have in common."""
-        facts = (self.job or self).run_facts
-        return facts.with_loaders(self.exposure.loaders) if facts.is_script else facts
+        facts, loaders = (self.job or self).run_facts, self.exposure.loaders
+        if not facts.is_script:
+            return facts
+        used = [each for each in loaders if each.n_batches] or list(loaders)
+        return replace(
+            facts,
+            dataset=facts.dataset or _common(each.name or None for each in used),
+            framework=facts.framework or _common(each.framework or None for each in used),
+            batch_size=facts.batch_size or _common(each.batch_size for each in used),
+            threads=facts.threads or _common(each.threads for each in used) or 0,
+        )
 
     @property
     def job_size(self) -> int:
@@ -325,6 +335,12 @@ class Run:
                 part = part.of_rank(rank)
         values = {name: getattr(part, name) for name in RunData.__struct_fields__}
         return RankRun(**{**values, "rank": rank}, job=job, trace=self.trace)
+
+
+def _common(values: Iterable[T | None]) -> T | None:
+    """Return the value all have; None where they differ, or there is none."""
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else None
 
 
 def _ranks(data: RunData) -> tuple[int, ...]:

@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.deliveries import FILL, FIRST_EPOCH, STARTUP
-from iobench.analysis.exposure_figures import Coincidence, LongWaits, StepStatistics
+from iobench.analysis.exposure_figures import LongWaits, StepStatistics
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, is_one_of
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from iobench.analysis.attribution import Attribution
     from iobench.analysis.deliveries import Deliveries
-    from iobench.recording.facts import LoaderFacts
     from iobench.runs.contents import RunData
 
 Marks = NDArray[np.bool_]
@@ -28,14 +27,11 @@ HELD_FRACTION: Final = 0.9
 ALIKE_FRACTION: Final = 0.5
 """and all that are at least this long beside the shortest of them."""
 REGULAR_FRACTION: Final = 2 / 3
-"""What most long waits do, at least this share of them, is said of them."""
+"""At least this share of the distances between long waits is the same, or there is no period."""
 EXPLAINED_FRACTION: Final = 0.2
 """Something coincides with long waits if it marks this share of their time,"""
 LIFT: Final = 1.5
 """and marks them this much more often than steps in general."""
-
-FEWEST_IN_STEP: Final = 2
-"""Long waits, after the filling of a round, that it takes to call workers in step."""
 
 
 def step_statistics(times_ns: NDArray[np.int64]) -> StepStatistics | None:
@@ -53,12 +49,9 @@ def step_statistics(times_ns: NDArray[np.int64]) -> StepStatistics | None:
 
 
 def find_long_waits(
-    profile: RunData, deliveries: Deliveries, attribution: Attribution, main: LoaderFacts
+    profile: RunData, deliveries: Deliveries, attribution: Attribution
 ) -> LongWaits | None:
-    """Return the few waits that hold much of the run, None unless (mean - median) x steps > 10 %.
-
-    ``main`` is the loader that trains, as `by_importance` has it.
-    """
+    """Return the waits that hold much of the run, None unless (mean - median) x steps > 10 %."""
     steps = np.flatnonzero(deliveries.batch >= 0)
     wall_ns = int(deliveries.wall_ns.sum())
     if not len(steps) or not wall_ns:
@@ -69,29 +62,16 @@ def find_long_waits(
     if excess <= EXCESS_FRACTION * wall_ns:
         return None
     above = np.maximum(waits - median, 0)
-    long = _long(above)
-    in_main = np.flatnonzero(deliveries.loader[steps] == main.number)
-    of_main = steps[in_main]
-    in_step = _in_step(
-        deliveries.asked_ns[of_main],
-        attribution.ready_ns[of_main],
-        np.flatnonzero(np.isin(in_main, long)),
-        main.workers,
-        begins=np.isin(deliveries.phase[of_main], (STARTUP, FILL)),
-        above=above[in_main],
-    )
+    descending = np.sort(above)[::-1]
+    held = np.cumsum(descending)
+    shortest = descending[np.searchsorted(held, HELD_FRACTION * held[-1])]
+    long = np.flatnonzero(above >= ALIKE_FRACTION * shortest)
     return LongWaits(
         n_waits=len(long),
-        n_steps=len(steps),
         wait_ns=int(waits[long].sum()),
         typical_ns=round(statistics.median(waits[long].tolist())),
-        excess_fraction=float(excess / wall_ns),
         period_steps=_period(long),
-        in_step=in_step,
-        # Workers in step explain their waits; whatever keeps the same beat would seem to as well.
-        coincidences=()
-        if in_step
-        else _coincidences(
+        coincides_with=_coincidence(
             {
                 "round start": deliveries.position[steps] == 0,
                 "epoch start": _changes(deliveries.epoch[steps], deliveries.loader[steps]),
@@ -106,14 +86,6 @@ def find_long_waits(
     )
 
 
-def _long(above: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the fewest steps that hold 90 % of the time above the median, and those like them."""
-    descending = np.sort(above)[::-1]
-    held = np.cumsum(descending)
-    shortest = descending[np.searchsorted(held, HELD_FRACTION * held[-1])]
-    return np.flatnonzero(above >= ALIKE_FRACTION * shortest)
-
-
 def _period(long: NDArray[np.int64]) -> int | None:
     """Return the steps from one long wait to the next, if most distances are that."""
     distances = np.diff(long)
@@ -124,46 +96,18 @@ def _period(long: NDArray[np.int64]) -> int | None:
     return period if period > 1 and regular.mean() >= REGULAR_FRACTION else None
 
 
-def _in_step(
-    asked_ns: NDArray[np.int64],
-    ready_ns: NDArray[np.int64],
-    long: NDArray[np.int64],
-    workers: int,
-    *,
-    begins: Marks,
-    above: NDArray[np.float64],
-) -> bool:
-    """Tell whether one step in ``workers`` is long, mostly for the batch after it as well.
-
-    A round's first batches, for which it fills, show no such thing: the rest has to.
-    """
-    later = long[~begins[long]]
-    if len(later) < FEWEST_IN_STEP or 2 * above[later].sum() < above[long].sum():
-        return False
-    long = later
-    followed = long[long + 1 < len(ready_ns)]
-    if workers < 2 or not len(followed):
-        return False
-    expected = (~begins).sum() / workers
-    created_meanwhile = ready_ns[followed + 1] > asked_ns[followed]
-    created_meanwhile &= np.isin(followed + 1, long, invert=True)
-    return bool(
-        abs(len(long) - expected) <= expected / 2 and created_meanwhile.mean() >= REGULAR_FRACTION
-    )
-
-
-def _coincidences(
+def _coincidence(
     marks: dict[str, Marks], long: NDArray[np.int64], above: NDArray[np.float64]
-) -> tuple[Coincidence, ...]:
-    """Return what marks a good part of the long waits, and other steps clearly less often."""
-    result = []
-    for what, marked in marks.items():
+) -> str | None:
+    """Return what marks most time of long waits, and other steps clearly less often."""
+    result: tuple[float, int, str] | None = None
+    for name, marked in marks.items():
         n_long, n_steps = int(marked[long].sum()), int(marked.sum())
-        share = above[long][marked[long]].sum() / above[long].sum()
+        share = float(above[long][marked[long]].sum() / above[long].sum())
         lift = n_long * len(marked) / (n_steps * len(long)) if n_steps else 0.0
         if share >= EXPLAINED_FRACTION and lift >= LIFT:
-            result.append((-float(share), n_steps, Coincidence(what, n_long, n_steps)))
-    return tuple(each for _, _, each in sorted(result, key=lambda row: (*row[:2], row[2].what)))
+            result = min(result or (0.0, 0, ""), (-share, n_steps, name))
+    return result and result[2]
 
 
 def _changes(values: NDArray[np.int64], loader: NDArray[np.int64]) -> Marks:

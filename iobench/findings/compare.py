@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from iobench.analysis.epochs import epoch_figures, epoch_times
+from iobench.analysis.exposure_figures import job_of_ranks
 from iobench.analysis.intervals import (
     BLOCKS,
     BUSY,
@@ -21,7 +22,6 @@ from iobench.analysis.intervals import (
     step_sums,
     turns_of,
 )
-from iobench.analysis.job_figures import job_of_ranks
 from iobench.analysis.run import Run
 from iobench.errors import OptionError, ProfileError
 from iobench.findings.batch_digests import delivered_samples
@@ -263,9 +263,8 @@ def _mean(values: Sequence[int]) -> float | None:
 
 def _configuration(run: Run, exposures: Sequence[Exposure]) -> dict[str, Any]:
     """Return what may explain a difference, by name; what the run does not record is missing."""
-    config, facts, exposure = run.config, run.about, exposures[0]
-    if facts.is_script:
-        facts = facts.with_loaders(exposure.loaders)
+    config, exposure = run.config, exposures[0]
+    facts = run.of_rank(run.ranks[0]).about
     steps = {each.steps.batches_per_step if each.steps else None for each in exposures}
     device = facts.device
     known = {name: config.get(name) for name in CONFIGURED} | {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iobench.analysis.job_figures import LOADS, JobTime, job_of_ranks
+from iobench.analysis.exposure_figures import LOADS, JobTime, job_of_ranks
 from iobench.findings.contract import Finding
 from iobench.report import units
 from iobench.report.document import (
@@ -17,19 +17,17 @@ from iobench.report.document import (
     Count,
     Duration,
     Section,
-    Sentence,
     Share,
     Table,
     sentences,
 )
-from iobench.report.sentences import PART_NAMES, job_sentence
+from iobench.report.sentences import PART_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from iobench.analysis.job_figures import JobPart
+    from iobench.analysis.exposure_figures import JobPart
 
-MOST_RANKS: Final = 16
 WORTH_SAYING: Final = 0.01
 HELP: Final = {
     "imports": "import less, or from an environment on node-local storage.",
@@ -53,37 +51,24 @@ HELP: Final = {
 
 def time_section(job: JobTime) -> Section:
     """Return the parts of a script's time, and what would make the largest of them smaller."""
-    of_ranks = len(job.ranks) > 1
+    of_rank = f" of rank {job.rank}, which loads longest" if job.n_ranks > 1 else ""
     return Section(
         "job_time",
         "Where the job's time went",
         (
-            *((Sentence(job_sentence(job), "strong"),) if of_ranks else ()),
-            *sentences(_rank_line(job) if of_ranks else ()),
             Chart(
-                f"{units.duration(job.wall_ns)} from start to end, {units.duration(job.load_ns)} "
-                "of it to get data",
+                f"{units.duration(job.wall_ns)} from start to end{of_rank}, "
+                f"{units.duration(job.load_ns)} of it to get data",
                 (Bar(tuple(_piece(each) for each in job.parts if each.ns)),),
             ),
             _part_table(job),
-            *(_time_by_rank(job.ranks) if of_ranks else ()),
             *sentences(_time_lines(job)),
         ),
     )
 
 
-def _rank_line(job: JobTime) -> Iterator[str]:
-    yield (
-        f"Times are those of rank {job.rank}: of those that ran longest, the one that spends most "
-        "time getting data. Bytes and files are those of all ranks."
-    )
-
-
 def _time_lines(job: JobTime) -> Iterator[str]:
     least_ns = WORTH_SAYING * job.wall_ns
-    if (job.first_batch_ns or 0) >= least_ns:
-        first = units.duration(job.first_batch_ns)
-        yield f"The first batch came {first} after its loader was first asked."
     if job.reload_ns >= least_ns:
         reload = units.duration(job.reload_ns)
         yield f"Of the time outside of loops, {reload} is reading data after the first pass."
@@ -92,16 +77,10 @@ def _time_lines(job: JobTime) -> Iterator[str]:
             f"Of the computing, {units.duration(job.comm_ns)} is spent in collective operations, "
             "including waiting for other ranks in them."
         )
-    help_with = job.bound_by
-    if help_with == "between" and 2 * job.reload_ns > job.part("between").ns:
-        help_with = "initial_load"
-    yield f"The largest part, {PART_NAMES[job.bound_by]}: {HELP[help_with]}"
-    if job.unseen_nbytes:
-        yield (
-            "Not known: how long it took to read at least "
-            f"{units.nbytes(job.unseen_nbytes)} before the first batch, which iobench did not see; "
-            "that time counts as outside of loops."
-        )
+    if job.bound_by is not None:
+        reads = job.bound_by == "between" and 2 * job.reload_ns > job.part("between").ns
+        advice = HELP["initial_load" if reads else job.bound_by]
+        yield f"The largest part, {PART_NAMES[job.bound_by]}: {advice}"
     yield from (f"Not known: {text}." for text in job.unknown)
 
 
@@ -128,35 +107,6 @@ def _part_table(job: JobTime) -> Table:
             if each.ns
         ),
         total=("all", Duration(job.wall_ns), Share(1.0 if job.wall_ns else None), "", ""),
-    )
-
-
-def _time_by_rank(ranks: Sequence[JobTime]) -> Iterator[Table]:
-    """Return a row for each training process, of many those that spend most on getting data."""
-    shown = sorted(ranks, key=lambda each: (-each.load_ns, each.rank))[:MOST_RANKS]
-    more = f", the {len(shown)} that spend most on getting data of {len(ranks)}"
-    columns = (
-        ("before the loop", ("initial_load", "stage_in")),
-        ("waiting", ("train_wait", "validation_wait")),
-        ("computing", ("train_compute", "validation_compute")),
-        ("the rest", ("imports", "checkpoint", "between", "shutdown")),
-    )
-    yield Table(
-        f"Ranks{more if len(shown) < len(ranks) else ''}",
-        (
-            *(Column("rank"), Column("all", "time")),
-            *(Column(name, "time") for name, _ in columns),
-            Column("most"),
-        ),
-        tuple(
-            (
-                str(each.rank),
-                Duration(each.wall_ns),
-                *(Duration(sum(each.part(part).ns for part in parts)) for _, parts in columns),
-                PART_NAMES[each.bound_by],
-            )
-            for each in sorted(shown, key=lambda each: each.rank)
-        ),
     )
 
 

@@ -157,7 +157,7 @@ def make_quarterly(
             left_out.append(SkippedRun(name, str(error)))
             continue
         cells[_place(rows[0])] = rows
-        for title, table in runs[0].about.published_tables.items():
+        for title, table in runs[0].about.published.tables.items():
             times: Times = {key: (table[key], None) for key in KEYS if key in table}
             if times:
                 made = _rows((rows[0].application, False, None, None), times, published=title)

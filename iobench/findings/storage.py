@@ -314,13 +314,11 @@ def _total(values: Sequence[int | None]) -> int | None:
 def _covered(placement: Placement) -> Iterator[str]:
     """Yield how much of the run Darshan saw, what is missing, and what to do about it."""
     coverage = placement.coverage
-    of = "" if coverage.n_files_read is None else f" of {units.count(coverage.n_files_read)}"
     complete = "complete" if coverage.complete else "not all that was read"
     yield (
         f"Darshan: logs of {units.count(coverage.n_logs)} of {units.count(coverage.n_expected)} "
-        f"processes, {complete}; {units.count(coverage.n_files_logged)}{of} files seen; "
-        f"{units.count(coverage.n_placed)} of {units.count(coverage.n_segments)} segments placed "
-        "in stages."
+        f"processes, {complete}; {units.count(coverage.n_placed)} of "
+        f"{units.count(coverage.n_segments)} reads lie in stages."
     )
     if coverage.missing:
         yield f"No log of: {', '.join(coverage.missing)}."

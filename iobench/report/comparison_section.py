@@ -134,7 +134,7 @@ def published_section(runs: Sequence[Run]) -> Section | None:
         return None
     tables: dict[str, Mapping[str, Five]] = {}
     for run in runs:
-        tables |= {s: t for s, t in run.about.published_tables.items() if s not in tables}
+        tables |= {s: t for s, t in run.about.published.tables.items() if s not in tables}
     rows: list[tuple[Cell, ...]] = []
     for key in KEYS:
         rows += [(f"{key}, {name}", *_figures(times[key])) for name, times in measured]

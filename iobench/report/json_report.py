@@ -2,74 +2,224 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from iobench.analysis.epochs import EpochTime, epoch_times
-from iobench.json_keys import INLINE, figure
+from iobench.analysis.exposure_figures import (
+    ComputeStage,  # noqa: TC001 - msgspec asks, as of those that follow
+    LongWaits,  # noqa: TC001
+    PartFigures,  # noqa: TC001
+    StageExposure,  # noqa: TC001
+    StepStatistics,  # noqa: TC001
+)
 from iobench.report.finding_sections import job_figures, job_to_plain
 from iobench.report.json_walk import to_plain
-from iobench.report.run_report import RunReport, make_reports
+from iobench.report.run_report import make_reports
 from iobench.report.sentences import verdict_sentence
 from iobench.report.trust import unseen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from iobench.analysis.exposure_figures import Exposure
+    from iobench.analysis.exposure_figures import PartExposure
     from iobench.analysis.run import Run
+    from iobench.report.run_report import RunReport
 
 JSON_VERSION: Final = 2
 """Raised when a key changes its meaning or goes; new keys do not raise it."""
-OF_PARTS: Final = (
-    *("wall_ns", "wait_ns", "batches", "samples", "nbytes", "wait_fraction", "samples_per_s"),
-    *("exposed_ns", "wait_per_step", "time_per_step"),
-)
-"""What is said of the steady state, of epochs after the first and of validations."""
-NOT_WAITED: Final = ("stages", "compute_stages")
+
+
+class DiagnosisFigures(msgspec.Struct, frozen=True):
+    """What is concluded, as data."""
+
+    verdict: str
+    window: str  # what it is about: "recurring", "steady" or "whole"
+    wait_fraction: float | None
+    top_stage: str | None  # with the largest exposed time
+    hidden_fraction: float | None  # share of the loading work that was hidden behind compute
+
+
+class LoaderFigures(msgspec.Struct, frozen=True):
+    """One loader of the training loop; the waits of all add up to that of the whole run."""
+
+    number: int | None  # as its process counts them
+    name: str | None
+    framework: str | None
+    workers: int
+    role: str | None  # "training", "validation", "test", "prediction" or "evaluation"
+    batches: int
+    wait_ns: int
+
+
+class PhaseFigures(msgspec.Struct, frozen=True):
+    """One stretch of every round that trains, or all validation; they add up to the whole."""
+
+    wall_ns: int
+    wait_ns: int
+
+
+class SummedFigures(msgspec.Struct, frozen=True):
+    """The batches of a long run that have no details; in nothing else."""
+
+    batches: int
+    wait_ns: int
+    wall_ns: int
+    busy_ns: dict[str, int]
 
 
 class RunDocument(msgspec.Struct, frozen=True):
-    """One training process of a run, as JSON has it.
+    """One training process of a run, as JSON has it, beside the figures of findings.
 
-    Parameters
-    ----------
-    schema_version : int
-        Raised when a key changes its meaning or goes.
+    Figures of the whole run stand here; those of an asked loader are null where there is none.
     """
 
-    report: RunReport
+    run: str | None
+    kind: str  # "script" or "profile"
+    name: str | None
+    command: str | None
+    commit_hash: str | None
+    dataset: str | None
+    format: str | None
+    framework: str | None
+    pipeline: str | None  # "own", "upstream" or "climetlab"; null of scripts
+    label: str | None
+    stand_in: bool | None
+    tiny: bool
+    n_samples: int | None
+    batch_size: int | None
+    workers: int
+    threads: int
+    iobench_version: str | None
+    versions: Mapping[str, str]
+    machine: Mapping[str, Any]
+    store_path: str | None
+    rank: int
+    verdict: str
+    diagnosis: DiagnosisFigures
+    wall_ns: int | None
+    wait_ns: int | None
+    batches: int
+    samples: int | None
+    samples_per_s: float | None
+    wait_fraction: float | None
+    exposed_ns: dict[str, int] | None  # by stage; adds up to wait_ns
+    nbytes: int | None
+    read_nbytes: int | None
+    cold_fraction: float | None
+    overhead_fraction: float | None
+    overhead_once_ns: int | None  # the most that starting to record took in one process
+    stages: tuple[StageExposure, ...]
+    compute_stages: tuple[ComputeStage, ...]
+    wait_per_step: StepStatistics | None
+    waits_ns: tuple[int, ...] | None  # of each batch; null where there are too many ranks
+    step_batches: int | None  # of an optimiser's step, null where that is unknown
+    steady: PartFigures | None
+    recurring: PartFigures | None
+    validation: PartFigures | None
+    phases: dict[str, PhaseFigures] | None
+    long_waits: LongWaits | None
+    epochs: tuple[EpochTime, ...] | None  # null of one process of many
+    loaders: tuple[LoaderFigures, ...]
+    summed: SummedFigures | None
+    lost_spans: int
+    missing_workers: tuple[str, ...]
+    unclosed_processes: tuple[str, ...]
+    failed_waits: int
+    unseen: tuple[str, ...]  # what could not be observed
+    children: tuple[str, ...]  # commands of processes that do not record
+    ended: str | None  # how the training process ended: "closed", an exception, null if unknown
     schema_version: int = JSON_VERSION
-    JSON_KEYS: ClassVar = {
-        "report": INLINE,
+
+
+def run_document(report: RunReport) -> RunDocument:
+    """Return what JSON has of one training process of a run."""
+    facts, exposure, diagnosis = report.facts, report.exposure, report.diagnosis
+    whole, summed, waited = exposure.whole, exposure.summed, exposure.has_consumer
+    ended = (each.ended for each in report.told if each.role == "consumer")
+    steps, commit, store = exposure.steps, facts.commit, facts.store
+    return RunDocument(
+        run=report.run,
+        kind=facts.kind,
+        name=facts.name,
+        command=facts.command,
+        commit_hash=None if commit is None else commit.hash,
+        dataset=facts.dataset,
+        format=facts.format,
+        framework=facts.framework,
+        pipeline=None if facts.is_script else facts.pipeline,
+        label=facts.label,
+        stand_in=facts.stand_in,
+        tiny=facts.tiny,
+        n_samples=facts.n_samples,
+        batch_size=facts.batch_size,
+        workers=exposure.workers,
+        threads=facts.threads,
+        iobench_version=facts.iobench_version,
+        versions=facts.versions,
+        machine=facts.machine,
+        store_path=None if store is None else store.path,
+        rank=exposure.rank,
+        verdict=verdict_sentence(diagnosis),
+        diagnosis=DiagnosisFigures(
+            diagnosis.verdict.value,
+            diagnosis.window,
+            diagnosis.wait_fraction,
+            diagnosis.top_stage,
+            diagnosis.hidden_fraction,
+        ),
+        batches=whole.n_batches,
+        **(_of_waits(report) if waited else dict.fromkeys(_of_waits(report))),
+        stages=whole.stages if waited else (),
+        compute_stages=whole.compute_stages if waited else (),
+        step_batches=None if steps is None else steps.batches_per_step,
+        overhead_once_ns=exposure.overhead_once_ns,
+        steady=_figures(exposure.steady),
+        recurring=_figures(exposure.recurring),
+        validation=_figures(exposure.validation),
+        long_waits=exposure.long_waits,
+        epochs=epoch_times(report.epochs) if report.epochs else None,
+        loaders=tuple(
+            LoaderFigures(
+                each.number, each.name or None, each.framework or None, each.workers,
+                each.role or None, each.n_batches, each.wait_ns,
+            )
+            for each in exposure.loaders
+        ),
+        summed=None
+        if summed is None
+        else SummedFigures(summed.n_batches, summed.wait_ns, summed.wall_ns, summed.busy_ns),
+        lost_spans=exposure.lost_spans,
+        missing_workers=exposure.missing_workers,
+        unclosed_processes=report.unclosed,
+        failed_waits=exposure.n_failed_waits,
+        unseen=unseen(report),
+        children=tuple(child for each in report.told for child in each.children),
+        ended=next(ended, None),
+    )  # fmt: skip
+
+
+def _figures(part: PartExposure | None) -> PartFigures | None:
+    return None if part is None else part.figures
+
+
+def _of_waits(report: RunReport) -> dict[str, Any]:
+    """Return what a run has where a loader was asked for batches."""
+    whole = report.exposure.whole
+    figures = msgspec.structs.asdict(whole.figures)
+    del figures["batches"]
+    return figures | {
+        "nbytes": whole.nbytes,
+        "read_nbytes": whole.read_nbytes,
+        "cold_fraction": whole.cold_fraction,
+        "overhead_fraction": whole.overhead_fraction,
+        "wait_per_step": whole.wait,
+        "waits_ns": whole.waits_ns if len(whole.waits_ns) == whole.n_batches else None,
+        "phases": {
+            each.phase: PhaseFigures(each.wall_ns, each.wait_ns) for each in report.exposure.phases
+        },
     }
-
-    @figure
-    def verdict(self) -> str:
-        """What is concluded, as a sentence; ``diagnosis`` is the same as data."""
-        return verdict_sentence(self.report.diagnosis)
-
-    @figure
-    def epochs(self) -> tuple[EpochTime, ...] | None:
-        """What each epoch took; null of one process of many."""
-        return epoch_times(self.report.epochs) if self.report.epochs else None
-
-    @figure
-    def unseen(self) -> tuple[str, ...]:
-        """What could not be observed, in words."""
-        return unseen(self.report)
-
-    @figure
-    def children(self) -> tuple[str, ...]:
-        """Commands of processes that do not record."""
-        return tuple(child for known in self.report.told for child in known.children)
-
-    @figure
-    def ended(self) -> str | None:
-        """How the training process ended: ``"closed"``, an exception, or null where unknown."""
-        known = self.report.told
-        return next((each.ended for each in known if each.role == "consumer"), None)
 
 
 def to_json(runs: Iterable[Run]) -> dict[str, Any]:
@@ -98,23 +248,6 @@ def reports_to_json(
 
 
 def _run(report: RunReport) -> dict[str, Any]:
-    document = to_plain(RunDocument(report))
-    if report.exposure.has_consumer:
-        document["processes"] = None
-    return _completed(document, report.exposure)
-
-
-def _completed(document: dict[str, Any], exposure: Exposure) -> dict[str, Any]:
-    """Return a run without what nobody reads of its parts, or figures of a wait nobody had."""
-    if not exposure.has_consumer:
-        for name in to_plain(exposure.whole):
-            document[name] = [] if name in NOT_WAITED else 0 if name == "batches" else None
-        document["phases"] = None
-    for part, names in (
-        ("steady", (*OF_PARTS, "stages")),
-        ("recurring", OF_PARTS),
-        ("validation", OF_PARTS),
-    ):
-        if document[part] is not None:
-            document[part] = {name: document[part][name] for name in names}
-    return document
+    document: dict[str, Any] = to_plain(run_document(report))
+    findings: dict[str, Any] = to_plain(report.figures)
+    return document | findings

@@ -260,7 +260,7 @@ def compute_section(exposure: Exposure) -> Section | None:
         return Quantity(spent_ns, "ns"), _share(spent_ns, part.compute_ns), of_step
 
     rows = [
-        (stage_title(row.stage), *cells(row.busy_ns, row.per_step_ns))
+        (stage_title(row.stage), *cells(row.busy_ns, part.step_compute_ns.get(row.stage)))
         for row in part.compute_stages
     ]
     table = Table(
@@ -277,7 +277,8 @@ def compute_section(exposure: Exposure) -> Section | None:
 
 def waits_section(report: RunReport) -> Section:
     """Return the wait per step of the run and of its parts; below, a published one."""
-    exposure, published = report.exposure, report.facts.published
+    exposure, facts = report.exposure, report.facts
+    published = facts.published.of_framework(facts.framework)
     named = (("whole run", exposure.whole), *_parts(exposure))
     rows: list[tuple[Cell, ...]] = [
         (
@@ -289,7 +290,7 @@ def waits_section(report: RunReport) -> Section:
     ]
     notes = []
     if published is not None:
-        times = (units.nanoseconds(published.exposed_io_s[each]) for each in PUBLISHED_FIGURES)
+        times = map(units.nanoseconds, published.exposed_io_s or ())
         rows.append(("published", *_times(*times), ""))
         source = published.source or "an unknown source"
         notes.append(f"Published: the exposed I/O of a step, for real samples, from {source}.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -12,7 +12,6 @@ from iobench.analysis.break_even import predict_full_conversion
 from iobench.analysis.diagnosis import Diagnosis, diagnose
 from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.processes import process_work
-from iobench.json_keys import HIDDEN, INLINE, key
 from iobench.registry import installed_findings
 
 if TYPE_CHECKING:
@@ -48,18 +47,6 @@ class RunReport(msgspec.Struct, frozen=True):
     figures: Mapping[str, Any] = msgspec.field(default_factory=dict)
     for_job: Mapping[str, Any] = msgspec.field(default_factory=dict)
     epochs: tuple[EpochFigures, ...] = ()  # empty for one of many ranks
-    JSON_KEYS: ClassVar = {
-        "facts": INLINE,
-        "exposure": INLINE,
-        "unclosed": key("unclosed_processes"),
-        "damaged": key("damaged_processes"),
-        "conversion": key("full_conversion"),
-        "told": HIDDEN,
-        "job_size": HIDDEN,
-        "figures": INLINE,
-        "for_job": HIDDEN,
-        "epochs": HIDDEN,
-    }
 
     @property
     def judged(self) -> PartExposure:

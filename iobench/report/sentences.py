@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from iobench.analysis.diagnosis import Diagnosis
     from iobench.analysis.exposure_figures import (
         Exposure,
+        JobTime,
         LoaderExposure,
         LongWaits,
         PartExposure,
         StepFigures,
         Window,
     )
-    from iobench.analysis.job_figures import JobTime
     from iobench.report.run_report import RunReport
 
 WORTH_SAYING: Final = 0.05
@@ -100,12 +100,12 @@ def verdict_sentence(diagnosis: Diagnosis) -> str:
 
 def job_sentence(job: JobTime) -> str:
     """Return which part of a job holds most of its time, and whether it would grow with the job."""
-    most = job.part(job.bound_by)
-    if most.part == "between" and 2 * job.lost_end_ns > most.ns:
+    if job.bound_by is None:
         return (
             f"What bounds the job is unknown: most of its {units.duration(job.wall_ns)} follow its "
             "last span, because it ended before its recording was closed."
         )
+    most = job.part(job.bound_by)
     share = job.share(most.ns)
     bound = "The job is bound by" if (share or 0.0) >= MOST else "The largest part of the job is"
     wall = units.duration(job.wall_ns)
@@ -281,13 +281,12 @@ def long_waits_sentence(long: LongWaits, n_batches: int, steps: StepFigures | No
     name = "Rare long waits" if long.n_waits <= RARE_FRACTION * n_batches else "Uneven waits"
     text = (
         f"{name}: {units.count(long.n_waits)} of {units.count(n_batches)} {many} wait "
-        f"{units.duration(long.wait_ns)} in total (median {units.duration(long.typical_ns)}); "
-        f"waiting above the median is {units.fraction(long.excess_fraction)} of the run."
+        f"{units.duration(long.wait_ns)} in total (median {units.duration(long.typical_ns)})."
     )
     if long.period_steps is not None:
         text += f" There is one every {units.count(long.period_steps)} {many}."
-    if long.coincidences:
-        text += f" They coincide with {COINCIDENCES[long.coincidences[0].what]}."
+    if long.coincides_with is not None:
+        text += f" They coincide with {COINCIDENCES[long.coincides_with]}."
     return text
 
 

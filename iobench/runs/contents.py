@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.json_keys import HIDDEN, key
 from iobench.recording.span_file import SPAN_DTYPE
 from iobench.runs.run_facts import RunFacts
 
@@ -42,13 +41,6 @@ class Summed(msgspec.Struct, frozen=True):
     wall_ns: int  # of the passes between
     busy_ns: dict[str, int]  # own time of every stage, in all processes
     workers_own_ns: int = 0  # of recording in loading processes that left no file any more
-    JSON_KEYS: ClassVar = {
-        "from_ns": HIDDEN,
-        "until_ns": HIDDEN,
-        "n_before": key("batches_before"),
-        "n_batches": key("batches"),
-        "workers_own_ns": HIDDEN,
-    }
 
 
 class Process(msgspec.Struct, frozen=True):

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 import msgspec
 from msgspec.structs import replace
 
 from iobench.errors import ProfileError
-from iobench.json_keys import HIDDEN, figure
 from iobench.recording.script_run import ScriptCommit  # noqa: TC001 - msgspec asks
 
 if TYPE_CHECKING:
     from iobench.recording.facts import ProcessFacts
 
-T = TypeVar("T")
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**57)]
 Nbytes = Annotated[int, msgspec.Meta(ge=0, le=2**57)]
@@ -25,7 +23,6 @@ Ns = Nbytes
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Five = tuple[Seconds, Seconds, Seconds, Seconds, Seconds]
 OWN: Final = "own"
-SCRIPT: Final = "script"
 FILE_KINDS: Final = ("NetCDF", "Zarr", "GRIB")
 PUBLISHED_FIGURES: Final = ("min", "mean", "median", "max", "stdev")
 
@@ -77,13 +74,10 @@ class EmulatedStep(msgspec.Struct, frozen=True):
     backward_ns: Ns | None = None
     source: str | None = None  # where that time is from
     evaluation_ns: Ns | None = None  # of a batch of an evaluation; 0: as forward_ns
-    JSON_KEYS: ClassVar = {
-        "evaluation_ns": HIDDEN,
-    }
 
-    @figure
+    @property
     def step_ns(self) -> int | None:
-        """Its time for one batch; null where nothing was emulated."""
+        """Its time for one batch; None where nothing was emulated."""
         if self.forward_ns is None or self.backward_ns is None:
             return None
         return self.forward_ns + self.backward_ns
@@ -97,10 +91,19 @@ class EvaluatedSamples(msgspec.Struct, frozen=True):
 
 
 class PublishedWait(msgspec.Struct, frozen=True):
-    """What was published of the wait of a step."""
+    """What was published of a dataset's step; times as `PUBLISHED_FIGURES`."""
 
-    source: str | None  # where it stands
-    exposed_io_s: Mapping[str, float]  # of a step: `PUBLISHED_FIGURES`
+    source: str | None = None  # where it stands
+    exposed_io_s: Five | None = None  # of a step
+    tables: Mapping[str, Mapping[str, Five]] = msgspec.field(default_factory=dict)
+
+    def of_framework(self, framework: str | None) -> PublishedWait | None:
+        """Return what a framework's own table says, else what was published first."""
+        for name, table in self.tables.items():
+            own = table.get("I/O")
+            if own and own != self.exposed_io_s and framework and framework.lower() in name.lower():
+                return PublishedWait(name, own)
+        return None if self.exposed_io_s is None else self
 
 
 class CacheFacts(msgspec.Struct, frozen=True):
@@ -108,7 +111,6 @@ class CacheFacts(msgspec.Struct, frozen=True):
 
     asked: str | None = None  # as-is, warm or cold
     resident_fraction_before: float | None = None
-    cold_known: bool | None = None  # whether the file system reports what came from the device
 
 
 class StoreFacts(msgspec.Struct, frozen=True):
@@ -186,24 +188,10 @@ class StagedFacts(msgspec.Struct, frozen=True):
     seconds: float = 0.0
 
 
-class _AskedLoader(Protocol):
-    """A loader of a script, as far as facts of its run follow from it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def framework(self) -> str: ...
-    @property
-    def batch_size(self) -> int | None: ...
-    @property
-    def threads(self) -> int: ...
-    @property
-    def n_batches(self) -> int: ...
-
-
 class RunFacts(msgspec.Struct, frozen=True):
     """What ``run.json`` says of a run, parsed once; what it does not say has the default."""
 
+    kind: str = "profile"  # or "script"
     name: str | None = None  # what its user calls the run
     commit: ScriptCommit | None = None
     versions: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -221,8 +209,9 @@ class RunFacts(msgspec.Struct, frozen=True):
     sample_nbytes: Count | None = None  # bytes of one sample
     batches_per_step: Positive | None = None
     compute: EmulatedStep = EmulatedStep()
-    published: PublishedWait | None = None
+    published: PublishedWait = PublishedWait()
     cache: CacheFacts = CacheFacts()
+    cold_known: bool | None = None  # whether the file system reports what came from the device
     setup_s: Mapping[str, float] = msgspec.field(default_factory=dict, name="setup")
     store: StoreFacts | None = None
     machine: Mapping[str, Any] = msgspec.field(default_factory=dict)
@@ -232,7 +221,6 @@ class RunFacts(msgspec.Struct, frozen=True):
     sources: tuple[str, ...] | None = None  # as named; none of stores alone, None where not told
     files_hint: str | None = None
     own_label: str | None = msgspec.field(default=None, name="label")
-    is_script: bool = False
     launcher: str = ""  # of the training processes
     steps: tuple[int, int] | None = None  # first step recorded, first one not; None: all
     storage_limits: Any = None
@@ -256,65 +244,24 @@ class RunFacts(msgspec.Struct, frozen=True):
     digests: bool = False
     own_order: bool = False  # whether samples came in an order of the loader's own
     asked: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    published_tables: Mapping[str, Mapping[str, Five]] = msgspec.field(default_factory=dict)
     files_nbytes: Nbytes | None = None
     n_samples_all: Count | None = None  # of the whole dataset
     title: str | None = None  # what a named dataset is
     evaluated: EvaluatedSamples | None = None
     device: DeviceFacts | None = None
     no_device: str | None = None  # why there was none
-    JSON_KEYS: ClassVar = dict.fromkeys((
-        "pipeline", "spelled", "sources", "own_label", "is_script", "launcher",
-        "storage_limits", "storage_probed", "storage_after", "no_storage_probe",
-        "storage_probe_s", "staged_copy", "near", "chunks", "source_kind", "workers",
-        "prefetch", "world_size", "expected_workers", "keep_nbytes", "unit_costs",
-        "position", "turns", "detail", "digests", "own_order", "asked", "published_tables",
-        "files_nbytes", "n_samples_all", "title", "no_device",
-    ), HIDDEN)  # fmt: skip
 
-    @figure.named("pipeline")
-    def known_pipeline(self) -> str | None:
-        """Whose code loaded it: ``"own"``, ``"upstream"`` or ``"climetlab"``; null of scripts."""
-        return None if self.is_script else self.pipeline
-
-    @figure
-    def kind(self) -> str:
-        """What was recorded: ``"script"``, else ``"profile"``."""
-        return SCRIPT if self.is_script else "profile"
-
-    def with_processes(self, told: Sequence[ProcessFacts], rank: int | None = None) -> Self:
-        """Return these facts with what a script's first training process says, or that of a rank.
-
-        ``told`` is of all processes, by rank.
-        """
-        first = next(
-            (each for each in told if each.role == "consumer" and rank in (None, each.rank)), None
-        )
-        if not self.is_script or first is None:
-            return self
-        return replace(self, versions=first.versions, thread_settings=first.thread_settings)
-
-    def called(self, what: str) -> str:
-        """Return what a title says of it: its name, and what it is of."""
-        return f"{self.name} ({what})" if self.name else what
-
-    def with_loaders(self, loaders: Sequence[_AskedLoader]) -> Self:
-        """Return these facts with what loaders of a script have in common."""
-        used = [each for each in loaders if each.n_batches] or list(loaders)
-        return replace(
-            self,
-            dataset=self.dataset or _common(each.name or None for each in used),
-            framework=self.framework or _common(each.framework or None for each in used),
-            batch_size=self.batch_size or _common(each.batch_size for each in used),
-            threads=self.threads or _common(each.threads for each in used) or 0,
-        )
+    @property
+    def is_script(self) -> bool:
+        """Whether it is of a user's own script, and not of ``iobench profile``."""
+        return self.kind == "script"
 
     @property
     def layout(self) -> str | None:
         """The format, with the options that it was given, if it was."""
         return self.spelled or self.format
 
-    @figure
+    @property
     def label(self) -> str | None:
         """What the run is called among others: its format, or a pipeline that is not our own.
 
@@ -323,6 +270,21 @@ class RunFacts(msgspec.Struct, frozen=True):
         """
         return self.own_label or (self.format if self.pipeline == OWN else self.pipeline)
 
+    def called(self, what: str) -> str:
+        """Return what a title says of it: its name, and what it is of."""
+        return f"{self.name} ({what})" if self.name else what
+
+    def with_processes(self, facts: Sequence[ProcessFacts], rank: int | None = None) -> Self:
+        """Return these facts with what a script's first training process says, or that of a rank.
+
+        ``facts`` are of all processes, by rank.
+        """
+        consumers = (each for each in facts if each.role == "consumer")
+        first = next((each for each in consumers if rank in (None, each.rank)), None)
+        if not self.is_script or first is None:
+            return self
+        return replace(self, versions=first.versions, thread_settings=first.thread_settings)
+
     @classmethod
     def from_config(cls, config: Mapping[str, Any], path: Path | None = None) -> Self:
         """Read the values of a ``run.json``, that of the run at ``path``.
@@ -330,58 +292,17 @@ class RunFacts(msgspec.Struct, frozen=True):
         Raises
         ------
         ProfileError
-            If a value that figures depend on cannot be; others count as not said.
+            If a value cannot be.
         """
         known = {name: value for name, value in config.items() if value is not None}
-        # No key, and one that says that it was alone, are not the same.
-        known |= {"turns": known.get("turns", "")} if "turns" in config else {}
+        if "turns" in config:  # null: it was alone; without the key it is older
+            known.setdefault("turns", "")
         try:
-            more = msgspec.convert(known, _Document)
-            known |= {"is_script": more.kind == SCRIPT, "published": None, "published_tables": {}}
             result = msgspec.convert(known, cls)
         except msgspec.ValidationError as error:
             file = "run.json" if path is None else path / "run.json"
             raise ProfileError(f"{file}: {error}; put it right, or measure again") from error
-        return replace(
-            result,
-            tiny=result.tiny and result.stand_in is True,
-            # Objects of the user's own have kinds as well.
-            source_kind=result.source_kind if result.source_kind in FILE_KINDS else None,
-            published=more.published.wait_of(result.framework),
-            published_tables=more.published.tables,
-            cache=replace(result.cache, cold_known=more.cold_known),
-        )
-
-
-class _Published(msgspec.Struct, frozen=True):
-    """What was published of a dataset's step, as ``run.json`` has it."""
-
-    source: str | None = None
-    exposed_io_s: Five | None = None
-    tables: Mapping[str, Mapping[str, Five]] = msgspec.field(default_factory=dict)
-
-    def wait_of(self, framework: str | None) -> PublishedWait | None:
-        """Return the exposed I/O of a framework's own table, else what was published first."""
-        first, source = self.exposed_io_s, self.source
-        for name, table in self.tables.items():
-            own = table.get("I/O")
-            if own and own != first and framework and framework.lower() in name.lower():
-                first, source = own, name
-                break
-        if first is None:
-            return None
-        return PublishedWait(source, dict(zip(PUBLISHED_FIGURES, first, strict=True)))
-
-
-class _Document(msgspec.Struct, frozen=True):
-    """What is in ``run.json`` in another form than in `RunFacts`."""
-
-    kind: str = "profile"
-    published: _Published = _Published()
-    cold_known: bool | None = None
-
-
-def _common(values: Iterable[T | None]) -> T | None:
-    """Return the value all have; None where they differ, or there is none."""
-    distinct = set(values)
-    return distinct.pop() if len(distinct) == 1 else None
+        # Objects of the user's own have kinds as well.
+        kind = result.source_kind if result.source_kind in FILE_KINDS else None
+        tiny = result.tiny and result.stand_in is True
+        return replace(result, tiny=tiny, source_kind=kind)

@@ -126,8 +126,8 @@ def _stages(part: PartExposure) -> dict[str, float]:
             if part.n_batches and key in METRICS:
                 values[key] = values.get(key, 0.0) + time_ns / part.n_batches / 1e9
     for each in part.compute_stages:
-        if each.stage in ("forward", "backward") and each.per_step_ns is not None:
-            values[f"{each.stage}_s"] = each.per_step_ns / 1e9
+        if each.stage in ("forward", "backward") and each.stage in part.step_compute_ns:
+            values[f"{each.stage}_s"] = part.step_compute_ns[each.stage] / 1e9
     return values
 
 
@@ -156,7 +156,7 @@ def _store(facts: RunFacts) -> dict[str, float | None]:
 def _published(facts: RunFacts) -> dict[str, float | None]:
     """Return the means of what was published: of the run's own framework, else what comes first."""
     own = str(facts.framework).lower()
-    tables = sorted(facts.published_tables.items(), key=lambda each: own not in each[0].lower())
+    tables = sorted(facts.published.tables.items(), key=lambda each: own not in each[0].lower())
     for _, table in tables[:1]:
         means = {
             name: table[key][1]

@@ -5,7 +5,7 @@ from schedules import CONSUMER, Sketch, exposed
 from scripts import Script
 
 from iobench.analysis.run import exposure
-from iobench.recording.kinds import Kind
+from iobench.recording.kinds import Kind, stage_name
 from iobench.recording.span_file import Flag
 
 WORKER = ("worker", 0)
@@ -258,7 +258,7 @@ def test_every_kind_of_work_can_be_waited_for(kind, thread):
         sketch.add(CONSUMER, kind, 0, 100, batch=0, label="mine")
     sketch.wait(0, 0, 100, "worker-0" if thread == "worker" else "consumer")
     (row,) = (row for row in exposure(sketch.profile()).whole.stages if row.busy_ns)
-    assert (row.kind, row.label, row.exposed_ns, row.busy_ns) == (kind, "mine", 100, 100)
+    assert (row.stage, row.exposed_ns, row.busy_ns) == (stage_name(kind, "mine"), 100, 100)
 
 
 def test_every_kind_that_is_waiting_can_be_waited_for():

@@ -103,5 +103,6 @@ def test_how_much_of_the_job_the_loop_is_stands_in_the_verdict(times, words):
             assert "script" not in text
         else:
             assert words in first  # in the same sentence
-    assert found.job_ns == (None if times is None else times * wall_ns)
-    assert Run(replace(profile, config={"kind": "profile"})).of_rank().exposure.job_ns is None
+    job_ns = None if found.job is None else found.job.wall_ns
+    assert job_ns == (None if times is None else times * wall_ns)
+    assert Run(replace(profile, config={"kind": "profile"})).of_rank().exposure.job is None

@@ -64,10 +64,10 @@ def test_a_training_is_judged_by_its_own_passes_and_epochs():
     assert run.exposure.recurring.n_batches == 2 * 4
     assert run.exposure.recurring.wait_fraction < 0.5 < run.exposure.validation.wait_fraction
     times = epoch_times(epoch_figures(run))
-    assert [(each.epoch, each.complete, each.n_batches) for each in times] == [
+    assert [(each.epoch, each.complete, each.batches) for each in times] == [
         (0, True, 4), (1, True, 4), (2, True, 4),
     ]  # fmt: skip
-    assert all(each.wall_ns == each.wait_ns + each.compute_ns for each in times)
+    assert all(0 < each.wait_ns < each.wall_ns for each in times)
     whole = run.exposure.whole
     assert sum(each.wall_ns + each.validation_ns for each in times) == whole.wall_ns
 

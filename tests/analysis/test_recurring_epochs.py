@@ -34,7 +34,7 @@ def way(profile):
     """Return how a script's torch loader loads from memory, on a machine of two CPUs."""
     rank = Run(profile).of_rank()
     loading = loading_of(rank, recorded_runs(rank))
-    facts = replace(loading.facts, is_script=True)
+    facts = replace(loading.facts, kind="script")
     known = {"framework": "torch", "is_cached": True, "waits_for_storage": False}
     return replace(loading, cpus=2, machine=None, facts=facts, **known)
 

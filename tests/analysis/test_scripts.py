@@ -349,5 +349,4 @@ def test_an_epoch_starts_where_that_of_its_own_loader_changes():
             train.stages = (10, 0, 0)
     long = exposure(script.profile()).long_waits
     assert long is not None
-    assert (long.n_waits, long.coincidences[0].what) == (1, "epoch start")
-    assert long.coincidences[0].n_steps == 1
+    assert (long.n_waits, long.coincides_with) == (1, "epoch start")

@@ -89,18 +89,6 @@ def test_overhead_is_what_processes_measured_of_themselves():
     assert found.overhead_once_ns == 50
 
 
-def test_a_day_of_spans_is_known_after_a_minute():
-    profile = one_batch().profile()
-    assert exposure(profile).day_nbytes is None
-    spans = profile.spans.copy()
-    for name in ("start_ns", "end_ns"):
-        spans[name] = spans[name] * 10**9
-    lasted_s = int(spans["end_ns"].max() - spans["start_ns"].min()) // 10**9
-    assert lasted_s >= 60
-    found = exposure(replace(profile, spans=spans)).day_nbytes
-    assert found == len(spans) * 64 * 86400 // lasted_s
-
-
 def test_overhead_is_unknown_without_the_costs():
     assert exposure(one_batch().profile()).whole.overhead_fraction is None
     sketch = one_batch(unit_costs={"light_ns": None, "full_ns": 4, "io_ns": 2})

@@ -564,7 +564,7 @@ def profile(asked: Asked, framework: str) -> dict[str, Any]:
     told = document["device"]["copies"]
     rate, limit = told["bytes_per_s"], told["limit_bytes_per_s"]
     figures = _moved(run) | {"bytes_per_s": rate, "limit_bytes_per_s": limit}
-    least = n_batches * document["batch_size"] * document["sample_nbytes"]
+    least = document["nbytes"]
     if figures["h2d_bytes"] < least:
         raise Wrong(f"{least} bytes came in {n_batches} batches", **figures)
     if not asked.fake and rate and limit and rate > limit * (1 + 4 * TOLERANCE):

@@ -16,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis.strategies import integers
 
 import iobench
+from iobench.analysis.exposure_figures import DecodedChunkFigures
+from iobench.analysis.run import Run
 from iobench.chunks.decode_counts import take_decode_counts
 from iobench.chunks.decoded_chunks import (
     CHUNK_CACHE,
@@ -39,6 +41,11 @@ if TYPE_CHECKING:
 
 N_TIMES, CHUNK = 24, 6
 CHUNK_NBYTES = CHUNK * 8 * 10 * 4
+
+
+def decoded(run: dict) -> DecodedChunkFigures | None:
+    """Return what was decoded of chunks in a run, given its document."""
+    return Run(run["run"]).of_rank().exposure.whole.decoded
 
 
 @pytest.fixture(autouse=True)
@@ -327,12 +334,7 @@ def test_a_profile_counts_what_is_decoded_and_names_what_would_fit(
     monkeypatch.delenv(CHUNK_CACHE)
     assert main([*profile, "kept", "--json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]
-    assert run["decoded"] == {
-        "nbytes": 8 * CHUNK_NBYTES,
-        "used_nbytes": 8 * CHUNK_NBYTES,
-        "chunks_needed": 48,
-        "chunks_decoded": 8,
-    }
+    assert decoded(run) == DecodedChunkFigures(8 * CHUNK_NBYTES, 8 * CHUNK_NBYTES, 48, 8)
 
 
 @pytest.mark.parametrize("why", ["no xarray", "no such codec"])
@@ -385,7 +387,7 @@ def test_a_profile_runs_a_plain_loop_beside_our_reader(
     runs = json.loads(capsys.readouterr().out)["runs"]
     assert [run["pipeline"] for run in runs] == ["own", "upstream"]
     # What a library decodes inside itself is not counted, and not guessed.
-    assert [run["decoded"] is None for run in runs] == [False, True]
+    assert [decoded(run) is None for run in runs] == [False, True]
     samples = opened(path)
     loop = samples.dataset.upstream([], samples.index, batch_size=None).pipeline.dataset
     for number in (0, 7, 23):
@@ -460,7 +462,7 @@ def test_a_worker_process_keeps_chunks_by_the_order_of_the_epoch(
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     order = next(plan_batches(N_TIMES, N_TIMES)).samples
     rows = [number // CHUNK for number in order]
-    assert run["decoded"]["chunks_decoded"] == 2 * fewest_misses(rows, room)
+    assert decoded(run).chunks_decoded == 2 * fewest_misses(rows, room)
     assert 2 * fewest_misses(rows, room) < 2 * misses_by_last_use(rows, room)
 
 

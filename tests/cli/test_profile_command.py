@@ -75,7 +75,7 @@ def test_a_store_cut_short_is_refused_until_it_is_removed(
     tiny, iobench_here, tmp_path: Path
 ) -> None:
     (run,) = tiny("--format", "numpy", "--workers", "0", "--store-dir", str(tmp_path / "own"))
-    (shard,) = Path(run["store"]["path"]).glob("*.npy")
+    (shard,) = Path(run["store_path"]).glob("*.npy")
     os.truncate(shard, shard.stat().st_size - 1)
     again = (
         "profile", "maelstrom-ens10", "--tiny", "--format", "numpy", "--batches", "12",

@@ -91,7 +91,7 @@ def test_map_style_object_also_as_a_store(run, module: str) -> None:
     assert [each["format"] for each in runs] == ["source", "numpy"]
     assert "fused:read+decode+preprocess" in stages(runs[0])
     assert {"read"} <= stages(runs[1])
-    assert all(each["sample_nbytes"] == 3 * 4 * 4 + 8 for each in runs)
+    assert all(each["nbytes"] == each["samples"] * (3 * 4 * 4 + 8) for each in runs)
 
 
 def test_object_with_our_three_steps_is_split(run, module: str) -> None:

@@ -56,7 +56,7 @@ def repository(tmp_path):
 def commit_of(found):
     told: dict[str, Any] = RunDirectory.open(found.run).config["commit"]
     (run,) = to_json([Run(found.run)])["runs"]
-    assert run["commit"] == {name: value if value != "" else None for name, value in told.items()}
+    assert run["commit_hash"] == told["hash"]
     return told
 
 
@@ -139,7 +139,7 @@ def test_versions_of_what_was_imported_and_threads(launch, script, tmp_path, cap
     import numpy
 
     assert run["versions"] == {"numpy": numpy.__version__}
-    settings = run["thread_settings"]
+    settings = Run(found.run).of_rank().about.thread_settings
     assert (settings["OMP_NUM_THREADS"], settings["OPENBLAS_NUM_THREADS"]) == ("2", "3")
     assert settings["affinity"]
     assert "Zq7Wv9hidden" not in "".join(

@@ -45,11 +45,12 @@ def test_a_loop_without_an_optimiser_has_steps_of_so_many_batches_or_none(script
     train = script(WGAN)
     given = launch(sys.executable, train, batches_per_step=6)
     (run,) = to_json([Run(given.run)])["runs"]
-    steps = run["optimizer_steps"]
-    assert (steps["steps"], steps["batches_per_step"], steps["known_by"]) == (20, 6, "option")
+    exposure = Run(given.run).of_rank().exposure
+    steps, time = exposure.steps, exposure.whole.step
+    assert (steps.n_steps, steps.batches_per_step, steps.known_by) == (20, 6, "option")
     # When the last of them was over nobody knows: its batches live on with the process.
-    assert run["time_per_step"]["n_steps"] >= 19
-    assert run["time_per_step"]["min_ns"] >= STEP_NS
+    assert time.n_steps >= 19
+    assert time.min_ns >= STEP_NS
     assert run["batches"] == 120
     waited = [sum(run["waits_ns"][place : place + 6]) for place in range(0, 120, 6)]
     assert run["wait_per_step"]["n_steps"] == 20
@@ -57,8 +58,7 @@ def test_a_loop_without_an_optimiser_has_steps_of_so_many_batches_or_none(script
 
     unknown = launch(sys.executable, train, out=tmp_path / "unknown")
     (run,) = to_json([Run(unknown.run)])["runs"]
-    assert run["optimizer_steps"]["batches_per_step"] is None
-    assert run["time_per_step"] is None
+    assert run["step_batches"] is None
     assert run["wait_per_step"]["n_steps"] == run["batches"]
     for other, per in ((unknown.run, "batch"), (given.run, "step")):
         (pair,) = compare_runs([given.run, other]).comparisons

@@ -317,10 +317,9 @@ def test_an_evaluation_follows_each_epoch_and_is_told_apart(iobench_here, store_
         assert epoch["complete"]
         # Two batches of the evaluation, computed on for as long as a step takes.
         assert epoch["validation_ns"] - epoch["validation_wait_ns"] >= 2 * 8_000_000
-        assert epoch["compute_ns"] >= 3 * 8_000_000
+        assert epoch["wall_ns"] - epoch["wait_ns"] >= 3 * 8_000_000
     assert run["validation"]["batches"] == 4
     assert run["n_samples"] == 6
-    assert run["evaluated"] == {"split": "validation", "n_samples": 3}
     told = " ".join(iobench_here("report", "run", "--full").stdout.split())
     assert "After each epoch an evaluation of validation: 3 samples, 8.00 ms a batch." in told
     table = read_digests(Path("run"))

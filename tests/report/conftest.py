@@ -78,8 +78,6 @@ def stage(
 ) -> StageExposure:
     return StageExposure(
         stage=stage_name(kind, label),
-        kind=kind,
-        label=label,
         busy_ns=busy_ms * MS,
         hidden_ns=(busy_ms - exposed_ms) * MS,
         exposed_ns=exposed_ms * MS,
@@ -101,8 +99,8 @@ def window(
         n_batches=n_batches,
         n_samples=n_batches,
         nbytes=n_batches * 23_913_120,
-        stages=tuple(replace(row, part_of_ns=wait_ns) for row in stages),
-        compute_stages=(ComputeStage("forward", compute_ms * MS, n_batches, n_batches),),
+        stages=stages,
+        compute_stages=(ComputeStage("forward", compute_ms * MS, n_batches),),
         waits_ns=(mean_ns,) * n_batches,
         wait=StepStatistics(n_batches, 20_000, mean_ns, int(median_ms * MS), 812 * MS, 12 * MS)
         if n_batches

@@ -22,9 +22,9 @@ OF_PARTS: dict[str, type] = {
     "wait_fraction": float,
     "samples_per_s": float,
     "exposed_ns": dict,
-    "stages": list,
 }
 OF_RUN: dict[str, type] = {
+    "stages": list,
     "dataset": str,
     "format": str,
     "framework": str,
@@ -53,9 +53,9 @@ def test_contract(bound: RunReport) -> None:
 
 def test_unknown_is_null(unknown: RunReport) -> None:
     run = run_of(unknown)
-    for key in ("dataset", "format", "framework", "stand_in", "batch_size", "steady", "published"):
+    for key in ("dataset", "format", "framework", "stand_in", "batch_size", "steady"):
         assert run[key] is None
-    for key in ("samples_per_s", "overhead_fraction", "cold_fraction", "store"):
+    for key in ("samples_per_s", "overhead_fraction", "cold_fraction", "store_path"):
         assert run[key] is None
     assert run["lost_spans"] == 7
     assert run["missing_workers"] == ["worker-1"]

@@ -287,4 +287,4 @@ def test_a_loader_asked_without_gradients_alone_is_told_from_one_that_trains(tmp
     profile, facts = recorded(tmp_path / "run", use)
     assert [each.gradients for each in facts.loaders] == [True, False, True]
     assert [each.role for each in iobench.exposure(profile).loaders] == ["", "evaluation", ""]
-    assert iobench.exposure(profile).job_ns > 0
+    assert iobench.exposure(profile).job.wall_ns > 0

@@ -141,7 +141,7 @@ def test_a_run_is_read_back(uri, tmp_path, capsys):
     assert metrics["iobench/run/exposed_fraction"] == pytest.approx(document["wait_fraction"])
     assert metrics["iobench/run/samples_per_s"] == pytest.approx(document["samples_per_s"])
     assert metrics["iobench/run/accelerator_utilisation"] == pytest.approx(
-        document["compute_ns"] / document["wall_ns"]
+        1 - document["wait_ns"] / document["wall_ns"]
     )
     assert found.data.tags["iobench.verdict"] == document["verdict"]
     assert found.data.tags["iobench.run"] == "run"

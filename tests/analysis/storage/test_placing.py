@@ -90,7 +90,6 @@ def test_reads_are_put_into_stages(named: bool) -> None:
         -LATE * MS + more for more in (-700, 0, 700)
     )
     assert (coverage.n_placed, coverage.n_segments) == (20, 20)
-    assert (coverage.n_files_logged, coverage.n_files_read) == (20, 20 if named else None)
     assert coverage.complete
     assert storage_ms(run) == {"read": pytest.approx(20 * 1.98)}
 
@@ -174,7 +173,7 @@ def test_strays_are_reads_after_the_end_of_a_duplicated_file(
     call(run, 0, STARTS[0] + 2.03, STARTS[0] + 2.035, offset, nbytes)
     run.workers[0].counters[FILES[0]]["posix_opens"] = opens
     coverage = coverage_of(run)
-    assert (coverage.n_stray, coverage.stray_nbytes) == (n_stray, nbytes * n_stray), what
+    assert coverage.n_stray == n_stray, what
     assert coverage.n_placed == 20
 
 
@@ -229,7 +228,6 @@ def test_a_number_used_again_later_is_another_process() -> None:
         marks[name] += 10**13
     after = replace(log, path=Path("after.darshan"), marks=marks)
     assert holders(profile, log) == {"worker-0": str(log.path)}
-    assert coverage_of(profile, log).missing == ("worker-1 (process 101)",)
     assert holders(profile, after, log) == {
         "worker-0": str(log.path), "worker-1": "after.darshan",
     }  # fmt: skip
@@ -266,7 +264,6 @@ def test_without_logs_every_process_is_missing() -> None:
     assert coverage.problems == ("x: is no log",)
     assert coverage.missing == (WORKER,)
     assert (coverage.n_logs, coverage.n_expected) == (0, 1)  # a loop that waits needs no log
-    assert (coverage.n_files_logged, coverage.n_files_read) == (0, 20)
 
 
 def test_a_log_with_less_than_all_is_not_complete() -> None:
@@ -274,9 +271,6 @@ def test_a_log_with_less_than_all_is_not_complete() -> None:
     log = run.workers[0].log()
     cut = coverage_of(run, replace(log, modules=(replace(MODULES[0], partial=True),)))
     assert (cut.partial, cut.complete) == ((f"{WORKER}: POSIX",), False)
-    few = coverage_of(run, replace(log, files=FILES[:19], counters=log.counters[:19],
-                                   segments=log.segments[:19]))  # fmt: skip
-    assert (few.n_files_logged, few.n_files_read, few.complete) == (19, 20, False)
 
 
 def test_a_clock_that_was_set_is_named_and_one_that_was_read_late_is_not_followed() -> None:
@@ -341,18 +335,6 @@ def test_reads_of_the_pieces_of_a_folder_lie_in_stages_that_name_the_folder() ->
     pieces = tuple(f"/data/s.zarr/t/{number}" for number in range(20))
     coverage = coverage_of(run, replace(run.workers[0].log(), files=pieces))
     assert coverage.n_placed == 20
-    assert (coverage.n_files_logged, coverage.n_files_read) == (1, 1)
-
-
-def test_code_and_the_system_s_files_are_not_expected_of_a_log() -> None:
-    run = visits()
-    others = ("/env/lib/python3.11/json/__init__.py", "/env/lib/python311.zip", "/etc/mime.types")
-    for number, name in enumerate(others):
-        run.workers[0].span(Kind.READ, number / 10, number / 10 + 0.1, detail=name)
-    run.workers[0].span(Kind.OPEN, 0.4, 0.5, detail="/data")
-    coverage = coverage_of(run)
-    assert (coverage.n_files_logged, coverage.n_files_read) == (20, 20)
-    assert coverage.complete
 
 
 def test_probes_of_pages_before_each_stage_are_no_reads() -> None:
