@@ -9,34 +9,42 @@ from iobench.cli.documents import print_answer
 
 if TYPE_CHECKING:
     from iobench.profiling.storage_limits import Requests
+    from iobench.report.document import Cell, Table
     from iobench.sources.request import Screen
+    from iobench.storage.probe_figures import ReadFigures
 
 
 def limits(*, path: str, like: str | None, duration_s: float, json: bool) -> None:
     """Measure what reads of a folder's files get, and print it."""
     from msgspec import to_builtins
 
-    from iobench.cli.limits_document import limits_document
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError
     from iobench.files.urls import is_url
     from iobench.profiling.storage_limits import ANY, measured_limits
-
-    _check_duration(duration_s)
-    if is_url(path):
-        raise OptionError(f"{path}: is read over the network; expected a mounted folder")
-    folder = Path(path)
-    requests = ANY if like is None else _requests(like, TerminalScreen())
-    result = measured_limits(folder, requests, duration_s=duration_s)
-    title, document = limits_document(result)
-    print_answer(title, *document, figures=to_builtins(result), json=json)
-
-
-def _check_duration(duration_s: float) -> None:
-    from iobench.errors import OptionError
+    from iobench.report.document import sentences
+    from iobench.report.units import count, duration, nbytes
 
     if not 0 < duration_s <= 3600:
         raise OptionError(f"--duration {duration_s:g}: expected more than 0 and at most 3600")
+    if is_url(path):
+        raise OptionError(f"{path}: is read over the network; expected a mounted folder")
+    requests = ANY if like is None else _requests(like, TerminalScreen())
+    result = measured_limits(Path(path), requests, duration_s=duration_s)
+    mount = f" at {result.mount}" if result.mount else ""
+    reads = (
+        f"Random reads of {nbytes(result.request_nbytes)}{f', as {like}' if like else ''}; "
+        f"files: {count(result.n_files)}, {nbytes(result.files_nbytes)}"
+    )
+    refused = [f"{each.way}: {each.refused}" for each in result.reads if each.refused]
+    print_answer(
+        f"{result.path}: {result.file_system}{mount}; host {result.host}",
+        *sentences([reads]),
+        _table(result.reads),
+        *sentences([*refused, f"Took {duration(result.spent_ns)}, wrote nothing."]),
+        figures=to_builtins(result),
+        json=json,
+    )
 
 
 def _requests(like: str, screen: Screen) -> Requests:
@@ -58,3 +66,24 @@ def _requests(like: str, screen: Screen) -> Requests:
     facts = describe_dataset(like, options={}, data_dir=None, files=None, screen=screen)
     text = f"samples of {like}, according to {facts['told_from']}"
     return requests_of_samples(facts["files"]["nbytes"], facts["n_samples"], text)
+
+
+def _table(reads: tuple[ReadFigures, ...]) -> Table:
+    from iobench.report.document import NOT_APPLICABLE, Column, Quantity, Table
+
+    def row(figures: ReadFigures) -> tuple[Cell, ...]:
+        named = (figures.way, Quantity(figures.threads, "count"))
+        if figures.refused:
+            return (*named, *[NOT_APPLICABLE] * 7)
+        latencies: list[Cell] = [Quantity(each, "ns") for each in figures.latency_ns or ()]
+        return (
+            *named,
+            figures.served_by,
+            Quantity(figures.bytes_per_s, "B/s"),
+            Quantity(figures.reads_per_s, "samples/s"),
+            *(latencies or [NOT_APPLICABLE] * 4),
+        )
+
+    times = (Column(name, "time") for name in ("median", "90 %", "99 %", "longest"))
+    names = ("reads", "threads", "served by", "bandwidth", "reads/s")
+    return Table("", (*map(Column, names), *times), tuple(map(row, reads)))
