@@ -22,7 +22,6 @@ from iobench.report.document import (
     sentences,
 )
 from iobench.report.loading_sections import WAIT_UNIT, statistic, verdict_of
-from iobench.report.sentences import today_sentence
 from iobench.report.setting import setting_sentences, stand_in_sentences
 from iobench.runs.run_facts import PUBLISHED_FIGURES, Five
 
@@ -54,7 +53,6 @@ def comparison_section(reports: Sequence[RunReport]) -> Section:
             *stand_in_sentences(reports),
             *setting_sentences(reports),
             *(verdict_of(each.diagnosis, _label(each)) for each in reports),
-            *sentences((today_sentence(reports),), "strong"),
             _comparison_table(reports),
             *_store_tables(reports),
         ),

@@ -26,7 +26,6 @@ from iobench.report.sentences import (
     PARTS,
     copies_sentence,
     long_waits_sentence,
-    starts_sentence,
     step_words,
     steps_sentences,
     verdict_sentence,
@@ -325,21 +324,14 @@ def _parts(exposure: Exposure) -> Iterator[tuple[str, PartExposure]]:
         yield PARTS["steady"], exposure.steady
 
 
-def phases_section(report: RunReport) -> Section:
+def phases_section(exposure: Exposure) -> Section:
     """Return start-up, fill, steady state and end apart."""
-    lead = Sentence(starts_sentence(report.diagnosis, is_script=report.facts.is_script))
-    table = _phase_table(report.exposure)
-    title = "Start-up, fill, steady state, end"
-    return Section("phases", title, (lead, table), is_folded=True)
-
-
-def _phase_table(exposure: Exposure) -> Table:
     whole, phases = exposure.whole, exposure.phases
 
     def cells(wall_ns: int, wait_ns: int, n: int) -> tuple[Cell, ...]:
         return *_times(wall_ns, wait_ns), _share(wait_ns, wall_ns), Quantity(n, "count")
 
-    return Table(
+    table = Table(
         "",
         (
             *(Column(""), Column("time", "time"), Column("waiting", "time")),
@@ -358,6 +350,7 @@ def _phase_table(exposure: Exposure) -> Table:
         ),
         bars=tuple(_wait_bar(each.wait_ns, each.wall_ns - each.wait_ns) for each in phases),
     )
+    return Section("phases", "Start-up, fill, steady state, end", (table,), is_folded=True)
 
 
 def _wait_bar(wait_ns: int, rest_ns: int) -> Bar:

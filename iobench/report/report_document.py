@@ -132,7 +132,7 @@ def _sections(
         yield stages_section(exposure)
         yield waits_section(report)
         yield compute_section(exposure) if facts.is_script else None
-        yield phases_section(report)
+        yield phases_section(exposure)
     if facts.is_script and len(exposure.loaders) > 1:
         yield loaders_section(exposure)
     yield processes_section(report.processes)

@@ -6,16 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from msgspec.structs import replace
 
-from iobench.analysis.break_even import predict_full_conversion
 from iobench.analysis.diagnosis import Diagnosis, diagnose
 from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.processes import process_work
 from iobench.registry import installed_findings
 
 if TYPE_CHECKING:
-    from iobench.analysis.break_even import FullConversion
     from iobench.analysis.epochs import EpochFigures
     from iobench.analysis.exposure_figures import Exposure, PartExposure
     from iobench.analysis.processes import ProcessWork
@@ -40,7 +37,6 @@ class RunReport(msgspec.Struct, frozen=True):
     diagnosis: Diagnosis
     unclosed: tuple[str, ...] = ()  # processes that did not end their span file themselves
     damaged: tuple[str, ...] = ()  # processes whose span file holds spans that cannot be read
-    conversion: FullConversion | None = None  # of the whole dataset; None of original files
     told: tuple[ProcessFacts, ...] = ()  # what the processes of this rank of a script noted
     processes: tuple[ProcessWork, ...] = ()  # where nothing waited, and no exposure can be shown
     job_size: int = 1  # training processes of its job
@@ -70,26 +66,7 @@ def make_reports(runs: Iterable[Run]) -> tuple[RunReport, ...]:
         If one cannot be analysed.
     """
     known = (_report(each) for run in runs for each in run)
-    reports = sorted(known, key=lambda report: report.facts.format != SOURCE)
-    source = next((each for each in reports if each.facts.label == SOURCE), None)
-    return tuple(replace(report, conversion=_conversion(report, source)) for report in reports)
-
-
-def _conversion(report: RunReport, source: RunReport | None) -> FullConversion | None:
-    """Return what a whole conversion takes, of a store that was made for the profile."""
-    store = report.facts.store
-    if store is None or store.target is not None:
-        return None
-    if not store.n_samples or store.n_samples_all is None or store.nbytes is None:
-        return None
-    return predict_full_conversion(
-        n_samples=store.n_samples_all,
-        probe_n_samples=store.n_samples,
-        probe_nbytes=store.nbytes,
-        probe_convert_s=store.convert_s,
-        source=None if source is None else source.judged,
-        store=report.judged,
-    )
+    return tuple(sorted(known, key=lambda report: report.facts.format != SOURCE))
 
 
 def _report(rank: RankRun) -> RunReport:

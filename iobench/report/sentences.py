@@ -9,7 +9,7 @@ from iobench.recording.kinds import Kind, copies_batches, stage_name, stage_titl
 from iobench.report import units
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from iobench.analysis.diagnosis import Diagnosis
     from iobench.analysis.exposure_figures import (
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         StepFigures,
         Window,
     )
-    from iobench.report.run_report import RunReport
 
 WORTH_SAYING: Final = 0.05
 """Share from which a verdict names start-up, or causes that were not recorded."""
@@ -56,18 +55,6 @@ PART_NAMES: Final = {
     "checkpoint": "checkpoints",
     "between": "outside of loops",
     "shutdown": "end of Python",
-}
-BOUND_BY: Final = {
-    "imports": "its imports",
-    "initial_load": "its initial load",
-    "stage_in": "staging its files in",
-    "train_compute": "the computing of its training",
-    "train_wait": "waiting for training data",
-    "validation_compute": "the computing of its validation",
-    "validation_wait": "waiting for validation data",
-    "checkpoint": "its checkpoints",
-    "between": "what it does outside of its loops",
-    "shutdown": "its end",
 }
 ONCE: Final = ("imports", "initial_load", "stage_in", "shutdown")
 """Parts of a job that take as long where it trains longer."""
@@ -107,9 +94,8 @@ def job_sentence(job: JobTime) -> str:
         )
     most = job.part(job.bound_by)
     share = job.share(most.ns)
-    bound = "The job is bound by" if (share or 0.0) >= MOST else "The largest part of the job is"
     wall = units.duration(job.wall_ns)
-    text = f"{bound} {BOUND_BY[most.part]}: {units.fraction(share)} of {wall}."
+    text = f"Largest part of the job: {PART_NAMES[most.part]}, {units.fraction(share)} of {wall}."
     if most.part == "train_compute" and 2 * job.comm_ns >= most.ns:
         text += " Most of that is held up by collective operations."
     if most.part in ONCE:
@@ -144,7 +130,8 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
         if not diagnosis.waited_for.role:
             yield "Whether that loader trains is unknown."
     if diagnosis.n_summed:
-        yield f"Details are of {kept_words(diagnosis.n_batches, diagnosis.n_summed)}."
+        kept = kept_words(diagnosis.n_batches, diagnosis.n_summed)
+        yield f"Details, and exposed time by stage, are of {kept}."
     if diagnosis.stopped:
         yield f"Recording stopped before the end ({diagnosis.stopped}): what came after is lost."
     if verdict is Verdict.NO_COMPUTE:
@@ -223,18 +210,6 @@ def extent_text(share: float | None, *, in_script: bool) -> str:
     return f"; that loop takes {units.fraction(share)} of the script's time"
 
 
-def starts_sentence(diagnosis: Diagnosis, *, is_script: bool) -> str:
-    """Return what start-up means for a long training, as far as the run tells."""
-    if diagnosis.window == "recurring":
-        return "Every epoch has its own start-up, fill and end; only the first epoch's is longer."
-    if is_script:
-        return (
-            "This run has no complete epoch after the first, so whether start-up recurs in each "
-            "epoch is unknown; the steady state excludes it."
-        )
-    return "A long training sees the steady state, which excludes start-up, fill and first epoch."
-
-
 def copies_sentence(window: PartExposure) -> str:
     """Return what of its time the loop spends on copies to a device; nothing where it is little."""
     spent_ns = sum(row.busy_ns for row in window.compute_stages if copies_batches(row.stage))
@@ -288,26 +263,3 @@ def long_waits_sentence(long: LongWaits, n_batches: int, steps: StepFigures | No
     if long.coincides_with is not None:
         text += f" They coincide with {COINCIDENCES[long.coincides_with]}."
     return text
-
-
-def today_sentence(reports: Sequence[RunReport]) -> str:
-    """Return how ``--pipeline upstream`` compares; empty where it was not measured.
-
-    Over whole runs, for what is loaded before the first step is a cost, too.
-    """
-    today = next((each for each in reports if each.facts.pipeline == "upstream"), None)
-    others = [each for each in reports if each.facts.pipeline == "own"]
-    if today is None or not others or not today.exposure.whole.n_batches:
-        return ""
-    name = "upstream" if today.facts.source_kind is None else "a plain xarray loop"
-    whole = today.exposure.whole
-    waits = f"Over the whole run {name} waits {units.fraction(whole.wait_fraction)} of its time"
-    rate, text = whole.samples_per_s, []
-    for each in others:
-        other = each.exposure.whole
-        times = other.samples_per_s / rate if rate and other.samples_per_s else None
-        text.append(
-            f"as {each.facts.label} waits {units.fraction(other.wait_fraction)}, "
-            f"{units.ratio(times)} times the samples per second"
-        )
-    return f"{waits} for data; with iobench the same training {'; '.join(text)}."

@@ -11,7 +11,6 @@ from iobench.runs.run_facts import OWN
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from iobench.analysis.break_even import FullConversion
     from iobench.analysis.exposure_figures import LoaderExposure, PartExposure
     from iobench.recording.script_run import ScriptCommit
     from iobench.report.document import Cell, Sentence
@@ -136,7 +135,6 @@ def configuration_section(report: RunReport) -> Section:
         (
             Table("", (Column(""), Column("")), rows),
             *((Command(facts.command, "made by"),) if facts.command else ()),
-            *sentences(_conversion(report.conversion, facts)),
         ),
         is_folded=True,
     )
@@ -183,22 +181,6 @@ def _bytes(value: int | None) -> Cell:
 
 def _seconds(value: float | None) -> Cell:
     return "" if value is None else Quantity(units.nanoseconds(value), "ns")
-
-
-def _conversion(full: FullConversion | None, facts: RunFacts) -> Iterator[str]:
-    """Yield what converting all samples takes, and after how many epochs that has paid."""
-    if full is None:
-        return
-    size = f"{units.nbytes(full.nbytes)} as {facts.format or units.UNKNOWN}"
-    if full.convert_s is not None:
-        took = units.duration(units.nanoseconds(full.convert_s))
-        yield f"To convert all {units.count(full.n_samples)} samples takes {took}, {size}."
-    if full.payback_epochs is not None and full.saved_s is not None:
-        saved = units.duration(units.nanoseconds(full.saved_s))
-        yield (
-            f"An epoch over them is {saved} shorter than with source: it pays for itself after "
-            f"{units.epochs(full.payback_epochs)} epochs."
-        )
 
 
 def commit_words(commit: ScriptCommit | None) -> str:

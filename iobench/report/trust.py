@@ -87,13 +87,6 @@ def _measured(report: RunReport) -> Iterator[str]:
     if facts.steps is not None:
         first, end = facts.steps
         yield f"Recorded: only steps {units.count(first)} to {units.count(end - 1)}."
-    if exposure.summed is not None:
-        summed = exposure.summed
-        yield (
-            f"Of {units.count(summed.n_batches)} batches there are sums alone (IOBENCH_KEEP): the "
-            f"training loop waited {units.duration(summed.wait_ns)} of "
-            f"{units.duration(summed.wall_ns)}. Exposed time by stage is of the others."
-        )
     if whole.whole_batch_fraction:
         yield (
             f"Of {units.fraction(whole.whole_batch_fraction)} of the batches, too short for "

@@ -108,7 +108,7 @@ def test_the_job_stands_in_json_of_the_run_and_of_the_whole():
     assert {frozenset(each) for each in told["parts"]} == {
         frozenset(("part", "ns", "nbytes", "n_files"))
     }
-    assert run["verdict"].startswith("The job is bound by what it does outside of its loops")
+    assert run["verdict"].startswith("Largest part of the job: outside of loops")
 
 
 @pytest.mark.parametrize(("held", "said"), [(9, True), (2, False)])
@@ -165,7 +165,7 @@ def test_variables_of_a_file_are_no_files(names, n_files):
         read(script, 100, file=name)
     job, _ = job_of(script)
     assert job.part("initial_load").n_files == n_files
-    assert job_sentence(job).startswith("The job is bound by its initial load: 100 % of ")
+    assert job_sentence(job).startswith("Largest part of the job: initial load, 100 % of ")
 
 
 def test_data_read_anew_between_passes_is_told():

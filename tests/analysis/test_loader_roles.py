@@ -98,7 +98,7 @@ def test_how_much_of_the_job_the_loop_is_stands_in_the_verdict(times, words):
     for text in (said(profile), told.tags["iobench.verdict"], advice.sentence):
         first = text.partition(". ")[0] + "."
         if found.job is not None and text != advice.sentence:
-            assert " what it does outside of its loops: " in first
+            assert " outside of loops, " in first
         elif words is None:
             assert "script" not in text
         else:
