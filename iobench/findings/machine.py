@@ -209,11 +209,13 @@ def _table(machine: MachineUse, *, alone: bool) -> Table:
         for each in machine.resources
         if not (each.name.startswith(("disk", "network")) and _is_idle(each))
     )
+    used, of, by_one = map(
+        units.nbytes,
+        (machine.memory_peak_nbytes, machine.memory_nbytes, machine.process_peak_nbytes),
+    )
     note = (
-        f"Memory: at most {units.nbytes(machine.memory_peak_nbytes)} of "
-        f"{units.nbytes(machine.memory_nbytes)} used, by one process of this run "
-        f"{units.nbytes(machine.process_peak_nbytes)}. Other jobs are included; waits shorter than "
-        "the time between readings are mixed with what is around them."
+        f"Memory used: {used} of {of} at most, {by_one} by one process of this run. Other jobs are "
+        "included; short waits mix with computing."
     )
     # Reports are shown to others: only several machines need names.
     return Table("" if alone else f"{machine.host}, slowest rank", COLUMNS, rows, note=note)

@@ -196,9 +196,7 @@ def compare_ranks(ranks: Sequence[RankSteps]) -> JobFigures:
         RankFigures(
             rank=each.rank,
             host=each.host,
-            wait_ns=int((each.wait_end_ns - each.wait_start_ns).sum())
-            if len(each.position)
-            else None,
+            wait_ns=each.wait_ns,
             exposed_ns=int(exposed_ns[place]),
             steps_last=int(steps_last[place]),
             comm_held_ns=each.comm_held_ns,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -38,19 +37,22 @@ if TYPE_CHECKING:
     from iobench.storage.storage_trace import ProcessTrace
 
 PAGE_CACHE, MMAP, COMPRESSION = "page cache", "mmap", "compression"
-COLUMNS: Final = {
-    "requested_nbytes": ("requested", "the stages requested"),
-    "darshan_nbytes": ("Darshan", "Darshan counted"),
-    "read_calls_nbytes": ("read calls", "read calls returned"),
-    "device_nbytes": ("device", "the device delivered"),
+REASONS: Final = {
+    COMPRESSION: "Files hold fewer bytes than the stages requested: compression.",
+    MMAP: "Part was read through mappings, which no read call shows: mmap.",
+    PAGE_CACHE: "The device delivered less than read calls returned: page cache.",
 }
-"""Who counted, as a heading and in a sentence."""
+"""Why counters differ, each in a sentence."""
+COLUMNS: Final = {
+    "requested_nbytes": "requested",
+    "darshan_nbytes": "Darshan",
+    "read_calls_nbytes": "read calls",
+    "device_nbytes": "device",
+}
 MOST_FILES: Final = 1000
 """Rows of files, the largest."""
 MOST_SHOWN: Final = 4
-"""Rows of processes and of files in the section."""
-SHOWN_FRACTION: Final = 0.01
-"""From this share on a difference without a reason is shown."""
+"""Rows of files in the section."""
 SIZE_EDGES: Final = tuple(1 << power for power in range(10, 28, 2))
 """1 KiB to 64 MiB; a size on an edge is in the class above it."""
 NARROW_NAME: Final = 20
@@ -341,7 +343,8 @@ def storage_section(figures: StorageFigures) -> Section | None:
     """Return what storage did: how much of it is known, then bytes, stages and single reads."""
     blocks: list[Block] = [*sentences(figures.notes)]
     if figures.bytes:
-        blocks += [_byte_table(figures.bytes), *sentences(_differences(figures.bytes[0]))]
+        reasons = (REASONS[each] for each in figures.bytes[0].reasons)
+        blocks += [_byte_table(figures.bytes), *sentences(reasons)]
     if figures.in_stages:
         blocks.append(_stage_table(figures.in_stages))
     if figures.read_sizes:
@@ -354,43 +357,22 @@ def storage_section(figures: StorageFigures) -> Section | None:
 
 
 def _byte_table(rows: Sequence[ByteRow]) -> Table:
-    """Return bytes read by the run, its processes and files, one column for each who counted."""
-    columns = {
-        name: heading
-        for name, (heading, _) in COLUMNS.items()
-        if name != "darshan_nbytes" or any(row.darshan_nbytes is not None for row in rows)
-    }
-    processes = [row for row in rows[1:] if " (process " in row.name]
+    """Return bytes read by the run and of its largest files, one column for each who counted."""
+    has_log = any(row.darshan_nbytes is not None for row in rows)
+    columns = {name: of for name, of in COLUMNS.items() if has_log or name != "darshan_nbytes"}
     files = [row for row in rows[1:] if " (process " not in row.name]
-    left = len(processes[MOST_SHOWN:]) + len(files[MOST_SHOWN:])
-    shown = [(row.name, row) for row in (rows[0], *processes[:MOST_SHOWN])]
-    shown += [(short_path(row.name, NARROW_NAME), row) for row in files[:MOST_SHOWN]]
+    shown = (rows[0], *files[:MOST_SHOWN])
+    lines = (
+        (short_path(row.name, NARROW_NAME), *(Bytes(getattr(row, each)) for each in columns))
+        for row in shown
+    )
+    more = f"{units.count(len(files) - MOST_SHOWN)} more files, and processes, are in the JSON."
     return Table(
         "",
         (Column("bytes read"), *map(Column, columns.values())),
-        tuple((name, *(Bytes(getattr(row, each)) for each in columns)) for name, row in shown),
-        note=f"{units.count(left)} more processes and files are in the JSON." if left else "",
+        tuple(lines),
+        note=more if len(files) > MOST_SHOWN else "",
     )
-
-
-def _differences(row: ByteRow) -> Iterator[str]:
-    """Yield how neighbouring columns differ: with a reason, or by 1 % at least."""
-    known = [name for name in COLUMNS if getattr(row, name) is not None]
-    for second, first in itertools.pairwise(known):
-        one, other = getattr(row, first), getattr(row, second)
-        reason = ""
-        if first == "device_nbytes" and second == "read_calls_nbytes":
-            reason = PAGE_CACHE if one < other else MMAP
-        elif second == "requested_nbytes" and one < other:
-            reason = COMPRESSION if COMPRESSION in row.reasons else MMAP
-        reason = reason if reason in row.reasons else ""
-        if one != other and (reason or abs(one - other) >= SHOWN_FRACTION * max(one, other)):
-            subject, compared = COLUMNS[first][1], COLUMNS[second][1]
-            more = "more" if one > other else "less"
-            yield (
-                f"{subject[0].upper()}{subject[1:]} {units.nbytes(abs(one - other))} {more} than "
-                f"{compared}{f': {reason}' if reason else ''}."
-            )
 
 
 def _stage_table(stages: Mapping[str, StageStorage]) -> Table:

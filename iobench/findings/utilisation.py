@@ -105,11 +105,8 @@ def _saves(stage: str) -> bool:
 
 
 def utilisation_section(answer: Utilisation) -> Section:
-    """Return the utilisation, and what MLPerf Storage requires."""
-    text = (
-        f"Accelerator utilisation by the formula of {FORMULA}: {units.fraction(answer.fraction)}; "
-        "MLPerf Storage requires 90 % for 3D-UNet and ResNet-50, 70 % for CosmoFlow."
-    )
+    """Return the utilisation."""
+    text = f"Accelerator utilisation by {FORMULA}: {units.fraction(answer.fraction)}."
     return Section("utilisation", "MLPerf Storage", (Sentence(text),), is_folded=True)
 
 
