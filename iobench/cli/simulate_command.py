@@ -57,7 +57,7 @@ def simulate(
             probed = replace(probed, reads_per_s=storage.reads_per_s)
         storage = probed
     curve = scaling_curve(demand, storage, counts)
-    print_document(scaling_document(curve, demand), "json" if json else "")
+    print_document(scaling_document(curve), "json" if json else "")
 
 
 def _opened(run: Path) -> Run:

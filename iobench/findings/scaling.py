@@ -57,15 +57,13 @@ NEIGHBOURS: Final = 8
 """Batches that stay together: neighbours are alike, for they come from the same file."""
 BOUND_FACTOR: Final = 8
 """Beyond so many times the ranks that were measured a figure is a bound."""
-MISSED, LOSS = 0.1, 0.9
-"""A model error, and an efficiency, that are worth a sentence."""
+LOSS: Final = 0.9
+"""An efficiency, and a share of cold bytes, that are worth a sentence."""
 READING: Final = frozenset(kind.spelled for kind in READING_KINDS)
 FUSED: Final = frozenset(kind.spelled for kind in MIXED_KINDS)
 LOADERS: Final = {
-    LoaderRule.SERIAL: "the training loop loads",
-    LoaderRule.POOL: "loading processes",
-    LoaderRule.THREADS: "loading threads",
-}
+    "serial": "the training loop loads", "pool": "loading processes", "threads": "loading threads",
+}  # fmt: skip
 
 
 class SharedStorage(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,8 +85,7 @@ class RankTimes(msgspec.Struct, frozen=True, kw_only=True):
     """What batches of a rank ask of storage and take, in ns; arrays of one shape."""
 
     read_ns: Floats
-    rest_ns: Floats
-    """What its worker does besides."""
+    rest_ns: Floats  # what its worker does else
     nbytes: Floats
     reads: Floats
     submit_ns: Floats
@@ -101,7 +98,7 @@ TIMES: Final = RankTimes.__struct_fields__
 
 
 class MeasuredJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A run of one rank or more, as a simulation takes it; fields are as JSON has them."""
+    """A run of one rank or more, as a simulation takes it."""
 
     ranks: int
     batches: int
@@ -109,12 +106,10 @@ class MeasuredJob(msgspec.Struct, frozen=True, kw_only=True):
     rule: str
     workers: int
     batches_ahead: int
-    step_ns: float | None
-    """Mean time from step to step in steady state; None with several loaders, or without one."""
+    step_ns: float | None  # mean in steady state; None with several loaders, or without one
     sample_nbytes: float
     reads_per_sample: float
-    cold_fraction: float | None
-    """What of the bytes came from the device; None where it was not counted."""
+    cold_fraction: float | None  # of the bytes, from the device; None where it was not counted
 
 
 class RankDemand(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,13 +119,11 @@ class RankDemand(msgspec.Struct, frozen=True, kw_only=True):
     job: MeasuredJob
     times: RankTimes
     starts: tuple[int, ...]
-    reading_known: bool
-    """Whether reading was a stage of its own; else it is all that its stage does off the CPU."""
 
     @property
     def ahead(self) -> int:
         """Batches in flight at most; 0 where the loop makes each when it asks for it."""
-        return 0 if self.job.rule == LoaderRule.SERIAL.value else self.job.batches_ahead
+        return 0 if self.job.rule == "serial" else self.job.batches_ahead
 
 
 class ScalingPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,29 +131,27 @@ class ScalingPoint(msgspec.Struct, frozen=True, kw_only=True):
 
     ranks: int
     samples_per_s: float
-    efficiency: float
-    """Samples per second of a rank, over those of a job of one rank."""
-    exposed_fraction: float
-    """The share of the job's time in which its last rank waited for its batch."""
-    storage_fraction: float | None
-    """The share of storage's time that is used; None where it has no bound."""
+    efficiency: float  # samples per second of a rank, over those of a job of one rank
+    exposed_fraction: float  # of the job's time, in which its last rank waited for its batch
+    storage_fraction: float | None  # of storage's time that is used; None where it has no bound
     step_ns: int
-    free_step_ns: int
-    """The same if storage had no bound."""
-    is_bound: bool
-    """Whether it lies so far beyond what was measured that no job is faster."""
+    free_step_ns: int  # if storage had no bound
+    is_bound: bool  # so far beyond what was measured that no job is faster
 
 
 class Saturation(msgspec.Struct, frozen=True):
     """From how many ranks on (None: not even a million) storage cannot give what they read."""
 
     ranks: int | None
-    by: str
-    """``"bandwidth"`` or ``"reads"``."""
+    by: str  # bandwidth or reads
 
 
 class ScalingCurve(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``iobench simulate`` says."""
+    """What ``iobench simulate`` says.
+
+    ``model_error_fraction`` is the step time that the model gives for the measured run, over the
+    measured one, less 1.
+    """
 
     run: str
     measured: MeasuredJob
@@ -168,7 +159,6 @@ class ScalingCurve(msgspec.Struct, frozen=True, kw_only=True):
     points: tuple[ScalingPoint, ...]
     saturation: Saturation | None
     model_error_fraction: float | None
-    """Step time that the model gives for the measured run, over the measured one, less 1."""
     schema_version: int = SCALING_VERSION
 
 
@@ -183,8 +173,8 @@ def rank_demand(
     Raises
     ------
     ProfileError
-        If no loader brought a batch, nobody saw who made the batches, they are too few, or nothing
-        tells their bytes.
+        If no loader brought a batch, or it is not known which workers made the batches, or how
+        many bytes they read; or they are too few.
     """
     places = np.unique(np.linspace(0, len(run) - 1, min(len(run), MOST_MEASURED)).astype(int))
     ranks = [run.of_rank(run.ranks[place]) for place in places.tolist()]
@@ -196,19 +186,14 @@ def rank_demand(
             )
         _check(runs[0], nbytes_per_sample)
     reads = reads_per_sample or float(np.mean(list(map(_reads_per_sample, ranks, loaders))))
-    firsts = [runs[0] for runs in loaders]
-    parts = [_times(each, reads, nbytes_per_sample) for each in firsts]
+    first, size = loaders[0][0], loaders[0][0].batch_size or 1
+    parts = [_times(runs[0], reads, nbytes_per_sample) for runs in loaders]
+    shortest = min(len(part.compute_ns) for part in parts)
+    least = np.min([part.compute_ns[:shortest] for part in parts], axis=0)
+    columns = {name: [getattr(part, name) for part in parts] for name in TIMES}
     if len(parts) > 1:
-        shortest = min(len(part.compute_ns) for part in parts)
-        least = np.min([part.compute_ns[:shortest] for part in parts], axis=0)
-        parts = [
-            msgspec.structs.replace(part, compute_ns=np.resize(least, len(part.reads)))
-            for part in parts
-        ]
-    times = RankTimes(
-        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in TIMES}
-    )
-    first, size = firsts[0], firsts[0].batch_size or 1
+        columns["compute_ns"] = [np.resize(least, len(part.reads)) for part in parts]
+    times = RankTimes(**{name: np.concatenate(each) for name, each in columns.items()})
     workers, ahead = max(1, first.workers), max(1, first.workers, first.prefetch)
     if first.rule is LoaderRule.POOL:
         ahead = workers * max(1, first.prefetch)
@@ -232,46 +217,37 @@ def rank_demand(
         ),
         times=times,
         starts=tuple(np.cumsum([0, *(len(part.reads) for part in parts)]).tolist()),
-        reading_known=not _is_fused(first),
     )
 
 
 def _check(run: LoaderRun, nbytes_per_sample: float | None) -> None:
-    if run.rule not in LOADERS:
-        reason = run.reason or "the making of its batches was not seen"
-        raise ProfileError(
-            f"{run.name}: cannot be simulated on more ranks ({reason}); expected a loader that "
-            "iobench sees inside, such as those of iobench profile --framework native or torch, "
-            "and the spans of all its workers"
+    n_unknown = int((run.read_nbytes < 0).sum())
+    why = ""
+    if not run.can_replay:
+        why = f"cannot be simulated on more ranks ({run.reason}); expected another loader"
+    elif len(run) < FEWEST_BATCHES:
+        why = f"has {len(run)} batch, expected at least {FEWEST_BATCHES}; run it for longer"
+    elif n_unknown and nbytes_per_sample is None:
+        why = (
+            f"does not record how many bytes {n_unknown} of its batches read; give "
+            "--bytes-per-sample"
         )
-    if len(run) < FEWEST_BATCHES:
-        raise ProfileError(
-            f"{run.name}: has {len(run)} batch{'es' * (len(run) != 1)}, expected at least "
-            f"{FEWEST_BATCHES} to know how they vary; run it for longer"
-        )
-    known = run.read_nbytes >= 0
-    if nbytes_per_sample is None and not known.all():
-        raise ProfileError(
-            f"{run.name}: does not record how many bytes {int((~known).sum())} of its batches "
-            "read; give --bytes-per-sample"
-        )
-
-
-def _is_fused(run: LoaderRun) -> bool:
-    """Return whether no stage reads alone."""
-    kinds = {stage.partition(":")[0] for stage in run.stages}
-    return not kinds & READING and bool(kinds & FUSED)
+    if why:
+        raise ProfileError(f"{run.name}: {why}")
 
 
 def _times(run: LoaderRun, reads: float, nbytes_per_sample: float | None) -> RankTimes:
-    """Return the batches of the steady state of a run, or all where these are few."""
+    """Return the batches of the steady state of a run, or all where these are few.
+
+    Where no stage reads alone, what a stage that reads among other things does off the CPU it
+    waits for storage.
+    """
     steady = np.flatnonzero(run.steady)
     rows = steady if len(steady) >= FEWEST_STEADY else np.arange(len(run))
     work, cpu = run.work_ns[rows].astype(float), run.cpu_ns[rows].astype(float)
     kinds = [stage.partition(":")[0] for stage in run.stages]
     reading = work * [kind in READING for kind in kinds]
-    if _is_fused(run):
-        # What a stage that reads among other things does off the CPU it waits for storage.
+    if not READING & {*kinds}:
         off_cpu = np.where(cpu >= 0, np.maximum(work - cpu, 0.0), work)
         reading = np.where([kind in FUSED for kind in kinds], off_cpu, reading)
     read_ns = reading.sum(axis=1)
@@ -294,8 +270,8 @@ def _times(run: LoaderRun, reads: float, nbytes_per_sample: float | None) -> Ran
 def _reads_per_sample(rank: RankRun, runs: Sequence[LoaderRun]) -> float:
     """Return how often a sample was read for, by the spans of reading; at least once.
 
-    Reads that belong to no batch, or to one that never came, are no part of it, unless nobody knew
-    which batch any was for.
+    Reads that belong to no batch, or to one that never came, are no part of it, unless it is known
+    of none for which batch it was.
     """
     spans = rank.spans
     reads = spans[(spans["kind"] == Kind.READ) & ((spans["flags"] & Flag.IO) == 0)]
@@ -401,7 +377,7 @@ def _simulated(
     drawn = RankTimes(**{name: getattr(demand.times, name)[rows] for name in TIMES})
     served = storage.serving_ns(drawn.nbytes, drawn.reads)
     shared = _shared(served)
-    is_queue = demand.job.rule == LoaderRule.THREADS.value
+    is_queue = demand.job.rule == "threads"
     ahead, workers, ranks = demand.ahead, demand.job.workers, np.arange(rows.shape[1])
     free, held = np.zeros((workers, len(ranks))), np.zeros(rows.shape)
     requested = np.zeros(len(rows) + 1)
@@ -474,11 +450,11 @@ def _saturation(
     return Saturation(int(ranks[beyond.argmax()]) if beyond.any() else None, by)
 
 
-def scaling_document(curve: ScalingCurve, demand: RankDemand) -> Document:
+def scaling_document(curve: ScalingCurve) -> Document:
     """Return what ``iobench simulate`` says."""
     job = curve.measured
-    loader = LOADERS[LoaderRule(job.rule)]
-    if job.rule != LoaderRule.SERIAL.value:
+    loader = LOADERS[job.rule]
+    if job.rule != "serial":
         loader = f"{job.workers} {loader}, {units.count(job.batches_ahead)} batches ahead"
     names = ("ranks", "samples/s", "efficiency", "exposed", "storage used")
     rows = tuple(
@@ -497,7 +473,7 @@ def scaling_document(curve: ScalingCurve, demand: RankDemand) -> Document:
         sections=(
             Section("verdict", "", sentences(_verdict(curve))),
             Section("ranks", "", (Table("", tuple(map(Column, names)), rows),)),
-            Section("assumed", "Assumptions", sentences(_assumptions(curve, demand))),
+            Section("assumed", "Assumptions", sentences(_assumptions(curve))),
         ),
         figures=lambda: msgspec.to_builtins(curve),
     )
@@ -522,36 +498,24 @@ def _verdict(curve: ScalingCurve) -> Iterator[str]:
             f"However fast the storage, efficiency falls to {units.fraction(free)} at "
             f"{_ranks(last.ranks)}, because a step waits for the slowest rank."
         )
-    error = curve.model_error_fraction
-    if error is not None and abs(error) > MISSED:
-        yield (
-            f"The model misses the measured run's step by {units.fraction(abs(error))}: rely only "
-            "on the shape of the curve."
-        )
 
 
-def _assumptions(curve: ScalingCurve, demand: RankDemand) -> Iterator[str]:
-    job = curve.measured
-    compute = units.duration(float(np.median(demand.times.compute_ns)))
+def _assumptions(curve: ScalingCurve) -> Iterator[str]:
+    job, error = curve.measured, curve.model_error_fraction
     yield (
-        f"Every rank does what was measured, on batches drawn from {units.count(job.batches)}. A "
-        f"step takes {compute} besides loading (median), and waits for the slowest rank."
+        f"Every rank does what was measured, on batches drawn from {units.count(job.batches)}, and "
+        "a step waits for the slowest rank. Figures are for the steady state; communication that "
+        "the run did not have is not in it."
     )
-    yield "Figures are for the steady state. Communication that the run did not have is not in it."
     yield (
         f"A sample takes {units.nbytes(job.sample_nbytes)} from storage, in "
         f"{units.number(job.reads_per_sample)} read{'s' * (job.reads_per_sample != 1)}."
     )
-    if job.cold_fraction is None:
-        yield "It was not counted whether the run read from storage or from the page cache."
-    elif job.cold_fraction < LOSS:
+    if job.cold_fraction is not None and job.cold_fraction < LOSS:
         yield (
             f"{units.fraction(1 - job.cold_fraction)} of what the run read came from the page "
             "cache: a read from this storage is assumed to be no slower."
         )
-    if not demand.reading_known:
-        yield "Reading is no stage of its own: its stage's time off the CPU counts as reading."
-    error = curve.model_error_fraction
     if error is not None:
         yield f"Model error on the measured run: {units.signed_fraction(error)}."
     if any(point.is_bound for point in curve.points):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -65,13 +64,6 @@ def test_a_loop_that_loads_reads_when_all_others_do() -> None:
     assert point.exposed_fraction == pytest.approx(69 / 94)
 
 
-def test_no_number_of_ranks_saturates_what_reads_nothing() -> None:
-    curve = scaling_curve(demand_of(nbytes=0), SharedStorage(bytes_per_s=1.0), [1, 8])
-    assert curve.saturation is not None
-    assert curve.saturation.ranks is None
-    assert curve.points[1].efficiency == pytest.approx(1)
-
-
 def test_the_sanity_example_of_mlperf_hpc() -> None:
     """Table 9: 7700 GB / 256 processes / 2.36 GB/s is 12.8 s of an epoch of 99.6 s: hidden."""
     n_batches = 200  # an epoch of each process
@@ -124,14 +116,6 @@ def test_no_step_is_faster_than_its_bounds_and_more_bandwidth_never_harms(
         assert 0 <= point.exposed_fraction <= 1
         steps.append(point.step_ns)
     assert steps[1] <= steps[0]
-
-
-def test_more_ranks_load_no_fewer_samples_and_are_no_more_efficient() -> None:
-    demand = demand_of(read_ms=np.random.default_rng(1).gamma(2, 10, 64))
-    points = scaling_curve(demand, SharedStorage(bytes_per_s=2e9), [1, 4, 32]).points
-    for before, after in pairwise(points):
-        assert after.samples_per_s >= 0.99 * before.samples_per_s
-        assert after.exposed_fraction >= before.exposed_fraction - 0.01
 
 
 def test_a_run_that_does_not_say_its_bytes_is_refused() -> None:
