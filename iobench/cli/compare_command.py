@@ -23,7 +23,7 @@ def compare(
     spelled = shown_as(json=json, markdown=markdown)
     if quarterly:
         from iobench.findings.quarterly_table import SkippedRun, make_quarterly, quarterly_document
-        from iobench.suites.suite_folder import read_suites
+        from iobench.suites.results import read_suites
 
         suites, unread = read_suites(each for each in runs if each.is_dir())
         skipped = (SkippedRun(each.file, each.why) for each in unread)

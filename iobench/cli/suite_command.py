@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iobench.suites.recipe import Cell, SuiteRecipe
-    from iobench.suites.suite_folder import SuiteFolder
+    from iobench.suites.results import SuiteFolder
 
 INTERRUPTED: Final = 75
 
@@ -34,7 +34,7 @@ def suite(
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError
     from iobench.suites.recipe import read_recipe
-    from iobench.suites.suite_folder import SuiteFolder
+    from iobench.suites.results import SuiteFolder
     from iobench.suites.suite_run import run_suite
     from iobench.suites.suite_table import suite_document, suite_table
 
@@ -44,13 +44,11 @@ def suite(
         raise OptionError(f"{recipe}: {code} would be run as code; trust it with --allow-code")
     if out is None and not dry_run:
         raise OptionError("--out: expected a folder for results and runs, or --dry-run")
-    folder = SuiteFolder(Path(), spec, spec.cells())
-    if out is not None:
-        folder = SuiteFolder.of(out, spec)
+    folder = SuiteFolder(out or Path(os.devnull), spec)
     for cell in folder.cells:
         _check_cell(cell)
     if dry_run:
-        _print_cells(folder, is_new=out is None, json=json)
+        _print_cells(folder, json=json)
         return
     if again:
         folder.forget_failed()
@@ -107,12 +105,12 @@ def _check_cell(cell: Cell) -> None:
         ) from error
 
 
-def _print_cells(folder: SuiteFolder, *, is_new: bool, json: bool) -> None:
+def _print_cells(folder: SuiteFolder, *, json: bool) -> None:
     from iobench.masking import mask_words
     from iobench.report.document import Column, Sentence, Table
     from iobench.suites.suite_run import forecast
 
-    results = () if is_new or not folder.path.is_dir() else folder.results()
+    results = folder.results()
     left = forecast(folder, results)
     n_open = {cell.number: 0 for cell in folder.cells}
     for job in folder.open_jobs(results):

@@ -47,40 +47,32 @@ from iobench.errors import OptionError, StorageError
 from iobench.json_files import read_small_file
 from iobench.masking import mask_words, note_secrets
 from iobench.registry import unknown_name
-from iobench.report.suite_words import OWN
-from iobench.report.suite_words import said_cell as said_cell
+from iobench.report.suite_words import OWN, said_cell
 from iobench.suites.metrics import COMMAND, METRICS, why_not_given
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 DATASET: Final = "dataset"
-OF_THE_SUITE: Final = {"--out", "--json"}
-"""Options of a profile that a suite sets."""
-KEYS: Final = ("name", "title", "repeats", "drop", "limit", "metrics", "seed")
 IN_ENVIRONMENT: Final = {
     "energy": "IOBENCH_ENERGY", "monitor": "IOBENCH_MONITOR", "seed": "IOBENCH_SEED",
 }  # fmt: skip
-"""What a cell says that stands in the environment of its runs."""
+"""Options that stand in the environment of a cell's runs."""
 OPTIONS: Final = (
-    *(DATASET, COMMAND),
-    *(name.removeprefix("--") for name in OF_PROFILE if name not in OF_THE_SUITE),
-    *IN_ENVIRONMENT,
+    *(DATASET, COMMAND, *IN_ENVIRONMENT),
+    *(name.removeprefix("--") for name in OF_PROFILE if name not in ("--out", "--json")),
 )
-DEFAULT_METRICS: Final = ("step_s", "wait_s", "exposed_share", "samples_per_s")
 MOST_CELLS, MOST_REPEATS = 10_000, 1000
 UNITS_S: Final = {"s": 1, "min": 60, "h": 3600}
 MAX_NBYTES: Final = 1 << 16
 
 Values = tuple[str, ...]
 """Of one option: mostly one; several of an option that may be repeated."""
+Value = str | bool | int | float | list[str | int | float]
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """One configuration of a suite: its values that vary, with the dataset, and all its options.
-
-    ``dataset`` is no option of ``iobench profile``, but what is profiled.
-    """
+    """One configuration of a suite: its values that vary, with the dataset, and all its options."""
 
     number: int
     values: Mapping[str, str]
@@ -129,11 +121,8 @@ class Cell(msgspec.Struct, frozen=True):
     @property
     def environment(self) -> dict[str, str]:
         """What is set in the environment of its runs."""
-        return {
-            variable: self.options[name][0]
-            for name, variable in IN_ENVIRONMENT.items()
-            if name in self.options
-        }
+        variables = IN_ENVIRONMENT.items()
+        return {each: self.options[name][0] for name, each in variables if name in self.options}
 
     @property
     def masked_options(self) -> dict[str, str]:
@@ -142,10 +131,7 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class SuiteRecipe(msgspec.Struct, frozen=True):
-    """What a suite measures; cells that match all patterns of a ``skip`` are none.
-
-    ``drop`` lowest and highest runs count for no mean; ``seed`` is of the order of cells.
-    """
+    """What a suite measures; cells that match all patterns of a ``skip`` are none."""
 
     name: str
     title: str
@@ -160,9 +146,10 @@ class SuiteRecipe(msgspec.Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """Return it as values of JSON, of which `from_json` makes the same, but for secrets."""
-        suite = {key: getattr(self, key) for key in KEYS if key != "limit"}
+        names = ("name", "title", "repeats", "drop", "seed")
         return {
-            "suite": suite | {"limit": f"{self.limit_s:g}s", "metrics": list(self.metrics)},
+            "suite": {key: getattr(self, key) for key in names}
+            | {"limit": f"{self.limit_s:g}s", "metrics": list(self.metrics)},
             "fixed": {key: _masked(key, values) for key, values in self.fixed.items()},
             "vary": {
                 key: [_masked(key, each) for each in every] for key, every in self.vary.items()
@@ -185,16 +172,24 @@ class SuiteRecipe(msgspec.Struct, frozen=True):
             suite = msgspec.convert(title | dict(read.suite), _SuiteTable)
         except msgspec.ValidationError as error:
             raise OptionError(f"{where}: {error}") from None
-        fixed = {_option(k, where): _values(k, v, where) for k, v in read.fixed.items()}
-        vary = {
-            _option(key, where): tuple(_values(key, each, where) for each in every)
-            for key, every in read.vary.items()
-        }
         recipe = cls(
-            suite.name, suite.title, fixed, vary, tuple(_skip(each, where) for each in read.skip),
-            tuple(dict.fromkeys(suite.metrics)), suite.repeats, suite.drop,
-            _seconds(suite.limit, f"{where}: limit"), suite.seed,
-        )  # fmt: skip
+            suite.name,
+            suite.title,
+            {_option(key, where): _values(key, each, where) for key, each in read.fixed.items()},
+            {
+                _option(key, where): tuple(_values(key, each, where) for each in every)
+                for key, every in read.vary.items()
+            },
+            tuple(
+                {_option(key, where): _texts(each) for key, each in skip.items()}
+                for skip in read.skip
+            ),
+            tuple(dict.fromkeys(suite.metrics)),
+            suite.repeats,
+            suite.drop,
+            _seconds(suite.limit, f"{where}: limit"),
+            suite.seed,
+        )
         _check(recipe, where)
         return recipe
 
@@ -204,16 +199,12 @@ class SuiteRecipe(msgspec.Struct, frozen=True):
         text = json.dumps(self.to_json() | {"version": 1}, sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def combinations(self) -> Iterator[tuple[dict[str, Values], dict[str, Values]]]:
-        """Yield all options of each combination, and what of them varies."""
-        for values in itertools.product(*self.vary.values()):
-            varied = dict(zip(self.vary, values, strict=True))
-            yield dict(self.fixed) | varied, varied
-
     def cells(self) -> tuple[Cell, ...]:
         """Return its cells, in the order of the recipe."""
         cells: list[Cell] = []
-        for options, varied in self.combinations():
+        for values in itertools.product(*self.vary.values()):
+            varied = dict(zip(self.vary, values, strict=True))
+            options = dict(self.fixed) | varied
             if not any(_matches(options, each) for each in self.skip):
                 named = {DATASET: options[DATASET]} | varied
                 texts = {key: " ".join(_masked(key, each)) for key, each in named.items()}
@@ -223,16 +214,15 @@ class SuiteRecipe(msgspec.Struct, frozen=True):
 
 def recipe_names() -> list[str]:
     """Return the names of the recipes that come with iobench."""
-    folder = files("iobench.suites") / "recipes"
-    names = (each.name for each in folder.iterdir())
-    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
+    names = (Path(each.name) for each in (files("iobench.suites") / "recipes").iterdir())
+    return sorted(name.stem for name in names if name.suffix == ".toml")
 
 
 def read_recipe(source: str | Path, changes: Sequence[str] = ()) -> SuiteRecipe:
     """Read a recipe from a TOML file, or one that comes with iobench by its name.
 
-    ``changes`` are ``KEY=VALUE`` each: a key of ``[suite]``, or an option; several values of what
-    varies with commas. ``vary.KEY`` and ``fixed.KEY`` say which.
+    ``changes`` are ``KEY=VALUE`` each: a key of ``[suite]``, or an option, which varies if there
+    are several values with commas between.
 
     Raises
     ------
@@ -263,10 +253,6 @@ def read_recipe(source: str | Path, changes: Sequence[str] = ()) -> SuiteRecipe:
     for change in changes:
         _change(tables, change)
     recipe = SuiteRecipe.from_json(tables, where=where, name=name)
-    every = list(recipe.combinations())
-    for skip in recipe.skip if not changes else ():
-        if not any(_matches(options, skip) for options, _ in every):
-            raise OptionError(f"{where}: [[skip]] {dict(skip)}: no cell has that; leave it out")
     for cell in recipe.cells():
         note_secrets(cell.words)
     return recipe
@@ -274,27 +260,22 @@ def read_recipe(source: str | Path, changes: Sequence[str] = ()) -> SuiteRecipe:
 
 def _change(tables: dict[str, Any], change: str) -> None:
     """Change what a recipe says."""
-    key, equals, value = change.partition("=")
-    table, _, key = key.strip().rpartition(".")
+    key, equals, value = map(str.strip, change.partition("="))
     if not equals or not key:
         raise OptionError(f"--set {change}: expected KEY=VALUE, as repeats=3")
-    if not table and key in KEYS:
+    if key in _SuiteTable.__struct_fields__:
         tables.setdefault("suite", {})[key] = (
             value.split(",") if key == "metrics" else int(value) if value.isdecimal() else value
         )
         return
     key = _option(key, f"--set {change}")
-    options = {name: tables.setdefault(name, {}) for name in ("fixed", "vary")}
-    table = table or ("vary" if key in options["vary"] else "fixed")
-    if table not in options:
-        raise OptionError(f"--set {change}: expected vary.{key}, fixed.{key} or {key}")
-    for other in options.values():  # it says so now
-        other.pop(key, None)
+    fixed, vary = (tables.setdefault(name, {}) for name in ("fixed", "vary"))
     several = split_formats([value]) if key == "format" else value.split(",")
-    options[table][key] = [each.strip() for each in several] if table == "vary" else value
-
-
-Value = str | bool | int | float | list[str | int | float]
+    if key in vary or len(several) > 1:
+        fixed.pop(key, None)
+        vary[key] = [each.strip() for each in several]
+    else:
+        fixed[key] = value
 
 
 class _Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -314,7 +295,9 @@ class _SuiteTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     repeats: Annotated[int, Meta(ge=1, le=MOST_REPEATS)] = 5
     drop: Annotated[int, Meta(ge=0, le=MOST_REPEATS)] = 1
     limit: str = "600s"
-    metrics: Annotated[tuple[str, ...], Meta(min_length=1)] = DEFAULT_METRICS
+    metrics: Annotated[tuple[str, ...], Meta(min_length=1)] = (
+        "step_s", "wait_s", "exposed_share", "samples_per_s",
+    )  # fmt: skip
     seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] = 0
 
 
@@ -349,32 +332,25 @@ def _check(recipe: SuiteRecipe, where: str) -> None:
 def _option(key: str, where: str) -> str:
     name = key.replace("_", "-")
     if name not in OPTIONS:
-        near = unknown_name("option", key, [*KEYS, *OPTIONS])
+        near = unknown_name("option", key, [*_SuiteTable.__struct_fields__, *OPTIONS])
         raise OptionError(f"{where}: {near}")
     return name
 
 
+def _texts(value: Value) -> Values:
+    every = value if isinstance(value, list) else [value]
+    return tuple(str(each).lower() if isinstance(each, bool) else str(each) for each in every)
+
+
 def _values(key: str, value: Value, where: str) -> Values:
     """Return the value of an option as text, several of one that is repeated."""
-    texts = tuple(map(str, value if isinstance(value, list) else [value]))
     option = OF_PROFILE.get(f"--{key.replace('_', '-')}")
-    if option is None or not option.is_flag:
-        if isinstance(value, bool):
-            raise OptionError(f"{where}: {key}: {value}; expected text or a number")
-        return texts
-    if [each.lower() for each in texts] not in (["true"], ["false"]):
+    is_flag, texts = option is not None and option.is_flag, _texts(value)
+    if is_flag and [each.lower() for each in texts] not in (["true"], ["false"]):
         raise OptionError(f"{where}: {key}: {value!r}; expected true or false")
-    return (texts[0].lower(),)
-
-
-def _skip(patterns: Mapping[str, Value], where: str) -> Mapping[str, Values]:
-    return {
-        _option(key, where): tuple(
-            str(each).lower() if isinstance(each, bool) else str(each)
-            for each in (value if isinstance(value, list) else [value])
-        )
-        for key, value in patterns.items()
-    }
+    if not is_flag and isinstance(value, bool):
+        raise OptionError(f"{where}: {key}: {value}; expected text or a number")
+    return (texts[0].lower(),) if is_flag else texts
 
 
 def _masked(name: str, values: Values) -> list[str]:

@@ -1,27 +1,41 @@
-"""What one run of a suite measured, in a small file beside it that never changes afterwards.
+"""The folder of a suite: which recipe it is of, and what is measured already.
 
-``NAME.result.json`` lies beside the run directory, and holds all that later questions need: the
-run directory may be gone by then.
+::
+
+    recipe.json                     what is measured
+    cells/CELL/round-N.result.json  what a run measured; beside it round-N, its run directory, and
+                                    round-N.log, what its process said
+
+A result holds all that later questions need and never changes: the run directory may be gone.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
+from collections import defaultdict
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
+from msgspec.structs import asdict, replace
 
-from iobench.errors import ProfileError
-from iobench.files.atomic import write_atomically
+from iobench.errors import IobenchError, OptionError, ProfileError
+from iobench.files.atomic import storage_errors, write_atomically
+from iobench.files.claims import CLAIM_NAME
 from iobench.json_files import read_json
+from iobench.suites.recipe import SuiteRecipe
+from iobench.trials.interleaving import turn_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from iobench.suites.recipe import Cell
+
+RECIPE_FILE: Final = "recipe.json"
 RESULT_SUFFIX: Final = ".result.json"
 RESULT_KIND: Final = "iobench suite result"
 RESULT_VERSION: Final = 1
@@ -37,9 +51,7 @@ class Result(msgspec.Struct, frozen=True):
 
     ``cell`` and ``options`` are texts by option: what varies, and all. ``started`` is of its
     process, in UTC as ISO 8601 has it, ``took_s`` with start and preparations. ``figures`` are in
-    the units that their names end in. ``machine`` has ``host``, ``cpu_model``, ``cores``,
-    ``memory_bytes``, ``kernel``, ``file_system`` and ``accelerator``; ``versions`` also ``commit``
-    of iobench. ``run`` is the run directory beside the file.
+    the units that their names end in. ``run`` is the run directory beside the file.
     """
 
     suite: str
@@ -90,9 +102,7 @@ class SuiteResults(msgspec.Struct, frozen=True):
 
 
 def write_result(path: Path, result: Result) -> Path:
-    """Write a result whole, and return its file.
-
-    ``path`` is the folder of the run directory, or a file whose name ends in `RESULT_SUFFIX`.
+    """Write a result whole to a file, or into the folder of its run; return the file.
 
     Raises
     ------
@@ -102,7 +112,7 @@ def write_result(path: Path, result: Result) -> Path:
     if not path.name.endswith(RESULT_SUFFIX):
         path = path / f"round-{result.round}{RESULT_SUFFIX}"
     head = {"kind": RESULT_KIND, "version": RESULT_VERSION}
-    text = json.dumps(head | msgspec.structs.asdict(result), indent=1, sort_keys=True)
+    text = json.dumps(head | asdict(result), indent=1, sort_keys=True)
     write_atomically(path, f"{text}\n".encode())
     return path
 
@@ -117,20 +127,19 @@ def read_result(path: Path) -> Result:
     """
     try:
         document = read_json(path, limit=MAX_NBYTES, finite=True)
+        if not isinstance(document, dict) or document.get("kind") != RESULT_KIND:
+            raise ProfileError(
+                f"{path}: is no result of a suite; remove it, or name another folder"
+            )
+        if document.get("version") != RESULT_VERSION:
+            raise ProfileError(
+                f"{path}: is of version {document.get('version')}, expected {RESULT_VERSION}; use "
+                "the iobench that wrote it"
+            )
+        return msgspec.convert(document, Result)
     except OSError as error:
         raise ProfileError(f"{path}: {error.strerror or error}; measure its cell again") from error
-    except ValueError as error:
-        raise ProfileError(f"{path}: is damaged ({error}); remove it to measure again") from error
-    if not isinstance(document, dict) or document.get("kind") != RESULT_KIND:
-        raise ProfileError(f"{path}: is no result of a suite; remove it, or name another folder")
-    if document.get("version") != RESULT_VERSION:
-        raise ProfileError(
-            f"{path}: is of version {document.get('version')}, expected {RESULT_VERSION}; use the "
-            "iobench that wrote it"
-        )
-    try:
-        return msgspec.convert(document, Result)
-    except msgspec.ValidationError as error:
+    except (ValueError, msgspec.ValidationError) as error:
         raise ProfileError(f"{path}: is damaged ({error}); remove it to measure again") from error
 
 
@@ -144,32 +153,153 @@ def find_results(folder: Path) -> Iterator[Path]:
         yield from (Path(parent) / name for name in sorted(names) if name.endswith(RESULT_SUFFIX))
 
 
-def read_results(folder: Path, skipped: list[SkippedFile] | None = None) -> tuple[Result, ...]:
-    """Read all results below a folder, however deep.
-
-    ``skipped`` takes those that cannot be read; without it the first one is refused.
-
-    Raises
-    ------
-    ProfileError
-        If there is no such folder; or if a result cannot be read and there is no ``skipped``.
-    """
-    if not folder.is_dir():
-        raise ProfileError(f"{folder}: is no folder; expected one of 'iobench suite --out'")
-    results = []
-    for path in find_results(folder):
-        try:
-            results.append(read_result(path))
-        except ProfileError as error:
-            if skipped is None:
-                raise
-            skipped.append(SkippedFile(str(path), str(error).removeprefix(f"{path}: ")))
-    return tuple(results)
-
-
 def measured_runs(folder: Path) -> Iterator[tuple[Path, Result, Path]]:
     """Yield the runs that a folder of results has: file, result and run directory."""
     for path in find_results(folder):
         result = read_result(path)
         if result.run is not None and result.status == MEASURED:
             yield path, result, path.parent / result.run
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One run that a suite takes: a cell, and the round."""
+
+    cell: Cell
+    round: int
+
+
+class SuiteFolder:
+    """A suite's folder, whether it exists yet or not; what is shown is as the folder's recipe says.
+
+    Raises
+    ------
+    OptionError
+        If it is of another recipe.
+    """
+
+    def __init__(self, path: Path, recipe: SuiteRecipe) -> None:
+        if (path / RECIPE_FILE).exists():
+            other = read_folder_recipe(path)
+            # And not the other, which has no secrets.
+            recipe = replace(recipe, metrics=other.metrics, title=other.title)
+            if recipe.digest != other.digest:
+                raise OptionError(
+                    f"--out {path}: holds suite {other.name} of another recipe ({other.digest}, "
+                    f"not {recipe.digest}); continue with that one, or name a new folder"
+                )
+        self.path, self.recipe, self.cells = path, recipe, recipe.cells()
+
+    def create(self) -> None:
+        """Create the folder with its recipe, or go on with it.
+
+        Raises
+        ------
+        OptionError
+            If it holds something else.
+        StorageError
+            If it cannot be written.
+        """
+        with storage_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            if (self.path / RECIPE_FILE).exists():
+                return
+            if any(not each.name.startswith((".", CLAIM_NAME)) for each in self.path.iterdir()):
+                raise OptionError(
+                    f"--out {self.path}: holds something else; name a new folder, or that of "
+                    "the same suite"
+                )
+            text = json.dumps(self.recipe.to_json(), indent=1, sort_keys=True)
+            write_atomically(self.path / RECIPE_FILE, f"{text}\n".encode())
+
+    def place(self, cell: Cell) -> Path:
+        """Return the folder of a cell."""
+        return self.path / "cells" / cell.folder
+
+    def results(self) -> tuple[Result, ...]:
+        """Return all results; none where there is no folder."""
+        return tuple(map(read_result, find_results(self.path)))
+
+    def forget_failed(self) -> None:
+        """Remove the results without figures, so that their cells are measured again."""
+        for path in list(find_results(self.path)):
+            if read_result(path).status != MEASURED:
+                with storage_errors(path):
+                    path.unlink()
+
+    def jobs(self) -> list[Job]:
+        """Return all runs in their order: each round all cells, none favoured by its place."""
+        order = list(range(len(self.cells)))
+        random.Random(self.recipe.seed).shuffle(order)
+        return [
+            Job(self.cells[order[place]], number)
+            for number in range(self.recipe.repeats)
+            for place in turn_order(len(order), number)
+        ]
+
+    def open_jobs(self, results: Iterable[Result]) -> list[Job]:
+        """Return the runs that are left, in their order; a cell that failed has none any more."""
+        results = tuple(results)
+        done = {(each.key, each.round) for each in results}
+        over = {each.key for each in results if each.status != MEASURED}
+        return [
+            job
+            for job in self.jobs()
+            if job.cell.key not in over and (job.cell.key, job.round) not in done
+        ]
+
+
+def read_folder_recipe(folder: Path) -> SuiteRecipe:
+    """Return the recipe that a suite's folder is of.
+
+    Raises
+    ------
+    ProfileError
+        If it holds none that can be read.
+    """
+    file = folder / RECIPE_FILE
+    try:
+        return SuiteRecipe.from_json(read_json(file), where=str(file))
+    except OSError as error:
+        raise ProfileError(
+            f"{file}: {error.strerror or error}; expected a folder of 'iobench suite --out'"
+        ) from error
+    except (IobenchError, ValueError) as error:
+        raise ProfileError(f"{file}: is damaged ({error}); name a new folder") from error
+
+
+def read_suites(
+    folders: Iterable[Path],
+) -> tuple[tuple[SuiteResults, ...], tuple[SkippedFile, ...]]:
+    """Return the suites in folders, however deep, and the files that cannot be read.
+
+    A suite is the folder that holds its recipe; where there is none, the folder of its cells.
+    """
+    suites: list[SuiteResults] = []
+    skipped: list[SkippedFile] = []
+    for top in folders:
+        results: dict[Path, list[Result]] = defaultdict(list)
+        for file in find_results(top):
+            place = file.relative_to(top)
+            if any(part.startswith(".") for part in place.parts):
+                continue
+            try:
+                results[_suite_of(file.parent, top)].append(read_result(file))
+            except ProfileError as error:
+                why = str(error).removeprefix(f"{file}: ")
+                skipped.append(SkippedFile(place.as_posix(), why))
+        for folder, of_suite in results.items():
+            name = folder.relative_to(top).as_posix() if folder != top else top.resolve().name
+            drop = 0
+            try:
+                drop = read_folder_recipe(folder).drop if (folder / RECIPE_FILE).exists() else 0
+            except ProfileError as error:
+                skipped.append(SkippedFile(f"{name}/{RECIPE_FILE}", str(error)))
+            suites.append(SuiteResults(name, tuple(of_suite), drop))
+    return tuple(suites), tuple(skipped)
+
+
+def _suite_of(cell: Path, top: Path) -> Path:
+    above = [cell, *cell.parents]
+    within = above[: above.index(top) + 1]
+    of_recipe = (each for each in within if (each / RECIPE_FILE).exists())
+    return next(of_recipe, cell if cell == top else cell.parent)

@@ -11,7 +11,6 @@ import shutil
 import signal
 import sys
 import threading
-from collections import defaultdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -38,8 +37,7 @@ if TYPE_CHECKING:
 
     from iobench.runs.run_facts import RunFacts
     from iobench.sources.request import Screen
-    from iobench.suites.results import Status
-    from iobench.suites.suite_folder import Job, SuiteFolder
+    from iobench.suites.results import Job, Status, SuiteFolder
 
 INTERRUPTED: Final = (75, -signal.SIGTERM, -signal.SIGINT, -signal.SIGUSR1)
 """How a process ends that a signal stopped."""
@@ -69,16 +67,9 @@ class Forecast(msgspec.Struct, frozen=True):
 def forecast(folder: SuiteFolder, results: Sequence[Result]) -> Forecast:
     """Return how long the runs that are left may take."""
     left = folder.open_jobs(results)
-    took = defaultdict[Any, list[float]](list)
-    for each in results:
-        if each.took_s and each.status == MEASURED:
-            took[each.key].append(each.took_s)
-    means = {key: fmean(each) for key, each in took.items()}
-    usual = fmean(means.values()) if means else None
-    expected = None
-    if usual is not None:
-        expected = sum(means.get(job.cell.key, usual) for job in left)
-    return Forecast(len(left), expected, len(left) * folder.recipe.limit_s)
+    took = [each.took_s for each in results if each.took_s and each.status == MEASURED]
+    expected_s = len(left) * fmean(took) if took else None
+    return Forecast(len(left), expected_s, len(left) * folder.recipe.limit_s)
 
 
 def run_suite(folder: SuiteFolder, screen: Screen) -> None:
@@ -97,7 +88,7 @@ def run_suite(folder: SuiteFolder, screen: Screen) -> None:
             if job not in folder.open_jobs(results):
                 continue  # its cell failed meanwhile
             result = _measure(folder, job, commit)
-            write_result(folder.result_file(job), result)
+            write_result(folder.place(job.cell), result)
             text, metric = result.reason, folder.recipe.metrics[0]
             if text is None and metric in result.figures:
                 text = f"{said_metric(metric)} {said_figure(metric, result.figures[metric])}"

@@ -1,4 +1,4 @@
-"""What a suite has found so far: each cell, its figures, how far runs differ, what is in doubt."""
+"""What a suite has measured so far: cells, figures, how far runs differ, what is in doubt."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from iobench.report.document import Cell as TableCell
-    from iobench.suites.results import Result, SkippedFile
-    from iobench.suites.suite_folder import SuiteFolder
+    from iobench.suites.results import Result, SuiteFolder
 
 OPEN: Final = "open"
 OF_THE_RUN: Final = ("file_system", "accelerator")
@@ -80,24 +79,21 @@ class SuiteTable(msgspec.Struct, frozen=True):
     metrics: tuple[str, ...]
     cells: tuple[CellRow, ...]
     stand_in: bool | None
-    skipped: tuple[SkippedFile, ...]
     n_failed: int
     n_open: int
 
 
 def suite_table(folder: SuiteFolder, metrics: Sequence[str] = ()) -> SuiteTable:
     """Return what is known of a suite so far, to be shown by other metrics than its recipe's."""
-    recipe, skipped = folder.recipe, list[Any]()
+    recipe, results = folder.recipe, folder.results()
     shown = tuple(metrics) or recipe.metrics
-    results = folder.results(skipped)
     by_cell: dict[Any, list[Result]] = defaultdict(list)
     for each in sorted(results, key=lambda each: each.round):
         by_cell[each.key].append(each)
     rows = []
     for cell in folder.cells:
-        own = by_cell[cell.key]
-        runs = [each for each in own if each.status == MEASURED]
-        ended = next((each for each in own if each.status != MEASURED), None)
+        runs = [each for each in by_cell[cell.key] if each.status == MEASURED]
+        ended = next((each for each in by_cell[cell.key] if each.status != MEASURED), None)
         status = MEASURED if len(runs) >= recipe.repeats else OPEN
         names = dict.fromkeys(name for each in runs for name in each.figures)
         reasons = {metric: why_not_given(metric, cell.options) for metric in shown}
@@ -122,7 +118,6 @@ def suite_table(folder: SuiteFolder, metrics: Sequence[str] = ()) -> SuiteTable:
         metrics=shown,
         cells=tuple(rows),
         stand_in=any(stand_in) if stand_in else None,
-        skipped=tuple(skipped),
         n_failed=sum(each.status == FAILED for each in rows),
         n_open=sum(each.status == OPEN for each in rows),
     )
@@ -158,33 +153,32 @@ def _doubts(runs: Sequence[Result], results: Sequence[Result]) -> Iterator[str]:
         yield "samples were not the same in all runs"
 
 
-def _names(table: SuiteTable) -> tuple[dict[str, str], list[str]]:
-    """Return what all cells have in common, and what the table calls each."""
+def suite_document(table: SuiteTable) -> Document:
+    """Return the suite as a document; what all its cells have in common stands below its table."""
     cells = [row.cell for row in table.cells]
     same = {
         key: value
         for key, value in cells[0].items()
         if len(cells) > 1 and all(each.get(key) == value for each in cells)
     }
-    return same, [said_cell({k: v for k, v in each.items() if k not in same}) for each in cells]
-
-
-def suite_document(table: SuiteTable) -> Document:
-    """Return the suite as a document."""
-    same, names = _names(table)
-    sections = [Section("cells", "", (_means(table, names), *sentences(_notes(table, same))))]
-    if lines := list(_not_measured(table, names)):
-        sections.append(Section("not-measured", "Without figures", sentences(lines, "caution")))
-    doubts = [
-        f"{name}: {'; '.join(row.doubts)}"
-        for row, name in zip(table.cells, names, strict=True)
-        if row.doubts
+    names = [said_cell({k: v for k, v in each.items() if k not in same}) for each in cells]
+    rows = list(zip(table.cells, names, strict=True))
+    ended = [
+        f"{name}: {row.status} after {row.n_runs} of {table.repeats} runs: {row.reason}"
+        for row, name in rows
+        if row.status in (FAILED, NOT_AVAILABLE)
     ]
-    if doubts:
-        sections.append(Section("doubts", "What changed meanwhile", sentences(doubts, "caution")))
+    if table.n_open:
+        ended.append(f"{units.count(table.n_open)} cells have runs left; the same command goes on.")
+    doubts = [f"{name}: {'; '.join(row.doubts)}" for row, name in rows if row.doubts]
+    sections = (
+        Section("cells", "", (_means(table, names), *sentences(_notes(table, same)))),
+        Section("not-measured", "Without figures", sentences(ended, "caution")),
+        Section("doubts", "What changed meanwhile", sentences(doubts, "caution")),
+    )
     return Document(
         f"{table.title} ({table.suite}, recipe {table.recipe_digest})",
-        tuple(sections),
+        tuple(each for each in sections if each.blocks),
         figures=lambda: to_plain(table),
     )
 
@@ -243,24 +237,7 @@ def _notes(table: SuiteTable, same: Mapping[str, str]) -> Iterator[str]:
             f"none of fewer than {2 * table.drop + 1}."
         )
     if table.repeats > 1:
-        yield (
-            "Spread is the standard deviation of all runs over their mean; --json has intervals of "
-            "95 % of the means."
-        )
+        yield "Spread is the standard deviation of all runs over their mean."
     yield "Steps are those after the first epoch, else of the steady state."
     if table.stand_in:
         yield "Runs read generated files (a stand-in) where no real ones lie."
-    if any(name.startswith("published_") for name in table.metrics):
-        yield "Published means are of other machines, with the data of their time."
-
-
-def _not_measured(table: SuiteTable, names: Sequence[str]) -> Iterator[str]:
-    for row, name in zip(table.cells, names, strict=True):
-        if row.status in (FAILED, NOT_AVAILABLE):
-            at = f" in round {row.n_runs + 1}" if row.n_runs else ""
-            yield f"{name}: {row.status}{at}: {row.reason or 'it does not say why'}"
-    for each in table.skipped:
-        yield f"{each.file}: {each.why}"
-    if table.n_open:
-        cells = "1 cell has" if table.n_open == 1 else f"{units.count(table.n_open)} cells have"
-        yield f"{cells} runs left; the same command continues."

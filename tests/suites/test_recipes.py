@@ -67,12 +67,12 @@ def test_changes_say_what_is_fixed_and_what_varies(tmp_path: Path) -> None:
     one = recipe(tmp_path)
     found = recipe(
         tmp_path, RECIPE, "repeats=3", "format=source,zarr:dtype=float16,codec=zlib,numpy",
-        "fixed.framework=native", "batch_size=4", "vary.workers=0,2", "metrics=step_s,utilisation",
+        "framework=native", "batch_size=4", "workers=0,2", "metrics=step_s,utilisation",
     )  # fmt: skip
     assert found.repeats == 3
     assert found.vary["format"] == (("source",), ("zarr:dtype=float16,codec=zlib",), ("numpy",))
     assert found.vary["workers"] == (("0",), ("2",))
-    assert found.fixed["framework"] == ("native",)
+    assert found.vary["framework"] == (("native",),)
     assert found.fixed["batch-size"] == ("4",)
     assert found.metrics == ("step_s", "utilisation")
     assert found.digest != one.digest
@@ -97,8 +97,6 @@ def test_changes_say_what_is_fixed_and_what_varies(tmp_path: Path) -> None:
         ('["one", "two"]', '"one"', r"\$.vary"),
         ('["one", "two"]', '["one", "one"]', "distinct"),
         ('format = ["source", "zarr:*"]', 'formt = "x"', "did you mean format"),
-        ('framework = "tensorflow"', "workers = 2", "workers"),
-        ("[[skip]]", "[[skip]]\n[[skip]]", "skip"),
         ("[fixed]", "[fixed", "is no TOML"),
     ],
 )
@@ -122,7 +120,7 @@ def test_a_skip_of_all_leaves_nothing(tmp_path: Path) -> None:
         recipe(tmp_path, RECIPE + '\n[[skip]]\ndataset = "*"\n')
 
 
-@pytest.mark.parametrize("change", ["repets=3", "qzx=1", "repeats", "=3", "vry.format=zarr"])
+@pytest.mark.parametrize("change", ["repets=3", "qzx=1", "repeats", "=3"])
 def test_a_change_that_is_none(tmp_path: Path, change: str) -> None:
     with pytest.raises(IobenchError, match=f"--set {change}"):
         recipe(tmp_path, RECIPE, change)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,8 @@ from iobench.suites.results import (
     FAILED,
     MEASURED,
     Result,
-    read_results,
+    find_results,
+    read_result,
     write_result,
 )
 
@@ -31,7 +31,7 @@ def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
     write_result(one, FOUND)
     write_result(two, failed)
-    assert read_results(tmp_path) == (FOUND, failed)
+    assert [*map(read_result, find_results(tmp_path))] == [FOUND, failed]
 
 
 def test_run_directories_are_not_looked_into(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_run_directories_are_not_looked_into(tmp_path: Path) -> None:
     run.mkdir()
     (run / "run.json").write_text("{}")
     write_result(run, FOUND)
-    assert read_results(tmp_path) == ()
+    assert not list(find_results(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -56,21 +56,9 @@ def test_run_directories_are_not_looked_into(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_told(
     tmp_path: Path, change: dict[str, object] | None, told: str
 ) -> None:
-    good, bad = tmp_path / "good", tmp_path / "bad"
-    for folder in (good, bad):
-        folder.mkdir()
-    write_result(good, FOUND)
-    path = write_result(bad, FOUND)
+    path = write_result(tmp_path, FOUND)
     text = path.read_text()
     path.write_text(text[:-20] if change is None else json.dumps(json.loads(text) | change))
     with pytest.raises(ProfileError, match=told) as caught:
-        read_results(tmp_path)
+        read_result(path)
     assert str(caught.value).startswith(str(path))
-    skipped: list[Any] = []
-    assert read_results(tmp_path, skipped) == (FOUND,)
-    assert [each.file for each in skipped] == [str(path)]
-
-
-def test_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(ProfileError, match="is no folder"):
-        read_results(tmp_path / "nowhere")

@@ -20,12 +20,11 @@ from iobench.suites.recipe import read_recipe
 from iobench.suites.results import (
     MEASURED,
     Result,
+    SuiteFolder,
     find_results,
     read_result,
-    read_results,
     write_result,
 )
-from iobench.suites.suite_folder import SuiteFolder
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -55,6 +54,10 @@ def started(recipe: Path, out: Path, *words: str, **environment: str) -> subproc
     )  # fmt: skip
 
 
+def results_of(out: Path) -> tuple[Result, ...]:
+    return tuple(map(read_result, find_results(out)))
+
+
 def order_of(out: Path) -> list[tuple[int, str]]:
     """Return the rounds and cells in the order of their runs' ends."""
     paths = sorted(find_results(out), key=lambda path: path.stat().st_mtime_ns)
@@ -73,7 +76,7 @@ def test_a_suite_is_measured_in_rounds_and_its_figures_are_those_of_reports(
     assert [round for round, _ in order] == [0, 0, 1, 1, 2, 2]
     assert [{cell for _, cell in order[at : at + 2]} for at in (0, 2, 4)] == [{"0", "1"}] * 3
     assert order[0][1] != order[2][1], "each cell has each place in turn"
-    results = read_results(out)
+    results = results_of(out)
     for path in list(find_results(out))[:2]:
         result = read_result(path)
         assert result.run is not None
@@ -102,7 +105,7 @@ def test_a_suite_is_measured_in_rounds_and_its_figures_are_those_of_reports(
     text = capsys.readouterr()
     assert "Each figure drops its own 1 lowest and highest of 3 runs" in text.out
     assert "round" not in text.err
-    assert read_results(out) == results
+    assert results_of(out) == results
     # Another recipe has no place here.
     line = refused(capsys, recipe, "--out", out, "--set", "repeats=5")
     assert "holds suite tiny of another recipe" in line
@@ -144,7 +147,7 @@ def test_a_killed_suite_goes_on_where_it_was(write_recipe: Any, tmp_path: Path) 
     process = started(recipe, out)
     _, told = process.communicate(timeout=200)
     assert process.returncode == 0, told
-    results = read_results(out)
+    results = results_of(out)
     assert {(each.round, each.cell["workers"]) for each in results} == {
         (round, workers) for round in range(3) for workers in "01"
     }
@@ -179,22 +182,6 @@ def test_cells_that_fail_are_rows_until_they_are_measured_again(
     assert shown(capsys, recipe, "--out", out, "--again")["cells"][0]["status"] == MEASURED
 
 
-@pytest.mark.long
-def test_what_is_not_here_is_not_available(
-    write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    torch = pytest.importorskip("torch", reason="a device is asked for through torch")
-    if torch.accelerator.current_accelerator(check_available=True) is not None:
-        pytest.skip("an accelerator is here")
-    recipe = write_recipe(
-        ("[0, 1]", "[0]"), ("repeats = 3", "repeats = 3"), ('device = "none"', 'device = "cuda:0"')
-    )
-    told = shown(capsys, recipe, "--out", tmp_path / "out")
-    assert told["cells"][0]["status"] == "not available"
-    assert told["cells"][0]["reason"].startswith("--device cuda:0: torch")
-    assert len(read_results(tmp_path / "out")) == 1, "it is not tried in each round"
-
-
 @pytest.mark.thorough
 def test_a_run_that_takes_too_long_is_ended(
     write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -219,25 +206,26 @@ def test_a_run_that_takes_too_long_is_ended(
         ("workers = [0, 1]", 'framework = ["dali"]', "or leave the cell out with a"),
         ('"tiny_samples:make"', '"maelstrom-ens1"', "did you mean maelstrom-ens10"),
         ('"tiny_samples:make"', '"there/is.nc"', "there is no such file"),
+        (
+            "workers = [0, 1]",
+            'format = ["zarr:codec=zstd"]',
+            "'codec=zstd' is no option; there are",
+        ),
+        ("workers = [0, 1]", 'format = ["zarr:inner-chunk=x"]', "inner-chunk"),
     ],
 )
 def test_cells_are_checked_before_anything_runs(
     write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     before: str, after: str, told: str,
 ) -> None:  # fmt: skip
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").write_text("")
     line = refused(capsys, write_recipe((before, after)), "--out", tmp_path / "out")
     assert re.search(told, line), line
     assert not (tmp_path / "out").exists()
-
-
-def test_a_folder_of_something_else_is_left_alone(
-    write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "thesis.tex").write_text("")
-    line = refused(capsys, write_recipe(), "--out", tmp_path / "out")
+    line = refused(capsys, write_recipe(), "--out", tmp_path / "other")
     assert "holds something else; name a new folder" in line
-    assert [each.name for each in (tmp_path / "out").iterdir()] == ["thesis.tex"]
+    assert "out/x: " in refused(capsys, write_recipe(), "--out", "tiny.toml/out/x")
 
 
 def test_a_dry_run_says_what_would_be_run(
@@ -263,7 +251,7 @@ def test_a_lossy_store_shows_its_price(
     )  # fmt: skip
     told = shown(capsys, recipe, "--out", tmp_path / "out")
     rows = {row["cell"]["format"]: row["figures"] for row in told["cells"]}
-    runs = read_results(tmp_path / "out")
+    runs = results_of(tmp_path / "out")
     digests = {each.cell["format"]: each.samples_digest for each in runs}
     assert digests["source"] == digests["zarr"] != digests["zarr:dtype=float16"]
     assert 0 < rows["zarr:dtype=float16"]["max_relative_error"]["mean"]["value"] < 1
@@ -310,28 +298,11 @@ def test_a_script_is_measured_with_its_own_figures(
     assert "No closing quotation, expected a command" in line
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["--set", "vary.format=zarr:codec=zstd"], "'codec=zstd' is no option; there are codec="),
-        (["--set", "vary.format=zarr:inner-chunk=x"], "inner-chunk"),
-        (["--set", "vary.format=tfrecord:encoding=x"], "there is encoding=float|bytes"),
-    ],
-)
-def test_what_would_fail_after_hours_is_said_before_anything_runs(
-    write_recipe: Any, capsys: pytest.CaptureFixture[str], words: list[str], told: str
-) -> None:
-    line = refused(capsys, write_recipe(), "--out", "out", *words)
-    assert told in line
-    assert not Path("out").exists()
-    assert "out/x: cannot be made" in refused(capsys, write_recipe(), "--out", "tiny.toml/out/x")
-
-
 def test_a_finished_suite_shows_other_figures_of_its_runs(
     write_recipe: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe, out = write_recipe(), Path("out")
-    folder = SuiteFolder.of(out, read_recipe(recipe))
+    folder = SuiteFolder(out, read_recipe(recipe))
     folder.create()
     for job in folder.jobs():
         folder.place(job.cell).mkdir(parents=True, exist_ok=True)
@@ -339,7 +310,7 @@ def test_a_finished_suite_shows_other_figures_of_its_runs(
             "tiny", folder.recipe.digest, job.cell.values, job.round, MEASURED,
             "2026-11-01T00:00:00+00:00", figures={"step_s": 0.5, "wait_s": 0.25},
         )  # fmt: skip
-        write_result(folder.result_file(job), result)
+        write_result(folder.place(job.cell), result)
     told = shown(capsys, recipe, "--out", out, "--set", "metrics=wait_s")
     assert told["metrics"] == ["wait_s"]
     assert told["recipe_digest"] == folder.recipe.digest
