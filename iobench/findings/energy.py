@@ -73,8 +73,8 @@ def energy_of(run: RankRun) -> EnergyFigures | None:
         return EnergyFigures({}, nowhere)
     _, walls = waits_and_walls(run)
     by_kind: dict[str, list[EnergySeries]] = defaultdict(list)
-    not_readable = [*here.unreadable]
-    for series in here.series:
+    not_readable = [*here.head.unreadable]
+    for series in here.energy:
         if reason := _unreadable(series, walls):
             text = f"{series.source.title}: {reason}"
             not_readable.append(UnreadableEnergy(series.source.kind, text))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from iobench.recording.facts import ProcessFacts
     from iobench.recording.span_reader import Anchor
     from iobench.recording.span_writer import StoppedRecording
-    from iobench.runs.machine_samples import HostEnergy, MachineSamples
+    from iobench.runs.machine_samples import MachineSamples
 
 TRAINING_PROCESS: Final = "training process"
 """How a missing one is called among the missing workers."""
@@ -129,9 +129,9 @@ class RunData(msgspec.Struct, frozen=True):
         msgspec.structs.force_setattr(self, "run_facts", facts)
 
     @property
-    def energy(self) -> tuple[HostEnergy, ...]:
-        """What counters of energy showed, of all machines; empty where it was not looked for."""
-        return tuple(each.energy for each in self.machines if each.energy is not None)
+    def energy(self) -> tuple[MachineSamples, ...]:
+        """Machines whose counters of energy were looked for."""
+        return tuple(each for each in self.machines if each.has_energy)
 
     @property
     def is_script(self) -> bool:

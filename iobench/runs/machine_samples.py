@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -13,21 +13,18 @@ from iobench.json_files import LARGEST_NBYTES, parse_json, read_small_file
 from iobench.recording.machine_head import METER_FOLDER, METER_VERSION, UNKNOWN, MachineHead
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from pathlib import Path
 
-    from iobench.recording.machine_head import EnergySource, UnreadableEnergy
+    from iobench.recording.machine_head import EnergySource
     from iobench.runs.contents import Process
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
-H = TypeVar("H", "MachineSamples", "HostEnergy")
 SECOND: Final = 1e9
 WRAPS: Final = 1 << 32
 MOST_WATTS: Final = 10_000
 """No processor or GPU takes more: a counter that would say so was set back, and did not wrap."""
-
-
 UNREADABLE: Final = (
     *(OSError, ValueError, TypeError, AttributeError, LookupError, OverflowError),
     msgspec.ValidationError,
@@ -57,16 +54,6 @@ class GpuSeries(msgspec.Struct, frozen=True, eq=False):
     used_nbytes: Floats
 
 
-class HostEnergy(msgspec.Struct, frozen=True, eq=False):
-    """What one machine's counters of energy showed, and why others showed nothing."""
-
-    host: str
-    boot_id: str
-    series: tuple[EnergySeries, ...]
-    unreadable: tuple[UnreadableEnergy, ...]
-    gpus: tuple[GpuSeries, ...] = ()
-
-
 class MachineSamples(msgspec.Struct, frozen=True, eq=False):
     """One machine's readings."""
 
@@ -74,7 +61,8 @@ class MachineSamples(msgspec.Struct, frozen=True, eq=False):
     time_ns: Integers
     ticks: Integers  # by reading and CPU: for how many it was busy, modulo 2**32
     values: dict[str, Floats]  # by column; what was not due on a straight line, NaN is unknown
-    energy: HostEnergy | None = None  # None where it was not requested
+    energy: tuple[EnergySeries, ...] = ()
+    gpus: tuple[GpuSeries, ...] = ()
 
     @property
     def host(self) -> str:
@@ -85,6 +73,11 @@ class MachineSamples(msgspec.Struct, frozen=True, eq=False):
     def boot_id(self) -> str:
         """Since which start."""
         return self.head.boot_id
+
+    @property
+    def has_energy(self) -> bool:
+        """Whether counters of energy were looked for."""
+        return bool(self.head.sources or self.head.unreadable)
 
     @property
     def step_ns(self) -> Integers:
@@ -138,7 +131,8 @@ def read_machines(run: Path) -> tuple[tuple[MachineSamples, ...], tuple[str, ...
         for path in sorted((run / folder).glob(pattern)):
             read = _samples if pattern == "*.samples" else _lines_of_energy
             try:
-                machines.append(read(path, read_small_file(path, limit=LARGEST_NBYTES)))
+                line, _, data = read_small_file(path, limit=LARGEST_NBYTES).partition(b"\n")
+                machines.append(read(_head(path, line), data))
             except ProfileError:
                 raise
             except UNREADABLE:
@@ -160,9 +154,7 @@ def _head(path: Path, line: bytes) -> MachineHead:
     return head
 
 
-def _samples(path: Path, data: bytes) -> MachineSamples:
-    line, _, data = data.partition(b"\n")
-    head = _head(path, line)
+def _samples(head: MachineHead, data: bytes) -> MachineSamples:
     columns = [(name, "<i8") for name in head.columns]
     dtype = np.dtype([("time_ns", "<i8"), ("ticks", "<u4", (len(head.cpus),)), *columns])
     rows: NDArray[Any] = np.frombuffer(data, dtype, len(data) // dtype.itemsize)
@@ -171,67 +163,51 @@ def _samples(path: Path, data: bytes) -> MachineSamples:
     time_ns = rows["time_ns"].astype(np.int64)
     counts = {name: rows[name].astype(np.int64) for name in head.columns}
     unknown = np.full(len(rows), UNKNOWN)
-    energy, gpus = [], {}
-    for place in range(len(head.sources)):
-        energy.append((time_ns, counts[f"energy:{place}.uj"]))
-        use = [counts.get(f"gpu:{place}.{each}", unknown) for each in ("busy", "used")]
-        if any(f"gpu:{place}.{each}" in counts for each in ("busy", "used")):
-            gpus[place] = (time_ns, *use)
+    energy, gpus = [], []
+    for place, source in enumerate(head.sources):
+        energy.append(_series(source, time_ns, counts[f"energy:{place}.uj"]))
+        names = [f"gpu:{place}.{each}" for each in ("busy", "used")]
+        if counts.keys() & names:
+            gpus.append(_gpu(source.title, time_ns, *(counts.get(each, unknown) for each in names)))
     return MachineSamples(
         head,
         time_ns,
         rows["ticks"].astype(np.int64).reshape(len(rows), len(head.cpus)),
         {name: _between(time_ns, each) for name, each in counts.items()},
-        _host_energy(head, energy, gpus),
+        tuple(energy),
+        tuple(gpus),
     )
 
 
-def _lines_of_energy(path: Path, data: bytes) -> MachineSamples:
+def _lines_of_energy(head: MachineHead, data: bytes) -> MachineSamples:
     """Return what earlier versions wrote of energy: lines of JSON, the last one perhaps cut off."""
-    lines = data.split(b"\n")[:-1]
-    head = _head(path, lines[0])
-    rows: list[list[int]] = []
-    usage: list[list[int]] = []
-    for line in lines[1:]:
+    rows: list[list[Any]] = []
+    usage: list[list[Any]] = []
+    for line in data.split(b"\n")[:-1]:
         try:
             row = parse_json(line)
         except ValueError:
             continue
         if isinstance(row, list) and len(row) == 1 + 2 * len(head.sources):
-            rows.append([UNKNOWN if each is None else each for each in row])
+            rows.append(row)
         elif isinstance(row, dict) and "usage" in row:
-            usage += [
-                [row["time_ns"], *(UNKNOWN if one is None else one for one in each)]
-                for each in row["usage"]
-            ]
-    read = np.array(rows, dtype=np.int64).reshape(len(rows), 1 + 2 * len(head.sources))
-    used = np.array(usage, dtype=np.int64).reshape(len(usage), 4).T
-    counters = [
-        (read[:, 0] + read[:, place], read[:, place + 1]) for place in range(1, read.shape[1], 2)
+            usage += [[row["time_ns"], *each] for each in row["usage"]]
+    # A moment, then of each counter how much later it was read, and its value.
+    time_ns, *read = _columns(rows, 1 + 2 * len(head.sources))
+    energy = [
+        _series(source, time_ns + late_ns, count)
+        for source, late_ns, count in zip(head.sources, read[::2], read[1::2], strict=True)
     ]
-    gpus = {
-        int(place): tuple(used[row, used[1] == place] for row in (0, 2, 3))
-        for place in np.unique(used[1])
-    }
-    energy = _host_energy(head, counters, gpus)
+    used = _columns(usage, 4)
+    of_gpus = [(int(each), used[:, used[1] == each]) for each in np.unique(used[1])]
+    gpus = [_gpu(head.sources[place].title, *of[[0, 2, 3]]) for place, of in of_gpus]
     none = np.zeros(0, dtype=np.int64)
-    return MachineSamples(head, none, none.reshape(0, 0), {}, energy)
+    return MachineSamples(head, none, none.reshape(0, 0), {}, tuple(energy), tuple(gpus))
 
 
-def _host_energy(
-    head: MachineHead,
-    counters: Iterable[tuple[Integers, Integers]],
-    gpus: Mapping[int, tuple[Integers, ...]],
-) -> HostEnergy | None:
-    if not head.sources and not head.unreadable:
-        return None
-    return HostEnergy(
-        head.host,
-        head.boot_id,
-        tuple(_series(each, *one) for each, one in zip(head.sources, counters, strict=True)),
-        head.unreadable,
-        tuple(_gpu(head.sources[place].title, *one) for place, one in gpus.items()),
-    )
+def _columns(rows: list[list[Any]], n: int) -> Integers:
+    known = [[UNKNOWN if each is None else each for each in row] for row in rows]
+    return np.array(known, dtype=np.int64).reshape(len(rows), n).T
 
 
 def _series(source: EnergySource, time_ns: Integers, energy_uj: Integers) -> EnergySeries:
@@ -256,7 +232,7 @@ def _gpu(title: str, time_ns: Integers, percent: Integers, nbytes: Integers) -> 
 
 
 def _between(time_ns: Integers, counts: Integers) -> Floats:
-    """Return counts as floats, what was not read on the line between those beside it, or NaN."""
+    """Return counts as floats, what was not read on the line between those around it, or NaN."""
     known = counts >= 0
     if not known.any():
         return np.full(len(counts), np.nan)
@@ -265,11 +241,11 @@ def _between(time_ns: Integers, counts: Integers) -> Floats:
     return values
 
 
-def of_process(machines: Iterable[H], process: Process | None) -> H | None:
+def of_process(
+    machines: Iterable[MachineSamples], process: Process | None
+) -> MachineSamples | None:
     """Return what is of the machine that a process ran on; None where it was not looked for."""
-    if process is None:
-        return None
-    for each in machines:
+    for each in machines if process is not None else ():
         known = each.boot_id and process.boot_id
         if each.boot_id == process.boot_id if known else each.host == process.host:
             return each

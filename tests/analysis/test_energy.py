@@ -18,7 +18,6 @@ from iobench.findings.energy import energy_of, joules_at
 from iobench.recording.machine_head import EnergySource, MachineHead
 from iobench.runs.machine_samples import (
     EnergySeries,
-    HostEnergy,
     MachineSamples,
     read_machines,
 )
@@ -32,10 +31,9 @@ durations = st.lists(st.tuples(times, times, times), min_size=1, max_size=6)
 
 
 def measured(profile, *found):
-    energy = HostEnergy("here", "boot", found, ())
     none = np.zeros(0, dtype=np.int64)
-    head = MachineHead("here", "boot", 100 * MS)
-    machine = MachineSamples(head, none, none.reshape(0, 0), {}, energy)
+    head = MachineHead("here", "boot", 100 * MS, sources=tuple(each.source for each in found))
+    machine = MachineSamples(head, none, none.reshape(0, 0), {}, found)
     return replace(profile, machines=(machine,))
 
 
@@ -90,7 +88,7 @@ def test_counters_count_on_where_they_wrap_and_anew_where_they_were_set_back(
 ):
     write_energy(tmp_path, *rows, sources=[source("cpu:0", wraps_uj=wraps)], end=b"[3000000000,0,")
     ((machine,), damaged) = read_machines(tmp_path)
-    (found,) = machine.energy.series
+    (found,) = machine.energy
     assert (found.energy_j * 1e6).round().tolist() == joules
     assert (found.n_resets, damaged) == (n_resets, ())
 

@@ -152,7 +152,7 @@ def test_of_a_machines_launchers_the_first_one_reads_energy(
     asked = ScriptRun(command, out=Path("run"), energy=energy)
     assert run_script(asked, print, {**os.environ, **job}).code == 0
     machines, _ = read_machines(Path("run"))
-    assert [len(each.energy.series[0].time_ns) >= 2 for each in machines if each.energy] == (
+    assert [len(each.energy[0].time_ns) >= 2 for each in machines if each.energy] == (
         [True] * reads
     )
     assert all(each.head.pid == os.getpid() for each in machines)

@@ -99,7 +99,7 @@ def test_counts_are_read_back_as_what_was_busy(tmp_path, monkeypatch):
     assert machine.names("disk") == ("sda",)  # and no loop0
     assert machine.names("net") == ("eth0",)  # and no lo
     assert machine.head.links == {"eth0": 1_250_000_000}
-    assert machine.energy is None
+    assert not machine.has_energy
 
 
 def test_what_a_system_does_not_have_is_in_no_column(tmp_path, monkeypatch):
@@ -207,12 +207,12 @@ def test_energy_is_read_first_and_last_and_drivers_are_let_go_of(tmp_path, count
     reader.close()
     reader.close()
     assert counter.ends == 1
-    energy = only(tmp_path).energy
-    (series,) = energy.series
+    machine = only(tmp_path)
+    (series,) = machine.energy
     assert series.source.title == "A GPU"
     assert series.energy_j.tolist() == [0, 5e-6]
-    assert energy.unreadable == (UnreadableEnergy("cpu", "no counter"),)
-    (gpu,) = energy.gpus
+    assert machine.head.unreadable == (UnreadableEnergy("cpu", "no counter"),)
+    (gpu,) = machine.gpus
     assert gpu.used_nbytes.tolist() == [1 << 30] * 3
     assert str(gpu.busy.tolist()) == "[nan, 0.4, 0.0]"  # the first reading says that it is there
 
@@ -223,9 +223,9 @@ def test_a_machine_without_counters_says_so_and_starts_no_thread(tmp_path, monke
     before = threading.active_count()
     start(tmp_path).close()
     assert threading.active_count() == before
-    energy = only(tmp_path).energy
-    assert energy.series == ()
-    assert [each.kind for each in energy.unreadable] == ["gpu", "cpu", "memory"]
+    machine = only(tmp_path)
+    assert machine.energy == ()
+    assert [each.kind for each in machine.head.unreadable] == ["gpu", "cpu", "memory"]
 
 
 def test_no_thread_is_one_warning(tmp_path, counter, monkeypatch, caplog):
@@ -333,7 +333,7 @@ def test_a_script_looks_where_it_asks_for_it(tmp_path, monkeypatch, counter):
             counter.value = 4
         assert counter.ends == 0
     assert counter.ends == 1
-    assert only(tmp_path / "run").energy.series[0].energy_j[-1] == 4e-6
+    assert only(tmp_path / "run").energy[0].energy_j[-1] == 4e-6
     assert only(tmp_path / "run").head.cpus
     with iobench.record(tmp_path / "other"):
         pass

@@ -16,7 +16,7 @@ from traced_runs import TracedRun
 from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
 from iobench.recording.machine_head import EnergySource, MachineHead, UnreadableEnergy
-from iobench.runs.machine_samples import EnergySeries, HostEnergy, MachineSamples
+from iobench.runs.machine_samples import EnergySeries, MachineSamples
 
 MS = 1_000_000
 
@@ -52,13 +52,10 @@ def test_joules_are_shown_and_what_is_not_readable_is_never_zero() -> None:
     source = EnergySource("gpu:0", "gpu", "NVIDIA A100", "NVML", 100 * MS, None, False)
     series = EnergySeries(source, np.array([0, 400 * MS]), np.array([0.0, 40.0]), n_resets=0)
     host = profile.processes[0]
-    energy = HostEnergy(
-        host.host, host.boot_id, (series,),
-        (UnreadableEnergy("cpu", "permission denied"),),
-    )  # fmt: skip
     none = np.zeros(0, dtype=np.int64)
-    head = MachineHead(host.host, host.boot_id, 100 * MS)
-    machine = MachineSamples(head, none, none.reshape(0, 0), {}, energy)
+    unreadable = (UnreadableEnergy("cpu", "permission denied"),)
+    head = MachineHead(host.host, host.boot_id, 100 * MS, sources=(source,), unreadable=unreadable)
+    machine = MachineSamples(head, none, none.reshape(0, 0), {}, (series,))
     page = PageParts(render_page([Run(replace(profile, machines=(machine,)))]))
     assert wrong_figures(page.figures) == []
     assert "Energy" in page.texts["h2"]
