@@ -10,6 +10,7 @@ device's time since, and an idle device passes another mark at once.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,8 @@ from iobench.recording.session import current_recording
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from iobench.recording.clocks import DeviceClock
     from iobench.recording.lanes import Lane
     from iobench.recording.recorder import Recorder
@@ -51,6 +54,9 @@ class DeviceRegion(msgspec.Struct, frozen=True):
     batch: int
     epoch: int
     nbytes: int = -1
+
+
+_ANCHORS: Final = DeviceRegion(Kind.OTHER, ANCHOR, None, None, -1, -1, -1)
 
 
 class _Sighting(msgspec.Struct, frozen=True):
@@ -89,17 +95,31 @@ class DeviceLane:
         self._lane: Lane | None = None
         self._sighted: _Sighting | None = None
         self._own_mark: Any = None  # of that, where nobody else has it
-        self._n_untold = self._widest_ns = 0  # regions since the last anchor was told
+        self._n_since = self._widest_ns = 0  # regions since the last anchor
 
     def mark(self) -> Any:
         """Put a mark into the queue; None where that cannot be done."""
-        if self.failed:
-            return None
-        try:
-            return self.clock.mark()
+        try:  # not held up by another thread that waits for the device
+            return None if self.failed else self.clock.mark()
         except RuntimeError as error:
-            self._fail(error)
-            return None
+            return self._fail(error)
+
+    @contextlib.contextmanager
+    def _driver(self) -> Iterator[None]:
+        """Use the driver, alone; what it refuses ends the timing."""
+        with self._lock:
+            try:
+                yield
+            except RuntimeError as error:
+                self._fail(error)
+
+    def _fail(self, error: RuntimeError) -> None:
+        self.failed = True
+        self.drop()
+        recording = current_recording()
+        if recording is not None:
+            first_line = str(error).partition("\n")[0]
+            recording.add_unseen(f"device time of {self.clock.name}: {first_line}")
 
     def add(self, recorder: Recorder, region: DeviceRegion) -> int:
         """Keep a region for the next `write`; return how many there are."""
@@ -116,15 +136,12 @@ class DeviceLane:
         So nothing is waited for here. Late to notice, as who was asleep is, does not make the
         region late: on the device's time it lies behind those before it.
         """
-        with self._lock:
+        with self._driver():
             if self.failed:
                 return
             if recorder is not self._recorder:
                 self._begin(recorder)
-            try:
-                self._write_noticed(recorder, region, noticed_ns)
-            except RuntimeError as error:
-                self._fail(error)
+            self._write_noticed(recorder, region, noticed_ns)
 
     def look(self) -> None:
         """Write what the device is seen to have passed, as it was given to it; wait for nothing.
@@ -132,19 +149,16 @@ class DeviceLane:
         Who looks now and then notices late. So a region counts as done as early as it can have
         been: an idle device begins at once, and one that is busy was idle before.
         """
-        with self._lock:
+        with self._driver():
             recorder, regions = self._recorder, self._regions
             if recorder is None or self.failed:
                 return
-            try:
-                while regions and self.clock.passed(regions[0].last):
-                    region = regions.pop(0)
-                    self._write_noticed(recorder, region, recorder.clock.now_ns(), looked=True)
-                    if self._releases:
-                        self.clock.release(region.first)
-            except RuntimeError as error:
-                self._fail(error)
-            if not self._regions:
+            while regions and self.clock.passed(regions[0].last):
+                region = regions.pop(0)
+                self._write_noticed(recorder, region, recorder.clock.now_ns(), looked=True)
+                if self._releases:
+                    self.clock.release(region.first)
+            if not regions:
                 _pending.discard(self)
 
     def _write_noticed(
@@ -156,12 +170,12 @@ class DeviceLane:
         seen = self._sight(region.last, region.put_ns + duration_ns, noticed_ns, own=own)
         end_ns = seen.earliest_ns if looked else seen.latest_ns
         self._emit(recorder, region, end_ns - duration_ns, end_ns)
-        self._n_untold += 1
+        self._n_since += 1
         self._widest_ns = max(self._widest_ns, seen.width_ns)
-        if is_first or self._n_untold >= REGIONS_AN_ANCHOR:
+        if is_first or self._n_since >= REGIONS_AN_ANCHOR:
             latest_ns = end_ns + self._widest_ns if looked else end_ns
             self._emit_anchor(recorder, latest_ns - self._widest_ns, latest_ns)
-            self._n_untold = self._widest_ns = 0
+            self._n_since = self._widest_ns = 0
 
     def _sight(
         self, mark: Any, earliest_ns: int, latest_ns: int, *, own: bool = False
@@ -204,7 +218,7 @@ class DeviceLane:
         if self._own_mark is not None:
             self.clock.release(self._own_mark)
         self._sighted = self._own_mark = None
-        self._n_untold = self._widest_ns = 0
+        self._n_since = self._widest_ns = 0
 
     def write(self, *, last: bool = False) -> None:
         """Write what the device has done as spans, after waiting once for what it was given.
@@ -212,13 +226,9 @@ class DeviceLane:
         What another of its streams has not come to stays for the next time, unless this is the
         ``last``.
         """
-        with self._lock:
-            if not self._regions or self._recorder is None or self.failed:
-                return
-            try:
+        with self._driver():
+            if self._regions and self._recorder is not None and not self.failed:
                 self._write(self._recorder, last)
-            except RuntimeError as error:
-                self._fail(error)
 
     def _write(self, recorder: Recorder, last: bool) -> None:
         clock, now_ns = self.clock, recorder.clock.now_ns
@@ -259,38 +269,15 @@ class DeviceLane:
     def _emit(self, recorder: Recorder, region: DeviceRegion, start_ns: int, end_ns: int) -> None:
         assert self._lane is not None
         recorder.emit_on(
-            self._lane,
-            region.kind,
-            start_ns,
-            end_ns,
-            batch=region.batch,
-            epoch=region.epoch,
-            nbytes=region.nbytes,
-            label=recorder.string(region.label),
-            flags=DEVICE_FLAGS,
-        )
+            self._lane, region.kind, start_ns, end_ns, batch=region.batch, epoch=region.epoch,
+            nbytes=region.nbytes, label=recorder.string(region.label), flags=DEVICE_FLAGS,
+        )  # fmt: skip
 
     def _emit_anchor(self, recorder: Recorder, earliest_ns: int, latest_ns: int) -> None:
-        assert self._lane is not None
-        recorder.emit_on(
-            self._lane,
-            Kind.OTHER,
-            earliest_ns,
-            latest_ns,
-            label=recorder.string(ANCHOR),
-            flags=DEVICE_FLAGS,
-        )
+        self._emit(recorder, _ANCHORS, earliest_ns, latest_ns)
 
     def drop(self) -> None:
         """Forget what is not written."""
         with self._lock:
             self._regions = []
             _pending.discard(self)
-
-    def _fail(self, error: RuntimeError) -> None:
-        self.failed = True
-        self.drop()
-        recording = current_recording()
-        if recording is not None:
-            first_line = str(error).partition("\n")[0]
-            recording.add_unseen(f"device time of {self.clock.name}: {first_line}")
