@@ -15,10 +15,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-import itertools
 import logging
 import os
-import re
 import struct
 import sys
 import threading
@@ -30,7 +28,8 @@ import numpy as np
 
 from iobench.errors import MissingExtraError, ProfileError
 from iobench.json_files import LARGEST_NBYTES, read_small_file
-from iobench.recording.this_process import host_name
+from iobench.recording.clocks import SYSTEM_CLOCK
+from iobench.recording.this_process import host_name, name_in_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -183,18 +182,7 @@ class DigestLog:
     """Notes digests of one process's batches; usable from several threads, and in its forks.
 
     What cannot be written is one warning: the training goes on, and the batches count as unknown.
-
-    Parameters
-    ----------
-    run : Path
-        The run directory.
-    rank : int
-        Training process it works for.
-
-    Raises
-    ------
-    MissingExtraError
-        If xxhash is not installed.
+    Without xxhash it is a `MissingExtraError`.
     """
 
     def __init__(self, run: Path, *, rank: int = 0) -> None:
@@ -232,15 +220,9 @@ class DigestLog:
     def _open(self) -> None:
         """Begin a file of this process; a fork's is its own, and its parent's stays open there."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        host = re.sub(r"[^A-Za-z0-9._-]", "_", host_name())
+        name = f"{name_in_files(host_name())}-{os.getpid()}-{SYSTEM_CLOCK.wall_ns()}.bin"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        for number in itertools.count():
-            path = self._folder / f"{host}-{os.getpid()}-{number}.bin"
-            try:
-                fd = os.open(path, flags, 0o666)
-            except FileExistsError:
-                continue
-            break
+        fd = os.open(self._folder / name, flags, 0o666)
         if self._fd >= 0:
             os.close(self._fd)
         os.write(fd, HEADER.pack(MAGIC, max(ROWS), ROW.size, os.getpid(), self._rank))
@@ -255,20 +237,11 @@ class DigestLog:
 
 
 class DigestTable(msgspec.Struct, frozen=True, eq=False):
-    """The digests of a run's batches, of version 1 of its samples, in no order.
+    """The digests of a run's batches, of version 1 of its samples, in no order."""
 
-    Parameters
-    ----------
-    rows : ndarray of TABLE_DTYPE
-    scheme : str
-        What a digest was made of: ``"batch"``, or ``"sample"`` in earlier versions.
-    n_damaged : int
-        Files that cannot be read, and rows that were cut off.
-    """
-
-    rows: NDArray[Any]
-    scheme: str
-    n_damaged: int
+    rows: NDArray[Any]  # TABLE_DTYPE
+    scheme: str  # what a digest was made of: "batch", or "sample" in earlier versions
+    n_damaged: int  # files that cannot be read, and rows that were cut off
 
     def of_rank(self, rank: int) -> DigestTable:
         """Return those of one training process; nobody knows whose the damaged ones are."""

@@ -245,7 +245,9 @@ def of_process(
     machines: Iterable[MachineSamples], process: Process | None
 ) -> MachineSamples | None:
     """Return what is of the machine that a process ran on; None where it was not looked for."""
-    for each in machines if process is not None else ():
+    if process is None:
+        return None
+    for each in machines:
         known = each.boot_id and process.boot_id
         if each.boot_id == process.boot_id if known else each.host == process.host:
             return each
