@@ -9,13 +9,14 @@ from iobench.errors import ProfileError
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.runs.reading import open_profile
+from tests.support.spools import on_shared
 
 CONFIG = {"workers": 2, "prefetch": 1, "expected_workers": ["worker-0", "worker-1"]}
 
 
-def record(path, *, spool=None):
+def record(path):
     """Write a run of two batches made by one of two workers; the other left nothing."""
-    run = RunDirectory.create(path, CONFIG, spool=spool)
+    run = RunDirectory.create(path, CONFIG)
     with run.recorder(role="worker", worker=0) as recorder:
         file = recorder.string("b.grib")
         recorder.emit(Kind.SUBMIT_QUEUE, 0, 5, batch=0)
@@ -62,8 +63,9 @@ def test_exposure_of_a_recorded_run(tmp_path):
     assert (whole.wall_ns, whole.compute_ns) == (110, 20)
 
 
-def test_a_spool_left_behind_is_gathered(tmp_path):
-    record(tmp_path / "run", spool=tmp_path / "spool")
+def test_a_spool_left_behind_is_gathered(tmp_path, monkeypatch):
+    on_shared(monkeypatch, tmp_path / "run", tmp_path / "spool")
+    assert record(tmp_path / "run").span_files() == []
     assert len(open_profile(tmp_path / "run").processes) == 2
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.errors import StorageError
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.kinds import Kind
 from iobench.recording.process_io import ProcessIoReader
@@ -14,6 +14,8 @@ from iobench.recording.recorder import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
 
 # A recording starts in the user's time: 2 ms of it.
 ROUNDS: Final = 9
@@ -26,20 +28,18 @@ def unit_costs(
     """Return ``light_ns``, ``full_ns`` and ``io_ns``: what a span, or a look at the I/O, costs.
 
     Each is the median over 9 rounds of the mean of 20, in a scratch recording of this thread;
-    ``io_ns`` is None where the system counts no I/O of a process.
-
-    Raises
-    ------
-    StorageError
-        If there is nowhere to write a scratch recording.
+    ``io_ns`` is None where the system counts no I/O of a process. Without temporary files nothing
+    is known, and a warning says so.
     """
     try:
         scratch = tempfile.TemporaryDirectory(prefix="iobench-costs-", dir=directory)
     except OSError as error:
-        raise StorageError(
-            f"{directory or 'temporary files'}: no scratch directory can be made "
-            f"({error.strerror or error}); set TMPDIR to a writable directory"
-        ) from error
+        logger.warning(
+            "what a span costs is unknown: no scratch directory can be made in %s (%s); "
+            "set TMPDIR to a writable directory",
+            *(directory or "the folder of temporary files", error.strerror or error),
+        )
+        return {}
     with scratch as path, Recorder(Path(path), role="scratch", clock=clock) as recorder:
 
         def spans(span: Callable[[int], Any]) -> int:

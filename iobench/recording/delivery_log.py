@@ -16,8 +16,7 @@ LOADER: Final = "loader-"
 """Which loader a pass is over, what for, and whether it goes on with one: detail of its first wait,
 ``"loader-1 validation resumed"``; detail of the pass itself, without the rest."""
 RESUMED: Final = "resumed"
-CONSUMER: Final = "consumer"
-"""Who made a batch: the loop itself."""
+CONSUMER: Final = "consumer"  # who made a batch: the loop itself
 
 
 class DeliveryLog:
@@ -26,18 +25,6 @@ class DeliveryLog:
     Each call is one of ``ask`` followed by ``deliver``, ``end`` or ``fail``; the first one may be
     followed by ``started``. While a thread waits for a loader, what it asks other loaders for
     meanwhile is that loader's work, and no wait.
-
-    Parameters
-    ----------
-    recording : Recording
-        This process's.
-    loader : LoaderFacts
-        As `Recording.add_loader` returned it.
-    epoch : int
-        The pass over the samples, where the loader knows; else counted by the caller.
-    yields : bool
-        Whether a loader that is asked meanwhile takes this one's place: for waits that a script
-        times itself, around a loader that may be one that iobench sees.
     """
 
     __slots__ = (
@@ -51,8 +38,8 @@ class DeliveryLog:
         recording: Recording,
         loader: LoaderFacts | None,
         *,
-        epoch: int = -1,
-        yields: bool = False,
+        epoch: int = -1,  # the pass over the samples, where the loader knows
+        yields: bool = False,  # a wait that a script times: a loader that is asked takes its place
     ) -> None:
         self.recording = recording
         self.loader = loader

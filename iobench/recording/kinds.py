@@ -17,65 +17,43 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-OTHER: Final = "other"
-"""Label of what is copied to a device and is not known to be of a batch."""
+OTHER: Final = "other"  # label of what is copied to a device and is not known to be of a batch
 WHOLE: Final = "whole batch"
 """Label of the making of a batch, joining included, that is too short for spans of its stages."""
 
 
-STARTUP: Final = "startup"
-"""Label of the wait for ``iter(loader)`` itself, which brings no batch."""
-SHUTDOWN: Final = "shutdown"
-"""Label of the last wait, which found no batch."""
-FAILED: Final = "failed"
-"""Label of a wait that ended with an exception."""
-TRAINS: Final = "trains"
-"""Label of a mark of kind ``other``: an optimiser took a step in this pass."""
-ROUND: Final = "round"
-"""Label of the span of kind ``other`` that a pass over a loader is."""
+STARTUP: Final = "startup"  # label of the wait for ``iter(loader)`` itself, which brings no batch
+SHUTDOWN: Final = "shutdown"  # label of the last wait, which found no batch
+FAILED: Final = "failed"  # label of a wait that ended with an exception
+TRAINS: Final = "trains"  # label of a mark of kind ``other``: an optimiser took a step in this pass
+ROUND: Final = "round"  # label of the span of kind ``other`` that a pass over a loader is
 
 
 class Family(Enum):
     """Where in a pipeline a kind belongs; its value is the category of traces and of the page."""
 
-    LOAD = "load"
-    """Work of a loading process or thread."""
-    HANDOVER = "hand-over"
-    """The way of a batch from whoever made it to the training loop."""
-    WAIT = "wait"
-    """The training loop asks for a batch."""
-    LOOP = "loop"
-    """What else the training loop does."""
-    LIFE = "life"
-    """The life of the pipeline itself."""
+    LOAD = "load"  # work of a loading process or thread
+    HANDOVER = "hand-over"  # the way of a batch from whoever made it to the training loop
+    WAIT = "wait"  # the training loop asks for a batch
+    LOOP = "loop"  # what else the training loop does
+    LIFE = "life"  # the life of the pipeline itself
 
 
 class Trait(Flag):
     """What holds of some kinds."""
 
     NONE = 0
-    READS = 1
-    """Its time is storage's."""
-    MIXED = 2
-    """Several sorts of loading that nobody told apart, reading among them as a rule."""
-    READS_LATE = 4
-    """May read what was put off until then: memory maps, lazy arrays."""
-    TELLS_READ = 8
-    """Its bytes are those that it read and hands on."""
-    CARRIES_BYTES = 16
-    """Bytes per second can be told of it."""
-    COPIES = 32
-    """Its bytes are those of the batch, on their way to the training loop."""
-    WAITS = 64
-    """Nobody works in it: no busy time but what was waited for."""
-    QUEUES = 128
-    """A batch lies somewhere, beside what threads do."""
-    USES_BATCH = 256
-    """Work of a device that needs the batch."""
-    TRAINS = 512
-    """The batch before it was one to train on."""
-    NO_COMPUTE = 1024
-    """Of the training loop, what does not count as compute."""
+    READS = 1  # its time is storage's
+    MIXED = 2  # several sorts of loading that nobody told apart, reading among them as a rule
+    READS_LATE = 4  # may read what was put off until then: memory maps, lazy arrays
+    TELLS_READ = 8  # its bytes are those that it read and hands on
+    CARRIES_BYTES = 16  # bytes per second can be told of it
+    COPIES = 32  # its bytes are those of the batch, on their way to the training loop
+    WAITS = 64  # nobody works in it: no busy time but what was waited for
+    QUEUES = 128  # A batch lies somewhere, beside what threads do
+    USES_BATCH = 256  # work of a device that needs the batch
+    TRAINS = 512  # the batch before it was one to train on
+    NO_COMPUTE = 1024  # of the training loop, what does not count as compute
 
 
 _READS = Trait.READS | Trait.CARRIES_BYTES

@@ -35,15 +35,6 @@ class MeasuredRecording(session.Recording):
     The owner's loop records its waits, plans its batches and says in ``run.json`` what it runs, so
     that waits, numbers and facts are not told a second time: all else is as in a script. Its
     directory and recorder stay the owner's to close.
-
-    Parameters
-    ----------
-    recorder : Recorder
-        The consumer's.
-    detail : str
-        ``auto``, ``sample`` or ``batch``.
-    unit_costs : mapping of str to int
-        What recording one span costs, ns.
     """
 
     def __init__(
@@ -54,7 +45,7 @@ class MeasuredRecording(session.Recording):
         detail: str,
         unit_costs: Mapping[str, int | None],
     ) -> None:
-        super().__init__(run.path, steps=None, detail=detail, spool=None, clock=recorder.clock)
+        super().__init__(run.path, steps=None, detail=detail, clock=recorder.clock)
         self.run, self.recorder = run, recorder
         self.job = JobRank(rank=recorder.rank)
         self.facts = facts_of_this_process(recorder.role, self.job, unit_costs=dict(unit_costs))

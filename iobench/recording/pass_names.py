@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import FrameType
 
-DEEPEST: Final = 40
-"""Frames above a pass that are looked at."""
+DEEPEST: Final = 40  # frames above a pass that are looked at
 WORDS: Final = {
     **dict.fromkeys(("val", "valid", "validation", "dev", "eval", "evaluation"), "validation"),
     **dict.fromkeys(("test", "testing"), "test"),

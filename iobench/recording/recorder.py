@@ -44,25 +44,6 @@ class Recorder:
     A forked child writes to a file of its own, opened at its first span, with role ``"child"``.
     Where no space is left, recording stops and ``lost`` counts; nothing is ever raised into the
     code that is measured.
-
-    Parameters
-    ----------
-    directory : Path
-        Where the span file belongs (``spans`` of a run directory); made if missing.
-    role : str
-        ``"consumer"`` or ``"worker"``.
-    worker : int
-        Number of the loading process; -1 for a consumer.
-    rank : int
-        Training process of a job of several.
-    clock : Clock
-        Source of every time the recorder takes itself.
-    spool : Path, optional
-        Node-local directory the file lies in until it is gathered.
-    at_first_span : bool
-        Open the file with the first span, so that a process without any leaves none.
-    rotation : Rotation, optional
-        How much is kept; by default all.
     """
 
     __slots__ = (
@@ -74,15 +55,15 @@ class Recorder:
 
     def __init__(
         self,
-        directory: Path,
+        directory: Path,  # where the span file belongs; made if missing
         *,
         role: str,
-        worker: int = -1,
+        worker: int = -1,  # number of the loading process
         rank: int = 0,
         clock: Clock = SYSTEM_CLOCK,
-        spool: Path | None = None,
-        at_first_span: bool = False,
-        rotation: Rotation | None = None,
+        spool: Path | None = None,  # where the file lies until it is gathered
+        at_first_span: bool = False,  # open the file then: a process without any leaves none
+        rotation: Rotation | None = None,  # how much is kept; by default all
     ) -> None:
         self.directory = Path(directory)
         self.role = role

@@ -34,16 +34,13 @@ KEPT_NBYTES: Final = 256_000_000
 KEPT_TEXT: Final = "256 MB"
 LEAST_NBYTES: Final = 8_000_000
 UNITS: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-SEGMENTS: Final = 256
-"""In how many segments a rank keeps its spans, about."""
+SEGMENTS: Final = 256  # in how many segments a rank keeps its spans, about
 FIRST_PART: Final = 1 / 4
 DROP_PART: Final = 13 / 16
 """Of the bound: from here on segments go, since processes drop only as they begin a new one."""
 LEFT_PART: Final = 3 / 4
-LAG_PART: Final = 1 / 32
-"""What may come before others have dropped what they are to drop."""
-MOST_PART: Final = 3 / 4
-"""Of the latest batches with details, what goes at once."""
+LAG_PART: Final = 1 / 32  # what may come before others have dropped what they are to drop
+MOST_PART: Final = 3 / 4  # of the latest batches with details, what goes at once
 LOOKS: Final = 64
 
 

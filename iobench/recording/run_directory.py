@@ -35,22 +35,19 @@ class RunDirectory:
         self.config = config
 
     @classmethod
-    def create(
-        cls, path: Path, config: dict[str, Any], *, spool: Path | None = None
-    ) -> RunDirectory:
+    def create(cls, path: Path, config: dict[str, Any]) -> RunDirectory:
         """Make the directory and its ``run.json``; StorageError if it cannot, or holds a run.
 
-        ``spool`` is where span files lie until they are gathered; by default the directory itself,
-        or node-local storage if that is on a network or parallel file system.
+        On a network or parallel file system span files lie in a spool until they are gathered.
         """
         path = Path(path).absolute()
-        run = cls._make(path, config, spool)
+        run = cls._make(path, config)
         if run is None:
             raise _holds_a_run(path)
         return run
 
     @classmethod
-    def _make(cls, path: Path, config: dict[str, Any], spool: Path | None) -> RunDirectory | None:
+    def _make(cls, path: Path, config: dict[str, Any]) -> RunDirectory | None:
         """Make the directory and its ``run.json``; None where it has one, or just got one."""
         if (path / "run.json").exists():
             return None
@@ -58,24 +55,18 @@ class RunDirectory:
             (path / "spans").mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise _cannot_make(path, error) from error
-        chosen = spools.choose_spool(path, spool)
-        where = None if chosen is None else {"path": str(chosen), "host": host_name()}
+        spool = spools.choose_spool(path)
+        where = None if spool is None else {"path": str(spool), "host": host_name()}
         run = cls(path, {**config, "spool": where, "version": RUN_VERSION})
         if run._write_first():
             return run
-        if chosen is not None:
-            chosen.rmdir()
+        if spool is not None:
+            spool.rmdir()
         return None
 
     @classmethod
     def join(
-        cls,
-        path: Path,
-        config: dict[str, Any],
-        *,
-        token: str,
-        spool: Path | None = None,
-        numbered: bool = False,
+        cls, path: Path, config: dict[str, Any], *, token: str, numbered: bool = False
     ) -> RunDirectory:
         """Make the directory, or be one of several processes of a job that write to it.
 
@@ -87,7 +78,7 @@ class RunDirectory:
         first = Path(path).absolute()
         for number in itertools.count(1):
             each = first if number == 1 else first.with_name(f"{first.name}-{number}")
-            run = cls._make(each, {**config, "job": token}, spool)
+            run = cls._make(each, {**config, "job": token})
             if run is not None:
                 return run
             try:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 KERNEL_MODULE: Final = "ipykernel_launcher"
 """What Jupyter starts for a notebook: nobody typed it, and its arguments are temporary files."""
-NOTEBOOK_NAME: Final = "JPY_SESSION_NAME"
-"""Set by Jupyter to the notebook's path."""
+NOTEBOOK_NAME: Final = "JPY_SESSION_NAME"  # set by Jupyter to the notebook's path
 
 
 class ScriptCommit(msgspec.Struct, frozen=True):

@@ -40,31 +40,22 @@ logger = logging.getLogger(__name__)
 
 RUN_PATH: Final = "IOBENCH_RUN"
 """Environment: the run directory that every process of a job writes to."""
-RUN_STEPS: Final = "IOBENCH_RUN_STEPS"
-"""Environment: ``"100:300"``, the steps to record."""
-RUN_DETAIL: Final = "IOBENCH_RUN_DETAIL"
-"""Environment: ``auto``, ``sample`` or ``batch``."""
-LAUNCHED: Final = "IOBENCH_RUN_PARENT"
-"""Environment: set in every process under ``iobench run``."""
-RUN_DIGESTS: Final = "IOBENCH_RUN_DIGESTS"
-"""Environment: ``1`` keeps a digest of every batch."""
-RUN_ENERGY: Final = "IOBENCH_RUN_ENERGY"
-"""Environment: ``1`` reads counters of energy."""
-RUN_MONITOR: Final = "IOBENCH_RUN_MONITOR"
-"""Environment: ``auto`` looks at the machine meanwhile."""
+RUN_STEPS: Final = "IOBENCH_RUN_STEPS"  # environment: ``"100:300"``, the steps to record
+RUN_DETAIL: Final = "IOBENCH_RUN_DETAIL"  # environment: ``auto``, ``sample`` or ``batch``
+RUN_DIGESTS: Final = "IOBENCH_RUN_DIGESTS"  # environment: ``1`` keeps a digest of every batch
+RUN_ENERGY: Final = "IOBENCH_RUN_ENERGY"  # environment: ``1`` reads counters of energy
+RUN_MONITOR: Final = "IOBENCH_RUN_MONITOR"  # environment: ``auto`` looks at the machine meanwhile
 DETAILS: Final = ("auto", "sample", "batch")
 MOST_METRICS: Final = 10_000
 WRITTEN_PART: Final = 100
 """A script's own figures are written meanwhile for one part of so many of the time, at most."""
 LOADER_LIMIT: Final = 64
 """Of more loaders than this, those that are alike count as one: scripts make them in loops."""
-WITH_DIGESTS: Final = "torch"
-"""The framework whose loaders in scripts keep digests."""
+WITH_DIGESTS: Final = "torch"  # the framework whose loaders in scripts keep digests
 
 _current: Recording | None = None
 _refused = False
-_this_pid = os.getpid()
-"""Looked at for each batch of a loader: the system is asked once."""
+_this_pid = os.getpid()  # looked at for each batch of a loader: the system is asked once
 _starting = threading.RLock()
 
 
@@ -94,7 +85,6 @@ class Recording:
         *,
         steps: range | None,
         detail: str,
-        spool: Path | None,
         digests: bool = False,
         energy: bool = False,
         monitor: str = "off",
@@ -115,7 +105,7 @@ class Recording:
         self._training: DeliveryLog | None = None
         # What the calling thread waits for: the outermost loader, if loaders are nested.
         self.waiting = threading.local()
-        self._path, self._spool = path, spool
+        self._path = path
         self._energy, self._monitor = energy, monitor
         self._meter: Meter | None = None
         self._facts_path: Path | None = None
@@ -125,7 +115,7 @@ class Recording:
         self._lock = threading.RLock()
         self._logs: weakref.WeakSet[_Open] = weakref.WeakSet()
         self._joined: Recording | None = None
-        self._warned = False  # that another run directory was named
+        self._is_joined = False
         self._environment: dict[str, str | None] = {}
         self._metrics_due_ns = 0
         self._due_step = 1
@@ -142,8 +132,6 @@ class Recording:
         ------
         StorageError
             If the directory cannot be written; or holds another run already, unless ``numbered``.
-        OptionError
-            If this process records into another directory already, not by ``iobench run``.
         """
         with _starting:
             if _current is None or _current._closed:
@@ -160,12 +148,11 @@ class Recording:
                 command_line(), self.job, steps=self.steps, detail=self.detail, digests=self.digests
             ),
             token=self.job.token,
-            spool=self._spool,
             numbered=numbered and self._path is not None,
         )
         if self._path is not None and run.path != self._path.absolute() and self.job.rank == 0:
             logger.warning("%s: holds a run already; recording into %s", self._path, run.path)
-        self._begin(run, _unit_costs(self.clock))
+        self._begin(run, unit_costs(self.clock))
         self._read_host(energy=self._energy, monitor=self._monitor)
         values = {RUN_PATH: str(run.path), RUN_DETAIL: self.detail}
         if self.digests:
@@ -209,12 +196,10 @@ class Recording:
     def _join(self, other: Recording) -> None:
         """Be a view of the recording that goes on; ending this one ends nothing."""
         if self._path is not None and self._path.absolute() != other.run.path:
-            reason = f"{self._path}: this process records into {other.run.path} already"
-            if LAUNCHED not in os.environ:
-                raise OptionError(f"{reason}; leave out one of the two")
-            if not other._warned:  # a script under iobench run ends as it does without
-                logger.warning("%s, by iobench run; that continues", reason)
-            other._warned = True
+            if not other._is_joined:
+                text = "%s: this process records into %s already; that continues"
+                logger.warning(text, self._path, other.run.path)
+            other._is_joined = True  # by another name
         self._joined = other
         self.run, self.recorder, self.facts = other.run, other.recorder, other.facts
         self.digests = other.digests
@@ -423,14 +408,12 @@ def record(
     digests: bool = False,
     energy: bool = False,
     monitor: str = "off",
-    spool: Path | str | None = None,
 ) -> Recording:
     """Record what the loaders of this script do: ``with iobench.record("run"):``.
 
-    Loaders are seen that iobench knows: `iobench.torch.DataLoader`, stores and datasets of
+    It records loaders that iobench knows: `iobench.torch.DataLoader`, stores and datasets of
     iobench, what ``iobench.tensorflow.instrument`` and ``iobench.dali`` wrap; under ``iobench
-    run`` all of PyTorch's and TensorFlow's. Processes that are started meanwhile find the run
-    through the environment. Setting ``IOBENCH_RUN=DIR`` for a script does the same for all of it.
+    run`` all of PyTorch's and TensorFlow's. Setting ``IOBENCH_RUN=DIR`` does the same for a script.
 
     Parameters
     ----------
@@ -444,19 +427,10 @@ def record(
     digests : bool
         Keep a digest of every batch that PyTorch's loaders make, for ``iobench compare``.
     energy : bool
-        Read counters of energy of GPUs and processors meanwhile, where they may be read. A thread
-        of this process reads them: Python 3.12 and later warn (``DeprecationWarning``) where a
-        process with threads forks, as for the workers of a DataLoader. ``iobench run`` reads them
-        in the launcher, beside the script.
+        Read counters of energy of GPUs and processors, by a thread of this process: Python 3.12
+        and later warn where it forks (``iobench run`` reads them in a process of its own).
     monitor : str
         ``"auto"`` reads CPUs, memory, disks and network too, by the same thread; ``"off"``.
-    spool : Path or str, optional
-        Node-local folder for span files until they are gathered.
-
-    Returns
-    -------
-    Recording
-        A context manager; nothing is recorded before it is entered.
 
     Raises
     ------
@@ -483,7 +457,6 @@ def record(
         digests=digests,
         energy=energy,
         monitor=monitor,
-        spool=None if spool is None else Path(spool),
     )
 
 
@@ -532,7 +505,7 @@ def loop_recording() -> Recording | None:
     if current_recording() is not None or above is None or above._facts_path is None:
         return current_recording()
     fork = Recording(
-        above.run.path, steps=above.steps, detail=above.detail, spool=None, digests=above.digests,
+        above.run.path, steps=above.steps, detail=above.detail, digests=above.digests,
         clock=above.clock,
     )  # fmt: skip
     fork._begin(above.run, above.facts.unit_costs)
@@ -564,14 +537,6 @@ def _load_xxhash() -> None:
 
 def _script_name() -> str:
     return Path(getattr(sys.modules.get("__main__"), "__file__", None) or "run").stem
-
-
-def _unit_costs(clock: Clock) -> dict[str, int | None]:
-    try:
-        return unit_costs(clock)
-    except StorageError as error:
-        logger.warning("what a span costs is unknown: %s", error)
-        return {}
 
 
 def _after_fork_in_child() -> None:

@@ -30,12 +30,10 @@ if TYPE_CHECKING:
 class Flag(IntFlag):
     """What makes a record other than one plain stretch of time."""
 
-    SUMMED = 1
-    """One per batch and stage: its duration is the sum over ``pieces`` samples."""
+    SUMMED = 1  # one per batch and stage: its duration is the sum over ``pieces`` samples
     DETAIL = 2
     """A sample's span whose time a summed span already counts: timeline only, never in sums."""
-    IO = 4
-    """A counter: ``nbytes`` read by any means (rchar), ``cpu_ns`` those from the device."""
+    IO = 4  # A counter: ``nbytes`` read by any means (rchar), ``cpu_ns`` those from the device
     DEVICE = 8
     """Time of an accelerator, not of a thread; always with ``DETAIL``, on a lane of its own."""
     ESTIMATED = 16

@@ -51,23 +51,12 @@ def is_shared(file_system: str) -> bool:
     return file_system in SHARED_TYPES or file_system.startswith(("fuse.", "nfs", "lustre"))
 
 
-def choose_spool(
-    run: Path, chosen: Path | None, environment: Mapping[str, str] = os.environ
-) -> Path | None:
+def choose_spool(run: Path, environment: Mapping[str, str] = os.environ) -> Path | None:
     """Make and return a directory for the span files of a run; None if the run's own will do.
 
-    Where none is ``chosen``, a run on a shared file system gets one in ``$SLURM_TMPDIR``,
-    ``/dev/shm``, or ``$TMPDIR`` or the system's own; StorageError if ``chosen`` cannot be written.
+    A run on a shared file system gets one in ``$SLURM_TMPDIR``, ``/dev/shm``, ``$TMPDIR`` or the
+    system's own.
     """
-    if chosen is not None:
-        try:
-            chosen.mkdir(parents=True, exist_ok=True)
-            return Path(tempfile.mkdtemp(prefix=_prefix(run), dir=chosen)).resolve()
-        except OSError as error:
-            raise StorageError(
-                f"{chosen}: cannot hold the spool ({error.strerror or error}); "
-                "name a writable directory"
-            ) from error
     if not is_shared(file_system_type(run)):
         return None
     for candidate in (environment.get("SLURM_TMPDIR"), "/dev/shm", tempfile.gettempdir()):

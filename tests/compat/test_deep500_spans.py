@@ -178,7 +178,7 @@ def clock(monkeypatch):
 
 
 def recording(tmp_path, clock, steps=None):
-    return Recording(tmp_path / "run", steps=steps, detail="auto", spool=None, clock=clock)
+    return Recording(tmp_path / "run", steps=steps, detail="auto", clock=clock)
 
 
 def region(tmr, clock, key, duration_ns, **more):

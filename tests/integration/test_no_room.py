@@ -19,6 +19,7 @@ from iobench.recording.session import current_recording
 from iobench.report.json_report import to_json
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
+from tests.support.spools import on_shared
 
 NO_ROOM = os.strerror(errno.ENOSPC)
 SCRIPT = """
@@ -69,7 +70,9 @@ def test_a_recording_without_room_says_that_nothing_was_recorded(
 ):
     full(monkeypatch, left)
     folder = tmp_path / ("spool" if spool else "run")
-    with iobench.record(tmp_path / "run", spool=folder if spool else None):
+    if spool:
+        on_shared(monkeypatch, tmp_path / "run", folder)
+    with iobench.record(tmp_path / "run"):
         train()
     text, document = said(tmp_path / "run", capsys)
     assert (

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from iobench.recording import kinds
-from iobench.recording.kinds import Kind, Trait, reads_storage, stage_name
+from iobench.recording.kinds import Kind, reads_storage, stage_name
 
 ROW = "    VERIFY = 4,"
 NEW = '    DECRYPT = 10, Family.LOAD, _READS, "#123456", "#654321", "the decryption of files"\n'
@@ -58,21 +58,14 @@ for option, suffix in files.items():
 """
 
 
-def test_a_stage_is_spelled_with_its_label():
+def test_names_and_traits_of_stages():
     assert stage_name(Kind.SUBMIT_QUEUE) == "submit_queue"
     assert stage_name(Kind.FUSED, "read+decode") == "fused:read+decode"
-
-
-def test_what_reads_is_one_property_and_mixed_stages_say_it_in_their_label():
     assert reads_storage(Kind.READ, "anything")
     assert reads_storage(Kind.FUSED, "read+decode")
     assert not reads_storage(Kind.FUSED, "augment")
     assert not reads_storage(Kind.DECODE)
-    assert Trait.READS in Kind.OPEN.traits
-
-
-def test_numbers_fit_the_column_of_the_span_file():
-    assert [kind for kind in Kind if not 0 < kind < 256] == []
+    assert [kind for kind in Kind if not 0 < kind < 256] == [], "the column of the span file"
 
 
 def test_a_new_row_is_found_in_every_output(tmp_path: Path):

@@ -1,3 +1,5 @@
+"""Recordings of scripts: what loops ask loaders for, who records, and what a run says of it."""
+
 import multiprocessing
 import os
 import subprocess
@@ -17,6 +19,7 @@ from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
+from iobench.recording.script_run import command_line
 from iobench.recording.session import Recording, current_recording, loop_recording
 from iobench.testing import FakeClock
 
@@ -25,27 +28,30 @@ from iobench.testing import FakeClock
 def no_run_around(monkeypatch):
     for name in ("IOBENCH_RUN", "IOBENCH_RUN_STEPS", "IOBENCH_RUN_DETAIL", "IOBENCH_RUN_TOKEN"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("iobench.recording.session._refused", False)
 
 
 def recording(path, *, steps=None, clock=None):
-    return Recording(path, steps=steps, detail="auto", spool=None, clock=clock or FakeClock())
+    return Recording(path, steps=steps, detail="auto", clock=clock or FakeClock())
 
 
 def spans_of(path):
     profile = iobench.open_profile(path)
-    spans = profile.spans
-    labels = [profile.strings[label] for label in spans["label"].tolist()]
-    rows = zip(
-        spans["kind"].tolist(),
-        labels,
-        spans["batch"].tolist(),
-        spans["start_ns"].tolist(),
-        spans["end_ns"].tolist(),
-        spans["sample"].tolist(),
-        spans["nbytes"].tolist(),
-        strict=True,
-    )
-    return [(Kind(kind), *rest) for kind, *rest in rows]
+    names = ["kind", "label", "batch", "start_ns", "end_ns", "sample", "nbytes"]
+    rows = profile.spans[names].tolist()
+    return [(Kind(kind), profile.strings[label], *rest) for kind, label, *rest in rows]
+
+
+def waits_of(path):
+    return [span for span in spans_of(path) if span[0] is Kind.WAIT]
+
+
+def rounds_of(path):
+    return [span for span in spans_of(path) if span[1] == "round"]
+
+
+def facts_of(path):
+    return read_process_facts(path / "processes")
 
 
 def one_pass(session, clock, *, n_batches, epoch=0, loader=None):
@@ -67,21 +73,30 @@ def one_pass(session, clock, *, n_batches, epoch=0, loader=None):
     return log
 
 
-def test_waits_and_the_round_around_them_are_recorded(tmp_path):
+# -- what a loop asks for
+
+
+def test_waits_and_the_rounds_around_them_are_recorded(tmp_path):
     clock = FakeClock(1000)
     with recording(tmp_path / "run", clock=clock) as session:
         one_pass(session, clock, n_batches=2)
-    spans = spans_of(tmp_path / "run")
-    waits = [(label, batch, end - start) for kind, label, batch, start, end, *_ in spans
-             if kind is Kind.WAIT]  # fmt: skip
-    assert waits == [("startup", -1, 5), ("", 0, 10), ("", 1, 10), ("shutdown", -1, 3)]
-    (around,) = (span for span in spans if span[1] == "round")
-    assert around[3:5] == (1000, 1000 + 5 + 2 * 31 + 3)
+        one_pass(session, clock, n_batches=1)
+    waits = [(label, batch, end - start, number)
+             for _, label, batch, start, end, number, _ in waits_of(tmp_path / "run")]  # fmt: skip
+    assert waits == [
+        ("startup", -1, 5, 0), ("", 0, 10, 0), ("", 1, 10, 0), ("shutdown", -1, 3, 0),
+        ("startup", -1, 5, 1), ("", 2, 10, 1), ("shutdown", -1, 3, 1),
+    ]  # fmt: skip
+    first, _ = rounds_of(tmp_path / "run")
+    assert first[3:5] == (1000, 1000 + 5 + 2 * 31 + 3)
+    (facts,) = facts_of(tmp_path / "run")
+    assert [(each.number, each.framework) for each in facts.loaders] == [(0, "torch"), (1, "torch")]
+    assert (facts.ended, facts.rank, facts.pid) == ("closed", 0, os.getpid())
 
 
 @pytest.mark.parametrize("set_by_ns", [-(10**18), 10**18])
 def test_a_wall_clock_that_is_set_meanwhile_moves_no_span(tmp_path, set_by_ns):
-    told, anchors = [], []
+    runs, anchors = [], []
     for name, by_ns in (("still", 0), ("set", set_by_ns)):
         clock = FakeClock(1000, wall_offset_ns=2 * 10**18)
         with recording(tmp_path / name, clock=clock) as session:
@@ -89,28 +104,14 @@ def test_a_wall_clock_that_is_set_meanwhile_moves_no_span(tmp_path, set_by_ns):
             clock._wall_offset_ns += by_ns
             one_pass(session, clock, n_batches=3)
         profile = iobench.open_profile(tmp_path / name)
-        told.append((spans_of(tmp_path / name), Run(profile).of_rank().exposure.whole))
+        runs.append((spans_of(tmp_path / name), Run(profile).of_rank().exposure.whole))
         (process,) = profile.processes
         anchors.append([each.wall_ns - each.monotonic_ns for each in process.anchors])
-    assert told[0] == told[1]
+    assert runs[0] == runs[1]
     assert anchors == [[2 * 10**18] * 2, [2 * 10**18, 2 * 10**18 + set_by_ns]]
 
 
-def test_batches_and_rounds_have_numbers_of_their_own(tmp_path):
-    clock = FakeClock()
-    with recording(tmp_path / "run", clock=clock) as session:
-        one_pass(session, clock, n_batches=2)
-        one_pass(session, clock, n_batches=1)
-    spans = spans_of(tmp_path / "run")
-    assert [(s[2], s[5]) for s in spans if s[0] is Kind.WAIT and not s[1]] == [
-        (0, 0), (1, 0), (2, 1),
-    ]  # fmt: skip
-    (facts,) = read_process_facts(tmp_path / "run" / "processes")
-    assert [(each.number, each.framework) for each in facts.loaders] == [(0, "torch"), (1, "torch")]
-    assert (facts.ended, facts.rank, facts.pid) == ("closed", 0, os.getpid())
-
-
-def test_a_loader_inside_a_loader_is_work_of_the_outer_one(tmp_path):
+def test_a_loader_inside_a_loader_is_work_of_the_outer_one_and_left_once(tmp_path):
     clock = FakeClock()
     with recording(tmp_path / "run", clock=clock) as session:
         outer = DeliveryLog(session, session.add_loader("torch", "a", "outer"))
@@ -118,116 +119,63 @@ def test_a_loader_inside_a_loader_is_work_of_the_outer_one(tmp_path):
         one_pass(session, clock, n_batches=3)
         outer.deliver(session.next_batch())
         outer.leave()
+        outer.leave()
         assert session.step == 1
-    spans = spans_of(tmp_path / "run")
-    assert [span[0] for span in spans if span[0] is Kind.WAIT] == [Kind.WAIT]
-    assert len([span for span in spans if span[1] == "round"]) == 1
-
-
-def test_a_pass_that_is_left_ends_its_round_once(tmp_path):
-    clock = FakeClock()
-    with recording(tmp_path / "run", clock=clock) as session:
-        log = DeliveryLog(session, session.add_loader("torch", "a", "b"))
-        log.ask()
-        log.deliver(0)
-        log.leave()
-        log.leave()
-    assert [span[1] for span in spans_of(tmp_path / "run")].count("round") == 1
+    assert (len(waits_of(tmp_path / "run")), len(rounds_of(tmp_path / "run"))) == (1, 1)
 
 
 def test_what_goes_on_when_the_recording_ends_is_ended_with_it(tmp_path):
-    clock = FakeClock()
-    with recording(tmp_path / "run", clock=clock) as session:
+    with recording(tmp_path / "run") as session:
         log = DeliveryLog(session, session.add_loader("torch", "a", "b"))
         log.ask()
     assert [span[1] for span in spans_of(tmp_path / "run")] == ["failed", "round"]
 
 
-def test_versions_and_settings_of_threads_are_told(tmp_path, monkeypatch):
-    monkeypatch.setenv("MKL_NUM_THREADS", "5")
-    monkeypatch.setitem(sys.modules, "zarr", types.ModuleType("zarr"))  # tells no version itself
-    with recording(tmp_path / "run"):
-        monkeypatch.setenv("MKL_NUM_THREADS", "6")  # when it begins, as libraries look then
-    (told,) = read_process_facts(tmp_path / "run" / "processes")
-    assert told.versions["numpy"] == np.__version__
-    assert told.thread_settings["MKL_NUM_THREADS"] == "5"
-    try:
-        assert told.versions["zarr"] == metadata.version("zarr")
-    except metadata.PackageNotFoundError:
-        assert "zarr" not in told.versions
+@pytest.mark.parametrize(
+    ("calls", "waits", "n_steps"),
+    [
+        ("timed.ask 10 timed.deliver timed.leave", [(0, 10, 7)], 1),  # nobody else sees it
+        # A loader that is seen takes its place; what was begun and not ended is no wait;
+        ("timed.ask 1 loader.ask 10 loader.started 1 timed.deliver timed.leave loader.end",
+         [(1, 11, -1)], 0),
+        ("timed.ask 10 timed.leave", [], 0),
+        # a loader that it waits inside of keeps its place.
+        ("loader.ask 1 timed.ask 1 timed.deliver 1 loader.deliver loader.leave", [(0, 3, 7)], 1),
+    ],
+)  # fmt: skip
+def test_a_wait_that_a_script_times_gives_way_to_loaders(tmp_path, calls, waits, n_steps):
+    clock = FakeClock()
+    with recording(tmp_path / "run", clock=clock) as session:
+        logs = {
+            "timed": DeliveryLog(session, None, yields=True),
+            "loader": DeliveryLog(session, session.add_loader("torch", "a", "b")),
+        }
+        for call in calls.split():
+            if call.isdigit():
+                clock.advance(int(call))
+                continue
+            log, _, name = call.partition(".")
+            getattr(logs[log], name)(*[7][: name == "deliver"])
+        assert session.step == n_steps
+    found = waits_of(tmp_path / "run")
+    assert [(start, end, batch) for _, _, batch, start, end, *_ in found] == waits
+    assert len(rounds_of(tmp_path / "run")) == len(waits)
+
+
+# -- the window
 
 
 def test_only_the_steps_asked_for_are_recorded(tmp_path):
     clock = FakeClock()
     with recording(tmp_path / "run", steps=range(2, 4), clock=clock) as session:
         assert active_recorder() is None
+        assert [session.wants(ahead) for ahead in (1, 2)] == [False, True]
         one_pass(session, clock, n_batches=6)
         assert active_recorder() is None
-    spans = spans_of(tmp_path / "run")
-    assert [span[2] for span in spans if span[0] is Kind.WAIT] == [2, 3]
-    (around,) = (span for span in spans if span[1] == "round")
+    assert [span[2] for span in waits_of(tmp_path / "run")] == [2, 3]
+    (around,) = rounds_of(tmp_path / "run")
     assert around[6] == 2, "deliveries of the round before the window"
     assert around[4] - around[3] == 2 * 31, "up to the asking for the first batch outside"
-
-
-def test_batches_are_wanted_as_early_as_they_are_submitted(tmp_path):
-    with recording(tmp_path / "run", steps=range(4, 6)) as session:
-        wanted = []
-        for step in range(8):
-            session.step = step
-            wanted.append(session.wants(2))
-    assert wanted == [False, False, True, True, True, True, False, False]
-
-
-def test_stages_of_the_script_go_to_the_run(tmp_path):
-    with iobench.record(tmp_path / "run"), iobench.stage("augment"):
-        pass
-    assert [span[:2] for span in spans_of(tmp_path / "run")] == [(Kind.PREPROCESS, "augment")]
-    assert active_recorder() is None
-    assert "IOBENCH_RUN" not in os.environ
-
-
-def test_the_environment_starts_a_recording_where_a_loader_asks(tmp_path, monkeypatch):
-    assert current_recording() is None
-    monkeypatch.setenv("IOBENCH_RUN", str(tmp_path / "run"))
-    monkeypatch.setenv("IOBENCH_RUN_STEPS", "3:5")
-    session = current_recording()
-    assert session is current_recording()
-    assert (session.run.path, session.steps) == (tmp_path / "run", range(3, 5))
-    session.close()
-
-
-def test_a_run_directory_that_cannot_be_used_is_a_warning(tmp_path, monkeypatch, caplog):
-    RunDirectory.create(tmp_path / "run", {})
-    monkeypatch.setenv("IOBENCH_RUN", str(tmp_path / "run"))
-    monkeypatch.setattr("iobench.recording.session._refused", False)
-    assert current_recording() is None
-    assert current_recording() is None
-    assert len(caplog.records) == 1
-    assert "holds a run already" in caplog.text
-
-
-def test_threads_that_ask_first_at_once_have_one_recording(tmp_path, monkeypatch):
-    monkeypatch.setenv("IOBENCH_RUN", str(tmp_path / "run"))
-    monkeypatch.setattr("iobench.recording.session._refused", False)
-    join, seen, others = RunDirectory.join, [], []
-
-    def joined(*args, **kwargs):
-        run = join(*args, **kwargs)
-        if not others:  # the other thread asks while this one starts
-            others.append(threading.Thread(target=lambda: seen.append(current_recording())))
-            others[0].start()
-            others[0].join(0.1)
-        return run
-
-    monkeypatch.setattr(RunDirectory, "join", joined)
-    session = current_recording()
-    others[0].join(60)
-    try:
-        assert seen == [session]
-        assert session is not None
-    finally:
-        session.close()
 
 
 class Around:
@@ -246,8 +194,8 @@ def test_rounds_may_begin_in_other_threads_while_the_window_closes(tmp_path):
 
             def begin():
                 while not done.is_set():
-                    kept = [Around() for _ in range(100)]
-                    for each in kept:
+                    logs = [Around() for _ in range(100)]
+                    for each in logs:
                         session.open_log(each)
 
             other = threading.Thread(target=begin)
@@ -263,70 +211,119 @@ def test_rounds_may_begin_in_other_threads_while_the_window_closes(tmp_path):
 
 
 def test_the_window_closes_for_a_loop_that_was_waiting_when_it_ended(tmp_path):
-    clock = FakeClock()
-    with recording(tmp_path / "run", steps=range(1), clock=clock) as session:
+    with recording(tmp_path / "run", steps=range(1)) as session:
         log = DeliveryLog(session, None)
         log.ask()
         log.deliver(session.next_batch())
         assert active_recorder() is session.recorder
         session.stepped()  # a delivery to another thread's loop, asked for before
         assert active_recorder() is None
-        assert session.step == 2
 
 
-def test_recording_inside_a_recording_is_the_same_one(tmp_path):
+# -- who records, and where
+
+
+def test_stages_of_the_script_go_to_the_run(tmp_path):
+    with iobench.record(tmp_path / "run"), iobench.stage("augment"):
+        pass
+    assert [span[:2] for span in spans_of(tmp_path / "run")] == [(Kind.PREPROCESS, "augment")]
+    assert active_recorder() is None
+    assert not {name for name in os.environ if name.startswith("IOBENCH_RUN")}
+
+
+def test_the_environment_starts_a_recording_where_a_loader_asks(tmp_path, monkeypatch):
+    assert current_recording() is loop_recording() is None
+    monkeypatch.setenv("IOBENCH_RUN", str(tmp_path / "run"))
+    monkeypatch.setenv("IOBENCH_RUN_STEPS", "3:5")
+    session = current_recording()
+    assert session is current_recording()
+    assert (session.run.path, session.steps) == (tmp_path / "run", range(3, 5))
+    session.close()
+
+
+def test_a_run_directory_that_cannot_be_used_is_a_warning(tmp_path, monkeypatch, caplog):
+    RunDirectory.create(tmp_path / "run", {})
+    monkeypatch.setenv("IOBENCH_RUN", str(tmp_path / "run"))
+    assert current_recording() is None
+    assert current_recording() is None
+    assert [each.getMessage().count("holds a run already") for each in caplog.records] == [1]
+
+
+def test_threads_that_ask_first_at_once_have_one_recording(tmp_path, monkeypatch):
+    monkeypatch.setenv("IOBENCH_RUN", str(tmp_path / "run"))
+    join, seen, others = RunDirectory.join, [], []
+
+    def joined(*args, **kwargs):
+        run = join(*args, **kwargs)
+        if not others:  # the other thread asks while this one starts
+            others.append(threading.Thread(target=lambda: seen.append(current_recording())))
+            others[0].start()
+            others[0].join(0.1)
+        return run
+
+    monkeypatch.setattr(RunDirectory, "join", joined)
+    session = current_recording()
+    others[0].join(60)
+    assert session is not None
+    session.close()
+    assert seen == [session]
+
+
+def test_recording_inside_a_recording_is_the_same_one(tmp_path, caplog):
     with iobench.record(tmp_path / "run") as outer:
-        with iobench.record() as inner:
-            assert inner.recorder is outer.recorder
+        for path in (None, tmp_path / "other", tmp_path / "other"):
+            with iobench.record(path) as inner:
+                assert inner.recorder is outer.recorder
         assert current_recording() is outer
-        with pytest.raises(OptionError, match="records into"):
-            iobench.record(tmp_path / "other").start()
+    (line,) = caplog.records
+    assert "records into" in line.getMessage()
 
 
-def test_a_second_run_is_never_mixed_with_the_first(tmp_path, caplog):
+def test_a_second_run_is_never_mixed_with_the_first(tmp_path, monkeypatch, caplog):
     for name in ("run", "run-2", "run-3"):
         caplog.clear()
-        with iobench.record(tmp_path / "run") as recording:
-            assert recording.run.path == tmp_path / name
-        told = [record.getMessage() for record in caplog.records]
-        assert (
-            told
-            == [f"{tmp_path / 'run'}: holds a run already; recording into {tmp_path / name}"][
-                : name != "run"
-            ]
-        )
+        with iobench.record(tmp_path / "run") as session:
+            assert session.run.path == tmp_path / name
+        assert len(caplog.records) == (name != "run")
+    monkeypatch.chdir(tmp_path)
+    paths = []
+    for _ in range(2):
+        with iobench.record() as session:
+            paths.append(session.run.path)
+    assert paths[0].parent == tmp_path / "iobench-runs"
+    assert paths[1].name == paths[0].name.replace("-1", "-2")
 
 
 def test_all_ranks_of_a_job_find_the_same_numbered_run(tmp_path):
     RunDirectory.create(tmp_path / "run", {})
     (tmp_path / "run-2").mkdir()
     (tmp_path / "run-2" / "run.json").write_text("of another version")
-    found = {
+    names = [
         RunDirectory.join(tmp_path / "run", {}, token=token, numbered=True).path.name
-        for token in ("a job", "a job", "a job")
-    }
-    other = RunDirectory.join(tmp_path / "run", {}, token="another", numbered=True).path.name
-    assert (found, other) == ({"run-3"}, "run-4")
+        for token in ("a job", "a job", "another")
+    ]
+    assert names == ["run-3", "run-3", "run-4"]
 
 
-@pytest.mark.parametrize("steps", ["", "5", "5:5", "6:5", (-1, 3), range(0, 9, 2), "a:b"])
-def test_steps_that_are_none_are_refused(steps):
-    with pytest.raises(OptionError, match=r"FIRST:END"):
-        iobench.record(steps=steps)
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [({"detail": "fine"}, "auto, sample, batch")]
+    + [({"steps": steps}, "FIRST:END")
+       for steps in ("", "5", "5:5", "6:5", (-1, 3), range(0, 9, 2), "a:b")],
+)  # fmt: skip
+def test_options_that_are_none_are_refused(options, text):
+    with pytest.raises(OptionError, match=text):
+        iobench.record(**options)
 
 
-def test_a_detail_that_is_none_is_refused():
-    with pytest.raises(OptionError, match="auto, sample, batch"):
-        iobench.record(detail="fine")
+def test_a_bound_that_is_no_size_is_refused_before_anything_is_recorded(tmp_path, monkeypatch):
+    monkeypatch.setenv("IOBENCH_KEEP", "much")
+    with pytest.raises(OptionError, match="IOBENCH_KEEP=much: expected a size"):
+        recording(tmp_path / "run").start()
+    assert not (tmp_path / "run").exists()
 
 
-def test_without_a_path_runs_are_counted(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for _ in range(2):
-        with iobench.record() as session:
-            path = session.run.path
-    assert path.parent == tmp_path / "iobench-runs"
-    assert path.name.endswith("-2")
+# -- processes
 
 
 def test_ranks_of_a_job_write_into_one_run(tmp_path):
@@ -336,11 +333,11 @@ def test_ranks_of_a_job_write_into_one_run(tmp_path):
         "    with iobench.stage('read'):\n"
         "        pass\n"
     )
-    told = {"WORLD_SIZE": "3", "IOBENCH_RUN_TOKEN": "job", "PATH": os.environ["PATH"]}
+    environment = {"WORLD_SIZE": "3", "IOBENCH_RUN_TOKEN": "job", "PATH": os.environ["PATH"]}
     ranks = [
         subprocess.Popen(
             [sys.executable, "-c", script, str(tmp_path / "run")],
-            env={**told, "RANK": str(rank)},
+            env={**environment, "RANK": str(rank)},
             stderr=subprocess.PIPE,
         )
         for rank in range(3)
@@ -349,61 +346,13 @@ def test_ranks_of_a_job_write_into_one_run(tmp_path):
     profile = iobench.open_profile(tmp_path / "run")
     assert [process.rank for process in profile.processes] == [0, 1, 2]
     assert profile.config["world_size"] == 3
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
-        "processes", "run.json", "spans",
-    ]  # fmt: skip
-    facts = read_process_facts(tmp_path / "run" / "processes")
-    assert [each.rank for each in facts] == [0, 1, 2]
-
-
-def _fork_and_leave(path):
-    session = current_recording()
-    assert session is None, "a fork of the training process is not the training process"
-
-
-def test_a_fork_leaves_the_recording_of_its_parent_alone(tmp_path):
-    with iobench.record(tmp_path / "run") as session:
-        process = multiprocessing.get_context("fork").Process(
-            target=_fork_and_leave, args=(tmp_path,)
-        )
-        process.start()
-        process.join(60)
-        assert process.exitcode == 0
-        assert session.facts.ended is None
-
-
-def test_what_a_process_tells_survives_a_reader_of_another_version(tmp_path, caplog):
-    with iobench.record(tmp_path / "run") as session:
-        session.add_unseen("pin: no such hook")
-        session.add_unseen("pin: no such hook")
-    folder = tmp_path / "run" / "processes"
-    (folder / "rank9.json").write_text('{"version": 99}')
-    (folder / "rank8.json").write_text("{")
-    (facts,) = read_process_facts(folder)
-    assert facts.unseen == ["pin: no such hook"]
-    assert len(caplog.records) == 2
-
-
-def test_the_exception_that_ends_a_script_is_told(tmp_path):
-    with pytest.raises(ZeroDivisionError), iobench.record(tmp_path / "run"):
-        _ = 1 / 0
-    (facts,) = read_process_facts(tmp_path / "run" / "processes")
-    assert facts.ended == "ZeroDivisionError"
-
-
-def test_of_very_many_loaders_those_that_are_alike_are_one(tmp_path):
-    with recording(tmp_path / "run") as session:
-        early = [session.add_loader("torch", "a.Loader", "Samples") for _ in range(64)]
-        late = [session.add_loader("torch", "a.Loader", "Samples") for _ in range(100)]
-        other = session.add_loader("torch", "a.Loader", "Samples", workers=2)
-    assert len({each.number for each in early}) == 64
-    assert {each.number for each in late} == {63}
-    assert other.number == 64
-    (told,) = read_process_facts(tmp_path / "run" / "processes")
-    assert len(told.loaders) == 65
+    names = sorted(path.name for path in (tmp_path / "run").iterdir())
+    assert names == ["processes", "run.json", "spans"]
+    assert [each.rank for each in facts_of(tmp_path / "run")] == [0, 1, 2]
 
 
 def _train(clock, n_batches, name):
+    assert current_recording() is None, "a fork of a training process is not that process"
     session = loop_recording()
     one_pass(session, clock, n_batches=n_batches, loader=session.add_loader("torch", "a", name))
     assert loop_recording() is current_recording() is session
@@ -419,9 +368,9 @@ def test_a_fork_that_asks_loaders_is_a_training_process_of_its_own(tmp_path):
         process.join(60)
         assert process.exitcode == 0
         assert current_recording() is session
-    told = read_process_facts(tmp_path / "run" / "processes")
+        assert session.facts.ended is None
     # By number, and numbers begin again at some point: a child's may be the smaller one.
-    fork, first = sorted(told, key=lambda each: each.pid == os.getpid())
+    fork, first = sorted(facts_of(tmp_path / "run"), key=lambda each: each.pid == os.getpid())
     assert (first.role, first.unseen, len(first.loaders)) == ("consumer", [], 1)
     assert (fork.role, fork.pid, fork.ppid) == ("consumer", process.pid, os.getpid())
     assert (fork.ended, fork.loaders[0].name) == ("closed", "own")
@@ -440,23 +389,66 @@ def test_a_fork_that_ends_at_once_leaves_what_it_recorded(tmp_path):
             _train(clock, 4, "own")
             os._exit(0)
         assert os.waitpid(pid, 0) == (pid, 0)
-    assert [span[2] for span in spans_of(tmp_path / "run") if span[0] is Kind.WAIT] == [1, 2]
+    assert [span[2] for span in waits_of(tmp_path / "run")] == [1, 2]
 
 
-def test_without_a_recording_no_fork_records():
-    assert loop_recording() is None
+# -- what a process says of itself
 
 
-def test_whatever_a_loader_says_of_itself_can_be_written(tmp_path):
-    number = type("Number", (), {"__index__": lambda self: 4})()
+def test_versions_and_settings_of_threads_are_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("MKL_NUM_THREADS", "5")
+    monkeypatch.setitem(sys.modules, "zarr", types.ModuleType("zarr"))  # has no version itself
+    with recording(tmp_path / "run"):
+        monkeypatch.setenv("MKL_NUM_THREADS", "6")  # when it begins, as libraries look then
+    (facts,) = facts_of(tmp_path / "run")
+    assert facts.versions["numpy"] == np.__version__
+    assert facts.thread_settings["MKL_NUM_THREADS"] == "5"
+    try:
+        assert facts.versions["zarr"] == metadata.version("zarr")
+    except metadata.PackageNotFoundError:
+        assert "zarr" not in facts.versions
+
+
+def test_what_a_process_says_survives_a_reader_of_another_version(tmp_path, caplog):
+    with iobench.record(tmp_path / "run") as session:
+        session.add_unseen("pin: no such hook")
+        session.add_unseen("pin: no such hook")
+        session.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
+    folder = tmp_path / "run" / "processes"
+    (folder / "rank9.json").write_text('{"version": 99}')
+    (folder / "rank8.json").write_text("{")
+    (facts,) = read_process_facts(folder)
+    assert (facts.unseen, facts.ended) == (["pin: no such hook"], "ZeroDivisionError")
+    assert len(caplog.records) == 2
+
+
+def test_of_very_many_loaders_those_that_are_alike_are_one(tmp_path):
+    number = type("Number", (), {"__index__": lambda self: 4})()  # whatever a loader says of itself
     with recording(tmp_path / "run") as session:
-        session.add_loader("torch", "a.Loader", "Samples", batch_size=number)
-    (told,) = read_process_facts(tmp_path / "run" / "processes")
-    assert told.loaders[0].batch_size == 4
+        early = [session.add_loader("torch", "a.Loader", "Samples") for _ in range(64)]
+        late = [session.add_loader("torch", "a.Loader", "Samples") for _ in range(100)]
+        other = session.add_loader("torch", "a.Loader", "Samples", workers=2, batch_size=number)
+    assert len({each.number for each in early}) == 64
+    assert {each.number for each in late} == {63}
+    assert other.number == 64
+    (facts,) = facts_of(tmp_path / "run")
+    assert len(facts.loaders) == 65
+    assert facts.loaders[64].batch_size == 4
 
 
-def test_a_bound_that_is_no_size_is_refused_before_anything_is_recorded(tmp_path, monkeypatch):
-    monkeypatch.setenv("IOBENCH_KEEP", "much")
-    with pytest.raises(OptionError, match="IOBENCH_KEEP=much: expected a size"):
-        recording(tmp_path / "run").start()
-    assert not (tmp_path / "run").exists()
+KERNEL = ["/opt/env/bin/python", "-m", "ipykernel_launcher", "-f", "/tmp/kernel-1.json"]
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "command"),
+    [
+        (["python", "train.py", "--epochs", "2"], {}, ["python", "train.py", "--epochs", "***"]),
+        (KERNEL, {"JPY_SESSION_NAME": "/work/first try.ipynb"}, ["notebook", "first try.ipynb"]),
+        (KERNEL, {}, ["notebook"]),
+    ],
+)
+def test_a_script_is_called_as_it_was_started_but_for_values(
+    monkeypatch, words, environment, command
+):
+    monkeypatch.setattr(sys, "orig_argv", words)
+    assert command_line(environment) == command

@@ -1,3 +1,5 @@
+"""``stage``: what it writes while a recording is active, and that it is nothing else."""
+
 import pytest
 
 from iobench.errors import OptionError
@@ -25,39 +27,28 @@ def written(recorder):
     return [(Kind(s["kind"]), file.strings[s["label"]], int(s["nbytes"])) for s in file.spans]
 
 
-def test_a_kind_goes_by_its_name_and_anything_else_is_a_label(recorder):
+@pytest.mark.parametrize(
+    ("name", "kind", "label"),
+    [
+        ("read", Kind.READ, ""),
+        ("submit_queue", Kind.SUBMIT_QUEUE, ""),
+        ("augment", Kind.PREPROCESS, "augment"),
+        ("H2D", Kind.PREPROCESS, "H2D"),
+        ("read+decode", Kind.FUSED, "read+decode"),
+        ("forward+backward", Kind.PREPROCESS, "forward+backward"),
+        ("read+", Kind.PREPROCESS, "read+"),
+    ],
+)
+def test_a_kind_goes_by_its_name_and_anything_else_is_a_label(recorder, name, kind, label):
+    with stage(name) as idle:
+        idle.nbytes = 3
     with activate(recorder):
-        for name in ("read", "augment", "H2D", "submit_queue"):
-            with stage(name):
-                pass
-    assert written(recorder) == [
-        (Kind.READ, "", -1),
-        (Kind.PREPROCESS, "augment", -1),
-        (Kind.PREPROCESS, "H2D", -1),
-        (Kind.SUBMIT_QUEUE, "", -1),
-    ]
-
-
-def test_several_sorts_of_loading_in_one_are_fused(recorder):
-    with activate(recorder):
-        for name in ("read+decode", "forward+backward", "read+", "+"):
-            with stage(name):
-                pass
-    assert [(kind, label) for kind, label, _ in written(recorder)] == [
-        (Kind.FUSED, "read+decode"),
-        (Kind.PREPROCESS, "forward+backward"),
-        (Kind.PREPROCESS, "read+"),
-        (Kind.PREPROCESS, "+"),
-    ]
-
-
-def test_bytes_may_be_given_before_or_after(recorder):
-    with activate(recorder):
-        with stage("read", nbytes=5):
+        with stage(name, nbytes=5):
             pass
-        with stage("read") as timed:
+        with stage(name) as timed:
             timed.nbytes = 6
-    assert [nbytes for _, _, nbytes in written(recorder)] == [5, 6]
+    assert (idle.nbytes, stage(name).nbytes) == (-1, -1), "nothing is recorded"
+    assert written(recorder) == [(kind, label, 5), (kind, label, 6)]
 
 
 def test_nested_stages_carry_the_position_and_exact_times(recorder, clock):
@@ -72,48 +63,21 @@ def test_nested_stages_carry_the_position_and_exact_times(recorder, clock):
     assert spans[["batch", "epoch", "sample"]].tolist() == [(3, 1, 8)] * 2
 
 
-def test_nothing_is_recorded_without_a_recording(recorder):
-    with stage("read") as timed:
-        timed.nbytes = 3
-    assert timed.nbytes == -1
-    assert stage("read") is stage("read")
-    assert written(recorder) == []
-
-
-def test_names_made_up_per_call_are_not_kept(recorder):
-    from iobench.recording.stages import IDLE_LIMIT, _idle_stages
-
-    for index in range(IDLE_LIMIT + 10):
-        with stage(f"made up {index}"):
-            pass
-    assert len(_idle_stages) <= IDLE_LIMIT
-
-
 @pytest.mark.parametrize("when", ["before", "during"])
 def test_a_decorated_function_is_timed_while_recording(recorder, when):
-    def double(number: int) -> int:
+    def depth(number: int) -> int:
         """Doc."""
-        return 2 * number
+        return number and 1 + depth(number=number - 1)
 
     if when == "before":
-        double = stage("augment", nbytes=4)(double)
+        depth = stage("augment", nbytes=4)(depth)
     with activate(recorder):
         if when == "during":
-            double = stage("augment", nbytes=4)(double)
-        assert double(4) == 8
-    assert double(number=5) == 10
-    assert (double.__name__, double.__doc__) == ("double", "Doc.")
-    assert written(recorder) == [(Kind.PREPROCESS, "augment", 4)]
-
-
-def test_a_decorated_function_may_call_itself(recorder):
-    @stage("walk")
-    def depth(n):
-        return n and depth(n - 1)
-
-    with activate(recorder):
-        depth(3)
-    assert len(written(recorder)) == 4
+            depth = stage("augment", nbytes=4)(depth)
+        assert depth(2) == 2
+    assert depth(number=5) == 5
+    assert (depth.__name__, depth.__doc__) == ("depth", "Doc.")
+    assert written(recorder) == [(Kind.PREPROCESS, "augment", 4)] * 3
 
 
 def generator():
@@ -145,9 +109,6 @@ def test_activating_takes_effect_at_once_and_is_undone(recorder):
             assert active_recorder() is None
         assert active_recorder() is recorder
     assert active_recorder() is None
-
-
-def test_without_with_it_stays_active(recorder):
     activate(recorder)
     assert active_recorder() is recorder
     activate(None)

@@ -39,7 +39,7 @@ def device(clock):
 
 
 def recording(path, clock, steps=None):
-    return Recording(path / "run", steps=steps, detail="auto", spool=None, clock=clock)
+    return Recording(path / "run", steps=steps, detail="auto", clock=clock)
 
 
 def rows_of(session, *, device):
