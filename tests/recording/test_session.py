@@ -443,7 +443,7 @@ KERNEL = ["/opt/env/bin/python", "-m", "ipykernel_launcher", "-f", "/tmp/kernel-
     ("words", "environment", "command"),
     [
         (["python", "train.py", "--epochs", "2"], {}, ["python", "train.py", "--epochs", "***"]),
-        (KERNEL, {"JPY_SESSION_NAME": "/work/first try.ipynb"}, ["notebook", "first try.ipynb"]),
+        (KERNEL, {"JPY_SESSION_NAME": "/notes/first try.ipynb"}, ["notebook", "first try.ipynb"]),
         (KERNEL, {}, ["notebook"]),
     ],
 )
