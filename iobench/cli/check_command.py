@@ -9,9 +9,21 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from iobench.cli.documents import print_answer, print_document
+from iobench.errors import OptionError, StorageError
+from iobench.findings.check import (
+    check_document,
+    check_result,
+    gate_counts,
+    gate_growth,
+    gate_shares,
+    update_counts,
+    written_lines,
+)
+from iobench.registry import find_renderer
+from iobench.report.document import sentences
 
 if TYPE_CHECKING:
-    from iobench.findings.check import CheckResult, Gate
+    from iobench.findings.check import Gate
 
 STDOUT: Final = "-"
 
@@ -29,9 +41,6 @@ def check(
     json: bool,
 ) -> None:
     """Print whether a run passes, and exit with what follows from it."""
-    from iobench.errors import OptionError
-    from iobench.findings.check import check_result
-
     _refuse_idle(update=update)
     if json and markdown == STDOUT:
         raise OptionError("--json and --markdown: both go to stdout; give --markdown a file")
@@ -40,16 +49,28 @@ def check(
             raise OptionError(
                 "--update: writes a run's counts; expected RUN --counts FILE --update"
             )
-        _keep(run, counts, json=json)
+        _write_counts(run, counts, json=json)
         return
-    gates = _of_run(run, counts, max_exposed, against, margin, any_machine=any_machine)
-    _tell(check_result(gates), markdown, json=json)
+    gates: list[Gate] = [] if counts is None else [*gate_counts(run, counts)]
+    if max_exposed is not None:
+        gates += gate_shares(run, _share("--max-exposed", max_exposed))
+    if against is not None:
+        gates += gate_growth(run, against, _share("--margin", margin), any_machine=any_machine)
+    if not gates:
+        raise OptionError(
+            f"{run}: nothing to compare it with; expected --counts FILE, --max-exposed 5% or "
+            "--against RUN"
+        )
+    result = check_result(gates)
+    document = check_document(result)
+    print_document(document, "json" if json else "markdown" if markdown == STDOUT else "")
+    if markdown is not None and markdown != STDOUT:
+        _add_summary(Path(markdown), find_renderer("markdown").render(document))
+    sys.exit(result.exit_code)
 
 
 def _refuse_idle(*, update: bool) -> None:
     """Refuse an option that would change nothing: whoever gives it expects otherwise."""
-    from iobench.errors import OptionError
-
     context, typed = click.get_current_context(), click.core.ParameterSource.COMMANDLINE
     given = {name for name in context.params if context.get_parameter_source(name) is typed}
     for name, needed, is_there in (
@@ -62,37 +83,7 @@ def _refuse_idle(*, update: bool) -> None:
             raise OptionError(f"--{option}: has no effect here; it needs {needed}")
 
 
-def _of_run(
-    run: Path,
-    counts: Path | None,
-    max_exposed: str | None,
-    against: Path | None,
-    margin: str,
-    *,
-    any_machine: bool,
-) -> list[Gate]:
-    from iobench.errors import OptionError
-    from iobench.findings.check import gate_counts, gate_growth, gate_shares
-
-    gates: list[Gate] = []
-    if counts is not None:
-        gates += gate_counts(run, counts)
-    if max_exposed is not None:
-        gates += gate_shares(run, _share("--max-exposed", max_exposed))
-    if against is not None:
-        gates += gate_growth(run, against, _share("--margin", margin), any_machine=any_machine)
-    if not gates:
-        raise OptionError(
-            f"{run}: nothing to compare it with; expected --counts FILE, --max-exposed 5% or "
-            "--against RUN"
-        )
-    return gates
-
-
-def _keep(run: Path, counts: Path, *, json: bool) -> None:
-    from iobench.findings.check import update_counts, written_lines
-    from iobench.report.document import sentences
-
+def _write_counts(run: Path, counts: Path, *, json: bool) -> None:
     written = update_counts(run, counts)
     figures = {
         name: {"exact": each.exact, "at_most": each.at_most} for name, each in written.items()
@@ -105,23 +96,8 @@ def _keep(run: Path, counts: Path, *, json: bool) -> None:
     )
 
 
-def _tell(result: CheckResult, markdown: str | None, *, json: bool) -> None:
-    """Print what was found; leave with what follows from it."""
-    from iobench.findings.check import check_document
-    from iobench.registry import find_renderer
-
-    document = check_document(result)
-    to_stdout = markdown == STDOUT
-    print_document(document, "json" if json else "markdown" if to_stdout else "")
-    if markdown is not None and not to_stdout:
-        _add_summary(Path(markdown), find_renderer("markdown").render(document))
-    sys.exit(result.exit_code)
-
-
 def _add_summary(path: Path, text: str) -> None:
     """Add to a file: other steps of the job may have written theirs."""
-    from iobench.errors import StorageError
-
     try:
         with path.open("a", encoding="utf-8") as file:
             file.write(text)
@@ -133,8 +109,6 @@ def _add_summary(path: Path, text: str) -> None:
 
 def _share(option: str, text: str) -> float:
     """Return the share that ``5%`` or ``0.05`` names."""
-    from iobench.errors import OptionError
-
     number, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
     try:
         value = float(number) / (100 if percent else 1)

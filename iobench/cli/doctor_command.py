@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import os
+import platform
+import re
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from typing import Final
 
 from iobench.cli.documents import print_answer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from iobench.registry import unknown_name
+from iobench.report.document import Command, Section, properties
+from iobench.storage.darshan_setup import find_runtime
 
 UNIONS: Final = {"all", "test", "test-all"}
 """Extras made of other ones."""
@@ -26,13 +32,6 @@ PLUGINS: Final = {
 
 def doctor(*, extras: Sequence[str], json: bool) -> None:
     """Print which optional libraries, plugins and Darshan runtime are here."""
-    import os
-    import platform
-
-    from iobench.registry import unknown_name
-    from iobench.report.document import Command, Section, properties
-    from iobench.storage.darshan_setup import find_runtime
-
     packages = _packages()
     for extra in extras:
         if extra not in packages:
@@ -40,24 +39,21 @@ def doctor(*, extras: Sequence[str], json: bool) -> None:
     rows = []
     for extra in extras or sorted(packages):
         present = {name: _version(name) for name in packages[extra]}
-        lacking = [_lacks(name, present[name], packages[extra][name]) for name in present]
-        state = ", ".join(filter(None, lacking))
-        install = f"pip install 'iobench[{extra}]'" if state else ""
-        rows.append((extra, state or ", ".join(map(" ".join, present.items())), install))
+        lacking = ", ".join(filter(None, map(_lacks, present.items(), packages[extra].values())))
+        state = lacking or ", ".join(map(" ".join, present.items()))
+        rows.append((extra, state, f"pip install 'iobench[{extra}]'" if lacking else ""))
     for name, pinned in PLUGINS.items() if not extras or "climetlab" in extras else ():
         install = "" if _version(name) else f"pip install --no-deps {name}=={pinned}"
         rows.append((name, _version(name) or "not installed", install))
     if not extras or "darshan" in extras:
-        runtime = find_runtime(os.environ)
         missing = "not found; load its module, or set DARSHAN_LIB to its libdarshan.so"
-        rows.append(("Darshan's runtime", missing if runtime is None else str(runtime), ""))
+        rows.append(("Darshan's runtime", str(find_runtime(os.environ) or missing), ""))
     commands = (Command(line, f"{name} is not complete") for name, _, line in rows if line)
-    table = properties([row[:2] for row in rows])
     versions = {"iobench": _version("iobench"), "python": platform.python_version()}
     keyed = [dict(zip(("name", "state", "install"), row, strict=True)) for row in rows]
     print_answer(
         f"iobench {versions['iobench']}, Python {versions['python']}",
-        Section("installed", "", (table, *commands)),
+        Section("installed", "", (properties([row[:2] for row in rows]), *commands)),
         figures={**versions, "installed": keyed},
         json=json,
     )
@@ -65,12 +61,8 @@ def doctor(*, extras: Sequence[str], json: bool) -> None:
 
 def _packages() -> dict[str, dict[str, str]]:
     """Return the packages of each extra that this system can have, with their versions."""
-    import re
-    import sys
-    from importlib.metadata import requires
-
     packages: dict[str, dict[str, str]] = {}
-    for line in requires("iobench") or []:
+    for line in metadata.requires("iobench") or []:
         requirement, _, marker = line.partition(";")
         extra = re.search(r"extra == ['\"]([\w-]+)['\"]", marker)
         parts = re.match(r"\s*([\w.-]+)(?:\[[^\]]*\])?\s*(.*?)\s*$", requirement)
@@ -82,27 +74,24 @@ def _packages() -> dict[str, dict[str, str]]:
 
 def _version(name: str) -> str:
     """Return the version of a package, or of what stands for it; "" where it is not installed."""
-    from importlib.metadata import PackageNotFoundError, version
-
     try:
-        return version(name)
-    except PackageNotFoundError:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
         return _version(ALTERNATIVES[name]) if name in ALTERNATIVES else ""
 
 
-def _lacks(name: str, version: str, required: str) -> str:
+def _lacks(package: tuple[str, str], required: str) -> str:
     """Return what is wrong with a package, "" for nothing; by the versions >= and == alone."""
-    import re
-
-    def numbers(text: str) -> list[int]:
-        parts = re.findall(r"\d+", re.split(r"[a-z+]", text)[0])
-        return [int(part) for part in (*parts, *"0000")][:4]
-
+    name, version = package
     if not version:
         return f"no {name}"
     for sign, least in re.findall(r"(>=|==)\s*([\w.]+)", required):
-        if numbers(version) < numbers(least) or (
-            sign == "==" and numbers(version) != numbers(least)
-        ):
+        here, there = _numbers(version), _numbers(least)
+        if here < there or (sign == "==" and here != there):
             return f"{name} {version}, expected {required}"
     return ""
+
+
+def _numbers(version: str) -> list[int]:
+    parts = re.findall(r"\d+", re.split(r"[a-z+]", version)[0])
+    return [int(part) for part in (*parts, *"0000")][:4]

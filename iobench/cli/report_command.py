@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from iobench.analysis.run import open_runs
 from iobench.cli.documents import (
     print_document,
     say_written,
@@ -16,10 +18,15 @@ from iobench.cli.documents import (
     write_document,
     write_text,
 )
+from iobench.errors import OptionError
+from iobench.masking import as_typed
+from iobench.report.one_screen import one_screen
+from iobench.report.renderers.json_text import JsonRenderer
+from iobench.report.report_document import report_document
+from iobench.report.written import write_whole
+from iobench.runs.folders import find_runs, holds_several
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from iobench.report.document import Document
 
 
@@ -39,17 +46,15 @@ def report(
     wandb: str | None,
 ) -> None:
     """Print what a run measured, and write or log what else is named."""
-    from iobench.analysis.run import open_runs
-    from iobench.report.report_document import report_document
-    from iobench.runs.folders import holds_several
-
     _check_files(html=html, trace=trace, torch_trace=torch_trace, parquet=parquet)
     _check_servers(mlflow, wandb)
     spelled = shown_as(json=json, markdown=markdown, renderer=renderer or "")
     if holds_several(run) and not any(
         (html, darshan, trace, parquet, mlflow, wandb, markdown, renderer)
     ):
-        _list_runs(run, json=json)
+        from iobench.report.listed_runs import listed_document
+
+        print_document(listed_document(run, find_runs(run)), "json" if json else "")
         return
     runs = open_runs(run, darshan)
     document = report_document(runs)
@@ -78,15 +83,9 @@ def report(
 
 
 def _check_files(
-    *,
-    html: Path | None,
-    trace: Path | None,
-    torch_trace: Sequence[Path],
-    parquet: Path | None,
+    *, html: Path | None, trace: Path | None, torch_trace: Sequence[Path], parquet: Path | None
 ) -> None:
     """Refuse what could not be written before anything is read."""
-    from iobench.errors import OptionError
-
     if trace is not None:
         from iobench.report.timeline.chrome_trace import check_trace_name
 
@@ -105,36 +104,16 @@ def _check_files(
 
 def _check_servers(mlflow: str | None, wandb: str | None) -> None:
     """Refuse options that name no server or project, before anything is done."""
-    why = ""
     if mlflow is not None and not mlflow.strip():
-        option, why = (
-            "--mlflow",
-            "is empty; expected the URI of a server, or env for MLFLOW_TRACKING_URI",
-        )
-    elif wandb is not None and "://" in wandb:
-        option, why = (
-            "--wandb",
-            "is an address; expected PROJECT or ENTITY/PROJECT. The server is $WANDB_BASE_URL",
-        )
-    elif wandb is not None and not wandb.strip("/ "):
-        option, why = "--wandb", "is empty; expected PROJECT or ENTITY/PROJECT"
-    if why:
-        raise click.BadParameter(why, param_hint=option)
-
-
-def _list_runs(folder: Path, *, json: bool) -> None:
-    """Print the runs in a folder, newest first, a line each."""
-    from iobench.report.listed_runs import listed_document
-    from iobench.runs.folders import find_runs
-
-    print_document(listed_document(folder, find_runs(folder)), "json" if json else "")
+        why = "is empty; expected the URI of a server, or env for MLFLOW_TRACKING_URI"
+        raise click.BadParameter(why, param_hint="--mlflow")
+    if wandb is not None and ("://" in wandb or not wandb.strip("/ ")):
+        why = "expected PROJECT or ENTITY/PROJECT; the server is $WANDB_BASE_URL"
+        raise click.BadParameter(why, param_hint="--wandb")
 
 
 def print_report(run: Path, *, json: bool, full: bool, file: TextIO | None = None) -> None:
     """Print the report of a run directory, by default to stdout."""
-    from iobench.analysis.run import open_runs
-    from iobench.report.report_document import report_document
-
     document = report_document(open_runs(run, ()))
     if full or json:
         print_document(document, "json" if json else "", file=file)
@@ -146,9 +125,6 @@ def _print_screen(
     document: Document, run: Path, logs: Sequence[Path] = (), file: TextIO | None = None
 ) -> None:
     """Print one screen of a report, and the command that prints all of it."""
-    from iobench.masking import as_typed
-    from iobench.report.one_screen import one_screen
-
     given = (word for log in logs for word in ("--darshan", str(log)))
     whole = shlex.join(["iobench", "report", str(as_typed(run)), *given, "--full"])
     write_text(one_screen(document, whole, file), sys.stdout if file is None else file)
@@ -156,10 +132,5 @@ def _print_screen(
 
 def write_json(run: Path, path: Path) -> None:
     """Write the result of a run directory to a file."""
-    from iobench.analysis.run import open_runs
-    from iobench.report.renderers.json_text import JsonRenderer
-    from iobench.report.report_document import report_document
-    from iobench.report.written import write_whole
-
     document = report_document(open_runs(run, ()))
     write_whole(path, JsonRenderer().render(document) + "\n")

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iobench.cli.documents import print_answer, print_document, shown_as, write_document
+from iobench.cli.profile_command import checked_config
+from iobench.cli.screen import TerminalScreen
+from iobench.datasets.objects.targets import CLIMETLAB, is_object_target
+from iobench.errors import IobenchError, OptionError
+from iobench.files.urls import URL, as_path
+from iobench.masking import mask_words
+from iobench.registry import find_dataset
+from iobench.report.document import Column, Sentence, Table
+from iobench.suites.recipe import read_recipe
+from iobench.suites.results import SuiteFolder
+from iobench.suites.suite_run import forecast, run_suite
+from iobench.suites.suite_table import suite_document, suite_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from iobench.suites.recipe import Cell, SuiteRecipe
-    from iobench.suites.results import SuiteFolder
 
 INTERRUPTED: Final = 75
 
@@ -31,13 +41,6 @@ def suite(
     html: Path | None,
 ) -> None:
     """Measure the cells of a recipe, and print their table; exit 1 or 75 where some are left."""
-    from iobench.cli.screen import TerminalScreen
-    from iobench.errors import OptionError
-    from iobench.suites.recipe import read_recipe
-    from iobench.suites.results import SuiteFolder
-    from iobench.suites.suite_run import run_suite
-    from iobench.suites.suite_table import suite_document, suite_table
-
     spelled = shown_as(json=json, markdown=markdown)
     spec = read_recipe(recipe, changes)
     if not (allow_code or dry_run) and (code := _code_of(spec)):
@@ -64,8 +67,6 @@ def suite(
 
 def _code_of(recipe: SuiteRecipe) -> str:
     """Return the first option whose value would be run as code, ``""`` where none is."""
-    from iobench.datasets.objects.targets import CLIMETLAB, is_object_target
-
     for cell in recipe.cells():
         for name, values in cell.options.items():
             for value in values:
@@ -78,11 +79,6 @@ def _code_of(recipe: SuiteRecipe) -> str:
 
 def _check_cell(cell: Cell) -> None:
     """Raise OptionError for a cell that no profile could be made of."""
-    from iobench.cli.profile_command import checked_config
-    from iobench.errors import IobenchError, OptionError
-    from iobench.files.urls import URL, as_path
-    from iobench.registry import find_dataset
-
     kind, *words = cell.words
     if kind == "run":
         return
@@ -106,10 +102,6 @@ def _check_cell(cell: Cell) -> None:
 
 
 def _print_cells(folder: SuiteFolder, *, json: bool) -> None:
-    from iobench.masking import mask_words
-    from iobench.report.document import Column, Sentence, Table
-    from iobench.suites.suite_run import forecast
-
     results = folder.results()
     left = forecast(folder, results)
     n_open = {cell.number: 0 for cell in folder.cells}
