@@ -35,7 +35,7 @@ from iobench.runs.folders import run_paths
 if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Window
     from iobench.analysis.run import RankRun
-    from iobench.report.document import Sign, Style
+    from iobench.report.document import Style
 
 ONLY_RUN: Final = "run"
 """What a run is called that is alone in its directory."""
@@ -69,11 +69,9 @@ DOUBTS: Final = {
     "unknown": "too much of it has no known cause",
 }
 """Why a gate concludes nothing."""
-SHOWN: Final[dict[Outcome, tuple[Style, Sign]]] = {
-    Outcome.PASSED: ("good", "passed"),
-    Outcome.REGRESSION: ("bad", "failed"),
-    Outcome.INCONCLUSIVE: ("fair", "undecided"),
-}
+SHOWN: Final[dict[Outcome, Style]] = {
+    Outcome.PASSED: "good", Outcome.REGRESSION: "bad", Outcome.INCONCLUSIVE: "fair",
+}  # fmt: skip
 Concluded = tuple[Outcome, str | None]
 
 
@@ -367,7 +365,6 @@ def check_document(result: CheckResult) -> Document:
         title=f"iobench check: {result.outcome}",
         sections=tuple(_gate_section(number, gate) for number, gate in enumerate(result.gates)),
         figures=lambda: to_plain(result),
-        sign=SHOWN[Outcome(result.exit_code)][1],
     )
 
 
@@ -397,7 +394,7 @@ def _gate_section(number: int, gate: Gate) -> Section:
             lines.append("no interval includes what differs from one run to the next")
     if gate.doubt is not None and gate.gate != "counts":
         lines.append(DOUBTS[gate.doubt])
-    first = Sentence(f"{gate.outcome}: {title}", *SHOWN[_outcome(gate)])
+    first = Sentence(f"{gate.outcome}: {title}", SHOWN[_outcome(gate)])
     return Section(f"gate-{number}", "", (first, *sentences(lines)))
 
 

@@ -17,8 +17,6 @@ NOT_APPLICABLE: Final = "-"
 
 Style = Literal["", "strong", "caution", "good", "fair", "bad"]
 """How a sentence is meant; the last three are the colours of a verdict."""
-Sign = Literal["", "passed", "failed", "undecided"]
-"""What became of something that could fail: a sign before the words that say it."""
 Unit = Literal[
     "ns", "s", "B", "B/s", "samples/s", "share", "change", "count", "ratio", "number", "epochs",
     "J", "Wh",
@@ -47,7 +45,6 @@ class Sentence(msgspec.Struct, frozen=True):
 
     text: str
     style: Style = ""
-    sign: Sign = ""
 
 
 class BarPart(msgspec.Struct, frozen=True):
@@ -191,7 +188,6 @@ class Document(msgspec.Struct, frozen=True):
     key: str = ""
     is_spare: bool = False
     figures: Callable[[], Mapping[str, Any]] | None = None
-    sign: Sign = ""
 
 
 class Renderer(Protocol):

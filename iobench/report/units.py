@@ -6,7 +6,6 @@ everything. Bytes are decimal, as storage is sold and bandwidth is quoted: 1 GB 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
@@ -133,20 +132,6 @@ def count(value: int | None) -> str:
 def number(value: float | None) -> str:
     """Return a number in three significant digits, e.g. ``"0.00391"`` or ``"1.2e-07"``."""
     return UNKNOWN if value is None else f"{value:.3g}"
-
-
-def number_beside(value: float | None, scale: float | None) -> str:
-    """Return a number in the digits that a difference of ``scale`` shows in.
-
-    Examples
-    --------
-    >>> number_beside(101325.123, 12.0), number_beside(1.2345e-6, 1e-6), number_beside(5.0, None)
-    ('101325.1', '1.23e-06', '5')
-    """
-    if not value or not scale:
-        return number(value)
-    digits = math.floor(math.log10(abs(value))) - math.floor(math.log10(scale)) + 3
-    return f"{value:.{min(max(digits, 3), 12)}g}"
 
 
 def epochs(value: float) -> str:

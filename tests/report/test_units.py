@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,69 +12,44 @@ from hypothesis import strategies as st
 from iobench.report import units
 
 SIZES = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
-times_ns = st.integers(min_value=1, max_value=10**15)
 
 
 @pytest.mark.parametrize(
-    ("ns", "text"),
+    ("unit", "texts"),
     [
-        (None, "unknown"),
-        (0, "0"),
-        (7, "7 ns"),
-        (999_499, "999 us"),
-        (999_500, "1.00 ms"),
-        (5_250_000, "5.25 ms"),
-        (21_120_000, "21.1 ms"),
-        (999_600_000, "1.00 s"),
-        (61_000_000_000, "61.0 s"),
-        (2_400_000_000_000, "2,400 s"),
+        ("duration", {
+            None: "unknown", 0: "0", 7: "7 ns", 999_499: "999 us", 999_500: "1.00 ms",
+            21_120_000: "21.1 ms", 999_600_000: "1.00 s", 2_400_000_000_000: "2,400 s",
+        }),
+        ("fraction", {
+            None: "unknown", 0: "0 %", 0.0001: "< 0.1 %", 0.0049: "0.5 %", 0.0996: "10 %",
+            0.88: "88 %", 0.9949: "99 %", 0.996: "99.6 %", 0.9997: "> 99.9 %", 1: "100 %",
+        }),
+        ("byte_rate", {None: "unknown", 0: "0 B/s", 1_236_000_000: "1.24 GB/s"}),
+        ("ratio", {None: "unknown", 0: "0", 12.34: "12.3", 0.00001: "< 0.001"}),
+        ("epochs", {0.004: "< 0.1", 0.4: "0.4", 2.345: "2.3", 12345.0: "12,000"}),
     ],
-)
-def test_duration(ns: int | None, text: str) -> None:
-    assert units.duration(ns) == text
+)  # fmt: skip
+def test_a_quantity_is_said_in_three_digits(unit: str, texts: dict[Any, str]) -> None:
+    say = getattr(units, unit)
+    assert {value: say(value) for value in texts} == texts
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
+    ("values_ns", "unit", "texts"),
     [
-        (None, "unknown"),
-        (0, "0 %"),
-        (0.0001, "< 0.1 %"),
-        (0.0049, "0.5 %"),
-        (0.015, "1.5 %"),
-        (0.0996, "10 %"),
-        (0.88, "88 %"),
-        (0.9949, "99 %"),
-        (0.996, "99.6 %"),
-        (0.9997, "> 99.9 %"),
-        (1, "100 %"),
+        ([0, 40_000, 999_000_000, None], "ms", ["0", "0.04", "999.00", "unknown"]),
+        ([1_234_567, 6_021_230_000], "s", ["0.001", "6.021"]),
+        ([20_000_000_000, 1], "s", ["20.000", "<0.001"]),
     ],
 )
-def test_fraction(value: float | None, text: str) -> None:
-    assert units.fraction(value) == text
+def test_a_column_has_one_unit_and_hides_nothing(
+    values_ns: list[int | None], unit: str, texts: list[str]
+) -> None:
+    assert units.durations(values_ns) == (unit, texts)
 
 
-def test_rates() -> None:
-    assert units.byte_rate(1_236_000_000) == "1.24 GB/s"
-    assert units.byte_rate(0) == "0 B/s"
-    assert units.byte_rate(None) == "unknown"
-    assert units.ratio(12.34) == "12.3"
-    assert units.ratio(0.00001) == "< 0.001"
-
-
-def test_a_column_has_one_unit() -> None:
-    assert units.durations([0, 40_000, 999_000_000, None]) == (
-        "ms",
-        ["0", "0.04", "999.00", "unknown"],
-    )
-    assert units.durations([1_234_567, 6_021_230_000]) == ("s", ["0.001", "6.021"])
-
-
-def test_a_column_hides_nothing() -> None:
-    assert units.durations([20_000_000_000, 1]) == ("s", ["20.000", "<0.001"])
-
-
-@given(times_ns)
+@given(st.integers(min_value=1, max_value=10**15))
 def test_duration_is_within_its_last_digit(ns: int) -> None:
     number, unit = units.duration(ns).split()
     shown = float(number.replace(",", "")) * SIZES[unit]
@@ -102,10 +78,3 @@ def test_a_column_tells_zero_unknown_and_little_apart(values_ns: list[int | None
 @given(st.integers(min_value=0, max_value=10**18))
 def test_numbers_are_short_enough_for_a_column(value: int) -> None:
     assert re.fullmatch(r"0|[\d.,]{1,6} (B|kB|MB|GB|TB|PB)", units.nbytes(value))
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(0.004, "< 0.1"), (0.4, "0.4"), (2.345, "2.3"), (12345.0, "12,000")]
-)
-def test_epochs_have_two_digits(value: float, text: str) -> None:
-    assert units.epochs(value) == text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from iobench.errors import ProfileError
 from iobench.report import units
 from iobench.report.document import Drawing, Quantity, Sentence
-from iobench.report.renderers.quantities import longest, said, signed, spelled
+from iobench.report.renderers.quantities import longest, said, spelled
 from iobench.report.webpage import shell
 from iobench.report.webpage.safe_text import SafeText
 from iobench.report.wrapping import plain
@@ -54,7 +54,6 @@ class HtmlRenderer:
             "number": _number,
             "rows": _rows,
             "said": _figure,
-            "signed": signed,
             "spelled": spelled,
             "tone": _tone,
         }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from rich.cells import cell_len
 
 from iobench.report.document import Chart, Command, KeyFigures, Sentence, Table
-from iobench.report.renderers.quantities import key_sentence, shaded, signed, spelled
+from iobench.report.renderers.quantities import key_sentence, shaded, spelled
 from iobench.report.wrapping import plain
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class MarkdownRenderer:
 
 def _document(document: Document) -> Iterator[str]:
     if document.title:
-        yield f"## {signed(escaped(document.title), document.sign)}"
+        yield f"## {escaped(document.title)}"
     for section in document.sections:
         yield from _section(section)
     for part in document.parts:
@@ -75,12 +75,11 @@ def _unfolding(summary: str) -> Iterator[str]:
 def _sentences(sentences: Sequence[Sentence]) -> Iterator[str]:
     """Yield what is meant strongly as paragraphs, and plain sentences together as a list."""
     for is_plain, group in groupby(sentences, lambda each: not each.style):
-        known = [(text, each.sign) for each in group if (text := escaped(each.text))]
+        texts = [text for each in group if (text := escaped(each.text))]
         if is_plain:
-            texts = [signed(*each) for each in known]
             yield "\n".join(f"- {text}" for text in texts) if len(texts) > 1 else "".join(texts)
         else:
-            yield from (signed(f"**{text}**", sign) for text, sign in known)
+            yield from (f"**{text}**" for text in texts)
 
 
 def _block(block: Block) -> Iterator[str]:

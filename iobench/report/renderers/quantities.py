@@ -12,7 +12,7 @@ from iobench.report.document import NOT_APPLICABLE, Quantity
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from iobench.report.document import Bar, Cell, Chart, KeyFigure, Sign, Table, Unit
+    from iobench.report.document import Bar, Cell, Chart, KeyFigure, Table, Unit
 
 WORDS: Final[Mapping[Unit, Callable[[Any], str]]] = {
     "ns": units.duration,
@@ -30,7 +30,6 @@ WORDS: Final[Mapping[Unit, Callable[[Any], str]]] = {
     "Wh": units.watt_hours,
 }
 SHADES: Final = " .:-=+*#%@"
-SIGNS: Final[Mapping[Sign, str]] = {"passed": "\u2705", "failed": "\u274c", "undecided": "\u2754"}
 
 
 def said(cell: Cell) -> str:
@@ -39,16 +38,6 @@ def said(cell: Cell) -> str:
         return cell
     text = units.UNKNOWN if cell.value is None else WORDS[cell.unit](cell.value)
     return cell.words.format(text)
-
-
-def signed(text: str, sign: Sign, encoding: str = "utf-8") -> str:
-    """Return a text behind its sign, where there is one that the encoding has."""
-    shown = SIGNS.get(sign, "")
-    try:
-        shown.encode(encoding)
-    except UnicodeEncodeError:
-        shown = ""
-    return f"{shown} {text}" if shown else text
 
 
 def key_sentence(key: KeyFigure) -> str:

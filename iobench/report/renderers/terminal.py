@@ -14,13 +14,13 @@ from rich.table import Table as DrawnTable
 from rich.text import Text
 
 from iobench.report.document import Chart, Command, KeyFigures, Sentence, Table
-from iobench.report.renderers.quantities import key_sentence, shaded, signed, spelled
+from iobench.report.renderers.quantities import key_sentence, shaded, spelled
 from iobench.report.wrapping import plain, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from iobench.report.document import Block, Document, Section, Sign
+    from iobench.report.document import Block, Document, Section
     from iobench.report.renderers.quantities import SpelledTable
 
 INDENT: Final = 2
@@ -68,7 +68,7 @@ class TerminalRenderer:
     def render(self, document: Document) -> str:
         """Return the whole document; sections of what to try next come last."""
         with self._console.capture() as capture:
-            self._sentence(self._signed(document.title, document.sign), "bold")
+            self._sentence(document.title, "bold")
             self._gap()
             self._sections(document, last=False)
             for part in document.parts:
@@ -98,8 +98,7 @@ class TerminalRenderer:
         """Draw what a terminal can; return whether anything was, so that a gap has to follow."""
         match block:
             case Sentence():
-                text = self._signed(block.text, block.sign)
-                self._sentence(text, COLOURS.get(block.style, ""))
+                self._sentence(block.text, COLOURS.get(block.style, ""))
             case KeyFigures():
                 for figure in block.figures:
                     self._sentence(key_sentence(figure))
@@ -115,9 +114,6 @@ class TerminalRenderer:
             case _:
                 return False
         return True
-
-    def _signed(self, text: str, sign: Sign) -> str:
-        return signed(text, sign, self._console.encoding)
 
     def _gap(self) -> None:
         self._console.print()
