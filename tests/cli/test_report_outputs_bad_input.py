@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from iobench.cli import main
-from iobench.cli.report_command import write_json
-from iobench.errors import StorageError
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.this_process import boot_id, host_name
@@ -207,35 +205,6 @@ def test_a_run_whose_description_is_rubbish_is_refused_by_name(
     refused_everywhere(run, tmp_path, say, r"run\.json: is not", few=True)
 
 
-NOT_NUMBERS = ("NaN", "1e999", "-Infinity")
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("text", NOT_NUMBERS)
-def test_numbers_that_are_none_are_unknown(tmp_path: Path, say: Say, text: str) -> None:
-    """They are no JSON: the page, which carries the run's figures, ended in a traceback."""
-    run = whole_run(tmp_path / "run", cache={"asked": "warm", "resident_fraction_before": 0.125})
-    file = run / "run.json"
-    file.write_text(file.read_text().replace("0.125", text).replace('"version"', '"position": '
-                    f'{text}, "version"'))  # fmt: skip
-    for output, arguments in (("html", ("--html", tmp_path / "page.html")), ("json", ("--json",))):
-        need(output)
-        code, out, err = say("report", run, *arguments)
-        assert code == 0, err
-        if output == "json":
-            assert json.loads(out)
-    assert say("info", run)[0] == 0
-
-
-def test_what_info_tells_does_nothing_to_a_terminal(tmp_path: Path, say: Say) -> None:
-    run = whole_run(tmp_path / "run", HOSTILE, setup={HOSTILE: 1.0}, cache={"asked": HOSTILE})
-    code, out, err = say("info", run)
-    assert code == 0, err
-    for sign in ("\x1b", "\x07", "\u2028"):
-        assert sign not in out + err
-    assert r"\x1b[31m" in out
-
-
 @pytest.mark.parametrize("name", ["run.json", "spans/0.spans", "processes/0.json"])
 def test_a_pipe_among_the_files_is_not_waited_for(tmp_path: Path, say: Say, name: str) -> None:
     run = whole_run(tmp_path / "run")
@@ -313,27 +282,18 @@ class Elements(html.parser.HTMLParser):
         self.links += [value or "" for name, value in attrs if name in ("href", "src", "action")]
 
 
-def hostile_and_plain(tmp_path: Path) -> tuple[Path, Path]:
-    return whole_run(tmp_path / "hostile", HOSTILE), whole_run(tmp_path / "plain")
-
-
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("output", ["html", "compare"])
 def test_names_put_nothing_into_a_page(tmp_path: Path, say: Say, output: str) -> None:
     need(output)
     pages = []
-    for run in hostile_and_plain(tmp_path):
+    for run in (whole_run(tmp_path / "hostile", HOSTILE), whole_run(tmp_path / "plain")):
         target = tmp_path / f"{run.name}.html"
         code, _, err = say(FILES[output][0], run, "--html", target)
         assert code == 0, err
         pages.append(Elements(target.read_text()))
     hostile, plain = pages
-    check_elements(hostile, plain)
-
-
-def check_elements(hostile: Elements, plain: Elements) -> None:
-    kinds = [sorted({tag for tag, _ in page.found}) for page in (hostile, plain)]
-    assert kinds[0] == kinds[1]
+    assert {tag for tag, _ in hostile.found} == {tag for tag, _ in plain.found}
     for tag in ("script", "style", "link", "iframe", "object", "form", "base", "meta"):
         assert [e for e in hostile.found if e[0] == tag] == [e for e in plain.found if e[0] == tag]
     assert not {name for _, names in hostile.found for name in names if name.startswith("on")}
@@ -341,13 +301,12 @@ def check_elements(hostile: Elements, plain: Elements) -> None:
 
 
 @pytest.mark.quick_cases(2)
-@pytest.mark.parametrize("output", [name for name in TEXTS if "json" not in name])
-def test_names_do_nothing_to_a_terminal(tmp_path: Path, say: Say, output: str) -> None:
-    run, _ = hostile_and_plain(tmp_path)
-    code, out, err = say(TEXTS[output][0], run, *TEXTS[output][1:])
+@pytest.mark.parametrize("call", [*TEXTS.values(), ("info",)], ids=" ".join)
+def test_names_do_nothing_to_a_terminal(tmp_path: Path, say: Say, call: tuple[str, ...]) -> None:
+    run = whole_run(tmp_path / "run", HOSTILE, setup={HOSTILE: 1.0}, cache={"asked": HOSTILE})
+    code, out, err = say(call[0], run, *call[1:])
     assert code == 0 or one_line(err)
-    for sign in ("\x1b", "\x07"):
-        assert sign not in out + err
+    assert not {"\x1b", "\x07"} & {*(out + err)}
 
 
 @pytest.mark.parametrize("output", ["html", "trace", "parquet", "compare"])
@@ -431,11 +390,3 @@ def test_a_run_is_read_only_and_every_output_is_made(tmp_path: Path, say: Say) -
         assert code == 0, err
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     shutil.rmtree(run)
-
-
-def test_json_of_a_script_is_whole_or_not_there(tmp_path: Path) -> None:
-    run = whole_run(tmp_path / "run")
-    (folder := tmp_path / "full").mkdir()
-    with no_file_above(512), pytest.raises(StorageError, match="written"):
-        write_json(run, folder / "run.json")
-    assert list(folder.iterdir()) == []

@@ -41,36 +41,13 @@ OURS = {
     "summary", "ul", "li", "pre", "code",
 }  # fmt: skip
 HOSTILE = (
-    "a|b",
-    "a\\|b\\",
-    "\\",
-    "`code` ``x",
-    "<script>alert(1)</script>",
-    "</details>",
-    "<!-- -->",
-    "--> <b>",
-    "@torvalds",
-    "me@example.org",
-    "owner/repo#123 GH-7 #8",
-    "https://example.org/?a=b&copy;",
-    "www.example.org",
-    "**bold** _it_ __init__ a_b_c ~~no~~",
-    "[x](javascript:alert(1)) ![y](z) [z]: q",
-    "&lt;b&gt; &#60; &amp;",
-    ":smile: a:b:c",
-    "# heading",
-    "- item",
-    "1. item",
-    "> quote",
-    "| --- |",
-    "line\nbreak\r\n\ttab",
-    "\x1b[31mred\x07",
-    "\u202egnp.exe",
-    "$x$ and $$y$$",
-    "---",
-    "```",
-    "Größe 数据 \U0001f600",
-)
+    "a|b", "a\\|b\\", "\\", "`code` ``x", "<script>alert(1)</script>", "</details>", "<!-- -->",
+    "--> <b>", "@torvalds", "me@example.org", "owner/repo#123 GH-7 #8",
+    "https://example.org/?a=b&copy;", "www.example.org", "**bold** _it_ __init__ a_b_c ~~no~~",
+    "[x](javascript:alert(1)) ![y](z) [z]: q", "&lt;b&gt; &#60; &amp;", ":smile: a:b:c",
+    "# heading", "- item", "1. item", "> quote", "| --- |", "line\nbreak\r\n\ttab",
+    "\x1b[31mred\x07", "\u202egnp.exe", "$x$ and $$y$$", "---", "```", "Größe 数据 \U0001f600",
+)  # fmt: skip
 NAMES = st.one_of(
     st.sampled_from(HOSTILE),
     st.lists(st.sampled_from(HOSTILE), min_size=2, max_size=3).map(" ".join),
@@ -112,6 +89,7 @@ class Shown(HTMLParser):
 
 
 def shown(text: str) -> Shown:
+    """Return a text as GitHub's parser shows it."""
     parser = markdown_it.MarkdownIt("commonmark", {"html": True})
     return Shown(parser.enable(["table", "strikethrough"]).render(text))
 

@@ -163,15 +163,11 @@ def test_a_job_is_compared_rank_by_rank(job: Path) -> None:
     assert found["job"]["missing"] == {"ended with RuntimeError": [2], "never started": [3]}
 
 
-def test_ranks_are_read_one_by_one(job: Path) -> None:
+def test_ranks_are_read_one_by_one_or_together(job: Path) -> None:
     (opened,) = open_runs(job)
     assert [each.rank for each in opened] == [0, 1, 2]
-    assert [len(each.processes) for each in opened] == [1, 1, 1]
     assert exposure(open_profile(job, rank=1)).whole.wait_ns == 50 * MS
     assert exposure(open_profile(job), rank=1) == exposure(open_profile(job, rank=1))
-
-
-def test_one_profile_of_all_ranks_has_the_same_report(job: Path) -> None:
     assert to_json([Run(open_profile(job))]) == to_json(open_runs(job))
 
 
@@ -195,10 +191,8 @@ def test_batches_whose_samples_were_not_timed_are_counted(tmp_path: Path) -> Non
     assert exposure(open_profile(tmp_path / "run")).whole.estimated_fraction == 0.5
 
 
-@pytest.mark.parametrize(
-    ("n_whole", "said"), [(3, "One batch in 4 has details"), (4, "No batch has details")]
-)
-def test_batches_known_as_a_whole_are_counted(tmp_path: Path, n_whole: int, said: str) -> None:
+@pytest.mark.parametrize("n_whole", [3, 4])
+def test_batches_known_as_a_whole_are_counted(tmp_path: Path, n_whole: int) -> None:
     run = make_run(tmp_path / "run")
     write_rank(run, waits=(10, 10, 10, 10))
     with run.recorder(role="worker", worker=0, clock=FakeClock(1000)) as worker:
