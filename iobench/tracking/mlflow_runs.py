@@ -65,20 +65,14 @@ class MlflowRuns:
                 self._top = self._open(f"{contents.key}-all", title, contents.start_ms)
             name = f"{title} {contents.name}".strip()
             run = self._open(contents.key, name, contents.start_ms, self._top)
-            existing = self._client.get_run(run).data
+            existing = self._client.get_run(run).data.params
             parameters = contents.parameters.items()
-            missing = [Param(k, v) for k, v in parameters if k not in existing.params]
-            self._send(run, "params", missing)
+            self._send(run, "params", [Param(k, v) for k, v in parameters if k not in existing])
             self._send(run, "tags", [RunTag(k, v) for k, v in contents.tags.items()])
-            metrics = [
-                Metric(name, value, each.time_ms, each.epoch)
-                for each in contents.epochs
-                for name, value in each.metrics.items()
-            ]
-            totals = contents.totals.items()
-            self._send(
-                run, "metrics", [*metrics, *(Metric(k, v, contents.end_ms, 0) for k, v in totals)]
-            )
+            values = [(each.time_ms, each.epoch, each.metrics) for each in contents.epochs]
+            values.append((contents.end_ms, 0, contents.totals))
+            metrics = [Metric(k, v, *when) for *when, each in values for k, v in each.items()]
+            self._send(run, "metrics", metrics)
             for file in files:
                 self._client.log_artifact(self._top or run, str(file), ARTIFACTS)
             for each in {run, self._top or run}:
@@ -94,18 +88,13 @@ class MlflowRuns:
             return joined
         experiment = self._experiment()
         runs = self._client.search_runs([experiment], f"tags.`{KEY}` = '{key}'", max_results=1)
+        if runs:
+            return str(runs[0].info.run_id)
         tags = {KEY: key, "mlflow.source.name": "iobench"} | ({PARENT: parent} if parent else {})
-        run = (
-            runs[0]
-            if runs
-            else self._client.create_run(
-                experiment, start_time=start_ms or None, tags=tags, run_name=title
-            )
+        run = self._client.create_run(
+            experiment, start_time=start_ms or None, tags=tags, run_name=title
         )
-        run_id = str(run.info.run_id)
-        if parent and run.data.tags.get(PARENT) != parent:
-            self._client.set_tag(run_id, PARENT, parent)
-        return run_id
+        return str(run.info.run_id)
 
     def _experiment(self) -> str:
         """Return the experiment that the environment names, else MLflow's default one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from iobench.tracking.run_metrics import run_contents
 from iobench.tracking.wandb_runs import WandbRuns
 
 if TYPE_CHECKING:
-    from iobench.analysis.run import RankRun, Run
+    from iobench.analysis.run import Run
     from iobench.report.document import Document
 
 
@@ -27,7 +27,7 @@ def log_run(
     opened: Sequence[Run] | None = None,
     document: Document | None = None,
 ) -> tuple[str, ...]:
-    """Log a run to an MLflow server, a project of Weights & Biases, or both.
+    """Log a run to an MLflow server, a project of Weights & Biases, or both; return where it is.
 
     Parameters, metrics of each epoch (as ``iobench/<what>/min``, ``mean``, ``median``, ``max``,
     ``stdev``, at the epoch's number), metrics of the whole run, the page and the trace. May be
@@ -41,15 +41,8 @@ def log_run(
         URI of a server, or ``"env"``: the one that ``MLFLOW_TRACKING_URI`` names.
     wandb : str, optional
         Project, or ``entity/project``.
-    opened : sequence of Run, optional
-        The run as `open_runs` has opened it before.
-    document : Document, optional
-        From `report_document` of these runs, for the page.
-
-    Returns
-    -------
-    tuple of str
-        Where it can be looked at.
+    opened, document : sequence of Run, Document, optional
+        The run as `open_runs` has opened it before, and its `report_document`.
 
     Raises
     ------
@@ -65,21 +58,24 @@ def log_run(
     run = Path(run)
     opened = open_runs(run) if opened is None else opened
     title = next((each.about.name for each in opened if each.about.name), run.absolute().name)
-    several = sum(map(len, opened)) > 1
     logs: list[Callable[..., str]] = []
     if mlflow is not None:
         logs.append(MlflowRuns(mlflow, _retry(run, "--mlflow", mask_urls(mlflow))).log)
     if wandb is not None:
         logs.append(WandbRuns(wandb, _retry(run, "--wandb", wandb)).log)
+    ranks = []
+    for each in opened:
+        for rank in each:
+            names = [each.path.name] * (len(opened) > 1) + [f"rank-{rank.rank}"] * (len(each) > 1)
+            ranks.append((rank, "-".join(names)))
     places: dict[str, None] = {}
     with tempfile.TemporaryDirectory(prefix="iobench-") as folder:
-        files: Sequence[Path] = write_files(opened, Path(folder), document)
+        files = write_files(opened, Path(folder), document)
         for log in logs:
-            of_all = files
-            for name, each in _named(opened):
-                contents = run_contents(each, name=name)
-                places[log(contents, title, of_all, several=several)] = None
-                of_all = ()
+            for number, (rank, name) in enumerate(ranks):
+                contents = run_contents(rank, name=name)
+                of_all = () if number else files
+                places[log(contents, title, of_all, several=len(ranks) > 1)] = None
     return tuple(places)
 
 
@@ -99,12 +95,3 @@ def write_files(runs: Sequence[Run], folder: Path, document: Document | None) ->
 def _retry(run: Path, option: str, server: str) -> str:
     command = shlex.join(["iobench", "report", str(run), option, server])
     return f"the run is kept, log it again with: {command}"
-
-
-def _named(opened: Sequence[Run]) -> Iterator[tuple[str, RankRun]]:
-    """Yield training processes with their names: of the run, the rank; ``""`` of the only one."""
-    for run in opened:
-        for each in run:
-            of_run = run.path.name if len(opened) > 1 else ""
-            of_rank = f"rank-{each.rank}" if len(each.ranks) > 1 else ""
-            yield "-".join(part for part in (of_run, of_rank) if part), each

@@ -28,8 +28,8 @@ LONGEST_NAME: Final = 200
 """MLflow takes 250 characters; the rest is for what is put behind."""
 LONGEST_VALUE: Final = 500
 """Of a parameter. MLflow takes 6000 today, servers that are still in use 500."""
-NS_PER_MS: Final = 1_000_000
 ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+Metrics = dict[str, float | None]
 
 
 class EpochMetrics(msgspec.Struct, frozen=True):
@@ -58,18 +58,17 @@ class RunContents(msgspec.Struct, frozen=True):
 
 def run_contents(run: RankRun, *, name: str = "") -> RunContents:
     """Return what is logged of one training process."""
-    exposure, whole = run.exposure, run.exposure.whole
+    exposure, whole, spans = run.exposure, run.exposure.whole, run.spans
     stages = [row.stage for row in whole.stages]
     names = legal_names([*stages, *(row.stage for row in whole.compute_stages)])
-    # By how much the wall clock is ahead of the clock of the spans.
     first = next((each for each in run.processes if each.anchors), None)
     anchor = None if first is None else first.anchors[0]
+    # By how much the wall clock is ahead of the clock of the spans.
     ahead_ns = 0 if anchor is None else anchor.wall_ns - anchor.monotonic_ns
-    start_ns, end_ns = (
-        (int(run.spans["start_ns"].min()), int(run.spans["end_ns"].max()))
-        if len(run.spans)
-        else (-ahead_ns, -ahead_ns)
-    )
+
+    def wall_ms(ns: int) -> int:
+        return max(int(ns + ahead_ns) // 1_000_000, 0)
+
     tags = {
         "iobench.version": version("iobench"),
         "iobench.run": run.path.name,
@@ -83,18 +82,14 @@ def run_contents(run: RankRun, *, name: str = "") -> RunContents:
         name=name,
         parameters=_parameters(run),
         epochs=tuple(
-            EpochMetrics(each.epoch, _ms(each.end_ns + ahead_ns), _epoch_metrics(each, names))
+            EpochMetrics(each.epoch, wall_ms(each.end_ns), _epoch_metrics(each, names))
             for each in run.cached(epoch_figures)
         ),
         totals=_totals(exposure, names),
         tags={key: cut(mask_line(value)) for key, value in tags.items() if value},
-        start_ms=_ms(start_ns + ahead_ns),
-        end_ms=_ms(end_ns + ahead_ns),
+        start_ms=wall_ms(spans["start_ns"].min()) if len(spans) else 0,
+        end_ms=wall_ms(spans["end_ns"].max()) if len(spans) else 0,
     )
-
-
-def _ms(wall_ns: int) -> int:
-    return max(wall_ns // NS_PER_MS, 0)
 
 
 def legal_names(texts: Iterable[str]) -> dict[str, str]:
@@ -118,7 +113,7 @@ def cut(text: str) -> str:
     return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."
 
 
-def _known(metrics: Mapping[str, float | None]) -> dict[str, float]:
+def _known(metrics: Metrics) -> dict[str, float]:
     return {
         f"{PREFIX}{name}": float(value)
         for name, value in metrics.items()
@@ -126,20 +121,16 @@ def _known(metrics: Mapping[str, float | None]) -> dict[str, float]:
     }
 
 
-def _statistics(name: str, times: StepStatistics | None) -> dict[str, float | None]:
+def _statistics(name: str, times: StepStatistics | None) -> Metrics:
     """Return the five figures of D2.3 under a name, in seconds."""
     if times is None:
         return {}
-    return {
-        f"{name}/min": times.min_ns / 1e9,
-        f"{name}/mean": times.mean_ns / 1e9,
-        f"{name}/median": times.median_ns / 1e9,
-        f"{name}/max": times.max_ns / 1e9,
-        f"{name}/stdev": None if times.stdev_ns is None else times.stdev_ns / 1e9,
-    }
+    figures = {each: getattr(times, f"{each}_ns")
+               for each in ("min", "mean", "median", "max", "stdev")}  # fmt: skip
+    return {f"{name}/{each}": None if ns is None else ns / 1e9 for each, ns in figures.items()}
 
 
-def _part(name: str, part: PartExposure) -> dict[str, float | None]:
+def _part(name: str, part: PartExposure) -> Metrics:
     """Return the figures of an epoch, or of another part of a run."""
     wall_s = seconds(part.wall_ns)
     return {
@@ -155,48 +146,41 @@ def _part(name: str, part: PartExposure) -> dict[str, float | None]:
 
 
 def _epoch_metrics(epoch: EpochFigures, names: Mapping[str, str]) -> dict[str, float]:
-    part, validation = epoch.training or epoch.part, epoch.validation
-    metrics: dict[str, float | None] = {
-        **_part("epoch", part),
+    validation = epoch.validation
+    metrics: Metrics = {
+        **_part("epoch", epoch.training or epoch.part),
         "epoch/batches_s": seconds(epoch.batches_ns),
         "epoch/validation_s": None if validation is None else seconds(validation.wall_ns),
         "epoch/validation_wait_s": None if validation is None else seconds(validation.wait_ns),
         "epoch/complete": float(epoch.complete),
-        **_statistics("batch_s", epoch.batch),
-        **_statistics("exposed_io_s", epoch.wait),
-        **_statistics("step_s", epoch.step),
-        **_statistics("step_exposed_io_s", epoch.step_wait),
-        **_statistics("forward_s", epoch.forward),
-        **_statistics("backward_s", epoch.backward),
     }
-    for of_stages, what in (
-        (epoch.busy, "busy_s"),
-        (epoch.exposed, "exposed_s"),
-        (epoch.computed, "compute_s"),
-    ):
-        for stage, times in of_stages.items():
-            metrics |= _statistics(f"{names[stage]}/{what}", times)
+    times = {
+        "batch_s": epoch.batch, "exposed_io_s": epoch.wait,
+        "step_s": epoch.step, "step_exposed_io_s": epoch.step_wait,
+        "forward_s": epoch.forward, "backward_s": epoch.backward,
+        **{f"{names[stage]}/busy_s": each for stage, each in epoch.busy.items()},
+        **{f"{names[stage]}/exposed_s": each for stage, each in epoch.exposed.items()},
+        **{f"{names[stage]}/compute_s": each for stage, each in epoch.computed.items()},
+    }  # fmt: skip
+    for name, each in times.items():
+        metrics |= _statistics(name, each)
     return _known(metrics)
 
 
 def _totals(exposure: Exposure, names: Mapping[str, str]) -> dict[str, float]:
-    metrics: dict[str, float | None] = {"lost_spans": exposure.lost_spans}
+    metrics: Metrics = {"lost_spans": exposure.lost_spans}
     if exposure.is_script:
         metrics["run/loop_fraction"] = exposure.loop_fraction
     if exposure.summed is not None:
-        metrics |= {
-            "summed/batches": exposure.summed.n_batches,
-            "summed/wait_s": seconds(exposure.summed.wait_ns),
-            "summed/wall_s": seconds(exposure.summed.wall_ns),
-        }
+        metrics["summed/batches"] = exposure.summed.n_batches
+        metrics["summed/wait_s"] = seconds(exposure.summed.wait_ns)
     parts = {"run": exposure.whole, "steady": exposure.steady, "recurring": exposure.recurring}
     for name, part in parts.items():
         if part is not None:
-            metrics |= _part(name, part) | {
-                f"{name}/accelerator_utilisation": part.accelerator_utilisation,
-                f"{name}/cold_fraction": part.cold_fraction,
-                f"{name}/overhead_fraction": part.overhead_fraction,
-            }
+            metrics |= _part(name, part)
+            metrics[f"{name}/accelerator_utilisation"] = part.accelerator_utilisation
+            metrics[f"{name}/cold_fraction"] = part.cold_fraction
+            metrics[f"{name}/overhead_fraction"] = part.overhead_fraction
     for row in exposure.whole.stages:
         metrics[f"run/{names[row.stage]}/busy_s"] = seconds(row.busy_ns)
         metrics[f"run/{names[row.stage]}/exposed_s"] = seconds(row.exposed_ns)
@@ -206,7 +190,6 @@ def _totals(exposure: Exposure, names: Mapping[str, str]) -> dict[str, float]:
 def _parameters(run: RankRun) -> dict[str, str]:
     """Return what the run was, as texts."""
     facts, exposure = run.about, run.exposure
-    step = facts.compute
     values: dict[str, Any] = {
         "dataset": facts.dataset,
         "format": facts.layout,
@@ -221,12 +204,9 @@ def _parameters(run: RankRun) -> dict[str, str]:
         "sample_nbytes": facts.sample_nbytes,
         "stand_in": facts.stand_in,
         "cache": facts.cache.asked,
-        "compute_forward_s": None if step.forward_ns is None else seconds(step.forward_ns),
-        "compute_backward_s": None if step.backward_ns is None else seconds(step.backward_ns),
         "rank": exposure.rank,
         "world_size": facts.world_size,
-        "launcher": facts.launcher or None,
-        "steps": None if facts.steps is None else f"{facts.steps[0]}:{facts.steps[1]}",
+        "launcher": facts.launcher,
         "command": facts.command,
         "name": facts.name,
         "commit": None if facts.commit is None else facts.commit.hash,
@@ -234,11 +214,6 @@ def _parameters(run: RankRun) -> dict[str, str]:
         **{f"threads/{key}": value for key, value in facts.thread_settings.items()},
         **{f"machine/{key}": value for key, value in facts.machine.items()},
     }
-    for each in exposure.loaders if facts.is_script else ():
-        values["loader" if each.number is None else f"loader-{each.number}"] = (
-            f"{each.framework} {each.kind} of {each.name}: {each.workers} workers, "
-            f"prefetch {each.prefetch}, batch size {each.batch_size}"
-        )
     return {
         PREFIX + "/".join(legal_names(key.split("/")).values()): cut(mask_line(str(value)))
         for key, value in values.items()

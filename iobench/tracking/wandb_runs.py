@@ -22,9 +22,15 @@ if TYPE_CHECKING:
     from iobench.tracking.run_metrics import RunContents
 
 EPOCH: Final = f"{PREFIX}epoch"
-SECONDS_TO_START: Final = 30.0
 SECONDS_TO_END: Final = 300.0
 """For how long all is sent at the end, unless ``$WANDB_FINISH_TIMEOUT`` says otherwise."""
+SETTINGS: Final = {
+    "console": "off", "disable_code": True, "disable_git": True, "disable_job_creation": True,
+    "finish_timeout_raises": True, "init_timeout": 30.0, "quiet": True, "save_code": False,
+    "silent": True, "x_disable_stats": True, "x_save_requirements": False,
+    "x_disable_machine_info": True,  # of here, where the run was not recorded
+    "x_disable_meta": True,  # this command line, with what it may hold
+}  # fmt: skip
 SILENT: Final = {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"}
 
 
@@ -58,33 +64,18 @@ class WandbRuns:
                 name=f"{title} {contents.name}".strip(),
                 group=title if several else None,
                 job_type=contents.name or None,
-                settings=self._settings(),
+                settings=self._wandb.Settings(
+                    finish_timeout=os.environ.get("WANDB_FINISH_TIMEOUT") or SECONDS_TO_END,
+                    **SETTINGS,
+                ),
             )
             with run:
-                self._log(run, contents, files)
+                self._send(run, contents, files)
             if run.offline:
                 return f"{Path(run.dir).parent} (offline; wandb sync sends it)"
             return mask_line(str(run.url))
 
-    def _settings(self) -> Any:
-        return self._wandb.Settings(
-            console="off",
-            disable_code=True,
-            disable_git=True,
-            disable_job_creation=True,
-            finish_timeout=os.environ.get("WANDB_FINISH_TIMEOUT") or SECONDS_TO_END,
-            finish_timeout_raises=True,
-            init_timeout=SECONDS_TO_START,
-            quiet=True,
-            save_code=False,
-            silent=True,
-            x_disable_machine_info=True,  # of here, where the run was not recorded
-            x_disable_meta=True,  # this command line, with what it may hold
-            x_disable_stats=True,
-            x_save_requirements=False,
-        )
-
-    def _log(self, run: Any, contents: RunContents, files: Sequence[Path]) -> None:
+    def _send(self, run: Any, contents: RunContents, files: Sequence[Path]) -> None:
         run.config.update(contents.parameters, allow_val_change=True)
         run.define_metric(f"{PREFIX}*", step_metric=EPOCH)
         for step, each in enumerate(contents.epochs):
