@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from iobench.analysis.placement import Placement, ProcessPlacement
     from iobench.analysis.run import RankRun
     from iobench.analysis.storage_reads import ReadEvidence
-    from iobench.report.document import Block
+    from iobench.report.document import Block, Cell
     from iobench.storage.storage_trace import ProcessTrace
 
 PAGE_CACHE, MMAP, COMPRESSION = "page cache", "mmap", "compression"
@@ -361,11 +361,10 @@ def _byte_table(rows: Sequence[ByteRow]) -> Table:
     has_log = any(row.darshan_nbytes is not None for row in rows)
     columns = {name: of for name, of in COLUMNS.items() if has_log or name != "darshan_nbytes"}
     files = [row for row in rows[1:] if " (process " not in row.name]
-    shown = (rows[0], *files[:MOST_SHOWN])
-    lines = (
+    lines: list[tuple[Cell, ...]] = [
         (short_path(row.name, NARROW_NAME), *(Bytes(getattr(row, each)) for each in columns))
-        for row in shown
-    )
+        for row in (rows[0], *files[:MOST_SHOWN])
+    ]
     more = f"{units.count(len(files) - MOST_SHOWN)} more files, and processes, are in the JSON."
     return Table(
         "",
