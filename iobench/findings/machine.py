@@ -12,15 +12,7 @@ from iobench.analysis.host_time import training_process, wait_and_other_ns
 from iobench.findings.contract import Finding
 from iobench.recording.machine_head import PAGE_NBYTES
 from iobench.report import units
-from iobench.report.document import (
-    NOT_APPLICABLE,
-    ByteRate,
-    Column,
-    Section,
-    Share,
-    Table,
-    sentences,
-)
+from iobench.report.document import NOT_APPLICABLE, Column, Quantity, Section, Table, sentences
 from iobench.runs.machine_samples import of_process
 
 if TYPE_CHECKING:
@@ -39,10 +31,8 @@ SWAPPING: Final = 1 << 20
 """... so many bytes a second read back from swap."""
 MOST_MACHINES: Final = 4
 IDLE: Final = 0.01
-"""A disk or link that was busy for less, and moved less than a MiB a second, is left out."""
-COLUMNS: Final = tuple(
-    map(Column, ("", "busy in waits", "busy else", "moved in waits", "saturated"))
-)
+"""What was busy for less, and moved less than a MiB a second, is left out, but for CPUs."""
+COLUMNS: Final = tuple(map(Column, ("busy", "waiting", "else", "moved", "saturated")))
 
 
 class ResourceUse(msgspec.Struct, frozen=True):
@@ -201,13 +191,13 @@ def _table(machine: MachineUse, *, alone: bool) -> Table:
     rows = tuple(
         (
             each.name,
-            Share(each.wait_fraction),
-            Share(each.other_fraction),
-            ByteRate(each.wait_bytes_per_s) if each.wait_bytes_per_s else NOT_APPLICABLE,
+            Quantity(each.wait_fraction, "share"),
+            Quantity(each.other_fraction, "share"),
+            Quantity(each.wait_bytes_per_s, "B/s") if each.wait_bytes_per_s else NOT_APPLICABLE,
             "yes" if each.saturated else "",
         )
         for each in machine.resources
-        if not (each.name.startswith(("disk", "network")) and _is_idle(each))
+        if each.name in ("cpus", "quota") or not _is_idle(each)
     )
     used, of, by_one = map(
         units.nbytes,

@@ -28,11 +28,9 @@ from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
     Column,
-    Count,
     Document,
-    Seconds,
+    Quantity,
     Section,
-    Share,
     Table,
     sentences,
 )
@@ -376,8 +374,8 @@ def _sums(sources: Sequence[Mapping[str, TableRow]]) -> Table:
         rows.append(
             (
                 *(one.name, *means),
-                NOT_APPLICABLE if share is None else Share(share),
-                *("" if n is None else Count(n) for n in numbers),
+                NOT_APPLICABLE if share is None else Quantity(share, "share"),
+                *("" if n is None else Quantity(n, "count") for n in numbers),
                 *(
                     figure_cell(name, one.figures[name]) if name in one.figures else ""
                     for name in names
@@ -405,7 +403,7 @@ def _times(sources: Sequence[Mapping[str, TableRow]]) -> Table:
 
 def _seconds(value: float | None) -> Cell:
     """Return seconds as D2.3 prints them."""
-    return NOT_APPLICABLE if value is None else Seconds(value)
+    return NOT_APPLICABLE if value is None else Quantity(value, "s")
 
 
 def _date(moment_ns: int | None) -> str:

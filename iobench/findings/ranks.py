@@ -22,8 +22,7 @@ from iobench.report.document import (
     BarPart,
     Chart,
     Column,
-    Count,
-    Duration,
+    Quantity,
     Section,
     Table,
     sentences,
@@ -348,7 +347,7 @@ def _rank_table(job: JobFigures) -> Table:
         ),
         tuple(
             (
-                *(str(each.rank), each.host or units.UNKNOWN, Count(each.steps_last)),
+                *(str(each.rank), each.host or units.UNKNOWN, Quantity(each.steps_last, "count")),
                 *map(_duration, (each.wait_ns, each.exposed_ns, each.comm_held_ns)),
             )
             for each in shown
@@ -357,7 +356,7 @@ def _rank_table(job: JobFigures) -> Table:
 
 
 def _duration(value_ns: int | None) -> Cell:
-    return NOT_APPLICABLE if value_ns is None else Duration(value_ns)
+    return NOT_APPLICABLE if value_ns is None else Quantity(value_ns, "ns")
 
 
 def _heat_map(job: JobFigures) -> Iterator[Chart]:

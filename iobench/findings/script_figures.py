@@ -10,7 +10,7 @@ import msgspec
 
 from iobench.findings.contract import Finding
 from iobench.recording.facts import EpochMetric
-from iobench.report.document import Column, Count, Number, Section, Table
+from iobench.report.document import Column, Quantity, Section, Table
 
 if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
@@ -53,11 +53,11 @@ def _joined(of: Sequence[EpochMetric]) -> EpochMetric:
 
 def metrics_section(metrics: ScriptMetrics) -> Section:
     """Return a table of the figures; None is the mean of values that are not all finite."""
-    rows = tuple(
-        (name, Number(of[0].mean), Number(of[-1].mean), Count(len(of)))
-        for name, of in metrics.epochs.items()
-    )
-    return Section("metrics", "Figures of the script", (Table("", COLUMNS, rows),))
+    rows = []
+    for name, of in metrics.epochs.items():
+        first, last = Quantity(of[0].mean, "number"), Quantity(of[-1].mean, "number")
+        rows.append((name, first, last, Quantity(len(of), "count")))
+    return Section("metrics", "Figures of the script", (Table("", COLUMNS, tuple(rows)),))
 
 
 FINDING: Final = Finding("metrics", 40, script_metrics, metrics_section, metrics_of_ranks)

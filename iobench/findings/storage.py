@@ -22,11 +22,11 @@ from iobench.errors import StorageError
 from iobench.findings.contract import Finding
 from iobench.recording.kinds import stage_title
 from iobench.report import units
-from iobench.report.document import Bytes, Column, Duration, Section, Share, Table, sentences
+from iobench.report.document import Column, Quantity, Section, Sentence, Table, sentences
 from iobench.report.wrapping import short_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -343,8 +343,8 @@ def storage_section(figures: StorageFigures) -> Section | None:
     """Return what storage did: how much of it is known, then bytes, stages and single reads."""
     blocks: list[Block] = [*sentences(figures.notes)]
     if figures.bytes:
-        reasons = (REASONS[each] for each in figures.bytes[0].reasons)
-        blocks += [_byte_table(figures.bytes), *sentences(reasons)]
+        blocks += _byte_blocks(figures.bytes)
+        blocks += sentences(REASONS[each] for each in figures.bytes[0].reasons)
     if figures.in_stages:
         blocks.append(_stage_table(figures.in_stages))
     if figures.read_sizes:
@@ -356,35 +356,35 @@ def storage_section(figures: StorageFigures) -> Section | None:
     return Section("storage", "Storage", tuple(blocks), is_folded=True) if blocks else None
 
 
-def _byte_table(rows: Sequence[ByteRow]) -> Table:
-    """Return bytes read by the run and of its largest files, one column for each who counted."""
+def _byte_blocks(rows: Sequence[ByteRow]) -> Iterator[Block]:
+    """Yield bytes read by the run in a sentence, and of its largest files in a table."""
     has_log = any(row.darshan_nbytes is not None for row in rows)
     columns = {name: of for name, of in COLUMNS.items() if has_log or name != "darshan_nbytes"}
+    counts = (f"{of} {units.nbytes(getattr(rows[0], name))}" for name, of in columns.items())
+    yield Sentence(f"Bytes read: {', '.join(counts)}.")
     files = [row for row in rows[1:] if " (process " not in row.name]
-    lines: list[tuple[Cell, ...]] = [
-        (short_path(row.name, NARROW_NAME), *(Bytes(getattr(row, each)) for each in columns))
-        for row in (rows[0], *files[:MOST_SHOWN])
-    ]
-    more = f"{units.count(len(files) - MOST_SHOWN)} more files, and processes, are in the JSON."
-    return Table(
-        "",
-        (Column("bytes read"), *map(Column, columns.values())),
-        tuple(lines),
-        note=more if len(files) > MOST_SHOWN else "",
-    )
+    if len(files) > 1:
+        yield Table(
+            "Largest files" if len(files) <= MOST_SHOWN else f"Largest of {len(files)} files",
+            (Column(""), *map(Column, columns.values())),
+            tuple(_byte_cells(row, columns) for row in files[:MOST_SHOWN]),
+        )
+
+
+def _byte_cells(row: ByteRow, columns: Iterable[str]) -> tuple[Cell, ...]:
+    nbytes = (Quantity(getattr(row, each), "B") for each in columns)
+    return short_path(row.name, NARROW_NAME), *nbytes
 
 
 def _stage_table(stages: Mapping[str, StageStorage]) -> Table:
     """Return how much of each stage that read was storage."""
     columns = (Column("stage"), Column("busy", "time"), Column("storage", "time"), Column("of it"))
-    rows = tuple(
-        (
-            *(stage_title(stage), Duration(each.busy_ns), Duration(each.storage_ns)),
-            Share(None if each.storage_ns is None else each.storage_ns / max(1, each.busy_ns)),
-        )
-        for stage, each in stages.items()
-    )
-    return Table("Storage inside the stages that read", columns, rows)
+    rows = []
+    for stage, each in stages.items():
+        share = None if each.storage_ns is None else each.storage_ns / max(1, each.busy_ns)
+        times = (Quantity(each.busy_ns, "ns"), Quantity(each.storage_ns, "ns"))
+        rows.append((stage_title(stage), *times, Quantity(share, "share")))
+    return Table("Storage inside the stages that read", columns, tuple(rows))
 
 
 FINDING: Final = Finding("storage", 100, storage_of, storage_section)

@@ -412,7 +412,6 @@ def loaders_section(exposure: Exposure) -> Section:
             Column("share of wait"),
         ),
         tuple(_loader_row(each, whole.wait_ns) for each in rows),
-        total=("all", *[""] * 4, Quantity(whole.n_batches, "count"), *_times(whole.wait_ns), ""),
         note=rest if len(rows) < len(exposure.loaders) else "",
     )
     return Section("loaders", "Loaders", (table,))

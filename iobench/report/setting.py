@@ -129,13 +129,13 @@ def configuration_section(report: RunReport) -> Section:
     """Return what ran, on what, and what was done before."""
     facts = report.facts
     rows = tuple(row for row in _configuration(report) if row[1])
+    # The title of a script's run is its command.
+    shown = facts.command if not facts.is_script else None
+    commands = (Command(shown, "made by"),) if shown else ()
     return Section(
         "configuration",
         "Machine and configuration",
-        (
-            Table("", (Column(""), Column("")), rows),
-            *((Command(facts.command, "made by"),) if facts.command else ()),
-        ),
+        (Table("", (Column(""), Column("")), rows), *commands),
         is_folded=True,
     )
 
