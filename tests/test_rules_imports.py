@@ -27,7 +27,6 @@ ROOMS = {
     "command_words": set(),
     "masking": set(),
     "lazy_face": set(),
-    "json_keys": set(),
     "errors": set(),
     "command_options": set(),
     "cpus": set(),
@@ -44,7 +43,7 @@ ROOMS = {
     "analysis": {"runs", "recording", "storage"},
     "report": {"analysis", "json_files", "runs", "recording", "registry", "storage"},
     "findings": {
-        "analysis", "command_options", "json_files", "json_keys", "runs", "recording", "report",
+        "analysis", "command_options", "json_files", "runs", "recording", "report",
         "storage",
     },
     "storage": {"files", "json_files", "recording"},
@@ -101,10 +100,10 @@ AGAINST_THE_ARROW = {
     ("iobench.loaders.ring.options", "loader", "tensorflow"),
 }
 """One-line conveniences: (module, method, room that it imports from)."""
-EVERYBODYS = {"errors", "json_keys", "lazy_face", "masking"}
+EVERYBODYS = {"errors", "lazy_face", "masking"}
 LIGHT_ROOMS = {
     "recording", "runs", "analysis", "samples", "windows", "errors", "masking", "registry",
-    "command_words", "coordinates", "cpus", "json_files", "json_keys",
+    "command_words", "coordinates", "cpus", "json_files",
 }  # fmt: skip
 MEASURING = {
     "adapters", "analysis", "launch", "runs", "recording", "report",

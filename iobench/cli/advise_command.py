@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_text
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ from iobench.findings.advice.commands import ProfileCommand
 from iobench.findings.advice.loading import baseline_first, loading_of
 from iobench.masking import MASK
 from iobench.report.document import Document
-from iobench.report.json_walk import to_plain
+from iobench.report.renderers.json_text import json_text
 from iobench.runs.folders import holds_runs
 from iobench.sources.named_stores import split_stores
 
@@ -88,7 +87,7 @@ def advise(
         if not json:
             print_document(Document("", (trial_section(advice),)))
     if json:
-        click.echo(json_text.dumps(to_plain(advice), indent=1, allow_nan=False))
+        click.echo(json_text(advice))
 
 
 def _profile_for_advice(words: Sequence[str]) -> RunConfig:

@@ -40,15 +40,10 @@ def print_answer(
     """Print what a command found: a title with blocks and sections below, or its figures."""
     from iobench.report.document import Document, Section
 
-    def plain() -> Any:
-        from iobench.report.json_walk import to_plain
-
-        return to_plain(figures)
-
     first = tuple(each for each in told if not isinstance(each, Section))
     sections = (each for each in told if isinstance(each, Section))
     shown = (*([Section("answer", "", first)] if first else []), *sections)
-    document = Document(title, shown, figures=plain)
+    document = Document(title, shown, figures=lambda: figures)
     print_document(document, "json" if json else "")
 
 

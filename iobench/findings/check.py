@@ -28,7 +28,6 @@ from iobench.findings.counts import (
 from iobench.recording.kinds import Kind
 from iobench.report import units
 from iobench.report.document import Document, Section, Sentence, sentences
-from iobench.report.json_walk import to_plain
 from iobench.report.sentences import PARTS, kept_words
 from iobench.runs.folders import run_paths
 
@@ -364,7 +363,7 @@ def check_document(result: CheckResult) -> Document:
     return Document(
         title=f"iobench check: {result.outcome}",
         sections=tuple(_gate_section(number, gate) for number, gate in enumerate(result.gates)),
-        figures=lambda: to_plain(result),
+        figures=lambda: result,
     )
 
 

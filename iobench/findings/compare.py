@@ -46,7 +46,6 @@ from iobench.report.document import (
     Table,
     sentences,
 )
-from iobench.report.json_walk import to_plain
 from iobench.report.sentences import PART_NAMES, kept_words
 from iobench.report.sentences import PARTS as PART_WORDS
 from iobench.report.suite_words import figure_cell
@@ -385,7 +384,7 @@ def comparison_document(comparison: Comparison) -> Document:
             Section("whole", "Whole runs", (_whole_table(comparison.runs, names), about)),
             Section("samples", "", tuple(samples)),
         ),
-        figures=lambda: to_plain(comparison),
+        figures=lambda: comparison,
     )
 
 

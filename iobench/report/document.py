@@ -7,7 +7,7 @@ same of the same figure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
@@ -187,7 +187,7 @@ class Document(msgspec.Struct, frozen=True):
     parts: tuple[Document, ...] = ()
     key: str = ""
     is_spare: bool = False
-    figures: Callable[[], Mapping[str, Any]] | None = None
+    figures: Callable[[], Any] | None = None
 
 
 class Renderer(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from iobench.registry import installed_findings
-from iobench.report.json_walk import to_plain
+from iobench.report.renderers.json_text import to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

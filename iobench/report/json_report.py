@@ -15,7 +15,7 @@ from iobench.analysis.exposure_figures import (
     StepStatistics,  # noqa: TC001
 )
 from iobench.report.finding_sections import job_figures, job_to_plain
-from iobench.report.json_walk import to_plain
+from iobench.report.renderers.json_text import to_plain
 from iobench.report.run_report import make_reports
 from iobench.report.sentences import verdict_sentence
 from iobench.report.trust import unseen

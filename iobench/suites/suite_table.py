@@ -20,7 +20,6 @@ from iobench.report.document import (
     Table,
     sentences,
 )
-from iobench.report.json_walk import to_plain
 from iobench.report.renderers.quantities import said
 from iobench.report.suite_words import OWN, figure_cell, said_cell
 from iobench.suites.metrics import why_not_given
@@ -179,7 +178,7 @@ def suite_document(table: SuiteTable) -> Document:
     return Document(
         f"{table.title} ({table.suite}, recipe {table.recipe_digest})",
         tuple(each for each in sections if each.blocks),
-        figures=lambda: to_plain(table),
+        figures=lambda: table,
     )
 
 

@@ -43,7 +43,6 @@ from iobench.report.document import (
     Table,
     sentences,
 )
-from iobench.report.json_walk import to_plain
 from iobench.report.sentences import OVER, extent_text, kept_words
 
 if TYPE_CHECKING:
@@ -228,7 +227,7 @@ def advice_document(advice: Advice) -> Document:
     if advice.ruled_out:
         known = sentences(f"{each.title}: {each.sentence}" for each in advice.ruled_out)
         result.append(Section("ruled-out", "Not proposed", known))
-    return Document("Advice", tuple(result), figures=lambda: to_plain(advice))
+    return Document("Advice", tuple(result), figures=lambda: advice)
 
 
 def _summary(advice: Advice) -> Iterator[str]:
