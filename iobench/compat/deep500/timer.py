@@ -10,7 +10,7 @@ import math
 import statistics
 from collections.abc import Hashable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from iobench.compat.deep500.timer_spans import HostSpans, RegionSpans
 from iobench.errors import OptionError
@@ -35,10 +35,6 @@ class TimeType(enum.Enum):
     OTHER = 7
     ALL = 8
     """No key of a region."""
-
-
-_ALL: Final = TimeType.ALL
-ALL_REFUSED: Final = "Cannot use TimeType.ALL here"
 
 
 class TimeStats(NamedTuple):
@@ -109,8 +105,6 @@ class Timer:
 
     def start(self, key: Hashable) -> None:
         """Begin a region."""
-        if key is _ALL:
-            raise ValueError(ALL_REFUSED)
         regions = self._of(key)
         if regions.is_open:
             raise RuntimeError(f"Detected nesting for timing region type {key}")
@@ -121,8 +115,6 @@ class Timer:
 
     def end(self, key: Hashable) -> None:
         """End the region of that key."""
-        if key is _ALL:
-            raise ValueError(ALL_REFUSED)
         regions = self._of(key)
         if not regions.is_open:
             raise RuntimeError(f"Unbalanced end for timing region type {key}")
@@ -135,7 +127,8 @@ class Timer:
     def get_time(self, key: Hashable) -> list[float]:
         """Return the seconds of every region of that key; none if there was none."""
         self._settle()
-        self._complete(key, strict=True)
+        if key in self._regions:
+            self._complete(key, strict=True)
         return self.times.get(key, [])
 
     def get_time_stats(self, key: Hashable) -> TimeStats:
@@ -199,6 +192,8 @@ class Timer:
         try:
             return self._regions[key]
         except KeyError:
+            if key is TimeType.ALL:
+                raise ValueError("Cannot use TimeType.ALL here") from None
             regions = self._regions[key] = _Regions(_name(key))
             return regions
 
@@ -209,7 +204,7 @@ class Timer:
             settle()
 
     def _complete(self, key: Hashable, *, strict: bool) -> None:
-        regions = self._of(key)
+        regions = self._regions[key]
         if strict and regions.is_open:
             raise RuntimeError(f"Unbalanced start/end for region type {key}")
         pairs, regions.pairs = regions.pairs, []

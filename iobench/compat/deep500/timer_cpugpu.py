@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from iobench.compat.deep500.timer import HostTimes, Timer, save_text, with_slash
-from iobench.compat.deep500.timer_spans import DeviceSpans, NoSpans, RegionSpans
+from iobench.compat.deep500.timer_spans import DeviceSpans, RegionSpans
 from iobench.recording.device_lane import DeviceLane
 
 if TYPE_CHECKING:
@@ -21,15 +21,10 @@ logger = logging.getLogger(__name__)
 
 
 class CPUGPUTimerBase:
-    """Times regions on the CPU, and with ``gpu=True`` on the GPU as well.
-
-    ``CPUGPUTimer`` of ``timer_torch`` and ``timer_tf`` is one.
-    """
+    """Times regions on the CPU, and with ``gpu=True`` on the GPU as well."""
 
     def __init__(
-        self,
-        cpu_timer_impl: Callable[[], TimeSource],
-        gpu_timer_impl: Callable[[], TimeSource],
+        self, cpu_timer_impl: Callable[[], TimeSource], gpu_timer_impl: Callable[[], TimeSource]
     ) -> None:
         self.cpu_timer = Timer(timer_impl=cpu_timer_impl)
         self.gpu_timer = Timer(timer_impl=gpu_timer_impl)
@@ -48,14 +43,11 @@ class CPUGPUTimerBase:
 
     def get_time(self, key: Hashable, gpu: bool = False) -> list[float]:
         """Return the seconds of every region of that key on the CPU, or on the GPU."""
-        return self._timer(gpu).get_time(key)
+        return (self.gpu_timer if gpu else self.cpu_timer).get_time(key)
 
     def get_time_stats(self, key: Hashable, gpu: bool = False) -> TimeStats:
         """Return the statistics of `get_time`."""
-        return self._timer(gpu).get_time_stats(key)
-
-    def _timer(self, gpu: bool) -> Timer:
-        return self.gpu_timer if gpu else self.cpu_timer
+        return (self.gpu_timer if gpu else self.cpu_timer).get_time_stats(key)
 
     def complete_all(self) -> None:
         """Turn what has ended into times, so that its events are free again."""
@@ -75,25 +67,21 @@ class CPUGPUTimerBase:
 
     def log_wb_all(self, prefix: str = "") -> None:
         """Log means to Weights & Biases, as ``CPU/<key>`` and ``GPU/<key>``."""
-        stem = with_slash(prefix)
-        self.cpu_timer.log_wb_all(prefix=f"{stem}CPU/")
-        self.gpu_timer.log_wb_all(prefix=f"{stem}GPU/")
+        self.cpu_timer.log_wb_all(f"{with_slash(prefix)}CPU/")
+        self.gpu_timer.log_wb_all(f"{with_slash(prefix)}GPU/")
 
     def log_mlflow_all(self, prefix: str = "") -> None:
         """Log means to MLflow, as ``CPU/<key>`` and ``GPU/<key>``."""
-        stem = with_slash(prefix)
-        self.cpu_timer.log_mlflow_all(prefix=f"{stem}CPU/")
-        self.gpu_timer.log_mlflow_all(prefix=f"{stem}GPU/")
+        self.cpu_timer.log_mlflow_all(f"{with_slash(prefix)}CPU/")
+        self.gpu_timer.log_mlflow_all(f"{with_slash(prefix)}GPU/")
 
 
 class DeviceTimes:
     """The time of a device, by a limited number of marks in its queue."""
 
     def __init__(self, clock: DeviceClock, limit: int, *, waits_at_end: bool = False) -> None:
-        self._clock = clock
+        self._clock, self._left, self._waits_at_end = clock, limit, waits_at_end
         self._lane = DeviceLane(clock, releases=False)
-        self._left = limit
-        self._waits_at_end = waits_at_end
         self._newest: Any = None
         self.spans: RegionSpans = DeviceSpans(self._lane)
 
@@ -137,5 +125,5 @@ class NoDeviceTimes(HostTimes):
 
     def __init__(self) -> None:
         super().__init__()
-        self.spans = NoSpans()
+        self.spans = RegionSpans()
         logger.warning("no CUDA device is used here: gpu=True times the CPU")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from iobench.recording.activation import active_recorder
 from iobench.recording.delivery_log import DeliveryLog
@@ -14,7 +14,7 @@ from iobench.recording.span_file import Flag
 if TYPE_CHECKING:
     from iobench.recording.facts import LoaderFacts
 
-__all__ = ["DeviceSpans", "HostSpans", "NoSpans", "RegionSpans"]
+__all__ = ["DeviceSpans", "HostSpans", "RegionSpans"]
 
 KINDS: Final = {"FORWARD": Kind.FORWARD, "BACKWARD": Kind.BACKWARD, "COMM": Kind.COMM}
 # They hold the regions of other keys: on the timeline, in no sum.
@@ -24,8 +24,8 @@ UNSEEN: Final = (
 )
 
 
-class RegionSpans(Protocol):
-    """Is told of every region of a timer: its key, host times, and marks."""
+class RegionSpans:
+    """Hears of every region of a timer: its key, host times, and marks; does nothing with it."""
 
     def started(self, name: str) -> None:
         """Note that a region begins."""
@@ -34,27 +34,12 @@ class RegionSpans(Protocol):
         """Note that it ended."""
 
 
-class NoSpans:
-    """Regions that others record."""
-
-    def started(self, name: str) -> None:
-        """Do nothing."""
-
-    def ended(self, name: str, start_ns: int, end_ns: int, pair: tuple[Any, Any]) -> None:
-        """Do nothing."""
-
-
-class HostSpans:
-    """Regions of the training loop; those of key ``IO`` are its waits, if nobody else sees them.
-
-    A `DeliveryLog` that yields finds that out: a loader that is asked inside the region takes its
-    place.
-    """
+class HostSpans(RegionSpans):
+    """Regions of the training loop; those of key ``IO`` are its waits, if no loader inside is."""
 
     def __init__(self) -> None:
         self._log: DeliveryLog | None = None
-        self._facts: LoaderFacts | None = None
-        self._facts_of: Recording | None = None
+        self._loader_of: tuple[Recording, LoaderFacts] | None = None
         self._epoch = -1
 
     def started(self, name: str) -> None:
@@ -104,12 +89,12 @@ class HostSpans:
         log.deliver(log.recording.next_batch())
 
     def _loader(self, recording: Recording) -> LoaderFacts:
-        """Return the facts of the loader nobody sees, told once to each recording."""
-        if self._facts is None or self._facts_of is not recording:
+        """Return the facts of the loader that iobench does not see, once for each recording."""
+        if self._loader_of is None or self._loader_of[0] is not recording:
             timer = "iobench.compat.deep500.timer.Timer"
-            self._facts = recording.add_loader("deep500", timer, "IO", unseen=[UNSEEN])
-            self._facts_of = recording
-        return self._facts
+            facts = recording.add_loader("deep500", timer, "IO", unseen=[UNSEEN])
+            self._loader_of = recording, facts
+        return self._loader_of[1]
 
     def _leave(self) -> None:
         log, self._log = self._log, None
@@ -117,14 +102,11 @@ class HostSpans:
             log.leave()
 
 
-class DeviceSpans:
+class DeviceSpans(RegionSpans):
     """Regions of a device's queue, which end up on its own lane."""
 
     def __init__(self, lane: DeviceLane) -> None:
         self._lane = lane
-
-    def started(self, name: str) -> None:
-        """Do nothing yet."""
 
     def ended(self, name: str, start_ns: int, end_ns: int, pair: tuple[Any, Any]) -> None:
         """Keep the region until the device has come past it."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["CPUGPUTimer", "CPUGPUTimerBase", "TimeStats", "TimeType", "Timer", "TimerCallback"]
 
 
-class _TensorFlowTimer(CPUGPUTimerBase):
+class CPUGPUTimer(CPUGPUTimerBase):
     """Times regions on the CPU, and with ``gpu=True`` by CUDA events as well."""
 
     MAX_EVENTS: ClassVar[int] = 200
@@ -37,9 +37,6 @@ class _TensorFlowTimer(CPUGPUTimerBase):
         if not cupy.cuda.is_available():
             return NoDeviceTimes()
         return DeviceTimes(CupyClock(cupy), self.MAX_EVENTS, waits_at_end=True)
-
-
-CPUGPUTimer = _TensorFlowTimer
 
 
 class CupyClock:
