@@ -174,7 +174,7 @@ class Patches:
             # stands for, which somebody may hold, under the name where it is defined.
             after.__module__ = owner.__name__
             after.__name__ = after.__qualname__ = name
-            self._move_home(original, owner.__name__)
+            self._name_by_definition(original, owner.__name__)
         after = staticmethod(after) if static else after
         setattr(owner, name, after)
         self._patches.append(Replaced(owner, name, before, after))
@@ -183,14 +183,14 @@ class Patches:
         """Put a timed function in the place of one."""
         self.put(owner, name, lambda original: timed(original, row))
 
-    def _move_home(self, original: Any, public: str) -> None:
+    def _name_by_definition(self, original: Any, public: str) -> None:
         """Let a function name the module it is defined in, if it names the one it is shown in."""
         name = getattr(original, "__name__", "")
         if getattr(original, "__module__", None) != public:
             return
-        for home in _homes(original, public):
-            if getattr(sys.modules.get(home), name, None) is original:
-                original.__module__ = home
+        for module in _defining_modules(original, public):
+            if getattr(sys.modules.get(module), name, None) is original:
+                original.__module__ = module
                 self._moved.append((original, public))
                 return
 
@@ -205,9 +205,9 @@ class Patches:
             original.__module__ = public
 
 
-def _homes(original: Any, public: str) -> tuple[str, ...]:
+def _defining_modules(original: Any, public: str) -> tuple[str, ...]:
     if inspect.isfunction(original):
-        home = inspect.unwrap(original).__globals__.get("__name__", "")
-        return (home,) if home != public else ()
+        module = inspect.unwrap(original).__globals__.get("__name__", "")
+        return (module,) if module != public else ()
     builtin = {"io": ("_io",), "numpy": ("numpy._core.multiarray", "numpy.core.multiarray")}
     return builtin.get(public, ())

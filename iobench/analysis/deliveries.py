@@ -561,7 +561,7 @@ def _renewed(loop: TrainingLoop, waits: Waits, role: Texts, main: int) -> list[i
         number
         for number, each in loaders.items()
         if number != ONLY
-        and each.kept == loaders[main].kept
+        and each.identity == loaders[main].identity
         and (number in evaluating) == (main in evaluating)
         and len(np.unique(waits.round[waits.loader == number])) == 1
     ]

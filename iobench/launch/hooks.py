@@ -20,7 +20,7 @@ from iobench.recording.session import RUN_PATH, RUN_STEPS, Recording, current_re
 
 logger = logging.getLogger(__name__)
 
-SEEN_ABOVE: Final = "IOBENCH_RUN_RECORDS"
+RECORDED_ABOVE: Final = "IOBENCH_RUN_RECORDS"
 """Environment: set where a process above records."""
 
 _begun = False
@@ -45,7 +45,7 @@ def begin() -> None:
         boot: Any = sys.modules["iobench_boot"]
         _recording.facts.imports_ns = boot.imports  # which grows
         _recording.write_facts()
-    os.environ[SEEN_ABOVE] = "1"
+    os.environ[RECORDED_ABOVE] = "1"
     try:
         from iobench.adapters.installed import install
 
@@ -73,7 +73,7 @@ def _is_child() -> bool:
     boot: Any = sys.modules["iobench_boot"]
     if boot.role(sys.orig_argv) == "spawned" or not boot.is_own_process():
         return True
-    return SEEN_ABOVE in os.environ and find_job().world_size == 1
+    return RECORDED_ABOVE in os.environ and find_job().world_size == 1
 
 
 def _begin_child() -> None:

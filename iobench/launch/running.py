@@ -16,8 +16,8 @@ from iobench.adapters import ADAPTERS
 from iobench.command_words import KEEP_COMMAND
 from iobench.errors import OptionError, StorageError
 from iobench.launch.interpreter import why_unseen
+from iobench.launch.launched_processes import describe_processes, nothing_recorded
 from iobench.launch.script_commit import commit_of
-from iobench.launch.seen import describe_processes, nothing_recorded
 from iobench.launch.traced_command import begin_tracing, end_tracing
 from iobench.launch.waiting import run_and_wait
 from iobench.masking import as_typed

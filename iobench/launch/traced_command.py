@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from iobench.errors import StorageError
 from iobench.launch.interpreter import interpreter_of
-from iobench.launch.seen import read_seen
+from iobench.launch.launched_processes import read_processes
 from iobench.recording.facts import read_process_facts
 from iobench.recording.this_process import host_name, name_in_files
 from iobench.storage.darshan_gathering import gather_logs
@@ -56,7 +56,9 @@ def end_tracing(
 ) -> None:
     """Wait for the logs of this machine's processes, 10 s at most, and say what there is."""
     host = host_name()
-    pids = {each.pid for each in read_seen(run.path / "launch", f"{name_in_files(host)}-*.txt")}
+    pids = {
+        each.pid for each in read_processes(run.path / "launch", f"{name_in_files(host)}-*.txt")
+    }
     for facts in read_process_facts(run.processes_path):
         if facts.host == host and facts.role == "consumer":
             pids.update(pid for loader in facts.loaders for pid in loader.worker_pids)

@@ -64,15 +64,15 @@ def _wait(pid: int) -> int:
             os.kill(pid, known.si_signo)
 
 
-def _reached_all(told: signal.struct_siginfo) -> bool:
+def _reached_all(received: signal.struct_siginfo) -> bool:
     """Return whether whoever sent a signal sent it to the command as well.
 
     The terminal does, to its foreground processes; and SLURM, to all of a step's.
     """
-    if told.si_code == FROM_KERNEL:
+    if received.si_code == FROM_KERNEL:
         return True
     try:
-        sender = Path(f"/proc/{told.si_pid}/comm").read_text("utf-8", "replace")
+        sender = Path(f"/proc/{received.si_pid}/comm").read_text("utf-8", "replace")
     except OSError:
         return False
     return sender.strip() == "slurmstepd"

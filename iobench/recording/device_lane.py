@@ -167,11 +167,11 @@ class DeviceLane:
         duration_ns = max(0, self.clock.between_ns(region.first, region.last))
         is_first = self._sighted is None
         own = looked and self._releases
-        seen = self._sight(region.last, region.put_ns + duration_ns, noticed_ns, own=own)
-        end_ns = seen.earliest_ns if looked else seen.latest_ns
+        sighting = self._sight(region.last, region.put_ns + duration_ns, noticed_ns, own=own)
+        end_ns = sighting.earliest_ns if looked else sighting.latest_ns
         self._emit(recorder, region, end_ns - duration_ns, end_ns)
         self._n_since += 1
-        self._widest_ns = max(self._widest_ns, seen.width_ns)
+        self._widest_ns = max(self._widest_ns, sighting.width_ns)
         if is_first or self._n_since >= REGIONS_AN_ANCHOR:
             latest_ns = end_ns + self._widest_ns if looked else end_ns
             self._emit_anchor(recorder, latest_ns - self._widest_ns, latest_ns)
@@ -245,23 +245,23 @@ class DeviceLane:
                 clock.wait(region.last)
             (passed if clock.passed(region.last) else left).append(region)
         begun = [region.put_ns + clock.between_ns(region.first, anchor) for region in passed]
-        seen = self._sight(anchor, max([put_ns, *begun]), noticed_ns, own=True)
+        sighting = self._sight(anchor, max([put_ns, *begun]), noticed_ns, own=True)
         for _ in range(1, MARKS_A_WRITE):
-            if seen.width_ns <= CLOSE_NS:
+            if sighting.width_ns <= CLOSE_NS:
                 break
             put_ns = now_ns()
             if (another := clock.mark()) is None:
                 break
             clock.wait(another)
-            seen = self._sight(another, put_ns, now_ns(), own=True)
+            sighting = self._sight(another, put_ns, now_ns(), own=True)
         for region in passed:
-            start_ns = seen.latest_ns - clock.between_ns(region.first, seen.mark)
-            end_ns = seen.latest_ns - clock.between_ns(region.last, seen.mark)
+            start_ns = sighting.latest_ns - clock.between_ns(region.first, sighting.mark)
+            end_ns = sighting.latest_ns - clock.between_ns(region.last, sighting.mark)
             self._emit(recorder, region, start_ns, max(start_ns, end_ns))
             if self._releases:
                 clock.release(region.first)
                 clock.release(region.last)
-        self._emit_anchor(recorder, seen.earliest_ns, seen.latest_ns)
+        self._emit_anchor(recorder, sighting.earliest_ns, sighting.latest_ns)
         self._regions = left
         if not left:
             _pending.discard(self)

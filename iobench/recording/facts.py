@@ -49,7 +49,7 @@ class LoaderFacts(msgspec.Struct):
     unreplayed: str = ""  # why its batches are not replayed
 
     @property
-    def kept(self) -> tuple[str | int | None, ...]:
+    def identity(self) -> tuple[str | int | None, ...]:
         """What stays the same of a loader that is made anew."""
         return (
             *(self.framework, self.kind, self.name, self.workers, self.prefetch),
@@ -166,14 +166,14 @@ def read_process_facts(directory: Path) -> tuple[ProcessFacts, ...]:
     A file that cannot be read, or of a later version, is left out with a warning: spans count
     without it.
     """
-    found = []
+    result = []
     for path in sorted(directory.glob("*.json")):
         try:
             document = read_json(path, finite=True)
-            found.append(_process_facts(document))
+            result.append(_process_facts(document))
         except (OSError, ValueError, TypeError, KeyError, msgspec.ValidationError) as error:
             logger.warning("%s: cannot be read (%s)", path, error)
-    return tuple(sorted(found, key=lambda facts: (facts.rank, facts.role, facts.pid)))
+    return tuple(sorted(result, key=lambda facts: (facts.rank, facts.role, facts.pid)))
 
 
 def _process_facts(document: Mapping[str, Any]) -> ProcessFacts:

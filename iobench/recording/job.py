@@ -48,7 +48,7 @@ def find_job(environment: Mapping[str, str] = os.environ) -> JobRank:
     process has joined (``torch.multiprocessing.spawn`` sets nothing). A variable that is no whole
     number counts as not set: what is measured must go on.
     """
-    found = (
+    result = (
         _torchrun(environment)
         or _mpi(environment)
         or _tensorflow(environment)
@@ -57,10 +57,8 @@ def find_job(environment: Mapping[str, str] = os.environ) -> JobRank:
         or _process_group()
         or JobRank()
     )
-    told = environment.get(RUN_TOKEN)
-    if not told:
-        return found
-    return JobRank(found.rank, found.world_size, found.local_rank, found.launcher, told)
+    token = environment.get(RUN_TOKEN)
+    return msgspec.structs.replace(result, token=token) if token else result
 
 
 def _number(environment: Mapping[str, str], *names: str) -> int | None:
@@ -92,8 +90,8 @@ def _mpi(environment: Mapping[str, str]) -> JobRank | None:
         return None
     local = _number(environment, "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID") or 0
     names = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "SLURM_JOB_ID")
-    told = [environment[name] for name in names if environment.get(name)]
-    return JobRank(rank, size, local, "mpirun", "mpi:" + ":".join(told or [str(os.getppid())]))
+    ids = [environment[name] for name in names if environment.get(name)]
+    return JobRank(rank, size, local, "mpirun", "mpi:" + ":".join(ids or [str(os.getppid())]))
 
 
 def _tensorflow(environment: Mapping[str, str]) -> JobRank | None:

@@ -317,7 +317,7 @@ class Recording:
             facts = LoaderFacts(len(known), framework, kind, name, **more)
             if len(known) >= LOADER_LIMIT:
                 for before in reversed(known):
-                    if before.kept == facts.kept:
+                    if before.identity == facts.identity:
                         return before
             known.append(facts)
             if self.digests and framework != WITH_DIGESTS:

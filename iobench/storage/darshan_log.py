@@ -172,11 +172,11 @@ class _Complaints:
     """What was written to standard error, a file here, since this was last called."""
 
     def __init__(self) -> None:
-        self._seen = os.fstat(2).st_size
+        self._end = os.fstat(2).st_size
 
     def __call__(self) -> str:
-        start, self._seen = self._seen, os.fstat(2).st_size
-        lines = os.pread(2, self._seen - start, start).decode(errors="replace").split("\n")
+        start, self._end = self._end, os.fstat(2).st_size
+        lines = os.pread(2, self._end - start, start).decode(errors="replace").split("\n")
         return "; ".join(dict.fromkeys(line.strip() for line in lines if line.strip()))
 
 

@@ -28,7 +28,7 @@ SYSTEM_QUERIES: Final = frozenset({"uname", "ldconfig"})
 LONGEST: Final = 160
 
 
-class SeenProcess(msgspec.Struct):
+class LaunchedProcess(msgspec.Struct):
     """A Python process that started with the bootstrap."""
 
     pid: int
@@ -38,15 +38,15 @@ class SeenProcess(msgspec.Struct):
     unseen: list[str] = []  # what could not be observed in it
 
 
-def read_seen(folder: Path, pattern: str = "*.txt") -> list[SeenProcess]:
+def read_processes(folder: Path, pattern: str = "*.txt") -> list[LaunchedProcess]:
     """Return the processes of a run that noted themselves; lines cut short are left out."""
     result = []
     for path in sorted(folder.glob(pattern)):
-        process: SeenProcess | None = None
+        process: LaunchedProcess | None = None
         for what, value in _lines(path):
             if what == "python":
                 # A process that replaces itself by another program keeps its number.
-                process = SeenProcess(value["pid"], value["parent"], value["command"])
+                process = LaunchedProcess(value["pid"], value["parent"], value["command"])
                 result.append(process)
             elif process is not None and what == "started":
                 process.started.append(value)
@@ -70,7 +70,7 @@ def _lines(path: Path) -> list[tuple[str, Any]]:
     return result
 
 
-def unseen_commands(processes: Sequence[SeenProcess]) -> list[str]:
+def unseen_commands(processes: Sequence[LaunchedProcess]) -> list[str]:
     """Return the commands that these started and none of these is, each with how often."""
     missing: Counter[str] = Counter()
     for process in processes:
@@ -106,7 +106,7 @@ def describe_processes(
 
     ``command`` is what may be kept of it.
     """
-    processes = read_seen(run.path / "launch")
+    processes = read_processes(run.path / "launch")
     unseen = [text for process in processes for text in _unseen(process)]
     if not processes:
         flags = ", ".join(isolating_flags(command))
@@ -125,7 +125,7 @@ def describe_processes(
     )
 
 
-def _unseen(process: SeenProcess) -> list[str]:
+def _unseen(process: LaunchedProcess) -> list[str]:
     name = _one_line(process.command)
     if any("No module named 'iobench'" in text for text in process.unseen):
         return [f"{name}: iobench is not installed for its Python ({process.command[0]})"]
