@@ -28,22 +28,16 @@ MOUNTS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("file", "kind"),
-    [
-        ("/home/a", "ext4"),
-        ("/scratch/a", "lustre"),
-        ("/scratch/my disk/a", "xfs"),
-        ("/scratchy/a", "ext4"),
-        ("/home/u/météo/a", "fuse.sshfs"),
-    ],
-)
-def test_the_nearest_mount_counts_and_the_last_at_a_place(monkeypatch, file, kind):
+def test_the_nearest_mount_counts_and_the_last_at_a_place(monkeypatch):
     listed = [SimpleNamespace(mountpoint=point, fstype=each) for point, each in MOUNTS]
     monkeypatch.setattr(psutil, "disk_partitions", lambda all: listed)
-    mount = mount_of(Path(file), read_mounts())
-    assert mount is not None
-    assert mount.kind == kind
+    for file, kind in (
+        ("/home/a", "ext4"), ("/scratch/a", "lustre"), ("/scratch/my disk/a", "xfs"),
+        ("/scratchy/a", "ext4"), ("/home/u/météo/a", "fuse.sshfs"),
+    ):  # fmt: skip
+        mount = mount_of(Path(file), read_mounts())
+        assert mount is not None
+        assert mount.kind == kind
 
 
 @pytest.mark.parametrize(
@@ -72,27 +66,18 @@ def test_what_a_type_means(name, reach, counts, in_page_cache):
     assert (found.counts_device_reads, found.in_page_cache) == (counts, in_page_cache)
 
 
-def test_a_url_lies_on_none():
-    assert file_system_of("s3://bucket/a").reach == "network"
-    assert not counts_device_reads(["s3://bucket/a"])
-    assert not counts_device_reads([])
-
-
-def test_what_is_not_there_yet_lies_where_its_folder_does(tmp_path):
+def test_paths_lie_where_their_folders_do(monkeypatch, tmp_path):
     (tmp_path / "data").write_bytes(b"x")
     here = file_system_of(tmp_path)
     assert here.name != "unknown"
     assert tmp_path.is_relative_to(here.mount)
     assert file_system_of(tmp_path / "none" / "yet") == here == file_system_of(tmp_path / "data")
     assert counts_device_reads([tmp_path / "data", tmp_path]) == here.counts_device_reads
-
-
-def test_memory_is_told_from_disks():
     shm = file_system_of(Path("/dev/shm"))
     assert (shm.name, shm.reach, shm.counts_device_reads) == ("tmpfs", "memory", False)
-
-
-def test_without_a_list_of_mounts_nothing_is_known(monkeypatch, tmp_path):
+    assert file_system_of("s3://bucket/a").reach == "network"
+    assert not counts_device_reads(["s3://bucket/a"])
+    assert not counts_device_reads([])
     monkeypatch.setattr(file_systems, "read_mounts", list)
     assert file_system_of(tmp_path) == FileSystem()
     assert not counts_device_reads([tmp_path])

@@ -35,47 +35,32 @@ def file(tmp_path):
     return path
 
 
-def test_a_file_just_read_is_resident(file):
-    warm_up([file])
-    assert residency([file]) == 1.0
-
-
-def test_eviction_leaves_no_more_than_was_there(file):
-    before = residency([file])
-    evict([file])
-    after = residency([file])
-    assert 0.0 <= after <= before
-    assert file.read_bytes() == bytes(1 << 20)
-
-
-def test_a_folder_stands_for_the_files_below_it(file, tmp_path):
+def test_files_and_those_below_a_folder_are_warmed_and_evicted(file, tmp_path):
     below = tmp_path / "store" / "v" / "0"
     below.mkdir(parents=True)
     (below / "0").write_bytes(bytes(3 << 20))
-    evict([tmp_path / "store"])
-    warm_up([tmp_path / "store", file])
-    assert residency([tmp_path / "store", file]) == 1.0
+    both = [tmp_path / "store", file]
+    warm_up(both)
+    assert residency(both) == 1.0
+    evict(both)
+    assert 0.0 <= residency(both) <= 1.0
+    assert file.read_bytes() == bytes(1 << 20)
     (tmp_path / "empty").mkdir()
     assert residency([tmp_path / "empty"]) is None
-
-
-@pytest.mark.parametrize("kind", ["zfs", "gpfs", "beegfs"])
-def test_a_cache_of_the_file_systems_own_cannot_be_asked(monkeypatch, file, kind):
-    own = file_system_on(Mount(file.parent, kind))
-    monkeypatch.setattr(page_cache, "file_system_of", lambda path: own)
-    assert residency([file]) is None
+    for function in (evict, warm_up, residency):
+        with pytest.raises(StorageError, match="gone"):
+            function([tmp_path / "gone"])
 
 
 def test_where_nothing_tells_it_is_unknown(monkeypatch, file):
+    assert residency(["s3://bucket/data"]) is None
+    for kind in ("zfs", "gpfs", "beegfs"):  # with a cache of their own
+        own = file_system_on(Mount(file.parent, kind))
+        monkeypatch.setattr(page_cache, "file_system_of", lambda path, own=own: own)
+        assert residency([file]) is None
+    monkeypatch.undo()
     monkeypatch.setattr(page_cache, "pages_of", lambda fd: None)
     assert residency([file]) is None
-    assert residency(["s3://bucket/data"]) is None
-
-
-@pytest.mark.parametrize("function", [evict, warm_up, residency])
-def test_a_missing_file_is_named(tmp_path, function):
-    with pytest.raises(StorageError, match="gone"):
-        function([tmp_path / "gone"])
 
 
 @given(offset=st.integers(0, NBYTES + 9000), nbytes=st.integers(0, NBYTES + 9000))

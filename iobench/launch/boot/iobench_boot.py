@@ -200,16 +200,20 @@ def _without_secrets(words: Sequence[str]) -> list[str]:
     return result
 
 
+_loaded: dict[str, Any] = {}
+
+
 def _of_file(name: str) -> Any:
-    """Return a module of iobench loaded from its file: its package would bring NumPy."""
+    """Return a module of iobench loaded from its file, once: its package would bring NumPy."""
+    if name in _loaded:
+        return _loaded[name]
     from importlib.util import module_from_spec, spec_from_file_location
 
     folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
-    path = os.path.join(folder, f"{name}.py")  # noqa: PTH118
-    spec = spec_from_file_location(f"_iobench_{name}", path)
+    spec = spec_from_file_location(f"_iobench_{name}", os.path.join(folder, f"{name}.py"))  # noqa: PTH118
     assert spec is not None
     assert spec.loader is not None
-    module = module_from_spec(spec)
+    module = _loaded[name] = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DATA = Path(__file__).parents[2] / "data" / "darshan"
 RUNS = sorted(path.parent.name for path in DATA.glob("*/expected.json"))
 EXPECTED = {run: json.loads((DATA / run / "expected.json").read_text()) for run in RUNS}
-LOGS = [(run, told) for run in RUNS for told in EXPECTED[run]["logs"]]
+LOGS = [(run, expected) for run in RUNS for expected in EXPECTED[run]["logs"]]
 KINDS = {
     "POSIX": ("posix_opens", "posix_reads", "posix_read_nbytes"),
     "STDIO": ("stdio_opens", "stdio_reads", "stdio_read_nbytes"),
@@ -62,22 +62,17 @@ def test_every_log_is_read_and_none_refused() -> None:
     assert (len(logs), found) == (23, set(logs))
 
 
-@pytest.mark.parametrize(("run", "told"), LOGS, ids=lambda value: str(value)[:16])
-def test_what_a_log_says_of_its_process(run: str, told: dict[str, Any]) -> None:
-    trace = run_of(run)[told["pid"]]
-    assert trace.path.name == told["log"]
-    assert trace.job_id == told["jobid"]
-    assert trace.start_ns == told["start_time_sec"] * 10**9 + told["start_time_nsec"]
+@pytest.mark.parametrize(("run", "expected"), LOGS, ids=lambda value: str(value)[:16])
+def test_a_log_is_read_as_its_runs_page_says(run: str, expected: dict[str, Any]) -> None:
+    trace = run_of(run)[expected["pid"]]
+    assert trace.path.name == expected["log"]
+    assert trace.job_id == expected["jobid"]
+    assert trace.start_ns == expected["start_time_sec"] * 10**9 + expected["start_time_nsec"]
     modules = {each.name: {"partial": each.partial, "ver": each.version} for each in trace.modules}
-    assert modules == told["modules"]
-
-
-@pytest.mark.parametrize(("run", "told"), LOGS, ids=lambda value: str(value)[:16])
-def test_counters_of_each_file(run: str, told: dict[str, Any]) -> None:
-    trace = run_of(run)[told["pid"]]
+    assert modules == expected["modules"]
     rows = {trace.files[row["file"]]: row for row in data_rows(trace)}
     for module, (opens, reads, nbytes) in KINDS.items():
-        files = told.get(module, {}).get("data_files", {})
+        files = expected.get(module, {}).get("data_files", {})
         assert {name for name, row in rows.items() if row[opens] > 0} == set(files)
         for name, wanted in files.items():
             row = rows[name]
@@ -87,16 +82,11 @@ def test_counters_of_each_file(run: str, told: dict[str, Any]) -> None:
             if module == "STDIO":
                 spent_s = row["stdio_read_ns"] / 1e9
                 assert spent_s == pytest.approx(wanted["f_read_time"], abs=1e-6)
-        totals = told.get(module, {}).get("data_totals", {})
+        totals = expected.get(module, {}).get("data_totals", {})
         for column, wanted in ((opens, "opens"), (reads, "reads"), (nbytes, "bytes_read")):
             assert sum(row[column].clip(0) for row in rows.values()) == totals.get(wanted, 0)
-
-
-@pytest.mark.parametrize(("run", "told"), LOGS, ids=lambda value: str(value)[:16])
-def test_segments(run: str, told: dict[str, Any]) -> None:
-    trace = run_of(run)[told["pid"]]
     reads = data_reads(trace)
-    wanted = told.get("DXT_POSIX", {"data_files": 0, "read_segments": 0, "bytes": 0})
+    wanted = expected.get("DXT_POSIX", {"data_files": 0, "read_segments": 0, "bytes": 0})
     assert len(np.unique(reads["file"])) == wanted["data_files"]
     assert (len(reads), reads["nbytes"].sum()) == (wanted["read_segments"], wanted["bytes"])
     segments = trace.segments
