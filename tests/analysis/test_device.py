@@ -140,38 +140,28 @@ def test_a_wait_partly_under_device_work_is_exposed_in_the_rest():
     assert found.devices == ("cuda:0",)
 
 
-def test_a_step_of_several_batches_uses_the_others_as_they_are_delivered():
-    sketch = Sketch()
-    sketch.wait(0, 0, 10)
-    sketch.wait(1, 12, 20)
-    sketch.add(CONSUMER, Kind.FORWARD, 23, 50, batch=1, **ON_DEVICE)
-    found = exposure_of(sketch)
-    assert found.exposed_ns.tolist() == [10, 11]
+BOTH = [(10, 0, 50, 0, 20), (10, 0, 50, 0, 20)]
 
 
-def test_only_copied_batches_are_used_when_the_copy_ends():
-    sketch = Sketch()
-    sketch.wait(0, 0, 10)
-    sketch.add(CONSUMER, Kind.H2D, 11, 30, batch=0, **ON_DEVICE)
-    assert exposure_of(sketch).use_ns.tolist() == [30]
-
-
-def test_regions_that_hold_the_wait_itself_say_nothing_of_it():
-    sketch = simulated([(10, 0, 50, 0, 20), (10, 0, 50, 0, 20)])
-    with_batches = simulated([(10, 0, 50, 0, 20), (10, 0, 50, 0, 20)])
-    with_batches.add(CONSUMER, Kind.OTHER, 0, 55, label="BATCH", batch=0, **ON_DEVICE)
-    exposed = [exposure_of(each).exposed_ns.sum() for each in (with_batches, sketch)]
-    assert exposed == [20, 20]
-
-
-def test_work_without_a_batch_counts_for_the_delivery_before_it():
-    steps = [(10, 0, 50, 0, 20), (10, 0, 50, 0, 20)]
-    without = exposure_of(simulated(steps, with_batches=False))
-    assert sums(without) == sums(exposure_of(simulated(steps)))
+def test_work_is_of_its_batch_else_of_the_delivery_before_it():
+    exposed = sums(exposure_of(simulated(BOTH)))
+    assert sums(exposure_of(simulated(BOTH, with_batches=False))) == exposed
+    sketch = simulated(BOTH)  # a region may hold the wait itself
+    sketch.add(CONSUMER, Kind.OTHER, 0, 55, label="BATCH", batch=0, **ON_DEVICE)
+    assert exposure_of(sketch).exposed_ns.sum() == exposed[0]
+    several = Sketch()  # the batches of a step but the last are used as they are delivered
+    several.wait(0, 0, 10)
+    several.wait(1, 12, 20)
+    several.add(CONSUMER, Kind.FORWARD, 23, 50, batch=1, **ON_DEVICE)
+    assert exposure_of(several).exposed_ns.tolist() == [10, 11]
+    copied = Sketch()
+    copied.wait(0, 0, 10)
+    copied.add(CONSUMER, Kind.H2D, 11, 30, batch=0, **ON_DEVICE)
+    assert exposure_of(copied).use_ns.tolist() == [30]
 
 
 def test_what_a_killed_process_did_not_tell_is_not_counted():
-    sketch = simulated([(10, 0, 50, 0, 20), (10, 0, 50, 0, 20)])
+    sketch = simulated(BOTH)
     sketch.wait(2, 130, 190)
     assert len(exposure_of(sketch)) == 3
     assert len(exposure_of(sketch, closed=False)) == 2

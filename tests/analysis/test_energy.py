@@ -14,7 +14,7 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 from energy_files import source, write_energy
 
 from iobench.analysis.run import Run
-from iobench.findings.energy import energy_of, joules_at
+from iobench.findings.energy import energy_of
 from iobench.recording.machine_head import EnergySource, MachineHead
 from iobench.runs.machine_samples import (
     EnergySeries,
@@ -60,16 +60,6 @@ def test_waits_and_epochs_add_up(data, made, workers, step):
         assert -1e-9 <= kind.wait_j <= kind.total_j + 1e-9
         assert sum(kind.epochs_j.values()) == pytest.approx(kind.total_j, rel=1e-9, abs=1e-9)
         assert 0 < kind.covered_fraction <= 1
-
-
-@few
-@given(st.data())
-def test_energy_rises_and_is_that_of_the_readings_at_their_times(data):
-    found = data.draw(readings(300))
-    energy = joules_at(found, np.arange(-60, 360))
-    assert (np.diff(energy) >= 0).all()
-    assert joules_at(found, found.time_ns).tolist() == found.energy_j.tolist()
-    assert (energy[0], energy[-1]) == (found.energy_j[0], found.energy_j[-1])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from schedules import CONSUMER, Sketch
-from scripts import Script
 
 from iobench.analysis.run import Run
 from iobench.findings.utilisation import mean_utilisation, utilisation
@@ -118,9 +117,7 @@ def test_it_equals_dlio_on_the_same_steps(rounds: list[list[Block]]) -> None:
     [
         # The first step is left out; 3 x 10 of compute in 3 x (20 + 10 + 5) + 5 + 7.
         ([[Block([(100, 50, 5), *[(20, 10, 5)] * 3], last_ns=7)]], 30 / 117, 3),
-        ([[Block([(5, 0, 0), (5, 0, 0)], last_ns=0)]], 0, 1),
         ([[Block([(5, 7, 0)])]], None, 0),  # where DLIO says 0
-        ([[Block([(3, 5, 0), (3, 5, 0)], last_ns=-1)]], 5 / 8, 1),
         # Loaders that do not number epochs: those of the tables.
         (
             [[Block([(1, 9, 0)] * 4, epoch=-1)], [Block([(9, 1, 0)] * 2, epoch=-1)]],
@@ -156,16 +153,3 @@ def test_ranks_count_alike_as_dlio_averages_them() -> None:
     job = mean_utilisation([*parts, None])
     assert job.fraction == pytest.approx(np.mean([au_of(each) for each in ranks]) / 100)
     assert mean_utilisation([None]) is None
-
-
-def test_loaders_created_for_each_epoch_are_all_counted() -> None:
-    script = Script()
-    for _ in range(3):
-        loader = script.loader()
-        for _ in range(4):
-            loader.next()
-            script.compute(20)
-        loader.end()
-    for each in script.sketch.loaders:
-        each.name = "Train"
-    assert utilisation(Run(script.profile()).of_rank()).n_counted == 9

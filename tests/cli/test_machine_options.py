@@ -76,14 +76,6 @@ def test_a_profile_reads_what_it_may_read(capsys: pytest.CaptureFixture[str]) ->
     assert json.loads(Path("run/run.json").read_text())["energy"] == "auto"
 
 
-@pytest.mark.thorough
-def test_runs_that_take_turns_have_the_same_readings(capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(profiled(capsys, "--framework", "native,workers")) == 2
-    files = [path.read_bytes() for path in Path("run").glob("*/machine/*.samples")]
-    assert len(files) == 2
-    assert len(set(files)) == 1
-
-
 def test_off_reads_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from iobench.cli import main
 from tests.golden.outputs import GONE, HERE, changed, differences, outputs_of, trace_rows, unpack
 
 STORED, RENAMED, REMOVED = HERE / "outputs", HERE / "renamed_keys.json", HERE / "removed_keys.txt"
@@ -30,6 +31,15 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_commands_say_of_recorded_runs_what_is_stored(name: str, cases: Path) -> None:
     assert [*(STORED / name).glob("*.json")]
     assert changed(STORED / name, outputs_of(cases / name), RENAMED, REMOVED) == []
+
+
+@pytest.mark.parametrize("name", ["power-serial", "script-keras", "script-validation-workers"])
+def test_a_whole_report_of_one_run_takes_at_most_150_lines(
+    name: str, cases: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["report", str(cases / name / "run"), "--full"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) <= 150
 
 
 def _event(ts: str, dur: str, **more: Any) -> dict[str, Any]:

@@ -80,16 +80,13 @@ def test_the_limit_is_that_of_reads_served_alike(bound, cold, readers, limit):
     [
         (LIMITS.reads, None, 0.2, "how much of it came from storage is unknown"),
         (LIMITS.reads[2:], 1.0, 0.2, "no reads that were served in the same way"),
-        (LIMITS.reads[:2], 0.4, 0.2, "no reads that were served in the same way"),
-        (LIMITS.reads[4:], 0.0, 0.2, "no reads that were served in the same way"),
         (LIMITS.reads, 1.0, None, "were not counted"),
     ],
 )
-def test_without_the_evidence_there_is_no_limit(bound, show, rows, cold, gb_per_s, why):
+def test_without_the_evidence_there_is_no_limit(bound, rows, cold, gb_per_s, why):
     use = held(bound.exposure, replace(LIMITS, reads=rows), cold=cold, gb_per_s=gb_per_s)
     assert (use.limit_bytes_per_s, use.used_fraction) == (None, None)
     assert why in use.reason
-    assert use.reason in " ".join(show(replace(bound, figures={"storage_limit": use})).split())
 
 
 def test_without_a_probe_of_its_own_nothing_is_said(bound, show):

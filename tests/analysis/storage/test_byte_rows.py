@@ -143,15 +143,6 @@ def test_strays_and_reads_of_other_files_are_in_no_row():
     assert stage.busy_ns == 8_000_000
 
 
-def test_where_no_stage_names_a_file_all_that_darshan_saw_counts():
-    run = raw_run(named=False)
-    before = rows(run)["run"].darshan_nbytes
-    run.workers[0].span(Kind.READ, 200, 201, detail="/opt/lib/python3.11/a.py", nbytes=9)
-    assert rows(run)["run"].darshan_nbytes == before
-    run.workers[0].read("/data/more.bin", 302, 303, 0, 7)
-    assert rows(run)["run"].darshan_nbytes == before + 7
-
-
 def test_bytes_of_nested_reads_count_once_and_some_are_unknown():
     run = one_read(("/d/a", 100))
     for at, nbytes in ((1, 40), (4, 60)):

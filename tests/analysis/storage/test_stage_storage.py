@@ -91,15 +91,6 @@ def test_time_of_fread_is_that_of_the_stage_it_lies_in(first_ms, in_read):
     assert (found["open"].storage_ns, found["read"].storage_ns) == (0, in_read)
 
 
-def test_streams_of_which_no_time_is_known_belong_to_the_only_stage_of_their_file():
-    run, worker = one_worker()
-    worker.span(Kind.READ, 0, 10, batch=0, nbytes=100, detail=FILE)
-    worker.count(FILE, stdio_reads=1, stdio_read_nbytes=100, stdio_read_ns=4)
-    assert stages(run)["read"].storage_ns == 4
-    worker.span(Kind.DECODE, 12, 14, batch=0, nbytes=100, detail=FILE)
-    assert stages(run)["read"].storage_ns == 0
-
-
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=12))
 def test_union_is_the_time_that_is_covered(pairs):
     instants = {instant for start, length in pairs for instant in range(start, start + length)}
