@@ -22,6 +22,7 @@ class CommandOption(NamedTuple):
     kind : str
         What its value is: ``text``, ``int``, ``count`` (1 or more), ``float``, ``path`` of this
         machine, ``place`` (a path or an address), ``size``, ``names`` with commas, ``flag``,
+        ``schema`` (a flag that prints the schema, and nothing else),
         ``optional`` (``-`` where no value is given); ``texts``, ``paths``, ``formats`` and
         ``pairs`` (``NAME=VALUE``) may be repeated.
     field : str
@@ -39,7 +40,7 @@ class CommandOption(NamedTuple):
     @property
     def is_flag(self) -> bool:
         """Whether it has no value."""
-        return self.kind == "flag"
+        return self.kind in ("flag", "schema")
 
 
 QUIET: Final = CommandOption("--quiet", "Print no notes and no progress on stderr.", "flag")
@@ -272,6 +273,7 @@ RUN: Final = (
 REPORT: Final = (
     FULL,
     JSON,
+    CommandOption("--json-schema", "Print the schema of --json, and exit.", "schema"),
     MARKDOWN,
     CommandOption(
         "--as",

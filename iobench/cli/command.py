@@ -141,6 +141,11 @@ def _function(name: str) -> Callable[..., Any]:
 
 def _option(option: CommandOption) -> click.Option:
     name, kind = option.name, option.kind
+    if kind == "schema":
+        return click.Option(
+            [name], is_flag=True, is_eager=True, expose_value=False, help=option.help,
+            callback=_print_schema,
+        )  # fmt: skip
     field = option.field or name.partition("/")[0].removeprefix("--").replace("-", "_")
     more: dict[str, Any] = {}
     if kind == "flag":
@@ -192,6 +197,15 @@ def _pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:
             raise OptionError(f"{option} {pair}: {name} is given twice; give it once")
         options[name] = text
     return options
+
+
+def _print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from iobench.report.json_report import json_schema
+        from iobench.report.renderers.json_text import json_text
+
+        click.echo(json_text(json_schema()))
+        ctx.exit()
 
 
 def _be_quiet(ctx: click.Context, param: click.Parameter, value: bool) -> None:

@@ -221,5 +221,7 @@ def samples_section(digests: SampleDigests) -> Section:
     return Section("samples", "Samples", (table, *sentences(notes)), is_folded=True)
 
 
-FINDING: Final = Finding(name="digests", order=600, figures=sample_digests, section=samples_section)
+FINDING: Final = Finding(
+    name="digests", order=600, struct=SampleDigests, figures=sample_digests, section=samples_section
+)
 """Digests of samples, as the entry point names them."""

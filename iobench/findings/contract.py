@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -26,9 +26,11 @@ class Finding(msgspec.Struct, Generic[F], frozen=True):
         The key of its figures in JSON.
     order : int
         Where its section stands, small ones first: below 100 after the verdict.
+    struct : type
+        A `msgspec.Struct` or dataclass, whose fields are keys of JSON and stand in its schema; or
+        a tuple of such.
     figures : callable
-        From one training process of a run to a `msgspec.Struct` or dataclass, whose fields are
-        keys of JSON; None where there is nothing to say.
+        From one training process of a run to such a struct; None where there is nothing to say.
     section : callable
         From these figures, and nothing else, to a section of the report; None to say nothing.
     together : callable, optional
@@ -44,6 +46,7 @@ class Finding(msgspec.Struct, Generic[F], frozen=True):
 
     name: str
     order: int
+    struct: Any
     figures: Callable[[RankRun], F | None]
     section: Callable[[F], Section | None]
     together: Callable[[Sequence[F]], F | None] | None = None

@@ -316,4 +316,4 @@ def _texts(device: DeviceSums) -> Iterator[str]:
         yield f"Copies cost 5 % of the run's time or more: {REMEDIES[copies.remedy]}."
 
 
-FINDING: Final = Finding("device", 200, device_sums, device_section)
+FINDING: Final = Finding("device", 200, DeviceSums, device_sums, device_section)

@@ -201,4 +201,6 @@ def _texts(energy: EnergyFigures) -> Iterator[str]:
             )
 
 
-FINDING: Final = Finding("energy", 500, energy_of, energy_section, together=energy_sum)
+FINDING: Final = Finding(
+    "energy", 500, EnergyFigures, energy_of, energy_section, together=energy_sum
+)

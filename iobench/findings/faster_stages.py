@@ -240,5 +240,5 @@ def _between(each: Payoff) -> str:
     return f" ({_share(each.low_fraction)} to {_share(each.high_fraction)} in another run)"
 
 
-FINDING: Final = Finding("replay", 60, faster_stages, replay_section)
+FINDING: Final = Finding("replay", 60, Payoffs, faster_stages, replay_section)
 """What faster stages would gain, as the entry point names it."""

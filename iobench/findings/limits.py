@@ -99,4 +99,4 @@ def _sentence(use: LimitUse) -> Sentence:
     return Sentence(f"{reached}: the run used {units.fraction(use.used_fraction)} of it.")
 
 
-FINDING: Final = Finding("storage_limit", 150, limit_of, limit_section)
+FINDING: Final = Finding("storage_limit", 150, LimitUse, limit_of, limit_section)

@@ -229,5 +229,5 @@ def _texts(load: MachineFigures) -> Iterator[str]:
 
 
 FINDING: Final = Finding(
-    "machine_load", 250, machine_load, machine_section, together=machines_together
+    "machine_load", 250, MachineFigures, machine_load, machine_section, together=machines_together
 )

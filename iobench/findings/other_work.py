@@ -159,4 +159,4 @@ def _texts(work: OtherWork) -> Iterator[str]:
         )
 
 
-FINDING: Final = Finding("other_work", 90, other_work, other_section)
+FINDING: Final = Finding("other_work", 90, OtherWork, other_work, other_section)

@@ -29,7 +29,7 @@ from iobench.report.document import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from iobench.analysis.run import RankRun
     from iobench.recording.facts import ProcessFacts
@@ -75,7 +75,7 @@ class JobFigures(msgspec.Struct, frozen=True):
 
     world_size: int
     ranks: tuple[RankFigures, ...]
-    missing: Mapping[str, tuple[int, ...]]
+    missing: dict[str, tuple[int, ...]]
     steps: int
     steps_wall_ns: int
     wait_ns: int
@@ -378,5 +378,5 @@ def _heat_map(job: JobFigures) -> Iterator[Chart]:
 
 
 FINDING: Final[Finding[Any]] = Finding(
-    "ranks", 50, steps_of_rank, ranks_section, together=compare_ranks, of_job=True
+    "ranks", 50, JobFigures, steps_of_rank, ranks_section, together=compare_ranks, of_job=True
 )

@@ -60,4 +60,6 @@ def metrics_section(metrics: ScriptMetrics) -> Section:
     return Section("metrics", "Figures of the script", (Table("", COLUMNS, tuple(rows)),))
 
 
-FINDING: Final = Finding("metrics", 40, script_metrics, metrics_section, metrics_of_ranks)
+FINDING: Final = Finding(
+    "metrics", 40, ScriptMetrics, script_metrics, metrics_section, metrics_of_ranks
+)

@@ -91,4 +91,4 @@ def staging_section(staging: Staging) -> Section:
     return Section("staging", "Staging", (Sentence(text),))
 
 
-FINDING: Final = Finding("staging", 80, staging_of, staging_section, staging_of_job)
+FINDING: Final = Finding("staging", 80, Staging, staging_of, staging_section, staging_of_job)

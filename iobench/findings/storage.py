@@ -387,4 +387,4 @@ def _stage_table(stages: Mapping[str, StageStorage]) -> Table:
     return Table("Storage inside the stages that read", columns, tuple(rows))
 
 
-FINDING: Final = Finding("storage", 100, storage_of, storage_section)
+FINDING: Final = Finding("storage", 100, StorageFigures, storage_of, storage_section)

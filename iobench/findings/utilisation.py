@@ -111,5 +111,5 @@ def utilisation_section(answer: Utilisation) -> Section:
 
 
 FINDING: Final = Finding(
-    "mlperf_utilisation", 400, utilisation, utilisation_section, mean_utilisation
+    "mlperf_utilisation", 400, Utilisation, utilisation, utilisation_section, mean_utilisation
 )

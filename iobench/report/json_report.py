@@ -14,6 +14,7 @@ from iobench.analysis.exposure_figures import (
     StageExposure,  # noqa: TC001
     StepStatistics,  # noqa: TC001
 )
+from iobench.registry import installed_findings
 from iobench.report.finding_sections import job_figures, job_to_plain
 from iobench.report.renderers.json_text import to_plain
 from iobench.report.run_report import make_reports
@@ -92,8 +93,8 @@ class RunDocument(msgspec.Struct, frozen=True):
     workers: int
     threads: int
     iobench_version: str | None
-    versions: Mapping[str, str]
-    machine: Mapping[str, Any]
+    versions: dict[str, str]
+    machine: dict[str, Any]
     store_path: str | None
     rank: int
     verdict: str
@@ -157,8 +158,8 @@ def run_document(report: RunReport) -> RunDocument:
         workers=exposure.workers,
         threads=facts.threads,
         iobench_version=facts.iobench_version,
-        versions=facts.versions,
-        machine=facts.machine,
+        versions=dict(facts.versions),
+        machine=dict(facts.machine),
         store_path=None if store is None else store.path,
         rank=exposure.rank,
         verdict=verdict_sentence(diagnosis),
@@ -220,6 +221,22 @@ def _of_waits(report: RunReport) -> dict[str, Any]:
             each.phase: PhaseFigures(each.wall_ns, each.wait_ns) for each in report.exposure.phases
         },
     }
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of what `to_json` returns, with the figures of installed findings."""
+    findings = installed_findings()
+    of_run = [(each.name, each.struct | None, None) for each in findings if not each.of_job]
+    run = msgspec.defstruct("Run", of_run, bases=(RunDocument,), kw_only=True)
+    of_job: dict[str, Any] = {}
+    for each in findings:
+        if each.of_job or each.name == "job":  # as `job_to_plain` has them
+            of_job |= {field.name: field.type for field in msgspec.structs.fields(each.struct)}
+        elif each.together is not None:
+            of_job[each.name] = each.struct
+    job = msgspec.defstruct("Job", [(name, kind | None, None) for name, kind in of_job.items()])
+    result = msgspec.defstruct("Report", [("runs", list[run]), ("job", job | None)])  # type: ignore[valid-type]
+    return msgspec.json.schema(result)
 
 
 def to_json(runs: Iterable[Run]) -> dict[str, Any]:

@@ -157,5 +157,7 @@ def side_by_side(runs: Sequence[NextSteps]) -> NextSteps:
     return NextSteps.after(way for each in runs for way in each.ways)
 
 
-FINDING: Final = Finding("next_steps", 70, next_steps, next_section, of_job, side_by_side)
+FINDING: Final = Finding(
+    "next_steps", 70, tuple[NextStep, ...], next_steps, next_section, of_job, side_by_side
+)
 """What to try next, as the entry point names it."""

@@ -37,4 +37,4 @@ def section(found: LongestWait) -> Section:
     return Section("longest-wait", "The longest wait", (table,))
 
 
-FINDING = Finding("longest_wait", 900, longest_wait, section)
+FINDING = Finding("longest_wait", 900, LongestWait, longest_wait, section)
