@@ -29,31 +29,23 @@ WINDOW = PartExposure(
 PROBE = {"n_samples": 1000, "probe_n_samples": 10, "probe_nbytes": 70, "probe_convert_s": 2.0}
 
 
-def test_the_probe_is_scaled_to_all_samples_and_pays_back_by_what_an_epoch_saves() -> None:
-    source = replace(WINDOW, wall_ns=12_000_000_000)  # 0.6 s a sample against 0.1 s
-    full = predict_full_conversion(**PROBE, source=source, store=WINDOW)
-    assert full == FullConversion(1000, 7000, 200.0, pytest.approx(500.0), pytest.approx(0.4))
-
-
 @pytest.mark.parametrize(
-    ("source", "convert_s"),
-    [(None, 2.0), (WINDOW, 2.0), (replace(WINDOW, n_samples=None), 2.0)],
+    ("source_ns", "convert_s", "saved_s", "epochs"),
+    [
+        (12_000_000_000, 2.0, 500.0, 0.4),  # 0.6 s a sample against 0.1 s
+        (12_000_000_000, None, 500.0, None),
+        (2_000_000_000, 2.0, 0.0, None),
+        (None, 2.0, None, None),
+    ],
 )
-def test_what_is_not_known_or_never_pays_has_no_payback(source, convert_s) -> None:
-    full = predict_full_conversion(
-        **{**PROBE, "probe_convert_s": convert_s}, source=source, store=WINDOW
-    )
-    assert full.payback_epochs is None
-
-
-def test_a_probe_that_was_there_already_has_no_time() -> None:
-    full = predict_full_conversion(
-        **{**PROBE, "probe_convert_s": None},
-        source=replace(WINDOW, wall_ns=12_000_000_000),
-        store=WINDOW,
-    )
-    assert (full.convert_s, full.payback_epochs) == (None, None)
-    assert full.nbytes == 7000
+def test_the_probe_is_scaled_to_all_samples_and_pays_back_by_what_an_epoch_saves(
+    source_ns, convert_s, saved_s, epochs
+) -> None:
+    source = None if source_ns is None else replace(WINDOW, wall_ns=source_ns)
+    known = {**PROBE, "probe_convert_s": convert_s}
+    full = predict_full_conversion(**known, source=source, store=WINDOW)
+    whole_s = None if convert_s is None else 100 * convert_s
+    assert full == FullConversion(1000, 7000, whole_s, pytest.approx(saved_s), epochs)
 
 
 @given(spent_s=SECONDS, after_s=SECONDS, saved_s=SECONDS)

@@ -76,12 +76,6 @@ def test_json_has_the_same_figures_and_the_commands_parse(tmp_path: Path, iobenc
                 profile_config(shlex.split(command)[2:])
 
 
-def test_a_run_that_hides_its_loading_has_nothing_to_gain(tmp_path: Path, iobench_here) -> None:
-    run = recorded(tmp_path / "run", step_ms=1000)
-    document = json.loads(iobench_here("advise", run, "--json").stdout)
-    assert (document["outcome"], document["changes"]) == ("nothing to gain", [])
-
-
 def test_a_script_is_told_lines_of_code_and_why_it_is_not_tried(
     tmp_path: Path, iobench_here
 ) -> None:

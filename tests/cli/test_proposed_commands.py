@@ -16,7 +16,7 @@ from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.cli.app import make_app
 from iobench.cli.profile_command import profile_config
-from iobench.command_options import NOT_OF_STORES, OF_PROFILE, OF_SOURCE
+from iobench.command_options import NOT_OF_STORES, OF_PROFILE
 from iobench.errors import OptionError
 from iobench.findings.advice.advising import advice_of
 from iobench.findings.advice.loading import loading_of
@@ -163,15 +163,3 @@ def test_a_window_is_not_taken_for_an_option() -> None:
         if line.startswith("iobench profile")
     ]
     assert {each["window"] for each in profiled} == {"-1,0:1"}
-
-
-def test_the_table_of_options_is_what_the_commands_have() -> None:
-    commands = make_app().commands
-    has = {
-        name: {option: each for each in commands[name].params for option in each.opts}
-        for name in ("profile", "convert")
-    }
-    flags = {name for name, each in has["profile"].items() if getattr(each, "is_flag", False)}
-    assert flags == {name for name, each in OF_PROFILE.items() if each.is_flag}
-    assert OF_PROFILE.keys() == has["profile"].keys() - {"targets"}
-    assert OF_SOURCE.keys() <= has["convert"].keys()

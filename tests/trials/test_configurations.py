@@ -36,7 +36,7 @@ BASE = baseline_config(CONFIG, way())
 
 
 class Screen:
-    """Remembers what it is told."""
+    """Keeps notes."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -115,12 +115,3 @@ def test_turns_are_compared_with_the_baseline_and_it_with_itself(
     assert screen.notes[-1] == "round 6 of 6 of the trial"
     with pytest.raises(OptionError, match="0 rounds"):
         try_changes(BASE, [advised(workers=4)], tmp_path, screen, rounds=0)
-
-
-def test_a_turn_without_samples_is_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    empty = SimpleNamespace(judged=SimpleNamespace(n_samples=0, wall_ns=0))
-    monkeypatch.setattr(configurations, "profile", lambda config, screen: config.out)
-    monkeypatch.setattr(configurations, "open_profile", lambda path: path)
-    monkeypatch.setattr(configurations, "exposure", lambda profile: empty)
-    with pytest.raises(TrialError, match="delivered no samples"):
-        try_changes(BASE, [advised(workers=4)], tmp_path, Screen(), rounds=1)

@@ -48,40 +48,27 @@ def test_costs_are_told_by_arm_and_round() -> None:
     assert Counter(asked) == {("one", n): 2 for n in range(3)} | {("other", n): 1 for n in range(3)}
 
 
-@pytest.mark.parametrize("cost", [-1.0, float("nan"), float("inf")])
-def test_a_cost_that_is_no_time_is_refused(cost: float) -> None:
-    with pytest.raises(TrialError, match=r"candidate, round 1: took .* s, expected a time"):
-        interleave([lambda _: 1.0, lambda _: cost], 2, names=["base", "candidate"])
+def _failing(round: int) -> float:
+    if round == 1:
+        raise FileNotFoundError(2, "No such file", "gone.nc")
+    return 1.0
 
 
-def test_a_failing_arm_ends_it_with_its_name_and_round() -> None:
-    asked: list[int] = []
-
-    def fails_in_second(round: int) -> float:
-        asked.append(round)
-        if round == 1:
-            raise FileNotFoundError(2, "No such file", "gone.nc")
-        return 1.0
-
-    with pytest.raises(TrialError, match=r"arm 2, round 2: .*gone\.nc"):
-        interleave([lambda _: 1.0, fails_in_second], 9)
-    assert asked == [0, 1]
-
-
-def test_an_interrupt_passes() -> None:
-    ended: list[int] = []
-
-    def interrupted(round: int) -> float:
-        if round == 2:
-            raise KeyboardInterrupt
-        return 1.0
-
-    with pytest.raises(KeyboardInterrupt):
-        interleave([interrupted], 5, finished=ended.append)
-    assert ended == [0, 1]
-
-
-@pytest.mark.parametrize(("n_arms", "rounds"), [(0, 3), (2, 0)])
-def test_nothing_to_do_is_refused(n_arms: int, rounds: int) -> None:
-    with pytest.raises(OptionError, match="expected one of each at least"):
-        interleave([lambda _: 1.0] * n_arms, rounds)
+@pytest.mark.parametrize(
+    ("arms", "rounds", "error", "text"),
+    [
+        (
+            [lambda _: 1.0, lambda _: -1.0],
+            2,
+            TrialError,
+            "round 1: took -1.0 s, expected a time",
+        ),
+        ([lambda _: 1.0, lambda _: float("nan")], 2, TrialError, "round 1: took nan s"),
+        ([lambda _: 1.0, _failing], 9, TrialError, r"arm 2, round 2: .*gone\.nc"),
+        ([], 3, OptionError, "expected one of each at least"),
+        ([lambda _: 1.0] * 2, 0, OptionError, "expected one of each at least"),
+    ],
+)
+def test_what_is_no_trial_is_refused(arms, rounds, error, text) -> None:
+    with pytest.raises(error, match=text):
+        interleave(arms, rounds)
