@@ -32,14 +32,11 @@ from iobench.findings.faster_stages import UNSEEN_ERROR, WITHHELD_ABOVE, is_trus
 from iobench.recording.kinds import stage_title
 from iobench.report import units
 from iobench.report.document import (
-    NOT_APPLICABLE,
     Column,
     Command,
     Document,
     Section,
     Sentence,
-    Share,
-    SignedShare,
     Table,
     sentences,
 )
@@ -47,7 +44,7 @@ from iobench.report.sentences import OVER, extent_text, kept_words
 
 if TYPE_CHECKING:
     from iobench.findings.advice.proposals import Cost, TriedChange
-    from iobench.report.document import Block, Cell
+    from iobench.report.document import Block
 
 PAYOFF_BATCHES: Final = 500
 PAYOFF_FACTOR: Final = 0.8
@@ -58,7 +55,7 @@ MOST_STAGES: Final = 4
 EVIDENCE: Final = {
     Evidence.MEASURED: "measured, alternating with the baseline",
     Evidence.REPLAYED: "by replay",
-    Evidence.BOUND: "at most; the actual saving has to be measured",
+    Evidence.BOUND: "the actual saving has to be measured",
 }
 
 
@@ -257,7 +254,7 @@ def _blocks(changes: Sequence[AdvisedChange], first: int) -> tuple[Block, ...]:
     for number, change in enumerate(changes, first):
         result += [
             Sentence(f"{number}. {change.title}", "strong"),
-            Sentence(f"It {_gain_text(change)}. It costs {_cost_text(change)}."),
+            Sentence(f"It saves {_gain_text(change)}. It costs {_cost_text(change)}."),
             *(Command(line) for line in change.commands),
         ]
     return tuple(result)
@@ -265,12 +262,9 @@ def _blocks(changes: Sequence[AdvisedChange], first: int) -> tuple[Block, ...]:
 
 def _gain_text(change: AdvisedChange) -> str:
     bound = change.evidence is Evidence.BOUND
-    low, high = (None, None) if bound else (change.low_fraction, change.high_fraction)
-    between = "" if low is None else f" ({_between(low, high)})"
     epoch = "" if change.saved_s is None else f", {_seconds(change.saved_s)} of an epoch"
     few = "; too few batches to distinguish it from noise" * (not bound and not change.is_proven)
-    saved = units.fraction(change.expected)
-    return f"saves {saved} of the time{between}{epoch}; {EVIDENCE[change.evidence]}{few}"
+    return f"{_share_text(change)} of the time{epoch}; {EVIDENCE[change.evidence]}{few}"
 
 
 def _cost_text(change: AdvisedChange) -> str:
@@ -312,8 +306,12 @@ def trial_section(advice: Advice) -> Section:
     )
     if tried[0].band_low_fraction is None:
         lead = "Fewer than 6 rounds give no 95 % interval and no noise; use --rounds 6 or more."
-    columns = map(Column, ("", "predicted", "between", "obtained", "between", ""))
-    table = Table("", tuple(columns), tuple(map(_trial_row, tried)))
+    promised = {each.title: _share_text(each) for each in (*advice.changes, *advice.to_measure)}
+    rows = tuple(
+        (each.title, promised[each.title], _share_text(each), "noise" * bool(each.is_noise))
+        for each in tried
+    )
+    table = Table("", tuple(map(Column, ("", "predicted", "obtained", ""))), rows)
     staged = (
         f"{each.title}: staging took {_seconds(each.staging_s)}; the copy has been removed."
         for each in tried
@@ -322,20 +320,14 @@ def trial_section(advice: Advice) -> Section:
     return Section("tried", "Tried", (Sentence(lead), table, *sentences(staged)))
 
 
-def _trial_row(tried: TriedChange) -> tuple[Cell, ...]:
-    bound = tried.predicted_fraction is None
-    return (
-        tried.title,
-        Share(tried.predicted_high_fraction, "at most {}")
-        if bound
-        else SignedShare(tried.predicted_fraction),
-        NOT_APPLICABLE
-        if bound
-        else _between(tried.predicted_low_fraction, tried.predicted_high_fraction),
-        SignedShare(tried.saved_fraction),
-        _between(tried.low_fraction, tried.high_fraction),
-        "indistinguishable from noise" if tried.is_noise else "",
-    )
+def _share_text(saved: AdvisedChange | TriedChange) -> str:
+    """Return what was saved, and between what; or no more than what."""
+    if saved.saved_fraction is None:
+        assert isinstance(saved, AdvisedChange)
+        return f"at most {units.fraction(saved.expected)}"
+    known = saved.low_fraction is not None
+    between = f" ({_between(saved.low_fraction, saved.high_fraction)})" if known else ""
+    return f"{signed(saved.saved_fraction)}{between}"
 
 
 def _between(low: float | None, high: float | None) -> str:
