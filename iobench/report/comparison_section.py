@@ -19,6 +19,8 @@ from iobench.report.document import (
     Quantity,
     Section,
     Table,
+    columns,
+    quantities,
     sentences,
 )
 from iobench.report.loading_sections import WAIT_UNIT, statistic, verdict_of
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from iobench.analysis.exposure_figures import PartExposure
     from iobench.analysis.run import Run
     from iobench.report.document import Cell
     from iobench.report.run_report import RunReport
@@ -71,18 +74,16 @@ def _comparison_table(reports: Sequence[RunReport]) -> Table:
     return Table(
         "Steady state, except 'whole run' and the bytes read" if steady else "Whole run",
         (
-            *(Column("as"), Column("samples/s")),
-            *(Column("wait, mean", "wait", WAIT_UNIT), Column("wait, median", "wait", WAIT_UNIT)),
-            *(Column("exposed, whole run"), Column("exposed, steady")),
-            *(Column("accelerator utilisation"), Column("loaded")),
+            *columns("as", "samples/s"),
+            *columns("wait, mean", "wait, median", unit_group="wait", unit=WAIT_UNIT),
+            *columns("exposed, whole run", "exposed, steady", "accelerator utilisation", "loaded"),
             *(Column("bytes read per byte delivered"), Column("cold reads", is_spare=True)),
         ),
         tuple(
             (
                 _label(report),
                 Quantity(window.samples_per_s, "samples/s"),
-                Quantity(statistic(window.wait, "mean_ns"), "ns"),
-                Quantity(statistic(window.wait, "median_ns"), "ns"),
+                *quantities("ns", *_waits(window)),
                 Quantity(report.exposure.whole.wait_fraction, "share"),
                 Quantity(window.wait_fraction, "share") if steady else NOT_APPLICABLE,
                 Quantity(window.accelerator_utilisation, "share"),
@@ -99,13 +100,16 @@ def _comparison_table(reports: Sequence[RunReport]) -> Table:
     )
 
 
+def _waits(part: PartExposure) -> Iterator[float | None]:
+    return (statistic(part.wait, name) for name in ("mean_ns", "median_ns"))
+
+
 def _store_tables(reports: Sequence[RunReport]) -> Iterator[Table]:
     """Yield what ways of storing the same samples cost, where several were measured."""
     stores = [(_label(each), each.facts.store) for each in reports if each.facts.store is not None]
     if len(stores) > 1:
-        columns = ("as", "stored per sample", "store", "largest error")
         rows = tuple((label, *_store_cells(store)) for label, store in stores)
-        yield Table("Stores", tuple(map(Column, columns)), rows)
+        yield Table("Stores", columns("as", "stored per sample", "store", "largest error"), rows)
 
 
 def _store_cells(store: StoreFacts) -> tuple[Cell, ...]:
@@ -138,17 +142,13 @@ def published_section(runs: Sequence[Run]) -> Section | None:
         rows += [(f"{key}, {name}", *_figures(times[key])) for name, times in measured]
         for source, table in tables.items():
             if key in table:
-                rows.append((f"{key}, {source}", *_seconds(table[key]), ""))
-    columns = (Column(""), *map(Column, PUBLISHED_FIGURES), Column("number"))
+                rows.append((f"{key}, {source}", *quantities("s", *table[key]), ""))
+    named = columns("", *PUBLISHED_FIGURES, "number")
     return Section(
         "published",
         "As in MAELSTROM D2.3, in seconds",
-        (Table("", columns, tuple(rows)), *sentences((OF_PASSES, *_notes(runs)))),
+        (Table("", named, tuple(rows)), *sentences((OF_PASSES, *_notes(runs)))),
     )
-
-
-def _seconds(values_s: Sequence[float]) -> Iterator[Quantity]:
-    return (Quantity(each, "s") for each in values_s)
 
 
 def _figures(times_ns: NDArray[np.int64]) -> tuple[Cell, ...]:
@@ -157,8 +157,8 @@ def _figures(times_ns: NDArray[np.int64]) -> tuple[Cell, ...]:
     if not seconds:
         return (*(NOT_APPLICABLE for _ in PUBLISHED_FIGURES), Quantity(0, "count"))
     values = (min(seconds), statistics.mean(seconds), statistics.median(seconds), max(seconds))
-    deviation = _seconds([statistics.stdev(seconds)]) if len(seconds) > 1 else NOT_APPLICABLE
-    return (*_seconds(values), *deviation, Quantity(len(seconds), "count"))
+    deviation = Quantity(statistics.stdev(seconds), "s") if len(seconds) > 1 else NOT_APPLICABLE
+    return (*quantities("s", *values), deviation, Quantity(len(seconds), "count"))
 
 
 def _notes(runs: Sequence[Run]) -> Iterator[str]:

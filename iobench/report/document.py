@@ -202,13 +202,23 @@ def sentences(texts: Iterable[str], style: Style = "") -> tuple[Sentence, ...]:
     return tuple(Sentence(text, style) for text in texts if text)
 
 
+def quantities(unit: Unit, *values: float | None) -> tuple[Quantity, ...]:
+    """Return figures of one unit."""
+    return tuple(Quantity(each, unit) for each in values)
+
+
+def columns(*names: str, unit_group: str = "", unit: str = "") -> tuple[Column, ...]:
+    """Return columns of these names, whose times are said in one unit where they have a group."""
+    return tuple(Column(each, unit_group, unit) for each in names)
+
+
 def properties(rows: Iterable[tuple[Cell, ...]], title: str = "") -> Table:
     """Return a table without headings: each row a name and what there is to say of it.
 
     A row without a name goes on with what is said of the one above.
     """
     cells = tuple(rows)
-    return Table(title, (Column(""),) * max(map(len, cells), default=2), cells)
+    return Table(title, columns(*[""] * max(map(len, cells), default=2)), cells)
 
 
 # Names of before, until all who use them say the unit.

@@ -20,6 +20,8 @@ from iobench.report.document import (
     Section,
     Sentence,
     Table,
+    columns,
+    quantities,
     sentences,
 )
 from iobench.report.sentences import (
@@ -196,29 +198,30 @@ def _stage_table(exposure: Exposure) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (
             stage_title(row.stage),
-            *_times(row.busy_ns, row.hidden_ns, row.exposed_ns),
+            *quantities("ns", row.busy_ns, row.hidden_ns, row.exposed_ns),
             _share(row.exposed_ns, window.wait_ns),
-            *(_times(always.get(row.stage, 0)) if is_part else ()),
+            *(quantities("ns", always.get(row.stage, 0)) if is_part else ()),
             *_stage_bytes(row),
         )
         for row in shown
     ]
     if outside_ns:
-        rows.append(("only outside of it", *"----", *_times(outside_ns), *"---"))
+        rows.append(("only outside of it", *"----", *quantities("ns", outside_ns), *"---"))
     return Table(
         f"Stages in the {PARTS[exposure.window]}",
         (
-            *(Column("stage"), Column("busy", "time"), Column("hidden", "time")),
-            *(Column("exposed", "time"), Column("share of wait")),
-            *((Column("exposed in whole run", "time"),) if is_part else ()),
+            Column("stage"),
+            *columns("busy", "hidden", "exposed", unit_group="time"),
+            Column("share of wait"),
+            *columns(*(["exposed in whole run"] if is_part else []), unit_group="time"),
             *(Column("CPU time", is_spare=True), Column("output"), Column("output rate")),
         ),
         tuple(rows),
         total=(
             "all",
-            *_times(busy_ns, busy_ns - window.wait_ns, window.wait_ns),
+            *quantities("ns", busy_ns, busy_ns - window.wait_ns, window.wait_ns),
             _share(window.wait_ns, window.wait_ns),
-            *(_times(whole.wait_ns) if is_part else ()),
+            *(quantities("ns", whole.wait_ns) if is_part else ()),
             *("", "", ""),
         ),
         bars=(*map(_stage_bar, shown), *([Bar(())] if outside_ns else [])),
@@ -229,10 +232,6 @@ def _stage_bar(row: StageExposure) -> Bar:
     parts = (("exposed", row.exposed_ns), ("hidden", row.hidden_ns))
     bars = tuple(BarPart(kind, max(0, spent_ns or 0), kind) for kind, spent_ns in parts)
     return Bar(bars, swatch=row.kind.spelled)
-
-
-def _times(*values_ns: float | None) -> tuple[Quantity, ...]:
-    return tuple(Quantity(each, "ns") for each in values_ns)
 
 
 def _share(part_ns: int, whole_ns: int) -> Cell:
@@ -282,7 +281,7 @@ def waits_section(report: RunReport) -> Section:
     rows: list[tuple[Cell, ...]] = [
         (
             name,
-            *_times(*(statistic(part.wait, f"{each}_ns") for each in PUBLISHED_FIGURES)),
+            *quantities("ns", *(statistic(part.wait, f"{each}_ns") for each in PUBLISHED_FIGURES)),
             Quantity(statistic(part.wait, "n_steps"), "count"),
         )
         for name, part in named
@@ -290,7 +289,7 @@ def waits_section(report: RunReport) -> Section:
     notes = []
     if published is not None:
         times = map(units.nanoseconds, published.exposed_io_s or ())
-        rows.append(("published", *_times(*times), ""))
+        rows.append(("published", *quantities("ns", *times), ""))
         source = published.source or "an unknown source"
         notes.append(f"Published: the exposed I/O of a step, for real samples, from {source}.")
     long, words = exposure.long_waits, step_words(exposure.steps)
@@ -299,7 +298,8 @@ def waits_section(report: RunReport) -> Section:
     table = Table(
         "",
         (
-            *(Column(""), *(Column(each, "wait", WAIT_UNIT) for each in PUBLISHED_FIGURES)),
+            Column(""),
+            *columns(*PUBLISHED_FIGURES, unit_group="wait", unit=WAIT_UNIT),
             Column("batches" if words == "batch" else "steps"),
         ),
         tuple(rows),
@@ -329,13 +329,14 @@ def phases_section(exposure: Exposure) -> Section:
     whole, phases = exposure.whole, exposure.phases
 
     def cells(wall_ns: int, wait_ns: int, n: int) -> tuple[Cell, ...]:
-        return *_times(wall_ns, wait_ns), _share(wait_ns, wall_ns), Quantity(n, "count")
+        return *quantities("ns", wall_ns, wait_ns), _share(wait_ns, wall_ns), Quantity(n, "count")
 
     table = Table(
         "",
         (
-            *(Column(""), Column("time", "time"), Column("waiting", "time")),
-            *(Column("exposed"), Column("calls")),
+            Column(""),
+            *columns("time", "waiting", unit_group="time"),
+            *columns("exposed", "calls"),
         ),
         tuple(
             (
@@ -364,14 +365,14 @@ def epochs_section(report: RunReport) -> Section | None:
         return None
     validates = any(each.validation is not None for each in epochs)
     more, shown = len(epochs) - MOST_EPOCHS, epochs[:MOST_EPOCHS]
-    validation = (Column("validation", "epoch"), Column("its wait", "epoch")) if validates else ()
     table = Table(
         "",
         (
-            *(Column("epoch"), Column("batches"), Column("total", "epoch")),
-            *(Column("compute", "epoch"), Column("wait", "epoch"), Column("exposed")),
-            *(Column("mean wait", "time"), Column("median wait", "time")),
-            *validation,
+            *columns("epoch", "batches"),
+            *columns("total", "compute", "wait", unit_group="epoch"),
+            Column("exposed"),
+            *columns("mean wait", "median wait", unit_group="time"),
+            *columns(*(["validation", "its wait"] if validates else []), unit_group="epoch"),
         ),
         tuple(_epoch_row(each, validates) for each in shown),
         note=f"{units.count(more)} more epochs follow; --json lists all of them."
@@ -391,10 +392,10 @@ def _epoch_row(epoch: EpochFigures, validates: bool) -> tuple[Cell, ...]:
     return (
         units.count(epoch.epoch),
         Quantity(training.n_batches, "count", "{}" if epoch.complete else "{} (not all)"),
-        *_times(training.wall_ns, training.compute_ns, training.wait_ns),
+        *quantities("ns", training.wall_ns, training.compute_ns, training.wait_ns),
         _share(training.wait_ns, training.wall_ns),
-        *_times(*(statistic(epoch.wait, name) for name in ("mean_ns", "median_ns"))),
-        *(_times(*validated) if validates else ()),
+        *quantities("ns", *(statistic(epoch.wait, name) for name in ("mean_ns", "median_ns"))),
+        *(quantities("ns", *validated) if validates else ()),
     )
 
 
@@ -407,9 +408,8 @@ def loaders_section(exposure: Exposure) -> Section:
     table = Table(
         "",
         (
-            *(Column("loader"), Column("class"), Column("workers"), Column("batch size")),
-            *(Column("rounds"), Column("batches"), Column("wait", "time")),
-            Column("share of wait"),
+            *columns("loader", "class", "workers", "batch size", "rounds", "batches"),
+            *(Column("wait", "time"), Column("share of wait")),
         ),
         tuple(_loader_row(each, whole.wait_ns) for each in rows),
         note=rest if len(rows) < len(exposure.loaders) else "",
@@ -427,8 +427,8 @@ def _loader_row(each: LoaderExposure, wait_ns: int) -> tuple[Cell, ...]:
         f"{number}: {each.name or units.UNKNOWN}{role}",
         each.kind.rpartition(".")[2] or units.UNKNOWN,
         workers,
-        *(Quantity(n, "count") for n in (each.batch_size, each.n_rounds, each.n_batches)),
-        *_times(each.wait_ns),
+        *quantities("count", each.batch_size, each.n_rounds, each.n_batches),
+        *quantities("ns", each.wait_ns),
         _share(each.wait_ns, wait_ns),
     )
 
@@ -442,16 +442,13 @@ def processes_section(processes: Sequence[ProcessWork]) -> Section | None:
 def _process_table(process: ProcessWork) -> Table:
     return Table(
         f"{process.process} (process {process.pid}), {units.duration(process.wall_ns)}",
-        (
-            *(Column("stage"), Column("busy", "time"), Column("output")),
-            *(Column("CPU time"), Column("spans")),
-        ),
+        (Column("stage"), Column("busy", "time"), *columns("output", "CPU time", "spans")),
         tuple(
             (
                 stage_title(row.stage),
-                *_times(row.busy_ns),
+                *quantities("ns", row.busy_ns),
                 Quantity(row.nbytes, "B"),
-                *_times(row.cpu_ns),
+                *quantities("ns", row.cpu_ns),
                 Quantity(row.n_spans, "count"),
             )
             for row in process.stages

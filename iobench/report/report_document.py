@@ -128,11 +128,12 @@ def _sections(
     yield from run_sections(report, AFTER_VERDICT, joint)
     yield _timeline_section(report, runs, n_parts)
     if exposure.whole.n_batches:
-        yield epochs_section(report)
+        epochs = epochs_section(report)
+        yield epochs
         yield stages_section(exposure)
         yield waits_section(report)
         yield compute_section(exposure) if facts.is_script else None
-        yield phases_section(exposure)
+        yield phases_section(exposure) if epochs is None else None
     if facts.is_script and len(exposure.loaders) > 1:
         yield loaders_section(exposure)
     yield processes_section(report.processes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.report import units
-from iobench.report.document import Column, Command, Quantity, Section, Table, sentences
+from iobench.report.document import Command, Quantity, Section, Table, columns, sentences
 from iobench.runs.run_facts import OWN
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 SOURCE: Final = "source"
 SHORT_HASH: Final = 12
+DEVICE_KEYS: Final = ("memory_nbytes", "title")
 MUCH_DECODED: Final = 2.0
 """Bytes decoded for each one used, above which a report says what chunks would fit."""
 STAND_IN: Final = "STAND-IN: generated files, not the real dataset"
@@ -135,7 +136,7 @@ def configuration_section(report: RunReport) -> Section:
     return Section(
         "configuration",
         "Machine and configuration",
-        (Table("", (Column(""), Column("")), rows), *commands),
+        (Table("", columns("", ""), rows), *commands),
         is_folded=True,
     )
 
@@ -193,10 +194,9 @@ def commit_words(commit: ScriptCommit | None) -> str:
 def device_words(device: DeviceFacts) -> str:
     """Return what is known of a device, in words."""
     memory = device.facts.get("memory_nbytes")
+    rest = {key: value for key, value in device.facts.items() if key not in DEVICE_KEYS}
     known = [device.title, units.nbytes(memory) if isinstance(memory, int) else None]
-    rest = (f"{key} {value}" for key, value in device.facts.items())
-    named = ("memory_nbytes", "title")
-    return ", ".join((*filter(None, known), *(each for each in rest if not each.startswith(named))))
+    return ", ".join(filter(None, (*known, *(f"{key} {value}" for key, value in rest.items()))))
 
 
 def link_words(link: LinkFacts) -> str:
