@@ -16,7 +16,6 @@ from iobench.analysis.time_intervals import nesting
 from iobench.errors import FileFormatError, OptionError, ProfileError
 from iobench.recording.kinds import (
     HANDOVER_KINDS,
-    QUEUED_KINDS,
     WORKER_KINDS,
     Kind,
     is_one_of,
@@ -210,16 +209,13 @@ class PlacedSpans:
         self.start_ns = spans["start_ns"] + moved_ns[spans["process"]]
         self.end_ns = np.maximum(spans["end_ns"] + moved_ns[spans["process"]], self.start_ns)
         self.own_ns = self.end_ns - self.start_ns
-        sub = np.zeros(len(spans), dtype=np.int64)
-        # A batch in a queue takes no thread's time: such spans are pairs of their own.
-        self.queued = is_one_of(spans["kind"], QUEUED_KINDS)
-        rows = np.flatnonzero(~self.queued)
-        sub[rows] = sub_lanes(lane[rows], self.start_ns[rows], self.end_ns[rows])
+        rows = np.flatnonzero(~self.timeline.queued)
         self.own_ns[rows] = _own_ns(spans[rows], lane[rows])
         self.pid = np.array(pids, dtype=np.int64)[spans["process"]]
-        self.tid = self._threads(lane, sub)
+        # A batch in a queue takes no thread's time: such spans are pairs of their own.
+        self.tid = self._threads(lane, np.where(self.timeline.queued, 0, self.timeline.sub))
 
-    def _threads(self, lane: NDArray[np.int32], sub: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _threads(self, lane: NDArray[np.int32], sub: NDArray[np.int32]) -> NDArray[np.int64]:
         """Give each lane its threads: one, and more where spans of it overlap."""
         widest = int(sub.max(initial=0)) + 1
         keys, of_span = np.unique(lane * np.int64(widest) + sub, return_inverse=True)
@@ -233,7 +229,7 @@ class PlacedSpans:
 
     def events(self, rows: NDArray[np.int64]) -> Iterator[Event]:
         """Yield spans: complete events of threads, pairs of batches that queue."""
-        timeline, queued = self.timeline, self.queued[rows]
+        timeline, queued = self.timeline, self.timeline.queued[rows]
         names = np.array(timeline.stages, dtype=object)
         categories = np.array(
             [[kind.family.value + word for word in CATEGORIES] for kind in timeline.kinds],

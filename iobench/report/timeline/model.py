@@ -49,10 +49,11 @@ class Timeline(msgspec.Struct, frozen=True):
     ``lanes`` are rank by rank: the training loop's thread first, other threads of its process, then
     its loading processes; a device follows the thread that drives it. ``kinds`` and ``stages`` are
     of each stage. The other fields are of each span: its lane and stage; ``row`` in
-    ``RunData.spans``; ``depth`` inside others of its lane, so that of one lane and depth no two
-    overlap (batches in a queue, which take no thread's time, lie deeper than all work);
-    ``exposed_ns``, how much of its own time the training loop waited for, -1 where it is not known,
-    as `SpanSums` has it; of a sample's span beside a summed one its share of its own time.
+    ``RunData.spans``; ``sub``, 0 for what nests in what is open on its lane, else which lane beside
+    it where it does; ``queued`` of a batch in a queue, which takes no thread's time; ``depth``, so
+    that of one lane and depth no two overlap (queues lie deeper than all work); ``exposed_ns``, how
+    much of its own time the training loop waited for, -1 where it is not known, as `SpanSums` has
+    it; of a sample's span beside a summed one its share of its own time.
     """
 
     lanes: tuple[TimelineLane, ...]
@@ -62,6 +63,8 @@ class Timeline(msgspec.Struct, frozen=True):
     row: NDArray[np.int64]
     lane: NDArray[np.int32]
     stage: NDArray[np.int32]
+    sub: NDArray[np.int32]
+    queued: NDArray[np.bool_]
     depth: NDArray[np.int32]
     exposed_ns: NDArray[np.int64]
 
@@ -93,6 +96,9 @@ def timeline_of(run: Run | RankRun) -> Timeline:
     order = np.lexsort((-chosen["end_ns"], chosen["start_ns"], lane))
     row, lane, chosen = row[order], lane[order], chosen[order]
     stages, stage = stages_of(chosen, data.strings)
+    sub, queued = np.zeros(len(row), dtype=np.int32), is_one_of(chosen["kind"], QUEUED_KINDS)
+    for rows in (np.flatnonzero(~queued), np.flatnonzero(queued)):
+        sub[rows] = sub_lanes(lane[rows], chosen["start_ns"][rows], chosen["end_ns"][rows])
     return Timeline(
         lanes=_lanes(data, keys),
         kinds=tuple(kind for kind, _ in stages),
@@ -101,7 +107,9 @@ def timeline_of(run: Run | RankRun) -> Timeline:
         row=row,
         lane=lane,
         stage=stage.astype(np.int32),
-        depth=_depths(lane, chosen),
+        sub=sub,
+        queued=queued,
+        depth=_depths(lane, np.where(queued, sub + sub.max(initial=0) + 1, sub), chosen),
         exposed_ns=_exposed(run)[row],
     )
 
@@ -162,19 +170,15 @@ def _lane_numbers(
 
 
 def _has_details(spans: NDArray[Any], is_summed: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Tell of each summed span whether there are spans of its samples: of its batch and stage."""
+    """Return whether there are spans of a summed span's samples: of its batch and stage."""
     is_detail = (spans["flags"] & (Flag.DETAIL | Flag.DEVICE)) == Flag.DETAIL
     result = np.zeros(len(spans), dtype=bool)
-    if not is_detail.any():
-        return result
-    rows = np.flatnonzero(is_summed | is_detail)
-    names = ("process", "batch", "epoch", "kind", "label")
-    columns = [spans[name][rows] for name in names]
-    order = np.lexsort(columns)
-    new = np.any([np.diff(column[order], prepend=column[order[:1]]) for column in columns], axis=0)
-    group = np.empty(len(rows), dtype=np.int64)
-    group[order] = np.cumsum(new)
-    result[rows] = np.isin(group, group[is_detail[rows]])
+    if is_detail.any():
+        rows = np.flatnonzero(is_summed | is_detail)
+        names = ("process", "batch", "epoch", "kind", "label")
+        columns = np.stack([spans[name][rows].astype(np.int64) for name in names])
+        _, group = np.unique(columns, axis=1, return_inverse=True)
+        result[rows] = np.isin(group, group[is_detail[rows]])
     return result
 
 
@@ -201,43 +205,20 @@ def _lanes(profile: RunData, keys: NDArray[np.int64]) -> tuple[TimelineLane, ...
     return tuple(result)
 
 
-def _depths(lane: NDArray[np.int32], spans: NDArray[Any]) -> NDArray[np.int32]:
-    """Return how deep each span lies; they are by lane and start, and of one start, last end first.
-
-    A batch that is queued takes no thread's time, and overlaps the work on others there as it
-    happens; so it lies below all of the lane's work.
-    """
-    depth = np.zeros(len(lane), dtype=np.int32)
-    least = np.zeros(int(lane.max(initial=-1)) + 1, dtype=np.int64)
-    queued = is_one_of(spans["kind"], QUEUED_KINDS)
-    for rows in (np.flatnonzero(~queued), np.flatnonzero(queued)):
-        result = _depths_of(lane[rows], spans["start_ns"][rows], spans["end_ns"][rows])
-        depth[rows] = result + least[lane[rows]]
-        np.maximum.at(least, lane[rows], depth[rows] + 1)
-    return depth
-
-
-def _depths_of(
-    lane: NDArray[np.int32], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Put each span above those that contain it, as low as nothing else is in its way."""
-    nested = nesting(start_ns, end_ns, lane)
-    depth = np.where(nested.regular, nested.level, 0)
-    # Only where some overlap without nesting all of them are gone through one by one.
-    chosen = np.flatnonzero(~nested.regular)
-    open_spans: list[tuple[int, int]] = []  # (end, depth)
-    last = -1
-    columns = (chosen, lane[chosen], start_ns[chosen], end_ns[chosen])
-    for index, number, start, end in zip(*(each.tolist() for each in columns), strict=True):
-        open_spans = [each for each in open_spans if each[0] > start] if number == last else []
-        last = number
-        around = [each for until, each in open_spans if until >= end]
-        taken = {each for _, each in open_spans}
-        place = max(around, default=-1) + 1
-        while place in taken:
-            place += 1
-        depth[index] = place
-        open_spans.append((end, place))
+def _depths(
+    lane: NDArray[np.int32], part: NDArray[np.int32], spans: NDArray[Any]
+) -> NDArray[np.int32]:
+    """Return how deep each span lies in its lane, whose parts lie one below the other."""
+    parts, place = np.unique(lane * np.int64(part.max(initial=0) + 1) + part, return_inverse=True)
+    order = np.lexsort((-spans["end_ns"], spans["start_ns"], place))
+    level = np.zeros(len(spans), dtype=np.int64)
+    level[order] = nesting(spans["start_ns"][order], spans["end_ns"][order], place[order]).level
+    height, owner = np.zeros((2, len(parts)), dtype=np.int64)
+    np.maximum.at(height, place, level + 1)
+    owner[place] = lane
+    below = np.cumsum(height) - height
+    _, first = np.unique(owner, return_index=True)
+    depth: NDArray[np.int32] = (level + below[place] - below[first][lane]).astype(np.int32)
     return depth
 
 
