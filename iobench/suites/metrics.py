@@ -1,4 +1,4 @@
-"""The figures that a suite stores of each run, by name, and what gives them."""
+"""The figures that a suite stores of each run, by name."""
 
 from __future__ import annotations
 
@@ -23,42 +23,22 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.runs.run_facts import RunFacts
 
-Options = Mapping[str, tuple[str, ...]]
-COMMAND: Final = "command"
-"""The option of cells that run a script."""
-
-
-OFF: Final = {"energy": "off", "limits": "off", "compute": "none"}
-"""Values of options without which there are some figures."""
 STAGE_KINDS: Final = [
     kind.spelled for kind in Kind if kind.family in (Family.LOAD, Family.HANDOVER)
 ]
-METRICS: Final[Mapping[str, str]] = {
+METRICS: Final = (
     # of a step of the optimiser, else of a batch
-    "step_s": "", "wait_s": "", "exposed_share": "", "samples_per_s": "", "bytes_per_s": "",
-    "utilisation": "",  # by MLPerf Storage's formula
-    "run_s": "", "start_s": "",  # the whole run; until its first batch
-    "storage_gave_bytes_per_s": "limits",  # a reader of the run's shape, no page cache
-    "read_bytes_per_byte": "",
-    "forward_s": "compute", "backward_s": "compute",
-    "energy_j": "energy", **{f"energy_{kind}_j": "energy" for kind in ENERGY_KINDS},
-    "convert_s": "store", "store_bytes": "store", "max_relative_error": "store",
-    **{f"stage_{kind}_s": "" for kind in STAGE_KINDS},  # busy, of a batch
-    **{f"exposed_{kind}_s": "" for kind in STAGE_KINDS},
-    "published_step_s": "", "published_wait_s": "",
-}  # fmt: skip
-"""Figures by name, which ends in the unit, and what gives them: an option, or a store."""
-
-
-def why_not_given(metric: str, options: Options) -> str:
-    """Return why a cell of these options cannot give a metric; ``""`` where it may."""
-    if metric.startswith(OWN):
-        return "" if COMMAND in options else f"scripts alone have it, and no {COMMAND} is given"
-    source = METRICS[metric]
-    if source == "store" and options.get("format", ("source",)) == ("source",):
-        return "the original files are no store"
-    off = OFF.get(source)
-    return f'{source} = "{off}"' if off and options.get(source) == (off,) else ""
+    *("step_s", "wait_s", "exposed_share", "samples_per_s", "bytes_per_s"),
+    "utilisation",  # by MLPerf Storage's formula
+    *("run_s", "start_s"),  # the whole run; until its first batch
+    "storage_gave_bytes_per_s",  # a reader of the run's shape, no page cache
+    *("read_bytes_per_byte", "forward_s", "backward_s"),
+    *("energy_j", *(f"energy_{kind}_j" for kind in ENERGY_KINDS)),
+    *("convert_s", "store_bytes", "max_relative_error"),
+    *(f"{what}_{kind}_s" for what in ("stage", "exposed") for kind in STAGE_KINDS),  # of a batch
+    *("published_step_s", "published_wait_s"),
+)
+"""Figures by name, which ends in the unit."""
 
 
 class RunFigures(msgspec.Struct, frozen=True):
@@ -77,11 +57,6 @@ def figures_of_run(path: Path) -> RunFigures:
 
     Steps are those of the part that reports judge: the epochs after the first, else the steady
     state, else all.
-
-    Raises
-    ------
-    ProfileError
-        If it cannot be read, or delivered nothing.
     """
     run = Run(path)
     rank = run.of_rank()
@@ -102,15 +77,16 @@ def figures_of_run(path: Path) -> RunFigures:
         **_published(facts),
         **{f"{OWN}{name}": each for name, each in last_figures(run).items() if name != ENERGY},
     }
-    gave = rank.cached(limit_of)
-    values["storage_gave_bytes_per_s"] = None if gave is None else gave.storage_bytes_per_s
-    used = utilisation(rank)
-    values["utilisation"] = None if used is None else used.fraction
-    samples = delivered_samples([rank])
+    if (gave := rank.cached(limit_of)) is not None:
+        values["storage_gave_bytes_per_s"] = gave.storage_bytes_per_s
+    if (used := utilisation(rank)) is not None:
+        values["utilisation"] = used.fraction
+    digests = [each.digest for each in delivered_samples([rank]).epochs]
+    known = [each for each in digests if each is not None]
     return RunFigures(
         {name: float(value) for name, value in values.items() if value is not None},
         facts,
-        _digest([each.digest for each in samples.epochs]) if samples.recorded else None,
+        f"{sum(known) % (1 << 128):032x}" if known and len(known) == len(digests) else None,
     )
 
 
@@ -144,29 +120,16 @@ def _store(facts: RunFacts) -> dict[str, float | None]:
         return {}
     errors = [each.get("max_relative_error") for each in store.lossy.values()]
     known = [each for each in errors if each is not None]
-    if not store.lossy:
-        known = [0.0]
+    error = max(known, default=None) if store.lossy else 0.0
     return {
-        "convert_s": store.convert_s,
-        "store_bytes": store.nbytes,
-        "max_relative_error": max(known, default=None),
-    }
+        "convert_s": store.convert_s, "store_bytes": store.nbytes, "max_relative_error": error,
+    }  # fmt: skip
 
 
 def _published(facts: RunFacts) -> dict[str, float | None]:
     """Return the means of what was published: of the run's own framework, else what comes first."""
     own = str(facts.framework).lower()
     tables = sorted(facts.published.tables.items(), key=lambda each: own not in each[0].lower())
-    for _, table in tables[:1]:
-        means = {
-            name: table[key][1]
-            for name, key in (("step", "batch"), ("wait", "I/O"))
-            if key in table
-        }
-        return {f"published_{name}_s": mean for name, mean in means.items()}
-    return {}
-
-
-def _digest(epochs: list[int | None]) -> str | None:
-    known = [each for each in epochs if each is not None]
-    return f"{sum(known) % (1 << 128):032x}" if known and len(known) == len(epochs) else None
+    table = tables[0][1] if tables else {}
+    names = {"batch": "published_step_s", "I/O": "published_wait_s"}
+    return {name: table[key][1] for key, name in names.items() if key in table}

@@ -48,12 +48,13 @@ from iobench.json_files import read_small_file
 from iobench.masking import mask_words, note_secrets
 from iobench.registry import unknown_name
 from iobench.report.suite_words import OWN, said_cell
-from iobench.suites.metrics import COMMAND, METRICS, why_not_given
+from iobench.suites.metrics import METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 DATASET: Final = "dataset"
+COMMAND: Final = "command"
 IN_ENVIRONMENT: Final = {
     "energy": "IOBENCH_ENERGY", "monitor": "IOBENCH_MONITOR", "seed": "IOBENCH_SEED",
 }  # fmt: skip
@@ -159,13 +160,7 @@ class SuiteRecipe(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_json(cls, tables: Mapping[str, Any], *, where: str, name: str = "") -> Self:
-        """Return the recipe that tables say, of TOML or of `to_json`.
-
-        Raises
-        ------
-        OptionError, UnknownNameError
-            If something is wrong with it; the message names ``where`` and the key.
-        """
+        """Return the recipe that tables say, of TOML or of `to_json`."""
         try:
             read = msgspec.convert(tables, _Tables)
             title = {"name": name, "title": read.suite.get("name", name)}
@@ -223,13 +218,6 @@ def read_recipe(source: str | Path, changes: Sequence[str] = ()) -> SuiteRecipe:
 
     ``changes`` are ``KEY=VALUE`` each: a key of ``[suite]``, or an option, which varies if there
     are several values with commas between.
-
-    Raises
-    ------
-    OptionError, UnknownNameError
-        If there is no such recipe, or something is wrong with it.
-    StorageError
-        If the file cannot be read.
     """
     path, name = Path(source), str(source)
     if path.suffix == ".toml" or path.exists():
@@ -319,14 +307,11 @@ def _check(recipe: SuiteRecipe, where: str) -> None:
         raise OptionError(f"{where}: {DATASET}: expected a name or a file in [fixed] or [vary]")
     if (n_cells := math.prod(map(len, recipe.vary.values()))) > MOST_CELLS:
         raise OptionError(f"{where}: {n_cells} cells; expected {MOST_CELLS} at most")
-    if not (cells := recipe.cells()):
+    if not recipe.cells():
         raise OptionError(f"{where}: no cell is left; every combination is in a [[skip]]")
     for metric in recipe.metrics:
         if metric not in METRICS and not metric.startswith(OWN):
             raise OptionError(f"{where}: metrics: {unknown_name('metric', metric, METRICS)}")
-        reasons = [why_not_given(metric, each.options) for each in cells]
-        if all(reasons):
-            raise OptionError(f"{where}: metrics: no cell can give {metric}: {reasons[0]}")
 
 
 def _option(key: str, where: str) -> str:

@@ -102,13 +102,7 @@ class SuiteResults(msgspec.Struct, frozen=True):
 
 
 def write_result(path: Path, result: Result) -> Path:
-    """Write a result whole to a file, or into the folder of its run; return the file.
-
-    Raises
-    ------
-    StorageError
-        If it cannot be written.
-    """
+    """Write a result whole to a file, or into the folder of its run; return the file."""
     if not path.name.endswith(RESULT_SUFFIX):
         path = path / f"round-{result.round}{RESULT_SUFFIX}"
     head = {"kind": RESULT_KIND, "version": RESULT_VERSION}
@@ -118,13 +112,7 @@ def write_result(path: Path, result: Result) -> Path:
 
 
 def read_result(path: Path) -> Result:
-    """Read one result.
-
-    Raises
-    ------
-    ProfileError
-        If it cannot be read, is damaged or of another version.
-    """
+    """Read one result."""
     try:
         document = read_json(path, limit=MAX_NBYTES, finite=True)
         if not isinstance(document, dict) or document.get("kind") != RESULT_KIND:
@@ -169,13 +157,7 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class SuiteFolder:
-    """A suite's folder, whether it exists yet or not; what is shown is as the folder's recipe says.
-
-    Raises
-    ------
-    OptionError
-        If it is of another recipe.
-    """
+    """A suite's folder, whether it exists yet or not."""
 
     def __init__(self, path: Path, recipe: SuiteRecipe) -> None:
         if (path / RECIPE_FILE).exists():
@@ -190,15 +172,7 @@ class SuiteFolder:
         self.path, self.recipe, self.cells = path, recipe, recipe.cells()
 
     def create(self) -> None:
-        """Create the folder with its recipe, or go on with it.
-
-        Raises
-        ------
-        OptionError
-            If it holds something else.
-        StorageError
-            If it cannot be written.
-        """
+        """Create the folder with its recipe, or go on with it."""
         with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             if (self.path / RECIPE_FILE).exists():
@@ -249,13 +223,7 @@ class SuiteFolder:
 
 
 def read_folder_recipe(folder: Path) -> SuiteRecipe:
-    """Return the recipe that a suite's folder is of.
-
-    Raises
-    ------
-    ProfileError
-        If it holds none that can be read.
-    """
+    """Return the recipe that a suite's folder is of."""
     file = folder / RECIPE_FILE
     try:
         return SuiteRecipe.from_json(read_json(file), where=str(file))

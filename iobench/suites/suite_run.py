@@ -14,11 +14,11 @@ import threading
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from platform import python_version
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import psutil
 
 from iobench.errors import UNAVAILABLE, IobenchError
 from iobench.files.atomic import storage_errors
@@ -73,13 +73,7 @@ def forecast(folder: SuiteFolder, results: Sequence[Result]) -> Forecast:
 
 
 def run_suite(folder: SuiteFolder, screen: Screen) -> None:
-    """Measure all that is left of a suite; what is finished is kept, whatever ends it.
-
-    Raises
-    ------
-    StorageError
-        If the folder cannot be written.
-    """
+    """Measure all that is left of a suite; what is finished is kept, whatever ends it."""
     commit = commit_of([__file__], os.environ).hash or ""
     folder.create()
     with claim(folder.path, notice=lambda line: screen.note(f"{line}: standing by")):
@@ -135,6 +129,7 @@ def _measure(folder: SuiteFolder, job: Job, commit: str) -> Result:
         except IobenchError as error:
             why = str(error)
     facts = None if measured is None else measured.facts
+    versions = {"iobench": version("iobench"), "commit": commit, "python": python_version()}
     return Result(
         suite=folder.recipe.name,
         recipe_digest=folder.recipe.digest,
@@ -145,21 +140,13 @@ def _measure(folder: SuiteFolder, job: Job, commit: str) -> Result:
         reason=why[:LONGEST_REASON] or None,
         figures={} if measured is None else measured.figures,
         machine=_machine(facts),
-        versions=_versions(commit, facts),
+        versions=versions if facts is None else versions | dict(facts.versions),
         samples_digest=None if measured is None else measured.samples_digest,
         stand_in=None if facts is None else facts.stand_in,
         run=run.name if (run / "run.json").exists() else None,
         took_s=took_s,
         options=job.cell.masked_options,
     )
-
-
-def _versions(commit: str, facts: RunFacts | None) -> dict[str, str]:
-    own = version("iobench") if facts is None else facts.iobench_version
-    python = (machine() if facts is None else facts.machine).get("python")
-    others = {} if facts is None else facts.versions
-    versions = {"iobench": own, "commit": commit, "python": python, **others}
-    return {name: str(each) for name, each in versions.items() if each}
 
 
 def _machine(facts: RunFacts | None) -> dict[str, Any]:
@@ -169,7 +156,7 @@ def _machine(facts: RunFacts | None) -> dict[str, Any]:
         "host": of.get("host"),
         "cpu_model": of.get("cpu_model"),
         "cores": of.get("cpus"),
-        "memory_bytes": of.get("memory_nbytes") or psutil.virtual_memory().total,
+        "memory_bytes": of.get("memory_nbytes"),
         "kernel": of.get("system"),
     }
     if facts is not None:

@@ -22,7 +22,6 @@ from iobench.report.document import (
 )
 from iobench.report.renderers.quantities import said
 from iobench.report.suite_words import OWN, figure_cell, said_cell
-from iobench.suites.metrics import why_not_given
 from iobench.suites.results import FAILED, MEASURED, NOT_AVAILABLE
 
 if TYPE_CHECKING:
@@ -51,8 +50,7 @@ class CellFigure(msgspec.Struct, frozen=True):
 class CellRow(msgspec.Struct, frozen=True):
     """One cell: ``measured``, ``failed``, ``not available``, or ``open`` while runs are left.
 
-    ``doubts`` say what was not the same in all its runs, or not as for other cells; ``not_given``
-    which metrics of the recipe it cannot give, and why.
+    ``doubts`` say what was not the same in all its runs, or not as for other cells.
     """
 
     cell: Mapping[str, str]
@@ -61,7 +59,6 @@ class CellRow(msgspec.Struct, frozen=True):
     n_runs: int
     figures: Mapping[str, CellFigure]
     doubts: tuple[str, ...]
-    not_given: Mapping[str, str]
 
 
 class SuiteTable(msgspec.Struct, frozen=True):
@@ -95,7 +92,6 @@ def suite_table(folder: SuiteFolder, metrics: Sequence[str] = ()) -> SuiteTable:
         ended = next((each for each in by_cell[cell.key] if each.status != MEASURED), None)
         status = MEASURED if len(runs) >= recipe.repeats else OPEN
         names = dict.fromkeys(name for each in runs for name in each.figures)
-        reasons = {metric: why_not_given(metric, cell.options) for metric in shown}
         rows.append(
             CellRow(
                 cell=cell.values,
@@ -104,7 +100,6 @@ def suite_table(folder: SuiteFolder, metrics: Sequence[str] = ()) -> SuiteTable:
                 n_runs=len(runs),
                 figures={name: _figure(name, runs, recipe.drop) for name in names},
                 doubts=tuple(_doubts(runs, results)),
-                not_given={metric: why for metric, why in reasons.items() if why},
             )
         )
     stand_in = {each.stand_in for each in results if each.stand_in is not None}
@@ -194,7 +189,12 @@ def _means(table: SuiteTable, names: Sequence[str]) -> Table:
         rows.append(
             (
                 name,
-                *(_cell(metric, row) for metric in shown),
+                *(
+                    figure_cell(each, row.figures[each].mean.value)
+                    if each in row.figures
+                    else NOT_APPLICABLE
+                    for each in shown
+                ),
                 Quantity(spread.spread, "share") if spread is not None else NOT_APPLICABLE,
                 f"{row.n_runs} of {table.repeats}",
                 ", ".join(marks),
@@ -203,13 +203,6 @@ def _means(table: SuiteTable, names: Sequence[str]) -> Table:
     if not any(row[-1] for row in rows):
         columns, rows = columns[:-1], [row[:-1] for row in rows]
     return Table("", tuple(map(Column, columns)), tuple(rows))
-
-
-def _cell(metric: str, row: CellRow) -> TableCell:
-    if metric in row.not_given or not row.n_runs:
-        return NOT_APPLICABLE
-    figure = row.figures.get(metric)
-    return figure_cell(metric, None if figure is None else figure.mean.value)
 
 
 def said_metric(metric: str) -> str:

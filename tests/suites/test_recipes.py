@@ -89,7 +89,6 @@ def test_changes_say_what_is_fixed_and_what_varies(tmp_path: Path) -> None:
         ("repeats = 5", 'repeats = "many"', r"\$.repeats"),
         ('"2min"', '"soon"', "limit 'soon'"),
         ('"wait_s"', '"waits_s"', "did you mean wait_s"),
-        ('"wait_s"', '"metric:loss"', "metric:loss"),
         ("tiny = true", "tiny = 3", "tiny"),
         ("batches = 8", 'out = "x"', "out"),
         ("batches = 8", "format = 'zarr'", "format"),

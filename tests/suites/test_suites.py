@@ -292,8 +292,6 @@ def test_a_script_is_measured_with_its_own_figures(
     assert main(["suite", "--allow-code", str(recipe), "--out", str(tmp_path / "out")]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert any(line[:3] == ["cell", "samples/s", "loss"] for line in lines)
-    line = refused(capsys, write_recipe(), "--out", "x", "--set", "metrics=metric:loss")
-    assert "no cell can give metric:loss: scripts alone have it, and no command is given" in line
     line = refused(capsys, recipe, "--out", "x", "--set", "command=python 'train.py")
     assert "No closing quotation, expected a command" in line
 

@@ -92,17 +92,6 @@ def write_trace(
         Read one after the other; those of several runs are processes of their own.
     torch_traces : sequence of Path or str
         Files that torch's profiler wrote meanwhile, to be merged by wall time.
-
-    Raises
-    ------
-    OptionError
-        If the name ends in none of `TRACE_SUFFIXES`.
-    ProfileError
-        If there is nothing to write.
-    FileFormatError
-        If a trace of torch's profiler is none, is damaged, or is of another time than the runs.
-    StorageError
-        If a file cannot be read or written.
     """
     check_trace_name(path)
     parts = [part for run in runs for part in run.parts]

@@ -59,13 +59,6 @@ class TorchTrace:
     """A trace that torch's profiler wrote, compressed or not.
 
     ``low_ns`` and ``high_ns`` are its first and last moment, wall clock.
-
-    Raises
-    ------
-    StorageError
-        If it cannot be read.
-    FileFormatError
-        If it is none, or damaged.
     """
 
     def __init__(self, path: Path | str) -> None:

@@ -116,13 +116,7 @@ def json_text(value: Any) -> SafeText:
 
 
 def make_environment() -> Environment:
-    """Return the environment of the templates; all they print is escaped and printable.
-
-    Raises
-    ------
-    MissingExtraError
-        If Jinja2 is not installed.
-    """
+    """Return the environment of the templates; all they print is escaped and printable."""
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined
     except ModuleNotFoundError:
