@@ -3,10 +3,7 @@
 import pytest
 from schedules import exposed, pool
 
-from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.run import Run, exposure
-from iobench.findings.faster_stages import payoffs
-from iobench.recording.kinds import Kind
+from iobench.analysis.run import exposure
 
 MS = 1_000_000
 
@@ -58,24 +55,6 @@ def test_exposed_time_per_step_of_400_with_the_first_fill(workers, stages, step,
     assert per_step == pytest.approx(expected, abs=0.006)
 
 
-def test_the_instant_rule_would_blame_what_happens_at_the_tail():
-    """Section 3: what the worker did during the wait is decoding, what the wait is for reading."""
-    sketch = pool([[60 * MS, 30 * MS, 10 * MS]] * 400, workers=4, step_ns=15 * MS)
-    waits = [s for s in sketch.spans if s["kind"] == Kind.WAIT and "batch" in s]
-    meanwhile = dict.fromkeys((Kind.READ, Kind.DECODE, Kind.COLLATE), 0)
-    for wait in waits[16:]:
-        for span in sketch.spans:
-            if span.get("batch") == wait["batch"] and span["kind"] in meanwhile:
-                inside = min(span["end_ns"], wait["end_ns"]) - max(
-                    span["start_ns"], wait["start_ns"]
-                )
-                meanwhile[span["kind"]] += max(inside, 0)
-    total = sum(wait["end_ns"] - wait["start_ns"] for wait in waits[16:])
-    assert meanwhile[Kind.READ] < 0.02 * total
-    found = exposed(sketch.profile(), steady=True)
-    assert found["read"] / sum(found.values()) == pytest.approx(0.6, abs=0.01)
-
-
 def test_one_slow_read_is_blamed_on_read():
     durations = [[20 * MS, 10 * MS, 0] for _ in range(400)]
     durations[200][0] += 400 * MS
@@ -84,33 +63,8 @@ def test_one_slow_read_is_blamed_on_read():
     assert steady["read"] > 0.9 * sum(steady.values()) > 0
 
 
-def test_without_a_step_to_spare_the_slow_read_is_a_part_of_the_whole_runs_work():
-    """The table's own row: at a step of exactly 15 ms no batch has slack to end the path."""
-    durations = [[20 * MS, 10 * MS, 0] for _ in range(400)]
-    durations[200][0] += 400 * MS
-    steady = exposed(pool(durations, workers=2, step_ns=15 * MS).profile(), steady=True)
-    assert sum(steady.values()) == pytest.approx(385 * MS, rel=0.05)
-    assert steady["read"] > 2 * steady["decode"]
-
-
 def test_a_loop_of_torch_waits_for_reads_by_their_share():
     """40/10/10 ms with two workers at a step of 20 ms: two thirds of each segment are reading."""
     exposed_ms, _ = steady_per_step(2, (40, 10, 10), 20)
     assert sum(exposed_ms) == pytest.approx(10, abs=0.05)
     assert exposed_ms[0] / sum(exposed_ms) == pytest.approx(2 / 3, abs=1e-3)
-
-
-def test_two_workers_with_opposite_costs_all_fall_on_one_stage():
-    """Section 4: all 45 ms a step on one stage, though halving either alone gains nothing."""
-    durations = [[100 * MS, 0, 0] if batch % 2 else [0, 100 * MS, 0] for batch in range(100)]
-    profile = pool(durations, workers=2, step_ns=5 * MS).profile()
-    window = exposure(profile).steady
-    steady = exposed(profile, steady=True)
-    assert len(steady) == 1
-    assert sum(steady.values()) / window.n_batches == pytest.approx(45 * MS, rel=0.01)
-    (run,) = recorded_runs(Run(profile).of_rank())
-    gains = payoffs(run, factor=0.5)
-    joint = gains.joint_fraction
-    assert all(each.saved_fraction < 0.02 * joint for each in gains.alone.values())
-    assert joint == pytest.approx(0.5, rel=0.05)
-    assert gains.no_single_stage_helps

@@ -10,7 +10,7 @@ import schedules
 import streams
 from hypothesis import given
 from hypothesis import strategies as st
-from scored_rules import RULES, aggregate, busy, instant, path, rescale
+from scored_rules import RULES
 from simulator import simulate
 from simulator_classes import CLASSES, FASTER, digest, schedule, truth
 from simulator_clock import Shared, SimulatedClock
@@ -45,26 +45,6 @@ def run(one):
 def of_kind(profile, kind):
     spans = profile.spans[(profile.spans["kind"] == kind) & (profile.spans["label"] == 0)]
     return spans[np.argsort(spans["start_ns"], kind="stable")]
-
-
-@pytest.mark.parametrize(
-    ("workers", "step", "wait"),
-    [(1, 40, 60), (4, 15, 10), (2, 80, 0)],
-)
-def test_waits_of_the_ground_truths(workers, step, wait):
-    profile, wall, total = run(plain((60, 30, 10), step, workers=workers))
-    waits = of_kind(profile, Kind.WAIT)
-    steady = (waits["end_ns"] - waits["start_ns"])[100:300].mean() / MS
-    assert steady == pytest.approx(wait)
-    assert wall == total + 400 * step * MS
-
-
-def test_two_workers_with_opposite_costs_gain_by_both_stages_only():
-    work = [[100, 0, 0] if batch % 2 else [0, 100, 0] for batch in range(100)]
-    true = truth(plain(work, 5, workers=2))
-    assert true.nothing
-    assert true.joint_ns > 0.15 * true.wall_ns
-    assert sum(true.shapley_ns) == pytest.approx(true.joint_ns)
 
 
 @pytest.mark.parametrize("slow", [0, 1, 2])
@@ -199,15 +179,6 @@ FROZEN = {
     "bursty sampler": ("f3d700f47d4c4102", "71393f366c6cf4e9"),
 }
 """Digests of seeds 0 and 199."""
-TRUTHS = {
-    "constant": (15533241, (729312, 206400, 858944, 1307328)),
-    "heavy tail": (4776792, (769401, 66437, 46800, 61502)),
-    "pipeline-parallel": (7360859, (2405, 680, 1464960, 477)),
-    "contended": (7134695, (1365514, 45614, 20181, 47233)),
-    "slow worker": (2598292, (37806, 34900, 276885, 213000)),
-    "bursty sampler": (1730922, (7888, 10172, 9500, 98716)),
-}
-"""Of seed 7: wall time and gain of each stage, in us."""
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -232,40 +203,3 @@ def test_batches_that_are_all_alike_have_the_right_stage_named(seed):
     assert not true.nothing
     for rule in ("path", "replay"):
         assert true.is_right(RULES[rule](profile, true.stages, FASTER).stage)
-
-
-@pytest.mark.parametrize("name", TRUTHS)
-def test_the_truth_stays_what_it_was(name):
-    true = truth(schedule(name, 7))
-    wall, gains = TRUTHS[name]
-    assert true.wall_ns / 1000 == pytest.approx(wall, abs=1)
-    assert [gain / 1000 for gain in true.gains_ns] == pytest.approx(gains, abs=1)
-    assert sum(true.shapley_ns) == pytest.approx(true.joint_ns)
-
-
-def per_step(rule, profile, n_steps):
-    blame = rule(profile, NAMES, FASTER)
-    return [blame.given_ns.get(name, 0) / n_steps / MS for name in NAMES]
-
-
-def test_what_the_worker_did_meanwhile_blames_the_wrong_stage():
-    """The definition's example: reading is 60 % of the work and its speed-up removes the wait."""
-    one = plain((60, 30, 10), 15, workers=4)
-    profile, true = run(one)[0], truth(one)
-    assert true.is_right("read")
-    assert per_step(path, profile, 400) == pytest.approx([6.1, 3.0, 1.0], abs=0.1)
-    assert per_step(instant, profile, 400) == pytest.approx([0.15, 7.5, 2.5], abs=0.1)
-    assert instant(profile, NAMES, FASTER).stage == "decode"
-    # Batches take 100 ms each, 6 s of computing in all, and the waits are 10.2 ms on average.
-    assert per_step(busy, profile, 400) == [60, 30, 10]
-    assert per_step(aggregate, profile, 400) == [45, 15, 0]
-    shares = per_step(rescale, profile, 400)
-    assert sum(shares) == pytest.approx(simulate(one)[1] / 400 / MS)
-    assert shares[0] == pytest.approx(2 * shares[1]) == pytest.approx(6 * shares[2])
-
-
-def test_the_instant_rule_follows_a_batch_from_thread_to_thread():
-    # One item at a time: the loop waits while each of the threads works on it.
-    one = plain((10, 4, 6), 100, n_batches=1, stream=True, workers=3)
-    blame = instant(run(one)[0], NAMES, FASTER)
-    assert blame.given_ns == {"read": 10 * MS, "decode": 4 * MS, "collate": 6 * MS}
