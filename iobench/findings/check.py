@@ -8,8 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import numpy as np
 
-from iobench.analysis.intervals import Interval, StepSums, difference, quotient, step_sums
+from iobench.analysis.intervals import (
+    Blocks,
+    Interval,
+    StepSums,
+    difference,
+    quotient,
+    step_sums,
+)
 from iobench.analysis.run import Run
 from iobench.errors import OptionError, ProfileError
 from iobench.findings.counts import (
@@ -28,7 +36,7 @@ from iobench.findings.counts import (
 from iobench.recording.kinds import Kind
 from iobench.report import units
 from iobench.report.document import Document, Section, Sentence, sentences
-from iobench.report.sentences import PARTS, kept_words
+from iobench.report.sentences import PARTS
 from iobench.runs.folders import run_paths
 
 if TYPE_CHECKING:
@@ -77,21 +85,17 @@ Concluded = tuple[Outcome, str | None]
 class ExposedShare(msgspec.Struct, frozen=True, kw_only=True):
     """How much of its time a training process waited, over what a long training sees.
 
-    None and 0 where a run is too short for a steady state; ``unknown_ns`` has no known cause.
+    None and 0 where a run is too short for a steady state; of the time ``unknown_fraction`` was
+    exposed without a known cause.
     """
 
     exposed_fraction: float | None = None
     low_fraction: float | None = None
     high_fraction: float | None = None
+    unknown_fraction: float = 0.0
     n_steps: int = 0
-    n_samples: int | None = None
-    wall_ns: int = 0
-    wait_ns: int = 0
-    unknown_ns: int = 0
     lost_spans: int
     window: Window
-    batches: int = 0
-    summed_batches: int = 0
 
 
 class CountsGate(CountsComparison, frozen=True, kw_only=True):
@@ -143,29 +147,25 @@ class CheckResult(msgspec.Struct, frozen=True):
 
 
 def exposed_share(run: RankRun) -> tuple[ExposedShare, StepSums | None]:
-    """Return how much of its time a training process waited, and the sums that shows it.
+    """Return how much of its time a training process waited, and the sums of it.
 
     Of its epochs as a long training has them, else of its steady state: `Exposure.judged`.
     """
     exposure, window = run.exposure, run.exposure.window
     part, sums = exposure.judged, step_sums(run, window)
     blocks = None if sums is None else sums.quotient("wait", "wall")
-    if window == "whole" or blocks is None:
+    if window == "whole" or blocks is None or not part.wall_ns:
         return ExposedShare(lost_spans=exposure.lost_spans, window=window), None
     share = quotient(blocks)
+    unknown_ns = sum(row.exposed_ns for row in part.stages if row.kind == Kind.UNKNOWN)
     return ExposedShare(
-        exposed_fraction=part.wait_ns / part.wall_ns if part.wall_ns else None,
+        exposed_fraction=part.wait_ns / part.wall_ns,
         low_fraction=None if share.low is None else max(share.low, 0.0),
         high_fraction=None if share.high is None else min(share.high, 1.0),
+        unknown_fraction=unknown_ns / part.wall_ns,
         n_steps=part.n_batches,
-        n_samples=part.n_samples,
-        wall_ns=part.wall_ns,
-        wait_ns=part.wait_ns,
-        unknown_ns=sum(row.exposed_ns for row in part.stages if row.kind == Kind.UNKNOWN),
         lost_spans=exposure.lost_spans,
         window=window,
-        batches=exposure.whole.n_batches,
-        summed_batches=exposure.n_summed,
     ), sums
 
 
@@ -248,7 +248,7 @@ def gate_shares(run: Path, limit: float) -> tuple[ShareGate, ...]:
     for name, rank in ((name, rank) for name, each in _named_runs(run).items() for rank in each):
         share, _ = exposed_share(rank)
         interval = share.low_fraction, share.high_fraction
-        unknown = share.unknown_ns / share.wall_ns if share.wall_ns else 0.0
+        unknown = share.unknown_fraction
         outcome, doubt = conclude(interval, limit, lost=share.lost_spans, unknown=unknown)
         figures = msgspec.structs.asdict(share) | {"limit_fraction": limit}
         named = _rank_name(name, rank)
@@ -307,25 +307,20 @@ def _growth_gate(
     margin: float,
 ) -> GrowthGate:
     (new, new_sums), (old, old_sums) = measured, stored
-    by_sample = bool(new.n_samples and old.n_samples)
-    amounts = (new_sums, "wait"), (old_sums, "wait"), (old_sums, "wall")
-    waits, old_waits, walls = (
-        sums and sums.quotient(amount, "samples" if by_sample else "batches")
-        for sums, amount in amounts
-    )
-    growth = Interval(None)
-    if waits and old_waits and walls and (per := walls.value):
-        grown = difference(old_waits, waits)
+    growth, unknown = Interval(None), 0.0
+    if new_sums is not None and old_sums is not None:
+        per = "samples" if new_sums.total("samples") and old_sums.total("samples") else "batches"
+        waits, old_waits, walls, old_walls = (
+            sums.quotient(amount, per) or Blocks(np.zeros(0), np.zeros(0))
+            for amount in ("wait", "wall")
+            for sums in (new_sums, old_sums)
+        )
+        grown, of = difference(old_waits, waits), old_walls.value or 1.0
+        unknown = new.unknown_fraction * (walls.value or 0.0) / of
         if grown.value is not None and grown.low is not None and grown.high is not None:
-            growth = Interval(grown.value / per, grown.low / per, grown.high / per)
-    sizes = [(each.n_samples if by_sample else each.n_steps) or 1 for each in (new, old)]
-    old_wall = old.wall_ns / sizes[1]
-    outcome, doubt = conclude(
-        (growth.low, growth.high),
-        margin,
-        lost=new.lost_spans + old.lost_spans,
-        unknown=new.unknown_ns / sizes[0] / old_wall if old_wall else 0.0,
-    )
+            growth = Interval(grown.value / of, grown.low / of, grown.high / of)
+    n_lost = new.lost_spans + old.lost_spans
+    outcome, doubt = conclude((growth.low, growth.high), margin, lost=n_lost, unknown=unknown)
     return GrowthGate(
         run=name, outcome=_word(outcome), doubt=doubt, margin_fraction=margin,
         growth_fraction=growth.value, low_fraction=growth.low, high_fraction=growth.high,
@@ -457,8 +452,5 @@ def _share_lines(what: str, share: ExposedShare) -> Iterator[str]:
     if share.window != "whole":
         part = f"{units.count(share.n_steps)} steps, {PARTS[share.window]}"
     yield f"{what}: {units.fraction(share.exposed_fraction)} ({interval}) of {part}"
-    if share.unknown_ns:
-        unknown = units.fraction(share.unknown_ns / share.wall_ns)
-        yield f"of this, without a known cause: {unknown}"
-    if share.summed_batches:
-        yield f"of {kept_words(share.batches, share.summed_batches)}"
+    if share.unknown_fraction:
+        yield f"of this, without a known cause: {units.fraction(share.unknown_fraction)}"
