@@ -39,7 +39,7 @@ from iobench.runs.folders import made_ns
 from iobench.runs.run_facts import PUBLISHED_FIGURES, RunFacts
 
 if TYPE_CHECKING:
-    from iobench.report.document import Block, Cell
+    from iobench.report.document import Block, Cell, Unit
     from iobench.suites.results import Result, SuiteResults
 
 MEAN: Final = PUBLISHED_FIGURES.index("mean")
@@ -52,13 +52,12 @@ METRICS: Final = {
 }
 """What rows are of, and what results of suites call the mean of such a time."""
 KEYS: Final = (*METRICS,)
-MEANS: Final = ("epoch", "batch", "I/O")
 SOURCE, UNKNOWN = "source", "unknown"
 TABLED: Final = ("dataset", "format", "framework", "pipeline", "tiny")
 NOTE: Final = (
     "A batch lasts from one request to the next; I/O is the part of it that was waited for. An "
     "epoch is the sum of its batches where all of them were measured. Exposed is mean I/O divided "
-    "by mean batch. Rows without a number of batches are published, or means of a suite."
+    "by mean batch. Rows without a number are published, or means of a suite."
 )
 Place = tuple[str, bool, str | None, str | None]
 """Application, whether of the small stand-ins, framework, format: what one run stands for."""
@@ -161,7 +160,10 @@ def make_quarterly(
                 made = _rows((rows[0].application, False, None, None), times, published=title)
                 published.setdefault((rows[0].application, title), made)
     if not cells:
-        raise _nothing(folders, left_out)
+        where, why = ", ".join(map(str, folders)), "expected folders with a run.json in or below it"
+        if left_out:
+            why = f"for example {left_out[0].run}: {left_out[0].why}"
+        raise ProfileError(f"{where}: none of {len(left_out)} run(s) can be used; {why}")
     order = sorted(cells, key=lambda each: (*each[:3], each[3] != SOURCE, each[3]))
     every = (*(cells[place] for place in order), *published.values())
     left_out.sort(key=lambda one: one.run)
@@ -226,6 +228,7 @@ def _of_suite(suite: SuiteResults, skipped: list[SkippedRun]) -> Iterator[list[T
         elif "batch" in times:
             first[place] = ", ".join(filter(None, (suite.name, others)))
             names = dict.fromkeys(name for one in of for name in one.figures)
+            runs = f"means over {units.count(len(of))} runs of a suite"
             yield _rows(
                 place,
                 times,
@@ -236,7 +239,7 @@ def _of_suite(suite: SuiteResults, skipped: list[SkippedRun]) -> Iterator[list[T
                     for name in names
                     if name == ENERGY or name.startswith(OWN)
                 },
-                about=f"means over {units.count(len(of))} runs of a suite{_machine(of[0].machine)}",
+                about=f"{runs}, {_machine(of[0].machine)}",
             )
         if times := _times_of_results(of, "published_", suite.drop):
             yield _rows((place[0], False, None, None), times, published="as published")
@@ -253,14 +256,6 @@ def _mean(of: Sequence[Result], name: str, drop: int) -> float | None:
     """Return the mean that the suite's own table has; None where no run has such a figure."""
     known = [each.figures[name] for each in of if each.figures.get(name) is not None]
     return trimmed_mean(known, drop).value
-
-
-def _nothing(folders: Sequence[Path], skipped: Sequence[SkippedRun]) -> ProfileError:
-    where = ", ".join(map(str, folders))
-    if not skipped:
-        return ProfileError(f"{where}: no run in it or below; expected folders with a run.json")
-    first = f"{skipped[0].run}: {skipped[0].why}"
-    return ProfileError(f"{where}: none of {len(skipped)} run(s) can be used; for example {first}")
 
 
 def _runs_in(folder: Path, skipped: list[SkippedRun]) -> Iterator[Path]:
@@ -314,32 +309,35 @@ def _of_run(
 
 
 def _about(facts: RunFacts, n_ranks: int) -> str:
-    parts = [] if facts.batch_size is None else [f"batch size {facts.batch_size}"]
-    parts += [f"{units.count(n_ranks)} ranks"] if n_ranks > 1 else []
-    if facts.compute.step_ns:
-        parts.append(f"{units.duration(facts.compute.step_ns)} of compute emulated")
-    parts += ["stand-ins"] if facts.stand_in and not facts.tiny else []
-    return f"{', '.join(parts)}{_machine(facts.machine)}"
+    emulated = facts.compute.step_ns
+    parts = (
+        facts.batch_size is not None and f"batch size {facts.batch_size}",
+        n_ranks > 1 and f"{units.count(n_ranks)} ranks",
+        bool(emulated) and f"{units.duration(emulated)} of compute emulated",
+        facts.stand_in and not facts.tiny and "stand-ins",
+        _machine(facts.machine),
+    )
+    return ", ".join(part for part in parts if part)
 
 
 def _machine(machine: Mapping[str, Any]) -> str:
-    cpu, cpus = machine.get("cpu_model"), machine.get("cpus", machine.get("cores"))
-    text = f", {cpus} CPUs" if isinstance(cpus, int) else ""
-    return f"{text}, {cpu}" if isinstance(cpu, str) and cpu else text
+    cpus = machine.get("cpus", machine.get("cores"))
+    return ", ".join(map(str, filter(None, (cpus and f"{cpus} CPUs", machine.get("cpu_model")))))
 
 
 def quarterly_document(table: Quarterly) -> Document:
     """Return two tables for each application, what stands in them, and what was left out."""
-    measured = [row for row in table.rows if row.published is None]
     sections = []
+    measured = (row for row in table.rows if row.published is None)
     groups = groupby(measured, key=lambda row: (row.application, row.tiny))
     for number, ((application, tiny), group) in enumerate(groups):
-        sources = _sources(group)
-        others = [row for row in table.rows if row.published and row.application == application]
-        every = sources + _sources(others)
+        rows = [*group]
+        rows += [row for row in table.rows if row.published and row.application == application]
+        # One row for each run or publication: what is of all of its rows.
+        sources = {(_place(row), row.published): row for row in rows}.values()
+        lines = (f"{of.name}: {of.run}, {_date(of.made)}; {of.about}." for of in sources if of.run)
         title = application + (", tiny stand-ins" if tiny else "")
-        lines = [f"{of.name}: {of.run}, {_date(of.made)}; {of.about}." for of in map(_one, sources)]
-        blocks: list[Block] = [_sums(every), _times(every), *sentences(lines)]
+        blocks: list[Block] = [_sums(sources), _times(rows), *sentences(lines)]
         sections.append(Section(f"application-{number}", title, tuple(blocks)))
     sections.append(Section("notes", "", sentences((NOTE,))))
     if table.skipped:
@@ -353,57 +351,35 @@ def quarterly_document(table: Quarterly) -> Document:
     )
 
 
-def _sources(rows: Iterable[TableRow]) -> list[dict[str, TableRow]]:
-    """Return the rows of each run or publication, by key."""
-    groups = groupby(rows, key=lambda row: (_place(row), row.published))
-    return [{row.key: row for row in of} for _, of in groups]
-
-
-def _one(of: Mapping[str, TableRow]) -> TableRow:
-    return next(iter(of.values()))
-
-
-def _sums(sources: Sequence[Mapping[str, TableRow]]) -> Table:
-    """Return means, the share that was waited for, energy, and scripts' own figures."""
-    names = dict.fromkeys(name for of in sources for name in _one(of).figures)
-    rows: list[tuple[Cell, ...]] = []
-    for of in sources:
-        one, share = _one(of), _one(of).exposed_fraction
-        means = (_seconds(of[key].mean_s if key in of else None) for key in MEANS)
-        numbers = (of[key].number if key in of else None for key in ("batch", "epoch"))
-        rows.append(
-            (
-                *(one.name, *means),
-                NOT_APPLICABLE if share is None else Quantity(share, "share"),
-                *("" if n is None else Quantity(n, "count") for n in numbers),
-                *(
-                    figure_cell(name, one.figures[name]) if name in one.figures else ""
-                    for name in names
-                ),
-            )
-        )
-    headings = ("", *(f"{key} s" for key in MEANS), "exposed", "batches", "epochs")
-    columns = map(Column, (*headings, *map(own_title, names)))
-    return Table("Means, and the exposed share of the sum", tuple(columns), tuple(rows))
-
-
-def _times(sources: Sequence[Mapping[str, TableRow]]) -> Table:
+def _sums(sources: Iterable[TableRow]) -> Table:
+    """Return the share that was waited for, energy, and scripts' own figures: D2.2, table 1."""
+    names = dict.fromkeys(name for of in sources for name in of.figures)
     rows = tuple(
         (
-            f"{key}, {_one(of).name}",
-            *(_seconds(getattr(of[key], f"{name}_s")) for name in PUBLISHED_FIGURES),
+            of.name,
+            _known(of.exposed_fraction, "share"),
+            *(figure_cell(name, of.figures[name]) if name in of.figures else "" for name in names),
         )
-        for key in KEYS
         for of in sources
-        if key in of
     )
-    columns = tuple(map(Column, ("", *PUBLISHED_FIGURES)))
-    return Table("As in MAELSTROM D2.3, in seconds", columns, rows)
+    return Table("", tuple(map(Column, ("", "exposed", *map(own_title, names)))), rows)
 
 
-def _seconds(value: float | None) -> Cell:
-    """Return seconds as D2.3 prints them."""
-    return NOT_APPLICABLE if value is None else Quantity(value, "s")
+def _times(rows: Iterable[TableRow]) -> Table:
+    lines = tuple(
+        (
+            f"{row.key}, {row.name}",
+            *(_known(getattr(row, f"{name}_s"), "s") for name in PUBLISHED_FIGURES),
+            _known(row.number, "count"),
+        )
+        for row in sorted(rows, key=lambda row: KEYS.index(row.key))
+    )
+    columns = tuple(map(Column, ("", *PUBLISHED_FIGURES, "number")))
+    return Table("As in MAELSTROM D2.3, in seconds", columns, lines)
+
+
+def _known(value: float | None, unit: Unit) -> Cell:
+    return NOT_APPLICABLE if value is None else Quantity(value, unit)
 
 
 def _date(moment_ns: int | None) -> str:
