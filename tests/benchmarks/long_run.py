@@ -39,7 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=1200)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--keep", type=int, default=256_000_000, help="IOBENCH_KEEP, in bytes")
+    parser.add_argument("--keep", type=int, default=64_000_000, help="IOBENCH_KEEP, in bytes")
     options = parser.parse_args()
     keep = options.keep
     environment = {**os.environ, "IOBENCH_KEEP": str(keep)}
