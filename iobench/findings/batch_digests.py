@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from iobench.findings.contract import Finding
 from iobench.recording.digests import BATCHES, SAMPLES, TABLE_DTYPE
 from iobench.report import units
-from iobench.report.document import Column, Count, Section, Table, sentences
+from iobench.report.document import Column, Quantity, Section, Table, sentences
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -209,7 +209,11 @@ def sample_digests(run: RankRun) -> SampleDigests | None:
 def samples_section(digests: SampleDigests) -> Section:
     """Return the digests of the first epochs, and what is not known of them."""
     rows = [
-        (name.removeprefix(f"{OF_PROFILE}/"), Count(each.n_samples), each.digest or units.UNKNOWN)
+        (
+            name.removeprefix(f"{OF_PROFILE}/"),
+            Quantity(each.n_samples, "count"),
+            each.digest or units.UNKNOWN,
+        )
         for name, each in [*digests.epoch_digests.items()][:N_EPOCHS]
     ]
     table = Table("", COLUMNS, tuple(rows), note="Later epochs are in --json.")

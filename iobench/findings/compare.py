@@ -35,14 +35,10 @@ from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
     Column,
-    Count,
     Document,
-    Duration,
     Quantity,
-    Ratio,
     Section,
     Sentence,
-    Share,
     Table,
     sentences,
 )
@@ -408,11 +404,11 @@ def _pair_section(pair: PairComparison, name: str, part: str) -> Section:
 
 def _ratio_cells(figure: ComparedFigure) -> tuple[Cell, Cell, Cell]:
     if figure.ratio is None or figure.low is None or figure.high is None:
-        ratio = NOT_APPLICABLE if figure.ratio is None else Ratio(figure.ratio)
+        ratio = NOT_APPLICABLE if figure.ratio is None else Quantity(figure.ratio, "ratio")
         return ratio, NOT_APPLICABLE, NOT_APPLICABLE
     between = f"{units.ratio(figure.low)} to {units.ratio(figure.high)}"
     word = "more" if figure.ratio > 1 else "less"
-    return Ratio(figure.ratio), between, word if figure.differs else "no"
+    return Quantity(figure.ratio, "ratio"), between, word if figure.differs else "no"
 
 
 def _pair_notes(pair: PairComparison, a: str, b: str) -> Iterator[str]:
@@ -440,18 +436,18 @@ def _whole_table(runs: Sequence[ComparedRun], names: str) -> Table:
     """Return what there is of whole runs, without a judgement."""
     used = [each.fraction if (each := run.mlperf_utilisation) else None for run in runs]
     rows: list[tuple[Cell, ...]] = [
-        ("exposed share", *(Share(run.wait_fraction) for run in runs)),
-        ("accelerator util., MLPerf", *map(Share, used)),
-        ("wall time", *(Duration(run.wall_ns) for run in runs)),
-        ("batches", *(Count(run.batches) for run in runs)),
-        ("an epoch", *(Duration(run.epoch_ns) for run in runs)),
-        ("waiting during it", *(Duration(run.epoch_wait_ns) for run in runs)),
+        ("exposed share", *(Quantity(run.wait_fraction, "share") for run in runs)),
+        ("accelerator util., MLPerf", *(Quantity(each, "share") for each in used)),
+        ("wall time", *(Quantity(run.wall_ns, "ns") for run in runs)),
+        ("batches", *(Quantity(run.batches, "count") for run in runs)),
+        ("an epoch", *(Quantity(run.epoch_ns, "ns") for run in runs)),
+        ("waiting during it", *(Quantity(run.epoch_wait_ns, "ns") for run in runs)),
     ]
     if all(run.job_ns for run in runs):
         for part, title in {"wall": "job, from start to end", **PART_NAMES}.items():
             shares = [run.job_ns[part] / max(run.job_ns["wall"], 1) for run in runs]
             if max(shares) > WORTH_SAYING:
-                rows.append((title, *(Duration(run.job_ns[part]) for run in runs)))
+                rows.append((title, *(Quantity(run.job_ns[part], "ns") for run in runs)))
     rows += [
         (own_title(name), *(figure_cell(name, run.figures.get(name)) for run in runs))
         for name in dict.fromkeys(name for run in runs for name in run.figures)

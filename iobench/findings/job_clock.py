@@ -11,13 +11,10 @@ from iobench.report.document import (
     NOT_APPLICABLE,
     Bar,
     BarPart,
-    Bytes,
     Chart,
     Column,
-    Count,
-    Duration,
+    Quantity,
     Section,
-    Share,
     Table,
     sentences,
 )
@@ -98,15 +95,21 @@ def _part_table(job: JobTime) -> Table:
         tuple(
             (
                 PART_NAMES[each.part],
-                Duration(each.ns),
-                Share(job.share(each.ns)),
-                NOT_APPLICABLE if each.nbytes is None else Bytes(each.nbytes),
-                NOT_APPLICABLE if each.n_files is None else Count(each.n_files),
+                Quantity(each.ns, "ns"),
+                Quantity(job.share(each.ns), "share"),
+                NOT_APPLICABLE if each.nbytes is None else Quantity(each.nbytes, "B"),
+                NOT_APPLICABLE if each.n_files is None else Quantity(each.n_files, "count"),
             )
             for each in job.parts
             if each.ns
         ),
-        total=("all", Duration(job.wall_ns), Share(1.0 if job.wall_ns else None), "", ""),
+        total=(
+            "all",
+            Quantity(job.wall_ns, "ns"),
+            Quantity(1.0 if job.wall_ns else None, "share"),
+            "",
+            "",
+        ),
     )
 
 

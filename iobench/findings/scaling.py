@@ -24,11 +24,9 @@ from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
     Column,
-    Count,
     Document,
-    SampleRate,
+    Quantity,
     Section,
-    Share,
     Table,
     sentences,
 )
@@ -459,11 +457,13 @@ def scaling_document(curve: ScalingCurve) -> Document:
     names = ("ranks", "samples/s", "efficiency", "exposed", "storage used")
     rows = tuple(
         (
-            Count(point.ranks),
-            SampleRate(point.samples_per_s, "<= {}" if point.is_bound else "{}"),
-            Share(point.efficiency),
-            Share(point.exposed_fraction),
-            NOT_APPLICABLE if point.storage_fraction is None else Share(point.storage_fraction),
+            Quantity(point.ranks, "count"),
+            Quantity(point.samples_per_s, "samples/s", "<= {}" if point.is_bound else "{}"),
+            Quantity(point.efficiency, "share"),
+            Quantity(point.exposed_fraction, "share"),
+            NOT_APPLICABLE
+            if point.storage_fraction is None
+            else Quantity(point.storage_fraction, "share"),
         )
         for point in curve.points
     )

@@ -219,13 +219,3 @@ def properties(rows: Iterable[tuple[Cell, ...]], title: str = "") -> Table:
     """
     cells = tuple(rows)
     return Table(title, columns(*[""] * max(map(len, cells), default=2)), cells)
-
-
-# Names of before, until all who use them say the unit.
-def _of(unit: Unit) -> Callable[..., Quantity]:
-    return lambda value, words="{}": Quantity(value, unit, words)
-
-
-Duration, Seconds, Bytes, ByteRate = _of("ns"), _of("s"), _of("B"), _of("B/s")
-SampleRate, Share, SignedShare, Count = _of("samples/s"), _of("share"), _of("change"), _of("count")
-Ratio, Number, Epochs, Joules = _of("ratio"), _of("number"), _of("epochs"), _of("J")
