@@ -13,25 +13,13 @@ if TYPE_CHECKING:
 
 
 class DeviceCopy(msgspec.Struct, frozen=True):
-    """Arrays on their way to a device.
+    """Arrays on their way to a device."""
 
-    Parameters
-    ----------
-    values : list
-        Them on the device, as its framework has them.
-    first, last : object
-        Marks in the device's queue before the copies and behind them; None where none can be put.
-    nbytes : int
-        Of all of them.
-    held : object
-        What is copied from; to be kept until the last mark is passed.
-    """
-
-    values: list[Any]
-    first: Any
+    values: list[Any]  # on the device, as its framework has them
+    first: Any  # marks in the device's queue before the copies and behind them; None without
     last: Any
     nbytes: int
-    held: Any = None
+    held: Any = None  # what is copied from; to be referenced until the last mark is passed
 
 
 class Accelerator(DeviceClock, Protocol):

@@ -10,7 +10,7 @@ reading took so far.
 CPUs are those that this process may run on; a quota of CPUs and a limit of memory are those of its
 cgroup (v2) or one above it, the tightest. Disks are those with a device of their own, so that none
 is counted twice through LVM or RAID; links likewise where there are such, else, as in a container,
-all but the loopback. psutil has no pressure, cgroups or InfiniBand: these are read here.
+all but the loopback. psutil has no pressure and no cgroups: these are read here.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _sources(root: Path, head: dict[str, Any]) -> Iterator[_Source]:
     if (root / "proc/vmstat").exists():  # else psutil warns
         yield _Source(("swap.in_pages", "swap.out_pages"), _swap, is_slow=True)
     yield _disks(root / "sys/block")
-    yield from _links(root / "sys/class", head)
+    yield _links(root / "sys/class/net", head)
 
 
 def _cgroup(root: Path, head: dict[str, Any]) -> Iterator[_Source]:
@@ -161,7 +161,7 @@ def _disks(folder: Path) -> _Source:
     return _Source([f"disk:{disk}.{each}" for disk in disks for each in columns], read)
 
 
-def _links(classes: Path, head: dict[str, Any]) -> Iterator[_Source]:
+def _links(folder: Path, head: dict[str, Any]) -> _Source:
     def read() -> Iterator[int]:
         now = psutil.net_io_counters(pernic=True, nowrap=False)
         for link in links:
@@ -170,26 +170,13 @@ def _links(classes: Path, head: dict[str, Any]) -> Iterator[_Source]:
 
     counters = _known(lambda: psutil.net_io_counters(pernic=True, nowrap=False))
     names = [each for each in counters if each != "lo"]
-    links = [each for each in names if (classes / "net" / each / "device").exists()] or names
+    links = [each for each in names if (folder / each / "device").exists()] or names
     links = links[:MOST_DEVICES]
     speeds = _known(psutil.net_if_stats)
     carried = {each: speeds[each].speed * MBIT_NBYTES for each in links if each in speeds}
     head["links"] = {name: speed for name, speed in carried.items() if speed}
     directions = ("received", "sent")
-    yield _Source([f"net:{link}.{each}" for link in links for each in directions], read)
-    for port in sorted((classes / "infiniband").glob("*/ports/*"))[:MOST_DEVICES]:
-        name = f"{port.parent.parent.name}/{port.name}"
-        rate = _text(port / "rate").partition(" ")[0]  # "100 Gb/sec (4X EDR)"
-        if rate.isdecimal():
-            head["links"][name] = int(rate) * 1000 * MBIT_NBYTES
-        paths = [port / "counters" / each for each in ("port_rcv_data", "port_xmit_data")]
-        columns = [f"net:{name}.{each}" for each in directions]
-        yield _Source(columns, functools.partial(_infiniband_nbytes, paths))
-
-
-def _infiniband_nbytes(paths: Sequence[Path]) -> list[int]:
-    """Return the bytes of ports, which count words of 4."""
-    return [int(_text(each)) * 4 for each in paths]
+    return _Source([f"net:{link}.{each}" for link in links for each in directions], read)
 
 
 class Meter:
