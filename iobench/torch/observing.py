@@ -44,8 +44,6 @@ TORCH: Final = dataloader.DataLoader
 """torch's own class, whatever a script puts in its place later."""
 
 STATEFUL: Final = "torchdata.stateful_dataloader"
-FAITHFUL: Final = frozenset({("litdata.streaming.dataloader", "StreamingDataLoader")})
-"""Classes whose iterators are torch's with something added, and keep no more than the loader."""
 CONTEXT: Final = "_DataLoader__multiprocessing_context"
 # What is put before the user's, by where a loader keeps it.
 NEEDED: Final = frozenset(
@@ -99,7 +97,7 @@ def observed_iter(loader: Any, stock_iter: Callable[[Any], Iterator[Any]] | None
     except BaseException:
         log.fail()
         raise
-    log.resumed = _is_resumed(loader, iterator)
+    log.resumed = _is_resumed(iterator)
     log.started()
     return iterator
 
@@ -250,25 +248,14 @@ def _misfit(loader: Any) -> str | None:
         return f"torch {torch.__version__} is not known: a loader has no {sorted(missing)[0]}"
     own, kind = getattr(_stock_class(loader), MAKER, None), type(loader)
     made = getattr(kind, MAKER, None)
-    if MAKER in loader.__dict__ or (made is not own and _maker_of(kind) not in FAITHFUL):
+    if MAKER in loader.__dict__ or made is not own:
         return f"{kind.__qualname__} makes iterators of its own"
     return None
 
 
-def _maker_of(kind: type) -> tuple[str, str]:
-    """Return module and name of the class whose method makes its iterators."""
-    for each in kind.__mro__:
-        if MAKER in vars(each):
-            return each.__module__, each.__qualname__
-    return "", ""
-
-
-def _is_resumed(loader: Any, iterator: Any) -> bool:
-    """Say whether a pass goes on where another one stood, as far as its loader tells."""
-    if getattr(iterator, "_num_yielded", 0) > 0:  # of a StatefulDataLoader
-        return True
-    # Of litdata's.
-    return _maker_of(type(loader)) in FAITHFUL and loader.__dict__.get("restore") is True
+def _is_resumed(iterator: Any) -> bool:
+    """Return whether a pass goes on where another one of a StatefulDataLoader stood."""
+    return getattr(iterator, "_num_yielded", 0) > 0
 
 
 def _stock_class(loader: Any) -> Any:

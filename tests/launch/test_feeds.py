@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from iobench.analysis.epochs import epoch_figures, epoch_times
 from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
@@ -75,113 +74,24 @@ def loaders(found):
         yield from facts.loaders
 
 
-# -- MosaicML streaming -------------------------------------------------------------------
+# -- a loader with an end -----------------------------------------------------------------
 
-VISION = """
+WITH_END = """
 import sys
 import torch
-try:
-    import torchvision
-except RuntimeError:  # PyPI's wheel finds none of its operators beside a CPU build of torch
-    for name in [name for name in sys.modules if name.startswith("torchvision")]:
-        del sys.modules[name]
-    known = torch.library.Library("torchvision", "DEF")
-    for name in ("nms", "qnms"):
-        known.define(name + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-"""
-WRITE_SHARDS = """
-import numpy, streaming
-noise = numpy.random.default_rng(0)
-for folder, compression in (("raw", None), ("packed", "zstd")):
-    columns = {"x": "ndarray:float32:32,64", "y": "int"}
-    with streaming.MDSWriter(out=folder, columns=columns, compression=compression,
-                             size_limit=100_000) as out:
-        for number in range(20):
-            values = noise.normal(size=(32, 64)).round(1).astype("f4")
-            out.write({"x": values, "y": number})
-"""
-SHARDS = """
-import shutil
-from streaming import StreamingDataLoader, StreamingDataset
-where = {"local": "raw"} if sys.argv[2] == "raw" else {"remote": "packed", "local": "here"}
-shutil.rmtree("here", ignore_errors=True)
-def join(samples):
-    return [torch.stack([torch.from_numpy(each["x"].copy()) for each in samples])]
-dataset = StreamingDataset(**where, batch_size=4, shuffle=False)
-loader = StreamingDataLoader(
-    dataset, batch_size=4, num_workers=int(sys.argv[1]), collate_fn=join, persistent_workers=True
-)
+
+class Loader(torch.utils.data.DataLoader):
+    def __del__(self):
+        print("the end of", self.own)
+
+loader = Loader([(torch.full((32, 64), float(n)),) for n in range(20)], batch_size=4, num_workers=1)
+loader.own = "mine"
 """
 
 
-@pytest.fixture
-def mosaic(plainly, script, tmp_path):
-    """Write 20 samples as shards, raw and compressed."""
-    if find_spec("streaming") is None:
-        pytest.skip("MosaicML's streaming is not installed: .ci/run --all has it")
-    written = plainly(sys.executable, script(VISION + WRITE_SHARDS, "write.py"), cwd=tmp_path)
-    assert written.returncode == 0, written.stderr
-    return tmp_path
-
-
-@pytest.mark.parametrize("folder", ["raw", "packed"])
-def test_shards_are_read_in_workers_with_an_end(seen, mosaic, folder):
-    found = seen(VISION + SHARDS, 1, folder)
-    (loader,) = loaders(found)
-    assert (loader.workers, loader.name, loader.unseen) == (1, "StreamingDataset", [])
-    # Where a sample lies (two offsets), then the sample: an array and a number.
-    assert stages(found.profile)["read"] == (80, 40 * (8 + 32 * 64 * 4 + 8))
-    assert Run(found.profile).of_rank().deliveries.epoch.max() == 1
-
-
-# -- LitData ------------------------------------------------------------------------------
-
-WRITE_CHUNKS = """
-import litdata, numpy, torch
-def make(number):
-    noise = numpy.random.default_rng(number)
-    return {"x": torch.from_numpy(noise.normal(size=(32, 64)).round(1).astype("f4")), "y": number}
-if __name__ == "__main__":
-    litdata.optimize(make, list(range(20)), output_dir="raw", chunk_size=10, num_workers=1)
-"""
-CHUNKS = """
-from litdata import StreamingDataLoader, StreamingDataset
-def make_loader():
-    return StreamingDataLoader(
-        StreamingDataset(sys.argv[2], shuffle=False),
-        batch_size=4,
-        num_workers=int(sys.argv[1]),
-        collate_fn=lambda samples: [torch.stack([each["x"] for each in samples])],
-    )
-loader = make_loader()
-"""
-RESUMED = """
-for number, batch in enumerate(loader):
-    print(float(batch[0].sum()))
-    if number == 1:
-        state = loader.state_dict()
-        break
-loader = make_loader()
-loader.load_state_dict(state)
-"""
-
-
-@pytest.fixture
-def lit(plainly, script, tmp_path):
-    """Write 20 samples as chunks."""
-    if find_spec("litdata") is None:
-        pytest.skip("LitData is not installed: .ci/run --all has it")
-    written = plainly(sys.executable, script(VISION + WRITE_CHUNKS, "write.py"), cwd=tmp_path)
-    assert written.returncode == 0, written.stderr
-    return tmp_path
-
-
-def test_an_epoch_that_litdata_resumes_is_not_whole(seen, lit):
-    found = seen(VISION + CHUNKS + RESUMED, 1, "raw")
-    assert [(each.name, each.unseen) for each in loaders(found)] == 2 * [("StreamingDataset", [])]
-    times = epoch_times(epoch_figures(Run(found.profile).of_rank()))
-    # Two batches of the loader that was left, and three of the one that goes on.
-    assert [(each.n_batches, each.complete) for each in times] == [(5, False), (5, True)]
+def test_a_loader_that_does_something_as_it_ends_does_it_once(seen):
+    (loader,) = loaders(seen(WITH_END))
+    assert (loader.workers, loader.unseen) == (1, [])
 
 
 # -- xbatcher -----------------------------------------------------------------------------
@@ -225,6 +135,18 @@ def test_batches_cut_out_of_a_file_are_read_and_decoded(seen, tmp_path, workers,
 
 # -- anemoi-training ----------------------------------------------------------------------
 
+VISION = """
+import sys
+import torch
+try:
+    import torchvision
+except RuntimeError:  # PyPI's wheel finds none of its operators beside a CPU build of torch
+    for name in [name for name in sys.modules if name.startswith("torchvision")]:
+        del sys.modules[name]
+    known = torch.library.Library("torchvision", "DEF")
+    for name in ("nms", "qnms"):
+        known.define(name + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+"""
 DATES = """
 import os
 os.environ["ANEMOI_BASE_SEED"] = "1234567"
