@@ -13,7 +13,7 @@ from iobench.runs.machine_samples import of_process
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from iobench.analysis.run import RankRun, Run
+    from iobench.analysis.run import RankRun
     from iobench.runs.machine_samples import GpuSeries, MachineSamples
 
 Floats = NDArray[np.float64]
@@ -104,35 +104,29 @@ def _gpu_lanes(gpus: tuple[GpuSeries, ...]) -> Iterator[MachineLane]:
             yield MachineLane(f"{gpu.title} memory", BYTES, edges, used, top)
 
 
-def machine_payload(run: Run | RankRun, start_ns: int, end_ns: int) -> list[dict[str, Any]]:
-    """Return what a page draws of a run's machines: lanes that share their edges, in groups.
+def machine_payload(run: RankRun, start_ns: int, end_ns: int) -> list[dict[str, Any]]:
+    """Return what a page draws of a run's machine: lanes that share their edges, in groups.
 
     ``edges`` in microseconds since the first moment of the timeline, and of each lane ``values`` in
     thousandths of its ``top``, null where unknown.
     """
-    groups: dict[tuple[str, Any], dict[str, Any]] = {}
-    machines = {each.host: each for each in map(lanes_of_machine, run.parts) if each is not None}
-    for host, machine in machines.items():
-        for each in machine.lanes:
-            if each.is_part:
-                continue
-            first, last = np.searchsorted(each.edges_ns, (start_ns, end_ns))
-            part = slice(max(first - 1, 0), last + 1)
-            inside = each.edges_ns[part]
-            edges, values = _thinned(inside, each.values[part][: len(inside) - 1])
-            key = (host, id(each.edges_ns))
-            group = groups.setdefault(
-                key, {"edges": ((edges - start_ns) // 1000).tolist(), "lanes": []}
-            )
-            shown = np.clip(np.rint(values / each.top * STEPS), 0, STEPS)
-            group["lanes"].append(
-                {
-                    "name": f"{host} {each.name}" if len(machines) > 1 else each.name,
-                    "unit": each.unit,
-                    "top": each.top,
-                    "values": [None if np.isnan(v) else int(v) for v in shown.tolist()],
-                }
-            )
+    groups: dict[int, dict[str, Any]] = {}
+    machine = lanes_of_machine(run)
+    for each in () if machine is None else machine.lanes:
+        if each.is_part:
+            continue
+        first, last = np.searchsorted(each.edges_ns, (start_ns, end_ns))
+        part = slice(max(first - 1, 0), last + 1)
+        inside = each.edges_ns[part]
+        edges, values = _thinned(inside, each.values[part][: len(inside) - 1])
+        steps = np.clip(np.rint(values / each.top * STEPS), 0, STEPS).tolist()
+        group = groups.setdefault(
+            id(each.edges_ns), {"edges": ((edges - start_ns) // 1000).tolist(), "lanes": []}
+        )
+        shown = [None if np.isnan(step) else int(step) for step in steps]
+        group["lanes"].append(
+            {"name": each.name, "unit": each.unit, "top": each.top, "values": shown}
+        )
     return [each for each in groups.values() if len(each["edges"]) > 1]
 
 
