@@ -51,6 +51,7 @@ FREE_RATIO: Final = 1.05  # of the bytes to be staged, what has to be free
 MEMORY_NBYTES_PER_S: Final = 1e9  # what the page cache gives a reader at least
 READ_PER_BYTE: Final = 1.5  # from so many read for each one used, chunks do not fit samples
 COLD_FRACTION: Final = 0.5
+HARDLY_UNKNOWN: Final = 0.05  # of the time of reads, what may be decoding in them
 LOOKS_AHEAD: Final = 64  # batches that a bound lets threads be ahead: more than any ring has
 MAKING: Final = tuple(kind.spelled for kind in sorted(WORKER_KINDS) if kind != Kind.COLLATE)
 """What loading a finished sample needs none of but reading, and that may be fast."""
@@ -428,11 +429,14 @@ def _staged_gain(predictor: GainPredictor, *, in_memory: bool) -> Gain:
     and decoded in one can be separated by its CPU time alone: else there is only a bound.
     """
     run = predictor.run
-    left = _on_cpu(run, (*READING, *MIXED))
-    mixed = _is_one_of(run, MIXED)
-    unknown = bool(((run.cpu_ns < 0) & (run.work_ns > 0))[:, mixed].any())
-    if not in_memory or unknown or not left.stage_factors or (run.read_nbytes < 0).any():
-        return predictor.bound(left)
+    both = (*READING, *MIXED)
+    is_read = _is_one_of(run, both)
+    unknown_ns = np.where(run.cpu_ns < 0, run.work_ns, 0)
+    most_ns = HARDLY_UNKNOWN * run.work_ns[:, is_read].sum()
+    is_known = is_read.any() and unknown_ns[:, _is_one_of(run, MIXED)].sum() <= most_ns
+    if not in_memory or not is_known or (run.read_nbytes < 0).any():
+        return predictor.bound(_on_cpu(run, both))
+    left = _on_cpu(run, READING if unknown_ns[:, is_read].any() else both)
     staged = replace(left, read_nbytes_per_s=MEMORY_NBYTES_PER_S)
     return predictor.without_storage().gain(staged, parallel=True)
 
