@@ -29,7 +29,17 @@ CONFIG = RunConfig(
 def way(**told: Any) -> Any:
     """Return what of a way of loading is looked at."""
     own = {"format": "source", "framework": "native", "pipeline": "upstream", "named_store": None}
-    return SimpleNamespace(**{**own, **told})
+    judged = SimpleNamespace(
+        n_batches=told.pop("n_batches", 10), wall_ns=told.pop("wall_ns", 10**8)
+    )
+    recurring = judged if told.pop("epochs", False) else None
+    return SimpleNamespace(
+        **{**own, **told},
+        judged=judged,
+        exposure=SimpleNamespace(recurring=recurring),
+        facts=SimpleNamespace(n_samples=500),
+        loader=SimpleNamespace(batch_size=4),
+    )
 
 
 BASE = baseline_config(CONFIG, way())
@@ -54,7 +64,13 @@ def advised(**settings: str | int) -> AdvisedChange:
 
 def test_the_baseline_is_one_way_alone_and_short() -> None:
     assert (BASE.formats, BASE.framework, BASE.pipelines) == (("source",), "native", ("upstream",))
-    assert (BASE.batches, BASE.duration_s, BASE.epochs) == (200, 3.0, None)
+    assert (BASE.batches, BASE.duration_s, BASE.epochs) == (200, None, None)
+    # 3 s of batches of 50 ms; two epochs of 125, where epochs are judged; no more than it had.
+    assert baseline_config(CONFIG, way(n_batches=2)).batches == 60
+    assert baseline_config(replace(CONFIG, epochs=None), way(n_batches=1)).batches == 30
+    assert baseline_config(CONFIG, way(n_batches=2, epochs=True)).batches == 200
+    short = replace(CONFIG, epochs=None, batches=96)
+    assert baseline_config(short, way(n_batches=2, epochs=True)).batches == 96
     assert (BASE.out, BASE.darshan) == (None, ("off",))
 
 
