@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from iobench.sources.request import Screen
 
 TRIAL_S: Final = 3.0
-"""Seconds that each turn of the baseline takes, or as long as two epochs."""
+"""Seconds that each turn of the baseline takes."""
 TRIAL_BATCHES: Final = 200
 LEAST_BATCHES: Final = 12
 
@@ -35,9 +35,11 @@ LEAST_BATCHES: Final = 12
 def baseline_config(config: RunConfig, baseline: Loading) -> RunConfig:
     """Return the configuration that measures one way of loading alone, briefly.
 
-    All arms load equally many batches: cut by seconds the slower one would be judged by its steady
-    state, and the faster one by whole epochs with their starts.
+    All arms load equally many batches: of those of a slower one, cut by seconds, more would have
+    been ready at its start.
     """
+    part = baseline.judged
+    batches = max(LEAST_BATCHES, round(TRIAL_S * 1e9 * part.n_batches / part.wall_ns))
     if baseline.named_store is not None:
         config = config.of_store(baseline.named_store)
     else:
@@ -48,20 +50,12 @@ def baseline_config(config: RunConfig, baseline: Loading) -> RunConfig:
         config,
         pipelines=(baseline.pipeline,),
         framework=framework if framework in config.frameworks else config.frameworks[0],
-        batches=_batches(config, baseline),
+        batches=min(batches, config.batches or TRIAL_BATCHES),
         duration_s=None,
         epochs=None,
         out=None,
         darshan=("off",),
     )
-
-
-def _batches(config: RunConfig, baseline: Loading) -> int:
-    part, n_samples = baseline.judged, baseline.facts.n_samples or 0
-    number = max(LEAST_BATCHES, round(TRIAL_S * 1e9 * part.n_batches / part.wall_ns))
-    if baseline.exposure.recurring is not None:
-        number = max(number, 2 * -(-n_samples // (baseline.loader.batch_size or 1)))
-    return min(number, config.batches or TRIAL_BATCHES)
 
 
 def changed_config(config: RunConfig, settings: Settings) -> RunConfig | None:
