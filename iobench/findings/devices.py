@@ -89,15 +89,15 @@ class DeviceSums(msgspec.Struct, frozen=True):
 class DeviceExposure(msgspec.Struct, frozen=True):
     """What the devices of one training process waited for; arrays of one row per wait.
 
-    ``drained_ns`` is when they were done with all they had been given before the loop asked (at
-    least ``asked_ns``), ``use_ns`` when the first work on the batch began; where none was recorded,
-    ``delivered_ns`` or the end of its copy. ``batch`` is -1 for a wait that brought none,
-    ``copying_ns`` how much of what is exposed the copies of these batches took, ``uncertainty_ns``
-    by how much the device's times may be earlier than recorded, at most.
+    ``drained_ns`` is when they were done with all they had been given before, at least
+    ``requested_ns``; ``use_ns`` when the first work on the batch began, without any
+    ``delivered_ns`` or the end of its copy. ``batch`` is -1 for a wait that brought none.
+    ``copying_ns`` is how much of what is exposed the copies of these batches took,
+    ``uncertainty_ns`` by how much the device's times may be earlier than recorded, at most.
     """
 
     devices: tuple[str, ...]
-    asked_ns: Integers
+    requested_ns: Integers
     delivered_ns: Integers
     drained_ns: Integers
     use_ns: Integers
@@ -118,7 +118,7 @@ class DeviceExposure(msgspec.Struct, frozen=True):
     @property
     def covered_ns(self) -> int:
         """How much of the loop's wait lay under work of the devices."""
-        under_work = np.minimum(self.drained_ns, self.delivered_ns) - self.asked_ns
+        under_work = np.minimum(self.drained_ns, self.delivered_ns) - self.requested_ns
         return int(np.maximum(under_work, 0).sum())
 
 
@@ -166,7 +166,7 @@ def device_exposure(run: RunData, rank: int = 0) -> DeviceExposure | None:
     is_anchor = (device["kind"] == Kind.OTHER) & (device["label"] == run.string_number(ANCHOR))
     return DeviceExposure(
         devices=tuple(sorted({run.processes[each].threads[thread] for each, thread in names})),
-        asked_ns=requested,
+        requested_ns=requested,
         delivered_ns=delivered,
         drained_ns=drained,
         use_ns=use,
@@ -198,21 +198,21 @@ def _deliveries_of(work: NDArray[Any], batch: Integers, delivered: Integers) -> 
 
 
 def _edges(
-    work: NDArray[Any], place: Integers, asked: Integers, delivered: Integers
+    work: NDArray[Any], place: Integers, requested: Integers, delivered: Integers
 ) -> tuple[Integers, Integers]:
     """Return for each wait when the devices were done with all before it, and when they used it."""
-    n_waits = len(asked)
+    n_waits = len(requested)
     starts, ends = work["start_ns"].astype(np.int64), work["end_ns"].astype(np.int64)
     latest = np.full(n_waits + 1, np.iinfo(np.int64).min)
     np.maximum.at(latest, place + 1, ends)  # in slot k: given after delivery k - 1
-    drained = np.maximum(np.maximum.accumulate(latest)[:n_waits], asked)
+    drained = np.maximum(np.maximum.accumulate(latest)[:n_waits], requested)
     used, copied = np.full(n_waits, NEVER), np.full(n_waits, -1, dtype=np.int64)
     is_copy = work["kind"] == Kind.H2D
     inside = place >= 0
     np.minimum.at(used, place[inside & ~is_copy], starts[inside & ~is_copy])
     np.maximum.at(copied, place[inside & is_copy], ends[inside & is_copy])
     use = np.where(used < NEVER, used, np.where(copied >= 0, copied, delivered))
-    return drained, np.maximum(use, asked)
+    return drained, np.maximum(use, requested)
 
 
 def _busy(run: RunData, device: NDArray[Any]) -> dict[str, int]:

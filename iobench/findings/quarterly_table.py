@@ -68,10 +68,10 @@ Times = dict[str, tuple[tuple[float | None, ...], int | None]]
 class TableRow(msgspec.Struct, frozen=True):
     """One sort of time of a run, a cell of a suite, or a published table.
 
-    ``run`` is a directory or the suite's name; ``made`` when its first process started, in ns since
-    1970; ``number`` of how many times; these, ``framework`` and ``format`` are None of what is
-    ``published``. ``exposed_fraction`` and ``figures`` (energy, and a script's own in the last
-    epoch) are of all rows of the run.
+    ``run`` is a directory or the suite's name, ``number`` of how many times; these,
+    ``started_ns`` (since 1970), ``framework`` and ``format`` are None of what is ``published``.
+    ``exposed_fraction`` and ``figures`` (energy, and a script's own in the last epoch) are of all
+    rows of the run.
     """
 
     application: str
@@ -80,7 +80,7 @@ class TableRow(msgspec.Struct, frozen=True):
     format: str | None
     published: str | None
     run: str | None
-    made: int | None
+    started_ns: int | None
     key: str
     min_s: float | None
     mean_s: float | None
@@ -139,7 +139,7 @@ def make_quarterly(
     for suite in suites:
         for rows in _of_suite(suite, left_out):
             if rows[0].published is None:
-                dated.append((rows[0].made or 0, rows[0].run or "", rows))
+                dated.append((rows[0].started_ns or 0, rows[0].run or "", rows))
             else:
                 published.setdefault((rows[0].application, rows[0].published), rows)
     cells: dict[Place, list[TableRow]] = {}
@@ -157,8 +157,8 @@ def make_quarterly(
         for title, table in runs[0].about.published.tables.items():
             times: Times = {key: (table[key], None) for key in KEYS if key in table}
             if times:
-                made = _rows((rows[0].application, False, None, None), times, published=title)
-                published.setdefault((rows[0].application, title), made)
+                of = _rows((rows[0].application, False, None, None), times, published=title)
+                published.setdefault((rows[0].application, title), of)
     if not cells:
         where, why = ", ".join(map(str, folders)), "expected folders with a run.json in or below it"
         if left_out:
@@ -180,7 +180,7 @@ def _rows(
     *,
     published: str | None = None,
     run: str | None = None,
-    made: int | None = None,
+    started_ns: int | None = None,
     figures: Mapping[str, float | None] | None = None,
     about: str = "",
 ) -> list[TableRow]:
@@ -193,7 +193,7 @@ def _rows(
             (least, mean, median, most, stdev), number = times[key]
             row = TableRow(
                 application=application, tiny=tiny, framework=framework, format=form,
-                published=published, run=run, made=made or None, key=key,
+                published=published, run=run, started_ns=started_ns or None, key=key,
                 min_s=least, mean_s=mean, median_s=median, max_s=most, stdev_s=stdev,
                 number=number, exposed_fraction=share, figures=figures or {}, about=about,
             )  # fmt: skip
@@ -233,7 +233,7 @@ def _of_suite(suite: SuiteResults, skipped: list[SkippedRun]) -> Iterator[list[T
                 place,
                 times,
                 run=first[place],
-                made=max(each.started_ns for each in of),
+                started_ns=max(each.started_ns for each in of),
                 figures={
                     name.removeprefix(OWN): _mean(of, name, suite.drop)
                     for name in names
@@ -305,7 +305,7 @@ def _of_run(
     if lost := sum(rank.lost_spans for rank in ranks):
         raise ProfileError(f"{lost} of its spans were lost or are damaged")
     own, about = last_figures(ranks), _about(facts, len(ranks))
-    return _rows(place, times, run=str(path), made=started_ns, figures=own, about=about)
+    return _rows(place, times, run=str(path), started_ns=started_ns, figures=own, about=about)
 
 
 def _about(facts: RunFacts, n_ranks: int) -> str:
@@ -335,7 +335,9 @@ def quarterly_document(table: Quarterly) -> Document:
         rows += [row for row in table.rows if row.published and row.application == application]
         # One row for each run or publication: what is of all of its rows.
         sources = {(_place(row), row.published): row for row in rows}.values()
-        lines = (f"{of.name}: {of.run}, {_date(of.made)}; {of.about}." for of in sources if of.run)
+        lines = (
+            f"{of.name}: {of.run}, {_date(of.started_ns)}; {of.about}." for of in sources if of.run
+        )
         title = application + (", tiny stand-ins" if tiny else "")
         blocks: list[Block] = [_sums(sources), _times(rows), *sentences(lines)]
         sections.append(Section(f"application-{number}", title, tuple(blocks)))

@@ -65,13 +65,13 @@ def test_exposure_is_within_its_bounds_and_never_counted_twice(steps):
     found = exposure_of(simulated(steps))
     exposed = found.exposed_ns
     assert (exposed >= 0).all()
-    assert (exposed <= found.use_ns - found.asked_ns).all()
-    starts = np.maximum(found.drained_ns, found.asked_ns)
+    assert (exposed <= found.use_ns - found.requested_ns).all()
+    starts = np.maximum(found.drained_ns, found.requested_ns)
     idle = [(start, use) for start, use in zip(starts, found.use_ns, strict=True) if use > start]
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(idle))
     # What a batch costs the device beyond the host's wait is what lies after its delivery.
     beyond = np.maximum(found.use_ns - found.delivered_ns, 0)
-    waits = found.delivered_ns - found.asked_ns
+    waits = found.delivered_ns - found.requested_ns
     assert (exposed <= waits + beyond).all()
     assert 0 <= found.covered_ns <= waits.sum()
 
@@ -108,11 +108,11 @@ def test_a_device_waits_as_long_as_the_host_or_for_the_first_batch_alone(steps):
     # The host asks for the next batch when the device is done: nothing covers its waits.
     works = [(wait, max(work, 1)) for wait, _, _, _, work in steps]
     found = exposure_of(simulated([(wait, 0, 2 * work, 0, work) for wait, work in works]))
-    waits = found.delivered_ns - found.asked_ns
+    waits = found.delivered_ns - found.requested_ns
     assert (found.exposed_ns.sum(), found.covered_ns) == (waits.sum(), 0)
     behind = [(wait, 0, after, 0, 100_000) for wait, _, after, _, _ in steps]
     found = exposure_of(simulated(behind))
-    waits = found.delivered_ns - found.asked_ns
+    waits = found.delivered_ns - found.requested_ns
     assert (found.exposed_ns[1:].sum(), found.covered_ns) == (0, waits[1:].sum())
 
 

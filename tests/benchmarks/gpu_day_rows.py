@@ -324,7 +324,7 @@ def _idle(asked: Asked, load_ms: int, kernel_ms: int) -> dict[str, Any]:
     return {
         "told_ms": int(found.exposed_ns.sum()) / MS,
         "truth_ms": truth / MS,
-        "waits_ms": int((found.delivered_ns - found.asked_ns).sum()) / MS,
+        "waits_ms": int((found.delivered_ns - found.requested_ns).sum()) / MS,
         "off_at_most_us": found.uncertainty_ns / 1e3,
     }
 

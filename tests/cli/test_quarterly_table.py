@@ -80,7 +80,7 @@ def test_figures_are_those_of_the_loop(tmp_path: Path, capsys: pytest.CaptureFix
         assert [rows[key][name] for name in names] == pytest.approx(expected)
         assert rows[key]["number"] == len(values)
     assert rows["batch"]["exposed_fraction"] == pytest.approx(16 / 28)
-    assert rows["batch"]["made"] == DAY
+    assert rows["batch"]["started_ns"] == DAY
     assert found["skipped"] == []
 
 

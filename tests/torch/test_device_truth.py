@@ -123,7 +123,7 @@ def test_a_device_is_idle_as_long_as_is_said(tmp_path, device, schedule):
     loader = DataLoader(Loading(loads), batch_size=None)
     loop, _, found = recorded(tmp_path, lambda: train(device, loader, kernels))
     held_against(loop, found)
-    assert (found.delivered_ns - found.asked_ns).sum() >= sum(loads)
+    assert (found.delivered_ns - found.requested_ns).sum() >= sum(loads)
     assert found.busy_ns["forward"] >= sum(kernels)
 
 
