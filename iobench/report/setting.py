@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.exposure_figures import LoaderExposure, PartExposure
     from iobench.recording.script_run import ScriptCommit
-    from iobench.report.document import Cell, Sentence
+    from iobench.report.document import Cell, Sentence, Unit
     from iobench.report.run_report import RunReport
     from iobench.runs.run_facts import DeviceFacts, LinkFacts, RunFacts
 
@@ -144,12 +144,12 @@ def configuration_section(report: RunReport) -> Section:
 def _configuration(report: RunReport) -> Iterator[tuple[str, Cell]]:
     """Yield the configuration; no host and no paths, as reports are shown to others."""
     facts, store, device = report.facts, report.facts.store, report.facts.device
-    yield "reader threads", _count(facts.threads or None)
-    yield "prefetch, batches", _count(report.exposure.prefetch)
-    yield "available samples", _count(facts.n_samples)
-    yield "a sample", _bytes(facts.sample_nbytes)
+    yield "reader threads", _known(facts.threads or None, "count")
+    yield "prefetch, batches", _known(report.exposure.prefetch, "count")
+    yield "available samples", _known(facts.n_samples, "count")
+    yield "a sample", _known(facts.sample_nbytes, "B")
     if store is not None:
-        yield "store", _bytes(store.nbytes)
+        yield "store", _known(store.nbytes, "B")
         yield "stored with", ", ".join(f"{name}={value}" for name, value in store.options.items())
         yield "conversion", _seconds(store.convert_s)
     for name, value in facts.setup_s.items():
@@ -163,7 +163,7 @@ def _configuration(report: RunReport) -> Iterator[tuple[str, Cell]]:
     for key, value in facts.machine.items():
         name = str(key).removesuffix("_nbytes").replace("_", " ")
         if key.endswith("_nbytes") and isinstance(value, int):
-            yield name, _bytes(value)
+            yield name, _known(value, "B")
         elif key != "host":
             yield name, str(value)
     if device is not None:
@@ -172,12 +172,8 @@ def _configuration(report: RunReport) -> Iterator[tuple[str, Cell]]:
         yield "host to device", link_words(device.link)
 
 
-def _count(value: int | None) -> Cell:
-    return "" if value is None else Quantity(value, "count")
-
-
-def _bytes(value: int | None) -> Cell:
-    return "" if value is None else Quantity(value, "B")
+def _known(value: float | None, unit: Unit) -> Cell:
+    return "" if value is None else Quantity(value, unit)
 
 
 def _seconds(value: float | None) -> Cell:

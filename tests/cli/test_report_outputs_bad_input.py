@@ -12,7 +12,6 @@ import os
 import random
 import re
 import resource
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -217,51 +216,33 @@ def test_a_pipe_among_the_files_is_not_waited_for(tmp_path: Path, say: Say, name
         assert name in one_line(err)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("call", [*FILES.values(), *TEXTS.values()], ids=" ".join)
-def test_a_run_without_a_span_has_outputs_or_one_line(
-    tmp_path: Path, say: Say, call: tuple[str, ...]
-) -> None:
-    need(next((output for output, each in FILES.items() if each == call), ""))
-    run = RunDirectory.create(tmp_path / "run", {"dataset": "own", "format": "source"})
-    command, *options = call
-    target = tmp_path / options[-1] if options and "." in options[-1] else None
-    code, out, err = say(command, run.path, *([*options[:-1], target] if target else options))
-    assert target is None or target.exists() == (code == 0)
-    assert out or target if code == 0 else one_line(err)
-
-
-@pytest.mark.quick_cases(1)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
-    "seed", [0, 1, *(pytest.param(n, marks=pytest.mark.long) for n in range(2, 40))]
+    "seed", [None, 0, 1, *(pytest.param(n, marks=pytest.mark.long) for n in range(2, 40))]
 )
-def test_damaged_spans_give_outputs_or_one_line(tmp_path: Path, say: Say, seed: int) -> None:
+def test_damaged_or_absent_spans_give_outputs_or_one_line(
+    tmp_path: Path, say: Say, seed: int | None
+) -> None:
     run = whole_run(tmp_path / "run")
-    draw = random.Random(seed)
     (file,) = (run / "spans").iterdir()
     data = bytearray(file.read_bytes())
-    if seed % 2:
-        del data[draw.randrange(len(data)) :]
+    draw = random.Random(seed)
+    if seed is None:
+        file.unlink()
+    elif seed % 2:
+        file.write_bytes(data[: draw.randrange(len(data))])
     else:
         for _ in range(draw.choice((1, 8, 100))):
             data[draw.randrange(min(len(data), 1 << 17))] ^= 1 << draw.randrange(8)
-    file.write_bytes(data)
+        file.write_bytes(data)
     for number, (output, (command, option, name)) in enumerate(FILES.items()):
-        if output in NEEDS and not _is_there(NEEDS[output]):
+        if output in NEEDS and importlib.util.find_spec(NEEDS[output]) is None:
             continue
         target = tmp_path / f"{number}-{name}"
         code, _, err = say(command, run, option, target)
+        assert code in (0, 1)
         assert target.exists() == (code == 0), (output, err)
-        if code:
-            assert code == 1
-            assert one_line(err)
-
-
-def _is_there(module: str) -> bool:
-    with contextlib.suppress(ImportError):
-        __import__(module)
-        return True
-    return False
+        assert code == 0 or one_line(err)
 
 
 # -- names -----------------------------------------------------------------------------------
@@ -376,17 +357,3 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path, say: Say, ou
     assert [path.name for path in folder.iterdir()] == ["kept"]
     assert device.is_symlink()
     assert not list(tmp_path.glob(".*part*"))
-
-
-@pytest.mark.thorough
-def test_a_run_is_read_only_and_every_output_is_made(tmp_path: Path, say: Say) -> None:
-    """Reports of runs of others, or of an archive: nothing is written beside them."""
-    run = whole_run(tmp_path / "run")
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    for number, (output, (command, option, name)) in enumerate(FILES.items()):
-        if output in NEEDS and not _is_there(NEEDS[output]):
-            continue
-        code, _, err = say(command, run, option, tmp_path / f"{number}-{name}")
-        assert code == 0, err
-    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
-    shutil.rmtree(run)

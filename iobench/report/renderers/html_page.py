@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from iobench.errors import ProfileError
 from iobench.report import units
 from iobench.report.document import Drawing, Quantity, Sentence
+from iobench.report.renderers.json_text import to_plain
 from iobench.report.renderers.quantities import longest, said, spelled
 from iobench.report.webpage import shell
 from iobench.report.webpage.safe_text import SafeText
@@ -76,7 +77,7 @@ class HtmlRenderer:
             document=document,
             lead=document.sections if document.parts else (),
             parts=parts,
-            figures=document.figures(),
+            figures=to_plain(document.figures()),
             payloads=payloads,
             not_drawn={number: list(_not_drawn(built)) for number, built in payloads.items()},
         )
