@@ -28,7 +28,7 @@ from iobench.recording import span_file as layout
 from iobench.recording.kinds import WAITING_KINDS, Kind, stage_name
 from iobench.recording.recorder import Recorder
 from iobench.recording.rotation import LoopRotation, Rotation
-from iobench.recording.span_reader import read_span_file
+from iobench.recording.span_reader import read_head, read_span_file
 from iobench.testing import FakeClock
 
 PLACE = Path(__file__).parent / "bounded"
@@ -124,57 +124,87 @@ def _with_own_time(spans: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any]
         yield row, max(row["end_ns"] - row["start_ns"] - inside_ns[place], 0)
 
 
-def bound(whole: Path, into: Path, keep_nbytes: int = KEEP_NBYTES) -> None:
-    """Write a whole run again, span by span as its processes did, by recorders with a bound."""
-    shutil.copytree(whole, into, ignore=shutil.ignore_patterns("*.spans"))
-    shutil.rmtree(into / "spans")
-    lanes = lanes_of(whole)
-    clock = FakeClock(0)
-    held = {"latest": -1, "count": 0}
+def bound(
+    whole: Path, into: Path, keep_nbytes: int = KEEP_NBYTES, *, times: int = 1, rank: int = 0
+) -> int:
+    """Write a whole run again, span by span as its processes did, by recorders with a bound.
+
+    ``times`` over, each time with new workers; return the most that its files took at once.
+    """
+    if not into.exists():
+        shutil.copytree(whole, into, ignore=shutil.ignore_patterns("*.spans"))
+        shutil.rmtree(into / "spans")
+    lanes, clock = lanes_of(whole), FakeClock(0)
     consumer = next(lane.process for lane in lanes if lane.identity.role == "consumer")
-    recorders: dict[int, tuple[Recorder, layout.Identity]] = {}
-    for lane in sorted(lanes, key=lambda each: each.process != consumer):
-        who = lane.identity
-        if lane.process == consumer and lane.process not in recorders:
-            rotation: Rotation = LoopRotation(
-                keep_nbytes, lambda: (held["latest"], held["count"]), (into / "spans",)
-            )
-        elif lane.process not in recorders:
-            rotation = Rotation(keep_nbytes, recorders[consumer][0].path)
-        if lane.process not in recorders:
-            made = Recorder(
-                into / "spans", role=who.role, worker=who.worker, rank=who.rank, clock=clock,
-                rotation=rotation,
-            )  # fmt: skip
-            recorders[lane.process] = made, who
-    places, rows = [], []
-    for number, lane in enumerate(lanes):
-        recorder = recorders[lane.process][0]
-        places.append((recorder, recorder.foreign_lane(lane.thread)))
-        rows += [(row["end_ns"], number, row) for row in lane.spans]
-    last_ns = {lane.process: 0 for lane in lanes}
-    for end_ns, number, _ in rows:
-        process = lanes[number].process
-        last_ns[process] = max(last_ns[process], end_ns)
-    for end_ns, number, row in sorted(rows, key=lambda each: each[:2]):
+    held = {"latest": -1, "count": 0}
+    rotation: Rotation = LoopRotation(
+        keep_nbytes, lambda: (held["latest"], held["count"]), (into / "spans",)
+    )
+    recorders: dict[tuple[int, int], Recorder] = {}
+    places: dict[tuple[int, int], Any] = {}
+    rows = _rows(lanes, times, consumer)
+    last = {process: place for place, (_, process, *_) in enumerate(rows)}
+    most_nbytes = 0
+    for place, (end_ns, process, number, row) in enumerate(rows):
         clock.advance(max(end_ns - clock.now_ns(), 0))
-        recorder, place = places[number]
+        for each in ((consumer, 0), process):
+            if each not in recorders:
+                who = next(lane.identity for lane in lanes if lane.process == each[0])
+                recorders[each] = Recorder(
+                    into / "spans", role=who.role, worker=who.worker, rank=rank, clock=clock,
+                    rotation=rotation,
+                )  # fmt: skip
+                rotation = Rotation(keep_nbytes, recorders[consumer, 0].path)
+        recorder, loop = recorders[process], recorders[consumer, 0]
+        if (process[1], number) not in places:
+            places[process[1], number] = recorder.foreign_lane(lanes[number].thread)
         texts = {key: recorder.string(row[key]) for key in ("label", "detail")}
-        recorder.emit_on(place, **{**row, **texts})
+        recorder.emit_on(places[process[1], number], **{**row, **texts})
         if row["kind"] == Kind.WAIT and row["batch"] >= 0:
             held["latest"], held["count"] = row["batch"], held["count"] + 1
-            recorders[consumer][0].rotation.look(recorders[consumer][0])
-        process = lanes[number].process
-        if end_ns == last_ns[process] and process != consumer:
+            loop.rotation.look(loop)
+            nbytes = sum(each.stat().st_size for each in (into / "spans").iterdir())
+            most_nbytes = max(most_nbytes, nbytes)
+        if last[process] == place:
             recorder.close()
-            assert recorder.path is not None
-            who = recorders[process][1]
-            _rewrite(recorder.path, msgspec.structs.replace(who, ppid=os.getpid()))
-    for recorder, who in recorders.values():
-        recorder.close()
-        assert recorder.path is not None
-        if recorder.path.exists():
-            _rename(recorder.path, who)
+            if recorder is not loop and recorder.path is not None:
+                head = read_head(recorder.path).identity
+                _rewrite(recorder.path, msgspec.structs.replace(head, ppid=os.getpid()))
+    for process, recorder in recorders.items():
+        if recorder.path is not None and recorder.path.exists():
+            who = next(lane.identity for lane in lanes if lane.process == process[0])
+            _rename(recorder.path, msgspec.structs.replace(who, rank=rank))
+    return most_nbytes
+
+
+def _rows(
+    lanes: list[Lane], times: int, consumer: int
+) -> list[tuple[int, tuple[int, int], int, dict[str, Any]]]:
+    """Return the spans of a run in the order of their ends: (end, process, lane, span).
+
+    Each time over batches, passes and epochs have new numbers, and workers are other processes.
+    """
+    spans = [row for lane in lanes for row in lane.spans]
+    begin = min(row["start_ns"] for row in spans)
+    lasts = max(row["end_ns"] for row in spans) - begin + 1
+    counts = {
+        name: 1 + max(row[name] for row in spans if row["kind"] == Kind.WAIT)
+        for name in ("batch", "sample", "epoch")
+    }
+    rows = []
+    for turn in range(times):
+        for number, lane in enumerate(lanes):
+            process = lane.process, 0 if lane.process == consumer else turn
+            for row in lane.spans:
+                moved = {
+                    name: row[name] + turn * count
+                    for name, count in counts.items()
+                    if row[name] >= 0
+                    and (name != "sample" or row["kind"] in (Kind.WAIT, Kind.OTHER))
+                }
+                moved |= {key: row[key] + turn * lasts for key in ("start_ns", "end_ns")}
+                rows.append((moved["end_ns"], process, number, {**row, **moved}))
+    return sorted(rows, key=lambda each: (each[0], each[2]))
 
 
 def _rewrite(path: Path, identity: layout.Identity) -> None:
@@ -190,7 +220,7 @@ def _rename(path: Path, identity: layout.Identity) -> None:
     """Let a span file say who wrote it, in its name as well."""
     _rewrite(path, identity)
     number = path.stem.rpartition("-")[2]
-    stem = f"{identity.host}-{identity.pid}-{identity.worker + 1}-{number}"
+    stem = f"{identity.host}-{identity.pid}-{identity.rank or ''}{identity.worker + 1}-{number}"
     for each in path.parent.glob(f"{path.stem}.*"):
         each.rename(each.with_name(stem + each.name.removeprefix(path.stem)))
 
