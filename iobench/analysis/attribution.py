@@ -256,7 +256,8 @@ class _Pool:
         n_pieces = np.diff(self.turns.piece)
         self.turn_of_piece = np.repeat(np.arange(len(self.turns)), n_pieces)
         self.work_ns = np.zeros((len(self.turns), len(stages)), dtype=np.int64)
-        np.add.at(self.work_ns, (self.turn_of_piece, self.stage), self.pieces.duration_ns)
+        place = self.turn_of_piece * len(stages) + self.stage
+        np.add.at(self.work_ns.reshape(-1), place, self.pieces.duration_ns)
         np.add.at(ledger.busy_ns, self.delivery, self.work_ns)
 
     def _first_batches(self) -> dict[int, int]:

@@ -209,16 +209,17 @@ def _depths(
     lane: NDArray[np.int32], part: NDArray[np.int32], spans: NDArray[Any]
 ) -> NDArray[np.int32]:
     """Return how deep each span lies in its lane, whose parts lie one below the other."""
-    parts, place = np.unique(lane * np.int64(part.max(initial=0) + 1) + part, return_inverse=True)
-    order = np.lexsort((-spans["end_ns"], spans["start_ns"], place))
+    shape = int(lane.max(initial=0)) + 1, int(part.max(initial=0)) + 1
+    place = lane * np.int64(shape[1]) + part
+    # They are by lane and start already, of one start the last end first.
+    order = np.argsort(place, kind="stable")
     level = np.zeros(len(spans), dtype=np.int64)
-    level[order] = nesting(spans["start_ns"][order], spans["end_ns"][order], place[order]).level
-    height, owner = np.zeros((2, len(parts)), dtype=np.int64)
-    np.maximum.at(height, place, level + 1)
-    owner[place] = lane
-    below = np.cumsum(height) - height
-    _, first = np.unique(owner, return_index=True)
-    depth: NDArray[np.int32] = (level + below[place] - below[first][lane]).astype(np.int32)
+    start_ns, end_ns = spans["start_ns"][order], spans["end_ns"][order]
+    level[order] = nesting(start_ns, end_ns, place[order]).level
+    height = np.zeros(shape, dtype=np.int64)
+    np.maximum.at(height.reshape(-1), place, level + 1)
+    below = np.cumsum(height, axis=1) - height
+    depth: NDArray[np.int32] = (level + below.reshape(-1)[place]).astype(np.int32)
     return depth
 
 
