@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,8 +21,6 @@ from iobench.analysis.run import Run
 from iobench.errors import OptionError, ProfileError
 from iobench.findings.counts import (
     BOUNDS,
-    DIGESTS,
-    STAGES,
     CountDifference,
     Counts,
     CountsComparison,
@@ -48,23 +45,12 @@ ONLY_RUN: Final = "run"
 """What a run is called that is alone in its directory."""
 OF_MACHINE: Final = ("cpu_model", "cpus", "system")
 MOST_LINES: Final = 40
-NAMES: Final = {
-    "used_nbytes": "bytes used",
-    "read_nbytes": "bytes read",
-    "handed_on_nbytes": "bytes delivered to the loop",
-    "asked_nbytes": "bytes requested from the system",
-    "peak_nbytes": "peak memory",
-}
-
-
-class Outcome(IntEnum):
-    """What a gate concludes; the value is what the command exits with."""
-
-    PASSED = 0
-    REGRESSION = 3
-    INCONCLUSIVE = 4
-
-
+PASSED: Final = "passed"
+REGRESSION: Final = "regression"
+INCONCLUSIVE: Final = "inconclusive"
+EXIT_CODES: Final = {PASSED: 0, INCONCLUSIVE: 4, REGRESSION: 3}
+"""By what a gate concludes, the least grave first."""
+STYLES: Final[dict[str, Style]] = {PASSED: "good", REGRESSION: "bad", INCONCLUSIVE: "fair"}
 DOUBTS: Final = {
     "interval_includes_limit": "the interval contains the limit; measure longer",
     "short": (
@@ -76,10 +62,7 @@ DOUBTS: Final = {
     "unknown": "too much of it has no known cause",
 }
 """Why a gate concludes nothing."""
-SHOWN: Final[dict[Outcome, Style]] = {
-    Outcome.PASSED: "good", Outcome.REGRESSION: "bad", Outcome.INCONCLUSIVE: "fair",
-}  # fmt: skip
-Concluded = tuple[Outcome, str | None]
+Concluded = tuple[str, str | None]
 
 
 class ExposedShare(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,16 +161,16 @@ def conclude(
     """
     low, high = interval
     if low is None or high is None:
-        return Outcome.INCONCLUSIVE, "short"
+        return INCONCLUSIVE, "short"
     if lost:
-        return Outcome.INCONCLUSIVE, "lost"
+        return INCONCLUSIVE, "lost"
     if high <= limit:
-        return Outcome.PASSED, None
+        return PASSED, None
     if low <= limit:
-        return Outcome.INCONCLUSIVE, "interval_includes_limit"
+        return INCONCLUSIVE, "interval_includes_limit"
     if low - unknown <= limit:
-        return Outcome.INCONCLUSIVE, "unknown"
-    return Outcome.REGRESSION, None
+        return INCONCLUSIVE, "unknown"
+    return REGRESSION, None
 
 
 def gate_counts(run: Path, file: Path) -> tuple[CountsGate, ...]:
@@ -207,15 +190,13 @@ def gate_counts(run: Path, file: Path) -> tuple[CountsGate, ...]:
     gates = []
     for name, each in runs.items():
         compared = compare_counts(expected[name], counts_of(each))
-        concluded: Concluded = Outcome.PASSED, None
+        concluded: Concluded = PASSED, None
         if compared.differences:
-            concluded = Outcome.REGRESSION, None
+            concluded = REGRESSION, None
         elif compared.unknown:
-            concluded = Outcome.INCONCLUSIVE, "unknown"
+            concluded = INCONCLUSIVE, "unknown"
         figures = msgspec.structs.asdict(compared)
-        gates.append(
-            CountsGate(run=name, outcome=_word(concluded[0]), doubt=concluded[1], **figures)
-        )
+        gates.append(CountsGate(run=name, outcome=concluded[0], doubt=concluded[1], **figures))
     return tuple(gates)
 
 
@@ -252,7 +233,7 @@ def gate_shares(run: Path, limit: float) -> tuple[ShareGate, ...]:
         outcome, doubt = conclude(interval, limit, lost=share.lost_spans, unknown=unknown)
         figures = msgspec.structs.asdict(share) | {"limit_fraction": limit}
         named = _rank_name(name, rank)
-        gates.append(ShareGate(run=named, outcome=_word(outcome), doubt=doubt, **figures))
+        gates.append(ShareGate(run=named, outcome=outcome, doubt=doubt, **figures))
     return tuple(gates)
 
 
@@ -322,7 +303,7 @@ def _growth_gate(
     n_lost = new.lost_spans + old.lost_spans
     outcome, doubt = conclude((growth.low, growth.high), margin, lost=n_lost, unknown=unknown)
     return GrowthGate(
-        run=name, outcome=_word(outcome), doubt=doubt, margin_fraction=margin,
+        run=name, outcome=outcome, doubt=doubt, margin_fraction=margin,
         growth_fraction=growth.value, low_fraction=growth.low, high_fraction=growth.high,
         measured=new, stored=old,
     )  # fmt: skip
@@ -330,18 +311,9 @@ def _growth_gate(
 
 def check_result(gates: Sequence[Gate]) -> CheckResult:
     """Return what comes of gates: a regression counts more than an open one, that than a pass."""
-    order = Outcome.REGRESSION, Outcome.INCONCLUSIVE, Outcome.PASSED
-    outcomes = {_outcome(gate) for gate in gates}
-    worst = next((each for each in order if each in outcomes), Outcome.PASSED)
-    return CheckResult(tuple(gates), _word(worst), int(worst))
-
-
-def _word(outcome: Outcome) -> str:
-    return outcome.name.lower()
-
-
-def _outcome(gate: Gate) -> Outcome:
-    return Outcome[gate.outcome.upper()]
+    outcomes = {gate.outcome for gate in gates}
+    gravest = [each for each in EXIT_CODES if each in outcomes][-1]
+    return CheckResult(tuple(gates), gravest, EXIT_CODES[gravest])
 
 
 def _named_runs(run: Path) -> dict[str, Run]:
@@ -388,7 +360,7 @@ def _gate_section(number: int, gate: Gate) -> Section:
             lines.append("no interval includes what differs from one run to the next")
     if gate.doubt is not None and gate.gate != "counts":
         lines.append(DOUBTS[gate.doubt])
-    first = Sentence(f"{gate.outcome}: {title}", SHOWN[_outcome(gate)])
+    first = Sentence(f"{gate.outcome}: {title}", STYLES[gate.outcome])
     return Section(f"gate-{number}", "", (first, *sentences(lines)))
 
 
@@ -404,10 +376,10 @@ def _count_lines(gate: CountsGate) -> Iterator[str]:
         if len(differences) > MOST_LINES:
             yield f"and {len(differences) - MOST_LINES} more{suffix}"
     for name, why in gate.unknown.items():
-        yield f"{_count_name(name)}: expected, but unknown here: {why}"
+        yield f"{name}: expected, but unknown here: {why}"
     yield f"{units.count(gate.n_equal)} figure{'s' if gate.n_equal != 1 else ''} as expected"
     if gate.not_expected:
-        yield f"not in the file: {', '.join(map(_count_name, gate.not_expected))}"
+        yield f"not in the file: {', '.join(gate.not_expected)}"
     if gate.differences:
         yield "if this is intended, use --update"
     elif gate.improvements:
@@ -416,30 +388,17 @@ def _count_lines(gate: CountsGate) -> Iterator[str]:
 
 def _difference(each: CountDifference) -> str:
     old, new = (
-        value or "none"
-        if value is None or isinstance(value, str)
-        else (units.nbytes(value) if each.name in BOUNDS else units.count(value))
+        units.count(value) if isinstance(value, int) else value or "none"
         for value in (each.expected, each.measured)
     )
-    most = "at most " if each.name in BOUNDS else ""
-    return f"{_count_name(each.name)}: {new}, expected {most}{old}"
-
-
-def _count_name(name: str) -> str:
-    """Return ``bytes of read`` for ``stages/read/nbytes``."""
-    if name.startswith(STAGES):
-        stage, _, what = name.removeprefix(STAGES).rpartition("/")
-        return f"{'spans' if what == 'spans' else 'bytes'} of {stage}"
-    if name.startswith(DIGESTS):
-        return f"digest of the samples of {name.removeprefix(DIGESTS)} (loader, epoch)"
-    return NAMES.get(name, name)
+    return f"{each.name}: {new}, expected {'at most ' * (each.name in BOUNDS)}{old}"
 
 
 def written_lines(written: Mapping[str, Counts]) -> Iterator[str]:
     """Yield how much was written of each run, and what of it is unknown."""
     for run, expected in written.items():
         figures = [*expected.exact.items(), *expected.at_most.items()]
-        unknown = [_count_name(name) for name, value in figures if value is None]
+        unknown = [name for name, value in figures if value is None]
         end = f"; unknown, so not compared: {', '.join(unknown)}" if unknown else ""
         yield f"{_run(run)}: {len(figures) - len(unknown)} figures{end}"
 

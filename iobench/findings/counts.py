@@ -43,7 +43,7 @@ CALLS: Final = {Kind.OPEN: "opens", Kind.READ: "reads"}
 OWN_WORK: Final = "verify:digest"
 """What iobench does for digests, of no loader."""
 SUMMED: Final = "samples too short to be timed individually were not all seen; use --detail sample"
-LEAST_STEP: Final = 1 << 20
+STEP: Final = 1 << 20
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -217,17 +217,12 @@ class _Tally:
 
 
 def expected_counts(counts: Counts) -> Counts:
-    """Return what a run like this one is to do; bounds have a quarter more, rounded up."""
+    """Return what a run like this one is to do; bounds have a quarter more, in whole MiB."""
     return Counts(counts.exact, {name: _bound(value) for name, value in counts.at_most.items()})
 
 
 def _bound(value: int | None) -> int | None:
-    """Return a quarter more, rounded up to two digits and at least to a MiB."""
-    if value is None:
-        return None
-    more = value * 5 // 4
-    step = max(LEAST_STEP, int(f"1{'0' * (len(str(more)) - 2)}"))
-    return -(-more // step) * step
+    return None if value is None else -(-value * 5 // 4 // STEP) * STEP
 
 
 def compare_counts(expected: Counts, counts: Counts) -> CountsComparison:
@@ -235,7 +230,7 @@ def compare_counts(expected: Counts, counts: Counts) -> CountsComparison:
     before, now = expected.exact, counts.exact
     differences, improvements = list[CountDifference](), list[CountDifference]()
     unknown, not_expected, n_equal = dict[str, str](), list[str](), 0
-    for name in sorted({*before, *now}, key=_place):
+    for name in sorted({*before, *now}):
         old, new = before.get(name), now.get(name)
         why = counts.unknown.get("digests" if name.startswith(DIGESTS) else name)
         if old is None and new is None:
@@ -267,12 +262,6 @@ def compare_counts(expected: Counts, counts: Counts) -> CountsComparison:
         not_expected=tuple(not_expected),
         improvements=tuple(improvements),
     )
-
-
-def _place(name: str) -> tuple[int, str]:
-    """Sort by the order of `Counts`, then by name."""
-    order = ("batches", *FIGURES, STAGES, DIGESTS)
-    return next((at for at, first in enumerate(order) if name.startswith(first)), 99), name
 
 
 class _Expected(msgspec.Struct, frozen=True):
