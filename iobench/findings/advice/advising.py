@@ -152,51 +152,43 @@ def _about(baseline: Loading) -> str:
     run, facts, exposure = baseline.loader, baseline.facts, baseline.exposure
     by = f" through {baseline.framework}" if baseline.framework not in baseline.label else ""
     kind = "thread" if facts.threads and not facts.is_script else "worker"
-    workers = f"{units.count(run.workers)} {kind}{'s' * (run.workers != 1)}"
-    several = baseline.n_loaders > 1
-    loaders = f", the most waited for of {baseline.n_loaders} loaders" * several
     when = OVER[exposure.window]
     if exposure.n_summed:
         when = f"in {kept_words(exposure.whole.n_batches, exposure.n_summed)}, {when}"
     return (
         f"{facts.dataset or 'a script'}{', a stand-in' if facts.stand_in else ''}: "
-        f"{baseline.label}{by}, {workers}{loaders}. The training loop waits "
-        f"{units.fraction(baseline.wait_fraction)} of its time {when}; a sample takes "
-        f"{units.duration(baseline.sample_ns)}."
+        f"{baseline.label}{by}, {units.count(run.workers)} {kind}{'s' * (run.workers != 1)}. The "
+        f"training loop waits {units.fraction(baseline.wait_fraction)} of its time {when}; a "
+        f"sample takes {units.duration(baseline.sample_ns)}."
     )
 
 
 def _sentence(advice: Advice, baseline: Loading) -> str:
     """Return what comes of it all, in one sentence: how much of a script it is of among it."""
     extent = extent_text(baseline.exposure.loop_fraction, in_script=advice.is_script)
+    why = _untrusted(advice, baseline)
     match advice.outcome:
         case AdviceOutcome.NOTHING_TO_GAIN:
-            return (
-                "Nothing to gain: no change to loading can save more than the "
-                f"{units.fraction(baseline.wait_fraction)} of its time that the training loop "
-                f"waits{extent}."
-            )
+            wait = units.fraction(baseline.wait_fraction)
+            text = f"Nothing to gain: the training loop waits {wait} of its time{extent}"
         case AdviceOutcome.WITHHELD | AdviceOutcome.OPAQUE:
-            return f"No advice: {_untrusted(advice, baseline)}."
+            text = f"No advice: {why}"
         case AdviceOutcome.NO_SINGLE_STAGE:
-            return (
+            text = (
                 "No single faster stage will help: different stages hold up the loop at different "
-                f"times, so only several faster stages together gain time{extent}."
+                f"times, so only several faster stages together gain time{extent}"
             )
         case AdviceOutcome.NOTHING_FOUND:
-            return (
-                "The training loop waits, but none of the changes that iobench knows is "
-                f"predicted to help{extent}."
-            )
+            text = f"The training loop waits, but no change is predicted to help{extent}"
         case AdviceOutcome.ADVICE:
-            text = f"Nothing is certain to help, but some changes are worth measuring{extent}."
+            text = f"Nothing is certain to help, but some changes are worth measuring{extent}"
             if advice.changes:
                 best = advice.changes[0]
                 of = "the training loop's time" if extent else "the time"
-                text = f"Best: {best.title} saves {units.fraction(best.expected)} of {of}{extent}."
+                text = f"Best: {best.title} saves {units.fraction(best.expected)} of {of}{extent}"
             if advice.payoffs is None:
-                text += f" Only what was measured is here: {_untrusted(advice, baseline)}."
-            return text
+                text += f". Only what was measured is here: {why}"
+    return f"{text}."
 
 
 def _untrusted(advice: Advice, baseline: Loading) -> str:

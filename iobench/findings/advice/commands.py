@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from iobench.findings.advice.loading import Loading
     from iobench.findings.advice.proposals import AdvisedChange
 
+# --full is of runs recorded before it went.
 FLAGS: Final = {"--full", *(name for name, option in OF_PROFILE.items() if option.is_flag)}
-"""``--full`` is of runs recorded before it went."""
 REPEATED: Final = OF_PROFILE.keys() - {"--out", "--json"}
 """Options that another run has as well; one recorded by an earlier version may have others."""
 SETTINGS: Final = ("format", "framework", "pipeline", "workers", "prefetch", "cache")

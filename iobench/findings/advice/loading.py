@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 
 TODAY: Final = ("upstream", "climetlab")
 """Pipelines that are how an application loads now: everything is compared with them."""
-CACHED_FRACTION: Final = 0.99
-"""Share of the files in the page cache from which on all was read from memory."""
-HARDLY_COLD: Final = 0.05
-"""A share of the bytes that came from storage too small to be what workers wait for."""
+CACHED_FRACTION: Final = 0.99  # of the files in the page cache: then all was read from memory
+HARDLY_COLD: Final = 0.05  # of the bytes from storage: too few to be what workers wait for
 
 
 class Loading(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +53,6 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     waits_for_storage: bool = False  # whether time off the CPU may be storage's
     machine: Machine | None = None  # what the workers and the loop share in a replay
     epochs: int | None = None
-    n_loaders: int = 1
 
     @property
     def loader(self) -> LoaderRun:
@@ -139,7 +136,6 @@ def loading_of(rank: RankRun, runs: Sequence[LoaderRun]) -> Loading:
         waits_for_storage=not is_cached if cold is None else cold > HARDLY_COLD,
         machine=machine_of(job),
         epochs=len(rank.deliveries.complete_epochs) or None if is_script else None,
-        n_loaders=len(runs),
     )
 
 

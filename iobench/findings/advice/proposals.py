@@ -46,65 +46,45 @@ class Evidence(Enum):
     BOUND = "bound"  # it cannot gain more; what it does gain has to be measured
 
 
-class Reason(Enum):
-    """Why a change is not proposed."""
-
-    IN_USE = "in use"
-    NO_MORE_CPUS = "no more CPUs"
-    CACHED_ALREADY = "cached already"
-    TOO_LARGE = "too large"
-    SIZE_UNKNOWN = "size unknown"
-    GAINS_NOTHING = "gains nothing"
-    WITHIN_NOISE = "within noise"
-    OWN_ORDER = "own order"
-    NOT_WAITED_FOR = "not waited for"
-    NO_WORKERS = "no workers"
-    READS_WHAT_IT_USES = "reads what it uses"
-    CHUNKS_FIT = "chunks fit"
-    NO_SOURCE = "no source"
-    NEAR_ALREADY = "near already"
-    NOWHERE_NEAR = "nowhere near"
-    TOO_FEW_EPOCHS = "too few epochs"
-
-
 def signed(value: float | None) -> str:
     """Return a share that may be below 0, in per cent."""
     below = value is not None and value < 0
     return f"-{units.fraction(-(value or 0.0))}" if below else units.fraction(value)
 
 
-AGAINST: Final[Mapping[Reason, str]] = {
-    Reason.IN_USE: "already in use.",
-    Reason.NO_MORE_CPUS: "CPUs to use: {1}; each already has a worker.",
-    Reason.CACHED_ALREADY: "this run already read everything from memory.",
-    Reason.TOO_LARGE: "needs {0}; {1} is available.",
-    Reason.SIZE_UNKNOWN: "unknown: the run did not record the sizes that this needs.",
-    Reason.GAINS_NOTHING: "predicted to save {0}.",
-    Reason.WITHIN_NOISE: "saved {0} when it was measured, within the noise; measure more batches.",
-    Reason.OWN_ORDER: "this source sets the order of its samples and runs its own workers.",
-    Reason.NOT_WAITED_FOR: "the training loop hardly waits for it: it could save {0} at most.",
-    Reason.NO_WORKERS: "the training loop loads its own data, so nothing can prefetch.",
-    Reason.READS_WHAT_IT_USES: "{0} are read for {1} used; what is decoded was not counted.",
-    Reason.CHUNKS_FIT: "{0} bytes are read and {1} decoded for each byte used.",
-    Reason.NO_SOURCE: (
+class Reason(Enum):
+    """Why a change is not proposed: as JSON has it, a sentence, and how its figures are written."""
+
+    IN_USE = "in use", "already in use."
+    NO_MORE_CPUS = "no more CPUs", "CPUs to use: {1}; each already has a worker.", units.number
+    CACHED_ALREADY = "cached already", "this run already read everything from memory."
+    TOO_LARGE = "too large", "needs {0}; {1} is available.", units.nbytes
+    SIZE_UNKNOWN = "size unknown", "the run did not record the sizes that this needs."
+    GAINS_NOTHING = "gains nothing", "predicted to save {0}."
+    WITHIN_NOISE = "within noise", "saved {0}, within the noise; measure more batches."
+    OWN_ORDER = "own order", "this source sets the order of its samples and runs its own workers."
+    NOT_WAITED_FOR = "not waited for", "the training loop hardly waits for it: {0} at most."
+    NO_WORKERS = "no workers", "the training loop loads its own data, so nothing can prefetch."
+    READS_WHAT_IT_USES = "reads what it uses", "{0} are read for {1} used.", units.nbytes
+    CHUNKS_FIT = "chunks fit", "{0} bytes are read, {1} decoded for each byte used.", units.ratio
+    NO_SOURCE = (
+        "no source",
         "needs a conversion, but this run has only finished stores; name their source as well, as "
-        "in iobench profile SOURCE STORE --format zarr:codec=blosc-lz4."
-    ),
-    Reason.NEAR_ALREADY: "the files are not on a shared file system.",
-    Reason.NOWHERE_NEAR: "none of $SLURM_TMPDIR, $TMPDIR and /dev/shm is local to this machine.",
-    Reason.TOO_FEW_EPOCHS: (
-        "it pays for itself after about {0} epochs of {1}; pass --epochs for a longer training."
-    ),
-}
-"""The reasons as sentences, with ``needed`` and ``available``."""
-WRITTEN: Final[Mapping[Reason, Callable[[float], str]]] = {
-    Reason.NO_MORE_CPUS: units.number,
-    Reason.TOO_LARGE: units.nbytes,
-    Reason.READS_WHAT_IT_USES: units.nbytes,
-    Reason.CHUNKS_FIT: units.ratio,
-    Reason.TOO_FEW_EPOCHS: units.epochs,
-}
-"""How these are written; of others they are shares."""
+        "in iobench profile SOURCE STORE --format zarr:codec=blosc-lz4.",
+    )
+    NEAR_ALREADY = "near already", "the files are not on a shared file system."
+    NOWHERE_NEAR = (
+        "nowhere near",
+        "none of $SLURM_TMPDIR, $TMPDIR and /dev/shm is local to this machine.",
+    )
+    TOO_FEW_EPOCHS = (
+        "too few epochs",
+        "it pays for itself after about {0} epochs of {1}; pass --epochs for a longer training.",
+        units.epochs,
+    )
+
+    def __init__(self, word: str, text: str, written: Callable[[float], str] = signed) -> None:
+        self._value_, self.text, self.written = word, text, written
 
 
 class Gain(msgspec.Struct, frozen=True):
@@ -194,9 +174,9 @@ def ruled_out(
     available: float | None = None,
 ) -> RuledOut:
     """Return something not proposed, with the sentence of its reason."""
-    written = WRITTEN.get(reason, signed)
-    figures = (units.UNKNOWN if each is None else written(each) for each in (needed, available))
-    sentence = AGAINST[reason].format(*figures)
+    known = (needed, available)
+    figures = (units.UNKNOWN if each is None else reason.written(each) for each in known)
+    sentence = reason.text.format(*figures)
     title = title_of(levers, settings)
     return RuledOut(levers, title, settings, reason, needed, available, sentence)
 
