@@ -92,12 +92,11 @@ class StorageFigures(msgspec.Struct, frozen=True):
 
 def storage_of(run: RankRun) -> StorageFigures | None:
     """Return what storage did in one training process of a run; None of one of many."""
-    placement = run.placement
     if run.is_one_of_many:
         text = "Darshan's logs are evaluated in jobs of few ranks."
         return None if run.trace is None else StorageFigures(notes=(text,))
     known = evidence_of(run)
-    rows, reads = _byte_rows(known), single_reads(known)
+    rows, reads, placement = _byte_rows(known), single_reads(known), run.placement
     return StorageFigures(
         bytes=rows,
         in_stages=stage_storage(known) if known.logs else {},

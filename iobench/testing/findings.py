@@ -33,15 +33,22 @@ SketchedSpan = tuple[Kind, int, int, Mapping[str, int | str]]
 STEP_NS = 10_000_000
 
 
-def sketch_run(path: Path, spans: Iterable[SketchedSpan] = (), **config: Any) -> Run:
+def sketch_run(
+    path: Path,
+    spans: Iterable[SketchedSpan] | None = None,
+    *,
+    wall_offset_ns: int = 0,
+    **config: Any,
+) -> Run:
     """Write a run of one training process with these spans, and open it.
 
-    Without spans it reads four batches of 1 MB for 4 ms each, and computes for 6 ms.
+    Without ``spans`` it reads four batches of 1 MB for 4 ms each, and computes for 6 ms.
+    ``wall_offset_ns`` is the time since 1970 as its clock begins, ``config`` is for ``run.json``.
     """
-    spans = list(spans) or [each for batch in range(4) for each in _step(batch)]
     run = RunDirectory.create(path, {"dataset": "sketched", "format": "source", **config})
-    with run.recorder(role="consumer", clock=FakeClock(0)) as recorder:
-        for kind, start_ns, end_ns, fields in spans:
+    clock = FakeClock(0, wall_offset_ns=wall_offset_ns)
+    with run.recorder(role="consumer", clock=clock) as recorder:
+        for kind, start_ns, end_ns, fields in _four_steps() if spans is None else spans:
             numbers = {
                 k: recorder.string(v) if isinstance(v, str) else v for k, v in fields.items()
             }
@@ -49,12 +56,13 @@ def sketch_run(path: Path, spans: Iterable[SketchedSpan] = (), **config: Any) ->
     return Run(path)
 
 
-def _step(batch: int) -> Iterable[SketchedSpan]:
-    start_ns, of = batch * STEP_NS, {"batch": batch, "epoch": 0}
-    ready_ns = start_ns + 4 * STEP_NS // 10
-    yield Kind.READ, start_ns, ready_ns, {**of, "nbytes": 10**6}
-    yield Kind.WAIT, start_ns, ready_ns, {**of, "nbytes": 10**6, "detail": "consumer"}
-    yield Kind.FORWARD, ready_ns, start_ns + STEP_NS, of
+def _four_steps() -> Iterable[SketchedSpan]:
+    for batch in range(4):
+        start_ns, of = batch * STEP_NS, {"batch": batch, "epoch": 0, "nbytes": 10**6}
+        ready_ns = start_ns + 4 * STEP_NS // 10
+        yield Kind.READ, start_ns, ready_ns, of
+        yield Kind.WAIT, start_ns, ready_ns, {**of, "detail": "consumer"}
+        yield Kind.FORWARD, ready_ns, start_ns + STEP_NS, {"batch": batch, "epoch": 0}
 
 
 class FindingTests:

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from iobench.cli import main
-from iobench.recording.kinds import Kind
-from iobench.recording.run_directory import RunDirectory
-from iobench.testing import FakeClock
+from iobench.testing import sketch_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,17 +17,9 @@ DAY_NS = 86_400 * 10**9
 
 
 def made(path: Path, day: int = 0, **config: object) -> Path:
-    told = {"dataset": "own", "format": "source", "framework": "native", "workers": 0,
-            "batch_size": 1, "command": "iobench profile own"}  # fmt: skip
-    run = RunDirectory.create(path, {**told, **config})
-    clock = FakeClock(1000, wall_offset_ns=1_700_000_000 * 10**9 + day * DAY_NS)
-    with run.recorder(role="consumer", clock=clock) as recorder:
-        for batch in range(3):
-            start_ns = clock.now_ns()
-            clock.advance(1000)
-            recorder.emit(Kind.READ, start_ns, start_ns + 900, 8, -1, batch, 0)
-            recorder.emit(Kind.WAIT, start_ns, clock.now_ns(), 8, -1, batch, 0)
-            clock.advance(5000)
+    facts = {"dataset": "own", "framework": "native", "workers": 0, "batch_size": 1,
+             "command": "iobench profile own"}  # fmt: skip
+    sketch_run(path, wall_offset_ns=1_700_000_000 * 10**9 + day * DAY_NS, **{**facts, **config})
     return path
 
 

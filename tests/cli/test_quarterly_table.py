@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import shutil
 import statistics
-import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "support"))
-
-
 from iobench.cli import main
 from iobench.recording.kinds import Kind
-from iobench.recording.run_directory import RunDirectory
-from iobench.testing import FakeClock
+from iobench.testing import sketch_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from iobench.testing.findings import SketchedSpan
 
 MS = 1_000_000
 DAY = 86_400 * 10**9
@@ -27,26 +27,25 @@ def made(
     path: Path, *, day: int = 1, waits_ms: tuple[int, ...] = (4, 2, 6, 4), **changed: Any
 ) -> Path:
     """Return a serial run of whole epochs, two batches each: 1 ms forward, 2 ms backward."""
-    config: dict[str, Any] = {
-        "dataset": "own", "format": "source", "framework": "native", "workers": 0, "prefetch": 0,
-        "batch_size": 1, "n_samples": 2, "sample_nbytes": 8, "machine": {"cpus": 2},
+
+    def spans() -> Iterator[SketchedSpan]:
+        now = 0
+        for batch, wait_ms in enumerate(waits_ms):
+            of, end = {"batch": batch, "epoch": batch // 2}, now + wait_ms * MS
+            yield Kind.READ, now, end, of
+            yield Kind.WAIT, now, end, {**of, "nbytes": 8, "detail": "consumer"}
+            yield Kind.FORWARD, end, end + MS, of
+            now = end + 3 * MS
+            yield Kind.BACKWARD, end + MS, now, of
+        yield Kind.WAIT, now, now, {"label": "shutdown"}
+        yield Kind.OTHER, 0, now, {"sample": 0, "label": "round"}
+
+    config = {
+        "dataset": "own", "framework": "native", "workers": 0, "prefetch": 0, "batch_size": 1,
+        "n_samples": 2, "sample_nbytes": 8, "machine": {"cpus": 2}, **changed,
     }  # fmt: skip
-    directory = RunDirectory.create(path, config | changed)
-    recorder = directory.recorder(role="consumer", clock=FakeClock(0, wall_offset_ns=day * DAY))
-    now = 0
-    for batch, wait_ms in enumerate(waits_ms):
-        end = now + wait_ms * MS
-        epoch = batch // 2
-        maker = recorder.string("consumer")
-        recorder.emit(Kind.READ, now, end, batch=batch, epoch=epoch)
-        recorder.emit(Kind.WAIT, now, end, nbytes=8, batch=batch, epoch=epoch, detail=maker)
-        recorder.emit(Kind.FORWARD, end, end + MS, batch=batch, epoch=epoch)
-        now = end + 3 * MS
-        recorder.emit(Kind.BACKWARD, end + MS, now, batch=batch, epoch=epoch)
-    recorder.emit(Kind.WAIT, now, now, label=recorder.string("shutdown"))
-    recorder.emit(Kind.OTHER, 0, now, sample=0, label=recorder.string("round"))
-    recorder.close()
-    return directory.path
+    sketch_run(path, spans(), wall_offset_ns=day * DAY, **config)
+    return path
 
 
 def document(capsys: pytest.CaptureFixture[str], *folders: Path) -> dict[str, Any]:

@@ -16,9 +16,8 @@ import pytest
 
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.recording.kinds import Kind
-from iobench.recording.run_directory import RunDirectory
 from iobench.registry import dataset_names, find_dataset, format_names, installed_findings
-from iobench.testing import FakeClock, FindingTests, FolderLocator
+from iobench.testing import FindingTests, FolderLocator, sketch_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,9 +97,8 @@ def test_iobench_lists_both(iobench_here: RunIobench) -> None:
 def test_a_report_is_printed_by_a_renderer_of_somebody_else(
     iobench_here: RunIobench, tmp_path: Path
 ) -> None:
-    run = RunDirectory.create(tmp_path / "run", {"dataset": "stations", "format": "bins"})
-    with run.recorder(role="consumer", clock=FakeClock(1000)) as recorder:
-        recorder.emit(Kind.WAIT, 0, 9_000_000, batch=0)
+    wait = (Kind.WAIT, 0, 9_000_000, {"batch": 0})
+    run = sketch_run(tmp_path / "run", [wait], dataset="stations", format="bins")
     told = iobench_here("report", str(run.path), "--as", "chat")
     assert told.returncode == 0, told.stderr
     assert re.fullmatch(r"stations as bins: .*: .* waits 100 % of its time .*\n", told.stdout)
@@ -155,10 +153,9 @@ def test_iobench_profiles_both(iobench: RunIobench) -> None:
 def test_every_report_says_what_somebody_else_asks_of_a_run(
     iobench_here: RunIobench, tmp_path: Path
 ) -> None:
-    run = RunDirectory.create(tmp_path / "run", {"dataset": "stations", "format": "bins"})
-    with run.recorder(role="consumer", clock=FakeClock(1000)) as recorder:
-        for batch, end_ns in enumerate((9_000_000, 20_250_000)):
-            recorder.emit(Kind.WAIT, batch * 10_000_000, end_ns, batch=batch)
+    ends = enumerate((9_000_000, 20_250_000))
+    waits = [(Kind.WAIT, at * 10_000_000, end, {"batch": at}) for at, end in ends]
+    run = sketch_run(tmp_path / "run", waits)
     page = tmp_path / "page.html"
     told = iobench_here("report", str(run.path), "--full", "--html", str(page))
     assert told.returncode == 0, told.stderr
