@@ -40,17 +40,9 @@ def gather_logs(
 ) -> list[str]:
     """Wait until the processes of this machine have written their logs; say what there is.
 
-    All logs come into ``folder`` itself. A process has written its log before it is gone, so one
-    that is gone is not waited for.
-
-    Parameters
-    ----------
-    folder, mmap : Path
-        Of the logs, and of what processes count until they end.
-    pids : collection of int
-        Processes of this machine whose logs are expected.
-    patience_ns : int
-        How long those that go on are waited for.
+    All logs come into ``folder`` itself; ``mmap`` has what processes count until they end. A
+    process has written its log before it is gone, so one that is gone is not waited for; those that
+    go on are for ``patience_ns``.
     """
     last_ns = clock.now_ns() + patience_ns
     while True:

@@ -38,19 +38,7 @@ LEFT_OUT: Final = (INTERPRETER, r"^<STD(?:IN|OUT|ERR)>$")
 def read_log(path: Path, complaints: Callable[[], str] = lambda: "") -> ProcessTrace:
     """Return what one log holds, of a job of MPI of all ranks together.
 
-    Parameters
-    ----------
-    path : Path
-        The log.
-    complaints : callable
-        What the library printed to standard error since it was last called.
-
-    Raises
-    ------
-    FileFormatError
-        If it is not a Darshan log, or is damaged.
-    MissingExtraError
-        If PyDarshan is not installed.
+    ``complaints`` returns what the library printed to standard error since it was last called.
     """
     try:
         import darshan

@@ -44,19 +44,8 @@ def read_run_traces(
 ) -> StorageTrace | None:
     """Return what Darshan saw of a run; None where there are no logs.
 
-    Parameters
-    ----------
-    run : Path
-        Its directory.
-    config : mapping
-        Its ``run.json``, which may name logs of the user's own.
-    named : sequence of Path
-        Further logs, or folders of them.
-
-    Raises
-    ------
-    MissingFileError
-        If a log that was named is not there.
+    ``config`` is its ``run.json``, which may name logs of the user's own; ``named`` are further
+    logs, or folders of them, a `MissingFileError` if they are not there.
     """
     for path in named:
         if not _is_there(path):
@@ -118,19 +107,11 @@ def _part_of_run(trace: StorageTrace, facts: Mapping[str, Any]) -> StorageTrace:
 
 
 def read_traces(paths: Sequence[Path]) -> StorageTrace:
-    """Read Darshan's logs of a run.
+    """Return Darshan's logs of a run, by the start of processes.
 
-    Parameters
-    ----------
-    paths : sequence of Path
-        Files, whatever they are called; or folders, of which files with Darshan's suffix are read,
-        those in folders within as well.
-
-    Returns
-    -------
-    StorageTrace
-        By the start of processes. What could not be read, and why, is in ``notes``, a line each;
-        also that PyDarshan is not installed.
+    Paths are files, whatever they are called; or folders, of which files with Darshan's suffix are
+    read, those in folders within as well. What could not be read, and why, is in ``notes``, a line
+    each; also that PyDarshan is not installed.
     """
     notes: list[str] = []
     logs: dict[str, Path] = {}
@@ -171,13 +152,7 @@ def read_traces(paths: Sequence[Path]) -> StorageTrace:
 
 
 def _check(log: Path) -> None:
-    """Check that a file is a finished Darshan log; what is damaged in it the reader says.
-
-    Raises
-    ------
-    FileFormatError
-        If it is none; the message does not name the file.
-    """
+    """Raise `FileFormatError` if a file is no finished Darshan log; its name is not in it."""
     if log.name.endswith(".darshan_partial"):
         raise FileFormatError(
             "is not finished: Darshan is writing it, or was stopped; read it again later"
@@ -202,17 +177,7 @@ class _Reader:
         self._answers: Connection | None = None
 
     def read(self, log: Path) -> ProcessTrace:
-        """Return what a log holds.
-
-        Raises
-        ------
-        FileFormatError
-            If it is damaged; also where the library crashed, or took too long.
-        MissingExtraError
-            If PyDarshan is not installed.
-        StorageError
-            If no process can be started.
-        """
+        """Return what a log holds; `FileFormatError` if the library crashed or took too long."""
         answers = self._start()
         patience_s = PATIENCE_S + PATIENCE_S_PER_MB * log.stat().st_size / 1e6
         try:

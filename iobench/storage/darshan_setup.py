@@ -35,18 +35,10 @@ READY: Final = "IOBENCH_DARSHAN_READY"
 
 
 class DarshanChoice(msgspec.Struct, frozen=True):
-    """Whether a run is to be traced by us, or has logs of the user's own set-up.
+    """Whether a run is to be traced by us, or has logs of the user's own set-up."""
 
-    Parameters
-    ----------
-    auto : bool
-        Trace it, where there is a runtime that works.
-    logs : tuple of Path
-        Files, or folders of them, absolute; what lies there when a report is made is read.
-    """
-
-    auto: bool = False
-    logs: tuple[Path, ...] = ()
+    auto: bool = False  # trace it, where there is a runtime that works
+    logs: tuple[Path, ...] = ()  # files or folders, absolute; read when a report is made
 
     @classmethod
     def parse(cls, words: Sequence[str]) -> Self:
@@ -125,14 +117,9 @@ NAME_INCLUDE /{MARKER_NAME}$ {MODULES}
 
 
 def config_text(python: str, hidden: Iterable[Path] = (), data: Iterable[Path] = ()) -> str:
-    """Return the text of a configuration file.
+    """Return the text of a configuration file for an interpreter, which is left out.
 
-    Parameters
-    ----------
-    python : str
-        The interpreter that runs; with what is installed beside it, it is left out.
-    hidden, data : iterable of Path
-        Folders to leave out; files and folders to see wherever they lie, as below ``/var``.
+    So are folders that are ``hidden``; ``data`` are seen wherever they lie, as below ``/var``.
     """
     prefix = Path(python).absolute().parent.parent
     excluded = [
@@ -154,22 +141,12 @@ def _literal(path: Path | str) -> str:
 
 
 class DarshanSetup(msgspec.Struct, frozen=True):
-    """How the processes of a run are traced.
-
-    Parameters
-    ----------
-    folder : Path
-        Of the logs, in the run directory.
-    mmap : Path
-        Where what a process counts lies until it ends; written through a mapping.
-    variables : mapping of str to str
-        What is set for them.
-    """
+    """How the processes of a run are traced."""
 
     runtime: Path
-    folder: Path
-    mmap: Path
-    variables: Mapping[str, str]
+    folder: Path  # of the logs, in the run directory
+    mmap: Path  # where what a process counts lies until it ends; written through a mapping
+    variables: Mapping[str, str]  # set for them
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """Return an environment in which processes are traced, each into a log of its own."""
@@ -198,19 +175,8 @@ def set_up(
 ) -> DarshanSetup:
     """Make what tracing needs in a run directory, and return how processes are to be started.
 
-    Parameters
-    ----------
-    run : Path
-        The run directory; is there already.
-    environment : mapping
-        Of the processes, besides what is added.
-    data : iterable of Path
-        Files and folders to see even where Darshan by itself does not look, as below ``/var``.
-
-    Raises
-    ------
-    StorageError
-        If it cannot be written.
+    It is a `StorageError` if it cannot be written. ``data`` are files and folders to see even where
+    Darshan by itself does not look, as below ``/var``.
     """
     run = run.absolute()
     folder, config = run / LOGS_FOLDER, run / "darshan.config"

@@ -38,27 +38,14 @@ class Mount(msgspec.Struct, frozen=True):
 
 
 class FileSystem(msgspec.Struct, frozen=True):
-    """What a path lies on.
+    """What a path lies on."""
 
-    Parameters
-    ----------
-    name : str
-        As the list of mounts has it: ``"ext4"``, ``"nfs4"``, ``"fuse.sshfs"``; ``"unknown"``.
-    mount : Path or None
-        The mount point.
-    reach : {"local", "network", "memory", "unknown"}
-        Where its data is, seen from this machine.
-    counts_device_reads : bool
-        Whether ``read_bytes`` of ``/proc/self/io`` is known to count what storage delivered.
-    in_page_cache : bool
-        Whether what is read goes through the kernel's page cache, so that this can be queried.
-    """
-
-    name: str = "unknown"
-    mount: Path | None = None
-    reach: Reach = "unknown"
+    name: str = "unknown"  # as the list of mounts has it: "ext4", "nfs4", "fuse.sshfs"
+    mount: Path | None = None  # its point
+    reach: Reach = "unknown"  # where its data is, seen from this machine
+    # Whether read_bytes of /proc/self/io is known to count what storage delivered.
     counts_device_reads: bool = False
-    in_page_cache: bool = True
+    in_page_cache: bool = True  # what is read goes through the kernel's, which can be queried
 
 
 def file_system_of(path: Path) -> FileSystem:

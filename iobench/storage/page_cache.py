@@ -29,14 +29,8 @@ READ_NBYTES = 8 << 20
 def evict(files: Sequence[Path]) -> None:
     """Write back and drop the cached pages of the files (``posix_fadvise``, DONTNEED).
 
-    Pages that some process has mapped stay: look at `residency` afterwards.
-
-    Raises
-    ------
-    OptionError
-        If a file is not on this system.
-    StorageError
-        If a file cannot be opened.
+    Pages that some process has mapped stay: look at `residency` afterwards. A URL is an
+    `OptionError`, a file that cannot be opened a `StorageError`.
     """
     _refuse_remote(files, "cold")
     for file in _whole(files):
@@ -51,12 +45,7 @@ def evict(files: Sequence[Path]) -> None:
 def warm_up(files: Sequence[Path]) -> None:
     """Read every byte of the files once, so that the page cache holds what fits.
 
-    Raises
-    ------
-    OptionError
-        If a file is not on this system.
-    StorageError
-        If a file cannot be read.
+    A URL is an `OptionError`, a file that cannot be read a `StorageError`.
     """
     _refuse_remote(files, "warm")
     buffer = bytearray(READ_NBYTES)
@@ -145,12 +134,7 @@ class Pages(msgspec.Struct, frozen=True):
 def pages_of(fd: int, offset: int = 0, nbytes: int | None = None) -> Pages | None:
     """Return what the page cache holds of a range of an open file; None where nothing tells.
 
-    Parameters
-    ----------
-    fd : int
-        Open for reading.
-    offset, nbytes : int
-        The range, cut at the end of the file; to its end where ``nbytes`` is None.
+    The range is cut at the end of the file, and goes there where ``nbytes`` is None.
     """
     size = os.fstat(fd).st_size
     end = size if nbytes is None else min(size, offset + nbytes)

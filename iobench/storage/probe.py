@@ -99,25 +99,9 @@ def probe_run(
 ) -> StorageLimits:
     """Read ranges of a run's files as the run does, for so long at most, and return what that gave.
 
-    A read that was begun by then is waited for.
-
-    Parameters
-    ----------
-    files : sequence of Path
-        What the run reads; a folder stands for the files below it.
-    request_nbytes : int
-        Bytes of one read.
-    readers : int
-        How many read at once.
-    like : str
-        Whose requests these are, in words.
-    seed : int
-        Of the ranges.
-
-    Raises
-    ------
-    IobenchError
-        Where there is nothing to probe, or it cannot be read.
+    A read that was begun by then is waited for. A folder stands for the files below it; ``like``
+    says whose requests these are, ``seed`` is of the ranges. Where there is nothing to probe, or it
+    cannot be read, it is an `IobenchError`.
     """
     start_ns = clock.now_ns()
     if not files:
@@ -151,17 +135,7 @@ def probe_run(
 
 
 def choose_files(paths: Sequence[Path], request_nbytes: int) -> list[tuple[Path, int]]:
-    """Return files at paths or below them, with their sizes; hidden ones are left out.
-
-    Raises
-    ------
-    OptionError
-        If a path is a URL, or neither a file nor a folder.
-    MissingFileError
-        If it is not there, or holds no file with a byte in it.
-    StorageError
-        If it cannot be read.
-    """
+    """Return files at paths or below them, with their sizes; hidden ones are left out."""
     files = [each for path in _spread(paths, MOST_PATHS) for each in _files_at(path)]
     if not files:
         raise MissingFileError(

@@ -60,31 +60,17 @@ class ModuleState(msgspec.Struct, frozen=True):
 class ProcessTrace(msgspec.Struct, frozen=True):
     """What Darshan saw of one process, or of all that share a log.
 
-    Parameters
-    ----------
-    path : Path
-        The log.
-    pid : int
-        -1 where the name of the log does not have it.
-    host : str
-        ``""`` where unknown.
-    files : tuple of str
-        Without standard streams, and without Python's own code and packages.
-    counters : ndarray of COUNTER_DTYPE
-        At most one row for each file.
-    segments : ndarray of SEGMENT_DTYPE
-        By start.
-    marks : ndarray of SEGMENT_DTYPE
-        Reads that `mark_clock` made, by start: their offsets are times of our monotonic clock.
+    ``marks`` are reads that `mark_clock` made: their offsets are times of our monotonic clock.
     """
 
-    path: Path
-    pid: int = -1
+    path: Path  # of the log
+    pid: int = -1  # where the name of the log does not have it
     job_id: int = -1
     host: str = ""
     start_ns: int = -1
     modules: tuple[ModuleState, ...] = ()
-    files: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()  # without standard streams and Python's own code and packages
+    # At most one row for each file; segments and marks by start.
     counters: NDArray[Any] = msgspec.field(default_factory=lambda: NO_COUNTERS)
     segments: NDArray[Any] = msgspec.field(default_factory=lambda: NO_SEGMENTS)
     marks: NDArray[Any] = msgspec.field(default_factory=lambda: NO_SEGMENTS)
