@@ -14,15 +14,10 @@ if TYPE_CHECKING:
 
 
 class ImportHook:
-    """A finder that finds nothing itself: it asks the others, and listens to what they found.
+    """A finder that asks the others, and calls ``imported`` with name and module once it has run.
 
-    The module, its spec and its loader are those the others made; while the module runs, its
+    The module, its spec and its loader are those of the others; while the module runs, its
     loader carries our ``exec_module``, which takes itself off before it runs the library's.
-
-    Parameters
-    ----------
-    imported : callable
-        Called with name and module of each that has run. Must not raise.
     """
 
     def __init__(self, imported: Callable[[str, ModuleType], None]) -> None:

@@ -11,7 +11,6 @@ from iobench.adapters import ADAPTERS, scope
 from iobench.adapters.hook import ImportHook
 from iobench.adapters.patches import Patches
 from iobench.adapters.table import PRESENT, SPECIAL, TABLE, time_module
-from iobench.errors import OptionError
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -30,21 +29,9 @@ def install(where: Where = "loading") -> None:
     Idempotent; may be called from any thread. Nothing is recorded, and calls cost one look at a
     variable more, while no recorder is active (``activate``). Forked children
     have it too; a new interpreter needs its own call.
-
-    Parameters
-    ----------
-    where : str
-        ``"loading"``: in a consumer only where a thread is inside `loading`; in workers and
-        other children always. ``"everywhere"``: always; this one wins over the other until
-        `uninstall`.
-
-    Raises
-    ------
-    OptionError
-        If ``where`` is neither.
+    ``where`` is ``"loading"``: in a consumer only where a thread is inside `loading`, in workers
+    and other children always; or ``"everywhere"``, which wins over the other until `uninstall`.
     """
-    if where not in {"loading", "everywhere"}:
-        raise OptionError(f"where={where!r}: expected 'loading' or 'everywhere'")
     with _lock:
         if scope.where_now() != "everywhere":
             scope.set_where(where)
@@ -72,13 +59,7 @@ def uninstall() -> None:
 
 
 def unseen() -> dict[str, str]:
-    """Return the libraries that are imported but cannot be timed, and why.
-
-    Returns
-    -------
-    dict of str
-        Module: reason, in one line. Functions of it that could be timed are.
-    """
+    """Return the modules that are imported but of which something cannot be timed, and why."""
     with _lock:
         return dict(_unseen)
 

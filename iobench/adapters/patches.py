@@ -143,23 +143,10 @@ class Patches:
     def put(
         self, owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
     ) -> None:
-        """Put what ``make`` makes of a function in its place, looking like it from outside.
+        """Put what ``make`` returns for a function in its place, looking like it from outside.
 
-        Parameters
-        ----------
-        owner : module or class
-            The attribute must be its own, not inherited.
-        name : str
-            Of a function, method or static method.
-        make : callable
-            Given the function, returns the one to call instead.
-
-        Raises
-        ------
-        AttributeError
-            If there is no such function.
-        TypeError
-            If the owner lets nobody replace it.
+        It is a function, method or static method of a module's or class's own, not inherited; an
+        AttributeError if there is none, a TypeError if the owner lets nobody replace it.
         """
         before = vars(owner).get(name, MISSING)
         if before is MISSING:

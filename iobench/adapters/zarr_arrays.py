@@ -150,19 +150,10 @@ def _sum(counts: list[int]) -> int:
 
 
 def laid_out(pieces: Iterable[Piece]) -> list[Piece]:
-    """Lay pieces that may overlap on one time line.
+    """Return pieces that may overlap, of kinds READ and DECODE, laid on one time line.
 
-    Parameters
-    ----------
-    pieces : iterable of (kind, start_ns, end_ns, nbytes)
-        Of kinds READ and DECODE.
-
-    Returns
-    -------
-    list of (kind, start_ns, end_ns, nbytes)
-        Intervals in order, without overlap: the union of what is decoded, and what is left of
-        the union of the reads; bytes of a read lie where it ended, or in the last interval before,
-        -1 where those of one are unknown.
+    That is the union of what is decoded, and what is left of the union of the reads. Bytes of a
+    read lie where it ended, or in the last interval before, -1 where those of one are unknown.
     """
     pieces = list(pieces)
     changes = sorted(

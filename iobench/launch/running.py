@@ -98,13 +98,8 @@ def run_script(
 
     ``say`` takes what the user should know, one line each; nothing while the command runs. By
     ``clock`` the first of a job's launchers waits for the others, 10 s at most.
-
-    Raises
-    ------
-    OptionError
-        If an option cannot be used or there is no such command; nothing was started then.
-    StorageError
-        If ``out`` holds another run; nothing was started then.
+    Nothing is started if an option cannot be used or there is no such command (`OptionError`), or
+    ``out`` holds another run (`StorageError`).
     """
     if shutil.which(requested.command[0], path=environment.get("PATH")) is None:
         program = requested.command[0]

@@ -29,11 +29,7 @@ def run_and_wait(command: Sequence[str], environment: Mapping[str, str]) -> int:
 
     It stays in this process group: Ctrl-C at the terminal reaches it by itself, and is not sent
     again. Signals that somebody sends to this process are passed on.
-
-    Raises
-    ------
-    OptionError
-        If it cannot be started.
+    It is an `OptionError` if it cannot be started.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED)
     try:

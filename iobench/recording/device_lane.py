@@ -74,15 +74,9 @@ class _Sighting(msgspec.Struct, frozen=True):
 class DeviceLane:
     """Keeps the regions of one device until they are written as spans.
 
-    What the device's driver refuses ends its timing, and is told as not seen: no error of a
-    driver is raised from here, the training meets it itself.
-
-    Parameters
-    ----------
-    clock : DeviceClock
-        Of the device.
-    releases : bool
-        Whether marks go back to the clock once they are looked at; else who made them does that.
+    What the device's driver refuses ends its timing, and is noted as not seen: no error of a
+    driver is raised from here, the training meets it itself. With ``releases`` marks go back to the
+    clock once they are looked at; else their owner does that.
     """
 
     def __init__(self, clock: DeviceClock, *, releases: bool = True) -> None:

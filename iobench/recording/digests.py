@@ -73,13 +73,7 @@ class UndigestibleError(TypeError):
 
 @functools.cache
 def load_xxhash() -> Any:
-    """Return the module that hashes; an extra, since nothing else of a recording needs it.
-
-    Raises
-    ------
-    MissingExtraError
-        If it is not installed.
-    """
+    """Return the module that hashes; an extra, since nothing else of a recording needs it."""
     try:
         return importlib.import_module("xxhash")
     except ImportError as error:
@@ -91,10 +85,8 @@ def load_xxhash() -> Any:
 def batch_digest(batch: Any) -> bytes:
     """Return the 16 bytes that stand for a batch.
 
-    Raises
-    ------
-    UndigestibleError
-        If it holds an object that is no array, tensor, number, text, dict, list or tuple.
+    It is an `UndigestibleError` if it holds an object that is no array, tensor, number, text, dict,
+    list or tuple.
     """
     state = load_xxhash().xxh3_128()
     try:
@@ -249,13 +241,7 @@ class DigestTable(msgspec.Struct, frozen=True, eq=False):
 
 
 def read_digests(run: Path) -> DigestTable | None:
-    """Return the digests in a run directory; None where no process wrote any.
-
-    Raises
-    ------
-    ProfileError
-        If a file is of another version.
-    """
+    """Return the digests in a run directory; None where no process wrote any."""
     paths = sorted((run / "digests").glob("*.bin"))
     tables, n_damaged, scheme = [np.zeros(0, TABLE_DTYPE)], 0, BATCHES
     for path in paths:

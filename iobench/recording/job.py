@@ -22,23 +22,13 @@ RUN_TOKEN: Final = "IOBENCH_RUN_TOKEN"
 
 
 class JobRank(msgspec.Struct, frozen=True):
-    """One training process of a job.
-
-    Parameters
-    ----------
-    rank, world_size, local_rank : int
-        0 of 1 where nobody started several.
-    launcher : str
-        ``"torchrun"``, ``"mpirun"``, ``"srun"``, ``"tf.distribute"``; ``""`` for a single process.
-    token : str
-        The same for all processes of one job step and of no other; ``""`` for a single process.
-    """
+    """One training process of a job; 0 of 1 where nobody started several."""
 
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
-    launcher: str = ""
-    token: str = ""
+    launcher: str = ""  # "torchrun", "mpirun", "srun", "tf.distribute"; "" for a single process
+    token: str = ""  # the same for all processes of one job step and of no other; "" for one
 
 
 def find_job(environment: Mapping[str, str] = os.environ) -> JobRank:

@@ -22,27 +22,15 @@ PAGE_NBYTES: Final = 4096
 
 
 class EnergySource(msgspec.Struct, frozen=True):
-    """One counter of energy: ``"cpu:intel-rapl:0"``, ``"package-0"`` to people, by ``"RAPL"``.
-
-    Parameters
-    ----------
-    kind : str
-        ``"cpu"``, ``"memory"``, ``"gpu"``, or ``"machine"``, which has the others in it.
-    period_ns : int
-        How old its value may be: the time between two renewals.
-    wraps_uj : int or None
-        The value after which it begins again at 0.
-    estimated : bool
-        Whether it is the sum of readings of power, and no count, as earlier versions had them.
-    """
+    """One counter of energy: ``"cpu:intel-rapl:0"``, ``"package-0"`` to people, by ``"RAPL"``."""
 
     name: str
-    kind: str
+    kind: str  # "cpu", "memory", "gpu", or "machine", which has the others in it
     title: str
     by: str
-    period_ns: int
-    wraps_uj: int | None = None
-    estimated: bool = False
+    period_ns: int  # how old its value may be: the time between two renewals
+    wraps_uj: int | None = None  # the value after which it begins again at 0
+    estimated: bool = False  # a sum of readings of power, and no count, as earlier versions had
 
 
 class UnreadableEnergy(msgspec.Struct, frozen=True):
@@ -53,32 +41,21 @@ class UnreadableEnergy(msgspec.Struct, frozen=True):
 
 
 class MachineHead(msgspec.Struct, frozen=True):
-    """What is read of one machine, every ``period_ns``; None is no limit, or unknown.
-
-    Parameters
-    ----------
-    cpus : tuple of int
-        Numbers of the CPUs that may be used; none where CPUs are not read.
-    quota_cpus : float or None
-        How many of them the cgroup allows.
-    columns : tuple of str
-        What each value of a reading is, after its time and the CPUs' ticks; ``energy:<n>.uj`` is
-        the counter at this place of ``sources``.
-    links : dict of str to int
-        What a network interface carries at most, in bytes a second, where it is known.
-    """
+    """What is read of one machine, every ``period_ns``; None is no limit, or unknown."""
 
     host: str
     boot_id: str
     period_ns: int
     pid: int = -1
-    cpus: tuple[int, ...] = ()
+    cpus: tuple[int, ...] = ()  # numbers of those that may be used; none where they are not read
     ticks_per_s: int = 100
-    quota_cpus: float | None = None
+    quota_cpus: float | None = None  # how many of them the cgroup allows
     memory_nbytes: int | None = None
     memory_limit_nbytes: int | None = None
+    # What each value of a reading is, after its time and the CPUs' ticks; "energy:<n>.uj" is the
+    # counter at this place of the sources.
     columns: tuple[str, ...] = ()
-    links: dict[str, int] = msgspec.field(default_factory=dict)
+    links: dict[str, int] = {}  # what they carry at most, in bytes a second, where it is known
     sources: tuple[EnergySource, ...] = ()
     unreadable: tuple[UnreadableEnergy, ...] = ()
 

@@ -182,14 +182,8 @@ def _links(folder: Path, head: dict[str, Any]) -> _Source:
 class Meter:
     """Reads a machine until it is closed; nothing that goes wrong is an error of the run.
 
-    Parameters
-    ----------
-    files : sequence of (Path, int)
-        With their descriptors, open for appending; all get the same. Closed by this.
-    environment : mapping
-        Of the job: which GPUs it may use.
-    energy, machine : bool
-        Read counters of energy and how busy GPUs are; CPUs, memory, disks and links.
+    All files, open for appending, get the same, and are closed by this. ``environment`` is the
+    job's: which GPUs it may use.
     """
 
     def __init__(
