@@ -1,4 +1,4 @@
-"""Runs of a suite as logs of MLPerf, by mlperf-logging: what was measured, or is told."""
+"""Runs of a suite as logs of MLPerf, by mlperf-logging: what was measured, or is given."""
 
 import io
 import logging
@@ -12,8 +12,8 @@ from iobench.analysis.run import RankRun
 from iobench.errors import MissingExtraError, OptionError
 
 
-def mllog_text(run: RankRun, figures: dict[str, float], told: dict[str, Any]) -> str:
-    """Return the log of a run; ``figures`` are its suite's, ``told`` what no run records."""
+def mllog_text(run: RankRun, figures: dict[str, float], given: dict[str, Any]) -> str:
+    """Return the log of a run; ``figures`` are its suite's, ``given`` what no run records."""
     try:
         from mlperf_logging.mllog.mllog import MLLogger
     except ImportError as error:
@@ -25,9 +25,9 @@ def mllog_text(run: RankRun, figures: dict[str, float], told: dict[str, Any]) ->
     anchors = (each.anchors[0] for each in run.all_processes if each.anchors)
     clock = min(anchors, key=lambda each: each.monotonic_ns)
     lines = _measured_lines(run, figures, clock.monotonic_ns)
-    for key in told.keys() & {line[2] for line in lines}:
+    for key in given.keys() & {line[2] for line in lines}:
         raise OptionError(f"--tell {key}: is measured by iobench; leave it out")
-    lines[:0] = [(clock.monotonic_ns, "event", *each, {"source": "told"}) for each in told.items()]
+    lines[:0] = [(clock.monotonic_ns, "event", *each, {"source": "told"}) for each in given.items()]
     for ns, method, key, value, metadata in lines:
         time_ms = int(ns - clock.monotonic_ns + clock.wall_ns) // 1_000_000
         getattr(mllogger, method)(key, value, {"source": "measured"} | metadata, time_ms=time_ms)

@@ -46,7 +46,7 @@ SCRIPTS: Final = ("page.js",)
 LIGHT: Final = ":root"
 DARK: Final = ':root[data-theme="dark"]'
 UNSET: Final = ":root:not([data-theme])"
-KEPT_SPACE: Final = "\u00a0"
+HARD_SPACE: Final = "\u00a0"
 
 
 def styles(*, drawn: bool) -> tuple[str, ...]:
@@ -131,7 +131,7 @@ def make_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["kept_together"] = _kept_together
+    environment.filters["kept_together"] = _unbroken
     environment.filters["json_text"] = json_text
     return environment
 
@@ -143,6 +143,6 @@ def _finalize(value: object) -> object:
     return value
 
 
-def _kept_together(text: str) -> SafeText:
+def _unbroken(text: str) -> SafeText:
     """Return a sentence whose quantities are not broken between number and unit."""
-    return SafeText.filled("{}", QUANTITY.sub(KEPT_SPACE, plain(text)))
+    return SafeText.filled("{}", QUANTITY.sub(HARD_SPACE, plain(text)))

@@ -12,26 +12,26 @@
     const length = spans.length[span];
     const exposed = spans.exposed[span];
     const name = spans.names[spans.name[span]];
-    const found = [];
-    if (name) found.push([sort === "wait" ? "Made by" : "File", name]);
+    const result = [];
+    if (name) result.push([sort === "wait" ? "Made by" : "File", name]);
     const bytes = spans.nbytes[span];
     const rate = bytes > 0 && length > 0 && sort === "load" ? ` at ${byteRate(bytes / (length / 1e9))}` : "";
-    if (bytes >= 0) found.push(["Bytes", nbytes(bytes) + rate]);
-    found.push(["Took", duration(length)]);
-    if (sort === "wait") found.push(["Exposed", "all of it: the training loop waits"]);
-    else if (sort === "load" || sort === "hand-over") found.push(...parts(length, exposed));
-    if (spans.batch[span] >= 0) found.push(["Batch", count(spans.batch[span])]);
+    if (bytes >= 0) result.push(["Bytes", nbytes(bytes) + rate]);
+    result.push(["Took", duration(length)]);
+    if (sort === "wait") result.push(["Exposed", "all of it: the training loop waits"]);
+    else if (sort === "load" || sort === "hand-over") result.push(...parts(length, exposed));
+    if (spans.batch[span] >= 0) result.push(["Batch", count(spans.batch[span])]);
     if (sort !== "wait" && spans.sample[span] >= 0 && spans.pieces[span] <= 1) {
-      found.push(["Sample", count(spans.sample[span])]);
+      result.push(["Sample", count(spans.sample[span])]);
     }
-    if (spans.epoch[span] >= 0) found.push(["Epoch", count(spans.epoch[span])]);
+    if (spans.epoch[span] >= 0) result.push(["Epoch", count(spans.epoch[span])]);
     if (spans.marks[span] & SUMMED) {
-      found.push(["Sum", `over ${count(spans.pieces[span])} samples; its place in the batch is not`
+      result.push(["Sum", `over ${count(spans.pieces[span])} samples; its place in the batch is not`
         + ` where each was${spans.marks[span] & ESTIMATED ? ", its length an estimate" : ""}`]);
     }
-    found.push(["Lane", spans.lanes[spans.lane[span]].name]);
-    found.push(["Start", at(spans.start[span])]);
-    return found;
+    result.push(["Lane", spans.lanes[spans.lane[span]].name]);
+    result.push(["Start", at(spans.start[span])]);
+    return result;
   }
 
   function parts(length, exposed) {
@@ -60,12 +60,12 @@
   }
 
   function waitSentence(spans, span, place) {
-    const made = spans.names[spans.name[span]];
+    const maker = spans.names[spans.name[span]];
     const batch = spans.batch[span] >= 0 ? `, batch ${count(spans.batch[span])}` : "";
     return (
       `Wait ${count(place + 1)} of ${count(spans.longest.length)} by length: ` +
       `${duration(spans.length[span])} at ${at(spans.start[span])}${batch}` +
-      `${made ? `, made by ${made}` : ""}.${batchSentence(spans, span)}`
+      `${maker ? `, made by ${maker}` : ""}.${batchSentence(spans, span)}`
     );
   }
 

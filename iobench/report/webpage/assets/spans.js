@@ -79,12 +79,12 @@
 
     // Spans of one lane and depth never overlap, so a row of them is in order by start and by end.
     _sortIntoRows() {
-      const found = this.lanes.map(() => []);
+      const result = this.lanes.map(() => []);
       for (let span = 0; span < this.count; span++) {
-        (found[this.lane[span]][this.depth[span]] ??= []).push(span);
+        (result[this.lane[span]][this.depth[span]] ??= []).push(span);
       }
       this.lanes.forEach((lane) => {
-        const rows = found[lane.number];
+        const rows = result[lane.number];
         for (let depth = 0; depth < rows.length; depth++) {
           lane.rows.push(Int32Array.from(rows[depth] ?? []));
         }
@@ -95,14 +95,14 @@
     // Lanes as they are shown: processes of one name that lived one after the other, as a loader's
     // workers epoch by epoch, share one. Each has its numbers among `lanes`, and joined rows.
     _shareLanes() {
-      const found = [];
+      const result = [];
       for (const lane of this.lanes) {
         const name = lane.name.replace(` (${lane.pid})`, "");
         const from = Math.min(...lane.rows.map((row) => (row.length ? this.start[row[0]] : Infinity)));
         const to = Math.max(...lane.rows.map((row) => (row.length ? this.end(row.at(-1)) : 0)));
-        const open = found.find((each) => each.name === name && each.to <= from);
+        const open = result.find((each) => each.name === name && each.to <= from);
         if (!open) {
-          found.push({ ...lane, name, to, numbers: [lane.number], parts: [lane] });
+          result.push({ ...lane, name, to, numbers: [lane.number], parts: [lane] });
           continue;
         }
         open.to = to;
@@ -110,14 +110,14 @@
         open.numbers.push(lane.number);
         open.parts.push(lane);
       }
-      for (const lane of found) {
+      for (const lane of result) {
         if (lane.parts.length === 1) lane.name = lane.parts[0].name;
         const deepest = Math.max(...lane.parts.map((part) => part.rows.length));
         lane.rows = Array.from({ length: deepest }, (_, depth) =>
           Int32Array.from(lane.parts.flatMap((part) => [...(part.rows[depth] ?? [])]))
         );
       }
-      return found;
+      return result;
     }
 
     // Waits of training loops: `waits` in order of time, `longest` by length.

@@ -58,11 +58,11 @@
     const units = [["s", 1e9], ["ms", 1e6], ["us", 1e3]];
     const [unit, size] = units.find((each) => view.length >= each[1]) ?? ["ns", 1];
     const decimals = Math.max(0, Math.ceil(-Math.log10(step / size) - 1e-9));
-    const found = [];
+    const result = [];
     for (let n = Math.ceil(view.from / step); n * step <= view.to; n++) {
-      found.push({ at: n * step, text: `${((n * step) / size).toFixed(decimals)} ${unit}` });
+      result.push({ at: n * step, text: `${((n * step) / size).toFixed(decimals)} ${unit}` });
     }
-    return found;
+    return result;
   }
 
   Object.assign(iobench, { View, layOut, ticks });
