@@ -1,4 +1,4 @@
-"""JSON: every key of the contract, sums that hold, unknown as null, and all that is printed."""
+"""JSON: unknown is null, and what a run says of itself in other types is refused."""
 
 from __future__ import annotations
 
@@ -14,41 +14,12 @@ from iobench.report.run_report import RunReport
 
 Make = Callable[..., RunReport]
 
-OF_PARTS: dict[str, type] = {
-    "batches": int,
-    "samples": int,
-    "wall_ns": int,
-    "wait_ns": int,
-    "wait_fraction": float,
-    "samples_per_s": float,
-    "exposed_ns": dict,
-}
-OF_RUN: dict[str, type] = {
-    "stages": list,
-    "dataset": str,
-    "format": str,
-    "framework": str,
-    "stand_in": bool,
-    "workers": int,
-    "batch_size": int,
-    "overhead_fraction": float,
-    "lost_spans": int,
-    "missing_workers": list,
-    "verdict": str,
-}
-
 
 def run_of(report: RunReport) -> dict[str, Any]:
     text = json.dumps(reports_to_json([report]), allow_nan=False)
     (run,) = json.loads(text)["runs"]
     assert isinstance(run, dict)
     return run
-
-
-def test_contract(bound: RunReport) -> None:
-    run = run_of(bound)
-    assert {key: type(run[key]) for key in OF_PARTS | OF_RUN} == OF_PARTS | OF_RUN
-    assert {key: type(run["steady"][key]) for key in OF_PARTS} == OF_PARTS
 
 
 def test_unknown_is_null(unknown: RunReport) -> None:

@@ -22,6 +22,8 @@ from iobench.report.document import (
     Section,
     Sentence,
     Table,
+    columns,
+    quantities,
     sentences,
 )
 from iobench.report.one_screen import MOST_WARNINGS, one_screen
@@ -46,53 +48,47 @@ def drawn_document(seed: int) -> Document:
         n = random.choice([0, 0, 1, 2, 12])
         return sentences((f"{number} {prose()}" for number in range(n)), "caution")
 
-    def verdict() -> Section:
-        figures = (
-            KeyFigure("A", Quantity(0.5, "share"), prose()) for _ in range(random.randint(0, 6))
-        )
-        judged = Sentence(prose(), "bad")
-        return Section("verdict", "Verdict", (judged, *warned(), KeyFigures(tuple(figures))))
-
-    def stages() -> Section:
-        columns = (Column("stage"), *(Column(name, "time") for name in "abcdefg"))
-        rows = [
-            (f"stage {row}", *[Quantity(row * MS, "ns")] * 7)
+    def part() -> tuple[Section, Section]:
+        half = Quantity(0.5, "share")
+        figures = tuple(KeyFigure("A", half, prose()) for _ in range(random.randint(0, 6)))
+        verdict = (Sentence(prose(), "bad"), *warned(), KeyFigures(figures))
+        named = (Column("stage"), *columns(*"abcdefg", unit_group="time"))
+        rows = tuple(
+            (f"stage {row}", *quantities("ns", *[row * MS] * 7))
             for row in range(random.choice([1, 30]))
-        ]
-        return Section("stages", "Stages", (Table("t", columns, tuple(rows), total=rows[0]),))
+        )
+        table = Table("t", named, rows, total=rows[0])
+        return Section("verdict", "Verdict", verdict), Section("stages", "Stages", (table,))
 
-    def step() -> Command:
-        return Command(random.choice(["", f"iobench {'x' * random.randint(0, 230)}"]), prose())
-
-    following = Section("next", "What to try next", tuple(step() for _ in range(seed % 5)))
+    steps = (
+        Command(random.choice(["", f"iobench {'x' * random.randint(0, 230)}"]), prose())
+        for _ in range(seed % 5)
+    )
+    following = Section("next", "What to try next", tuple(steps))
     pieces = tuple(BarPart("exposed", length, prose()) for length in (1, 2))
     job = Section("job_time", "", (Chart(prose(), (Bar(pieces),)), *warned()))
     many = tuple(
-        Document(f"part {n}, which waits longest", (verdict(), stages()), is_spare=n > 4)
+        Document(f"part {n}, which waits longest", part(), is_spare=n > 4)
         for n in range(random.randint(2, 8))
     )
     lead = random.choice(["single", "script", "job", "compared"])
     if lead in ("single", "script"):
-        sections = (verdict(), stages(), following)
+        sections = (*part(), following)
         return Document(prose(), (job, *sections) if lead == "script" else sections)
     if lead == "job":
         of_job = Section("job", "", (Sentence(prose()), *warned()))
         return Document(prose(), (job, of_job, following), many)
-    told = sentences((prose() for _ in many), "fair")
-    rows = tuple((part.title, *[Quantity(0.5, "share")] * 8) for part in many)
-    table = Table("t", (Column("as"), *map(Column, "abcdefgh")), rows)
-    return Document(prose(), (Section("compared", "", (*told, *warned(), table)), following), many)
+    verdicts = sentences((prose() for _ in many), "fair")
+    rows = tuple((each.title, *quantities("share", *[0.5] * 8)) for each in many)
+    table = Table("t", columns("as", *"abcdefgh"), rows)
+    compared = Section("compared", "", (*verdicts, *warned(), table))
+    return Document(prose(), (compared, following), many)
 
 
-def warnings_of(document: Document) -> list[str]:
+def warnings_of(document: Document) -> set[str]:
     shown = (document, *(part for part in document.parts if not part.is_spare))
-    return [
-        block.text
-        for part in shown
-        for section in part.sections
-        for block in section.blocks
-        if isinstance(block, Sentence) and block.style == "caution"
-    ]
+    blocks = [block for part in shown for section in part.sections for block in section.blocks]
+    return {each.text for each in blocks if isinstance(each, Sentence) and each.style == "caution"}
 
 
 def held_to_one_screen(document: Document) -> str:
@@ -101,7 +97,7 @@ def held_to_one_screen(document: Document) -> str:
     assert sum(max(1, -(-len(line) // 80)) for line in lines) <= 40, text
     assert all(len(line) <= 80 or line.startswith("    iobench ") for line in lines), text
     assert lines[-1] == f"    {WHOLE}"
-    warned = dict.fromkeys(warnings_of(document))
+    warned = warnings_of(document)
     if len(warned) <= MOST_WARNINGS:
         for warning in warned:
             assert any(warning[:12] in line for line in lines), warning
