@@ -100,83 +100,68 @@ def _use_of(run: RankRun) -> MachineUse | None:
     inside = np.flatnonzero(wait_ns + other_ns)
     if not len(inside):
         return None
-
-    def use(name: str, busy: Floats, rate: Floats | None = None) -> ResourceUse:
-        wait = _mean(busy, wait_ns)
-        moved = None if rate is None else _mean(rate, wait_ns)
-        is_full = wait is not None and wait >= FULL
-        return ResourceUse(name, wait, _mean(busy, other_ns), is_full, moved)
-
-    cpus = [use(name, busy) for name, busy in samples.cpu_limits().items()]
-    disks = (use(f"disk {name}", *_disk(samples, name)) for name in samples.names("disk"))
-    links = (
-        use(f"network {name}", *_link(samples, name, wait_ns)) for name in samples.names("net")
-    )
-    used = (
-        "memory.used_nbytes" if samples.head.memory_limit_nbytes is None else "cgroup.used_nbytes"
-    )
-    taken = samples.values.get(used, np.full(len(samples.time_ns), np.nan))
+    head, energy = samples.head, of_process(run.energy, process)
+    column = "memory.used_nbytes" if head.memory_limit_nbytes is None else "cgroup.used_nbytes"
+    taken = samples.values.get(column, np.full(len(samples.time_ns), np.nan))
     taken = taken[inside[0] : inside[-1] + 2]
     peaks = [each.peak_nbytes or 0 for each in run.all_processes if each.rank == run.rank]
+    gpus = [each for each in (() if energy is None else energy.gpus) if _is_rising(each.time_ns)]
     return MachineUse(
         host=samples.host,
         wait_ns=int(wait_ns.sum()),
         resources=(
-            max(cpus, key=lambda each: each.wait_fraction or each.other_fraction or 0.0),
-            *_memory(samples, wait_ns, other_ns),
-            *_gpus(run),
-            *disks,
-            *links,
+            *(_use(*each, wait_ns, other_ns) for each in _series(samples)),
+            *(
+                _use(gpu.title, gpu.busy[1:], None, *wait_and_other_ns(run, gpu.time_ns))
+                for gpu in gpus
+            ),
         ),
-        memory_nbytes=samples.head.memory_limit_nbytes or samples.head.memory_nbytes,
+        memory_nbytes=head.memory_limit_nbytes or head.memory_nbytes,
         memory_peak_nbytes=None if np.isnan(taken).all() else int(np.nanmax(taken)),
         process_peak_nbytes=max(peaks, default=0) or None,
     )
 
 
-def _mean(values: Floats, weights: Integers) -> float | None:
+def _is_rising(time_ns: Integers) -> bool:
+    return len(time_ns) > 1 and bool((np.diff(time_ns) > 0).all())
+
+
+def _use(
+    name: str, busy: Floats | None, moved: Floats | None, wait_ns: Integers, other_ns: Integers
+) -> ResourceUse:
+    wait, other, rate = _mean(busy, wait_ns), _mean(busy, other_ns), _mean(moved, wait_ns)
+    if name == "memory":
+        saturated = (wait or 0.0) >= SHORT_OF_MEMORY or (rate or 0.0) >= SWAPPING
+    else:
+        saturated = (wait or 0.0) >= FULL
+    return ResourceUse(name, wait, other, saturated, rate)
+
+
+def _mean(values: Floats | None, weights: Integers) -> float | None:
+    if values is None:
+        return None
     known = ~np.isnan(values) & (weights > 0)
     return float(np.average(values[known], weights=weights[known])) if known.any() else None
 
 
-def _memory(
-    samples: MachineSamples, wait_ns: Integers, other_ns: Integers
-) -> Iterator[ResourceUse]:
+def _series(samples: MachineSamples) -> Iterator[tuple[str, Floats | None, Floats | None]]:
+    """Yield what there is on a machine: how busy it was, and what it moved per second."""
+    yield *max(samples.cpu_limits().items(), key=lambda each: np.nanmean(each[1])), None
     held, swapped = map(samples.per_second, ("pressure.memory_us", "swap.in_pages"))
-    if held is None and swapped is None:
-        return
-    wait, other = (None if held is None else _mean(held / 1e6, ns) for ns in (wait_ns, other_ns))
-    rate = None if swapped is None else _mean(swapped * PAGE_NBYTES, wait_ns)
-    is_short = (wait or 0.0) >= SHORT_OF_MEMORY or (rate or 0.0) >= SWAPPING
-    yield ResourceUse("memory", wait, other, is_short, rate)
-
-
-def _gpus(run: RankRun) -> Iterator[ResourceUse]:
-    """Yield GPUs by what their driver reported, which has readings of its own."""
-    energy = of_process(run.energy, training_process(run))
-    for gpu in () if energy is None else energy.gpus:
-        if len(gpu.time_ns) > 1 and (np.diff(gpu.time_ns) > 0).all():
-            wait, other = (_mean(gpu.busy[1:], ns) for ns in wait_and_other_ns(run, gpu.time_ns))
-            yield ResourceUse(gpu.title, wait, other, wait is not None and wait >= FULL)
-
-
-def _disk(samples: MachineSamples, name: str) -> tuple[Floats, Floats]:
-    """Return how busy a disk was, and what it moved per second."""
-    none = np.full(len(samples.step_ns), np.nan)
-    busy, *moves = (
-        samples.per_second(f"disk:{name}.{each}") for each in ("busy_ms", "read", "written")
-    )
-    moved = sum((each for each in moves if each is not None), np.zeros(len(none)))
-    return none if busy is None else np.minimum(busy / 1e3, 1.0), moved
-
-
-def _link(samples: MachineSamples, name: str, wait_ns: Integers) -> tuple[Floats, Floats]:
-    """Return the same of a link, in the direction that carried more."""
-    moves = [samples.per_second(f"net:{name}.{each}") for each in ("received", "sent")]
-    known = [each for each in moves if each is not None]
-    most = max(known, key=lambda each: _mean(each, wait_ns) or 0.0)
-    limit = samples.head.links.get(name)
-    return np.minimum(most / limit, 1.0) if limit else np.full(len(most), np.nan), most
+    if held is not None or swapped is not None:
+        moved = None if swapped is None else swapped * PAGE_NBYTES
+        yield "memory", None if held is None else held / 1e6, moved
+    for name in samples.names("disk"):
+        busy, *moves = (
+            samples.per_second(f"disk:{name}.{each}") for each in ("busy_ms", "read", "written")
+        )
+        moved = sum((each for each in moves if each is not None), np.zeros(len(samples.step_ns)))
+        yield f"disk {name}", None if busy is None else np.minimum(busy / 1e3, 1.0), moved
+    for name in samples.names("net"):
+        moves = [samples.per_second(f"net:{name}.{each}") for each in ("received", "sent")]
+        most = max((each for each in moves if each is not None), key=np.nansum)
+        limit = samples.head.links.get(name)
+        yield f"network {name}", np.minimum(most / limit, 1.0) if limit else None, most
 
 
 def machine_section(load: MachineFigures) -> Section:
