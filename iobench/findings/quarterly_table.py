@@ -35,7 +35,7 @@ from iobench.report.document import (
     sentences,
 )
 from iobench.report.suite_words import OWN, figure_cell, said_cell
-from iobench.runs.folders import made_ns
+from iobench.runs.folders import start_ns
 from iobench.runs.run_facts import PUBLISHED_FIGURES, RunFacts
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def make_quarterly(
     for path in dict.fromkeys(path for folder in folders for path in _runs_in(folder, left_out)):
         try:
             RunDirectory.open(path).gather()
-            dated.append((made_ns(path), str(path), path))
+            dated.append((start_ns(path), str(path), path))
         except IobenchError as error:
             left_out.append(SkippedRun(str(path), str(error)))
     for suite in suites:

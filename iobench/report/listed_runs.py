@@ -44,7 +44,7 @@ def listed_document(folder: Path, runs: Sequence[FoundRun]) -> Document:
 
 
 def _listed(run: FoundRun) -> ListedRun:
-    made = datetime.fromtimestamp(run.made_ns / 1e9, tz=UTC).astimezone() if run.made_ns else None
+    made = datetime.fromtimestamp(run.start_ns / 1e9, tz=UTC).astimezone() if run.start_ns else None
     return ListedRun(
         str(run.path),
         f"{made:%Y-%m-%d %H:%M}" if made else None,
@@ -54,12 +54,12 @@ def _listed(run: FoundRun) -> ListedRun:
 
 
 def _what(run: FoundRun) -> str:
-    first = run.told[0]
+    first = run.facts[0]
     if first is None:
         return "run.json cannot be read"
     if first.is_script:
         return shortened(first.called(first.command or "a script"), LONGEST)
-    labels = [(each and (each.own_label or each.format)) or UNKNOWN for each in run.told]
-    frameworks = dict.fromkeys(each.framework or UNKNOWN for each in run.told if each)
+    labels = [(each and (each.own_label or each.format)) or UNKNOWN for each in run.facts]
+    frameworks = dict.fromkeys(each.framework or UNKNOWN for each in run.facts if each)
     what = first.called(f"{first.dataset or UNKNOWN} as {', '.join(labels)}")
     return f"{what} ({', '.join(frameworks)})"

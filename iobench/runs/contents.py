@@ -77,49 +77,23 @@ class Process(msgspec.Struct, frozen=True):
 class RunData(msgspec.Struct, frozen=True):
     """What was read of a run, or of one training process of it; by whatever order its files came.
 
-    Parameters
-    ----------
-    path : Path
-        The run directory.
-    config : mapping
-        What ``run.json`` says.
-    processes : tuple of Process
-        By rank, role, worker number and start.
-    spans : ndarray of PROFILE_DTYPE, shape (n_spans,)
-        ``label`` and ``detail`` are indices into ``strings``; the first of these is ``""``.
-    missing_workers : tuple of str
-        Loading processes that the configuration expects, or that loaders started, and that left
-        no span file.
-    facts : tuple of ProcessFacts
-        What the processes of all ranks say of themselves.
-    ranks : tuple of int
-        Training processes that left spans, whether they were read or not.
-    rank : int or None
-        The only one whose spans were read; None where all were.
-    stopped : tuple of StoppedRecording
-        Processes whose recording stopped, as on a full disk.
-    damaged_machines : tuple of str
-        Files of what machines did that cannot be read.
-
-    Attributes
-    ----------
-    run_facts : RunFacts
-        What ``run.json`` says, typed.
+    ``spans`` are of `PROFILE_DTYPE`; their ``label`` and ``detail`` are indices into ``strings``,
+    of which the first is ``""``.
     """
 
-    path: Path
-    config: Mapping[str, Any]
-    processes: tuple[Process, ...]
+    path: Path  # the run directory
+    config: Mapping[str, Any]  # what ``run.json`` says; ``run_facts`` is the same, typed
+    processes: tuple[Process, ...]  # by rank, role, worker number and start
     spans: NDArray[Any]
     strings: tuple[str, ...]
-    missing_workers: tuple[str, ...]
-    facts: tuple[ProcessFacts, ...] = ()
-    ranks: tuple[int, ...] = ()
-    rank: int | None = None
+    missing_workers: tuple[str, ...]  # that were expected, or started, and left no span file
+    facts: tuple[ProcessFacts, ...] = ()  # what the processes of all ranks say of themselves
+    ranks: tuple[int, ...] = ()  # training processes that left spans, read or not
+    rank: int | None = None  # the only one whose spans were read; None where all were
     digests: DigestTable | None = None
     machines: tuple[MachineSamples, ...] = ()
-    damaged_machines: tuple[str, ...] = ()
-    stopped: tuple[StoppedRecording, ...] = ()
+    damaged_machines: tuple[str, ...] = ()  # files of what machines did that cannot be read
+    stopped: tuple[StoppedRecording, ...] = ()  # processes whose recording stopped
     summed: Summed | None = None
     run_facts: RunFacts = RunFacts()
 
@@ -164,9 +138,11 @@ class RunData(msgspec.Struct, frozen=True):
         )
 
     def facts_of(self, process: int) -> ProcessFacts | None:
-        """Return what a process told of itself, by its index; None where it told nothing."""
+        """Return what a process says of itself, by its index; None where it says nothing."""
         owner = self.processes[process]
-        return next((known for known in self.facts if _is_of(known, owner)), None)
+        key = owner.pid, owner.host, owner.rank
+        known = (each for each in self.facts if (each.pid, each.host, each.rank) == key)
+        return next(known, None)
 
     @property
     def lost_spans(self) -> int:
@@ -190,8 +166,7 @@ def find_missing_workers(
 ) -> tuple[str, ...]:
     """Return the loading processes of one rank, or of all, that left nothing.
 
-    Those that the configuration names, those that the loaders of scripts started, and the training
-    process itself where only its loading processes are there. Where there are sums of
+    The training process too, where only its loading processes are there. Where there are sums of
     batches, files of ended workers are gone, so that what loaders started tells nothing.
     """
     loading = {process.rank for process in processes if process.role == "worker"}
@@ -202,14 +177,10 @@ def find_missing_workers(
     by_name = [name for name in about.expected_workers if name not in names]
     by_pid = [
         f"loader-{loader.number} process {pid}"
-        for text in facts
-        if not summed and (rank is None or text.rank == rank)
-        for loader in text.loaders
+        for each in facts
+        if not summed and rank in (None, each.rank)
+        for loader in each.loaders
         for pid in loader.worker_pids
-        if (text.host, pid) not in known
+        if (each.host, pid) not in known
     ]
     return (*without, *by_name, *by_pid)
-
-
-def _is_of(told: ProcessFacts, who: Process) -> bool:
-    return (told.pid, told.host, told.rank) == (who.pid, who.host, who.rank)

@@ -20,8 +20,8 @@ class FoundRun(msgspec.Struct, frozen=True):
     """A run in a folder of runs."""
 
     path: Path  # its directory, or the folder of the formats that took turns
-    made_ns: int  # when its first process started, by its wall clock; 0 where none did
-    told: tuple[RunFacts | None, ...]  # of each format, in their order; None: cannot be read
+    start_ns: int  # when its first process started, by its wall clock; 0 where none did
+    facts: tuple[RunFacts | None, ...]  # of each format, in their order; None: cannot be read
 
 
 def run_paths(path: Path | str) -> tuple[Path, ...]:
@@ -35,8 +35,8 @@ def run_paths(path: Path | str) -> tuple[Path, ...]:
     path = Path(path)
     if (path / "run.json").exists():
         return (path,)
-    runs = _below(path)
-    if len(runs) > 1 and _took_turns(list(map(_told, runs))):
+    runs = _inside(path)
+    if len(runs) > 1 and _took_turns(list(map(_facts, runs))):
         return runs
     result = find_runs(path)
     if len(result) > 1:
@@ -55,34 +55,34 @@ def run_paths(path: Path | str) -> tuple[Path, ...]:
 
 def holds_runs(path: Path) -> bool:
     """Return whether this is a run directory, or a folder of some."""
-    return (path / "run.json").is_file() or bool(_below(path)) or bool(find_runs(path))
+    return (path / "run.json").is_file() or bool(_inside(path)) or bool(find_runs(path))
 
 
 def holds_several(path: Path) -> bool:
     """Return whether a folder holds runs that were not made by one profile."""
-    if (path / "run.json").exists():
-        return False
-    runs = _below(path)
-    took_turns = len(runs) > 1 and _took_turns(list(map(_told, runs)))
-    return not took_turns and len(find_runs(path)) > 1
+    try:
+        run_paths(path)
+    except ProfileError:
+        return len(find_runs(path)) > 1
+    return False
 
 
 def find_runs(path: Path) -> tuple[FoundRun, ...]:
     """Return the runs in a folder, newest first; the formats of one profile are one run."""
     result = []
     for folder in sorted(each for each in path.glob("*") if each.is_dir()):
-        inside = (folder,) if (folder / "run.json").exists() else _below(folder)
-        known = [(each, _told(each)) for each in inside]
+        inside = (folder,) if (folder / "run.json").exists() else _inside(folder)
+        known = [(each, _facts(each)) for each in inside]
         known.sort(key=lambda each: (each[1].position if each[1] else None) or 0)
         facts = tuple(each for _, each in known)
         if known and _took_turns(facts):
-            result.append(FoundRun(folder, max(map(made_ns, inside)), facts))
+            result.append(FoundRun(folder, max(map(start_ns, inside)), facts))
         else:
-            result += [FoundRun(each, made_ns(each), (one,)) for each, one in known]
-    return tuple(sorted(result, key=lambda each: (-each.made_ns, str(each.path))))
+            result += [FoundRun(each, start_ns(each), (one,)) for each, one in known]
+    return tuple(sorted(result, key=lambda each: (-each.start_ns, str(each.path))))
 
 
-def made_ns(path: Path) -> int:
+def start_ns(path: Path) -> int:
     """Return when the first process of a run started, by its wall clock; 0 where that is unknown.
 
     Span files that are left in a spool on this machine are not looked for.
@@ -94,11 +94,11 @@ def made_ns(path: Path) -> int:
         return 0
 
 
-def _below(path: Path) -> tuple[Path, ...]:
+def _inside(path: Path) -> tuple[Path, ...]:
     return tuple(sorted(file.parent for file in path.glob("*/run.json")))
 
 
-def _told(path: Path) -> RunFacts | None:
+def _facts(path: Path) -> RunFacts | None:
     try:
         return RunFacts.from_config(RunDirectory.open(path).config, path)
     except ProfileError:  # whoever opens it says what is wrong
@@ -108,17 +108,14 @@ def _told(path: Path) -> RunFacts | None:
 def _took_turns(runs: Sequence[RunFacts | None]) -> bool:
     """Return whether runs side by side were made by one profile, as their ``run.json`` says.
 
-    ``turns`` is the same text in all of them, and in no other run. Those made before there was
-    one are told by their command and their places in it. Damaged ones do not count.
+    ``turns`` is the same text in all of them, and in no other run; earlier runs have none, but one
+    command and places in it. Damaged ones do not count.
     """
     known = [each for each in runs if each is not None]
     if len(known) < 2:
         return True
     if any(each.turns is not None for each in known):
         return len({each.turns for each in known}) == 1 and bool(known[0].turns)
-    places = [each.position for each in known if each.position is not None]
-    return (
-        not any(each.is_script for each in known)
-        and len({each.command for each in known}) == 1
-        and len(set(places)) == len(places)
-    )
+    places = {each.position for each in known} - {None}
+    commands = {(each.kind, each.command) for each in known}
+    return len(commands) == 1 and not known[0].is_script and len(places) in (0, len(known))

@@ -9,22 +9,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.errors import ProfileError
-from iobench.recording.digests import DigestTable, read_digests
-from iobench.recording.facts import ProcessFacts, read_process_facts
+from iobench.recording.digests import read_digests
+from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import WHOLE, Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import SPAN_DTYPE, Flag
 from iobench.recording.span_reader import SpanFile, read_head, read_span_file
 from iobench.runs.bounded import without_gaps
 from iobench.runs.contents import PROFILE_DTYPE, Process, RunData, find_missing_workers
-from iobench.runs.machine_samples import MachineSamples, read_machines
+from iobench.runs.machine_samples import read_machines
 from iobench.runs.run_facts import RunFacts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.recording.span_file import Identity
-    from iobench.recording.span_writer import StoppedRecording
 
 
 def open_profile(path: Path | str, *, rank: int | None = None) -> RunData:
@@ -57,42 +56,24 @@ def open_profile(path: Path | str, *, rank: int | None = None) -> RunData:
 class RunFiles:
     """The files of one run directory, of which the spans of one rank, or of all, are read.
 
-    Parameters
-    ----------
-    path : Path or str
-        The run directory.
-
-    Attributes
-    ----------
-    run_facts : RunFacts
-        What ``run.json`` says.
-    ranks : tuple of int
-        Training processes that left spans.
-
-    Raises
-    ------
-    ProfileError
-        If it is no run directory, of another version, says what cannot be, or mixes spans of two
-        boots of a machine.
+    ``ranks`` are the training processes that left spans. Errors are those of `open_profile`.
     """
 
     def __init__(self, path: Path | str) -> None:
-        run = RunDirectory.open(Path(path))
+        self._run = run = RunDirectory.open(Path(path))
         facts = RunFacts.from_config(run.config, run.path)
         run.gather()
         self.path = run.path
         self.config: Mapping[str, Any] = run.config
-        self._facts = read_process_facts(run.processes_path)
+        self._facts = tuple(read_process_facts(run.processes_path))
         self.run_facts = facts.with_processes(self._facts)
         self._digests = read_digests(run.path)
         self._machines, self._damaged_machines = read_machines(run.path)
         self._stopped = run.stopped()
-        self._run = run
         self._files: dict[int, list[Path]] = {}
         heads = self._list()
-        self.ranks = tuple(
-            sorted({identity.rank for _, identity in heads if identity.role == "consumer"})
-        )
+        consumers = {identity.rank for _, identity in heads if identity.role == "consumer"}
+        self.ranks = tuple(sorted(consumers))
 
     def _list(self) -> list[tuple[Path, Identity]]:
         """Note the files of each rank; return them with who wrote them."""
@@ -120,71 +101,38 @@ class RunFiles:
 
     def read(self, rank: int | None = None) -> RunData:
         """Return what is of one training process, or of all."""
-        chosen = [rank] if rank is not None else sorted(self._files)
-        files = self._span_files(chosen)
+        files = self._span_files([rank] if rank is not None else sorted(self._files))
         removed = {each for file in files if file.sums for each in file.sums.removed}
         files = [file for file in files if (file.path.name, file.start.monotonic_ns) not in removed]
-        digests = self._digests
-        return make_profile(
-            self.path,
-            self.config,
-            files,
+        files.sort(key=lambda f: (f.rank, f.role, f.worker, f.start.monotonic_ns, f.pid))
+        strings = ("", *sorted({text for file in files for text in file.strings.values() if text}))
+        number = {text: index for index, text in enumerate(strings)}
+        spans = np.zeros(sum(len(file.spans) for file in files), PROFILE_DTYPE)
+        row = 0
+        for process, file in enumerate(files):
+            _fill(spans[row : row + len(file.spans)], file, process, number)
+            row += len(file.spans)
+        processes = tuple(_process(file) for file in files)
+        spans, summed = without_gaps(spans, files, strings)
+        digests, is_bounded = self._digests, summed is not None
+        return RunData(
+            path=self.path,
+            config=self.config,
+            processes=processes,
+            spans=_with_whole_batches(spans, strings),
+            strings=strings,
+            missing_workers=find_missing_workers(
+                self.run_facts, self._facts, processes, rank, summed=is_bounded
+            ),
             facts=self._facts,
             ranks=self.ranks,
             rank=rank,
             digests=digests if digests is None or rank is None else digests.of_rank(rank),
-            machines=self._machines,
-            damaged_machines=self._damaged_machines,
-            stopped=[each for each in self._stopped if rank is None or each.rank == rank],
+            machines=tuple(self._machines),
+            damaged_machines=tuple(self._damaged_machines),
+            stopped=tuple(each for each in self._stopped if rank is None or each.rank == rank),
+            summed=summed,
         )
-
-
-def make_profile(
-    path: Path,
-    config: Mapping[str, Any],
-    files: Sequence[SpanFile],
-    *,
-    facts: Sequence[ProcessFacts] = (),
-    ranks: Sequence[int] = (),
-    rank: int | None = None,
-    digests: DigestTable | None = None,
-    machines: Sequence[MachineSamples] = (),
-    damaged_machines: Sequence[str] = (),
-    stopped: Sequence[StoppedRecording] = (),
-) -> RunData:
-    """Join the span files of one run; the other parameters are those of `RunData`."""
-    files = sorted(
-        files,
-        key=lambda file: (file.rank, file.role, file.worker, file.start.monotonic_ns, file.pid),
-    )
-    strings = ("", *sorted({text for file in files for text in file.strings.values() if text}))
-    number = {text: index for index, text in enumerate(strings)}
-    spans = np.zeros(sum(len(file.spans) for file in files), PROFILE_DTYPE)
-    row = 0
-    for process, file in enumerate(files):
-        _fill(spans[row : row + len(file.spans)], file, process, number)
-        row += len(file.spans)
-    processes = tuple(_process(file) for file in files)
-    spans, summed = without_gaps(spans, files, strings)
-    spans = _with_whole_batches(spans, strings)
-    return RunData(
-        path=path,
-        config=config,
-        processes=processes,
-        spans=spans,
-        strings=strings,
-        missing_workers=find_missing_workers(
-            RunFacts.from_config(config, path), facts, processes, rank, summed=summed is not None
-        ),
-        facts=tuple(facts),
-        ranks=tuple(ranks),
-        rank=rank,
-        digests=digests,
-        machines=tuple(machines),
-        damaged_machines=tuple(damaged_machines),
-        stopped=tuple(stopped),
-        summed=summed,
-    )
 
 
 def _check_boots(heads: Sequence[tuple[Path, Identity]]) -> None:

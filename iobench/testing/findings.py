@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import inspect
 import json
+import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -15,16 +16,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
-from iobench.recording.run_directory import RunDirectory
+from iobench.recording.span_reader import Anchor
+from iobench.recording.this_process import boot_id, host_name
 from iobench.registry import installed_findings
-from iobench.testing.fake_clock import FakeClock
+from iobench.testing.runs import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from iobench.analysis.run import Run
     from iobench.findings.contract import Finding
     from iobench.report.document import Section
 
@@ -45,15 +47,14 @@ def sketch_run(
     Without ``spans`` it reads four batches of 1 MB for 4 ms each, and computes for 6 ms.
     ``wall_offset_ns`` is the time since 1970 as its clock begins, ``config`` is for ``run.json``.
     """
-    run = RunDirectory.create(path, {"dataset": "sketched", "format": "source", **config})
-    clock = FakeClock(0, wall_offset_ns=wall_offset_ns)
-    with run.recorder(role="consumer", clock=clock) as recorder:
-        for kind, start_ns, end_ns, fields in _four_steps() if spans is None else spans:
-            numbers = {
-                k: recorder.string(v) if isinstance(v, str) else v for k, v in fields.items()
-            }
-            recorder.emit(kind, start_ns, end_ns, **numbers)
-    return Run(path)
+    run = SketchedRun({"dataset": "sketched", "format": "source", **config})
+    run.process = {
+        "pid": os.getpid(), "host": host_name(), "boot_id": boot_id(),
+        "anchors": (Anchor(0, wall_offset_ns),),
+    }  # fmt: skip
+    for kind, start_ns, end_ns, fields in _four_steps() if spans is None else spans:
+        run.add(CONSUMER, kind, start_ns, end_ns, **fields)
+    return run.write(path)
 
 
 def _four_steps() -> Iterable[SketchedSpan]:

@@ -1,18 +1,19 @@
 """Single waits, written down by hand: what each is given to."""
 
 import pytest
-from schedules import CONSUMER, Sketch, exposed
+from schedules import exposed
 from scripts import Script
 
 from iobench.analysis.run import exposure
 from iobench.recording.kinds import Kind, stage_name
 from iobench.recording.span_file import Flag
+from iobench.testing import CONSUMER, SketchedRun
 
 WORKER = ("worker", 0)
 
 
 def one_worker(**config):
-    return Sketch({"workers": 1, "prefetch": 2, **config})
+    return SketchedRun({"workers": 1, "prefetch": 2, **config})
 
 
 def test_the_wait_is_spread_over_all_the_work_of_the_batch():
@@ -21,7 +22,7 @@ def test_the_wait_is_spread_over_all_the_work_of_the_batch():
     sketch.add(WORKER, Kind.READ, 0, 60, batch=0)
     sketch.add(WORKER, Kind.DECODE, 60, 100, batch=0)
     sketch.wait(0, 50, 100, "worker-0")
-    assert exposed(sketch.profile()) == {"read": 30, "decode": 20}
+    assert exposed(sketch.data()) == {"read": 30, "decode": 20}
 
 
 def test_a_chain_crosses_to_the_batch_before_where_there_was_no_slack():
@@ -31,7 +32,7 @@ def test_a_chain_crosses_to_the_batch_before_where_there_was_no_slack():
         sketch.add(WORKER, kind, 100 * batch, 100 * batch + 100, batch=batch)
     sketch.wait(0, 100, 100, "worker-0")
     sketch.wait(1, 150, 200, "worker-0")
-    assert exposed(sketch.profile()) == {"read": 25, "decode": 25}
+    assert exposed(sketch.data()) == {"read": 25, "decode": 25}
 
 
 def test_a_batch_submitted_to_an_idle_worker_answers_for_itself():
@@ -41,7 +42,7 @@ def test_a_batch_submitted_to_an_idle_worker_answers_for_itself():
         sketch.add(WORKER, kind, 110 * batch, 110 * batch + 100, batch=batch)
     sketch.wait(0, 100, 100, "worker-0")
     sketch.wait(1, 105, 210, "worker-0")
-    assert exposed(sketch.profile()) == {"submit_queue": 5, "decode": 100}
+    assert exposed(sketch.data()) == {"submit_queue": 5, "decode": 100}
 
 
 def test_a_batch_submitted_at_the_instant_its_worker_ended_the_last_one_had_no_slack():
@@ -51,7 +52,7 @@ def test_a_batch_submitted_at_the_instant_its_worker_ended_the_last_one_had_no_s
         sketch.add(WORKER, kind, 100 * batch, 100 * batch + 100, batch=batch)
     sketch.wait(0, 100, 100, "worker-0")
     sketch.wait(1, 150, 200, "worker-0")
-    assert exposed(sketch.profile()) == {"read": 25, "decode": 25}
+    assert exposed(sketch.data()) == {"read": 25, "decode": 25}
 
 
 def test_a_chain_is_cut_at_a_batch_that_was_waited_for_itself():
@@ -61,7 +62,7 @@ def test_a_chain_is_cut_at_a_batch_that_was_waited_for_itself():
         sketch.add(WORKER, kind, 100 * batch, 100 * batch + 100, batch=batch)
     sketch.wait(0, 99, 100, "worker-0")
     sketch.wait(1, 150, 200, "worker-0")
-    assert exposed(sketch.profile()) == {"read": 1, "decode": 50}
+    assert exposed(sketch.data()) == {"read": 1, "decode": 50}
 
 
 def test_time_of_the_path_without_work_is_a_gap():
@@ -70,7 +71,7 @@ def test_time_of_the_path_without_work_is_a_gap():
     sketch.add(WORKER, Kind.READ, 0, 40, batch=0)
     sketch.add(WORKER, Kind.DECODE, 60, 100, batch=0)
     sketch.wait(0, 0, 100, "worker-0")
-    assert exposed(sketch.profile()) == {"read": 40, "worker_gap": 20, "decode": 40}
+    assert exposed(sketch.data()) == {"read": 40, "worker_gap": 20, "decode": 40}
 
 
 def test_before_the_first_batch_of_a_worker_is_startup():
@@ -78,7 +79,7 @@ def test_before_the_first_batch_of_a_worker_is_startup():
     sketch.submit(0, 0, 5, 70)
     sketch.add(WORKER, Kind.READ, 70, 100, batch=0)
     sketch.wait(0, 0, 100, "worker-0")
-    assert exposed(sketch.profile()) == {"startup": 70, "read": 30}
+    assert exposed(sketch.data()) == {"startup": 70, "read": 30}
 
 
 def test_a_worker_that_was_ready_before_is_no_startup():
@@ -87,7 +88,7 @@ def test_a_worker_that_was_ready_before_is_no_startup():
     sketch.submit(0, 0, 5, 70)
     sketch.add(WORKER, Kind.READ, 70, 100, batch=0)
     sketch.wait(0, 0, 100, "worker-0")
-    assert exposed(sketch.profile()) == {"starved_submit": 5, "submit_queue": 65, "read": 30}
+    assert exposed(sketch.data()) == {"starved_submit": 5, "submit_queue": 65, "read": 30}
 
 
 def test_the_pick_up_goes_to_its_own_spans_and_the_rest_to_the_hand_over():
@@ -97,7 +98,7 @@ def test_the_pick_up_goes_to_its_own_spans_and_the_rest_to_the_hand_over():
     sketch.add(CONSUMER, Kind.UNPICKLE, 90, 130, batch=0)
     sketch.add(CONSUMER, Kind.SAMPLER, 140, 150, batch=0)
     sketch.wait(0, 80, 160, "worker-0")
-    assert exposed(sketch.profile()) == {"read": 20, "unpickle": 30, "sampler": 10, "handover": 20}
+    assert exposed(sketch.data()) == {"read": 20, "unpickle": 30, "sampler": 10, "handover": 20}
 
 
 def test_work_that_goes_on_after_the_batch_was_taken_is_not_waited_for():
@@ -105,21 +106,21 @@ def test_work_that_goes_on_after_the_batch_was_taken_is_not_waited_for():
     sketch.submit(0, 0, 0, 0)
     sketch.add(WORKER, Kind.READ, 0, 100, batch=0)
     sketch.wait(0, 40, 90, "worker-0")
-    assert exposed(sketch.profile()) == {"read": 50}
+    assert exposed(sketch.data()) == {"read": 50}
 
 
 def test_a_serial_loader_is_given_every_instant():
-    sketch = Sketch({"workers": 0})
+    sketch = SketchedRun({"workers": 0})
     sketch.add(CONSUMER, Kind.READ, 0, 60, batch=0)
     sketch.add(CONSUMER, Kind.DECODE, 60, 90, batch=0)
     sketch.wait(0, 0, 100, "consumer")
-    assert exposed(sketch.profile()) == {"read": 60, "decode": 30, "handover": 10}
+    assert exposed(sketch.data()) == {"read": 60, "decode": 30, "handover": 10}
 
 
 def test_the_last_call_is_shutdown():
     sketch = one_worker()
     sketch.shutdown(0, 30)
-    assert exposed(sketch.profile()) == {"shutdown": 30}
+    assert exposed(sketch.data()) == {"shutdown": 30}
 
 
 def test_sampled_and_counting_records_take_no_time():
@@ -130,7 +131,7 @@ def test_sampled_and_counting_records_take_no_time():
     sketch.add(WORKER, Kind.DECODE, 10, 20, batch=0, flags=Flag.DETAIL)
     sketch.add(WORKER, Kind.READ, 0, 100, batch=0, flags=Flag.IO)
     sketch.wait(0, 0, 100, "worker-0")
-    figures = exposure(sketch.profile()).whole
+    figures = exposure(sketch.data()).whole
     assert figures.exposed_ns == {"read": 70, "decode": 30}
     assert [row.n_spans for row in figures.stages] == [4, 4]
 
@@ -141,7 +142,7 @@ def test_spans_of_a_user_inside_a_stage_take_their_time_from_it():
     sketch.add(WORKER, Kind.PREPROCESS, 20, 50, label="augment")
     sketch.add(WORKER, Kind.READ, 0, 100, batch=0)
     sketch.wait(0, 0, 100, "worker-0")
-    assert exposed(sketch.profile()) == {"read": 70, "preprocess:augment": 30}
+    assert exposed(sketch.data()) == {"read": 70, "preprocess:augment": 30}
 
 
 def feeding(serialise_ns, make_ns, n_batches=6):
@@ -157,7 +158,7 @@ def feeding(serialise_ns, make_ns, n_batches=6):
         sketch.add(WORKER, Kind.SERIALISE, start, sent, batch=batch, thread=1)
         sketch.wait(batch, asked, sent, "worker-0")
         asked = sent
-    return exposed(sketch.profile())
+    return exposed(sketch.data())
 
 
 def test_what_a_feeder_thread_does_meanwhile_delays_only_the_first_batch():
@@ -174,7 +175,7 @@ def test_a_batch_is_ready_when_it_is_pinned():
     sketch.add(WORKER, Kind.READ, 0, 50, batch=0)
     sketch.add(CONSUMER, Kind.PIN, 60, 90, batch=0, thread=1)
     sketch.wait(0, 0, 100, "worker-0")
-    assert exposed(sketch.profile()) == {"read": 50, "ipc_wait": 10, "pin": 30, "handover": 10}
+    assert exposed(sketch.data()) == {"read": 50, "ipc_wait": 10, "pin": 30, "handover": 10}
 
 
 def test_one_thread_per_stage_blames_the_slowest():
@@ -193,14 +194,14 @@ def test_one_thread_per_stage_blames_the_slowest():
         delivered = max(asked, end)
         sketch.wait(batch, asked, delivered, "worker-0")
         asked = delivered + 5
-    assert exposed(sketch.profile(), steady=True) == {"read": 48 * 5}
+    assert exposed(sketch.data(), steady=True) == {"read": 48 * 5}
 
 
 def test_a_batch_of_which_nothing_is_known_is_unknown_but_for_its_pick_up():
     sketch = one_worker(expected_workers=["worker-0"])
     sketch.add(CONSUMER, Kind.UNPICKLE, 80, 90, batch=0)
     sketch.wait(0, 0, 100, "worker-0")
-    assert exposed(sketch.profile()) == {"unknown": 90, "unpickle": 10}
+    assert exposed(sketch.data()) == {"unknown": 90, "unpickle": 10}
 
 
 def test_workers_that_do_not_persist_start_anew_in_each_epoch():
@@ -212,7 +213,7 @@ def test_workers_that_do_not_persist_start_anew_in_each_epoch():
         sketch.add(worker, Kind.SUBMIT_QUEUE, begin, begin + 65, batch=epoch)
         sketch.add(worker, Kind.READ, begin + 65, begin + 100, batch=epoch)
         sketch.wait(epoch, begin, begin + 100, "worker-0", epoch=epoch)
-    assert exposed(sketch.profile()) == {"startup": 120, "submit_queue": 10, "read": 70}
+    assert exposed(sketch.data()) == {"startup": 120, "submit_queue": 10, "read": 70}
 
 
 def test_a_worker_that_persists_starts_once():
@@ -223,12 +224,12 @@ def test_a_worker_that_persists_starts_once():
         sketch.submit(0, epoch, begin, begin + 65)
         sketch.add(WORKER, Kind.READ, begin + 65, begin + 100, batch=epoch)
         sketch.wait(epoch, begin, begin + 100, "worker-0", epoch=epoch)
-    assert exposed(sketch.profile()) == {"startup": 65, "submit_queue": 65, "read": 70}
+    assert exposed(sketch.data()) == {"startup": 65, "submit_queue": 65, "read": 70}
 
 
 def test_items_of_one_batch_do_not_wait_for_each_other_on_other_threads():
     """Decoding item 1 hangs on reading item 1, not on what ended as late for item 0."""
-    sketch = Sketch({"workers": 0, "prefetch": 1})
+    sketch = SketchedRun({"workers": 0, "prefetch": 1})
     for thread, kind, start, end, item in (
         (1, Kind.READ, 0, 22, 0),
         (2, Kind.DECODE, 22, 43, 0),
@@ -238,7 +239,7 @@ def test_items_of_one_batch_do_not_wait_for_each_other_on_other_threads():
     ):
         sketch.add(CONSUMER, kind, start, end, batch=0, sample=item, thread=thread)
     sketch.wait(0, 0, 53, "threads")
-    assert exposed(sketch.profile()) == {"read": 45, "worker_gap": 2, "decode": 6}
+    assert exposed(sketch.data()) == {"read": 45, "worker_gap": 2, "decode": 6}
 
 
 KINDS_THAT_LOAD = (
@@ -257,7 +258,7 @@ def test_every_kind_of_work_can_be_waited_for(kind, thread):
     else:
         sketch.add(CONSUMER, kind, 0, 100, batch=0, label="mine")
     sketch.wait(0, 0, 100, "worker-0" if thread == "worker" else "consumer")
-    (row,) = (row for row in exposure(sketch.profile()).whole.stages if row.busy_ns)
+    (row,) = (row for row in exposure(sketch.data()).whole.stages if row.busy_ns)
     assert (row.stage, row.exposed_ns, row.busy_ns) == (stage_name(kind, "mine"), 100, 100)
 
 
@@ -273,7 +274,7 @@ def test_every_kind_that_is_waiting_can_be_waited_for():
     sketch.wait(0, 0, 34, "worker-0")
     sketch.wait(1, 40, 47, "worker-1")
     sketch.shutdown(50, 58)
-    assert exposed(sketch.profile()) == {
+    assert exposed(sketch.data()) == {
         "startup": 10, "starved_submit": 5, "submit_queue": 5, "read": 1, "worker_gap": 3,
         "decode": 1, "ipc_wait": 5, "pin": 1, "head_of_line": 2, "handover": 1, "unknown": 7,
         "shutdown": 8,
@@ -292,7 +293,7 @@ def test_splits_have_figures_of_their_own():
         for _ in range(3):
             validation.next()
         validation.end()
-    found = exposure(script.profile())
+    found = exposure(script.data())
     assert [each.n_batches for each in found.loaders] == [8, 6]
     assert found.loaders[1].wait_ns == 6 * 7 + 2 * 3
     assert sum(each.wait_ns for each in found.loaders) == found.whole.wait_ns

@@ -7,10 +7,10 @@ from random import Random
 
 import numpy as np
 import pytest
-from run_files import DAMAGES, distort, seal_header, write_run
+from run_files import DAMAGES, distort
 from schedules import pool
 from scripts import Script
-from streams import stream
+from streams import sketched_stream
 
 from iobench.analysis.diagnosis import Verdict, diagnose
 from iobench.analysis.replay.replay import replay
@@ -19,6 +19,7 @@ from iobench.analysis.run import Run, exposure
 from iobench.errors import IobenchError
 from iobench.recording import span_file as layout
 from iobench.runs.reading import open_profile
+from iobench.testing.runs import seal_header
 
 N_QUICK, N_ALL = 175, 10_000
 
@@ -34,19 +35,19 @@ def script():
     train.end()
     other.end()
     made.close()
-    return made.sketch.profile()
+    return made.sketch
 
 
 RUNS = {
     "pool": lambda: pool(
         [(30 + 7 * (n % 5), 20, 10) for n in range(40)],
         workers=2, step_ns=25, handover_ns=2, drain_ns=3,
-    ).profile(),
+    ),
     "out of order": lambda: pool(
         [(10 + 90 * (n % 7 == 0), 20, 0) for n in range(40)], workers=3, step_ns=15, in_order=False
-    ).profile(),
-    "serial": lambda: pool([(6, 5, 4)] * 30, workers=0, step_ns=3).profile(),
-    "stream": lambda: stream(
+    ),
+    "serial": lambda: pool([(6, 5, 4)] * 30, workers=0, step_ns=3),
+    "stream": lambda: sketched_stream(
         [(10, 4 + n % 3, 3) for n in range(60)], [8] * 30, batch_size=2, collate_ns=2
     ),
     "script": script,
@@ -63,6 +64,12 @@ def runs(tmp_path_factory):
 @pytest.fixture(params=RUNS)
 def whole(request):
     return RUNS[request.param]()
+
+
+def write_run(path, sketch):
+    """Write a run directory; return its span files, by process."""
+    sketch.write(path)
+    return sorted(path.glob("spans/*.spans"))
 
 
 def check(figures):
@@ -169,7 +176,7 @@ def test_what_is_not_damaged_comes_back_as_it_was(tmp_path, whole):
     write_run(tmp_path / "run", whole)
     found = open_profile(tmp_path / "run")
     assert found.lost_spans == 0
-    assert exposure(found) == exposure(whole)
+    assert exposure(found) == exposure(whole.data())
 
 
 @pytest.mark.parametrize("name", ["pool", "script"])
@@ -193,12 +200,12 @@ def test_a_worker_that_left_nothing_makes_its_waits_unknown(tmp_path):
     check(figures)
     assert figures.missing_workers == ("worker-0",)
     assert figures.whole.exposed_ns["unknown"] > 0
-    assert figures.whole.wait_ns == exposure(whole).whole.wait_ns
+    assert figures.whole.wait_ns == exposure(whole.data()).whole.wait_ns
 
 
 def test_a_worker_whose_file_is_cut_is_told_and_what_it_lost_unknown(tmp_path):
     files = write_run(tmp_path / "run", RUNS["pool"]())
-    head = layout.HEADER_NBYTES + layout.CHUNK_NBYTES + 30 * layout.RECORD_NBYTES
+    head = layout.HEADER_NBYTES + 30 * layout.RECORD_NBYTES
     files[1].write_bytes(files[1].read_bytes()[:head])
     found = open_profile(tmp_path / "run")
     check(exposure(found))
@@ -211,7 +218,7 @@ def test_a_worker_whose_file_is_cut_is_told_and_what_it_lost_unknown(tmp_path):
 @pytest.mark.parametrize("stages", [(0, 0, 0), (5, 0, 3)])
 def test_one_batch_no_compute_no_time_at_all(tmp_path, workers, step_ns, stages):
     sketch = pool([stages], workers=workers, step_ns=step_ns)
-    write_run(tmp_path / "run", sketch.profile())
+    write_run(tmp_path / "run", sketch)
     figures = exposure(examine(tmp_path / "run"))
     assert figures.steady is None
     assert (figures.whole.n_batches, figures.whole.wait_ns) == (1, sum(stages))
@@ -237,7 +244,7 @@ def test_a_configuration_that_says_little_is_enough(tmp_path):
     whole = RUNS["pool"]()
     write_run(tmp_path / "run", whole)
     (tmp_path / "run" / "run.json").write_text('{"version": 1}')
-    found, expected = exposure(open_profile(tmp_path / "run")), exposure(whole)
+    found, expected = exposure(open_profile(tmp_path / "run")), exposure(whole.data())
     assert found.whole.exposed_ns == expected.whole.exposed_ns
     assert found.whole.n_samples is None
     assert found.workers == 2

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from schedules import Sketch
+
+from iobench.testing import SketchedRun
 
 pytest.importorskip("xxhash", reason="digests need the extra 'digest'")
 
@@ -60,7 +61,7 @@ def run(
     the places ``again``.
     """
     n_samples = len(samples) if n_samples is None else n_samples
-    sketch = Sketch({"digests": True, "batch_size": batch_size, "n_samples": n_samples})
+    sketch = SketchedRun({"digests": True, "batch_size": batch_size, "n_samples": n_samples})
     n_batches = -(-len(samples) // batch_size)
     for batch in range(n_batches):
         sketch.wait(batch, 10 * batch, 10 * batch + 5, "consumer", epoch=0)
@@ -70,7 +71,7 @@ def run(
     with TemporaryDirectory() as name:
         for places in (changed, *([] if again is None else [again])):
             write_digests(Path(name), every, batch_size, places, lost=lost)
-        return replace(sketch.profile(), digests=read_digests(Path(name)), ranks=(0,))
+        return replace(sketch.data(), digests=read_digests(Path(name)), ranks=(0,))
 
 
 def write_digests(

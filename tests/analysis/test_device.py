@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 
 import msgspec
@@ -10,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from schedules import CONSUMER, Sketch
 
 from iobench.analysis.run import Run
 from iobench.findings.devices import device_exposure, device_sums
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
+from iobench.testing import CONSUMER, SketchedRun
 
 ON_DEVICE = {"flags": Flag.DEVICE | Flag.DETAIL, "thread": 1}
 STEPS = st.lists(
@@ -25,7 +24,7 @@ STEPS = st.lists(
 
 def simulated(steps, *, with_batches=True):
     """Return the sketch of a loop: wait, give the device a copy and work, go on at once."""
-    sketch, now, free = Sketch(), 0, 0
+    sketch, now, free = SketchedRun(), 0, 0
     for batch, (wait, before, after, copy, work) in enumerate(steps):
         sketch.wait(batch, now, now + wait)
         now += wait + before
@@ -41,7 +40,7 @@ def simulated(steps, *, with_batches=True):
 
 
 def profile_of(sketch, *, closed=True):
-    profile = sketch.profile()
+    profile = sketch.data()
     processes = tuple(
         msgspec.structs.replace(process, threads=("MainThread", "cuda:0"), closed=closed)
         for process in profile.processes
@@ -119,12 +118,12 @@ def test_a_device_waits_as_long_as_the_host_or_for_the_first_batch_alone(steps):
 @given(STEPS)
 def test_order_of_spans_does_not_matter(steps):
     sketch = simulated(steps)
-    turned = dataclasses.replace(sketch, spans=sketch.spans[::-1])
+    turned = sketch.with_spans(sketch.spans[::-1])
     assert sums(exposure_of(turned)) == sums(exposure_of(sketch))
 
 
 def test_a_wait_partly_under_device_work_is_exposed_in_the_rest():
-    sketch = Sketch()
+    sketch = SketchedRun()
     sketch.wait(0, 0, 10)
     sketch.add(CONSUMER, Kind.FORWARD, 12, 50, batch=0, **ON_DEVICE)
     sketch.wait(1, 20, 70)
@@ -149,12 +148,12 @@ def test_work_is_of_its_batch_else_of_the_delivery_before_it():
     sketch = simulated(BOTH)  # a region may hold the wait itself
     sketch.add(CONSUMER, Kind.OTHER, 0, 55, label="BATCH", batch=0, **ON_DEVICE)
     assert exposure_of(sketch).exposed_ns.sum() == exposed[0]
-    several = Sketch()  # the batches of a step but the last are used as they are delivered
+    several = SketchedRun()  # the batches of a step but the last are used as they are delivered
     several.wait(0, 0, 10)
     several.wait(1, 12, 20)
     several.add(CONSUMER, Kind.FORWARD, 23, 50, batch=1, **ON_DEVICE)
     assert exposure_of(several).exposed_ns.tolist() == [10, 11]
-    copied = Sketch()
+    copied = SketchedRun()
     copied.wait(0, 0, 10)
     copied.add(CONSUMER, Kind.H2D, 11, 30, batch=0, **ON_DEVICE)
     assert exposure_of(copied).use_ns.tolist() == [30]
@@ -169,13 +168,13 @@ def test_what_a_killed_process_did_not_tell_is_not_counted():
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_nothing_is_said_where_no_device_was_timed(rank):
-    sketch = Sketch()
+    sketch = SketchedRun()
     sketch.wait(0, 0, 10)
     assert device_exposure(profile_of(sketch), rank) is None
 
 
 def test_copies_alone_do_not_say_that_a_device_had_no_work():
-    sketch = Sketch()
+    sketch = SketchedRun()
     sketch.wait(0, 0, 10)
     sketch.add(CONSUMER, Kind.H2D, 11, 30, batch=0, **ON_DEVICE)
     found = device_sums(Run(profile_of(sketch)).of_rank())

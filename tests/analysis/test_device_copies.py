@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from schedules import CONSUMER, Sketch
 
 from iobench.analysis.run import Run
 from iobench.findings.devices import DeviceSums, device_sums
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.report.sentences import copies_sentence
+from iobench.testing import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from iobench.runs.contents import RunData
@@ -29,19 +29,19 @@ LINK = {
 }  # fmt: skip
 
 
-def profile_of(sketch: Sketch) -> RunData:
-    profile = sketch.profile()
+def profile_of(sketch: SketchedRun) -> RunData:
+    profile = sketch.data()
     names = ("MainThread", "cuda:0", "reader-0", "pin-0")
     processes = tuple(msgspec.structs.replace(each, threads=names) for each in profile.processes)
     return msgspec.structs.replace(profile, processes=processes)
 
 
-def with_device(memory: str | None, link: dict[str, Any] | None = LINK) -> Sketch:
+def with_device(memory: str | None, link: dict[str, Any] | None = LINK) -> SketchedRun:
     told = {"name": "cuda:0", "facts": {"title": "GPU"}, "link": link, "memory": memory}
-    return Sketch(config={"device": told, "threads": 2})
+    return SketchedRun(config={"device": told, "threads": 2})
 
 
-def in_the_loop(sketch: Sketch, *, copy_ms: int, work_ms: int, n: int = 10) -> Sketch:
+def in_the_loop(sketch: SketchedRun, *, copy_ms: int, work_ms: int, n: int = 10) -> SketchedRun:
     """A loop that waits for a batch, copies it, works on it and waits for both."""
     now = 0
     for batch in range(n):
@@ -57,7 +57,7 @@ def in_the_loop(sketch: Sketch, *, copy_ms: int, work_ms: int, n: int = 10) -> S
     return sketch
 
 
-def ahead(sketch: Sketch, *, copy_ms: int, work_ms: int, n: int = 10) -> Sketch:
+def ahead(sketch: SketchedRun, *, copy_ms: int, work_ms: int, n: int = 10) -> SketchedRun:
     """A thread copies each batch while the one before it is worked on; none waits but the first."""
     reader = {"thread": 2}
     sketch.add(CONSUMER, Kind.H2D, 0, copy_ms * MS, batch=0, nbytes=NBYTES, **reader)
@@ -77,7 +77,7 @@ def ahead(sketch: Sketch, *, copy_ms: int, work_ms: int, n: int = 10) -> Sketch:
     return sketch
 
 
-def sums_of(sketch: Sketch) -> DeviceSums:
+def sums_of(sketch: SketchedRun) -> DeviceSums:
     found = device_sums(Run(profile_of(sketch)).of_rank())
     assert found is not None
     assert found.copies is not None

@@ -1,18 +1,17 @@
 """The verdict, as data."""
 
-import dataclasses
-
 from msgspec.structs import replace
-from schedules import Sketch, pool
+from schedules import pool
 
 from iobench.analysis.diagnosis import Verdict, diagnose
 from iobench.analysis.run import exposure
 from iobench.recording.kinds import Kind
+from iobench.testing import SketchedRun
 
 
 def of_pool(stages, n_batches=50, has_compute=True, **options):
     options = {"workers": 2, **options}
-    figures = exposure(pool([stages] * n_batches, **options).profile())
+    figures = exposure(pool([stages] * n_batches, **options).data())
     return diagnose(replace(figures, has_compute=has_compute))
 
 
@@ -43,13 +42,13 @@ def test_without_compute_there_is_nothing_to_hide_behind():
 
 
 def test_without_a_batch_there_is_no_verdict():
-    found = diagnose(exposure(Sketch({"workers": 2}).profile()))
+    found = diagnose(exposure(SketchedRun({"workers": 2}).data()))
     assert (found.verdict, found.wait_fraction, found.top_stage) == (Verdict.NO_BATCH, None, None)
 
 
 def test_what_is_unknown_is_said():
     figures = exposure(
-        pool([[60, 30, 10]] * 40, workers=2, step_ns=15).without(("worker", 0)).profile()
+        pool([[60, 30, 10]] * 40, workers=2, step_ns=15).without(("worker", 0)).data()
     )
     assert diagnose(figures).unknown_fraction == 1.0
 
@@ -70,7 +69,7 @@ def cold_then_warm(n_epochs, **config):
         else span
         for span in sketch.spans
     ]  # fmt: skip
-    return exposure(dataclasses.replace(sketch, spans=spans).profile())
+    return exposure(sketch.with_spans(spans).data())
 
 
 def test_the_first_of_several_epochs_is_apart_and_told():

@@ -52,7 +52,7 @@ def test_waits_and_epochs_add_up(data, made, workers, step):
     sketch = epochs(
         [pool(each, workers=workers, step_ns=step, drain_ns=7) for each in made], pause_ns=3
     )
-    profile = sketch.profile()
+    profile = sketch.data()
     until = max(span["end_ns"] for span in sketch.spans)
     profile = measured(profile, data.draw(readings(until)), data.draw(readings(until)))
     found = energy_of(Run(profile).of_rank())

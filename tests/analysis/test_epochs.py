@@ -1,6 +1,5 @@
 """Figures by epoch: exact sums of the whole run, and the statistics of D2.3 within each."""
 
-import dataclasses
 import statistics
 from collections import Counter
 
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from schedules import CONSUMER, Sketch, epochs, pool
+from schedules import epochs, pool
 from scripts import LOOP, Script
 
 from iobench.analysis.epochs import epoch_figures, step_times
@@ -18,6 +17,7 @@ from iobench.analysis.run import Run, exposure
 from iobench.analysis.waits import step_statistics
 from iobench.errors import ProfileError
 from iobench.recording.kinds import Kind
+from iobench.testing import CONSUMER, SketchedRun
 
 few = settings(max_examples=max(settings().max_examples // 3, 12), deadline=None)
 times = st.integers(0, 200)
@@ -48,7 +48,7 @@ def several_epochs(made, workers, step_ns, told):
     for span in spans:
         if span["kind"] in (Kind.FORWARD, Kind.BACKWARD):
             span.pop("detail", None)
-    return dataclasses.replace(sketch, spans=spans)
+    return sketch.with_spans(spans)
 
 
 def add_up(figures, whole):
@@ -72,7 +72,7 @@ def add_up(figures, whole):
 @few
 @given(rounds, st.integers(0, 3), st.integers(0, 60), st.booleans())
 def test_epochs_add_up_to_the_run(made, workers, step_ns, told):
-    profile = several_epochs(made, workers, step_ns, told).profile()
+    profile = several_epochs(made, workers, step_ns, told).data()
     figures = epoch_figures(Run(profile).of_rank())
     add_up(figures, exposure(profile).whole)
     first = 3 if told else 0
@@ -111,7 +111,7 @@ def test_epochs_of_scripts_with_any_loaders_add_up_to_the_run(loaders, program):
             script.compute(value)
         else:
             getattr(made[which % len(made)], action)()
-    profile = script.profile()
+    profile = script.data()
     add_up(epoch_figures(Run(profile).of_rank()), exposure(profile).whole)
 
 
@@ -130,11 +130,11 @@ def test_statistics_are_those_of_the_standard_library(values):
 
 def test_no_batches_have_no_statistics():
     assert step_statistics(np.zeros(0, dtype=np.int64)) is None
-    assert epoch_figures(Run(Sketch({"workers": 0}).profile()).of_rank()) == ()
+    assert epoch_figures(Run(SketchedRun({"workers": 0}).data()).of_rank()) == ()
 
 
 def test_parts_of_a_step_are_told_per_batch():
-    sketch = Sketch({"workers": 0})
+    sketch = SketchedRun({"workers": 0})
     at = 0
     for batch, (read, decode, step) in enumerate([(10, 5, 20), (30, 0, 40)]):
         sketch.add(CONSUMER, Kind.READ, at, at + read, batch=batch)
@@ -146,7 +146,7 @@ def test_parts_of_a_step_are_told_per_batch():
         at += step
     sketch.shutdown(at, at + 2)
     sketch.round(0, at + 2)
-    (figures,) = epoch_figures(Run(sketch.profile()).of_rank())
+    (figures,) = epoch_figures(Run(sketch.data()).of_rank())
     part = figures.part
     assert (part.wall_ns, part.wait_ns, figures.batches_ns, figures.end_ns) == (107, 47, 105, 107)
     assert figures.batch == step_statistics(np.array([35, 70]))
@@ -157,7 +157,7 @@ def test_parts_of_a_step_are_told_per_batch():
     assert figures.computed["forward"] == figures.forward
     assert part.exposed_ns["shutdown"] == 2
     assert figures.exposed["shutdown"].max_ns == 0
-    taken = step_times(Run(sketch.profile()).of_rank())
+    taken = step_times(Run(sketch.data()).of_rank())
     assert {name: found.tolist() for name, found in taken.items()} == {
         "epoch": [105], "batch": [35, 70], "I/O": [15, 30], "forward": [10, 20],
         "backward": [10, 20],
@@ -179,7 +179,7 @@ def test_a_validation_is_of_the_epoch_before_it():
         training(script, train, 4)
         if epoch != 1:
             training(script, validation, 2)
-    assert [each.part.n_batches for each in epoch_figures(Run(script.profile()).of_rank())] == [
+    assert [each.part.n_batches for each in epoch_figures(Run(script.data()).of_rank())] == [
         6,
         4,
         6,
@@ -196,18 +196,18 @@ def test_a_loader_made_anew_for_each_epoch_counts_epochs():
     script.sketch.loaders = [
         msgspec.structs.replace(each, name="Samples") for each in script.sketch.loaders
     ]
-    figures = epoch_figures(Run(script.profile()).of_rank())
+    figures = epoch_figures(Run(script.data()).of_rank())
     assert [(each.epoch, each.part.n_batches, each.complete) for each in figures] == [
         (0, 4, True), (1, 4, True), (2, 4, False),
     ]  # fmt: skip
 
 
 def test_an_epoch_that_was_cut_off_is_not_complete_and_its_last_batch_has_no_end():
-    sketch = Sketch({"workers": 0})
+    sketch = SketchedRun({"workers": 0})
     for batch, start in enumerate((0, 50, 100)):
         sketch.wait(batch, start, start + 10, "consumer", epoch=0)
         sketch.add(CONSUMER, Kind.FORWARD, start + 10, start + 40, batch=batch)
-    (figures,) = epoch_figures(Run(sketch.profile()).of_rank())
+    (figures,) = epoch_figures(Run(sketch.data()).of_rank())
     assert not figures.complete
     assert figures.part.n_batches == 3
     assert figures.batch == step_statistics(np.array([50, 50]))
@@ -217,11 +217,11 @@ def test_an_epoch_that_was_cut_off_is_not_complete_and_its_last_batch_has_no_end
 def test_an_epoch_has_as_many_batches_as_the_configuration_says():
     sketch = several_epochs([[(1, 1, 1)] * 3, [(1, 1, 1)] * 2], 0, 5, True)
     sketch.config.update(n_samples=6, batch_size=2)
-    assert [each.complete for each in epoch_figures(Run(sketch.profile()).of_rank())] == [
+    assert [each.complete for each in epoch_figures(Run(sketch.data()).of_rank())] == [
         True,
         False,
     ]
-    assert len(step_times(Run(sketch.profile()).of_rank())["epoch"]) == 1
+    assert len(step_times(Run(sketch.data()).of_rank())["epoch"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_an_epoch_has_as_many_batches_as_the_configuration_says():
 def test_an_epoch_may_end_in_a_short_batch(n_samples, batches, complete):
     sketch = several_epochs([[(1, 1, 1)] * number for number in batches], 0, 5, True)
     sketch.config.update(n_samples=n_samples, batch_size=2)
-    assert [each.complete for each in epoch_figures(Run(sketch.profile()).of_rank())] == complete
+    assert [each.complete for each in epoch_figures(Run(sketch.data()).of_rank())] == complete
 
 
 def test_an_epoch_whose_first_batches_were_not_recorded_is_not_complete():
@@ -248,7 +248,7 @@ def test_an_epoch_whose_first_batches_were_not_recorded_is_not_complete():
     for span in script.sketch.spans:
         if span["lane"] == LOOP and span["kind"] == Kind.OTHER:
             span["nbytes"] = 100  # delivered before the recording began
-    (figures,) = epoch_figures(Run(script.profile()).of_rank())
+    (figures,) = epoch_figures(Run(script.data()).of_rank())
     assert not figures.complete
 
 
@@ -257,13 +257,13 @@ def test_an_epoch_whose_first_batches_were_not_recorded_is_not_complete():
     [(400, 12), (300, 11), (100, 9), (250, 12), (399, 12), (500, 12), (0, 12), (-1, 12)],
 )
 def test_a_last_batch_is_short_by_whole_samples_or_as_large_as_asked_for(last_nbytes, n_samples):
-    sketch = Sketch({"workers": 0, "batch_size": 4})
+    sketch = SketchedRun({"workers": 0, "batch_size": 4})
     for batch, nbytes in enumerate((400, 400, last_nbytes)):
         start = 50 * batch
         sketch.wait(batch, start, start + 10, "consumer", epoch=0, nbytes=nbytes)
     sketch.shutdown(150, 151)
     sketch.round(0, 151)
-    (figures,) = epoch_figures(Run(sketch.profile()).of_rank())
+    (figures,) = epoch_figures(Run(sketch.data()).of_rank())
     assert figures.part.n_samples == n_samples
 
 
@@ -272,14 +272,14 @@ def test_samples_are_counted_epoch_by_epoch():
     loader = script.loader(batch_size=4)
     training(script, loader, 3)
     training(script, loader, 2)
-    assert [each.part.n_samples for each in epoch_figures(Run(script.profile()).of_rank())] == [
+    assert [each.part.n_samples for each in epoch_figures(Run(script.data()).of_rank())] == [
         12,
         8,
     ]
 
 
 def test_of_several_training_processes_one_must_be_named():
-    profile = pool([(1, 1, 1)], workers=0, step_ns=5).profile()
+    profile = pool([(1, 1, 1)], workers=0, step_ns=5).data()
     other = replace(profile.processes[0], rank=1, pid=7)
     both = replace(profile, processes=(*profile.processes, other))
     with pytest.raises(ProfileError, match="name one of them as rank"):

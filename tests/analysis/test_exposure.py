@@ -1,53 +1,52 @@
 """Exposure of runs that are odd in one way: without compute, batches, an end."""
 
-from dataclasses import replace
-
 import pytest
-from schedules import CONSUMER, Sketch, exposed, pool
+from schedules import exposed, pool
 
 from iobench.analysis.run import exposure
 from iobench.recording.kinds import Kind
+from iobench.testing import CONSUMER, SketchedRun
 
 
 def test_an_instant_more_of_readiness_moves_an_instant_of_blame():
     def blamed(ready):
-        sketch = Sketch({"workers": 1})
+        sketch = SketchedRun({"workers": 1})
         sketch.submit(0, 0, 0, 0)
         sketch.add(("worker", 0), Kind.READ, 0, ready, batch=0)
         sketch.wait(0, 1000, 1100, "worker-0")
-        return exposed(sketch.profile()).get("read", 0)
+        return exposed(sketch.data()).get("read", 0)
 
     assert [blamed(ready) for ready in (998, 1000, 1001, 1002, 1100)] == [0, 0, 1, 2, 100]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_no_compute_is_all_wait(workers):
-    whole = exposure(pool([[5, 3, 1]] * 10, workers=workers, step_ns=0).profile()).whole
+    whole = exposure(pool([[5, 3, 1]] * 10, workers=workers, step_ns=0).data()).whole
     assert (whole.compute_ns, whole.accelerator_utilisation) == (0, 0.0)
 
 
 def test_nothing_delivered():
-    figures = exposure(Sketch({"workers": 2, "expected_workers": ["worker-0"]}).profile())
+    figures = exposure(SketchedRun({"workers": 2, "expected_workers": ["worker-0"]}).data())
     assert (figures.whole.wall_ns, figures.whole.wait, figures.steady) == (0, None, None)
     assert figures.missing_workers == ("worker-0",)
 
 
 def test_one_batch_has_no_steady_state():
-    figures = exposure(pool([[5, 3, 1]], workers=1, step_ns=4).profile())
+    figures = exposure(pool([[5, 3, 1]], workers=1, step_ns=4).data())
     assert figures.steady is None
     assert figures.whole.exposed_ns == {"read": 5, "decode": 3, "collate": 1}
     assert [phase.n_deliveries for phase in figures.phases] == [1, 0, 0, 1]
 
 
 def test_several_rounds_each_with_their_own_fill_and_nothing_between():
-    sketch = Sketch({"workers": 0, "prefetch": 0})
+    sketch = SketchedRun({"workers": 0, "prefetch": 0})
     for number, start in enumerate((0, 10_000)):
         sketch.round(start, start + 100, number)
         for step in range(3):
             begin = start + 30 * step
             sketch.add(CONSUMER, Kind.READ, begin, begin + 20, batch=3 * number + step)
             sketch.wait(3 * number + step, begin, begin + 20, "consumer")
-    figures = exposure(sketch.profile())
+    figures = exposure(sketch.data())
     assert (figures.n_rounds, figures.whole.wall_ns, figures.whole.wait_ns) == (2, 200, 120)
     assert (figures.steady.n_batches, figures.steady.wall_ns) == (4, 140)
 
@@ -55,7 +54,7 @@ def test_several_rounds_each_with_their_own_fill_and_nothing_between():
 def test_a_killed_round_ends_with_its_last_span():
     sketch = pool([[5, 3, 1]] * 4, workers=1, step_ns=50)
     spans = [s for s in sketch.spans if s["kind"] != Kind.OTHER and s.get("label") != "shutdown"]
-    killed = replace(sketch, spans=spans)
+    killed = sketch.with_spans(spans)
     killed.add(CONSUMER, Kind.FORWARD, 159, 180)
-    figures = exposure(killed.profile())
+    figures = exposure(killed.data())
     assert (figures.n_unfinished_rounds, figures.whole.wall_ns) == (1, 180)

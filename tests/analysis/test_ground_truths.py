@@ -10,7 +10,7 @@ MS = 1_000_000
 
 def steady_per_step(workers, stages, step, n_batches=400):
     sketch = pool([[ms * MS for ms in stages]] * n_batches, workers=workers, step_ns=step * MS)
-    window = exposure(sketch.profile()).steady
+    window = exposure(sketch.data()).steady
     rows = {row.stage: row for row in window.stages}
     return [
         tuple(
@@ -50,7 +50,7 @@ def test_what_is_fully_prefetched_is_all_hidden():
 )
 def test_exposed_time_per_step_of_400_with_the_first_fill(workers, stages, step, expected):
     sketch = pool([[ms * MS for ms in stages]] * 400, workers=workers, step_ns=step * MS)
-    found = exposed(sketch.profile())
+    found = exposed(sketch.data())
     per_step = [found.get(stage, 0) / 400 / MS for stage in ("read", "decode", "collate")]
     assert per_step == pytest.approx(expected, abs=0.006)
 
@@ -59,7 +59,7 @@ def test_one_slow_read_is_blamed_on_read():
     durations = [[20 * MS, 10 * MS, 0] for _ in range(400)]
     durations[200][0] += 400 * MS
     # At a step of exactly 15 ms no batch has slack, and the cause is the whole run's work.
-    steady = exposed(pool(durations, workers=2, step_ns=16 * MS).profile(), steady=True)
+    steady = exposed(pool(durations, workers=2, step_ns=16 * MS).data(), steady=True)
     assert steady["read"] > 0.9 * sum(steady.values()) > 0
 
 

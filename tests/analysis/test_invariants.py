@@ -13,19 +13,20 @@ Those that are not here:
 18      test_utilisation.py, test_it_equals_dlio_on_the_same_steps
 """
 
-from dataclasses import replace
-
+import msgspec
+import numpy as np
 from chain_rule import chain_rule
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import reference
-from schedules import Sketch, epochs, exposed, pool
+from schedules import epochs, exposed, pool
 from streams import stream
 
 from iobench.analysis.replay.replay import replay_error
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
 from iobench.recording.kinds import WORKER_KINDS, Kind
+from iobench.testing import SketchedRun
 
 # A third of what other tests try, for there are many of these.
 few = settings(max_examples=max(settings().max_examples // 3, 12), deadline=None)
@@ -73,7 +74,7 @@ streams = st.builds(
         }
     ),
 )
-profiles = schedules.map(Sketch.profile) | streams
+profiles = schedules.map(SketchedRun.data) | streams
 
 
 def waits_of(sketch):
@@ -112,7 +113,7 @@ def test_2_and_3_exposed_and_hidden_make_up_busy(profile):
 @few
 @given(schedules)
 def test_2_busy_is_all_work_of_the_run(sketch):
-    rows = exposure(sketch.profile()).whole.stages
+    rows = exposure(sketch.data()).whole.stages
     busy = sum(row.busy_ns for row in rows if row.kind in WORKER_KINDS)
     work = sum(s["end_ns"] - s["start_ns"] for s in sketch.spans if s["kind"] in WORKER_KINDS)
     assert busy == work
@@ -121,10 +122,10 @@ def test_2_busy_is_all_work_of_the_run(sketch):
 @few
 @given(schedules)
 def test_4_wait_and_compute_make_up_the_wall(sketch):
-    figures = exposure(sketch.profile())
+    figures = exposure(sketch.data())
     rounds = [s for s in sketch.spans if s["kind"] == Kind.OTHER]
     assert figures.whole.wall_ns == sum(s["end_ns"] - s["start_ns"] for s in rounds)
-    for window in shares(sketch.profile()):
+    for window in shares(sketch.data()):
         assert window.wait_ns + window.compute_ns == window.wall_ns
         assert window.compute_ns >= 0
     assert sum(phase.wall_ns for phase in figures.phases) == figures.whole.wall_ns
@@ -134,14 +135,14 @@ def test_4_wait_and_compute_make_up_the_wall(sketch):
 @given(durations, st.integers(0, 3000))
 def test_5_a_serial_loader_hides_nothing(durations, step_ns):
     sketch = pool(durations, workers=0, step_ns=step_ns)
-    assert all(row.hidden_ns == 0 for row in exposure(sketch.profile()).whole.stages)
+    assert all(row.hidden_ns == 0 for row in exposure(sketch.data()).whole.stages)
 
 
 @few
 @given(st.lists(st.tuples(times, times, times), min_size=10, max_size=16), st.integers(1, 4))
 def test_6_what_is_ready_before_it_is_asked_for_is_only_handed_over(durations, workers):
     sketch = pool(durations, workers=workers, step_ns=3001, handover_ns=5)
-    steady = exposure(sketch.profile()).steady
+    steady = exposure(sketch.data()).steady
     assert steady is None or not any(steady.exposed_ns.values())
 
 
@@ -149,13 +150,13 @@ def test_6_what_is_ready_before_it_is_asked_for_is_only_handed_over(durations, w
 @given(schedules, st.integers(-(10**15), 10**15))
 def test_7_a_shift_of_all_clocks_changes_nothing(sketch, shift):
     moved = sketch.moved(lambda time: time + shift)
-    assert exposure(moved.profile()) == exposure(sketch.profile())
+    assert exposure(moved.data()) == exposure(sketch.data())
 
 
 @few
 @given(schedules, st.integers(2, 8))
 def test_7_longer_durations_lengthen_all_figures_alike(sketch, scale):
-    before, after = exposed(sketch.profile()), exposed(sketch.moved(scale.__mul__).profile())
+    before, after = exposed(sketch.data()), exposed(sketch.moved(scale.__mul__).data())
     n_waits = sum(s["kind"] == Kind.WAIT for s in sketch.spans)
     for stage in before | after:
         apart = abs(after.get(stage, 0) - scale * before.get(stage, 0))
@@ -170,7 +171,7 @@ def test_8_two_spans_of_a_stage_count_as_one(sketch):
         middle = (span["start_ns"] + span["end_ns"]) // 2
         whole = span["kind"] not in WORKER_KINDS
         halves += [span] if whole else [{**span, "end_ns": middle}, {**span, "start_ns": middle}]
-    assert exposed(replace(sketch, spans=halves).profile()) == exposed(sketch.profile())
+    assert exposed(sketch.with_spans(halves).data()) == exposed(sketch.data())
 
 
 @few
@@ -180,7 +181,7 @@ def test_8_two_stages_merged_have_the_sum_of_their_exposures(sketch):
         {**span, "kind": Kind.READ} if span["kind"] == Kind.DECODE else span
         for span in sketch.spans
     ]
-    before, after = exposed(sketch.profile()), exposed(replace(sketch, spans=merged).profile())
+    before, after = exposed(sketch.data()), exposed(sketch.with_spans(merged).data())
     before["read"] = before.get("read", 0) + before.pop("decode", 0)
     assert max(apart(before, after), default=0) <= 2 * len(waits_of(sketch))
 
@@ -188,16 +189,22 @@ def test_8_two_stages_merged_have_the_sum_of_their_exposures(sketch):
 @few
 @given(schedules, st.randoms(use_true_random=False))
 def test_9_order_and_numbering_of_files_are_irrelevant(sketch, random):
-    lanes = sorted({span["lane"] for span in sketch.spans})
-    random.shuffle(lanes)
-    assert exposure(sketch.profile(lanes)) == exposure(sketch.profile())
+    data = sketch.data()
+    order = [*range(len(data.processes))]
+    random.shuffle(order)
+    spans = data.spans.copy()
+    spans["process"] = np.argsort(order)[spans["process"]]
+    spans = spans[np.argsort(spans["process"], kind="stable")]
+    processes = tuple(data.processes[place] for place in order)
+    shuffled = msgspec.structs.replace(data, processes=processes, spans=spans)
+    assert exposure(shuffled) == exposure(data)
 
 
 @few
 @given(st.lists(st.tuples(times, times), min_size=1, max_size=16), loaders)
 def test_10_stages_that_last_as_long_in_every_batch_are_exposed_alike(durations, loader):
     sketch = pool([(same, same, other) for same, other in durations], **loader)
-    found = exposed(sketch.profile())
+    found = exposed(sketch.data())
     assert abs(found.get("read", 0) - found.get("decode", 0)) <= len(waits_of(sketch))
 
 
@@ -205,7 +212,7 @@ def test_10_stages_that_last_as_long_in_every_batch_are_exposed_alike(durations,
 @given(durations, st.integers(1, 8), st.integers(1, 4))
 def test_11_with_endless_compute_nothing_is_exposed_after_the_fill(durations, workers, prefetch):
     sketch = pool(durations, workers=workers, prefetch=prefetch, step_ns=10**6, handover_ns=7)
-    steady = exposure(sketch.profile()).steady
+    steady = exposure(sketch.data()).steady
     assert steady is None or not any(steady.exposed_ns.values())
 
 
@@ -217,7 +224,7 @@ def test_11_without_compute_all_of_one_worker_is_exposed_but_for_the_hand_over(
     sketch = pool(
         durations, workers=1, prefetch=prefetch, step_ns=0, handover_ns=handover_ns, drain_ns=0
     )
-    whole = exposure(sketch.profile()).whole
+    whole = exposure(sketch.data()).whole
     hidden = sum(row.hidden_ns for row in whole.stages)
     assert 0 <= hidden <= handover_ns * len(durations)
     assert hidden + whole.wait_ns - whole.exposed_ns.get("handover", 0) - whole.exposed_ns.get(
@@ -230,7 +237,7 @@ def test_11_without_compute_all_of_one_worker_is_exposed_but_for_the_hand_over(
     pools.filter(lambda sketch: not any("lane" in s and len(s["lane"]) > 2 for s in sketch.spans))
 )
 def test_13_a_missing_worker_makes_its_waits_unknown(sketch):
-    figures = exposure(sketch.without(("worker", 0)).profile())
+    figures = exposure(sketch.without(("worker", 0)).data())
     waits = [s for s in sketch.spans if s["kind"] == Kind.WAIT and s.get("detail") == "worker-0"]
     assert figures.missing_workers[:1] == ("worker-0",)
     unknown = figures.whole.exposed_ns.get("unknown", 0)
@@ -238,14 +245,15 @@ def test_13_a_missing_worker_makes_its_waits_unknown(sketch):
 
 
 def test_14_lost_spans_are_counted_and_gaps_beside_them_unknown():
-    sketch = Sketch({"workers": 1}, lost={("worker", 0): 7})
+    sketch = SketchedRun(workers=1)
+    sketch.processes["worker", 0] = {"lost": 7}
     sketch.submit(0, 0, 0, 0)
     sketch.add(("worker", 0), Kind.READ, 0, 40, batch=0)
     sketch.add(("worker", 0), Kind.DECODE, 60, 100, batch=0)
     sketch.wait(0, 0, 100, "worker-0")
-    figures = exposure(sketch.profile())
+    figures = exposure(sketch.data())
     assert figures.lost_spans == 7
-    assert exposed(sketch.profile()) == {"read": 40, "decode": 40, "unknown": 20}
+    assert exposed(sketch.data()) == {"read": 40, "decode": 40, "unknown": 20}
 
 
 @few
@@ -258,14 +266,14 @@ def test_19_figures_follow_the_ready_instant_without_jumps(sketch, earlier):
         else s
         for s in sketch.spans
     ]
-    before, after = exposed(sketch.profile()), exposed(replace(sketch, spans=spans).profile())
+    before, after = exposed(sketch.data()), exposed(sketch.with_spans(spans).data())
     apart = sum(abs(after.get(stage, 0) - before.get(stage, 0)) for stage in before | after)
     assert apart <= 4 * earlier + 2 * len(before | after)
 
 
 @given(pools)
 def test_20_the_path_rule_equals_the_chain_rule_for_worker_pools(sketch):
-    profile = sketch.profile()
+    profile = sketch.data()
     chain, path, found = chain_rule(sketch), reference(profile), exposed(profile)
     path.pop("shutdown", None)
     found.pop("shutdown", None)
@@ -282,7 +290,7 @@ def test_any_run_is_attributed_as_the_definition_says(profile):
 @few
 @given(pools)
 def test_15_each_batch_is_delivered_once_and_in_order_where_that_is_asked_for(sketch):
-    whole = exposure(sketch.profile()).whole
+    whole = exposure(sketch.data()).whole
     delivered = [wait["batch"] for wait in waits_of(sketch) if "batch" in wait]
     assert sorted(delivered) == list(range(len(delivered)))
     assert whole.n_batches == len(delivered)
@@ -292,5 +300,5 @@ def test_15_each_batch_is_delivered_once_and_in_order_where_that_is_asked_for(sk
 @given(st.lists(st.tuples(st.integers(1, 1000), times, times), min_size=1, max_size=16), loaders)
 def test_16_a_run_is_replayed_in_the_time_it_took(durations, loader):
     loader = {**loader, "in_order": True}  # taken as they come, batches are not replayed
-    (run,) = recorded_runs(Run(pool(durations, **loader).profile()).of_rank())
+    (run,) = recorded_runs(Run(pool(durations, **loader).data()).of_rank())
     assert abs(replay_error(run)) < 1e-9

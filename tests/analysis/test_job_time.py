@@ -23,7 +23,7 @@ LAUNCHER = ProcessFacts(pid=1, ppid=0, host="here", role="launcher", ended="exit
 def job_of(script, *, closed_ns=None, exit_ns=None, **told):
     """Return the time of a script that began at 0, and the profile it was told from."""
     script.close()
-    found = script.sketch.profile()
+    found = script.sketch.data()
     closed_ns = script.now if closed_ns is None else closed_ns
     anchors = (Anchor(0, 0), Anchor(closed_ns, closed_ns))
     processes = tuple(replace(each, anchors=anchors) for each in found.processes)

@@ -35,7 +35,7 @@ stages = st.lists(st.tuples(*[st.integers(0, 50)] * 3), min_size=1, max_size=6)
 @given(st.lists(stages, min_size=1, max_size=3), st.integers(0, 2), st.integers(0, 60), st.data())
 def test_sums_over_groups_are_those_of_their_deliveries(rounds, workers, step_ns, data):
     made = [pool(each, workers=workers, step_ns=step_ns) for each in rounds]
-    run = Run(epochs(made).profile()).of_rank()
+    run = Run(epochs(made).data()).of_rank()
     n = len(run.deliveries)
     group = np.array(data.draw(st.lists(st.integers(-1, 3), min_size=n, max_size=n)))
     for table in TABLES:

@@ -44,7 +44,7 @@ def training(*, n_train=4, n_check=9, epochs=2, gradients=(None, None), spans=Fa
             if extra:
                 loader.iter()
                 loader.leave()
-    return script.profile()
+    return script.data()
 
 
 def said(profile):

@@ -3,20 +3,20 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from schedules import Sketch
 
 from iobench.analysis.partition import leaf_pieces
 from iobench.recording.kinds import Kind
+from iobench.testing import SketchedRun
 
 READ, DECODE, OPEN = Kind.READ, Kind.DECODE, Kind.OPEN
 
 
 def pieces_of(*spans, lanes=None):
-    sketch = Sketch()
+    sketch = SketchedRun()
     for kind, start, end, *batch in spans:
         cpu = batch[1] if len(batch) > 1 else -1
         sketch.add(("worker", 0), kind, start, end, batch=batch[0] if batch else 0, cpu_ns=cpu)
-    table = sketch.profile().spans
+    table = sketch.data().spans
     lane = np.array(lanes or [0] * len(table), dtype=np.int64)
     return table, leaf_pieces(table, lane)
 

@@ -28,7 +28,7 @@ def one_pass(script, loader, told="", *, steps=False, n_batches=3, ends=True):
 
 
 def measured(script):
-    return Run(script.profile()).of_rank()
+    return Run(script.data()).of_rank()
 
 
 def test_a_step_says_more_than_what_a_pass_told_and_a_loader_that_does_both_trains():

@@ -31,8 +31,10 @@ def job(waits, *, compute=10, hosts=None):
             script.sketch.add(LOOP, Kind.COMM, script.now, met, label="all_reduce")
             script.now = met
     for rank, script in enumerate(scripts):
-        script.sketch.host = hosts[rank] if hosts else "here"
-    return [script.profile() for script in scripts]
+        host = hosts[rank] if hosts else "here"
+        script.sketch.process |= {"host": host, "boot_id": f"boot-{host}"}
+        script.sketch.facts["host"] = host
+    return [script.data() for script in scripts]
 
 
 def steps_of(profiles):
@@ -79,7 +81,7 @@ def test_a_rank_without_a_loop_is_on_no_other_machine_and_in_no_time():
     for script in (loop, idle):
         script.sketch.add(LOOP, Kind.COMM, 10**12 + 5, 10**12 + 45, label="all_reduce")
     loop.now += 40
-    figures = compared([loop.profile(), idle.profile()])
+    figures = compared([loop.data(), idle.data()])
     assert (figures.imbalance, figures.steps) == (None, 0)
     assert [each.wait_ns for each in figures.ranks] == [5, None]
     assert figures.steps_wall_ns == 45
@@ -96,7 +98,7 @@ def test_steps_of_one_rank_alone_are_apart():
         script.compute(22)
     for _ in range(3):
         validation.next()
-    figures = compared([script.profile(), second])
+    figures = compared([script.data(), second])
     assert (figures.steps, figures.wait_ns) == (5, 100)
     assert compared([first]).steps == 0
 
@@ -109,10 +111,10 @@ def test_loaders_are_the_same_by_what_they_load_whatever_their_numbers():
         script.sketch.loaders[-1].name = "Training"
         for _ in range(2):
             train.next()
-    figures = compared([one.profile(), other.profile()])
+    figures = compared([one.data(), other.data()])
     assert (figures.steps, figures.imbalance) == (2, 9 / 7)
     other.sketch.loaders[-1].name = "Validation"
-    assert compared([one.profile(), other.profile()]).steps == 0
+    assert compared([one.data(), other.data()]).steps == 0
 
 
 def test_start_and_end_of_passes_are_waits_of_the_step_after_them():
@@ -126,7 +128,7 @@ def test_start_and_end_of_passes_are_waits_of_the_step_after_them():
                 loader.next()
                 script.compute(7)
             loader.end(drain_ns=2)
-        profiles.append(script.profile())
+        profiles.append(script.data())
     figures = compared(profiles)
     assert figures.wait_ns == 65 + 5 + 5 + 67 + 5 + 5
     assert [each.steps_last for each in figures.ranks] == [0, 6]
@@ -187,5 +189,5 @@ def test_nested_operations_hold_the_loop_once():
     # As earlier versions wrote them: what an operation took while the loop did something else.
     add(LOOP, Kind.COMM, now, now + 90, label="all_reduce", flags=Flag.DETAIL, thread=2)
     script.compute(100)
-    (rank,) = compared([script.profile()]).ranks
+    (rank,) = compared([script.data()]).ranks
     assert rank.comm_held_ns == 31

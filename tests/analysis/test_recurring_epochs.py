@@ -118,7 +118,7 @@ def test_validations_whose_workers_restart_in_one_long_epoch_are_told():
                 script.compute(100)
             check.end(5)
     train.end()
-    text = verdict_sentence(diagnose(exposure(script.profile())))
+    text = verdict_sentence(diagnose(exposure(script.data())))
     assert text.startswith("Hidden: in steady state the training loop waits 0 %")
     assert "The workers of loader 1 (Samples1) start again in each of its 4 rounds" in text
 

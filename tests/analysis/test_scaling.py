@@ -31,7 +31,7 @@ def demand_of(
     for span in sketch.spans:
         if span["kind"] == Kind.READ:
             span["nbytes"] = round(nbytes)
-    return rank_demand(Run(sketch.profile()))
+    return rank_demand(Run(sketch.data()))
 
 
 DEMAND = demand_of()

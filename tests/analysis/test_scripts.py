@@ -1,21 +1,21 @@
 """Scripts: several loaders in one training loop, rounds that overlap, waits without a batch."""
 
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from schedules import exposed
-from scripts import LOOP, Script, ScriptSketch
+from scripts import LOOP, Script, script_sketch
 
 from iobench.analysis.exposure_figures import Exposure
 from iobench.analysis.run import exposure
 from iobench.recording.facts import LoaderFacts, ProcessFacts
 from iobench.recording.kinds import Kind
-from iobench.runs.contents import Process
-from iobench.runs.reading import make_profile
+from iobench.runs.contents import Process, find_missing_workers
+from iobench.runs.run_facts import RunFacts
+from iobench.testing import SketchedRun
 
 times = st.integers(0, 200)
 stages = st.tuples(times, times, times)
@@ -75,7 +75,7 @@ def spans_of(script, **wanted):
 @given(scripts)
 def test_exposed_times_of_all_loaders_add_up_to_the_waits(script):
     waited = sum(s["end_ns"] - s["start_ns"] for s in spans_of(script, kind=Kind.WAIT))
-    found = exposure(script.profile())
+    found = exposure(script.data())
     assert found.whole.wait_ns == waited
     assert sum(found.whole.exposed_ns.values()) == waited
     assert sum(each.wait_ns for each in found.loaders) == waited
@@ -93,7 +93,7 @@ def test_rounds_that_overlap_are_one_stretch_of_wall_time(script):
         for span in spans_of(script, kind=Kind.OTHER)
         if any(wait["sample"] == span["sample"] for wait in waits)
     ]
-    found = exposure(script.profile())
+    found = exposure(script.data())
     assert found.whole.wall_ns == union_ns(rounds)
     assert found.whole.wait_ns + found.whole.compute_ns == found.whole.wall_ns
     assert found.whole.compute_ns >= 0
@@ -119,11 +119,13 @@ def test_rounds_by_number_are_rounds_by_time_where_none_overlap(workers, prefetc
             loader.end()
         loader.leave(thread=1)
         script.compute(1)
-    found = script.profile()
+    found = script.data()
     numbered = exposure(replace(found, config={**found.config, "batches_per_step": 1}))
     config = {"workers": workers, "prefetch": prefetch, "batch_size": 4}
     spans = [{**span, "sample": -1, "thread": 0} for span in script.sketch.spans]
-    by_time = exposure(replace(ScriptSketch(config, spans).profile(), facts=()))
+    sketch = SketchedRun(config)
+    sketch.spans = spans
+    by_time = exposure(sketch.data())
     assert numbered.whole == by_time.whole
     # Of iobench profile the first of several epochs is apart.
     assert _by_phase(numbered) == _by_phase(by_time)
@@ -144,7 +146,7 @@ def _by_phase(found: Exposure) -> Counter[tuple[str, str]]:
 @given(scripts, st.integers(-(10**12), 10**12))
 def test_a_shift_of_all_clocks_changes_nothing(script, shift):
     moved = script.sketch.moved(lambda time: time + shift)
-    assert exposure(moved.profile()) == exposure(script.profile())
+    assert exposure(moved.data()) == exposure(script.data())
 
 
 def test_zip_of_two_loaders():
@@ -154,7 +156,7 @@ def test_zip_of_two_loaders():
         images.next()
         labels.next()
         script.compute(5)
-    found = exposure(script.profile())
+    found = exposure(script.data())
     assert [each.n_batches for each in found.loaders] == [6, 6]
     assert found.loaders[1].wait_ns == 6 * 7
     assert found.whole.n_samples == 6 * 4 + 6 * 2
@@ -175,7 +177,7 @@ def test_fill_is_counted_by_each_round_of_its_own_loader():
                     validation.next()
                 validation.end()
         train.end()
-    found = {phase.phase: phase.n_deliveries for phase in exposure(script.profile()).phases}
+    found = {phase.phase: phase.n_deliveries for phase in exposure(script.data()).phases}
     # Training: 1 of start-up, 3 of fill, 6 steady; validation: 1, 0, 2; twice.
     assert found == {"startup": 4, "fill": 6, "steady": 16, "drain": 4}
 
@@ -189,7 +191,7 @@ def test_a_round_that_began_before_the_window_has_no_start_up():
     (mark,) = spans_of(script, kind=Kind.OTHER)
     for before, expected in ((0, [1, 1, 3]), (1, [0, 1, 4]), (40, [0, 0, 5])):
         mark["nbytes"] = before
-        phases = exposure(script.sketch.profile()).phases
+        phases = exposure(script.sketch.data()).phases
         assert [phase.n_deliveries for phase in phases[:3]] == expected
 
 
@@ -199,7 +201,7 @@ def test_the_wait_for_iter_is_start_up_but_for_the_loops_own_work():
     loader.iter()
     script.sketch.add(LOOP, Kind.SAMPLER, 20, 45)
     loader.next()
-    profile = script.profile()
+    profile = script.data()
     assert exposed(profile) == {"startup": 75, "sampler": 25, "read": 30}
     phases = exposure(profile).phases
     assert (phases[0].phase, phases[0].n_deliveries) == ("startup", 2)
@@ -213,7 +215,7 @@ def test_a_wait_that_failed_is_counted_and_its_cause_unknown():
     asked, script.now = script.now, script.now + 12
     script.sketch.add(LOOP, Kind.READ, asked, asked + 8, batch=99)
     script.wait(loader, -1, asked, "failed")
-    profile = script.profile()
+    profile = script.data()
     found = exposure(profile)
     assert exposed(profile) == {"read": 38, "unknown": 4}
     assert (found.n_failed_waits, found.whole.n_batches) == (1, 1)
@@ -226,7 +228,7 @@ def test_what_a_loader_does_not_tell_is_opaque():
     loader.iter()
     asked, script.now = script.now, script.now + 50
     script.wait(loader, 0, asked, "", "")
-    found = exposure(script.profile())
+    found = exposure(script.data())
     assert found.whole.exposed_ns == {"opaque": 50}
     (row,) = found.whole.stages
     assert (row.busy_ns, row.hidden_ns, row.n_spans) == (50, 0, 0)
@@ -238,7 +240,7 @@ def test_a_worker_without_spans_leaves_an_unknown_wait():
     loader.iter()
     asked, script.now = script.now, script.now + 50
     script.wait(loader, 77, asked, "", "worker-0")
-    assert exposed(script.profile()) == {"unknown": 50}
+    assert exposed(script.data()) == {"unknown": 50}
 
 
 def test_the_training_loop_is_the_thread_that_waits_most_often():
@@ -250,7 +252,7 @@ def test_the_training_loop_is_the_thread_that_waits_most_often():
         script.sketch.add(
             LOOP, Kind.WAIT, 0, 10, batch=batch, sample=9, thread=2, detail="consumer"
         )
-    found = exposure(script.profile())
+    found = exposure(script.data())
     assert found.whole.n_batches == 3
     (other,) = found.other_loops
     assert (other.process, other.thread, other.n_waits, other.wait_ns) == (
@@ -263,7 +265,7 @@ def test_each_of_two_training_processes_has_its_own_workers():
     loader = script.loader(1, 1)
     for _ in range(3):
         loader.next()
-    profile = script.profile()
+    profile = script.data()
     helper = Process("consumer", -1, 0, 7, "here", "boot-here", (), 0, True, 0, ("MainThread",))
     theirs = Process(
         "worker", 0, 0, 8, "here", "boot-here", (), 0, True, 0, ("MainThread",), ppid=7
@@ -290,7 +292,7 @@ def test_a_killed_process_has_rounds_that_end_with_its_last_span():
         other.next()
         script.compute(10)
     script.sketch.add(LOOP, Kind.FORWARD, script.now - 10, script.now)
-    found = exposure(script.sketch.profile())
+    found = exposure(script.sketch.data())
     assert (found.n_rounds, found.n_unfinished_rounds) == (2, 1)
     assert found.whole.wall_ns == script.now
 
@@ -301,16 +303,16 @@ def test_workers_that_left_nothing_are_missing():
     loader.next()
     sketch = script.sketch
     sketch.loaders[0].worker_pids.append(4711)
-    told = sketch.profile().facts
-    found = make_profile(Path("run"), {}, [], facts=told).missing_workers
+    told = sketch.data().facts
+    found = find_missing_workers(RunFacts(), told, (), None)
     assert found == ("loader-0 process 4711", "loader-0 process 1001")
 
 
 def test_no_consumer():
     told = ProcessFacts(1, 0, "here", "consumer", loaders=[LoaderFacts(0, "torch", "a", "b")])
-    sketch = ScriptSketch()
+    sketch = script_sketch()
     sketch.add(LOOP, Kind.READ, 0, 10)
-    found = exposure(replace(sketch.profile(), facts=(told,)))
+    found = exposure(replace(sketch.data(), facts=(told,)))
     assert not found.has_consumer
     assert found.whole.n_batches == 0
 
@@ -326,7 +328,7 @@ def test_what_an_inner_loader_does_is_the_outer_ones_wait_alone(steps):
         script.sketch.add(lane, Kind.READ, asked, asked + around, batch=next(script.batches))
         outer.stages = (own, 0, 0)
         outer.next()
-    found = exposure(script.profile())
+    found = exposure(script.data())
     spent = sum(own for own, _ in steps)
     assert sum(found.whole.exposed_ns.values()) == found.whole.wait_ns == spent
     assert found.whole.exposed_ns.get("read", 0) == spent
@@ -347,6 +349,6 @@ def test_an_epoch_starts_where_that_of_its_own_loader_changes():
             train.stages = (4000, 0, 0)
         if step == 20:
             train.stages = (10, 0, 0)
-    long = exposure(script.profile()).long_waits
+    long = exposure(script.data()).long_waits
     assert long is not None
     assert (long.n_waits, long.coincides_with) == (1, "epoch start")

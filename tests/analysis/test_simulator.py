@@ -77,7 +77,7 @@ def test_pools_do_what_the_recurrence_does(work, step, workers, prefetch, in_ord
     one = Schedule(STAGES, np.array(odd), np.full(len(odd), step * 7919), **how)
     ours = of_kind(run(one)[0], Kind.WAIT)
     sketch = schedules.pool(odd, step_ns=step * 7919, **how)
-    theirs = of_kind(sketch.profile(), Kind.WAIT)
+    theirs = of_kind(sketch.data(), Kind.WAIT)
     for name in ("start_ns", "end_ns") if in_order else ("start_ns", "end_ns", "batch"):
         assert ours[name].tolist() == theirs[name].tolist()
 

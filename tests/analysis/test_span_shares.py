@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from schedules import Sketch, pool
+from schedules import pool
 from scripts import Script
 from streams import stream
 
@@ -11,6 +11,7 @@ from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.run import Run, exposure
 from iobench.recording.kinds import WAITING_KINDS, Kind, stage_name
 from iobench.recording.span_file import Flag
+from iobench.testing import SketchedRun
 
 times = st.integers(0, 1000)
 pools = st.builds(
@@ -51,7 +52,7 @@ def check(profile, rank=None):
 
 @given(pools)
 def test_shares_add_up_in_worker_pools(sketch):
-    check(sketch.profile())
+    check(sketch.data())
 
 
 @given(
@@ -72,30 +73,30 @@ def test_shares_add_up_in_scripts_with_two_loaders():
         check_loader.next()
         script.compute(3)
     train.end()
-    check(script.profile())
+    check(script.data())
 
 
 def test_what_is_on_no_path_was_not_waited_for():
-    sketch = Sketch()
+    sketch = SketchedRun()
     sketch.round(0, 100)
     sketch.add(("worker", 0), Kind.READ, 0, 40, batch=0)
     sketch.wait(0, 20, 50, "worker-0")
     sketch.add(("worker", 0), Kind.READ, 50, 90, batch=1)
-    share = Run(sketch.profile()).sums.share
-    reads = np.flatnonzero(sketch.profile().spans["kind"] == Kind.READ)
+    share = Run(sketch.data()).sums.share
+    reads = np.flatnonzero(sketch.data().spans["kind"] == Kind.READ)
     assert share[reads].tolist() == [0.5, 0.0]
     assert np.isnan(np.delete(share, reads)).all()
 
 
 def test_a_sample_beside_a_sum_has_its_share():
-    sketch = Sketch()
+    sketch = SketchedRun()
     worker = ("worker", 0)
     sketch.round(0, 100)
     sketch.add(worker, Kind.READ, 30, 40, batch=0, flags=Flag.DETAIL, sample=3)
     sketch.add(worker, Kind.READ, 0, 40, batch=0, flags=Flag.SUMMED, pieces=4)
     sketch.add(worker, Kind.READ, 70, 80, batch=1, flags=Flag.DETAIL, sample=9)
     sketch.wait(0, 10, 50, "worker-0")
-    profile = sketch.profile()
+    profile = sketch.data()
     share = Run(profile).sums.share
     reads = profile.spans["kind"] == Kind.READ
     assert share[reads][:2].tolist() == [0.75, 0.75]
@@ -106,6 +107,6 @@ def test_spans_of_other_training_processes_have_no_share():
     script = Script(rank=1)
     loader = script.loader(workers=0)
     loader.next()
-    mine = script.profile()
+    mine = script.data()
     share = Run(mine).sums.share
     assert (share[mine.spans["kind"] == Kind.READ] == 1).all()

@@ -44,7 +44,7 @@ def script_of(*copies: tuple[int, int, int], epochs: int, begins: int = 0) -> Sc
 )
 def test_staging_stands_beside_the_epochs_after_it(copies, epochs, staged_ns, epoch_ns) -> None:
     script = script_of(*copies, epochs=epochs, begins=700)
-    found = staging_of(Run(script.profile()).of_rank())
+    found = staging_of(Run(script.data()).of_rank())
     assert found is not None
     assert (found.staged_ns, found.nbytes) == (staged_ns, 1_000 * len(copies))
     assert (found.epoch_ns, found.staging_to_epoch) == (epoch_ns, epoch_ns and staged_ns / epoch_ns)
@@ -53,19 +53,19 @@ def test_staging_stands_beside_the_epochs_after_it(copies, epochs, staged_ns, ep
 def test_what_is_not_known_is_not_said() -> None:
     script = script_of((0, 0, 10), epochs=1, begins=15)
     script.sketch.add(LOOP, Kind.STAGE_IN, 5, 20, nbytes=-1)
-    run = Run(script.profile())
+    run = Run(script.data())
     found = staging_of(run.of_rank())
     assert found is not None
     assert (found.nbytes, found.epoch_ns) == (None, None)
     text = TerminalRenderer().render(report_document([run]))
     assert "T_staging / T_epoch is unknown" in text
-    assert staging_of(Run(script_of(epochs=1).profile()).of_rank()) is None
+    assert staging_of(Run(script_of(epochs=1).data()).of_rank()) is None
 
 
 def test_a_job_has_the_longest_staging_and_the_bytes_of_all() -> None:
     found = []
     for lasts in (100, 300):
         script = script_of((0, 0, lasts), epochs=1, begins=400)
-        found.append(staging_of(Run(script.profile()).of_rank()))
+        found.append(staging_of(Run(script.data()).of_rank()))
     job = staging_of_job(found)
     assert (job.staged_ns, job.nbytes) == (300, 2_000)

@@ -7,12 +7,13 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from schedules import CONSUMER, exposed
-from streams import NAMES, StreamSketch, stream
+from schedules import exposed
+from streams import NAMES, stream, stream_sketch
 
 from iobench.analysis.run import exposure
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
+from iobench.testing import CONSUMER
 
 MS = 1_000_000
 
@@ -72,7 +73,7 @@ def test_a_rare_slow_item_answers_for_its_own_wait():
 
 def test_a_stage_held_back_by_the_next_is_late_because_of_it():
     """Reading item 2 waits for room that decoding item 0 makes: what it hangs on is decoding."""
-    sketch = StreamSketch({"workers": 0, "prefetch": 1})
+    sketch = stream_sketch(workers=0, prefetch=1)
     for item, start in enumerate((0, 10, 100)):
         sketch.add(CONSUMER, Kind.READ, start, start + 10, batch=item, sample=item, thread=1)
     sketch.add(CONSUMER, Kind.DECODE, 10, 100, batch=0, sample=0, thread=2)
@@ -83,32 +84,32 @@ def test_a_stage_held_back_by_the_next_is_late_because_of_it():
     sketch.wait(1, 105, 105, "threads")
     sketch.wait(2, 105, 115, "threads")
     # Before decoding 2: reading 2 (10), then decoding 0 (90) and reading 0 (10); 10 of 115 waited.
-    assert exposed(sketch.profile()) == {"decode": 8, "read": 2}
+    assert exposed(sketch.data()) == {"decode": 8, "read": 2}
 
 
 def test_a_stage_held_back_by_the_training_loop_was_idle_for_lack_of_need():
-    sketch = StreamSketch({"workers": 0, "prefetch": 1})
+    sketch = stream_sketch(workers=0, prefetch=1)
     for item, start in enumerate((0, 1000)):
         sketch.add(CONSUMER, Kind.READ, start, start + 10, batch=item, sample=item, thread=1)
     sketch.add(CONSUMER, Kind.SUBMIT_QUEUE, 1000, 1000, batch=1, detail="consumer", thread=1)
     sketch.wait(0, 1000, 1000, "threads")
     sketch.wait(1, 1005, 1010, "threads")
-    assert exposed(sketch.profile()) == {"read": 5}
+    assert exposed(sketch.data()) == {"read": 5}
 
 
 def test_without_that_mark_it_would_be_a_gap():
-    sketch = StreamSketch({"workers": 0, "prefetch": 1})
+    sketch = stream_sketch(workers=0, prefetch=1)
     for item, start in enumerate((0, 90)):
         sketch.add(CONSUMER, Kind.READ, start, start + 10, batch=item, sample=item, thread=1)
     sketch.wait(0, 90, 90, "threads")
     sketch.wait(1, 90, 100, "threads")
-    assert exposed(sketch.profile()) == {"worker_gap": 8, "read": 2}
+    assert exposed(sketch.data()) == {"worker_gap": 8, "read": 2}
 
 
 def test_a_batch_of_threads_that_left_no_spans_is_unknown():
-    sketch = StreamSketch({"workers": 0, "prefetch": 1})
+    sketch = stream_sketch(workers=0, prefetch=1)
     sketch.wait(0, 0, 50, "threads")
-    assert exposed(sketch.profile()) == {"unknown": 50}
+    assert exposed(sketch.data()) == {"unknown": 50}
 
 
 def test_batches_kept_ready_and_one_more_are_the_fill():
@@ -177,7 +178,7 @@ def test_the_model_itself_keeps_its_bounds(run):
 
 def test_a_thread_is_waited_for_up_to_where_it_let_another_one_go_on():
     """Two threads take turns at a costly source; each then decodes while the other one pulls."""
-    sketch = StreamSketch({"workers": 0, "prefetch": 1})
+    sketch = stream_sketch(workers=0, prefetch=1)
     for item in range(6):
         mine, other = (item % 2 + 1, 2 - item % 2)
         where = {"batch": item, "sample": item, "thread": mine}
@@ -189,12 +190,12 @@ def test_a_thread_is_waited_for_up_to_where_it_let_another_one_go_on():
         sketch.wait(item, 10 * item + 14, 10 * item + 14, "threads")
     sketch.wait(5, 55, 64, "threads")
     # Six times reading and the last decoding, one after another: 9 of 64 were waited for.
-    assert exposed(sketch.profile()) == {"read": 8, "decode": 1}
+    assert exposed(sketch.data()) == {"read": 8, "decode": 1}
 
 
 def test_the_end_of_one_item_is_not_the_begin_of_the_next():
     """Finding that a file has no further part is work of its own, long before the next file."""
-    sketch = StreamSketch({"workers": 0, "prefetch": 1})
+    sketch = stream_sketch(workers=0, prefetch=1)
     sketch.add(CONSUMER, Kind.READ, 0, 50, batch=0, sample=0, thread=1)
     sketch.add(CONSUMER, Kind.DECODE, 50, 55, batch=0, sample=0, thread=2)
     nothing = {"flags": Flag.SUMMED, "pieces": 0}
@@ -205,4 +206,4 @@ def test_the_end_of_one_item_is_not_the_begin_of_the_next():
     sketch.wait(1, 60, 110, "threads")
     # All of the first 55; then reading 50 and decoding 10, less the 5 that the first batch's path
     # had beside this reading, share a wait of 50.
-    assert exposed(sketch.profile()) == {"read": 50 + 45, "decode": 5 + 5}
+    assert exposed(sketch.data()) == {"read": 50 + 45, "decode": 5 + 5}

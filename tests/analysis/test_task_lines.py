@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from schedules import CONSUMER, Sketch
 
 from iobench.analysis.run import exposure
 from iobench.recording.kinds import Kind
 from iobench.recording.task_spans import GRAPH, TASK
+from iobench.testing import CONSUMER, SketchedRun
 
 WORKER = ("worker", 0)
 
@@ -21,7 +21,7 @@ def graph_of(tasks, *, end, made_by="worker-0", batch=0, scheduling_cpu=-1):
     """
     lane = CONSUMER if made_by == "consumer" else WORKER
     workers = int(lane is WORKER)
-    sketch = Sketch({"workers": workers, "prefetch": 2, "batch_size": 1})
+    sketch = SketchedRun({"workers": workers, "prefetch": 2, "batch_size": 1})
     if workers:
         sketch.submit(0, batch, 0, 0)
     at = {"batch": batch, "epoch": 0, "sample": 3}
@@ -47,7 +47,7 @@ def times(figures, name):
 def test_the_critical_path_of_the_tasks_is_waited_for(made_by):
     # Thread 1 reads 30 and computes 10; thread 2 reads 50; then thread 1 joins both.
     tasks = [(1, 20, 60, 30), (2, 20, 70, 50), (1, 75, 85, 0)]
-    figures = exposure(graph_of(tasks, end=100, made_by=made_by).profile()).whole
+    figures = exposure(graph_of(tasks, end=100, made_by=made_by).data()).whole
     assert times(figures, "exposed_ns") == {
         "fused": 20,
         "preprocess:dask": 20,
@@ -62,7 +62,7 @@ def test_tasks_of_other_samples_are_not_laid_into_this_one():
     sketch = graph_of([(1, 20, 60, 30)], end=100)
     for span in [span for span in sketch.spans if span.get("thread")]:
         span["sample"] = 4
-    figures = exposure(sketch.profile()).whole
+    figures = exposure(sketch.data()).whole
     assert times(figures, "exposed_ns") == {"fused": 20, "preprocess:dask": 80}
 
 
@@ -73,7 +73,7 @@ def test_a_graph_inside_of_a_task_is_part_of_it():
     sketch.add(WORKER, Kind.PREPROCESS, 40, 60, detail=TASK, thread=5, **at)
     sketch.add(WORKER, Kind.PREPROCESS, 40, 50, detail=TASK, thread=6, **at)
     sketch.add(WORKER, Kind.PREPROCESS, 30, 70, label=GRAPH, thread=1, **at)
-    figures = exposure(sketch.profile()).whole
+    figures = exposure(sketch.data()).whole
     # Of the task 20 on its own; of the graph in it 20 that no task explains.
     assert times(figures, "exposed_ns") == {
         "fused": 20,
@@ -85,7 +85,7 @@ def test_a_graph_inside_of_a_task_is_part_of_it():
 
 
 def test_cpu_time_is_of_the_thread_that_spent_it():
-    figures = exposure(graph_of([(1, 20, 60, 30)], end=100, scheduling_cpu=15).profile()).whole
+    figures = exposure(graph_of([(1, 20, 60, 30)], end=100, scheduling_cpu=15).data()).whole
     cpu = {row.stage: row.cpu_ns for row in figures.stages if row.busy_ns}
     assert cpu["preprocess:dask"] == 15
     assert cpu["preprocess"] == 40
@@ -107,7 +107,7 @@ def drawn_tasks(draw):
 @given(drawn_tasks(), st.sampled_from(["worker-0", "consumer"]))
 def test_whatever_the_tasks_are_all_adds_up(drawn, made_by):
     tasks, end = drawn
-    figures = exposure(graph_of(tasks, end=end, made_by=made_by).profile()).whole
+    figures = exposure(graph_of(tasks, end=end, made_by=made_by).data()).whole
     assert sum(figures.exposed_ns.values()) == figures.wait_ns == end
     assert all(0 <= row.exposed_ns <= row.busy_ns for row in figures.stages)
     # What ran is counted once: tasks that are waited for stand for the thread that waits.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,13 +10,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from schedules import CONSUMER, Sketch, pool
+from schedules import pool
 from streams import stream
 
 from iobench.analysis.run import Run, exposure
 from iobench.recording.kinds import QUEUED_KINDS, WAITING_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 from iobench.report.timeline.model import Timeline, timeline_of
+from iobench.testing import CONSUMER, SketchedRun
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
@@ -87,8 +87,8 @@ def check_depths(timeline: Timeline) -> None:
 
 
 @given(pools)
-def test_worker_pools(sketch: Sketch) -> None:
-    timeline = check(sketch.profile())
+def test_worker_pools(sketch: SketchedRun) -> None:
+    timeline = check(sketch.data())
     assert timeline.lanes[0].name == "consumer"
 
 
@@ -129,11 +129,11 @@ def test_spans_inside_others_count_once(durations: list[tuple[int, int, int, int
             batch=span["batch"],
             label="inner",
         )
-    check(sketch.profile())
+    check(sketch.data())
 
 
 def test_inner_spans_lie_above() -> None:
-    sketch = Sketch({"workers": 0})
+    sketch = SketchedRun({"workers": 0})
     for start, end, kind in (
         (0, 100, Kind.FUSED),
         (0, 40, Kind.READ),
@@ -143,7 +143,7 @@ def test_inner_spans_lie_above() -> None:
         (100, 100, Kind.VERIFY),
     ):
         sketch.add(CONSUMER, kind, start, end, batch=0)
-    timeline = timeline_of(Run(sketch.profile()))
+    timeline = timeline_of(Run(sketch.data()))
     kinds = map(Kind, timeline.spans["kind"].tolist())
     depths = dict(zip(kinds, timeline.depth.tolist(), strict=True))
     assert depths == {
@@ -152,12 +152,12 @@ def test_inner_spans_lie_above() -> None:
 
 
 def test_spans_that_overlap_make_no_staircase() -> None:
-    sketch = Sketch({"workers": 0})
+    sketch = SketchedRun({"workers": 0})
     for number in range(9):
         sketch.add(CONSUMER, Kind.FORWARD, 10 * number, 10 * number + 15, thread=1)
         sketch.submit(0, number, 10 * number, 10 * number + 25)
         sketch.add(("worker", 0), Kind.READ, 10 * number, 10 * number + 5, batch=number)
-    timeline = timeline_of(Run(sketch.profile()))
+    timeline = timeline_of(Run(sketch.data()))
     check_depths(timeline)
     depths = [timeline.depth[timeline.spans["kind"] == kind] for kind in (Kind.FORWARD, Kind.READ)]
     assert [set(each.tolist()) for each in depths] == [{0, 1}, {0}]
@@ -167,7 +167,7 @@ def test_spans_that_overlap_make_no_staircase() -> None:
 
 def test_names_tell_lanes_apart() -> None:
     sketch = pool([(400, 300, 20)] * 8, workers=1, step_ns=100)
-    profile = sketch.profile()
+    profile = sketch.data()
     again = replace(profile.processes[1], pid=77, threads=("MainThread", "feeder", ""))
     spans = profile.spans[profile.spans["process"] == 1].copy()
     spans["process"] = 2
@@ -200,11 +200,11 @@ def test_several_ranks_stand_one_below_the_other() -> None:
 
 
 def test_the_thread_that_waits_comes_first() -> None:
-    sketch = Sketch({"workers": 0})
+    sketch = SketchedRun({"workers": 0})
     sketch.add(CONSUMER, Kind.READ, 0, 10, thread=0, batch=0)
     sketch.add(CONSUMER, Kind.WAIT, 0, 12, thread=3, batch=0, detail="threads")
     sketch.add(CONSUMER, Kind.FORWARD, 14, 30, thread=3, flags=Flag.DEVICE | Flag.DETAIL)
-    profile = sketch.profile()
+    profile = sketch.data()
     timeline = timeline_of(Run(profile))
     assert [lane.thread for lane in timeline.lanes] == [3, 3, 0]
     assert [lane.is_device for lane in timeline.lanes] == [False, True, False]
@@ -213,9 +213,9 @@ def test_the_thread_that_waits_comes_first() -> None:
     assert timeline.exposed_ns[timeline.spans["kind"] == Kind.FORWARD] == [-1]
 
 
-def summed_and_single() -> Sketch:
+def summed_and_single() -> SketchedRun:
     """Return a worker whose first batch has spans of samples beside a sum, the second a sum."""
-    sketch = Sketch({"workers": 1, "prefetch": 2, "expected_workers": ["worker-0"]})
+    sketch = SketchedRun({"workers": 1, "prefetch": 2, "expected_workers": ["worker-0"]})
     worker = ("worker", 0)
     sketch.add(worker, Kind.READ, 0, 60, batch=0, flags=Flag.SUMMED, pieces=2)
     for sample in (0, 1):
@@ -229,7 +229,7 @@ def summed_and_single() -> Sketch:
 
 
 def test_sums_are_shown_where_nothing_else_is() -> None:
-    timeline = timeline_of(Run(summed_and_single().profile()))
+    timeline = timeline_of(Run(summed_and_single().data()))
     spans = timeline.spans[timeline.spans["kind"] == Kind.READ]
     assert sorted(spans["flags"].tolist()) == [Flag.SUMMED, Flag.DETAIL, Flag.DETAIL]
     single = (timeline.spans["flags"] == Flag.DETAIL) & (timeline.spans["batch"] == 0)
@@ -241,24 +241,24 @@ def test_killed_workers_keep_their_lanes_and_lost_ones_have_none() -> None:
     killed = [
         span for span in sketch.spans if span["lane"] != ("worker", 1) or span["start_ns"] < 800
     ]
-    timeline = timeline_of(Run(dataclasses.replace(sketch, spans=killed).profile()))
+    timeline = timeline_of(Run(sketch.with_spans(killed).data()))
     assert [lane.name for lane in timeline.lanes] == ["consumer", "worker-0", "worker-1"]
-    timeline = timeline_of(Run(sketch.without(("worker", 1)).profile()))
+    timeline = timeline_of(Run(sketch.without(("worker", 1)).data()))
     assert [lane.name for lane in timeline.lanes] == ["consumer", "worker-0"]
 
 
 def test_where_exposure_cannot_be_told_it_is_unknown() -> None:
-    sketch = Sketch({"workers": 0})
+    sketch = SketchedRun({"workers": 0})
     sketch.add(CONSUMER, Kind.READ, 0, 2**61, batch=0)
     sketch.add(CONSUMER, Kind.READ, 0, 2**61, batch=0, thread=1)
-    timeline = timeline_of(Run(sketch.profile()))
+    timeline = timeline_of(Run(sketch.data()))
     assert timeline.exposed_ns.tolist() == [-1, -1]
 
 
 def test_waits_of_other_threads_are_in_no_figure() -> None:
     sketch = pool([(40, 30, 20)] * 6, workers=1, step_ns=10)
     sketch.add(CONSUMER, Kind.WAIT, 0, 25, thread=1, batch=0, detail="elsewhere")
-    profile = sketch.profile()
+    profile = sketch.data()
     profile = replace(
         profile,
         config={**profile.config, "kind": "script"},
@@ -273,7 +273,7 @@ def test_waits_of_other_threads_are_in_no_figure() -> None:
 
 
 def test_a_run_without_spans() -> None:
-    profile = Sketch({"workers": 0}).profile()
+    profile = SketchedRun({"workers": 0}).data()
     timeline = timeline_of(Run(profile))
     assert (len(timeline), timeline.lanes, timeline.stages) == (0, (), ())
     assert (timeline.start_ns, timeline.end_ns) == (0, 0)

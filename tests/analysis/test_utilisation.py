@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from schedules import CONSUMER, Sketch
 
 from iobench.analysis.run import Run
 from iobench.findings.utilisation import mean_utilisation, utilisation
 from iobench.recording.kinds import Kind
+from iobench.testing import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,9 +53,9 @@ def dlio_au(blocks: Sequence[Times], n_steps: int) -> float:
     return float(np.sum(np.array(au) * weights) / np.sum(weights))
 
 
-def run(rounds: Sequence[Sequence[Block]]) -> tuple[Sketch, list[list[Times]]]:
+def run(rounds: Sequence[Sequence[Block]]) -> tuple[SketchedRun, list[list[Times]]]:
     """Return rounds, each of blocks that checkpoints part, as spans and as DLIO's stamps."""
-    sketch, clock, batch, epochs = Sketch({"workers": 0}), 0, 0, []
+    sketch, clock, batch, epochs = SketchedRun({"workers": 0}), 0, 0, []
     for number, blocks in enumerate(rounds):
         start = clock
         epochs.append([])
@@ -107,7 +107,7 @@ rounds_of_steps = st.lists(
 @given(rounds_of_steps)
 def test_it_equals_dlio_on_the_same_steps(rounds: list[list[Block]]) -> None:
     rounds = [[replace(each, epoch=n) for each in blocks] for n, blocks in enumerate(rounds)]
-    found = utilisation(Run(run(rounds)[0].profile()).of_rank())
+    found = utilisation(Run(run(rounds)[0].data()).of_rank())
     if found.n_counted:
         assert found.fraction == pytest.approx(au_of(rounds) / 100, rel=1e-12, abs=1e-15)
 
@@ -127,7 +127,7 @@ def test_it_equals_dlio_on_the_same_steps(rounds: list[list[Block]]) -> None:
     ],
 )
 def test_known_runs(rounds: list[list[Block]], fraction: float | None, n_counted: int) -> None:
-    found = utilisation(Run(run(rounds)[0].profile()).of_rank())
+    found = utilisation(Run(run(rounds)[0].data()).of_rank())
     assert found.n_counted == n_counted
     if fraction is None:
         assert found.fraction is None
@@ -137,11 +137,11 @@ def test_known_runs(rounds: list[list[Block]], fraction: float | None, n_counted
 
 
 def test_a_run_without_a_step_has_none() -> None:
-    only_end = Sketch({"workers": 0})
+    only_end = SketchedRun({"workers": 0})
     only_end.shutdown(0, 5)
     only_end.round(0, 5)
-    for sketch in (Sketch({"workers": 0}), only_end):
-        assert utilisation(Run(sketch.profile()).of_rank()) is None
+    for sketch in (SketchedRun({"workers": 0}), only_end):
+        assert utilisation(Run(sketch.data()).of_rank()) is None
 
 
 def test_ranks_count_alike_as_dlio_averages_them() -> None:
@@ -149,7 +149,7 @@ def test_ranks_count_alike_as_dlio_averages_them() -> None:
     ranks = [
         [[Block([(load, 10 - load, 0)] * 4, epoch=n)] for n, load in enumerate(of)] for of in loads
     ]
-    parts = [utilisation(Run(run(each)[0].profile()).of_rank()) for each in ranks]
+    parts = [utilisation(Run(run(each)[0].data()).of_rank()) for each in ranks]
     job = mean_utilisation([*parts, None])
     assert job.fraction == pytest.approx(np.mean([au_of(each) for each in ranks]) / 100)
     assert mean_utilisation([None]) is None

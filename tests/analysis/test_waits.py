@@ -4,15 +4,15 @@ import itertools
 
 import numpy as np
 import pytest
-from schedules import CONSUMER, Sketch
 
 from iobench.analysis.run import exposure
 from iobench.analysis.waits import step_statistics
 from iobench.recording.kinds import Kind
+from iobench.testing import CONSUMER, SketchedRun
 
 
 def serial_run(waits, epochs=None, files=None, rounds=None):
-    sketch = Sketch({"workers": 0, "prefetch": 1})
+    sketch = SketchedRun({"workers": 0, "prefetch": 1})
     clock, starts = 0, []
     for batch, wait in enumerate(waits):
         starts.append(clock)
@@ -24,7 +24,7 @@ def serial_run(waits, epochs=None, files=None, rounds=None):
     edges = [starts[first] for first in rounds or [0]] + [clock]
     for number, (start, end) in enumerate(itertools.pairwise(edges)):
         sketch.round(start, end, number)
-    return exposure(sketch.profile())
+    return exposure(sketch.data())
 
 
 def long_at(n_steps, *steps):

@@ -2,26 +2,27 @@
 
 import pytest
 from msgspec.structs import replace
-from schedules import CONSUMER, Sketch, pool
+from schedules import pool
 
 from iobench.analysis.run import exposure
 from iobench.errors import ProfileError
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.runs.contents import Process
+from iobench.testing import CONSUMER, SketchedRun
 
 WORKER = ("worker", 0)
 
 
 def one_batch(**config):
-    sketch = Sketch({"workers": 1, **config})
+    sketch = SketchedRun({"workers": 1, **config})
     sketch.submit(0, 0, 0, 0)
     sketch.wait(0, 0, 100, "worker-0", nbytes=120)
     return sketch
 
 
 def read_row(sketch):
-    rows = exposure(sketch.profile()).whole.stages
+    rows = exposure(sketch.data()).whole.stages
     return next(row for row in rows if row.stage == "read")
 
 
@@ -39,14 +40,14 @@ def test_bytes_and_cpu_time_of_a_stage_are_unknown_where_one_span_does_not_tell(
     [({"sample_nbytes": 40}, 3), ({"batch_size": 5}, 5), ({"sample_nbytes": 7}, None), ({}, None)],
 )
 def test_samples_are_counted_by_their_bytes_else_by_the_batch_size(config, expected):
-    assert exposure(one_batch(**config).profile()).whole.n_samples == expected
+    assert exposure(one_batch(**config).data()).whole.n_samples == expected
 
 
 def with_counters(*counters, **config):
     sketch = one_batch(**config)
     for read, device in counters:
         sketch.add(WORKER, Kind.READ, 0, 100, batch=0, nbytes=read, cpu_ns=device, flags=Flag.IO)
-    return exposure(sketch.profile()).whole.cold_fraction
+    return exposure(sketch.data()).whole.cold_fraction
 
 
 def test_cold_is_what_came_from_the_device():
@@ -72,14 +73,14 @@ def test_overhead_is_spans_times_their_cost_over_the_time_of_the_lanes():
     sketch.add(WORKER, Kind.DECODE, 40, 80, batch=0, flags=Flag.SUMMED, pieces=10)
     sketch.add(WORKER, Kind.READ, 80, 80, batch=0, flags=Flag.IO, cpu_ns=0)
     # Light: the wait, the round, the submission and ten decodings; then one full and one counter.
-    assert exposure(sketch.profile()).whole.overhead_fraction == (13 + 4 + 2) / (200 * 2)
+    assert exposure(sketch.data()).whole.overhead_fraction == (13 + 4 + 2) / (200 * 2)
 
 
 def test_overhead_is_what_processes_measured_of_themselves():
     sketch = one_batch(unit_costs={"light_ns": 1, "full_ns": 4, "io_ns": 2})
     sketch.round(0, 200)
     sketch.add(WORKER, Kind.READ, 0, 40, batch=0)
-    profile = sketch.profile()
+    profile = sketch.data()
     own = {"consumer": (6, 30), "worker": (9, 50)}
     processes = tuple(
         replace(who, own_ns=own[who.role][0], once_ns=own[who.role][1]) for who in profile.processes
@@ -90,9 +91,9 @@ def test_overhead_is_what_processes_measured_of_themselves():
 
 
 def test_overhead_is_unknown_without_the_costs():
-    assert exposure(one_batch().profile()).whole.overhead_fraction is None
+    assert exposure(one_batch().data()).whole.overhead_fraction is None
     sketch = one_batch(unit_costs={"light_ns": None, "full_ns": 4, "io_ns": 2})
-    assert exposure(sketch.profile()).whole.overhead_fraction is None
+    assert exposure(sketch.data()).whole.overhead_fraction is None
 
 
 def test_what_the_loop_computes_is_shown_apart():
@@ -100,7 +101,7 @@ def test_what_the_loop_computes_is_shown_apart():
     sketch.round(0, 200)
     sketch.add(CONSUMER, Kind.FORWARD, 100, 130)
     sketch.add(CONSUMER, Kind.BACKWARD, 130, 190)
-    whole = exposure(sketch.profile()).whole
+    whole = exposure(sketch.data()).whole
     assert [(row.stage, row.busy_ns) for row in whole.compute_stages] == [
         ("backward", 60),
         ("forward", 30),
@@ -109,7 +110,7 @@ def test_what_the_loop_computes_is_shown_apart():
 
 
 def test_phases_add_up_to_the_run():
-    figures = exposure(pool([[30, 20, 10]] * 20, workers=2, step_ns=15, drain_ns=7).profile())
+    figures = exposure(pool([[30, 20, 10]] * 20, workers=2, step_ns=15, drain_ns=7).data())
     assert [(each.phase, each.n_deliveries) for each in figures.phases] == [
         ("startup", 1),
         ("fill", 3),
@@ -121,7 +122,7 @@ def test_phases_add_up_to_the_run():
 
 
 def test_work_on_the_path_of_a_steady_delivery_counts_as_steady():
-    figures = exposure(pool([[30, 20, 10]] * 20, workers=1, step_ns=59).profile())
+    figures = exposure(pool([[30, 20, 10]] * 20, workers=1, step_ns=59).data())
     work = sum(row.busy_ns for row in figures.steady.stages)
     assert work == 60 * figures.steady.n_batches
 
@@ -130,20 +131,20 @@ def test_waits_that_overlap_are_refused():
     sketch = one_batch()
     sketch.wait(1, 50, 150)
     with pytest.raises(ProfileError, match="overlap"):
-        exposure(sketch.profile())
+        exposure(sketch.data())
 
 
 def test_two_training_loops_in_one_process_are_refused():
     sketch = one_batch()
     sketch.wait(1, 150, 170, thread=1)
     with pytest.raises(ProfileError, match="2 threads"):
-        exposure(sketch.profile())
+        exposure(sketch.data())
 
 
 def test_of_several_training_processes_one_is_to_be_named():
     from iobench.analysis.run import exposure
 
-    profile = one_batch().profile()
+    profile = one_batch().data()
     other = Process("consumer", -1, 3, 9, "here", "boot", (), 0, True, 0, ())
     both = replace(profile, processes=(*profile.processes, other))
     with pytest.raises(ProfileError, match=r"\[0, 3\]"):

@@ -1,8 +1,8 @@
 """How fast a run becomes a trace and a table, and how large these are: python exports.py.
 
-Makes profiles of so many spans, as two loading processes would have left them (open, read, decode,
-preprocess and collate of each sample, hand-over and wait of each batch, and a counter), and writes
-them in each format. Each writing is a process of its own, so that its peak memory is its own.
+Makes profiles of so many spans, as four loading processes would have left them (read and decode of
+each sample, hand-over and wait of each batch), and writes them in each format. Each writing is a
+process of its own, so that its peak memory is its own.
 
     python tests/benchmarks/exports.py                      100,000 and 1,000,000 spans
     python tests/benchmarks/exports.py --spans 20000        fewer
@@ -21,70 +21,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from msgspec.structs import replace
-
 sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
+sys.path.append(str(Path(__file__).parents[1] / "support"))
 
 FORMATS = {"trace": "run.json", "trace, compressed": "run.json.gz", "Parquet": "run.parquet"}
-SAMPLES, STAGES = 8, 4
 WALL_NS = 1_795_000_000_000_000_000
 
 
 def make_profile(n_spans: int) -> Any:
-    """Return a profile of about so many spans: batches of 8 samples, 4 stages for each sample."""
-    from ground_truth_profiles import span_file
+    """Return a profile of about so many spans: reads and decodes of samples by four workers."""
+    from many_spans import many_spans
+    from schedules import on_machine
 
-    from iobench.recording.kinds import Kind
-    from iobench.recording.span_file import SPAN_DTYPE, Flag
-    from iobench.recording.span_reader import Anchor
-    from iobench.runs.reading import make_profile as joined
-
-    n_batches = max(n_spans // (SAMPLES * STAGES + 4), 2)
-    rng = np.random.default_rng(1)
-    strings = dict(enumerate(["", "consumer", *(f"/data/era5/{n:05d}.nc" for n in range(500))]))
-    anchors = (Anchor(0, WALL_NS), Anchor(10**12, WALL_NS + 10**12))
-    files, ready = [], np.zeros(n_batches, dtype=np.int64)
-    for worker in range(2):
-        batches = np.arange(worker, n_batches, 2)
-        n_samples = len(batches) * SAMPLES
-        stages = rng.integers(50_000, 400_000, (n_samples, STAGES))
-        ends = np.cumsum(stages).reshape(n_samples, STAGES)
-        spans = np.zeros((n_samples, STAGES), SPAN_DTYPE)
-        spans["start_ns"], spans["end_ns"] = ends - stages, ends
-        spans["kind"] = [Kind.OPEN, Kind.READ, Kind.DECODE, Kind.PREPROCESS]
-        spans["nbytes"] = [-1, 1_000_000, 4_000_000, 4_000_000]
-        spans["cpu_ns"] = stages // 2
-        spans["batch"] = np.repeat(batches, SAMPLES)[:, None]
-        spans["sample"] = rng.integers(0, 100_000, (n_samples, 1))
-        spans["detail"] = rng.integers(2, 502, (n_samples, 1))
-        per_batch = spans.reshape(len(batches), SAMPLES * STAGES)
-        collate, counter = (per_batch[:, -1:].copy() for _ in range(2))
-        collate["kind"], collate["detail"], collate["sample"] = Kind.COLLATE, 0, -1
-        # As long as the first open of the next batch would have to wait: nothing.
-        collate["start_ns"] = collate["end_ns"]
-        counter["start_ns"], counter["flags"] = counter["end_ns"], Flag.IO
-        table = np.concatenate((per_batch, collate, counter), axis=1).ravel()
-        ready[batches] = per_batch["end_ns"][:, -1]
-        files.append(_filled(span_file(101 + worker, [], worker=worker, anchors=anchors), table,
-                             strings))  # fmt: skip
-    asked = np.maximum.accumulate(ready) - 200_000
-    waits = np.zeros(n_batches, SPAN_DTYPE)
-    waits["end_ns"] = np.maximum.accumulate(ready) + 1000 * np.arange(1, n_batches + 1)
-    waits["start_ns"] = np.maximum(asked, np.append(0, waits["end_ns"][:-1]))
-    waits["kind"], waits["batch"] = Kind.WAIT, np.arange(n_batches)
-    waits["nbytes"], waits["cpu_ns"], waits["sample"] = -1, -1, -1
-    files.append(_filled(span_file(100, [], anchors=anchors), waits, strings))
-    config = {"workers": 2, "prefetch": 2, "batch_size": SAMPLES}
-    return joined(Path("run"), config, files)
-
-
-def _filled(file: Any, spans: Any, strings: dict[int, str]) -> Any:
-    spans = spans.copy()
-    spans["pieces"] = 1
-    spans["sequence"] = np.arange(1, len(spans) + 1)
-    threads = np.zeros(len(spans), dtype=np.int32)
-    return replace(file, spans=spans, threads=threads, strings=strings)
+    return on_machine(many_spans(n_spans), wall_ns=WALL_NS)
 
 
 def measure(n_spans: int, name: str, folder: Path) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def proposals(config: dict[str, Any], step_ms: int) -> Iterator[str]:
     machine = {"cpus": 4, "memory_nbytes": 16 * 10**9}
     known = {"n_samples_all": 1000, "sample_nbytes": 10**6, "machine": machine}
     sketch.config |= {"dataset": "own", "format": "source", "framework": "torch", **known, **config}
-    run = Run(sketch.profile()).of_rank()
+    run = Run(sketch.data()).of_rank()
     advice = advice_of([loading_of(run, recorded_runs(run))])
     assert advice is not None
     for change in (*advice.changes, *advice.to_measure):

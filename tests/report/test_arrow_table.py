@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from schedules import CONSUMER, Sketch, on_machine, pool
+from schedules import on_machine, pool
 
 from iobench.analysis.run import Run, exposure
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.report.timeline.arrow_table import to_arrow, write_parquet
+from iobench.testing import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from iobench.runs.contents import RunData
@@ -37,7 +38,7 @@ SCHEDULES = st.builds(
 def run_of(n_batches: int = 8, workers: int = 2) -> RunData:
     sketch = pool([(30, 20, 10)] * n_batches, workers=workers, step_ns=5, handover_ns=3, drain_ns=2)
     sketch.config["command"] = "train --token s3cret"
-    return on_machine(sketch.profile(), wall_ns=WALL_NS)
+    return on_machine(sketch.data(), wall_ns=WALL_NS)
 
 
 def rows_of(table: Any) -> list[dict[str, Any]]:
@@ -45,8 +46,8 @@ def rows_of(table: Any) -> list[dict[str, Any]]:
 
 
 @given(SCHEDULES)
-def test_sums_over_spans_are_those_of_exposure(sketch: Sketch) -> None:
-    profile = sketch.profile()
+def test_sums_over_spans_are_those_of_exposure(sketch: SketchedRun) -> None:
+    profile = sketch.data()
     figures = exposure(profile).whole
     rows = rows_of(to_arrow(profile))
     waits = [row["exposed_ns"] for row in rows if row["kind"] == "wait"]
@@ -78,13 +79,13 @@ def test_columns_are_documented_in_the_schema() -> None:
 
 
 def test_unknown_is_null_and_flags_are_true_or_false() -> None:
-    sketch = Sketch()
+    sketch = SketchedRun()
     sketch.add(CONSUMER, Kind.READ, 5, 9, detail="/data/\udcff.npy", batch=0, sample=3, nbytes=0)
     sketch.add(CONSUMER, Kind.READ, 9, 9, flags=Flag.IO, nbytes=100, cpu_ns=40, batch=0)
     sketch.add(CONSUMER, Kind.DECODE, 9, 11, flags=Flag.SUMMED | Flag.ESTIMATED, pieces=7, batch=0)
     sketch.add(CONSUMER, Kind.FORWARD, 20, 30, flags=Flag.DETAIL | Flag.DEVICE, label="cuda:0")
     sketch.wait(0, 4, 12, "consumer")
-    rows = {(row["stage"], row["counter"]): row for row in rows_of(to_arrow(sketch.profile()))}
+    rows = {(row["stage"], row["counter"]): row for row in rows_of(to_arrow(sketch.data()))}
     read, counter = rows["read", False], rows["read", True]
     assert (read["nbytes"], read["cpu_ns"], read["worker"], read["label"]) == (0, None, None, None)
     assert (read["epoch"], read["sample"], read["detail"]) == (None, 3, "/data/\\udcff.npy")

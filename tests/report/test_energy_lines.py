@@ -5,12 +5,12 @@ import json
 import pytest
 from energy_files import source, write_energy
 from page_runs import write_job
-from run_files import write_run
-from schedules import CONSUMER, Sketch, pool
+from schedules import pool
 
 from iobench.cli import main
 from iobench.recording.kinds import Kind
 from iobench.recording.this_process import boot_id, host_name
+from iobench.testing import CONSUMER, SketchedRun
 
 MS = 1_000_000
 END = 2000 * MS
@@ -21,9 +21,8 @@ EVEN = [[0, 0, 0], [END, 0, 200_000_000]]
 def recorded(path, *rows, step_ms=300, made=None, config=None, **energy):
     """Write 4 batches, each of 200 ms of loading and a step; with what its counters showed."""
     sketch = made or pool([(50 * MS, 100 * MS, 50 * MS)] * 4, workers=0, step_ns=step_ms * MS)
-    profile = sketch.profile()
-    profile.config.update({"n_samples": 8, **(config or {})})
-    write_run(path, profile)
+    sketch.config.update({"n_samples": 8, **(config or {})})
+    sketch.write(path)
     if rows or energy:
         write_energy(path, *rows, **energy)
     return path
@@ -115,7 +114,7 @@ def test_counters_are_of_a_machine_by_name_where_its_start_is_unknown(tmp_path, 
 
 
 def test_a_run_in_which_nobody_waited_has_energy_and_no_waits(tmp_path, figures):
-    sketch = Sketch({"kind": "script"})
+    sketch = SketchedRun({"kind": "script"})
     sketch.add(CONSUMER, Kind.READ, 0, END // 2)
     run = recorded(tmp_path / "run", *EVEN, made=sketch)
     gpu = figures(run)["kinds"]["gpu"]

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from energy_files import source, write_energy
 from page_runs import write_job
-from run_files import write_run
 from schedules import pool
 from stand_in_machine import GIB, StandInMachine
 
@@ -29,7 +28,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     def run(waiting: dict[str, Any], computing: dict[str, Any], **about: Any) -> Path:
         path = tmp_path / "run"
         made = pool([(50 * MS, 100 * MS, 50 * MS)] * BATCHES, workers=0, step_ns=STEP_MS * MS)
-        write_run(path, made.profile())
+        made.write(path)
         machine = StandInMachine(tmp_path, **about)
         reader = machine.reader(path, monkeypatch, period_ms=100)
         reader.read()
@@ -135,7 +134,7 @@ def test_gpus_are_judged_by_the_same_waits(recorded, figures):
 
 def test_a_run_without_readings_has_no_such_section(tmp_path, words, figures):
     path = tmp_path / "run"
-    write_run(path, pool([(50 * MS, 100 * MS, 50 * MS)] * 4, workers=0, step_ns=300 * MS).profile())
+    pool([(50 * MS, 100 * MS, 50 * MS)] * 4, workers=0, step_ns=300 * MS).write(path)
     assert (words(path), figures(path)) == ("", None)
 
 

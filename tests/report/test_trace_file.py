@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from schedules import CONSUMER, Sketch, epochs, on_machine, pool
+from schedules import epochs, on_machine, pool
 from scripts import Script
 from trace_rules import check_trace, read_trace
 from traced_runs import MS, TracedRun
@@ -21,6 +21,7 @@ from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.report.timeline.chrome_trace import write_trace
+from iobench.testing import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -32,8 +33,8 @@ WALL_NS = 1_795_000_000_123_456_789
 Entries = list[dict[str, Any]]
 
 
-def ran(sketch: Sketch, **more: Any) -> RunData:
-    return on_machine(sketch.profile(), **{"wall_ns": WALL_NS, **more})
+def ran(sketch: SketchedRun, **more: Any) -> RunData:
+    return on_machine(sketch.data(), **{"wall_ns": WALL_NS, **more})
 
 
 def written(
@@ -62,7 +63,7 @@ def ns(entry: dict[str, Any], name: str = "ts") -> int:
     return int(entry[name] * 1000)
 
 
-def busy_pool(n_batches: int = 12, workers: int = 2, step_ms: int = 5) -> Sketch:
+def busy_pool(n_batches: int = 12, workers: int = 2, step_ms: int = 5) -> SketchedRun:
     durations = [(7 * MS, 5 * MS, 2 * MS)] * n_batches
     return pool(durations, workers=workers, step_ns=step_ms * MS, handover_ns=MS, drain_ns=MS)
 
@@ -76,7 +77,7 @@ def script_of_two_loaders() -> RunData:
         script.compute(40)
     first.end()
     script.close()
-    return script.profile()
+    return script.data()
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ SPANS = st.lists(
 def test_whatever_was_recorded_becomes_a_trace(
     tmp_path: Path, spans: Iterable[tuple[Any, ...]]
 ) -> None:
-    sketch = Sketch()
+    sketch = SketchedRun()
     for lane, start, long, kind, batch, flags in spans:
         whose = CONSUMER if lane == 0 else ("worker", lane)
         sketch.add(whose, kind, start, start + long, batch=batch, flags=flags)
@@ -199,7 +200,7 @@ def _holds(span: dict[str, Any], point: dict[str, Any]) -> bool:
 
 
 def test_arguments_tell_file_bytes_and_rate(tmp_path: Path) -> None:
-    sketch = Sketch({"workers": 0})
+    sketch = SketchedRun({"workers": 0})
     about = {"batch": 3, "sample": 12, "epoch": 1, "nbytes": 4_000_000, "cpu_ns": 900_000}
     sketch.add(CONSUMER, Kind.READ, 0, 2 * MS, detail="/data/<script>.npy", **about)
     sketch.wait(3, 0, 3 * MS, "consumer", epoch=1, sample=0)
@@ -223,7 +224,7 @@ def test_calls_that_a_tracer_saw_lie_below_on_the_same_clock(tmp_path: Path) -> 
         worker.span(Kind.READ, at, at + 4, batch=batch, detail=file, nbytes=1000)
         worker.read(file, at + 1, at + 3, 0, 1000)
         run.wait(batch, at + 2, at + 6)
-    profile = run.profile()
+    profile = run.data()
     document = written(tmp_path, profile, traces={profile.path: run.trace()})
     calls = [each for each in of(document, "X") if each["cat"] == "storage"]
     assert len(calls) == 20

@@ -28,7 +28,7 @@ PID = 4711
 def ran() -> RunData:
     """Return a run of a training process and a worker, from WALL_NS on."""
     durations = [(7 * MS, 5 * MS, 2 * MS)] * 6
-    found = pool(durations, workers=1, step_ns=MS, handover_ns=MS, drain_ns=MS).profile()
+    found = pool(durations, workers=1, step_ns=MS, handover_ns=MS, drain_ns=MS).data()
     return on_machine(found, wall_ns=WALL_NS, pid=PID)
 
 

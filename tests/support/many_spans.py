@@ -34,7 +34,7 @@ def many_spans(n_spans: int, *, workers: int = 4, seed: int = 0) -> RunData:
     n_batches = max(n_spans // (2 * BATCH_SIZE + 4), 2)
     means = np.array([2.0e6, 1.0e6, 0.3e6]) * BATCH_SIZE
     times = (random.lognormal(0, 0.5, (n_batches, 3)) * means).astype(np.int64)
-    run = pool(times.tolist(), workers=workers, step_ns=8_000_000, handover_ns=20_000).profile()
+    run = pool(times.tolist(), workers=workers, step_ns=8_000_000, handover_ns=20_000).data()
     files = [f"/data/ens10/ECMWF_ENS10_plev_{number:06d}.grib" for number in range(FILES)]
     order = random.permutation(n_batches * BATCH_SIZE)
     rest = run.spans[~np.isin(run.spans["kind"], [*NBYTES])]
@@ -68,7 +68,7 @@ def two_ranks() -> RunData:
     parts = []
     for rank in (0, 1):
         times_ns = [(400 * (rank + 1), 300, 20)] * 8
-        part = pool(times_ns, workers=2, step_ns=100).profile()
+        part = pool(times_ns, workers=2, step_ns=100).data()
         processes = tuple(replace(each, rank=rank) for each in part.processes)
         parts.append(replace(part, processes=processes))
     spans = [part.spans.copy() for part in parts]

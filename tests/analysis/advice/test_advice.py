@@ -11,7 +11,7 @@ from epochs import epochs_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from schedules import STAGES, Sketch, epochs, pool
+from schedules import STAGES, epochs, pool
 
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
@@ -28,6 +28,7 @@ from iobench.findings.advice.proposals import (
 from iobench.findings.faster_stages import predicted
 from iobench.recording.kinds import Kind
 from iobench.report.renderers.terminal import TerminalRenderer
+from iobench.testing import SketchedRun
 
 if TYPE_CHECKING:
     from iobench.runs.contents import RunData
@@ -59,7 +60,7 @@ def sketch_of(
     step: float = 15.0,
     cpu: float | None = None,
     **more: Any,
-) -> Sketch:
+) -> SketchedRun:
     """Return a run of so many ms of reading, decoding and collating for each batch.
 
     ``cpu`` is the share of its work that is on a CPU.
@@ -72,9 +73,9 @@ def sketch_of(
     return sketch
 
 
-def measured(sketch: Sketch | RunData, **config: Any) -> Loading:
+def measured(sketch: SketchedRun | RunData, **config: Any) -> Loading:
     """Return the training process of a sketch, of a run that says this of itself."""
-    profile = sketch.profile() if isinstance(sketch, Sketch) else sketch
+    profile = sketch.data() if isinstance(sketch, SketchedRun) else sketch
     path = Path("-".join(str(config.get(name)) for name in ("format", "framework")))
     rank = Run(replace(profile, path=path, config={**profile.config, **config})).of_rank()
     return loading_of(rank, recorded_runs(rank))
@@ -322,9 +323,9 @@ def test_what_two_or_three_batches_gain_is_not_taken_as_proven() -> None:
     assert "too few batches to distinguish it from noise" in " ".join(text.split())
 
 
-def rounds_of(reads_ms: list[float], *, begin: int = 0) -> Sketch:
+def rounds_of(reads_ms: list[float], *, begin: int = 0) -> SketchedRun:
     """Return rounds, one every 10 s, of batches that each take so long to read."""
-    whole = Sketch()
+    whole = SketchedRun()
     for number, read in enumerate(reads_ms):
         one = sketch_of([(read, 0.0, 0.0)] * 12, workers=0, step=0.0)
         part = epochs([one]).moved((number * 10_000 * MS + begin).__add__)

@@ -51,7 +51,7 @@ def run_of(reads_ms, *, workers=2, step_ms=5.0, rest_ms=4.0, cpu=0.02, nbytes=8 
         if span["kind"] in STAGES and cpu is not None:
             share = cpu if span["kind"] == Kind.READ else 1.0
             span["cpu_ns"] = round(share * (span["end_ns"] - span["start_ns"]))
-    profile = sketch.profile()
+    profile = sketch.data()
     told = {**profile.config, **RUN, **config}
     return Run(replace(profile, path=Path("run"), config=told)).of_rank()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedules import CONSUMER, Sketch, pool
+from schedules import pool
 
 from iobench.analysis.replay.changes import Change
 from iobench.analysis.replay.replay import replay
@@ -13,12 +13,13 @@ from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.findings.faster_stages import FINDING, faster_stages, payoffs
 from iobench.recording.kinds import Kind
+from iobench.testing import CONSUMER, SketchedRun
 
 MS = 1_000_000
 
 
 def rank_of(sketch):
-    return Run(sketch.profile()).of_rank()
+    return Run(sketch.data()).of_rank()
 
 
 def run_of(sketch):
@@ -28,7 +29,7 @@ def run_of(sketch):
 
 def many_stages(times, *, n_batches=3):
     """Return a run of a loop that loads for itself, so many of whose batches are judged."""
-    sketch = Sketch({"workers": 0})
+    sketch = SketchedRun({"workers": 0})
     now = 0
     for batch in range(n_batches + 1):  # the first is in no steady state
         begin = now
@@ -127,7 +128,7 @@ def test_a_replay_that_is_far_off_is_withheld():
 
 
 def test_what_was_not_seen_being_made_is_unknown_and_nothing_without_batches():
-    sketch = Sketch({"workers": 0})
+    sketch = SketchedRun({"workers": 0})
     sketch.round(0, 100)
     assert faster_stages(rank_of(sketch)) is None
     for batch in range(5):

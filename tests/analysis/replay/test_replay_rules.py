@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from schedules import CONSUMER, Sketch, pool
+from schedules import pool
 
 from iobench.analysis.replay.changes import Change
 from iobench.analysis.replay.loader_run import LoaderRule
@@ -16,6 +16,7 @@ from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
 from iobench.errors import ProfileError
 from iobench.recording.kinds import Kind
+from iobench.testing import CONSUMER, SketchedRun
 
 TIMES = st.integers(0, 1000)
 SPENT = st.integers(1, 1000)
@@ -34,13 +35,13 @@ SCHEDULE = {"durations": [(60, 30, 10)] * 9, "workers": 3, "prefetch": 2, "step_
 
 
 def run_of(schedule):
-    (run,) = recorded_runs(Run(pool(**schedule).profile()).of_rank())
+    (run,) = recorded_runs(Run(pool(**schedule).data()).of_rank())
     return run
 
 
 def truth(schedule):
     """Return the wall time and the wait of a schedule, as the analysis measures them."""
-    whole = exposure(pool(**schedule).profile()).whole
+    whole = exposure(pool(**schedule).data()).whole
     return whole.wall_ns, whole.wait_ns
 
 
@@ -55,7 +56,7 @@ def test_a_run_is_replayed_as_it_was(schedule):
     replayed = replay(run)
     assert figures(replayed) == (run.wall_ns, run.wait_ns) == truth(schedule)
     assert replay_error(run) == 0 or not run.wall_ns
-    whole = exposure(pool(**schedule).profile()).whole
+    whole = exposure(pool(**schedule).data()).whole
     assert tuple(replayed.waits_ns.tolist()) == whole.waits_ns
 
 
@@ -125,7 +126,9 @@ def test_reads_take_as_long_as_their_bytes_at_a_rate():
 
 def threads(durations, *, n_threads, ahead, step_ns):
     """Return the run of threads that take the next batch while fewer than ``ahead`` are ready."""
-    sketch = Sketch({"workers": 0, "threads": n_threads, "prefetch": ahead, "framework": "native"})
+    sketch = SketchedRun(
+        {"workers": 0, "threads": n_threads, "prefetch": ahead, "framework": "native"}
+    )
     free = [0] * n_threads
     held: list[int] = []
     clock = 0
@@ -148,7 +151,7 @@ def threads(durations, *, n_threads, ahead, step_ns):
 
 
 def threads_run(durations, **how):
-    profile = threads(durations, **how).profile()
+    profile = threads(durations, **how).data()
     who = profile.processes[0]
     names = ("MainThread", *(f"iobench-ring-{number}" for number in range(how["n_threads"])))
     msgspec.structs.force_setattr(who, "threads", names)
@@ -184,11 +187,11 @@ def test_how_far_threads_were_ahead_is_seen_where_they_waited_for_room():
 
 
 def test_a_run_that_nobody_saw_being_made_cannot_be_replayed():
-    sketch = Sketch({"workers": 0})
+    sketch = SketchedRun({"workers": 0})
     for batch in range(5):
         sketch.wait(batch, 20 * batch, 20 * batch + 5)
     sketch.round(0, 100)
-    (run,) = recorded_runs(Run(sketch.profile()).of_rank())
+    (run,) = recorded_runs(Run(sketch.data()).of_rank())
     assert (run.rule, run.wait_ns) == (LoaderRule.OPAQUE, 25)
     with pytest.raises(ProfileError, match="does not report which workers make"):
         replay(run)
@@ -197,13 +200,13 @@ def test_a_run_that_nobody_saw_being_made_cannot_be_replayed():
 def test_a_worker_without_spans_is_no_worker_that_takes_no_time():
     durations = [(60, 30, 10)] * 30
     sketch = pool(durations, workers=2, step_ns=15)
-    (run,) = recorded_runs(Run(sketch.without(("worker", 1)).profile()).of_rank())
+    (run,) = recorded_runs(Run(sketch.without(("worker", 1)).data()).of_rank())
     assert run.rule is LoaderRule.OPAQUE
     assert run.reason == "15 of 30 batches were not seen being made"
 
 
 def test_only_the_first_batches_are_taken_where_so_many_are_enough():
-    profile = pool([(60, 30, 10)] * 30, workers=2, step_ns=15).profile()
+    profile = pool([(60, 30, 10)] * 30, workers=2, step_ns=15).data()
     (run,) = recorded_runs(Run(profile).of_rank(), max_batches=12)
     (whole,) = recorded_runs(Run(profile).of_rank(), max_batches=30)
     assert (len(run), run.is_part, len(whole), whole.is_part) == (12, True, 30, False)

@@ -43,7 +43,7 @@ def rows(run, trace=None):
 
 
 def untraced(run):
-    return storage_of(Run(run.profile()).of_rank())
+    return storage_of(Run(run.data()).of_rank())
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -176,6 +176,6 @@ def test_cold_is_of_all_that_was_read(rchar, device, cold):
         worker.span(Kind.READ, at, at + 4, batch=batch, nbytes=BIG, detail="/d/a")
         worker.look(at + 4, batch, rchar, device)
         run.wait(batch, at, at + 4, nbytes=BIG)
-    found = Run(run.profile()).of_rank().exposure.whole
+    found = Run(run.data()).of_rank().exposure.whole
     assert found.cold_fraction == (None if cold is None else pytest.approx(cold, rel=1e-3))
     assert found.read_nbytes == 12 * max(rchar, BIG)

@@ -59,7 +59,7 @@ def call(run: TracedRun, file: int, start: float, end: float, offset: int = 0, n
 def placed(run: TracedRun | RunData, *logs: ProcessTrace) -> Placement:
     """Return the reads of a run in its stages by these logs, else by those of its workers."""
     if isinstance(run, TracedRun):
-        logs, run = logs or run.trace().processes, run.profile()
+        logs, run = logs or run.trace().processes, run.data()
     return place_segments(run, StorageTrace(logs))
 
 
@@ -123,7 +123,7 @@ def test_the_innermost_stage_that_names_the_file_has_the_read(seed: int) -> None
             stages.append((low, high, (*FILES[:2], "")[file]))
     for file in range(2):
         call(run, file, *sorted(rng.integers(0, 180, 2).tolist()))
-    profile = run.profile()
+    profile = run.data()
     (placed,) = place_segments(profile, run.trace()).processes
     for read in placed.segments:
         name = placed.files[read["file"]]
@@ -181,7 +181,7 @@ def two_of_one_number(host: str) -> tuple[TracedRun, RunData]:
     """Return a run of two workers with one number: the other has nothing but its place."""
     run = visits()
     run.worker().span(Kind.READ, 0, 1, batch=0, nbytes=5, detail=FILES[0])
-    profile = run.profile()
+    profile = run.data()
     main, first, second = profile.processes
     return run, replace(profile, processes=(main, first, replace(second, pid=first.pid, host=host)))
 
@@ -190,7 +190,7 @@ def test_a_log_is_of_the_process_of_its_host() -> None:
     run, profile = two_of_one_number("other")
     there = replace(run.workers[0].log(), host="other.example")
     assert holders(profile, there) == {"worker-1": str(there.path)}
-    alone = visits().profile()
+    alone = visits().data()
     assert holders(alone, replace(there, host="")) == {"worker-0": str(there.path)}
     elsewhere = coverage_of(visits(), replace(there, host="elsewhere"))
     assert (elsewhere.n_logs, elsewhere.others.n_logs) == (0, 1)
@@ -200,7 +200,7 @@ def test_one_process_may_have_two_entries_and_one_log() -> None:
     # A spawned worker records what its main module reads before the loader names it.
     run = TracedRun()
     run.worker().span(Kind.READ, 0, 1, batch=0, nbytes=5, detail=FILES[0])
-    profile = visits(run=run).profile()
+    profile = visits(run=run).data()
     main, child, worker = profile.processes
     before = tuple(
         replace(each, monotonic_ns=each.monotonic_ns - MS, wall_ns=each.wall_ns - MS)
@@ -260,7 +260,7 @@ def test_logs_without_the_marker_of_a_process_give_totals(change: Any) -> None:
 
 
 def test_without_logs_every_process_is_missing() -> None:
-    coverage = place_segments(visits().profile(), StorageTrace(notes=("x: is no log",))).coverage
+    coverage = place_segments(visits().data(), StorageTrace(notes=("x: is no log",))).coverage
     assert coverage.problems == ("x: is no log",)
     assert coverage.missing == (WORKER,)
     assert (coverage.n_logs, coverage.n_expected) == (0, 1)  # a loop that waits needs no log
@@ -276,7 +276,7 @@ def test_a_log_with_less_than_all_is_not_complete() -> None:
 def test_a_clock_that_was_set_is_named_and_one_that_was_read_late_is_not_followed() -> None:
     def ended(run: TracedRun, step_ns: int) -> RunData:
         """Let the wall clock be on by so much a second after the start."""
-        profile = run.profile()
+        profile = run.data()
         changed = []
         for who in profile.processes:
             first = who.anchors[0]

@@ -153,7 +153,7 @@ def test_sums_over_a_batch_hold_its_reads_and_are_no_single_ones():
     sums = {"batch": 0, "flags": Flag.SUMMED, "pieces": 4}
     worker.span(Kind.READ, 0, 10, nbytes=40, **sums)
     worker.span(Kind.DECODE, 10, 20, **sums)
-    found = storage_of(Run(run.profile()).of_rank())
+    found = storage_of(Run(run.data()).of_rank())
     assert (found.read_sizes, found.bytes[0].requested_nbytes) == ({}, 40)
     for start in (1, 6, 11, 16):
         worker.read(FILE, start, start + 2, 0, 10)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
-    from schedules import Sketch
+    from iobench.testing import SketchedRun
 
 WORK = (Kind.READ, Kind.DECODE, Kind.COLLATE)
 
@@ -34,7 +34,7 @@ class Batch:
         return self.before is None or self.submitted > self.before.done
 
 
-def batches_of(sketch: Sketch) -> dict[int, Batch]:
+def batches_of(sketch: SketchedRun) -> dict[int, Batch]:
     made: dict[int, Batch] = {}
     submitted = {
         span["batch"]: span["start_ns"]
@@ -50,7 +50,7 @@ def batches_of(sketch: Sketch) -> dict[int, Batch]:
     return made
 
 
-def chain_rule(sketch: Sketch) -> dict[str, Fraction]:
+def chain_rule(sketch: SketchedRun) -> dict[str, Fraction]:
     """Return the exposed time by stage as exact fractions of ns; ``shutdown`` is left out."""
     batches = batches_of(sketch)
     exposed: dict[str, Fraction] = {}

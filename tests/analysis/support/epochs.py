@@ -82,4 +82,4 @@ def epochs_of(
             script.compute(step_ns)
         if not cut:
             loader.end(0 if kept and epoch < epochs - 1 else end_ns)
-    return script.profile()
+    return script.data()

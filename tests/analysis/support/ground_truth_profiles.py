@@ -15,11 +15,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from iobench.recording.kinds import Kind
-from iobench.recording.span_file import SPAN_DTYPE, Flag
-from iobench.recording.span_reader import Anchor, SpanFile
-from iobench.runs.reading import make_profile
+from iobench.recording.span_file import Flag
+from iobench.recording.span_reader import Anchor
 from iobench.storage.darshan_reader import read_traces
 from iobench.storage.storage_trace import SEGMENT_DTYPE, StorageTrace
+from iobench.testing import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -36,7 +36,6 @@ STAGES: dict[str, tuple[Kind, str]] = {
     "preprocess": (Kind.PREPROCESS, ""),
 }
 HOST = "vm"  # as the logs call it
-BOOT = "boot"
 
 
 def profile_of_ground_truth(path: Path) -> RunData:
@@ -53,93 +52,24 @@ def profile_of_ground_truth(path: Path) -> RunData:
     for each in told["events"]:
         events[each["pid"]].append(each)
     main = told["main_pid"]
-    loop_rows = [
-        *_loop_rows(told["main_events"], told["loop_seconds"], len(workers)),
-        *_stage_rows(events[main], batch_size),
-    ]
-    begin = told["process_start"]
-    files = [
-        span_file(
-            main,
-            loop_rows,
-            anchors=[
-                Anchor(begin["perf_counter_ns"], begin["time_ns"]),
-                *_sync_anchors(events[main]),
-            ],
-        )
-    ]
-    files += [
-        span_file(
-            pid,
-            _stage_rows(events[pid], batch_size),
-            worker=number,
-            ppid=main,
-            anchors=_sync_anchors(events[pid]),
-        )
-        for number, pid in enumerate(workers)
-    ]
-    config = {
-        "workers": len(workers),
-        "prefetch": 2,
-        "batch_size": batch_size,
-        "expected_workers": [f"worker-{number}" for number in range(len(workers))],
-    }
-    return make_profile(path.parent, config, files)
-
-
-def span_file(
-    pid: int,
-    rows: Iterable[Mapping[str, Any]],
-    *,
-    worker: int = -1,
-    rank: int = 0,
-    ppid: int = 1,
-    host: str = HOST,
-    boot: str = BOOT,
-    anchors: Iterable[Anchor] = (Anchor(0, 0),),
-    closed: bool = True,
-) -> SpanFile:
-    """Return the span file of one process; rows have SPAN_DTYPE's fields, texts and ``thread``."""
-    rows = list(rows)
-    anchors = tuple(anchors)
-    texts = ["", *dict.fromkeys(row[name] for row in rows for name in TEXTS if row.get(name))]
-    number = {text: index for index, text in enumerate(texts)}
-    spans = np.zeros(len(rows), SPAN_DTYPE)
-    for name in ("nbytes", "cpu_ns", "sample", "batch", "epoch"):
-        spans[name] = -1
-    spans["pieces"] = 1
-    spans["sequence"] = np.arange(1, len(rows) + 1)
-    for index, row in enumerate(rows):
-        for name, value in row.items():
-            if name != "thread":
-                spans[name][index] = number[value] if name in TEXTS else value
-    threads = np.array([row.get("thread", 0) for row in rows], np.int32)
-    n_threads = int(threads.max(initial=0)) + 1
-    return SpanFile(
-        path=Path(f"{pid}.spans"),
-        pid=pid,
-        ppid=ppid,
-        rank=rank,
-        worker=worker,
-        role="consumer" if worker < 0 else "worker",
-        host=host,
-        boot_id=boot,
-        start=anchors[0],
-        end=anchors[-1] if closed and len(anchors) > 1 else None,
-        closed=closed,
-        lost=0,
-        damaged=0,
-        missing_nbytes=0,
-        spans=spans,
-        threads=threads,
-        thread_names=tuple(
-            f"thread-{index}" if index else "MainThread" for index in range(n_threads)
-        ),
-        strings=dict(enumerate(texts)),
+    run = SketchedRun(
+        workers=len(workers),
+        prefetch=2,
+        batch_size=batch_size,
+        expected_workers=[f"worker-{number}" for number in range(len(workers))],
     )
-
-
-TEXTS = ("label", "detail")
+    run.process = {"host": HOST}
+    begin = told["process_start"]
+    lanes = [(CONSUMER, main), *((("worker", number), pid) for number, pid in enumerate(workers))]
+    for lane, pid in lanes:
+        anchors = _sync_anchors(events[pid])
+        if pid == main:
+            anchors.insert(0, Anchor(begin["perf_counter_ns"], begin["time_ns"]))
+        run.processes[lane] = {"pid": pid, "anchors": tuple(anchors or [Anchor(0, 0)])}
+        run.spans += [{"lane": lane, **each} for each in _stage_rows(events[pid], batch_size)]
+    loop = _loop_rows(told["main_events"], told["loop_seconds"], len(workers))
+    run.spans += [{"lane": CONSUMER, **each} for each in loop]
+    return run.data()
 
 
 def _sync_anchors(events: Iterable[Mapping[str, Any]]) -> list[Anchor]:

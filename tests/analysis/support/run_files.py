@@ -1,107 +1,26 @@
-"""Sketches written as run directories, record by record, and every way to damage a span file."""
+"""Every way to damage a span file or a JSON document."""
 
 from __future__ import annotations
 
-import json
-import zlib
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
 from iobench.recording import span_file as layout
 from iobench.recording.span_file import SPAN_DTYPE
+from iobench.testing.runs import seal_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
     from random import Random
 
-    from iobench.runs.contents import RunData
-
-START_NS = 5_000
-"""When all processes began; spans of sketches begin at 0."""
-
-
-def write_run(path: Path, profile: RunData) -> list[Path]:
-    """Write a profile as a run directory; return its span files."""
-    (path / "spans").mkdir(parents=True)
-    (path / "run.json").write_text(json.dumps({**profile.config, "version": 1}))
-    for place, facts in enumerate(profile.facts):
-        (path / "processes").mkdir(exist_ok=True)
-        document = {"version": 1, **msgspec.to_builtins(facts)}
-        (path / "processes" / f"{place}.json").write_text(json.dumps(document))
-    files = []
-    for number, process in enumerate(profile.processes):
-        files.append(path / "spans" / f"{number:03d}-{process.name}.spans")
-        files[-1].write_bytes(_span_file(profile, number))
-    return files
-
-
-def _span_file(profile: RunData, number: int) -> bytes:
-    process = profile.processes[number]
-    identity = layout.Identity(
-        process.pid, process.ppid, process.rank, process.worker, process.role, process.host,
-        process.boot_id, START_NS, START_NS,
-    )  # fmt: skip
-    spans = profile.spans[profile.spans["process"] == number]
-    texts = sorted({*spans["label"].tolist(), *spans["detail"].tolist()} - {0})
-    chunks = [_strings({index: profile.strings[index] for index in texts})]
-    for thread in np.unique(spans["thread"]).tolist():
-        chunks += _lane(spans[spans["thread"] == thread], thread, process.threads[thread])
-    header = bytearray(layout.HEADER_NBYTES)
-    _put(header, 0, identity.packed())
-    layout.END.pack_into(header, layout.END_OFFSET, 10**9, 10**9, 1)
-    size = layout.HEADER_NBYTES + len(chunks) * layout.CHUNK_NBYTES
-    layout.RESERVED.pack_into(header, layout.RESERVED_OFFSET, size)
-    data = bytearray(bytes(header) + b"".join(chunks))
-    seal_header(data)
-    return bytes(data)
+RECORD = layout.RECORD_NBYTES
 
 
 def _put(data: bytearray, offset: int, new: bytes) -> None:
     data[offset : offset + len(new)] = new
 
 
-def seal_header(data: bytearray) -> None:
-    """Write the checksum that a header of these contents has."""
-    crc = zlib.crc32(data[: layout.IDENTITY.size])
-    layout.IDENTITY_CRC.pack_into(data, layout.IDENTITY_CRC_OFFSET, crc)
-
-
-def _chunk(content: int, lane: int, sequence: int, thread: str, body: bytes) -> bytes:
-    head = layout.CHUNK_HEAD.pack(
-        layout.CHUNK_MAGIC, content, lane, sequence, 100 + lane, thread.encode()
-    )
-    chunk = bytearray(layout.CHUNK_NBYTES)
-    _put(chunk, 0, head)
-    layout.CHUNK_CRC.pack_into(chunk, len(head), zlib.crc32(head))
-    _put(chunk, layout.RECORD_NBYTES, body)
-    return bytes(chunk)
-
-
-def _strings(texts: dict[int, str]) -> bytes:
-    body = b""
-    for index, text in texts.items():
-        told = text.encode()
-        entry = layout.STRING_HEAD.pack(index, len(told), zlib.crc32(told)) + told
-        body += entry.ljust(layout.string_entry_nbytes(len(told)), b"\0")
-    return _chunk(layout.STRINGS, 0, 0, "", body)
-
-
-def _lane(spans: np.ndarray, lane: int, thread: str) -> list[bytes]:
-    rows = np.zeros(len(spans), SPAN_DTYPE)
-    for name in SPAN_DTYPE.names:
-        rows[name] = spans[name]
-    rows["sequence"] = np.arange(1, len(rows) + 1)
-    return [
-        _chunk(layout.SPANS, lane + 1, first + 1, thread, rows[first:][:SPANS].tobytes())
-        for first in range(0, len(rows), SPANS)
-    ]
-
-
-SPANS = layout.SPANS_PER_CHUNK
-RECORD = layout.RECORD_NBYTES
 HUGE = (2**31 - 1, 2**31, 2**40, 2**53, 2**62, 2**63 - 1, -1, -2, -(2**31), -(2**63))
 
 

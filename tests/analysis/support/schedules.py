@@ -2,93 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 import heapq
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
 from msgspec.structs import replace
 
 from iobench.analysis.run import exposure
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
-from iobench.runs.contents import PROFILE_DTYPE, Process, RunData
+from iobench.testing import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-CONSUMER = ("consumer", -1)
+    from iobench.runs.contents import RunData
+    from iobench.testing.runs import Lane
+
 STAGES = (Kind.READ, Kind.DECODE, Kind.COLLATE)
-Lane = tuple[str, int] | tuple[str, int, int]
-
-
-@dataclass
-class Sketch:
-    """Spans by process, each a dict of SPAN_DTYPE fields with texts; becomes a RunData."""
-
-    config: dict[str, Any] = field(default_factory=dict)
-    spans: list[dict[str, Any]] = field(default_factory=list)
-    lost: dict[Lane, int] = field(default_factory=dict)
-
-    def add(self, lane: Lane, kind: Kind, start_ns: int, end_ns: int, **fields: Any) -> None:
-        self.spans.append(
-            {"lane": lane, "kind": kind, "start_ns": start_ns, "end_ns": end_ns, **fields}
-        )
-
-    def wait(self, batch: int, start_ns: int, end_ns: int, made_by: str = "", **more: Any) -> None:
-        self.add(CONSUMER, Kind.WAIT, start_ns, end_ns, batch=batch, detail=made_by, **more)
-
-    def shutdown(self, start_ns: int, end_ns: int) -> None:
-        self.add(CONSUMER, Kind.WAIT, start_ns, end_ns, label="shutdown")
-
-    def round(self, start_ns: int, end_ns: int, number: int = 0) -> None:
-        self.add(CONSUMER, Kind.OTHER, start_ns, end_ns, label="round", sample=number)
-
-    def submit(self, worker: int, batch: int, start_ns: int, end_ns: int) -> None:
-        self.add(("worker", worker), Kind.SUBMIT_QUEUE, start_ns, end_ns, batch=batch)
-
-    def without(self, lane: Lane) -> Sketch:
-        return dataclasses.replace(
-            self, spans=[span for span in self.spans if span["lane"] != lane]
-        )
-
-    def moved(self, change: Callable[[int], int]) -> Sketch:
-        """Return the same spans at other times."""
-        times = ("start_ns", "end_ns")
-        return dataclasses.replace(
-            self,
-            spans=[{**span, **{name: change(span[name]) for name in times}} for span in self.spans],
-        )
-
-    def profile(self, lanes: Sequence[Lane] | None = None) -> RunData:
-        found = sorted({span["lane"] for span in self.spans})
-        lanes = [lane for lane in lanes or found if lane in found]
-        texts = [span.get(name, "") for span in self.spans for name in ("label", "detail")]
-        strings = ("", *dict.fromkeys(text for text in texts if text))
-        table = np.zeros(len(self.spans), PROFILE_DTYPE)
-        unknown = dict.fromkeys(("nbytes", "cpu_ns", "sample", "batch", "epoch"), -1)
-        for row, span in enumerate(self.spans):
-            values = {"pieces": 1, "flags": 0, "thread": 0, "sequence": row + 1, **unknown, **span}
-            values["process"] = lanes.index(values.pop("lane"))
-            values["label"] = strings.index(values.get("label", ""))
-            values["detail"] = strings.index(values.get("detail", ""))
-            for name, value in values.items():
-                table[name][row] = value
-        table = table[np.argsort(table["process"], kind="stable")]
-        processes = tuple(self._process(lane, pid) for pid, lane in enumerate(lanes))
-        names = {process.name for process in processes}
-        missing = [name for name in self.config.get("expected_workers", ()) if name not in names]
-        return RunData(Path("run"), self.config, processes, table, strings, tuple(missing))
-
-    def _process(self, lane: Lane, pid: int) -> Process:
-        role, worker, *_ = lane
-        lost = self.lost.get(lane, 0)
-        return Process(
-            role, worker, 0, pid, "here", "boot", (Anchor(0, 0),), lost, True, 0, ("MainThread",)
-        )
 
 
 def on_machine(
@@ -126,7 +57,7 @@ def pool(
     handover_ns: int = 0,
     in_order: bool = True,
     drain_ns: int = 0,
-) -> Sketch:
+) -> SketchedRun:
     """Return the run of a worker pool, or of a serial loader with 0 workers.
 
     ``durations[batch]`` are the times of `STAGES`. Batch i goes to worker i mod N, is submitted
@@ -134,7 +65,7 @@ def pool(
     """
     names = [f"worker-{worker}" for worker in range(workers)]
     config = {"workers": workers, "prefetch": prefetch, "expected_workers": names, "batch_size": 4}
-    sketch = Sketch(config)
+    sketch = SketchedRun(config)
     clock = _serial(sketch, durations, step_ns) if not workers else None
     if clock is None:
         clock = _pool(sketch, durations, workers, prefetch, step_ns, handover_ns, in_order)
@@ -143,9 +74,11 @@ def pool(
     return sketch
 
 
-def epochs(rounds: Sequence[Sketch], *, pause_ns: int = 0, persistent: bool = True) -> Sketch:
+def epochs(
+    rounds: Sequence[SketchedRun], *, pause_ns: int = 0, persistent: bool = True
+) -> SketchedRun:
     """Return runs of one loader as rounds of one run; workers that do not persist are new ones."""
-    whole = Sketch(dict(rounds[0].config))
+    whole = SketchedRun(dict(rounds[0].config))
     start = n_batches = 0
     for number, sketch in enumerate(rounds):
         end = max(span["end_ns"] for span in sketch.spans if span["lane"] == CONSUMER)
@@ -161,7 +94,7 @@ def epochs(rounds: Sequence[Sketch], *, pause_ns: int = 0, persistent: bool = Tr
     return whole
 
 
-def _serial(sketch: Sketch, durations: Sequence[Sequence[int]], step_ns: int) -> int:
+def _serial(sketch: SketchedRun, durations: Sequence[Sequence[int]], step_ns: int) -> int:
     clock = 0
     for batch, stages in enumerate(durations):
         end = _work(sketch, CONSUMER, batch, clock, stages)
@@ -170,7 +103,7 @@ def _serial(sketch: Sketch, durations: Sequence[Sequence[int]], step_ns: int) ->
     return clock
 
 
-def _work(sketch: Sketch, lane: Lane, batch: int, start: int, stages: Sequence[int]) -> int:
+def _work(sketch: SketchedRun, lane: Lane, batch: int, start: int, stages: Sequence[int]) -> int:
     for kind, duration in zip(STAGES, stages, strict=True):
         sketch.add(lane, kind, start, start + duration, batch=batch, nbytes=duration)
         start += duration
@@ -178,7 +111,7 @@ def _work(sketch: Sketch, lane: Lane, batch: int, start: int, stages: Sequence[i
 
 
 def _pool(
-    sketch: Sketch,
+    sketch: SketchedRun,
     durations: Sequence[Sequence[int]],
     workers: int,
     prefetch: int,

@@ -7,68 +7,36 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-from schedules import STAGES, Sketch
+from schedules import STAGES
 
-from iobench.recording.facts import LoaderFacts, ProcessFacts
+from iobench.recording.facts import LoaderFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
-from iobench.runs.contents import Process, RunData
+from iobench.testing import SketchedRun
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from iobench.runs.contents import RunData
 
 LOOP = ("consumer", -1, 0)
 """Role, worker, and whose: the rank of a consumer, the loader of a worker."""
 
 
-@dataclass
-class ScriptSketch(Sketch):
-    """A sketch of one training process whose loaders have numbers and facts."""
-
-    config: dict[str, Any] = field(default_factory=lambda: {"kind": "script"})
-    loaders: list[LoaderFacts] = field(default_factory=list)
-    rank: int = 0
-    world_size: int = 1
-    host: str = "here"
-    ended: str | None = "closed"
-    closed: bool = True
-
-    def profile(self, lanes: Sequence[Any] | None = None) -> RunData:
-        found = super().profile(lanes)
-        names = sorted({span["lane"] for span in self.spans})
-        told = ProcessFacts(
-            pid=1000 + names.index(LOOP) if LOOP in names else 1000,
-            ppid=1,
-            host=self.host,
-            role="consumer",
-            rank=self.rank,
-            world_size=self.world_size,
-            loaders=[
-                replace(
-                    loader,
-                    worker_pids=[
-                        *loader.worker_pids,
-                        *(
-                            1000 + place
-                            for place, lane in enumerate(names)
-                            if lane[0] == "worker" and lane[2] == loader.number
-                        ),
-                    ],
-                )
-                for loader in self.loaders
-            ],
-            ended=self.ended,
-        )
-        return replace(found, facts=(told,), ranks=(self.rank,))
-
-    def _process(self, lane: Any, pid: int) -> Process:
-        role, worker, _ = lane
-        anchors = (Anchor(0, 0), Anchor(10**9, 10**9))
-        return Process(
-            role, worker, self.rank, 1000 + pid, self.host, "boot-" + self.host, anchors, 0,
-            self.closed, 0, ("MainThread", "GC", "Other"), 1000 if worker >= 0 else 1,
-        )  # fmt: skip
+def script_sketch(
+    *,
+    rank: int = 0,
+    world_size: int = 1,
+    host: str = "here",
+    ended: str | None = "closed",
+    closed: bool = True,
+) -> SketchedRun:
+    """Return a sketch of one training process whose loaders have numbers and facts."""
+    sketch = SketchedRun(kind="script")
+    sketch.process = {
+        "rank": rank, "host": host, "boot_id": f"boot-{host}", "closed": closed,
+        "anchors": (Anchor(0, 0), Anchor(10**9, 10**9)), "threads": ("MainThread", "GC", "Other"),
+    }  # fmt: skip
+    sketch.facts = {"world_size": world_size, "ended": ended, "rank": rank, "host": host}
+    return sketch
 
 
 @dataclass
@@ -156,7 +124,7 @@ class Script:
     """A training loop over several loaders, step by step."""
 
     def __init__(self, **more: Any) -> None:
-        self.sketch = ScriptSketch(**more)
+        self.sketch = script_sketch(**more)
         self.now = 0
         self.rounds, self.batches = itertools.count(), itertools.count()
         self.loaders: list[Loader] = []
@@ -200,6 +168,6 @@ class Script:
         for loader in self.loaders:
             loader.leave()
 
-    def profile(self) -> RunData:
+    def data(self) -> RunData:
         self.close()
-        return self.sketch.profile()
+        return self.sketch.data()

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-from schedules import CONSUMER, Sketch
+from typing import TYPE_CHECKING, Any
 
 from iobench.recording.kinds import Kind
-from iobench.recording.span_reader import Anchor
-from iobench.runs.contents import Process, RunData
+from iobench.testing import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from iobench.runs.contents import RunData
 
 STAGES = (Kind.READ, Kind.DECODE, Kind.PREPROCESS)
 NAMES = ("MainThread", *(f"{number}-stage-0" for number in range(len(STAGES) + 1)))
 
 
-class StreamSketch(Sketch):
-    """A sketch whose threads have names."""
-
-    def _process(self, lane: tuple[str, int], pid: int) -> Process:
-        anchors = (Anchor(0, 0),)
-        return Process(lane[0], -1, 0, pid, "here", "boot", anchors, 0, True, 0, NAMES)
+def stream_sketch(**config: Any) -> SketchedRun:
+    """Return a sketch whose threads have the names of stages."""
+    sketch = SketchedRun(config)
+    sketch.process = {"threads": NAMES}
+    return sketch
 
 
 @dataclass
@@ -52,7 +50,7 @@ class _Thread:
             self.now, self.cause = upstream.ready[item], upstream.name
         upstream.taken.append((self.now, self.cause))
 
-    def work(self, sketch: Sketch, kind: Kind, spent: int, batch: int, item: int) -> None:
+    def work(self, sketch: SketchedRun, kind: Kind, spent: int, batch: int, item: int) -> None:
         where = {"batch": batch, "sample": item, "thread": self.number + 1}
         if self.held is not None:
             release, cause = self.held
@@ -64,7 +62,7 @@ class _Thread:
         self.ready.append(self.now)
 
 
-def stream(
+def sketched_stream(
     durations: Sequence[Sequence[int]],
     steps_ns: Sequence[int],
     *,
@@ -72,7 +70,7 @@ def stream(
     batch_size: int = 1,
     ahead: Sequence[int] = (1, 1, 1),
     batches_ahead: int = 1,
-) -> RunData:
+) -> SketchedRun:
     """Return the run of a stream: ``durations[item]`` are the times of `STAGES`.
 
     A recurrence of the rules of streams in threads, as recorded runs have them, evaluated batch by
@@ -80,7 +78,7 @@ def stream(
     ready, and its input is there.
     ``steps_ns`` are the computing times after each batch.
     """
-    sketch = StreamSketch({"workers": 0, "prefetch": batches_ahead, "batch_size": batch_size})
+    sketch = stream_sketch(workers=0, prefetch=batches_ahead, batch_size=batch_size)
     stages = [_Thread(number, bound) for number, bound in enumerate(ahead)]
     batcher = _Thread(len(stages), batches_ahead)
     clock = 0
@@ -101,11 +99,16 @@ def stream(
         sketch.wait(batch, asked, held, "threads", epoch=0)
     sketch.shutdown(clock, clock)
     sketch.round(0, clock)
-    return sketch.profile()
+    return sketch
+
+
+def stream(*args: Any, **options: Any) -> RunData:
+    """Return `sketched_stream` as it is read back."""
+    return sketched_stream(*args, **options).data()
 
 
 def _make(
-    sketch: Sketch,
+    sketch: SketchedRun,
     stages: list[_Thread],
     batcher: _Thread,
     durations: Sequence[Sequence[int]],

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from ground_truth_profiles import span_file
+from ground_truth_profiles import HOST
 
 from iobench.analysis.run import Run
 from iobench.findings.storage import storage_of
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import Anchor
-from iobench.runs.reading import make_profile
 from iobench.storage.storage_trace import (
     COUNTER_DTYPE,
     SEGMENT_DTYPE,
@@ -22,6 +21,7 @@ from iobench.storage.storage_trace import (
     ProcessTrace,
     StorageTrace,
 )
+from iobench.testing import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,24 +129,24 @@ class TracedRun:
             }
         )  # fmt: skip
 
-    def profile(self) -> RunData:
-        anchors = (Anchor(0, WALL_NS), Anchor(10**12, WALL_NS + 10**12))
-        last = max([0, *(each["end_ns"] for each in self.waits)])
-        rows = [
-            *self.waits,
-            {"kind": Kind.OTHER, "start_ns": 0, "end_ns": last, "label": "round", "sample": 0},
-        ]
-        files = [span_file(100, rows, anchors=anchors)]
-        files += [
-            span_file(each.pid, each.spans, worker=each.number, ppid=100, anchors=anchors)
-            for each in self.workers
-        ]
+    def data(self) -> RunData:
         config = {"workers": len(self.workers), "prefetch": 2, "batch_size": 1, **self.config}
-        return make_profile(Path("run"), config, files)
+        run = SketchedRun(config)
+        run.process = {
+            "host": HOST, "anchors": (Anchor(0, WALL_NS), Anchor(10**12, WALL_NS + 10**12)),
+        }  # fmt: skip
+        run.processes[CONSUMER] = {"pid": 100}
+        run.round(0, max([0, *(each["end_ns"] for each in self.waits)]))
+        run.spans += [{"lane": CONSUMER, **each} for each in self.waits]
+        for worker in self.workers:
+            lane = ("worker", worker.number)
+            run.processes[lane] = {"pid": worker.pid, "ppid": 100}
+            run.spans += [{"lane": lane, **each} for each in worker.spans]
+        return run.data()
 
     def figures(self, trace: StorageTrace | None = None) -> StorageFigures:
         """Return the figures of a run by its trace, or another."""
-        found = storage_of(Run(self.profile(), self.trace() if trace is None else trace).of_rank())
+        found = storage_of(Run(self.data(), self.trace() if trace is None else trace).of_rank())
         assert found is not None
         return found
 

@@ -36,7 +36,7 @@ def traced_run() -> TracedRun:
 
 def test_what_a_tracer_saw_is_shown(tmp_path: Path) -> None:
     run = traced_run()
-    profile = run.profile()
+    profile = run.data()
     page = PageParts(render_page([Run(profile, run.trace())]))
     assert wrong_figures(page.figures) == []
     assert "Storage" in page.texts["h2"]
@@ -48,7 +48,7 @@ def test_what_a_tracer_saw_is_shown(tmp_path: Path) -> None:
 
 
 def test_joules_are_shown_and_what_is_not_readable_is_never_zero() -> None:
-    profile = traced_run().profile()
+    profile = traced_run().data()
     source = EnergySource("gpu:0", "gpu", "NVIDIA A100", "NVML", 100 * MS, None, False)
     series = EnergySeries(source, np.array([0, 400 * MS]), np.array([0.0, 40.0]), n_resets=0)
     host = profile.processes[0]

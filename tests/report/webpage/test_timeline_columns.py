@@ -25,7 +25,9 @@ from iobench.report.webpage.shell import TIMELINE_SCRIPTS, TIMELINE_STYLES
 
 sys.path.append(str(Path(__file__).parents[2] / "analysis" / "support"))
 
-from schedules import CONSUMER, Sketch, pool
+from schedules import pool
+
+from iobench.testing import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from iobench.runs.contents import RunData
@@ -69,7 +71,7 @@ def check(profile: RunData, limit: int = 500_000) -> dict[str, list[int]]:
 def test_every_span_comes_back_exactly(
     durations: list[tuple[int, int, int]], workers: int, step_ns: int
 ) -> None:
-    check(pool(durations, workers=workers, step_ns=step_ns).profile())
+    check(pool(durations, workers=workers, step_ns=step_ns).data())
 
 
 @given(
@@ -84,13 +86,13 @@ def test_every_span_comes_back_exactly(
     )
 )
 def test_absurd_numbers_come_back_as_well(rows: list[tuple[int, int, int, int]]) -> None:
-    sketch = Sketch({"workers": 0})
+    sketch = SketchedRun({"workers": 0})
     for start, length, nbytes, batch in rows:
         sketch.add(
             CONSUMER, Kind.READ, start, start + length, nbytes=nbytes, batch=batch, sample=nbytes,
             detail=f"file {batch}",
         )  # fmt: skip
-    check(sketch.profile())
+    check(sketch.data())
 
 
 def test_all_waits_are_shown_half_of_the_rest_by_exposed_time() -> None:

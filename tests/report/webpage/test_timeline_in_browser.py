@@ -21,7 +21,9 @@ from iobench.report.timeline.page_payload import timeline_payload
 
 sys.path.append(str(Path(__file__).parents[2] / "analysis" / "support"))
 
-from schedules import CONSUMER, Sketch, pool
+from schedules import pool
+
+from iobench.testing import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +39,7 @@ UNPACKED = """async ([meta, data]) => {
 }"""
 
 
-def small_run() -> Sketch:
+def small_run() -> SketchedRun:
     """Return two workers that are slower than the loop; batch 5 takes longest of all."""
     times = [(9 * MS, 6 * MS, MS)] * 12
     times[5] = (60 * MS, 6 * MS, MS)
@@ -50,7 +52,7 @@ def small_run() -> Sketch:
 
 @pytest.fixture(scope="module")
 def small_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_timeline(tmp_path_factory.mktemp("page") / "small.html", small_run().profile())
+    return write_timeline(tmp_path_factory.mktemp("page") / "small.html", small_run().data())
 
 
 @pytest.fixture(scope="module")
@@ -156,12 +158,12 @@ def span_where(payload: Any, **values: Any) -> int:
 
 
 def test_the_browser_unpacks_what_was_packed(page: Page) -> None:
-    absurd = Sketch({"workers": 0})
+    absurd = SketchedRun({"workers": 0})
     for start, nbytes in ((0, 2**51), (7, -1), (2**51, 2**40 + 1)):
         absurd.add(
             CONSUMER, Kind.READ, start, start + nbytes % 1000, nbytes=nbytes, detail="\udcff"
         )
-    for profile in (small_run().profile(), absurd.profile(), many_spans(1500)):
+    for profile in (small_run().data(), absurd.data(), many_spans(1500)):
         payload = timeline_payload(Run(profile).of_rank())
         assert page.evaluate(UNPACKED, [payload.meta, payload.data]) == unpacked(payload)
 
@@ -196,7 +198,7 @@ def test_tab_reaches_the_lanes_and_enter_the_longest_waits(page: Page) -> None:
         if page.evaluate("document.activeElement === timeline.canvas"):
             break
     assert "waits" in page.locator(".tl-canvas").get_attribute("aria-label")
-    profile = small_run().profile()
+    profile = small_run().data()
     waits = sorted(exposure(profile).whole.waits_ns, reverse=True)
     said = page.locator(".tl-live")
     for place in (0, 1):
@@ -215,7 +217,7 @@ def test_tab_reaches_the_lanes_and_enter_the_longest_waits(page: Page) -> None:
 
 
 def test_a_span_tells_its_file_bytes_and_times(page: Page) -> None:
-    profile = small_run().profile()
+    profile = small_run().data()
     payload = timeline_payload(Run(profile).of_rank())
     span = span_where(payload, stage="read", batch=5)
     columns = unpacked(payload)
@@ -238,7 +240,7 @@ def test_a_span_tells_its_file_bytes_and_times(page: Page) -> None:
 
 
 def test_a_click_on_a_wait_shows_the_batch_it_waited_for(page: Page) -> None:
-    payload = timeline_payload(Run(small_run().profile()).of_rank())
+    payload = timeline_payload(Run(small_run().data()).of_rank())
     columns = unpacked(payload)
     wait = span_where(payload, stage="wait", batch=5)
     page.mouse.click(*point_of(page, wait))
@@ -253,7 +255,7 @@ def test_a_click_on_a_wait_shows_the_batch_it_waited_for(page: Page) -> None:
 
 
 def test_what_was_waited_for_stands_out(page: Page) -> None:
-    payload = timeline_payload(Run(small_run().profile()).of_rank())
+    payload = timeline_payload(Run(small_run().data()).of_rank())
     columns = unpacked(payload)
     reads = [
         row
@@ -280,7 +282,7 @@ def test_old_browsers_and_damaged_pages_are_told(
     page = open_page(small_page, script="delete window.DecompressionStream")
     alert = page.get_by_role("alert")
     assert "this browser cannot unpack the timeline" in alert.text_content()
-    payload = timeline_payload(Run(small_run().profile()).of_rank())
+    payload = timeline_payload(Run(small_run().data()).of_rank())
     payload.meta["columns"].pop()
     path = tmp_path / "damaged.html"
     path.write_text(page_of([payload]))
@@ -289,7 +291,7 @@ def test_old_browsers_and_damaged_pages_are_told(
 
 
 def test_fingers_on_a_narrow_screen(open_page: PageOpener, small_page: Path) -> None:
-    payload = timeline_payload(Run(small_run().profile()).of_rank())
+    payload = timeline_payload(Run(small_run().data()).of_rank())
     span = span_where(payload, stage="read", batch=5)
     page = ready(open_page(small_page, width=390, touch=True, device_scale_factor=2))
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -322,7 +324,7 @@ def test_quantities_are_spelled_as_elsewhere(page: Page) -> None:
 
 
 def test_charts_show_every_wait_once(page: Page) -> None:
-    waits = to_json([Run(small_run().profile())])["runs"][0]["waits_ns"]
+    waits = to_json([Run(small_run().data())])["runs"][0]["waits_ns"]
     charts = page.evaluate(
         """Object.fromEntries(Object.entries(iobench.charts[0]).map(
              ([name, each]) => [name, each.drawn.data.map((row) => Array.from(row))]))"""

@@ -1,0 +1,227 @@
+"""Runs sketched span by span: analysed in memory, or written as run directories."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import msgspec
+import numpy as np
+from msgspec.structs import asdict, replace
+
+from iobench.analysis.run import Run
+from iobench.recording import span_file
+from iobench.recording.facts import LoaderFacts, ProcessFacts
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
+from iobench.recording.span_reader import Anchor
+from iobench.runs.contents import PROFILE_DTYPE, Process, RunData
+from iobench.runs.run_facts import RunFacts
+from iobench.testing.fake_clock import FakeClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Lane = tuple[str, int] | tuple[str, int, int]
+"""Role and number of a process; of a worker of a script also the number of its loader."""
+CONSUMER: Final = ("consumer", -1)
+"""The training process."""
+FIRST_PID: Final = 1000
+NOT_IN_FILES: Final = ("lane", "thread", "sequence")
+UNKNOWN: Final = dict.fromkeys(("nbytes", "cpu_ns", "sample", "batch", "epoch"), -1)
+
+
+class SketchedRun:
+    """A run of which each span is written down.
+
+    Parameters
+    ----------
+    config : mapping, optional
+        What ``run.json`` says.
+    **more
+        Further keys of it.
+
+    Attributes
+    ----------
+    spans : list of dict
+        ``lane``, ``kind``, ``start_ns``, ``end_ns`` and fields of spans; ``label`` and ``detail``
+        are texts, ``thread`` is the number of a thread.
+    process : dict
+        Fields of `Process` that are others than usual in all processes: ``{"host": "node1"}``.
+    processes : dict
+        The same by lane: ``{CONSUMER: {"threads": ("MainThread", "reader")}}``.
+    loaders : list of LoaderFacts
+        Those of a script; workers of lanes ``("worker", n, number)`` are theirs.
+    facts : dict
+        Fields of `ProcessFacts` that are others than usual, of a script's training process.
+
+    Examples
+    --------
+    >>> run = SketchedRun(workers=0)
+    >>> run.add(CONSUMER, Kind.READ, 0, 4, batch=0, nbytes=100)
+    >>> run.wait(0, 0, 4, "consumer")
+    >>> run.open().of_rank().exposure.whole.exposed_ns
+    {'read': 4}
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, **more: Any) -> None:
+        self.config: dict[str, Any] = {**(config or {}), **more}
+        self.spans: list[dict[str, Any]] = []
+        self.process: dict[str, Any] = {}
+        self.processes: dict[Lane, dict[str, Any]] = {}
+        self.loaders: list[LoaderFacts] = []
+        self.facts: dict[str, Any] = {}
+
+    def add(self, lane: Lane, kind: Kind, start_ns: int, end_ns: int, **fields: Any) -> None:
+        """Add a span of a process."""
+        self.spans.append(
+            {"lane": lane, "kind": kind, "start_ns": start_ns, "end_ns": end_ns, **fields}
+        )
+
+    def wait(self, batch: int, start_ns: int, end_ns: int, made_by: str = "", **more: Any) -> None:
+        """Add a wait of the training loop: for a batch, made by ``"worker-<n>"`` or the loop."""
+        self.add(CONSUMER, Kind.WAIT, start_ns, end_ns, batch=batch, detail=made_by, **more)
+
+    def shutdown(self, start_ns: int, end_ns: int) -> None:
+        """Add the wait that ends a round."""
+        self.add(CONSUMER, Kind.WAIT, start_ns, end_ns, label="shutdown")
+
+    def round(self, start_ns: int, end_ns: int, number: int = 0) -> None:
+        """Add a round: a pass over the loader."""
+        self.add(CONSUMER, Kind.OTHER, start_ns, end_ns, label="round", sample=number)
+
+    def submit(self, worker: int, batch: int, start_ns: int, end_ns: int) -> None:
+        """Add the time that a batch was in a worker's queue."""
+        self.add(("worker", worker), Kind.SUBMIT_QUEUE, start_ns, end_ns, batch=batch)
+
+    def without(self, lane: Lane) -> Self:
+        """Return the run without the spans of a process."""
+        return self.with_spans([span for span in self.spans if span["lane"] != lane])
+
+    def moved(self, change: Callable[[int], int]) -> Self:
+        """Return the same spans at other times."""
+        times = ("start_ns", "end_ns")
+        moved = [{**span, **{name: change(span[name]) for name in times}} for span in self.spans]
+        return self.with_spans(moved)
+
+    def with_spans(self, spans: list[dict[str, Any]]) -> Self:
+        """Return the run with other spans."""
+        result = self.__class__.__new__(self.__class__)
+        result.__dict__.update(self.__dict__, spans=spans)
+        return result
+
+    @property
+    def lanes(self) -> list[Lane]:
+        """Its processes, in order."""
+        return sorted({*(span["lane"] for span in self.spans), *self.processes})
+
+    def data(self) -> RunData:
+        """Return it as it is read back."""
+        lanes = self.lanes
+        texts = [span.get(name, "") for span in self.spans for name in ("label", "detail")]
+        strings = ("", *dict.fromkeys(text for text in texts if text))
+        number = {text: index for index, text in enumerate(strings)}
+        table = np.zeros(len(self.spans), PROFILE_DTYPE)
+        for row, span in enumerate(self.spans):
+            values = {"pieces": 1, "sequence": row + 1, **UNKNOWN, **span}
+            values["process"] = lanes.index(values.pop("lane"))
+            for name in ("label", "detail"):
+                values[name] = number[values.get(name, "")]
+            for name, value in values.items():
+                table[name][row] = value
+        table = table[np.argsort(table["process"], kind="stable")]
+        processes = tuple(self._process(place, lane) for place, lane in enumerate(lanes))
+        names = {process.name for process in processes}
+        missing = [name for name in self.config.get("expected_workers", ()) if name not in names]
+        ranks = tuple(sorted({each.rank for each in processes if each.role == "consumer"}))
+        return RunData(
+            Path("run"), self.config, processes, table, strings,
+            tuple(missing), facts=self._facts(processes), ranks=ranks,
+        )  # fmt: skip
+
+    def open(self) -> Run:
+        """Return it opened, without a directory."""
+        return Run(self.data())
+
+    def write(self, path: Path) -> Run:
+        """Write its run directory, with span files as processes write them, and open it."""
+        run, data = RunDirectory.create(path, self.config), self.data()
+        for owner, lane in zip(data.processes, self.lanes, strict=True):
+            self._write_spans(run, owner, [each for each in self.spans if each["lane"] == lane])
+        for number, facts in enumerate(data.facts):
+            run.processes_path.mkdir(exist_ok=True)
+            document = {"version": 1, **msgspec.to_builtins(facts)}
+            (run.processes_path / f"{number}.json").write_text(json.dumps(document))
+        return Run(path)
+
+    def _write_spans(self, run: RunDirectory, owner: Process, spans: list[dict[str, Any]]) -> None:
+        begin, before = owner.anchors[0], {*run.span_files()}
+        clock = FakeClock(begin.monotonic_ns, wall_offset_ns=begin.wall_ns - begin.monotonic_ns)
+        role, worker, rank = owner.role, owner.worker, owner.rank
+        with run.recorder(role=role, worker=worker, rank=rank, clock=clock) as recorder:
+            lanes = [recorder.foreign_lane(name) for name in owner.threads]
+            for span in spans:
+                known = {name: span[name] for name in span if name not in NOT_IN_FILES}
+                for name in ("label", "detail"):
+                    known[name] = recorder.string(span.get(name, ""))
+                recorder.emit_on(lanes[span.get("thread", 0)], **known)
+            clock.advance(owner.anchors[-1].monotonic_ns - begin.monotonic_ns)
+        (file,) = {*run.span_files()} - before
+        data = bytearray(file.read_bytes())
+        seal(data, owner)
+        file.unlink()
+        (run.spans_path / f"{len(before):03d}-{owner.name}.spans").write_bytes(data)
+
+    def _process(self, place: int, lane: Lane) -> Process:
+        role, worker, *_ = lane
+        highest = max((s.get("thread", 0) for s in self.spans if s["lane"] == lane), default=0)
+        usual = Process(
+            role, worker, 0, FIRST_PID + place, "here", "boot", (Anchor(0, 0),), 0,
+            closed=True, damaged=0, ppid=FIRST_PID if worker >= 0 else 1,
+            threads=("MainThread", *(f"Thread-{number + 1}" for number in range(highest))),
+        )  # fmt: skip
+        return replace(usual, **{**self.process, **self.processes.get(lane, {})})
+
+    def _facts(self, processes: tuple[Process, ...]) -> tuple[ProcessFacts, ...]:
+        """Return what a script's training process says of itself."""
+        if not RunFacts.from_config(self.config).is_script:
+            return ()
+        owner = next((each for each in processes if each.role == "consumer"), None)
+        place = {} if owner is None else {name: getattr(owner, name) for name in ("pid", "rank")}
+        loaders = [
+            replace(
+                loader,
+                worker_pids=[*loader.worker_pids, *(
+                    process.pid
+                    for process, lane in zip(processes, self.lanes, strict=True)
+                    if lane[0] == "worker" and lane[2:] == (loader.number,)
+                )],
+            )
+            for loader in self.loaders
+        ]  # fmt: skip
+        host = "here" if owner is None else owner.host
+        known = {"ppid": 1, "pid": FIRST_PID, "host": host, "role": "consumer", "ended": "closed"}
+        return (ProcessFacts(**{**known, **place, "loaders": loaders, **self.facts}),)
+
+
+def seal(data: bytearray, owner: Process) -> None:
+    """Write in the header of a span file whose it is, and nothing of who wrote it."""
+    begin, end = owner.anchors[0], owner.anchors[-1]
+    known = asdict(owner) | {"monotonic_ns": begin.monotonic_ns, "wall_ns": begin.wall_ns}
+    identity = {name: known[name] for name in span_file.Identity.__struct_fields__}
+    packed = span_file.Identity(**identity).packed()
+    data[: len(packed)] = packed
+    seal_header(data)
+    span_file.LOST.pack_into(data, span_file.LOST_OFFSET, owner.lost)
+    times = (end.monotonic_ns, end.wall_ns) if owner.closed else (0, 0)
+    span_file.END.pack_into(data, span_file.END_OFFSET, *times, owner.closed)
+    span_file.PEAK.pack_into(data, span_file.PEAK_OFFSET, 0)
+    span_file.OWN.pack_into(data, span_file.OWN_OFFSET, 0, 0)
+
+
+def seal_header(data: bytearray) -> None:
+    """Write the checksum that the header of a span file has."""
+    crc = zlib.crc32(data[: span_file.IDENTITY.size])
+    span_file.IDENTITY_CRC.pack_into(data, span_file.IDENTITY_CRC_OFFSET, crc)
