@@ -20,7 +20,7 @@ from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
 from iobench.recording.this_process import boot_id, host_name
 from iobench.registry import installed_findings
-from iobench.testing.runs import CONSUMER, SketchedRun
+from iobench.testing.sketched_runs import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -19,7 +19,7 @@ from iobench.analysis.run import Run, exposure
 from iobench.errors import IobenchError
 from iobench.recording import span_file as layout
 from iobench.runs.reading import open_profile
-from iobench.testing.runs import seal_header
+from iobench.testing.sketched_runs import seal_header
 
 N_QUICK, N_ALL = 175, 10_000
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from iobench.recording import span_file as layout
 from iobench.recording.span_file import SPAN_DTYPE
-from iobench.testing.runs import seal_header
+from iobench.testing.sketched_runs import seal_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable

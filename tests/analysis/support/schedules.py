@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iobench.runs.contents import RunData
-    from iobench.testing.runs import Lane
+    from iobench.testing.sketched_runs import Lane
 
 STAGES = (Kind.READ, Kind.DECODE, Kind.COLLATE)
 
