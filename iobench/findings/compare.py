@@ -28,7 +28,6 @@ from iobench.findings.batch_digests import delivered_samples
 from iobench.findings.compare_samples import compare_samples, samples_sentences
 from iobench.findings.run_figures import last_figures, own_title
 from iobench.findings.utilisation import Utilisation, mean_utilisation, utilisation
-from iobench.json_files import read_json
 from iobench.recording.kinds import stage_title
 from iobench.recording.this_process import THREAD_VARIABLES, VERSIONED
 from iobench.report import units
@@ -72,9 +71,10 @@ TITLES: Final = {
     "step_ns": "time", "sample_ns": "time", "compute_ns": "compute", "wait_ns": "wait",
     "samples_per_s": "samples/s", "bytes_per_s": "loaded", "wait_fraction": "exposed share",
 }  # fmt: skip
-CELLS: Final[dict[str, Unit]] = {
-    "ns": "ns", "per_s": "samples/s", "bytes_per_s": "B/s", "fraction": "share",
+UNITS: Final[dict[str, Unit]] = {
+    "samples_per_s": "samples/s", "bytes_per_s": "B/s", "wait_fraction": "share",
 }  # fmt: skip
+"""Of what is no time."""
 N_STAGES: Final = 12
 WORTH_SAYING: Final = 0.01
 """Share of a job from which a part of it is a row."""
@@ -85,7 +85,6 @@ class ComparedFigure(msgspec.Struct, frozen=True):
 
     figure: str
     per: str | None
-    unit: str
     stage: str | None
     values: tuple[float | None, float | None]
     ratio: float | None  # of the second to the first
@@ -137,6 +136,7 @@ class Comparison(msgspec.Struct, frozen=True):
 class _Opened(msgspec.Struct, frozen=True):
     """A run as comparisons need it; no span stays in memory."""
 
+    turn: tuple[int, int]
     shown: ComparedRun
     sums: Mapping[Window, StepSums]
     configuration: Mapping[str, Any]
@@ -154,13 +154,13 @@ def compare_runs(paths: Sequence[Path]) -> Comparison:
     ProfileError
         If one cannot be analysed, or delivered nothing.
     """
-    every = [each for path in paths for each in _in_turn(run_paths(path))]
+    every = [(place, each) for place, path in enumerate(paths) for each in run_paths(path)]
     if not 2 <= len(every) <= MOST:
         raise OptionError(
             f"iobench compare: expected 2 to {MOST} runs, got {len(every)}; --quarterly makes one "
             "table of any number"
         )
-    runs = [_open(path) for path in every]
+    runs = sorted((_open(path, place) for place, path in every), key=lambda run: run.turn)
     window = next(part for part in PARTS if all(part in run.sums for run in runs))
     first, *others = runs
     names = dict.fromkeys(name for run in runs for name in run.configuration)
@@ -185,21 +185,9 @@ def compare_runs(paths: Sequence[Path]) -> Comparison:
     )
 
 
-def _in_turn(paths: tuple[Path, ...]) -> list[Path]:
-    """Return the runs of a folder in the order of their turns."""
-
-    def position(path: Path) -> int:
-        try:
-            value = read_json(path / "run.json", finite=True).get("position", 0)
-        except (OSError, ValueError, AttributeError):
-            return 0  # opening it says what is wrong
-        return value if isinstance(value, int) else 0
-
-    return sorted(paths, key=position) if len(paths) > 1 else list(paths)
-
-
-def _open(path: Path) -> _Opened:
+def _open(path: Path, place: int) -> _Opened:
     run = Run(path)
+    position = run.config.get("position")  # of the turns of a folder's runs
     sums: dict[Window, list[StepSums]] = {part: [] for part in PARTS}
     exposures: list[Exposure] = []
     used, n_missing, n_unclosed = [], 0, 0
@@ -231,6 +219,7 @@ def _open(path: Path) -> _Opened:
         (n_summed, f"{path}: {kept_words(n_batches, n_summed)}"),
     )
     return _Opened(
+        turn=(place, position if isinstance(position, int) else 0),
         shown=ComparedRun(
             run=str(path),
             ranks=len(exposures),
@@ -317,38 +306,36 @@ def _needed_steps(sums: StepSums, n_blocks: int, ranks: int, *, is_paired: bool)
 
 def _figures(a: StepSums, b: StepSums, per: str, *, is_paired: bool) -> Iterator[ComparedFigure]:
     """Yield the figures of the loop, then busy time by stage, then exposed time by stage."""
-    both = {name for name in a.blocks if name in b.blocks}
-    stages = sorted(
-        {*a.stages, *b.stages},
-        key=lambda stage: (-max(_exposed(each, stage) for each in (a, b)), stage),
-    )
-    busy_per = "sample" if "samples" in both else "batch"
+    exposed = {
+        stage: max((of.total(f"{EXPOSED}{stage}") or 0.0) / (of.total("batches") or 1.0)
+                   for of in (a, b))
+        for stage in {*a.stages, *b.stages}
+    }  # fmt: skip
+    stages = sorted(exposed, key=lambda stage: (-exposed[stage], stage))
+    of_sample = "samples" in a.blocks and "samples" in b.blocks
+    busy_per = "sample" if of_sample else "batch"
     rows = (
-        ("step_ns", per, "ns", "wall", WEIGHTS[per], None),
-        ("sample_ns", "sample", "ns", "wall", "samples", None),
-        ("compute_ns", per, "ns", "compute", WEIGHTS[per], None),
-        ("wait_ns", per, "ns", "wait", WEIGHTS[per], None),
-        ("samples_per_s", None, "per_s", "samples", "loop", None),
-        ("bytes_per_s", None, "bytes_per_s", "nbytes", "loop", None),
-        ("wait_fraction", None, "fraction", "wait", "wall", None),
-        *((f"{BUSY}{s}", busy_per, "ns", f"{BUSY}{s}", WEIGHTS[busy_per], s) for s in stages),
-        *((f"{EXPOSED}{s}", per, "ns", f"{EXPOSED}{s}", WEIGHTS[per], s) for s in stages),
+        *((("step_ns", per, "wall", WEIGHTS[per], None),) if per != "sample" else ()),
+        ("sample_ns", "sample", "wall", "samples", None),
+        ("compute_ns", per, "compute", WEIGHTS[per], None),
+        ("wait_ns", per, "wait", WEIGHTS[per], None),
+        ("samples_per_s", None, "samples", "loop", None),
+        ("bytes_per_s", None, "nbytes", "loop", None),
+        ("wait_fraction", None, "wait", "wall", None),
+        *((f"{BUSY}{s}", busy_per, f"{BUSY}{s}", WEIGHTS[busy_per], s) for s in stages),
+        *((f"{EXPOSED}{s}", per, f"{EXPOSED}{s}", WEIGHTS[per], s) for s in stages),
     )
-    for name, of, unit, amount, weight, stage in rows:
+    for name, of, amount, weight, stage in rows:
         first, second = a.quotient(amount, weight), b.quotient(amount, weight)
-        if first is None or second is None or (name == "step_ns" and per == "sample"):
+        if first is None or second is None:
             continue
         comparison = paired_ratio(first, second) if is_paired else block_ratio(first, second)
         times = 1e9 if weight == "loop" else 1.0
         values = [None if each.value is None else each.value * times for each in (first, second)]
         yield ComparedFigure(
-            name, of, unit, stage, (values[0], values[1]),
+            name, of, stage, (values[0], values[1]),
             comparison.value, comparison.low, comparison.high, comparison.differs,
         )  # fmt: skip
-
-
-def _exposed(sums: StepSums, stage: str) -> float:
-    return (sums.total(f"{EXPOSED}{stage}") or 0.0) / (sums.total("batches") or 1.0)
 
 
 def comparison_document(comparison: Comparison) -> Document:
@@ -394,7 +381,7 @@ def _pair_section(pair: PairComparison, name: str, part: str) -> Section:
         kind = " busy" if each.figure.startswith(BUSY) else " exposed" if each.stage else ""
         title = f"{stage_title(each.stage)}{kind}" if each.stage else TITLES[each.figure]
         per = f" per {each.per}" if each.per else ""
-        values = (Quantity(value, CELLS[each.unit]) for value in each.values)
+        values = (Quantity(value, UNITS.get(each.figure, "ns")) for value in each.values)
         rows.append((f"{title}{per}", *values, *_ratio_cells(each)))
     columns = ("", first, name, f"{name}/{first}", "95 % interval", "differs")
     table = Table("", tuple(map(Column, columns)), tuple(rows))

@@ -28,8 +28,6 @@ pytestmark = pytest.mark.timeout(60)
 SPEC = SampleSpec((Variable("field", (64,), "<f4", ("x",)),))
 COSTS = {"light_ns": 1, "full_ns": 2, "io_ns": 1}
 TOLERANCE = 0.25
-OF_THREADS = 1.0
-"""Threads that hold Python's lock in turns, on a busy machine: some runs are 40 % off."""
 
 
 class Work:
@@ -69,35 +67,32 @@ def measured(path, make, config):
     return recorded_runs(Run(iobench.open_profile(path)).of_rank())[0]
 
 
-def test_a_ring_of_threads(tmp_path):
+@pytest.mark.parametrize(
+    ("config", "options", "rule", "tolerance"),
+    [
+        ({"framework": "native", "workers": 0, "threads": 2}, {"threads": 2}, "threads", 1.0),
+        (
+            {"workers": 2, "expected_workers": ["worker-0", "worker-1"]},
+            {"workers": 2},
+            "pool",
+            TOLERANCE,
+        ),
+        ({"workers": 0, "prefetch": 0}, {}, "serial", 0.0),
+    ],
+    ids=["threads", "processes with shared memory", "the loop itself"],
+)
+def test_a_ring(tmp_path, config, options, rule, tolerance):
+    """Threads hold Python's lock in turns: on a busy machine some runs are 40 % off."""
+
     def make(recorder, path):
-        return PlannedRing(source(), 2, threads=2, recorder=recorder)
+        folder = {"run_directory": path} if rule == "pool" else {}
+        return PlannedRing(source(), 2, recorder=recorder, **options, **folder)
 
-    config = {"framework": "native", "workers": 0, "threads": 2}
-    run = measured(tmp_path / "run", make, config)
-    assert (run.rule, run.workers, len(run)) == (LoaderRule.THREADS, 2, 48)
-    assert abs(replay_error(run)) < OF_THREADS
-    assert {*run.stages} == {"read", "preprocess", "collate"}
-
-
-def test_worker_processes_with_shared_memory(tmp_path):
-    def make(recorder, path):
-        return PlannedRing(source(), 2, workers=2, recorder=recorder, run_directory=path)
-
-    names = ["worker-0", "worker-1"]
-    config = {"framework": "workers", "workers": 2, "expected_workers": names}
-    run = measured(tmp_path / "run", make, config)
-    assert (run.rule, run.workers, len(run)) == (LoaderRule.POOL, 2, 48)
-    assert abs(replay_error(run)) < TOLERANCE
-
-
-def test_a_loop_that_loads_for_itself(tmp_path):
-    def make(recorder, path):
-        return PlannedRing(source(), 2, recorder=recorder)
-
-    run = measured(tmp_path / "run", make, {"framework": "workers", "workers": 0, "prefetch": 0})
-    assert (run.rule, run.workers, len(run)) == (LoaderRule.SERIAL, 0, 48)
-    assert replay_error(run) == 0
+    run = measured(tmp_path / "run", make, {"framework": "workers", **config})
+    n_workers = sum(options.values())
+    assert (run.rule.value, run.workers, len(run)) == (rule, n_workers, 48)
+    assert abs(replay_error(run)) <= tolerance
+    assert {*run.stages} >= {"read", "preprocess", "collate"}
 
 
 @pytest.mark.quick_cases(0, thorough=1)
