@@ -79,20 +79,13 @@ class SharedStorage(msgspec.Struct, frozen=True, kw_only=True):
         return served
 
 
-class RankTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """What batches of a rank ask of storage and take, in ns; arrays of one shape."""
-
-    read_ns: Floats
-    rest_ns: Floats  # what its worker does else
-    nbytes: Floats
-    reads: Floats
-    submit_ns: Floats
-    transit_ns: Floats
-    pickup_ns: Floats
-    compute_ns: Floats
-
-
-TIMES: Final = RankTimes.__struct_fields__
+TIMES: Final = np.dtype(
+    [(name, "<f8") for name in (
+        "read_ns", "rest_ns", "nbytes", "reads", "submit_ns", "transit_ns", "pickup_ns",
+        "compute_ns",
+    )]
+)  # fmt: skip
+"""What a batch asks of storage and takes; ``rest_ns`` is what its worker does else."""
 
 
 class MeasuredJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +108,7 @@ class RankDemand(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     job: MeasuredJob
-    times: RankTimes
+    times: NDArray[Any]  # of TIMES
     starts: tuple[int, ...]
 
     @property
@@ -186,12 +179,11 @@ def rank_demand(
     reads = reads_per_sample or float(np.mean(list(map(_reads_per_sample, ranks, loaders))))
     first, size = loaders[0][0], loaders[0][0].batch_size or 1
     parts = [_times(runs[0], reads, nbytes_per_sample) for runs in loaders]
-    shortest = min(len(part.compute_ns) for part in parts)
-    least = np.min([part.compute_ns[:shortest] for part in parts], axis=0)
-    columns = {name: [getattr(part, name) for part in parts] for name in TIMES}
-    if len(parts) > 1:
-        columns["compute_ns"] = [np.resize(least, len(part.reads)) for part in parts]
-    times = RankTimes(**{name: np.concatenate(each) for name, each in columns.items()})
+    shortest = min(map(len, parts))
+    least = np.min([part["compute_ns"][:shortest] for part in parts], axis=0)
+    for part in parts if len(parts) > 1 else ():
+        part["compute_ns"] = np.resize(least, len(part))
+    times = np.concatenate(parts)
     workers, ahead = max(1, first.workers), max(1, first.workers, first.prefetch)
     if first.rule is LoaderRule.POOL:
         ahead = workers * max(1, first.prefetch)
@@ -203,18 +195,18 @@ def rank_demand(
         name=first.name,
         job=MeasuredJob(
             ranks=len(run),
-            batches=len(times.read_ns),
+            batches=len(times),
             batch_size=size,
             rule=first.rule.value,
             workers=workers,
             batches_ahead=ahead,
             step_ns=float(np.mean(steps)) if steps and max(map(len, loaders)) == 1 else None,
-            sample_nbytes=float(times.nbytes.mean()) / size,
+            sample_nbytes=float(times["nbytes"].mean()) / size,
             reads_per_sample=reads,
             cold_fraction=float(np.mean(known)) if len(known) == len(cold) else None,
         ),
         times=times,
-        starts=tuple(np.cumsum([0, *(len(part.reads) for part in parts)]).tolist()),
+        starts=tuple(np.cumsum([0, *map(len, parts)]).tolist()),
     )
 
 
@@ -234,7 +226,7 @@ def _check(run: LoaderRun, nbytes_per_sample: float | None) -> None:
         raise ProfileError(f"{run.name}: {why}")
 
 
-def _times(run: LoaderRun, reads: float, nbytes_per_sample: float | None) -> RankTimes:
+def _times(run: LoaderRun, reads: float, nbytes_per_sample: float | None) -> NDArray[Any]:
     """Return the batches of the steady state of a run, or all where these are few.
 
     Where no stage reads alone, what a stage that reads among other things does off the CPU it
@@ -248,21 +240,18 @@ def _times(run: LoaderRun, reads: float, nbytes_per_sample: float | None) -> Ran
     if not READING & {*kinds}:
         off_cpu = np.where(cpu >= 0, np.maximum(work - cpu, 0.0), work)
         reading = np.where([kind in FUSED for kind in kinds], off_cpu, reading)
-    read_ns = reading.sum(axis=1)
-    other = run.async_ns[rows].sum(axis=1)
-    size, nbytes = run.batch_size or 1, run.read_nbytes[rows].astype(float)
-    if nbytes_per_sample is not None:
-        nbytes = np.full(len(rows), nbytes_per_sample * size)
-    return RankTimes(
-        read_ns=read_ns,
-        rest_ns=np.maximum(work.sum(axis=1) - read_ns - other, 0.0) + run.gap_ns[rows],
-        nbytes=nbytes,
-        reads=np.full(len(rows), reads * size),
-        submit_ns=run.submit_ns[rows].astype(float),
-        transit_ns=run.transit_ns[rows] + other,
-        pickup_ns=run.pickup_ns[rows].astype(float),
-        compute_ns=run.compute_ns[rows].astype(float),
-    )
+    other, size = run.async_ns[rows].sum(axis=1), run.batch_size or 1
+    times = np.zeros(len(rows), TIMES)
+    for name in ("submit_ns", "pickup_ns", "compute_ns"):
+        times[name] = getattr(run, name)[rows]
+    times["read_ns"] = reading.sum(axis=1)
+    rest = np.maximum(work.sum(axis=1) - times["read_ns"] - other, 0.0)
+    times["rest_ns"] = rest + run.gap_ns[rows]
+    per_sample = nbytes_per_sample
+    times["nbytes"] = run.read_nbytes[rows] if per_sample is None else per_sample * size
+    times["reads"] = reads * size
+    times["transit_ns"] = run.transit_ns[rows] + other
+    return times
 
 
 def _reads_per_sample(rank: RankRun, runs: Sequence[LoaderRun]) -> float:
@@ -307,7 +296,7 @@ def probed_storage(run: Run, demand: RankDemand) -> SharedStorage:
 def scaling_curve(demand: RankDemand, storage: SharedStorage, ranks: Sequence[int]) -> ScalingCurve:
     """Return what a run would do on more ranks, from 1 to `MOST_RANKS`, of one storage."""
     job, times = demand.job, demand.times
-    means = (np.mean(each, keepdims=True) for each in (times.nbytes, times.reads))
+    means = (np.mean(times[name], keepdims=True) for name in ("nbytes", "reads"))
     served_ns = float(storage.serving_ns(*means)[0])
     is_bounded, points, alone_ns = storage != SharedStorage(), [], 0.0
     for each in sorted({1, *ranks}):
@@ -372,8 +361,8 @@ def _simulated(
     ``rows`` has a measured batch for each step and rank. Ranks ask for the batches of a step at the
     same time: a read takes what its rank took alone, or as long as with an equal part of storage.
     """
-    drawn = RankTimes(**{name: getattr(demand.times, name)[rows] for name in TIMES})
-    served = storage.serving_ns(drawn.nbytes, drawn.reads)
+    drawn = demand.times[rows]
+    served = storage.serving_ns(drawn["nbytes"], drawn["reads"])
     shared = _shared(served)
     is_queue = demand.job.rule == "threads"
     ahead, workers, ranks = demand.ahead, demand.job.workers, np.arange(rows.shape[1])
@@ -387,15 +376,15 @@ def _simulated(
                 worker = free.argmin(axis=0)
             begin = free[worker, ranks]
             if step >= ahead:
-                begin = np.maximum(begin, held[step - ahead] + drawn.submit_ns[step])
+                begin = np.maximum(begin, held[step - ahead] + drawn["submit_ns"][step])
         if step < ahead:
             ready = begin
         else:
-            read = begin + np.maximum(drawn.read_ns[step], shared[step])
-            free[worker, ranks] = read + drawn.rest_ns[step]
-            ready = free[worker, ranks] + drawn.transit_ns[step]
-        held[step] = np.maximum(requested[step], ready) + drawn.pickup_ns[step]
-        requested[step + 1] = (held[step] + drawn.compute_ns[step]).max()
+            read = begin + np.maximum(drawn["read_ns"][step], shared[step])
+            free[worker, ranks] = read + drawn["rest_ns"][step]
+            ready = free[worker, ranks] + drawn["transit_ns"][step]
+        held[step] = np.maximum(requested[step], ready) + drawn["pickup_ns"][step]
+        requested[step + 1] = (held[step] + drawn["compute_ns"][step]).max()
     return held.max(axis=1), requested
 
 
@@ -440,7 +429,7 @@ def _saturation(
         np.log([point.ranks for point in points]),
         [point.free_step_ns for point in points],
     )
-    asks = np.array([times.nbytes.mean(), 0.0]), np.array([0.0, times.reads.mean()])
+    asks = np.diag([times["nbytes"].mean(), times["reads"].mean()])
     bytes_ns, reads_ns = storage.serving_ns(*asks).tolist()
     served_ns = max(bytes_ns, reads_ns) * ranks
     beyond = (served_ns > 0) & (served_ns >= free_ns * (1 - 1e-12))
