@@ -46,7 +46,7 @@ def report(
     wandb: str | None,
 ) -> None:
     """Print what a run measured, and write or log what else is named."""
-    _check_files(html=html, trace=trace, torch_trace=torch_trace, parquet=parquet)
+    _check_files(trace=trace, torch_trace=torch_trace, parquet=parquet)
     _check_servers(mlflow, wandb)
     spelled = shown_as(json=json, markdown=markdown, renderer=renderer or "")
     if holds_several(run) and not any(
@@ -82,9 +82,7 @@ def report(
             TerminalScreen().note(f"iobench: logged to {place}")
 
 
-def _check_files(
-    *, html: Path | None, trace: Path | None, torch_trace: Sequence[Path], parquet: Path | None
-) -> None:
+def _check_files(*, trace: Path | None, torch_trace: Sequence[Path], parquet: Path | None) -> None:
     """Refuse what could not be written before anything is read."""
     if trace is not None:
         from iobench.report.timeline.chrome_trace import check_trace_name
@@ -92,10 +90,6 @@ def _check_files(
         check_trace_name(trace)
     elif torch_trace:
         raise OptionError("--torch-trace: needs --trace, into which it is merged; give both")
-    if html is not None:
-        from iobench.report.renderers.html_page import HtmlRenderer
-
-        HtmlRenderer()
     if parquet is not None:
         from iobench.report.timeline.arrow_table import check_parquet
 

@@ -37,13 +37,7 @@ TONES: Final = ("good", "fair", "bad")
 
 
 class HtmlRenderer:
-    """A page that asks nothing of the network, and lets nothing run but its own scripts.
-
-    Raises
-    ------
-    MissingExtraError
-        If Jinja2 is not installed.
-    """
+    """A page that asks nothing of the network, and lets nothing run but its own scripts."""
 
     def __init__(self) -> None:
         environment = shell.make_environment()

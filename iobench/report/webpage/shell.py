@@ -15,7 +15,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.errors import MissingExtraError
 from iobench.recording.kinds import Kind
 from iobench.report.webpage.safe_text import SafeText
 from iobench.report.wrapping import QUANTITY, plain
@@ -117,12 +116,8 @@ def json_text(value: Any) -> SafeText:
 
 def make_environment() -> Environment:
     """Return the environment of the templates; all they print is escaped and printable."""
-    try:
-        from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    except ModuleNotFoundError:
-        raise MissingExtraError(
-            "an HTML report needs Jinja2, which is not installed: pip install 'jinja2>=3.1'"
-        ) from None
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
     environment = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
