@@ -192,7 +192,7 @@ def _join(
     document |= near_places()
     try:
         path = _default_path(requested, job) if requested.out is None else requested.out
-        run = RunDirectory.join(path, document, token=job.token)
+        run = RunDirectory.create(path, document, token=job.token)
         (run.path / "launch").mkdir(exist_ok=True)
     except (OSError, StorageError) as error:
         if requested.out is not None and (requested.out / "run.json").exists():

@@ -42,13 +42,7 @@ def note_call(name: str, span: OutsideSpan) -> None:
 def thread_lane() -> Lane | None:
     """Return the calling thread's lane of the active recorder; None without one."""
     recorder = activation._active
-    if recorder is None:
-        return None
-    try:
-        lane: Lane = recorder._local.lane
-    except AttributeError:
-        lane = recorder._open_lane()
-    return lane
+    return None if recorder is None else recorder.lane()
 
 
 def outside_lane(recorder: Recorder, everywhere: bool) -> Lane | None:

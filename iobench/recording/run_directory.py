@@ -23,7 +23,7 @@ LONGEST_NAME: Final = 100
 
 
 class RunDirectory:
-    """A directory that holds one run; made by ``create``, ``join`` or ``open``. Picklable.
+    """A directory that holds one run; made by ``create`` or ``open``. Picklable.
 
     ``path`` is absolute; ``config`` is what ``run.json`` says.
     """
@@ -35,16 +35,36 @@ class RunDirectory:
         self.config = config
 
     @classmethod
-    def create(cls, path: Path, config: dict[str, Any]) -> RunDirectory:
-        """Make the directory and its ``run.json``; StorageError if it cannot, or holds a run.
+    def create(
+        cls, path: Path, config: dict[str, Any], *, token: str = "", numbered: bool = False
+    ) -> RunDirectory:
+        """Make the directory, or be one of several processes of a job that write to it.
 
         On a network or parallel file system span files lie in a spool until they are gathered.
+        ``token`` is the same for all processes of the job and of no other run; the config of
+        whoever comes first counts. ``numbered``: where the directory holds another run, all
+        processes of the job take ``<path>-2``, ``<path>-3``, ...; else that is a StorageError.
         """
-        path = Path(path).absolute()
-        run = cls._make(path, config)
-        if run is None:
-            raise _holds_a_run(path)
-        return run
+        first = Path(path).absolute()
+        config = {**config, "job": token} if token else config
+        for number in itertools.count(1):
+            each = first if number == 1 else first.with_name(f"{first.name}-{number}")
+            run = cls._make(each, config)
+            if run is not None:
+                return run
+            try:
+                run = cls.open(each)
+            except ProfileError:  # of another version, or damaged: somebody's all the same
+                if token and not numbered:
+                    raise
+            else:
+                if token and run.config.get("job") == token:
+                    return run
+            if not numbered:
+                raise StorageError(
+                    f"{each}: holds a run already; name another directory with --out"
+                )
+        raise AssertionError("unreachable")
 
     @classmethod
     def _make(cls, path: Path, config: dict[str, Any]) -> RunDirectory | None:
@@ -63,35 +83,6 @@ class RunDirectory:
         if spool is not None:
             spool.rmdir()
         return None
-
-    @classmethod
-    def join(
-        cls, path: Path, config: dict[str, Any], *, token: str, numbered: bool = False
-    ) -> RunDirectory:
-        """Make the directory, or be one of several processes of a job that write to it.
-
-        ``token`` is the same for all processes of the job and of no other run; ``""`` joins
-        nothing. The config of whoever comes first counts. ``numbered``: where the directory holds
-        the run of another job, all processes of this one take ``<path>-2``, ``<path>-3``, ...;
-        else that is a StorageError.
-        """
-        first = Path(path).absolute()
-        for number in itertools.count(1):
-            each = first if number == 1 else first.with_name(f"{first.name}-{number}")
-            run = cls._make(each, {**config, "job": token})
-            if run is not None:
-                return run
-            try:
-                run = cls.open(each)
-            except ProfileError:  # of another version, or damaged: somebody's all the same
-                if not numbered:
-                    raise
-                continue
-            if token and run.config.get("job") == token:
-                return run
-            if not numbered:
-                raise _holds_a_run(each)
-        raise AssertionError("unreachable")
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
@@ -223,10 +214,6 @@ def next_run_path(text: str) -> Path:
             raise _cannot_make(path, error) from error
         return path
     raise AssertionError("unreachable")
-
-
-def _holds_a_run(path: Path) -> StorageError:
-    return StorageError(f"{path}: holds a run already; name another directory with --out")
 
 
 def _cannot_make(path: Path, error: OSError) -> StorageError:

@@ -142,7 +142,7 @@ class Recording:
 
     def _start(self, *, numbered: bool) -> None:
         global _current
-        run = RunDirectory.join(
+        run = RunDirectory.create(
             next_run_path(_script_name()) if self._path is None else self._path,
             script_document(
                 command_line(), self.job, steps=self.steps, detail=self.detail, digests=self.digests

@@ -251,17 +251,17 @@ def test_a_run_directory_that_cannot_be_used_is_a_warning(tmp_path, monkeypatch,
 
 def test_threads_that_ask_first_at_once_have_one_recording(tmp_path, monkeypatch):
     monkeypatch.setenv("IOBENCH_RUN", str(tmp_path / "run"))
-    join, seen, others = RunDirectory.join, [], []
+    make, seen, others = RunDirectory.create, [], []
 
-    def joined(*args, **kwargs):
-        run = join(*args, **kwargs)
+    def made(*args, **kwargs):
+        run = make(*args, **kwargs)
         if not others:  # the other thread asks while this one starts
             others.append(threading.Thread(target=lambda: seen.append(current_recording())))
             others[0].start()
             others[0].join(0.1)
         return run
 
-    monkeypatch.setattr(RunDirectory, "join", joined)
+    monkeypatch.setattr(RunDirectory, "create", made)
     session = current_recording()
     others[0].join(60)
     assert session is not None
@@ -299,7 +299,7 @@ def test_all_ranks_of_a_job_find_the_same_numbered_run(tmp_path):
     (tmp_path / "run-2").mkdir()
     (tmp_path / "run-2" / "run.json").write_text("of another version")
     names = [
-        RunDirectory.join(tmp_path / "run", {}, token=token, numbered=True).path.name
+        RunDirectory.create(tmp_path / "run", {}, token=token, numbered=True).path.name
         for token in ("a job", "a job", "another")
     ]
     assert names == ["run-3", "run-3", "run-4"]
