@@ -28,9 +28,9 @@ class DeliveryLog:
     """
 
     __slots__ = (
-        "__weakref__", "_asking", "_ended_ns", "_labels", "_left", "_n_before", "_outer",
-        "_round_ns", "_trains", "_whole", "asked_ns", "delivered", "delivered_ns", "epoch",
-        "loader", "makers", "number", "recording", "resumed", "role", "yields",
+        "__weakref__", "_asking", "_ended_ns", "_left", "_n_before", "_outer", "_round_ns",
+        "_trains", "_whole", "asked_ns", "delivered", "delivered_ns", "epoch", "loader", "number",
+        "recording", "resumed", "role", "yields",
     )  # fmt: skip
 
     def __init__(
@@ -46,9 +46,6 @@ class DeliveryLog:
         self.epoch = epoch
         self.yields = yields
         self.number = recording.next_round()
-        recorder = recording.recorder
-        self._labels = {text: recorder.string(text) for text in (STARTUP, SHUTDOWN, FAILED, ROUND)}
-        self.makers: dict[str, int] = {}
         # "training", "validation", "test", "prediction", "evaluation" (one of these three) or "";
         # this and `resumed`, of a pass of an earlier process, are set before `started`.
         self.role = recording.pass_role
@@ -57,7 +54,7 @@ class DeliveryLog:
         self._round_ns = -1
         self._n_before = 0
         self._ended_ns = -1
-        self._whole = recorder.described(Kind.WAIT, WHOLE, CONSUMER)
+        self._whole = recording.recorder.described(Kind.WAIT, WHOLE, CONSUMER)
         self.asked_ns = self.delivered_ns = -1  # of the last wait that was recorded
         self.delivered = (-1, "")  # number and maker of the last batch, recorded or not
         self._asking = self._outer = self._left = False
@@ -111,9 +108,9 @@ class DeliveryLog:
     def started(self) -> None:
         """Note that ``iter(loader)`` has returned."""
         # Which loader it is, and what for, is told at once: a process that is killed says no more.
-        told = "" if self.loader is None else f"{LOADER}{self.loader.number}"
-        told = " ".join(filter(None, (told, self.role, RESUMED if self.resumed else "")))
-        self._answer(-1, -1, self._labels[STARTUP], self.recording.recorder.string(told))
+        text = "" if self.loader is None else f"{LOADER}{self.loader.number}"
+        text = " ".join(filter(None, (text, self.role, RESUMED if self.resumed else "")))
+        self._answer(label=STARTUP, detail=text)
 
     def began(self, asked_ns: int, started_ns: int) -> None:
         """Note that ``iter(loader)`` was asked and had returned then: in place of `started`."""
@@ -131,17 +128,14 @@ class DeliveryLog:
         where other threads of its process did, ``""`` where nobody knows.
         """
         self.delivered = (batch, maker)
-        detail = self.makers.get(maker)
-        if detail is None:
-            detail = self.makers[maker] = self.recording.recorder.string(maker)
         if not self._outer:
             return
         self.recording.brought(self)
         if self._asking:
-            self._answer(batch, nbytes, 0, detail)
+            self._answer(batch, nbytes, detail=maker)
             self.recording.recorder.position(batch, self.epoch)
         else:
-            self._answer(-1, -1, 0, 0)
+            self._answer()
             self._n_before += 1
         self.recording.stepped()
 
@@ -156,16 +150,8 @@ class DeliveryLog:
         if recording.steps is not None and recording.step == recording.steps.stop:
             recording.close_window()
         if recording.window_open:
-            detail = self.makers.get(maker)
-            if detail is None:
-                detail = self.makers[maker] = recording.recorder.string(maker)
-            if self._round_ns < 0 and not self._left:
-                self._round_ns = asked_ns
             self.asked_ns, self.delivered_ns = asked_ns, delivered_ns
-            recording.recorder.emit(
-                Kind.WAIT, asked_ns, delivered_ns, nbytes, -1, batch, self.epoch, self.number,
-                self._labels[SHUTDOWN] if batch < 0 else 0, detail,
-            )  # fmt: skip
+            self._write(batch, nbytes, SHUTDOWN if batch < 0 else "", maker)
         elif batch >= 0:
             self._n_before += 1
         if batch >= 0:
@@ -206,12 +192,12 @@ class DeliveryLog:
 
     def end(self) -> None:
         """Note that there is no further batch."""
-        self._answer(-1, -1, self._labels[SHUTDOWN], 0)
+        self._answer(label=SHUTDOWN)
         self.leave()
 
     def fail(self) -> None:
         """Note that the wait ended with an exception."""
-        self._answer(-1, -1, self._labels[FAILED], 0)
+        self._answer(label=FAILED)
         self.leave()
 
     def leave(self) -> None:
@@ -219,24 +205,19 @@ class DeliveryLog:
         if self._asking and self.yields:
             self.withdraw()  # begun, and nobody knows whether for anything
         elif self._asking:
-            self._answer(-1, -1, self._labels[FAILED], 0)
+            self._answer(label=FAILED)
         if self._round_ns < 0:
             return
         recorder = self.recording.recorder
         recorder.emit(
-            Kind.OTHER,
-            self._round_ns,
-            recorder.clock.now_ns(),
-            self._n_before,
-            epoch=self.epoch,
-            sample=self.number,
-            label=self._labels[ROUND],
+            Kind.OTHER, self._round_ns, recorder.clock.now_ns(), self._n_before, epoch=self.epoch,
+            sample=self.number, label=recorder.string(ROUND),
             detail=0 if self.loader is None else recorder.string(f"{LOADER}{self.loader.number}"),
-        )
+        )  # fmt: skip
         self._round_ns = -1
         self._left = True
 
-    def _answer(self, batch: int, nbytes: int, label: int, detail: int) -> None:
+    def _answer(self, batch: int = -1, nbytes: int = -1, label: str = "", detail: str = "") -> None:
         if not self._outer:
             return
         end_ns = self.recording.clock.now_ns() if self._ended_ns < 0 else self._ended_ns
@@ -246,10 +227,14 @@ class DeliveryLog:
             return
         self._asking = False
         self.delivered_ns = end_ns
+        self._write(batch, nbytes, label, detail)
+
+    def _write(self, batch: int, nbytes: int, label: str, detail: str) -> None:
+        """Write the wait."""
         if self._round_ns < 0 and not self._left:
             self._round_ns = self.asked_ns
         recorder = self.recording.recorder
         recorder.emit(
-            Kind.WAIT, self.asked_ns, end_ns, nbytes, -1, batch, self.epoch, self.number,
-            label, detail,
+            Kind.WAIT, self.asked_ns, self.delivered_ns, nbytes, -1, batch, self.epoch,
+            self.number, recorder.string(label), recorder.string(detail),
         )  # fmt: skip
