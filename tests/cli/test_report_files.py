@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-
-import pytest
+from typing import TYPE_CHECKING
 
 from iobench.cli import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
 
 
 def test_without_pyarrow_nothing_is_read_or_printed(

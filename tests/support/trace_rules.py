@@ -36,12 +36,6 @@ METADATA: Mapping[str, tuple[str, type]] = {
     "thread_name": ("name", str),
     "thread_sort_index": ("sort_index", int),
 }
-COLOURS = {
-    "thread_state_uninterruptible", "thread_state_iowait", "thread_state_running",
-    "thread_state_runnable", "thread_state_sleeping", "thread_state_unknown", "generic_work",
-    "good", "bad", "terrible", "black", "grey", "white", "yellow", "olive",
-}  # fmt: skip
-"""Some of the reserved names of the format."""
 
 
 def read_trace(path: Path) -> dict[str, Any]:
@@ -80,7 +74,6 @@ def _check_entry(entry: Entry) -> None:
     assert entry.get("ts", 0) >= 0, f"before the beginning: {entry}"
     assert entry.get("dur", 0) >= 0, f"ends before it begins: {entry}"
     assert isinstance(entry.get("args", {}), dict), entry
-    assert entry.get("cname", "good") in COLOURS, entry
     if entry["ph"] == "C":
         assert entry["args"], entry
         for value in entry["args"].values():
