@@ -207,25 +207,30 @@ def test_energy_is_read_first_and_last_and_drivers_are_let_go_of(tmp_path, count
     assert str(gpu.busy.tolist()) == "[nan, 0.4, 0.0]"  # the first reading says that it is there
 
 
-def test_a_machine_without_counters_says_so_and_starts_no_thread(tmp_path, monkeypatch):
-    monkeypatch.setattr(meter, "SYSTEM_ROOT", tmp_path / "nothing")
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    before = threading.active_count()
-    start(tmp_path).close()
-    assert threading.active_count() == before
-    machine = only(tmp_path)
-    assert machine.energy == ()
-    assert [each.kind for each in machine.head.unreadable] == ["gpu", "cpu", "memory"]
-
-
-def test_no_thread_is_one_warning(tmp_path, counter, monkeypatch, caplog):
+def test_without_counters_threads_or_a_folder_the_run_goes_on(
+    tmp_path, counter, monkeypatch, caplog
+):
     def refuses(_):
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(meter.threading.Thread, "start", refuses)
-    start(tmp_path).close()
+    with monkeypatch.context() as patched:
+        patched.setattr(meter.threading.Thread, "start", refuses)
+        start(tmp_path).close()
     assert caplog.text.count("can't start new thread") == 1
     assert counter.ends == 1
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "machine").write_text("")
+    start(tmp_path / "other").close()
+    assert "nothing is read for it" in caplog.text
+    monkeypatch.undo()
+    monkeypatch.setattr(meter, "SYSTEM_ROOT", tmp_path / "nothing")
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    before = threading.active_count()
+    (tmp_path / "third").mkdir()
+    start(tmp_path / "third").close()
+    assert threading.active_count() == before
+    unreadable = only(tmp_path / "third").head.unreadable
+    assert [each.kind for each in unreadable] == ["gpu", "cpu", "memory"]
 
 
 def test_one_process_reads_for_a_machine(tmp_path):
@@ -273,30 +278,28 @@ def test_a_fork_ends_nothing(tmp_path, counter):
     assert len(only(tmp_path).time_ns) == 2
 
 
-@pytest.mark.parametrize("short", [True, False])
-def test_a_full_disk_is_one_warning(tmp_path, counter, monkeypatch, caplog, short):
-    reader = start(tmp_path)
-    files, really_write = [*reader._files.values()], os.write
+def test_a_full_disk_is_one_warning(tmp_path, counter, monkeypatch, caplog):
+    really_write = os.write
+    for short in (True, False):
+        run = tmp_path / str(short)
+        run.mkdir()
+        reader = start(run)
+        files = [*reader._files.values()]
 
-    def full(file, data):
-        if file not in files:
-            return really_write(file, data)
-        if short:
-            return really_write(file, data[:5])
-        raise OSError(errno.ENOSPC, "No space left on device")
+        def full(file, data, short=short, files=files):
+            if file not in files:
+                return really_write(file, data)
+            if short:
+                return really_write(file, data[:5])
+            raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(meter.os, "write", full)
-    reader.close()
-    monkeypatch.undo()
-    assert caplog.text.lower().count("no space left") == 1
-    assert counter.ends == 1
-    assert len(only(tmp_path).time_ns) == 1
-
-
-def test_a_folder_that_cannot_be_counter_is_a_warning(tmp_path, caplog):
-    (tmp_path / "machine").write_text("")
-    start(tmp_path).close()
-    assert "nothing is read for it" in caplog.text
+        with monkeypatch.context() as patched:
+            patched.setattr(meter.os, "write", full)
+            reader.close()
+        assert caplog.text.lower().count("no space left") == 1
+        caplog.clear()
+        assert len(only(run).time_ns) == 1
+    assert counter.ends == 2
 
 
 def test_a_process_that_is_killed_leaves_its_readings(tmp_path):
