@@ -127,7 +127,7 @@ def _timed_open(original: Callable[..., Any]) -> Callable[..., Any]:
 def _reads_file(args: Arguments, kwargs: Options) -> bool:
     """Return whether this is the plain opening of a named file for reading; all else is not ours.
 
-    Arguments that ``open`` itself refuses are for ``open`` to name.
+    Descriptors and what ``open`` itself refuses are a TypeError here, and for ``open`` to name.
     """
     try:
         return bool(args) and _is_plain(*args, **kwargs)
@@ -143,7 +143,7 @@ def _is_plain(
     errors: Any = None,
     newline: Any = None,
 ) -> bool:
-    name = os.fspath(file) if isinstance(file, os.PathLike) else file
+    name = file if type(file) is str else os.fspath(file)
     if type(name) is not str or name.startswith(NO_DATA):
         return False
     if type(mode) is not str or mode not in READ_MODES:
