@@ -139,7 +139,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=5.0)
     asked = parser.parse_args()
     every = open_counters(os.environ)
-    counters = every.of("gpu")
+    counters = [each for each in every.counters if each.source.kind == "gpu"]
     for counter in counters:
         print(f"{counter.source.by}: {counter.source.name} ({counter.source.title})")
     for each in every.unreadable:
