@@ -27,11 +27,11 @@ class ReadFigures(msgspec.Struct, frozen=True, kw_only=True):
     n_reads: int = 0  # that ended
     nbytes: int = 0
     wall_ns: int = 0
-    bytes_per_s: float | None = None
-    reads_per_s: float | None = None
     latency_ns: tuple[int, ...] = ()  # median, 90th and 99th percentile and maximum of a read
     served_by: str = UNKNOWN
     refused: str = ""  # why there is no figure
+    bytes_per_s: float | None = None
+    reads_per_s: float | None = None
 
 
 class StorageLimits(msgspec.Struct, frozen=True, kw_only=True):
