@@ -32,17 +32,13 @@ class BreakEven(msgspec.Struct, frozen=True):
 
 
 class FullConversion(msgspec.Struct, frozen=True):
-    """The conversion of every sample of a dataset; None is unknown.
-
-    ``saved_s`` are seconds that an epoch over all samples is shorter, below 0 where it is longer;
-    ``payback_epochs`` epochs until the conversion has paid for itself, None where it never does.
-    """
+    """The conversion of every sample of a dataset; None is unknown."""
 
     n_samples: int
     nbytes: int
     convert_s: float | None
-    saved_s: float | None
-    payback_epochs: float | None
+    saved_s: float | None  # of an epoch over all samples; below 0 where it is longer
+    payback_epochs: float | None  # None where it never pays
 
 
 def predict_full_conversion(
@@ -60,14 +56,10 @@ def predict_full_conversion(
     probe, which has one sample or more.
     """
     share = n_samples / probe_n_samples
-    before_s, after_s = _seconds_per_sample(source), _seconds_per_sample(store)
     convert_s = None if probe_convert_s is None else probe_convert_s * share
-    saved_s = None if before_s is None or after_s is None else (before_s - after_s) * n_samples
+    saved_s = None
+    if source is not None and source.n_samples and store.n_samples:
+        sample_ns = source.wall_ns / source.n_samples - store.wall_ns / store.n_samples
+        saved_s = sample_ns * n_samples / 1e9
     epochs = BreakEven.of(convert_s, None, saved_s).epochs
     return FullConversion(n_samples, round(probe_nbytes * share), convert_s, saved_s, epochs)
-
-
-def _seconds_per_sample(window: PartExposure | None) -> float | None:
-    if window is None or not window.n_samples:
-        return None
-    return window.wall_ns / window.n_samples / 1e9

@@ -154,12 +154,3 @@ def parsed(words: list[str]) -> dict[str, Any]:
     with command.make_context(name, rest, resilient_parsing=False) as context:
         values: dict[str, Any] = context.params
     return values
-
-
-def test_a_window_is_not_taken_for_an_option() -> None:
-    profiled = [
-        parsed(shlex.split(line)[1:])
-        for line in proposals(RUNS["windows"], 15)
-        if line.startswith("iobench profile")
-    ]
-    assert {each["window"] for each in profiled} == {"-1,0:1"}

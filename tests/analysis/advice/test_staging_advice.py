@@ -141,12 +141,6 @@ def test_it_is_not_proposed(config, reason) -> None:
     assert why_not(advice) is reason
 
 
-def test_where_the_disk_is_too_small_memory_may_have_room() -> None:
-    change = staging(advised(run_of([100.0] * 60, near={**NEAR, "places": [SMALL, SHM]})))
-    assert change.settings["stage"] == "/dev/shm"
-    assert (change.cost.memory_nbytes, change.cost.disk_nbytes) == (2 * GB, 0)
-
-
 def test_it_is_not_proposed_where_reading_is_hidden() -> None:
     advice = advised(run_of([5.0] * 60, step_ms=50.0))
     assert staging(advice) is None
