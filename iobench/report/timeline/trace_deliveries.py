@@ -1,16 +1,16 @@
-"""What a trace shows beside spans: arrows to waits, counters over time, parts of a run."""
+"""What a trace shows beside spans: arrows to waits, the queue of batches, parts of a run."""
 
 from __future__ import annotations
 
 import itertools
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.deliveries import PHASES
-from iobench.recording.kinds import WORKER_KINDS, Kind, Trait, is_one_of, kinds_that
+from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 from iobench.report.timeline.trace_writer import Event
 
@@ -21,13 +21,11 @@ if TYPE_CHECKING:
     from iobench.report.timeline.chrome_trace import PlacedSpans
 
 Integers = NDArray[np.int64]
-BINS: Final = 1000
-SHORTEST_BIN_NS: Final = 1_000_000
 
 
 def delivery_events(placed: PlacedSpans) -> Iterator[Event]:
     """Yield what is known of the deliveries of a training process whose spans were placed."""
-    deliveries, spans = placed.run.deliveries, placed.timeline.spans
+    deliveries = placed.run.deliveries
     if not len(deliveries):
         return
     pid, moved = placed.pids[deliveries.process], int(placed.moved_ns[deliveries.process])
@@ -41,20 +39,9 @@ def delivery_events(placed: PlacedSpans) -> Iterator[Event]:
     ):
         yield Event("i", f"epoch {number}", pid, pid, when / 1000, "epoch", s="p")
     ready = placed.run.attribution.ready_ns
-    known, finished = ready >= 0, ready[created] >= 0
+    known = ready >= 0
     taken = np.maximum(deliveries.delivered_ns, ready)[known]
     yield from _counted("queue depth", pid, ready[known] + moved, taken + moved)
-    begun = spans["start_ns"][first][finished]
-    ended = np.maximum(begun, ready[created][finished])
-    yield from _counted("batches in the making", pid, begun + moved, ended + moved)
-    low, high = int(deliveries.from_ns.min()), int(deliveries.until_ns.max())
-    width = max(-(-(high - low) // BINS), SHORTEST_BIN_NS)
-    edges = np.append(np.arange(low, high, width, dtype=np.int64), max(high, low + 1))
-    for name, unit, values in (
-        ("bytes read", "bytes/s", _read_rates(placed.run.spans, edges)),
-        ("exposed share", "share", _waited_shares(deliveries, edges)),
-    ):
-        yield from _counter(name, unit, pid, edges + moved, np.append(values, 0.0))
 
 
 def _work(placed: PlacedSpans, deliveries: Deliveries) -> tuple[Integers, Integers, Integers]:
@@ -131,45 +118,6 @@ def _counted(name: str, pid: int, up: Integers, down: Integers) -> Iterator[Even
     moments, place = np.unique(np.concatenate((up, down)), return_inverse=True)
     steps = np.repeat([1, -1], [len(up), len(down)])
     level = np.cumsum(np.bincount(place, steps, len(moments))).astype(np.int64)
-    return _counter(name, "batches", pid, moments, level)
-
-
-def _counter(
-    name: str, unit: str, pid: int, moments: Integers, values: NDArray[Any]
-) -> Iterator[Event]:
-    """Yield a counter where it changes."""
-    new = np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
-    for moment, value in zip(moments[new].tolist(), values[new].tolist(), strict=True):
-        yield Event("C", name, pid, 0, moment / 1000, "counter", args={unit: value})
-
-
-def _read_rates(spans: NDArray[Any], edges: Integers) -> NDArray[np.float64]:
-    """Return the bytes per second that stages read in each bin, each read spread over its time."""
-    reads = spans[
-        is_one_of(spans["kind"], kinds_that(Trait.TELLS_READ))
-        & ((spans["flags"] & (Flag.DETAIL | Flag.IO | Flag.DEVICE)) == 0)
-        & (spans["nbytes"] > 0)
-    ]
-    if not len(reads):
-        return np.zeros(len(edges) - 1)
-    start, end = reads["start_ns"], np.maximum(reads["end_ns"], reads["start_ns"] + 1)
-    # How much has been read until each edge: all that ended before, and parts of what is open.
-    moments = np.concatenate((start, end))
-    slope = reads["nbytes"] / (end - start)
-    order = np.argsort(moments, kind="stable")
-    moments, rate = moments[order], np.cumsum(np.concatenate((slope, -slope))[order])
-    read = np.append(0.0, np.cumsum(rate[:-1] * np.diff(moments)))
-    read_until = np.diff(np.interp(edges, moments, read))
-    result: NDArray[np.float64] = np.maximum(read_until, 0.0) * 1e9 / np.diff(edges)
-    # What float sums leave where nothing is read is none.
-    result[result < 1.0] = 0.0
-    return result
-
-
-def _waited_shares(deliveries: Deliveries, edges: Integers) -> NDArray[np.float64]:
-    """Return what share of each bin the training loop waited."""
-    moments = np.stack((deliveries.asked_ns, deliveries.delivered_ns), axis=1).ravel()
-    before = np.cumsum(deliveries.wait_ns) - deliveries.wait_ns
-    waited = np.stack((before, before + deliveries.wait_ns), axis=1).ravel()
-    result: NDArray[np.float64] = np.diff(np.interp(edges, moments, waited)) / np.diff(edges)
-    return result
+    new = np.flatnonzero(np.append(True, level[1:] != level[:-1])[: len(level)])
+    for moment, value in zip(moments[new].tolist(), level[new].tolist(), strict=True):
+        yield Event("C", name, pid, 0, moment / 1000, "counter", args={"batches": value})
