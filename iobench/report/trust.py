@@ -108,8 +108,11 @@ def _copies(report: RunReport) -> Iterator[str]:
     if any(kind_named(stage) is Kind.H2D for stage in stages):
         return
     if facts.is_script:
+        used = {loader.framework for known in report.told for loader in known.loaders}
         if any("torch" in known.moves for known in report.told):
             yield "Host-to-device copies: none by Tensor.to, cuda or copy_."
+        elif "tensorflow" in used:
+            yield "Host-to-device copies: not measured: those of TensorFlow's operations."
         return
     why = facts.no_device or "no accelerator"
     if facts.device is not None:

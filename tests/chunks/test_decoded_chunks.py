@@ -381,7 +381,6 @@ def test_a_profile_runs_a_plain_loop_beside_our_reader(
     said = " ".join(capsys.readouterr().out.split())
     assert "The reader of source is iobench's own, not your script's" in said
     assert "The reader of upstream is a plain xarray loop" in said
-    assert "Over the whole run a plain xarray loop waits" in said
     assert "a plain loop over xarray.open_dataset(file)" in said
     assert main(["report", "loop", "--json"]) == 0
     runs = json.loads(capsys.readouterr().out)["runs"]
