@@ -6,9 +6,7 @@ import ast
 import dataclasses
 import inspect
 import json
-import os
 import sys
-from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
@@ -17,59 +15,35 @@ import msgspec
 import pytest
 
 from iobench.recording.kinds import Kind
-from iobench.recording.span_reader import Anchor
-from iobench.recording.this_process import boot_id, host_name
 from iobench.registry import installed_findings
 from iobench.testing.sketched_runs import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from iobench.analysis.run import Run
     from iobench.findings.contract import Finding
     from iobench.report.document import Section
 
-SketchedSpan = tuple[Kind, int, int, Mapping[str, int | str]]
-"""Kind, start, end in ns, and other fields of a span, with texts for ``label`` and ``detail``."""
 STEP_NS = 10_000_000
 
 
-def sketch_run(
-    path: Path,
-    spans: Iterable[SketchedSpan] | None = None,
-    *,
-    wall_offset_ns: int = 0,
-    **config: Any,
-) -> Run:
-    """Write a run of one training process with these spans, and open it.
-
-    Without ``spans`` it reads four batches of 1 MB for 4 ms each, and computes for 6 ms.
-    ``wall_offset_ns`` is the time since 1970 as its clock begins, ``config`` is for ``run.json``.
-    """
-    run = SketchedRun({"dataset": "sketched", "format": "source", **config})
-    run.process = {
-        "pid": os.getpid(), "host": host_name(), "boot_id": boot_id(),
-        "anchors": (Anchor(0, wall_offset_ns),),
-    }  # fmt: skip
-    for kind, start_ns, end_ns, fields in _four_steps() if spans is None else spans:
-        run.add(CONSUMER, kind, start_ns, end_ns, **fields)
-    return run.write(path)
-
-
-def _four_steps() -> Iterable[SketchedSpan]:
+def four_batches() -> SketchedRun:
+    """Return a run that reads four batches of 1 MB for 4 ms each, and computes for 6 ms."""
+    run = SketchedRun(dataset="sketched", format="source")
     for batch in range(4):
-        start_ns, of = batch * STEP_NS, {"batch": batch, "epoch": 0, "nbytes": 10**6}
+        start_ns, of = batch * STEP_NS, {"batch": batch, "epoch": 0}
         ready_ns = start_ns + 4 * STEP_NS // 10
-        yield Kind.READ, start_ns, ready_ns, of
-        yield Kind.WAIT, start_ns, ready_ns, {**of, "detail": "consumer"}
-        yield Kind.FORWARD, ready_ns, start_ns + STEP_NS, {"batch": batch, "epoch": 0}
+        run.add(CONSUMER, Kind.READ, start_ns, ready_ns, nbytes=10**6, **of)
+        run.wait(batch, start_ns, ready_ns, "consumer", epoch=0, nbytes=10**6)
+        run.add(CONSUMER, Kind.FORWARD, ready_ns, start_ns + STEP_NS, **of)
+    return run
 
 
 class FindingTests:
     """What every finding keeps. A subclass overrides the fixture ``finding``.
 
-    Where nothing is to say of `sketch_run`'s four batches it overrides ``run`` as well.
+    Where nothing is to say of `four_batches` it overrides ``run`` as well.
     """
 
     @pytest.fixture
@@ -80,7 +54,7 @@ class FindingTests:
     @pytest.fixture
     def run(self, tmp_path: Path) -> Run:
         """Return a run that there is something to say of."""
-        return sketch_run(tmp_path / "run")
+        return four_batches().write(tmp_path / "run")
 
     @pytest.fixture
     def figures(self, finding: Finding[Any], run: Run) -> Any:
@@ -112,7 +86,9 @@ class FindingTests:
         self, finding: Finding[Any], tmp_path: Path
     ) -> None:
         """Check that a run that was killed at its start has a report."""
-        run = sketch_run(tmp_path / "empty", [(Kind.OTHER, 0, 1, {})])
+        sketch = SketchedRun(dataset="sketched", format="source")
+        sketch.add(CONSUMER, Kind.OTHER, 0, 1)
+        run = sketch.write(tmp_path / "empty")
         figures = finding.figures(run.of_rank(run.ranks[0]))
         if figures is not None and not finding.of_job:
             _check_section(finding.section(figures))

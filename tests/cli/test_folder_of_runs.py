@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from iobench.cli import main
-from iobench.testing import sketch_run
+from iobench.recording.span_reader import Anchor
+from iobench.testing import SketchedRun
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,9 +18,13 @@ DAY_NS = 86_400 * 10**9
 
 
 def made(path: Path, day: int = 0, **config: object) -> Path:
-    facts = {"dataset": "own", "framework": "native", "workers": 0, "batch_size": 1,
-             "command": "iobench profile own"}  # fmt: skip
-    sketch_run(path, wall_offset_ns=1_700_000_000 * 10**9 + day * DAY_NS, **{**facts, **config})
+    facts = {"dataset": "own", "format": "source", "framework": "native", "workers": 0,
+             "batch_size": 1, "command": "iobench profile own"}  # fmt: skip
+    run = SketchedRun(facts, **config)
+    run.process = {"anchors": (Anchor(0, 1_700_000_000 * 10**9 + day * DAY_NS),)}
+    for batch in range(3):
+        run.wait(batch, 6000 * batch, 6000 * batch + 1000)
+    run.write(path)
     return path
 
 

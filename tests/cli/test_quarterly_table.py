@@ -6,18 +6,14 @@ import json
 import shutil
 import statistics
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from iobench.cli import main
 from iobench.recording.kinds import Kind
-from iobench.testing import sketch_run
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from iobench.testing.findings import SketchedSpan
+from iobench.recording.span_reader import Anchor
+from iobench.testing import CONSUMER, SketchedRun
 
 MS = 1_000_000
 DAY = 86_400 * 10**9
@@ -28,23 +24,22 @@ def made(
 ) -> Path:
     """Return a serial run of whole epochs, two batches each: 1 ms forward, 2 ms backward."""
 
-    def spans() -> Iterator[SketchedSpan]:
-        now = 0
-        for batch, wait_ms in enumerate(waits_ms):
-            of, end = {"batch": batch, "epoch": batch // 2}, now + wait_ms * MS
-            yield Kind.READ, now, end, of
-            yield Kind.WAIT, now, end, {**of, "nbytes": 8, "detail": "consumer"}
-            yield Kind.FORWARD, end, end + MS, of
-            now = end + 3 * MS
-            yield Kind.BACKWARD, end + MS, now, of
-        yield Kind.WAIT, now, now, {"label": "shutdown"}
-        yield Kind.OTHER, 0, now, {"sample": 0, "label": "round"}
-
     config = {
-        "dataset": "own", "framework": "native", "workers": 0, "prefetch": 0, "batch_size": 1,
-        "n_samples": 2, "sample_nbytes": 8, "machine": {"cpus": 2}, **changed,
+        "dataset": "own", "format": "source", "framework": "native", "workers": 0, "prefetch": 0,
+        "batch_size": 1, "n_samples": 2, "sample_nbytes": 8, "machine": {"cpus": 2},
     }  # fmt: skip
-    sketch_run(path, spans(), wall_offset_ns=day * DAY, **config)
+    run, now = SketchedRun(config, **changed), 0
+    run.process = {"anchors": (Anchor(0, day * DAY),)}
+    for batch, wait_ms in enumerate(waits_ms):
+        of, end = {"batch": batch, "epoch": batch // 2}, now + wait_ms * MS
+        run.add(CONSUMER, Kind.READ, now, end, **of)
+        run.wait(batch, now, end, "consumer", nbytes=8, epoch=batch // 2)
+        run.add(CONSUMER, Kind.FORWARD, end, end + MS, **of)
+        now = end + 3 * MS
+        run.add(CONSUMER, Kind.BACKWARD, end + MS, now, **of)
+    run.shutdown(now, now)
+    run.round(0, now)
+    run.write(path)
     return path
 
 

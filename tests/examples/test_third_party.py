@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from iobench.errors import FileFormatError, MissingFileError, OptionError
-from iobench.recording.kinds import Kind
 from iobench.registry import dataset_names, find_dataset, format_names, installed_findings
-from iobench.testing import FindingTests, FolderLocator, sketch_run
+from iobench.testing import FindingTests, FolderLocator, SketchedRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,8 +96,9 @@ def test_iobench_lists_both(iobench_here: RunIobench) -> None:
 def test_a_report_is_printed_by_a_renderer_of_somebody_else(
     iobench_here: RunIobench, tmp_path: Path
 ) -> None:
-    wait = (Kind.WAIT, 0, 9_000_000, {"batch": 0})
-    run = sketch_run(tmp_path / "run", [wait], dataset="stations", format="bins")
+    sketch = SketchedRun(dataset="stations", format="bins")
+    sketch.wait(0, 0, 9_000_000)
+    run = sketch.write(tmp_path / "run")
     told = iobench_here("report", str(run.path), "--as", "chat")
     assert told.returncode == 0, told.stderr
     assert re.fullmatch(r"stations as bins: .*: .* waits 100 % of its time .*\n", told.stdout)
@@ -153,9 +153,10 @@ def test_iobench_profiles_both(iobench: RunIobench) -> None:
 def test_every_report_says_what_somebody_else_asks_of_a_run(
     iobench_here: RunIobench, tmp_path: Path
 ) -> None:
-    ends = enumerate((9_000_000, 20_250_000))
-    waits = [(Kind.WAIT, at * 10_000_000, end, {"batch": at}) for at, end in ends]
-    run = sketch_run(tmp_path / "run", waits)
+    sketch = SketchedRun(dataset="stations", format="bins")
+    sketch.wait(0, 0, 9_000_000)
+    sketch.wait(1, 10_000_000, 20_250_000)
+    run = sketch.write(tmp_path / "run")
     page = tmp_path / "page.html"
     told = iobench_here("report", str(run.path), "--full", "--html", str(page))
     assert told.returncode == 0, told.stderr

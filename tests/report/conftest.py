@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from io import StringIO
 from itertools import count
 from pathlib import Path
@@ -17,7 +17,7 @@ from iobench.recording.kinds import Kind
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
 from iobench.report.run_report import RunReport, make_reports
-from iobench.testing.findings import SketchedSpan, sketch_run
+from iobench.testing import CONSUMER, SketchedRun
 
 sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
 sys.path.append(str(Path(__file__).parents[1] / "support"))
@@ -25,6 +25,7 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 MS = 1_000_000
 CONFIG: dict[str, Any] = {
     "dataset": "maelstrom-ens10",
+    "format": "source",
     "framework": "workers",
     "stand_in": True,
     "workers": 0,
@@ -42,17 +43,19 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def sketched(wait_ms: int) -> Iterator[SketchedSpan]:
-    """Yield 40 steps of a second, ``wait_ms`` of each waited: for reading, decoding and more."""
+def sketched(wait_ms: int, **config: Any) -> SketchedRun:
+    """Return 40 steps of a second, ``wait_ms`` of each waited: for reading, decoding and more."""
+    run = SketchedRun(CONFIG, **config)
     for batch in range(40):
-        of: dict[str, int | str] = {"batch": batch, "epoch": 0}
+        of = {"batch": batch, "epoch": 0}
         start = batch * 1000 * MS
         ends = [start + wait_ms * MS * part // 8 for part in range(9)]
-        yield Kind.READ, ends[0], ends[2], {**of, "nbytes": 202_000_000}
-        yield Kind.DECODE, ends[2], ends[6], {**of, "nbytes": 404_000_000}
-        yield Kind.PREPROCESS, ends[6], ends[7], {**of, "nbytes": 404_000_000}
-        yield Kind.WAIT, start, ends[8], {**of, "nbytes": 404_000_000, "detail": "consumer"}
-        yield Kind.FORWARD, ends[8], start + 1000 * MS, of
+        run.add(CONSUMER, Kind.READ, ends[0], ends[2], nbytes=202_000_000, **of)
+        run.add(CONSUMER, Kind.DECODE, ends[2], ends[6], nbytes=404_000_000, **of)
+        run.add(CONSUMER, Kind.PREPROCESS, ends[6], ends[7], nbytes=404_000_000, **of)
+        run.wait(batch, start, ends[8], "consumer", epoch=0, nbytes=404_000_000)
+        run.add(CONSUMER, Kind.FORWARD, ends[8], start + 1000 * MS, **of)
+    return run
 
 
 @pytest.fixture
@@ -61,10 +64,8 @@ def make(tmp_path: Path) -> Callable[..., RunReport]:
     numbers = count()
 
     def report(wait_ms: int = 800, **config: Any) -> RunReport:
-        run = sketch_run(
-            tmp_path / f"run-{next(numbers)}", sketched(wait_ms), **{**CONFIG, **config}
-        )
-        return make_reports([run])[0]
+        run = sketched(wait_ms, **config)
+        return make_reports([run.write(tmp_path / f"run-{next(numbers)}")])[0]
 
     return report
 
@@ -84,11 +85,10 @@ def hidden(make: Callable[..., RunReport]) -> RunReport:
 @pytest.fixture
 def unknown(tmp_path: Path) -> RunReport:
     """A run of which nothing but its waits is known."""
-    spans = [
-        (Kind.WAIT, n * 50 * MS, (n * 50 + 25) * MS, {"batch": n, "epoch": 0}) for n in range(2)
-    ]
-    nothing = {"dataset": None, "format": None}
-    (report,) = make_reports([sketch_run(tmp_path / "unknown", spans, **nothing)])
+    run = SketchedRun()
+    for batch in range(2):
+        run.wait(batch, batch * 50 * MS, (batch * 50 + 25) * MS, epoch=0)
+    (report,) = make_reports([run.write(tmp_path / "unknown")])
     whole = replace(report.exposure.whole, overhead_fraction=None)
     exposure = replace(
         report.exposure, whole=whole, steady=None, lost_spans=7, missing_workers=("worker-1",)
