@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import enum
 import importlib
 import io
@@ -77,17 +78,15 @@ class HostTimes:
         return (end - start) * 1e-9
 
 
+@dataclasses.dataclass(slots=True)
 class _Regions:
     """The regions of one key that are not turned into times yet."""
 
-    __slots__ = ("is_open", "mark", "name", "pairs", "since_ns")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.is_open = False
-        self.mark: Any = None
-        self.since_ns = 0
-        self.pairs: list[tuple[Any, Any]] = []
+    name: str
+    is_open: bool = False
+    mark: Any = None
+    since_ns: int = 0
+    pairs: list[tuple[Any, Any]] = dataclasses.field(default_factory=list)
 
 
 class Timer:
@@ -136,12 +135,9 @@ class Timer:
         times = self.get_time(key)
         if not times:
             raise OptionError(f"{key}: no region was timed; expected start() and end() of it")
+        stdev = statistics.stdev(times) if len(times) > 1 else math.nan
         return TimeStats(
-            min=min(times),
-            mean=statistics.mean(times),
-            median=statistics.median(times),
-            max=max(times),
-            stdev=statistics.stdev(times) if len(times) > 1 else math.nan,
+            min(times), statistics.mean(times), statistics.median(times), max(times), stdev
         )
 
     def complete_all(self) -> None:

@@ -26,8 +26,8 @@ class CPUGPUTimerBase:
     def __init__(
         self, cpu_timer_impl: Callable[[], TimeSource], gpu_timer_impl: Callable[[], TimeSource]
     ) -> None:
-        self.cpu_timer = Timer(timer_impl=cpu_timer_impl)
-        self.gpu_timer = Timer(timer_impl=gpu_timer_impl)
+        self.cpu_timer, self.gpu_timer = Timer(cpu_timer_impl), Timer(gpu_timer_impl)
+        self._both = {"CPU": self.cpu_timer, "GPU": self.gpu_timer}
 
     def start(self, key: Hashable, gpu: bool = False) -> None:
         """Begin a region, as `Timer.start` does."""
@@ -51,15 +51,14 @@ class CPUGPUTimerBase:
 
     def complete_all(self) -> None:
         """Turn what has ended into times, so that its events are free again."""
-        self.cpu_timer.complete_all()
-        self.gpu_timer.complete_all()
+        for each in self._both.values():
+            each.complete_all()
 
     def print_all_time_stats(self, file: Any = None) -> None:
         """Print what `Timer.print_all_time_stats` does under ``CPU``, then under ``GPU``."""
-        print("CPU", file=file)
-        self.cpu_timer.print_all_time_stats(file=file)
-        print("GPU", file=file)
-        self.gpu_timer.print_all_time_stats(file=file)
+        for name, each in self._both.items():
+            print(name, file=file)
+            each.print_all_time_stats(file)
 
     def save_all_time_stats(self, filename: str) -> None:
         """Print the statistics of every key into a new file."""
@@ -67,13 +66,13 @@ class CPUGPUTimerBase:
 
     def log_wb_all(self, prefix: str = "") -> None:
         """Log means to Weights & Biases, as ``CPU/<key>`` and ``GPU/<key>``."""
-        self.cpu_timer.log_wb_all(f"{with_slash(prefix)}CPU/")
-        self.gpu_timer.log_wb_all(f"{with_slash(prefix)}GPU/")
+        for name, each in self._both.items():
+            each.log_wb_all(f"{with_slash(prefix)}{name}/")
 
     def log_mlflow_all(self, prefix: str = "") -> None:
         """Log means to MLflow, as ``CPU/<key>`` and ``GPU/<key>``."""
-        self.cpu_timer.log_mlflow_all(f"{with_slash(prefix)}CPU/")
-        self.gpu_timer.log_mlflow_all(f"{with_slash(prefix)}GPU/")
+        for name, each in self._both.items():
+            each.log_mlflow_all(f"{with_slash(prefix)}{name}/")
 
 
 class DeviceTimes:
