@@ -63,7 +63,9 @@ OPTIONS: Final = (
     *(DATASET, COMMAND, *IN_ENVIRONMENT),
     *(name.removeprefix("--") for name in OF_PROFILE if name not in ("--out", "--json")),
 )
+KEYS: Final = ("name", "title", "repeats", "drop", "limit", "metrics", "seed")
 MOST_CELLS, MOST_REPEATS = 10_000, 1000
+LIMIT: Final = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) ?(s|min|h)")
 UNITS_S: Final = {"s": 1, "min": 60, "h": 3600}
 MAX_NBYTES: Final = 1 << 16
 
@@ -131,26 +133,33 @@ class Cell(msgspec.Struct, frozen=True):
         return {name: " ".join(_masked(name, each)) for name, each in self.options.items()}
 
 
-class SuiteRecipe(msgspec.Struct, frozen=True):
+class SuiteRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a suite measures; cells that match all patterns of a ``skip`` are none."""
 
-    name: str
+    name: Annotated[str, Meta(pattern=r"^[\w.+-]{1,80}$")]
     title: str
-    fixed: Mapping[str, Values]
-    vary: Mapping[str, tuple[Values, ...]]
-    skip: tuple[Mapping[str, Values], ...]
-    metrics: tuple[str, ...]
-    repeats: int
-    drop: int
-    limit_s: float
-    seed: int
+    repeats: Annotated[int, Meta(ge=1, le=MOST_REPEATS)] = 5
+    drop: Annotated[int, Meta(ge=0, le=MOST_REPEATS)] = 1
+    limit: str = "600s"
+    metrics: Annotated[tuple[str, ...], Meta(min_length=1)] = (
+        "step_s", "wait_s", "exposed_share", "samples_per_s",
+    )  # fmt: skip
+    seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] = 0
+    fixed: dict[str, Values]
+    vary: dict[str, tuple[Values, ...]]
+    skip: tuple[dict[str, Values], ...]
+
+    @property
+    def limit_s(self) -> float:
+        """How long one run may take."""
+        match = LIMIT.fullmatch(self.limit)
+        return float(match[1]) * UNITS_S[match[2]] if match else 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Return it as values of JSON, of which `from_json` makes the same, but for secrets."""
-        names = ("name", "title", "repeats", "drop", "seed")
+        suite = {key: getattr(self, key) for key in KEYS}
         return {
-            "suite": {key: getattr(self, key) for key in names}
-            | {"limit": f"{self.limit_s:g}s", "metrics": list(self.metrics)},
+            "suite": suite | {"limit": f"{self.limit_s:g}s", "metrics": list(self.metrics)},
             "fixed": {key: _masked(key, values) for key, values in self.fixed.items()},
             "vary": {
                 key: [_masked(key, each) for each in every] for key, every in self.vary.items()
@@ -163,28 +172,21 @@ class SuiteRecipe(msgspec.Struct, frozen=True):
         """Return the recipe that tables say, of TOML or of `to_json`."""
         try:
             read = msgspec.convert(tables, _Tables)
-            title = {"name": name, "title": read.suite.get("name", name)}
-            suite = msgspec.convert(title | dict(read.suite), _SuiteTable)
+            values = {
+                **{"name": name, "title": read.suite.get("name", name)} | read.suite,
+                "fixed": {_option(k, where): _values(k, v, where) for k, v in read.fixed.items()},
+                "vary": {
+                    _option(key, where): [_values(key, each, where) for each in every]
+                    for key, every in read.vary.items()
+                },
+                "skip": [
+                    {_option(key, where): _texts(each) for key, each in skip.items()}
+                    for skip in read.skip
+                ],
+            }
+            recipe = msgspec.convert(values, cls)
         except msgspec.ValidationError as error:
             raise OptionError(f"{where}: {error}") from None
-        recipe = cls(
-            suite.name,
-            suite.title,
-            {_option(key, where): _values(key, each, where) for key, each in read.fixed.items()},
-            {
-                _option(key, where): tuple(_values(key, each, where) for each in every)
-                for key, every in read.vary.items()
-            },
-            tuple(
-                {_option(key, where): _texts(each) for key, each in skip.items()}
-                for skip in read.skip
-            ),
-            tuple(dict.fromkeys(suite.metrics)),
-            suite.repeats,
-            suite.drop,
-            _seconds(suite.limit, f"{where}: limit"),
-            suite.seed,
-        )
         _check(recipe, where)
         return recipe
 
@@ -251,7 +253,7 @@ def _change(tables: dict[str, Any], change: str) -> None:
     key, equals, value = map(str.strip, change.partition("="))
     if not equals or not key:
         raise OptionError(f"--set {change}: expected KEY=VALUE, as repeats=3")
-    if key in _SuiteTable.__struct_fields__:
+    if key in KEYS:
         tables.setdefault("suite", {})[key] = (
             value.split(",") if key == "metrics" else int(value) if value.isdecimal() else value
         )
@@ -275,22 +277,12 @@ class _Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     skip: list[dict[str, Value]] = []
 
 
-class _SuiteTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table ``[suite]``."""
-
-    name: Annotated[str, Meta(pattern=r"^[\w.+-]{1,80}$")]
-    title: str
-    repeats: Annotated[int, Meta(ge=1, le=MOST_REPEATS)] = 5
-    drop: Annotated[int, Meta(ge=0, le=MOST_REPEATS)] = 1
-    limit: str = "600s"
-    metrics: Annotated[tuple[str, ...], Meta(min_length=1)] = (
-        "step_s", "wait_s", "exposed_share", "samples_per_s",
-    )  # fmt: skip
-    seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] = 0
-
-
 def _check(recipe: SuiteRecipe, where: str) -> None:
     """Raise OptionError or UnknownNameError for tables that make no suite."""
+    if not recipe.limit_s:
+        raise OptionError(
+            f"{where}: limit {recipe.limit!r}: expected a time such as 90s, 10min or 1h"
+        )
     if recipe.repeats <= 2 * recipe.drop:
         raise OptionError(
             f"{where}: of {recipe.repeats} repeats the {recipe.drop} fastest and slowest are "
@@ -317,7 +309,7 @@ def _check(recipe: SuiteRecipe, where: str) -> None:
 def _option(key: str, where: str) -> str:
     name = key.replace("_", "-")
     if name not in OPTIONS:
-        near = unknown_name("option", key, [*_SuiteTable.__struct_fields__, *OPTIONS])
+        near = unknown_name("option", key, [*KEYS, *OPTIONS])
         raise OptionError(f"{where}: {near}")
     return name
 
@@ -350,11 +342,3 @@ def _matches(options: Mapping[str, Values], skip: Mapping[str, Values]) -> bool:
         and any(fnmatch.fnmatchcase(" ".join(options[key]), pattern) for pattern in patterns)
         for key, patterns in skip.items()
     )
-
-
-def _seconds(text: str, where: str) -> float:
-    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?) ?(s|min|h)", text)
-    limit_s = float(match[1]) * UNITS_S[match[2]] if match else 0.0
-    if not limit_s:
-        raise OptionError(f"{where} {text!r}: expected a time such as 90s, 10min or 1h")
-    return limit_s

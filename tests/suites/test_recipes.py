@@ -59,7 +59,7 @@ def test_cells_are_the_product_without_what_is_skipped(tmp_path: Path) -> None:
 def test_a_recipe_is_the_same_after_json(tmp_path: Path) -> None:
     found = recipe(tmp_path)
     again = SuiteRecipe.from_json(found.to_json(), where="suite.json")
-    assert again == found
+    assert again.to_json() == found.to_json()
     assert again.digest == found.digest
 
 
