@@ -31,6 +31,7 @@ from iobench.findings.faster_stages import UNSEEN_ERROR, predicted
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, WORKER_KINDS, Kind, Trait
 
 if TYPE_CHECKING:
+    from iobench.analysis.replay.replay import Machine
     from iobench.findings.advice.loading import Loading
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -70,28 +71,22 @@ class GainPredictor:
         self.ways, self.baseline = ways, ways[0]
         self.run = beginning_of(self.baseline.loader, LONGEST_RUN)
         self.error_fraction = replay_error(self.baseline.loader)
-        self._before: dict[bool, Floats] = {}
+        self._before: dict[Machine | None, Floats] = {}
 
     def gain(
-        self, change: Change, *, instead: LoaderRun | None = None, parallel: bool = False
+        self, change: Change, machine: Machine | None = None, *, instead: LoaderRun | None = None
     ) -> Gain:
         """Return what a change gains, by replay; ``instead`` is what to change in place of the run.
 
-        ``parallel`` is whether it changes how many are at work, so that the machine counts.
+        ``machine`` is what caps it where the change is one of how many are at work.
         """
-        parallel = parallel and self.baseline.machine is not None
-        if parallel not in self._before:
-            self._before[parallel] = self._times(self.run, Change(), parallel)
-        after = self._times(instead or self.run, change, parallel)
-        least = UNSEEN_WORKERS_ERROR if parallel else UNSEEN_ERROR
+        if machine not in self._before:
+            self._before[machine] = _times(self.run, Change(), machine)
+        after = _times(instead or self.run, change, machine)
+        least = UNSEEN_ERROR if machine is None else UNSEEN_WORKERS_ERROR
         error = min(max(abs(self.error_fraction), least), 1.0)
-        found = predicted(self._before[parallel], after, epochs=self.run.judged_epochs, error=error)
+        found = predicted(self._before[machine], after, epochs=self.run.judged_epochs, error=error)
         return Gain(Evidence.REPLAYED, found.saved, found.low, found.high, found.helps)
-
-    def without_storage(self) -> GainPredictor:
-        """Return the same on a machine whose storage is never short."""
-        machine = self.baseline.machine and replace(self.baseline.machine, read_nbytes_per_s=None)
-        return GainPredictor([replace(self.baseline, machine=machine)])
 
     def bound(self, change: Change, *, instead: LoaderRun | None = None) -> Gain:
         """Return what a change cannot gain more than, also where what it leaves is faster.
@@ -102,15 +97,15 @@ class GainPredictor:
         run = instead or self.run
         quiet = round(float(np.quantile(self.run.compute_ns, QUIET)))
         run = replace(run, compute_ns=np.minimum(run.compute_ns, quiet))
-        gains = (self.gain(change, instead=run, parallel=each) for each in (False, True))
+        gains = (self.gain(change, each, instead=run) for each in {None, self.baseline.machine})
         most = max(0.0, *(each.saved_fraction or 0.0 for each in gains))
         wait = self.baseline.wait_fraction
         waiting = None if wait is None else min(most, wait)
         return Gain(Evidence.BOUND, None, 0.0, most, waiting_fraction=waiting)
 
-    def _times(self, run: LoaderRun, change: Change, parallel: bool) -> Floats:
-        replayed = replay(run, change, self.baseline.machine if parallel else None)
-        return replayed.judged_ns.astype(np.float64)
+
+def _times(run: LoaderRun, change: Change, machine: Machine | None) -> Floats:
+    return replay(run, change, machine).judged_ns.astype(np.float64)
 
 
 def measured_changes(ways: Sequence[Loading]) -> Judged:
@@ -180,7 +175,7 @@ def _workers(predictor: GainPredictor) -> Judged:
         return
     most = _most_workers(run, cpus) if baseline.waits_for_storage else cpus
     tried = [number for number in _numbers_of_workers(most) if number != run.workers]
-    best = _best(tried, lambda number: predictor.gain(Change(workers=number), parallel=True))
+    best = _best(tried, lambda number: predictor.gain(Change(workers=number), baseline.machine))
     if best is not None:
         number, gain = best
         settings: dict[str, str | int] = {name: number}
@@ -438,7 +433,8 @@ def _staged_gain(predictor: GainPredictor, *, in_memory: bool) -> Gain:
         return predictor.bound(_on_cpu(run, both))
     left = _on_cpu(run, READING if unknown_ns[:, is_read].any() else both)
     staged = replace(left, read_nbytes_per_s=MEMORY_NBYTES_PER_S)
-    return predictor.without_storage().gain(staged, parallel=True)
+    machine = predictor.baseline.machine  # but for its storage, which is never short
+    return predictor.gain(staged, machine and replace(machine, read_nbytes_per_s=None))
 
 
 def _read_rate(run: LoaderRun) -> float | None:
