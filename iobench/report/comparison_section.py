@@ -18,10 +18,10 @@ from iobench.report.document import (
     Column,
     Quantity,
     Section,
+    Sentence,
     Table,
     columns,
     quantities,
-    sentences,
 )
 from iobench.report.loading_sections import WAIT_UNIT, statistic, verdict_of
 from iobench.report.setting import setting_sentences, stand_in_sentences
@@ -41,9 +41,10 @@ if TYPE_CHECKING:
 
 KEYS: Final = ("epoch", "batch", "forward", "backward", "I/O")
 UNIT_NS: Final = 1e9
-OF_PASSES: Final = (
+NOTES: Final = (
     "A batch lasts from one request to the next. An epoch is the sum of its batches, where all of "
-    "them were measured. Forward and backward passes are emulated."
+    "them were measured. Forward and backward passes are emulated. What was published is for all "
+    "samples, of the real size, on one A100."
 )
 
 
@@ -69,7 +70,8 @@ def _label(report: RunReport) -> str:
 def _comparison_table(reports: Sequence[RunReport]) -> Table:
     """Return one row per run; in steady state if all of them have one."""
     steady = all(report.exposure.steady is not None for report in reports)
-    windows = [report.judged if steady else report.exposure.whole for report in reports]
+    exposures = [report.exposure for report in reports]
+    windows = [each.judged if steady else each.whole for each in exposures]
     shares = [window.wait_fraction or 0.0 for window in windows]
     return Table(
         "Steady state, except 'whole run' and the bytes read" if steady else "Whole run",
@@ -147,7 +149,7 @@ def published_section(runs: Sequence[Run]) -> Section | None:
     return Section(
         "published",
         "As in MAELSTROM D2.3, in seconds",
-        (Table("", named, tuple(rows)), *sentences((OF_PASSES, *_notes(runs)))),
+        (Table("", named, tuple(rows)), Sentence(NOTES)),
     )
 
 
@@ -159,13 +161,3 @@ def _figures(times_ns: NDArray[np.int64]) -> tuple[Cell, ...]:
     values = (min(seconds), statistics.mean(seconds), statistics.median(seconds), max(seconds))
     deviation = Quantity(statistics.stdev(seconds), "s") if len(seconds) > 1 else NOT_APPLICABLE
     return (*quantities("s", *values), deviation, Quantity(len(seconds), "count"))
-
-
-def _notes(runs: Sequence[Run]) -> Iterator[str]:
-    """Yield how the samples differ from those of the published rows."""
-    n_samples = {run.about.n_samples for run in runs if run.about.stand_in} - {None}
-    if n_samples:
-        of = " and ".join(units.count(number) for number in sorted(filter(None, n_samples)))
-        yield f"An epoch here has {of} samples; published epochs cover all samples."
-    if any(run.about.tiny for run in runs):
-        yield "The published rows are for samples of the real size, on one A100."

@@ -168,25 +168,13 @@ class Section(msgspec.Struct, frozen=True):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """All that a report says.
-
-    Parameters
-    ----------
-    parts : tuple of Document
-        What is said of each of several runs, in their order; after the sections.
-    key : str
-        What links call it, of one of several: ``"run-0"``.
-    is_spare : bool
-        Whether only pages that show one part at a time show it: most ranks of a job.
-    figures : callable, optional
-        Makes the figures for machines, as ``--json`` writes them, for pages that carry them.
-    """
+    """All that a report says; ``figures`` makes the same for machines, as ``--json`` has it."""
 
     title: str
     sections: tuple[Section, ...]
-    parts: tuple[Document, ...] = ()
-    key: str = ""
-    is_spare: bool = False
+    parts: tuple[Document, ...] = ()  # of each of several runs, in their order
+    key: str = ""  # what links call it, of one of several: ``"run-0"``
+    is_spare: bool = False  # whether only pages that show one part at a time show it
     figures: Callable[[], Any] | None = None
 
 

@@ -29,7 +29,7 @@ from iobench.report.sentences import (
     copies_sentence,
     long_waits_sentence,
     step_words,
-    steps_sentences,
+    steps_sentence,
     verdict_sentence,
 )
 from iobench.report.setting import decoded_sentences, setting_sentences, stand_in_sentences
@@ -308,7 +308,7 @@ def waits_section(report: RunReport) -> Section:
         "waits",
         f"Wait per {words}",
         (
-            *sentences(steps_sentences(exposure)),
+            *sentences((steps_sentence(exposure.steps),)),
             *sentences((warned,), "caution"),
             Drawing("waits", lambda: None),
             table,

@@ -14,7 +14,7 @@ from iobench.registry import installed_findings
 
 if TYPE_CHECKING:
     from iobench.analysis.epochs import EpochFigures
-    from iobench.analysis.exposure_figures import Exposure, PartExposure
+    from iobench.analysis.exposure_figures import Exposure
     from iobench.analysis.processes import ProcessWork
     from iobench.analysis.run import RankRun, Run
     from iobench.recording.facts import ProcessFacts
@@ -43,16 +43,6 @@ class RunReport(msgspec.Struct, frozen=True):
     figures: Mapping[str, Any] = msgspec.field(default_factory=dict)
     for_job: Mapping[str, Any] = msgspec.field(default_factory=dict)
     epochs: tuple[EpochFigures, ...] = ()  # empty for one of many ranks
-
-    @property
-    def judged(self) -> PartExposure:
-        """The window that the verdict is about."""
-        return self.exposure.judged
-
-    @property
-    def wait_fraction(self) -> float | None:
-        """Exposed share of the time judged; None where no batch was delivered."""
-        return self.judged.wait_fraction if self.judged.n_batches else None
 
 
 def make_reports(runs: Iterable[Run]) -> tuple[RunReport, ...]:

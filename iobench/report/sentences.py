@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from iobench.analysis.diagnosis import Diagnosis
     from iobench.analysis.exposure_figures import (
-        Exposure,
         JobTime,
         LoaderExposure,
         LongWaits,
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 
 WORTH_SAYING: Final = 0.05
 """Share from which a verdict names start-up, or causes that were not recorded."""
-LITTLE: Final = 0.01
-"""Of the job, what a verdict does not mention."""
 MOST: Final = 0.5
 """A training loop of a smaller share of its job says little about the job."""
 RARE_FRACTION: Final = 0.2
@@ -166,10 +163,8 @@ def _of_first_epoch(diagnosis: Diagnosis) -> Iterator[str]:
 
 def _of_validation(diagnosis: Diagnosis) -> Iterator[str]:
     """Yield what a validation waits, after the training; nothing where that is little."""
-    validation, job = diagnosis.validation, diagnosis.job
-    if validation is None or (validation.wait_fraction or 0.0) < WORTH_SAYING:
-        return
-    if job is None or validation.wait_ns >= LITTLE * job.wall_ns:
+    validation = diagnosis.validation
+    if validation is not None and (validation.wait_fraction or 0.0) >= WORTH_SAYING:
         yield (
             f"The validation waits {units.fraction(validation.wait_fraction)} of its time for data "
             f"({units.duration(validation.wait_ns)})."
@@ -229,22 +224,14 @@ def step_words(steps: StepFigures | None) -> str:
     return "step" if n_batches == 1 else f"step of {units.count(n_batches)} batches"
 
 
-def steps_sentences(exposure: Exposure) -> Iterator[str]:
-    """Yield what a step of the optimiser takes, where that is not a batch, or that is unknown."""
-    steps, part = exposure.steps, exposure.judged
-    if steps is None:
-        return
-    if steps.batches_per_step is None:
-        yield (
-            "How many batches one optimiser step takes is unknown, so waits are given per batch. "
-            "Set it with iobench run --batches-per-step N."
-        )
-    elif steps.most_batches != 1 and part.step is not None and part.wait is not None:
-        yield (
-            f"{units.count(steps.n_steps)} steps of {units.count(steps.batches_per_step)} batches: "
-            f"the mean step takes {units.duration(part.step.mean_ns)} and waits "
-            f"{units.duration(part.wait.mean_ns)} of that."
-        )
+def steps_sentence(steps: StepFigures | None) -> str:
+    """Return that the batches of an optimiser's step are unknown; nothing where they are known."""
+    if steps is None or steps.batches_per_step is not None:
+        return ""
+    return (
+        "How many batches one optimiser step takes is unknown, so waits are given per batch. "
+        "Set it with iobench run --batches-per-step N."
+    )
 
 
 def long_waits_sentence(long: LongWaits, n_batches: int, steps: StepFigures | None = None) -> str:
