@@ -69,17 +69,18 @@ class FindingTests:
         """Check that reports know it, and no other of its name."""
         assert [each for each in installed_findings() if each.name == finding.name] == [finding]
 
-    def test_figures_are_a_struct_of_strict_json(self, figures: Any) -> None:
+    def test_figures_are_a_struct_of_strict_json(self, finding: Finding[Any], figures: Any) -> None:
         """Check that JSON has all of them, without NaN, and that they are read back equal."""
         assert figures is not None, "nothing to say: override the fixture 'run'"
-        assert isinstance(figures, msgspec.Struct) or dataclasses.is_dataclass(figures)
+        for each in figures if isinstance(figures, tuple) else (figures,):
+            assert isinstance(each, msgspec.Struct) or dataclasses.is_dataclass(each)
         json.dumps(msgspec.to_builtins(figures, str_keys=True), allow_nan=False)
-        assert _read_back(figures) == figures
+        assert _read_back(finding, figures) == figures
 
     def test_the_section_is_of_the_figures_alone(self, finding: Finding[Any], figures: Any) -> None:
         """Check that what JSON has is enough to say it, and that there is something to say."""
         section = finding.section(figures)
-        assert section == finding.section(_read_back(figures))
+        assert section == finding.section(_read_back(finding, figures))
         _check_section(section)
 
     def test_of_a_run_without_a_batch_nothing_or_something_is_said(
@@ -123,8 +124,9 @@ def _is_struct(module: Any, name: str) -> bool:
     )
 
 
-def _read_back(figures: Any) -> Any:
-    return msgspec.json.decode(msgspec.json.encode(figures), type=type(figures))
+def _read_back(finding: Finding[Any], figures: Any) -> Any:
+    """Return figures as JSON's schema has them."""
+    return msgspec.json.decode(msgspec.json.encode(figures), type=finding.struct)
 
 
 def _check_section(section: Section | None) -> None:

@@ -40,10 +40,21 @@ class Wrong(msgspec.Struct):
     hidden: Any = msgspec.field(default=None, name="value2")
 
 
-@pytest.mark.parametrize("figures", [3, {"a": 1}, Wrong(float("nan")), Wrong(np.arange(3)), None])
-def test_other_figures_are_refused(figures: Any) -> None:
+@pytest.mark.parametrize(
+    ("struct", "figures"),
+    [
+        (int, 3),
+        (dict, {"a": 1}),
+        (Wrong, Wrong(float("nan"))),
+        (Wrong, Wrong(np.arange(3))),
+        (Wrong, None),
+        (Section, Wrong(1)),
+    ],
+)
+def test_other_figures_are_refused(struct: Any, figures: Any) -> None:
+    finding: Any = SimpleNamespace(struct=struct)
     with pytest.raises((AssertionError, ValueError, TypeError)):
-        FindingTests().test_figures_are_a_struct_of_strict_json(figures)
+        FindingTests().test_figures_are_a_struct_of_strict_json(finding, figures)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +65,6 @@ def test_other_figures_are_refused(figures: Any) -> None:
     ],
 )
 def test_sections_of_nothing_or_of_something_else_are_refused(section: Any) -> None:
-    finding: Any = SimpleNamespace(section=section)
+    finding: Any = SimpleNamespace(section=section, struct=Wrong)
     with pytest.raises(AssertionError):
         FindingTests().test_the_section_is_of_the_figures_alone(finding, Wrong(1))
