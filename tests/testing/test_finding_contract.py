@@ -9,23 +9,44 @@ import msgspec
 import numpy as np
 import pytest
 
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
 from iobench.registry import installed_findings
 from iobench.report.document import Section, sentences
-from iobench.testing import FindingTests
+from iobench.testing import CONSUMER, FindingTests
+from iobench.testing.findings import four_batches
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from iobench.analysis.run import Run
     from iobench.findings.contract import Finding
 
-SPEAKING = ("storage", "mlperf_utilisation")
-"""Findings that have something to say of four batches."""
 OURS = {each.name: each for each in installed_findings()}
+MORE: dict[str, dict[str, Any]] = {
+    "storage": {},
+    "mlperf_utilisation": {},
+    "replay": {},
+    "next_steps": {},
+    "staging": {"kind": Kind.STAGE_IN},
+    "device": {"kind": Kind.FORWARD, "batch": 0, "flags": Flag.DEVICE | Flag.DETAIL, "thread": 1},
+    "other_work": {"kind": Kind.READ, "thread": 1},
+}
+"""What a run needs beside four batches for a finding to have something to say of it."""
 
 
-@pytest.mark.parametrize("name", SPEAKING)
+@pytest.mark.parametrize("name", MORE)
 class TestSpeaking(FindingTests):
     @pytest.fixture
     def finding(self, name: str) -> Finding[Any]:
         return OURS[name]
+
+    @pytest.fixture
+    def run(self, name: str, tmp_path: Path) -> Run:
+        sketch = four_batches()
+        if MORE[name]:
+            sketch.add(CONSUMER, start_ns=5, end_ns=9, nbytes=8, **MORE[name])
+        return sketch.write(tmp_path / "run")
 
 
 @pytest.mark.parametrize("finding", OURS.values(), ids=OURS)
