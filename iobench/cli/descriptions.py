@@ -25,10 +25,8 @@ from iobench.registry import dataset_factory, find_dataset, find_format
 if TYPE_CHECKING:
     from iobench.coordinates import Coordinate
     from iobench.datasets.contract import Dataset, SampleIndex
-    from iobench.recording.run_directory import RunDirectory
     from iobench.samples import SampleSpec
     from iobench.sources.request import Screen
-    from iobench.stores.manifest import Manifest
 
 PUBLISHED = ("batch_size", "forward_ns", "backward_ns", "source")
 SAMPLE_FROM = {
@@ -80,8 +78,9 @@ def describe_dataset(
             "published": None
             if published is None
             else {name: getattr(published, name) for name in PUBLISHED},
-            "terms_of_use": provenance.get("terms_of_use") or _attribute(dataset, "terms_of_use"),
-            "citation": provenance.get("citation") or _attribute(dataset, "citation"),
+            "terms_of_use": provenance.get("terms_of_use")
+            or getattr(dataset, "terms_of_use", None),
+            "citation": provenance.get("citation") or getattr(dataset, "citation", None),
         }
 
 
@@ -122,20 +121,12 @@ def describe_store(path: Path) -> dict[str, Any]:
             "sample": _sample(manifest.spec),
             "options": dict(manifest.options),
             "normalisation": dict(manifest.normalisation) or None,
-            "statistics": _statistics(manifest),
+            "statistics": dict(manifest.statistics),
             "lossy": dict(manifest.lossy),
             "provenance": dict(manifest.provenance),
         }
     finally:
         store.close()
-
-
-def _statistics(manifest: Manifest) -> dict[str, Any] | None:
-    """Return a store's statistics; None where it could have some."""
-    from iobench.stores.value_statistics import SampleMeasure
-
-    known = dict(manifest.statistics)
-    return known if known or not SampleMeasure(manifest.spec).n_groups else None
 
 
 def describe_run(path: Path) -> dict[str, Any]:
@@ -152,24 +143,12 @@ def describe_run(path: Path) -> dict[str, Any]:
         "runs": [
             {
                 **run.config,
-                **_of_process(run),
                 "path": str(run.path),
                 "n_span_files": len(run.span_files()),
             }
             for run in runs
         ],
     }
-
-
-def _of_process(run: RunDirectory) -> dict[str, Any]:
-    """Return what a script's training process told of its packages and threads."""
-    from iobench.recording.facts import read_process_facts
-    from iobench.runs.run_facts import RunFacts
-
-    about = RunFacts.from_config(run.config, run.path)
-    about = about.with_processes(read_process_facts(run.processes_path))
-    known = {"versions": about.versions, "thread_settings": about.thread_settings}
-    return {name: dict(values) for name, values in known.items() if values}
 
 
 def describe_files(path: Path) -> dict[str, Any]:
@@ -265,7 +244,7 @@ def _samples(index: SampleIndex) -> dict[str, Any]:
     """Return what samples are along, how long that is, their splits, the first and last name."""
     names = index.coordinate
     return {
-        "along": {dim: _length(index, dim) for dim in index.dims},
+        "along": list(index.dims),
         "splits": {split: len(numbers) for split, numbers in index.splits.items()},
         "coordinate": [names[0], *([names[len(names) - 1]] if len(names) > 1 else [])]
         if len(names) else [],
@@ -275,35 +254,20 @@ def _samples(index: SampleIndex) -> dict[str, Any]:
 
 
 def _coordinate(each: Coordinate) -> dict[str, Any]:
-    """Return a coordinate's dimensions and units, and its lowest and highest value: of times dates.
-
-    Neither where there is none.
-    """
+    """Return a coordinate's dimensions and units, and its ends: of times dates."""
     from iobench.datasets.positions import coordinate_times
 
     flat = each.values.reshape(-1)
-    text: dict[str, Any] = {}
-    if flat.size and flat.dtype.kind in "iuf" and (flat == flat).any():
-        known = flat[flat == flat]
-        ends: Any = np.array([known.min(), known.max()])
-        times = coordinate_times(ends, each.attributes)
-        if times is not None:
-            is_plain = times.dtype.kind == "M"
-            ends = np.datetime_as_string(times, unit="auto") if is_plain else times
-            text = dict(zip(("lowest", "highest"), map(str, ends.tolist()), strict=True))
-        elif each.dims or "grid_mapping_name" not in each.attributes:
-            text = dict(zip(("lowest", "highest"), ends.tolist(), strict=True))
+    known = flat[flat == flat] if flat.dtype.kind in "iuf" else flat[:0]
+    ends: Any = np.array([known.min(), known.max()]) if known.size else known
+    times = coordinate_times(ends, each.attributes) if known.size else None
+    if times is not None:
+        ends = np.datetime_as_string(times, unit="auto") if times.dtype.kind == "M" else times
+        ends = ends.astype(str)
     return {
-        "name": each.name, "dims": list(each.dims), "shape": list(each.values.shape),
-        "units": str(each.attributes.get("units", "")), **text,
+        "name": each.name, "dims": list(each.dims), "ends": ends.tolist(),
+        "units": str(each.attributes.get("units", "")),
     }  # fmt: skip
-
-
-def _length(index: SampleIndex, dim: str) -> int | None:
-    """Return how many values samples have along a dimension; None where that is not known."""
-    coordinate = index.meteorology.along(dim)
-    values = index.along(dim).positions if coordinate is None else coordinate.values
-    return len(np.unique(values)) if len(values) else None
 
 
 def _windows(index: SampleIndex) -> dict[str, Any] | None:
@@ -316,8 +280,3 @@ def _windows(index: SampleIndex) -> dict[str, Any] | None:
     known = {"position_units": index.position_units, "n_rows": len({*index.rows}) or 1}
     refused = why_no_windows(index)
     return {**known, "refused": refused} if refused else known
-
-
-def _attribute(dataset: Dataset, name: str) -> str | None:
-    value = getattr(dataset, name, None)
-    return value if isinstance(value, str) else None
