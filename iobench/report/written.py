@@ -14,13 +14,7 @@ if TYPE_CHECKING:
 
 
 def write_whole(path: Path | str, content: str | bytes) -> None:
-    """Write a file, text as UTF-8, so that no part of it is ever under its name.
-
-    Raises
-    ------
-    StorageError
-        If it cannot be written, as on a full disk; what was there is then untouched.
-    """
+    """Write a file, text as UTF-8, so that no part of it is ever there under its name."""
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     with whole_file(path) as file:
         file.write(data)
@@ -28,39 +22,30 @@ def write_whole(path: Path | str, content: str | bytes) -> None:
 
 @contextmanager
 def whole_file(path: Path | str) -> Iterator[BinaryIO]:
-    """Open a file to write in parts; what was there is replaced at the end, and only then.
+    """Open a file to write in parts, which is under its name at the end.
 
-    Yields
-    ------
-    binary file
-        To be written, from the first byte to the last.
-
-    Raises
-    ------
-    StorageError
-        As `write_whole`.
+    What is there is replaced then, and untouched if there is an error before: a `StorageError` if
+    it cannot be written, as on a full disk.
     """
     path = Path(path)
-    # To a pipe or /dev/stdout: nothing to replace.
-    is_stream = path.exists() and not path.is_file()
-    part = path if is_stream else path.with_name(f".{path.name[:80]}.{os.getpid()}.part")
+    is_pipe = path.exists() and not path.is_file()  # or /dev/stdout: nothing to replace
+    part = path if is_pipe else path.with_name(f".{path.name[:80]}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:
             yield file
-            if not is_stream:
-                file.flush()
+            file.flush()
+            if not is_pipe:
                 os.fsync(file.fileno())
-        if not is_stream:
+        if not is_pipe:
             part.replace(path)
-    except IobenchError:
-        # What was to be written could not be made: no fault of this file.
-        raise
-    except OSError as error:
-        raise StorageError(
-            f"{path}: cannot be written ({error.strerror or error}); name another file, or free "
-            "space"
-        ) from error
-    finally:
-        if not is_stream:
+    except BaseException as error:
+        if not is_pipe:
             with suppress(OSError):
                 part.unlink()
+        # An IobenchError is of what was to be written, and no fault of this file.
+        if isinstance(error, OSError) and not isinstance(error, IobenchError):
+            raise StorageError(
+                f"{path}: cannot be written ({error.strerror or error}); name another file, or "
+                "free space"
+            ) from error
+        raise
