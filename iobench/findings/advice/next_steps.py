@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iobench.analysis.diagnosis import Verdict, diagnose
-from iobench.findings.advice.advising import WORTH_FRACTION, advice_of
+from iobench.findings.advice.advising import advice_of
 from iobench.findings.advice.commands import ProfileCommand
 from iobench.findings.advice.loading import Loading, reported_loading
 from iobench.findings.advice.proposals import Evidence
@@ -17,11 +17,9 @@ from iobench.findings.contract import Finding
 from iobench.masking import as_typed
 from iobench.report import units
 from iobench.report.document import Command, Section
-from iobench.report.sentences import MOST
 
 if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
-    from iobench.findings.advice.proposals import AdvisedChange
 
 MOST_ADVISED: Final = 2
 EVIDENCE: Final = {
@@ -29,8 +27,6 @@ EVIDENCE: Final = {
     Evidence.REPLAYED: "by replay",
     Evidence.BOUND: "at most, to be measured",
 }
-START_FRACTION: Final = 0.1
-"""Waits outside of the steady state are worth a word from this share of the run on."""
 
 
 class NextStep(msgspec.Struct, frozen=True):
@@ -71,23 +67,17 @@ def _steps(ways: Sequence[Loading]) -> Iterator[NextStep]:
 
 
 def _about_waiting(best: Loading, ways: Sequence[Loading]) -> Iterator[NextStep]:
-    diagnosis, facts = diagnose(best.exposure), best.facts
-    if diagnosis.verdict is Verdict.NO_COMPUTE:
+    verdict, of = diagnose(best.exposure).verdict, best.facts.label
+    if verdict is Verdict.NO_COMPUTE:
         reason = "with a step time, the report shows how much loading compute can hide"
         yield from _varied(best, reason, {"--compute": "25ms"})
-    elif diagnosis.verdict is not Verdict.HIDDEN:
-        yield from _advised(ways)
-    elif helps := [*_advised([best])]:
-        yield from helps
-    else:
-        which = f" of {facts.label}" if len(ways) > 1 and facts.label else ""
-        text = f"nothing to gain from faster loading{which} at this step time"
-        share = diagnosis.loop_fraction
-        if share is not None and share < MOST:
-            text += f" in the training loop, which is {units.fraction(share)} of the script's time"
-        if facts.is_script and diagnosis.start_fraction > START_FRACTION:
-            text += ", in steady state; longer epochs make their start count for less"
-        yield NextStep(text)
+        return
+    hidden = verdict is Verdict.HIDDEN
+    advised = [*_advised([best] if hidden else ways)]
+    if hidden and not advised:
+        which = f" of {of}" if len(ways) > 1 and of else ""
+        advised = [NextStep(f"nothing to gain from faster loading{which} at this step time")]
+    yield from advised
 
 
 def _advised(ways: Sequence[Loading]) -> Iterator[NextStep]:
@@ -100,27 +90,20 @@ def _advised(ways: Sequence[Loading]) -> Iterator[NextStep]:
         whose += f" of {advice.baseline.label}"
     changes = (*advice.changes, *advice.to_measure)[:MOST_ADVISED]
     for change in changes:
-        yield _in_short(change, whose, is_script=advice.is_script)
+        reason = f"saves {units.fraction(change.expected)} of {whose} {EVIDENCE[change.evidence]}"
+        if not change.is_proven and change.evidence is not Evidence.BOUND:
+            reason += ", too few batches to be certain"
+        # A script's dataset is an object of its own: a command would not find it by name.
+        commands = [line for line in change.commands if line.startswith("iobench ")]
+        if change.evidence is not Evidence.MEASURED:  # first of all to be tried
+            commands.sort(key=lambda line: not line.startswith("iobench profile "))
+        command = None if advice.is_script or not commands else commands[0]
+        lines = [line for line in change.commands if line.startswith("DataLoader(...")]
+        code = f" ({lines[0]})" if lines and command is None else ""
+        yield NextStep(f"{change.title}{code}: {reason}", command)
     if advice.is_script and changes:
         command = shlex.join(["iobench", "advise", str(as_typed(ways[0].path))])
         yield NextStep("the lines to change, what they cost, and other changes", command)
-
-
-def _in_short(change: AdvisedChange, whose: str, *, is_script: bool) -> NextStep:
-    # A script's dataset is an object of its own: a command would not find it by name.
-    commands = [line for line in change.commands if line.startswith("iobench ") and not is_script]
-    if change.evidence is not Evidence.MEASURED:  # first of all to be tried
-        commands.sort(key=lambda line: not line.startswith("iobench profile "))
-    reason = f"{change.title}: saves {units.fraction(change.expected)} of {whose} "
-    settings = [line for line in change.commands if line.startswith("DataLoader(...")]
-    if settings and not commands:
-        reason = reason.replace(":", f" ({settings[0]}):", 1)
-    reason += EVIDENCE[change.evidence]
-    if not change.is_proven and change.evidence is not Evidence.BOUND:
-        reason += ", too few batches to be certain"
-    elif not change.is_proven and (change.high_fraction or 0.0) >= change.expected + WORTH_FRACTION:
-        reason += "; more only if training steps get shorter as well"
-    return NextStep(reason, commands[0] if commands else None)
 
 
 def _varied(
