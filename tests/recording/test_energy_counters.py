@@ -154,13 +154,18 @@ def opened(tmp_path):
     return read
 
 
-def test_counts_of_gpus_are_in_microjoules_and_drivers_are_let_go_of(nvidia, amd, opened):
+def test_counts_of_gpus_are_in_microjoules_and_drivers_are_ended(nvidia, amd, opened, tmp_path):
     module = nvidia({"a": {"mj": 12, "mig": (0, 0)}, "b": {"mj": 5}})
     assert opened() == ({"gpu:GPU-a0000": 12_000, "gpu:GPU-b0000": 5_000}, [])
     assert module.in_use == 0
     module = amd({"a": {"count": 100}, "b": {"count": 2, "partition": "SPX"}})
     assert opened() == ({f"gpu:GPU-{'a' * 16}": 1550, f"gpu:GPU-{'b' * 16}": 31}, [])
     assert module.in_use == 0
+    for install, gpu in ((nvidia, {"mj": 1, "used": 5}), (amd, {"count": 1, "vram": 5})):
+        (tmp_path / "sys/module/amdgpu").rmdir() if install is nvidia else None
+        install({"a": {**gpu, "busy": 37}})
+        (counter,) = open_counters({}, tmp_path).counters
+        assert (counter.busy_percent(), counter.used_nbytes()) == (37, 5)
 
 
 @pytest.mark.parametrize(
@@ -196,50 +201,43 @@ def test_only_gpus_of_amds_that_the_job_sees_count(amd, opened, environment, let
     assert len(reasons) == (not letters)
 
 
-def test_gpus_kept_from_the_job_have_no_number(nvidia, opened):
-    nvidia({"a": {"hidden": True}, "b": {"mj": 2}})
-    assert opened({"CUDA_VISIBLE_DEVICES": "0"})[0] == {"gpu:GPU-b0000": 2000}
+MIG = "a MIG instance has no counter of its own"
+NVIDIA_CASES = [
+    ({"a": {"hidden": True}, "b": {"mj": 2}}, "0", "b", []),
+    ({"a": {"mj": 1, "mig": (1, 1)}}, None, "", [MIG]),
+    ({"a": {"mj": 1}}, "MIG-GPU-a0000/1/0", "", [MIG]),
+    ({"a": {"mj": NvmlError(15)}, "b": {"mj": 4}, "c": {}}, None, "b",
+     ["GPU-a0000: gpu is lost", "GPU-c0000: not supported"]),
+    ({}, None, "", ["no GPU"]),
+]  # fmt: skip
 
 
-def test_a_part_of_a_gpu_has_no_counter(nvidia, amd, opened):
-    for gpu, visible in (({"mj": 1, "mig": (1, 1)}, {}),
-                         ({"mj": 1}, {"CUDA_VISIBLE_DEVICES": "MIG-GPU-a0000/1/0"})):  # fmt: skip
-        nvidia({"a": gpu})
-        readings, (reason,) = opened(visible)
-        assert readings == {}
-        assert "a MIG instance has no counter of its own" in reason
-    amd({"a": {"count": 1, "partition": "CPX"}})
-    readings, (reason,) = opened()
-    assert readings == {}
-    assert "a partition has no counter of its own" in reason
-
-
-def test_what_drivers_refuse_is_said_in_their_words_and_leaves_the_others(
-    nvidia, amd, opened, tmp_path
+@pytest.mark.parametrize(("gpus", "visible", "names", "reasons"), NVIDIA_CASES, ids=range(5))
+def test_what_a_driver_refuses_is_said_and_leaves_the_others(
+    nvidia, opened, gpus, visible, names, reasons
 ):
+    nvidia(gpus)
+    readings, problems = opened({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
+    assert [*readings] == [f"gpu:GPU-{name}0000" for name in names]
+    assert len(problems) == len(reasons)
+    assert all(reason in text for reason, text in zip(reasons, problems, strict=True))
+
+
+def test_drivers_that_are_not_there_are_named(nvidia, amd, opened, tmp_path):
     assert opened() == ({}, ["no NVIDIA driver"])
     nvidia({}, starts=12)
     assert opened() == ({}, ["no NVIDIA driver"])
-    nvidia({})
-    assert opened() == ({}, ["no GPU"])
-    nvidia({"a": {"mj": NvmlError(15)}, "b": {"mj": 4}, "c": {}})
-    assert opened() == (
-        {"gpu:GPU-b0000": 4000},
-        ["GPU-a0000: gpu is lost", "GPU-c0000: not supported"],
-    )
     (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
-    nvidia({}, starts=12)
     assert opened() == ({}, ["not found"])
-    amd({"a": {}, "b": {"count": AmdError(10)}})
+    amd({"a": {}, "b": {"count": AmdError(10)}, "c": {"count": 1, "partition": "CPX"}})
     sys.modules["pynvml"] = None
-    assert opened() == (
-        {},
-        [
-            f"GPU-{'a' * 16}: feature not supported",
-            f"GPU-{'b' * 16}: permission denied",
-            "the energy of GPUs needs nvidia-ml-py: pip install 'iobench[gpu]'",
-        ],
-    )
+    readings, problems = opened()
+    assert readings == {}
+    assert problems[:2] == [
+        f"GPU-{'a' * 16}: feature not supported", f"GPU-{'b' * 16}: permission denied",
+    ]  # fmt: skip
+    assert "a partition has no counter of its own" in problems[2]
+    assert problems[3] == "the energy of GPUs needs nvidia-ml-py: pip install 'iobench[gpu]'"
 
 
 def test_a_machine_of_amds_without_amdsmi_says_so_and_prints_nothing(
@@ -324,12 +322,3 @@ def test_hpe_crays_joules_come_after_the_counters_of_the_parts_themselves(tmp_pa
     }  # fmt: skip
     (folder / "memory_energy").write_text("100 W\n")
     assert "holds '100 W'" in opened(but=())[1][0]
-
-
-def test_how_busy_gpus_are_is_asked_of_those_whose_energy_is(nvidia, amd, tmp_path):
-    nvidia({"a": {"mj": 12, "busy": 37, "used": 5}})
-    (counter,) = open_counters({}, tmp_path).counters
-    assert (counter.busy_percent(), counter.used_nbytes()) == (37, 5)
-    amd({"a": {"count": 100, "busy": 37, "vram": 5}})
-    (counter,) = open_counters({}, tmp_path).counters
-    assert (counter.busy_percent(), counter.used_nbytes()) == (37, 5)
