@@ -115,7 +115,7 @@ def run_script(
         return EndedCommand(run_and_wait(requested.command, dict(environment)), None, job.rank)
     if job.rank == 0:
         try:
-            run.update(commit=msgspec.structs.asdict(commit_of(requested.command, environment)))
+            run.update(commit={"hash": commit_of(requested.command, environment)})
         except StorageError as error:
             say(str(error))
     inside = _environment(requested, job, run, environment)

@@ -9,8 +9,6 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from iobench.recording.script_run import ScriptCommit
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -18,25 +16,21 @@ LIMIT_S: Final = 2
 SCRIPTS: Final = (".py", ".sh", ".ipynb")
 
 
-def commit_of(command: Sequence[str], environment: Mapping[str, str]) -> ScriptCommit:
-    """Return the commit of the repository that a command's script lies in, or why it is unknown."""
+def commit_of(command: Sequence[str], environment: Mapping[str, str]) -> str | None:
+    """Return the commit of the repository that a command's script lies in; None if unknown."""
     script = _script(command)
     if script is None:
-        return ScriptCommit(unknown="the command names no script that lies here")
+        return None
     own = {name: value for name, value in environment.items() if not name.startswith("GIT_")}
     try:
         result = subprocess.run(
             ["git", "-C", str(script.parent), "rev-parse", "--verify", "HEAD"],
             env=own, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-            timeout=LIMIT_S, check=False,
+            timeout=LIMIT_S, check=True,
         )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return ScriptCommit(unknown="git did not answer in time")
-    except OSError:
-        return ScriptCommit(unknown="there is no git")
-    if result.returncode:
-        return ScriptCommit(unknown="git knows no commit of the script's folder")
-    return ScriptCommit(hash=result.stdout.strip())
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return result.stdout.strip()
 
 
 def _script(command: Sequence[str]) -> Path | None:

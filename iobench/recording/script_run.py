@@ -30,8 +30,7 @@ NOTEBOOK_NAME: Final = "JPY_SESSION_NAME"  # set by Jupyter to the notebook's pa
 class ScriptCommit(msgspec.Struct, frozen=True):
     """The commit of the repository that a script lay in; whether files differed is never known."""
 
-    hash: str | None = None
-    unknown: str = ""  # why it is not known
+    hash: str | None = None  # None if unknown
 
 
 def script_document(

@@ -184,7 +184,7 @@ def commit_words(commit: ScriptCommit | None) -> str:
     """Return a script's commit as a phrase; empty where it was not looked for."""
     if commit is None:
         return ""
-    return f"{units.UNKNOWN}, {commit.unknown}" if commit.hash is None else commit.hash[:SHORT_HASH]
+    return units.UNKNOWN if commit.hash is None else commit.hash[:SHORT_HASH]
 
 
 def device_words(device: DeviceFacts) -> str:

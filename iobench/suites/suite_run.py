@@ -74,7 +74,7 @@ def forecast(folder: SuiteFolder, results: Sequence[Result]) -> Forecast:
 
 def run_suite(folder: SuiteFolder, screen: Screen) -> None:
     """Measure all that is left of a suite; what is finished is kept, whatever ends it."""
-    commit = commit_of([__file__], os.environ).hash or ""
+    commit = commit_of([__file__], os.environ) or ""
     folder.create()
     with claim(folder.path, notice=lambda line: screen.note(f"{line}: standing by")):
         for job in folder.open_jobs(folder.results()):
