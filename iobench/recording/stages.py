@@ -142,6 +142,9 @@ class OpenStage(ActiveStage):
             self._lane.quiet += self._quiet
 
 
+_idle_stages: Final[dict[str, IdleStage]] = {}
+
+
 def stage(name: str, nbytes: int | None = None) -> IdleStage | ActiveStage:
     """Time a part of a training script: ``with stage("augment"):`` or ``@stage("augment")``.
 
@@ -177,12 +180,12 @@ def stage(name: str, nbytes: int | None = None) -> IdleStage | ActiveStage:
         if lane.open is not None:
             made = OpenStage
         return made(lane, name, described, -1 if nbytes is None else nbytes)
-    return _idle(name, nbytes)
-
-
-@functools.lru_cache(IDLE_LIMIT)
-def _idle(name: str, nbytes: int | None) -> IdleStage:
-    return IdleStage(name, nbytes)
+    idle = _idle_stages.get(name)
+    if idle is None or nbytes is not None:
+        idle = IdleStage(name, nbytes)
+        if nbytes is None and len(_idle_stages) < IDLE_LIMIT:
+            _idle_stages[name] = idle
+    return idle
 
 
 def _decorated(function: Callable[P, R], name: str, nbytes: int | None) -> Callable[P, R]:
