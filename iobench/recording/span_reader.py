@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
+from msgspec.structs import asdict
 
 from iobench.errors import ProfileError
 from iobench.json_files import open_regular
@@ -103,24 +104,33 @@ def read_span_file(path: Path) -> SpanFile:
             raws.append(np.fromfile(each, np.uint8))
     sums = read_sums(path)  # after the segments: these go when their spans are in the sums
     head = _head(path, raws[0][: layout.HEADER_NBYTES].tobytes())
-    who = head.identity
-    contents = _Contents(who.monotonic_ns, defaultdict(list), {}, {0: ""})
+    contents = _Contents(head.identity.monotonic_ns, defaultdict(list), {}, {0: ""})
     for number, raw in enumerate(raws):
         for start in range(0 if number else layout.HEADER_NBYTES, len(raw), layout.CHUNK_NBYTES):
             _read_chunk(raw[start : start + layout.CHUNK_NBYTES], contents)
     spans, threads = _joined(contents, sums)
     _name_missing_strings(spans, contents)
     lanes = sorted(contents.lanes)
+    identity = asdict(head.identity)
     return SpanFile(
-        path, who.pid, who.ppid, who.rank, who.worker, who.role, who.host, who.boot_id,
-        start=Anchor(who.monotonic_ns, who.wall_ns), end=head.end, closed=head.end is not None,
-        lost=head.lost, damaged=contents.damaged,
+        path=path,
+        start=Anchor(identity.pop("monotonic_ns"), identity.pop("wall_ns")),
+        **identity,
+        end=head.end,
+        closed=head.end is not None,
+        lost=head.lost,
+        damaged=contents.damaged,
         missing_nbytes=max(0, head.reserved_nbytes - len(raws[0])),
-        spans=spans, threads=threads,
-        thread_names=tuple(contents.threads[lane][1] for lane in lanes), strings=contents.strings,
-        peak_nbytes=head.peak_nbytes, once_ns=head.once_ns, own_ns=head.own_ns,
-        lanes=tuple(lanes), sums=sums,
-    )  # fmt: skip
+        spans=spans,
+        threads=threads,
+        thread_names=tuple(contents.threads[lane][1] for lane in lanes),
+        strings=contents.strings,
+        peak_nbytes=head.peak_nbytes,
+        once_ns=head.once_ns,
+        own_ns=head.own_ns,
+        lanes=tuple(lanes),
+        sums=sums,
+    )
 
 
 def read_head(path: Path) -> Head:

@@ -176,10 +176,10 @@ def stage(name: str, nbytes: int | None = None) -> IdleStage | ActiveStage:
             lane: Lane = recorder._local.lane
         except AttributeError:
             lane = recorder._open_lane()
-        made = ExactStage if name in EXACT_KINDS else ActiveStage
+        stage_class = ExactStage if name in EXACT_KINDS else ActiveStage
         if lane.open is not None:
-            made = OpenStage
-        return made(lane, name, described, -1 if nbytes is None else nbytes)
+            stage_class = OpenStage
+        return stage_class(lane, name, described, -1 if nbytes is None else nbytes)
     idle = _idle_stages.get(name)
     if idle is None or nbytes is not None:
         idle = IdleStage(name, nbytes)

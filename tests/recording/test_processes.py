@@ -1,4 +1,3 @@
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -110,22 +109,3 @@ def test_a_fork_while_a_thread_holds_the_lock_does_not_hang(tmp_path):
         release.set()
         thread.join()
     assert len(list(tmp_path.iterdir())) == 2
-
-
-def record_as_worker(directory, worker):
-    recorder = Recorder(directory, role="worker", worker=worker)
-    with recorder.span(Kind.READ):
-        pass
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_worker_processes_leave_whole_files(tmp_path, method):
-    context = multiprocessing.get_context(method)
-    workers = [context.Process(target=record_as_worker, args=(tmp_path, w)) for w in range(2)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    files = [read_span_file(path) for path in tmp_path.iterdir()]
-    assert sorted(file.worker for file in files) == [0, 1]
-    assert [len(file.spans) for file in files] == [1, 1]

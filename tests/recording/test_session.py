@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import subprocess
 import sys
 import threading
 import types
@@ -324,31 +323,6 @@ def test_a_bound_that_is_no_size_is_refused_before_anything_is_recorded(tmp_path
 
 
 # -- processes
-
-
-def test_ranks_of_a_job_write_into_one_run(tmp_path):
-    script = (
-        "import iobench, sys\n"
-        "with iobench.record(sys.argv[1]):\n"
-        "    with iobench.stage('read'):\n"
-        "        pass\n"
-    )
-    environment = {"WORLD_SIZE": "3", "IOBENCH_RUN_TOKEN": "job", "PATH": os.environ["PATH"]}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", script, str(tmp_path / "run")],
-            env={**environment, "RANK": str(rank)},
-            stderr=subprocess.PIPE,
-        )
-        for rank in range(3)
-    ]
-    assert [rank.communicate(timeout=60)[1] for rank in ranks] == [b""] * 3
-    profile = iobench.open_profile(tmp_path / "run")
-    assert [process.rank for process in profile.processes] == [0, 1, 2]
-    assert profile.config["world_size"] == 3
-    names = sorted(path.name for path in (tmp_path / "run").iterdir())
-    assert names == ["processes", "run.json", "spans"]
-    assert [each.rank for each in facts_of(tmp_path / "run")] == [0, 1, 2]
 
 
 def _train(clock, n_batches, name):

@@ -156,29 +156,6 @@ def test_every_span_overwritten_before_the_last_is_counted(
     assert accounted(read_span_file(path)) == N_SPANS
 
 
-VALUES = {
-    "start_ns": st.integers(0, 2**56),
-    "nbytes": st.integers(-1, 2**53),
-    "cpu_ns": st.integers(-1, 2**53),
-    "batch": st.integers(-1, 2**31 - 1),
-    "epoch": st.integers(-1, 2**31 - 1),
-    "sample": st.integers(-1, 2**62),
-    "flags": st.integers(0, 7),
-    "pieces": st.integers(0, 2**16 - 1),
-    "kind": st.sampled_from(list(Kind)),
-}
-
-
-@given(values=st.fixed_dictionaries(VALUES), length_ns=st.integers(0, 2**40))
-def test_any_span_comes_back_as_it_was(tmp_path_factory, values, length_ns):
-    end_ns = values["start_ns"] + length_ns
-    with Recorder(tmp_path_factory.mktemp("any"), role="worker") as recorder:
-        recorder.emit(end_ns=end_ns, **values)
-    (span,) = read_span_file(recorder.path).spans
-    assert {name: int(span[name]) for name in values} == values
-    assert span["end_ns"] == end_ns
-
-
 @pytest.mark.parametrize(
     "values",
     [
