@@ -62,35 +62,19 @@ def to_arrow(profile: RunData) -> pa.Table:
 
 
 def write_parquet(path: Path | str, runs: Sequence[Run]) -> None:
-    """Write the spans of runs as one Parquet file, compressed with zstd.
-
-    Parameters
-    ----------
-    runs : sequence of Run
-        Read one after the other. Those of several runs are separated by a column ``run``.
-
-    Raises
-    ------
-    MissingExtraError
-        If pyarrow is not installed.
-    ProfileError
-        If there is no run.
-    StorageError
-        If the file cannot be written.
-    """
+    """Write the spans of runs, read one after the other, as one Parquet file."""
     parquet = _pyarrow("pyarrow.parquet")
     if not runs:
         raise ProfileError(f"{path}: there is no run to write; expected one at least")
-    known = [(part.path, part.processes) for run in runs for part in run.parts]
-    offsets = wall_offsets(process for _, processes in known for process in processes)
-    several = len({run for run, _ in known}) > 1
+    offsets = wall_offsets(each for run in runs for part in run.parts for each in part.processes)
+    several = len({run.path for run in runs}) > 1
     with whole_file(path) as file:
         writer: Any = None
         try:
             for part in (part for run in runs for part in run.parts):
                 table = _table(part, offsets, part.path.name if several else None)
                 if writer is None:
-                    texts = [each.name for each in table.schema if each.type == _text()]
+                    texts = [each.name for each in table.schema if hasattr(each.type, "ordered")]
                     writer = parquet.ParquetWriter(
                         file, table.schema, compression="zstd", use_dictionary=texts
                     )
@@ -122,11 +106,6 @@ def _pyarrow(name: str = "pyarrow") -> Any:
         raise MissingExtraError(
             "a table of spans needs pyarrow, which is not installed; pip install 'iobench[parquet]'"
         ) from error
-
-
-def _text() -> Any:
-    pa = _pyarrow()
-    return pa.dictionary(pa.int32(), pa.string())
 
 
 def _table(
