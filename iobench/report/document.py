@@ -161,10 +161,7 @@ class Section(msgspec.Struct, frozen=True):
     @property
     def is_only_drawn(self) -> bool:
         """Whether there is nothing for pages that do not draw."""
-        return all(
-            isinstance(each, Drawing) or (isinstance(each, Chart) and not each.column_ns)
-            for each in self.blocks
-        )
+        return all(isinstance(each, Drawing | Chart) for each in self.blocks)
 
 
 class Document(msgspec.Struct, frozen=True):

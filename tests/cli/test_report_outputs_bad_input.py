@@ -6,16 +6,15 @@ from __future__ import annotations
 
 import contextlib
 import html.parser
-import importlib.util
 import json
 import os
 import random
 import re
 import resource
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -43,33 +42,19 @@ HOSTILE = (
 
 FILES = {
     "html": ("report", "--html", "page.html"),
-    "trace": ("report", "--trace", "trace.json"),
-    "trace.gz": ("report", "--trace", "trace.json.gz"),
+    "trace": ("report", "--trace", "trace.json.gz"),
     "parquet": ("report", "--parquet", "spans.parquet"),
     "compare": ("compare", "--html", "compared.html"),
 }
 """Outputs that are files: the command, its option, and a name."""
-TEXTS = {
-    "text": ("report",),
-    "json": ("report", "--json"),
-    "markdown": ("report", "--markdown"),
-    "compare": ("compare",),
-    "compare json": ("compare", "--json"),
-    "compare markdown": ("compare", "--markdown"),
-}
+TEXTS = (
+    *(("report",), ("report", "--json"), ("report", "--markdown")),
+    *(("compare",), ("compare", "--json"), ("compare", "--markdown")),
+)
 """Outputs that are printed."""
-NEEDS = {"html": "jinja2", "compare": "jinja2", "parquet": "pyarrow"}
 Say = Callable[..., tuple[int, str, str]]
-
-
-OFTEN = ("html", "trace", "parquet")
-"""Outputs that are tried in quick runs as well; the others are written by the same code."""
-
-
-def outputs(names: Iterable[str] = FILES) -> list[Any]:
-    """Return outputs, those that long runs alone try marked as such."""
-    marks = {True: [], False: [pytest.mark.long]}
-    return [pytest.param(name, marks=marks[name in OFTEN]) for name in names]
+pytest.importorskip("jinja2", reason="pages are made with it")
+pytest.importorskip("pyarrow", reason="tables of spans are written with it")
 
 
 @pytest.fixture
@@ -130,11 +115,6 @@ def whole_run(path: Path, name: str = "plain", **config: object) -> Path:
     return run.path
 
 
-def need(output: str) -> None:
-    if output in NEEDS:
-        pytest.importorskip(NEEDS[output], reason=f"{output} is written with it")
-
-
 def one_line(err: str) -> str:
     (line,) = err.strip().splitlines()
     return line
@@ -143,11 +123,10 @@ def one_line(err: str) -> str:
 # -- runs ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("output", outputs())
+@pytest.mark.parametrize("output", FILES)
 def test_a_run_that_is_still_written_has_every_output(
     tmp_path: Path, say: Say, output: str
 ) -> None:
-    need(output)
     run, recorder = begun_run(tmp_path / "run")
     command, *options = FILES[output]
     target = tmp_path / options.pop()
@@ -163,19 +142,10 @@ def test_a_run_that_is_still_written_has_every_output(
     recorder.close()
 
 
-EVERYWHERE = ({*FILES.values(), *TEXTS.values()}, {("report",), FILES["html"]})
-
-
-def refused_everywhere(
-    path: Path, tmp_path: Path, say: Say, pattern: str, *, few: bool = False
-) -> None:
-    pytest.importorskip("pyarrow", reason="tables of spans are among the outputs")
-    for command, *options in EVERYWHERE[few]:
-        if "--parquet" in options and importlib.util.find_spec("pyarrow") is None:
-            continue  # told before the run is looked at
+def refused_everywhere(path: Path, tmp_path: Path, say: Say, pattern: str) -> None:
+    for command, *options in (*FILES.values(), *TEXTS):
         target = tmp_path / options[-1] if options and "." in options[-1] else None
-        arguments = [*options[:-1], target] if target else options
-        code, out, err = say(command, path, *arguments)
+        code, out, err = say(command, path, *([*options[:-1], target] if target else options))
         assert (code, out) == (1, ""), (command, options)
         assert re.search(pattern, one_line(err)), err
         assert target is None or not target.exists()
@@ -188,20 +158,13 @@ def test_a_run_of_a_newer_version_is_refused_by_name(tmp_path: Path, say: Say) -
     refused_everywhere(run, tmp_path, say, r"run\.json: .*use the iobench that wrote it")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", "null", "[" * 100_000),
-        *(pytest.param(each, marks=pytest.mark.long) for each in ("{", "[]", '"x"', "\0\0\0\0")),
-    ],
-    ids=lambda text: repr(text)[:9],
-)
+@pytest.mark.parametrize("text", ["", "null", "[" * 100_000], ids=("nothing", "null", "deep"))
 def test_a_run_whose_description_is_rubbish_is_refused_by_name(
     tmp_path: Path, say: Say, text: str
 ) -> None:
     run = whole_run(tmp_path / "run")
     (run / "run.json").write_text(text)
-    refused_everywhere(run, tmp_path, say, r"run\.json: is not", few=True)
+    refused_everywhere(run, tmp_path, say, r"run\.json: is not")
 
 
 @pytest.mark.parametrize("name", ["run.json", "spans/0.spans", "processes/0.json"])
@@ -236,8 +199,6 @@ def test_damaged_or_absent_spans_give_outputs_or_one_line(
             data[draw.randrange(min(len(data), 1 << 17))] ^= 1 << draw.randrange(8)
         file.write_bytes(data)
     for number, (output, (command, option, name)) in enumerate(FILES.items()):
-        if output in NEEDS and importlib.util.find_spec(NEEDS[output]) is None:
-            continue
         target = tmp_path / f"{number}-{name}"
         code, _, err = say(command, run, option, target)
         assert code in (0, 1)
@@ -266,7 +227,6 @@ class Elements(html.parser.HTMLParser):
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("output", ["html", "compare"])
 def test_names_put_nothing_into_a_page(tmp_path: Path, say: Say, output: str) -> None:
-    need(output)
     pages = []
     for run in (whole_run(tmp_path / "hostile", HOSTILE), whole_run(tmp_path / "plain")):
         target = tmp_path / f"{run.name}.html"
@@ -282,7 +242,7 @@ def test_names_put_nothing_into_a_page(tmp_path: Path, say: Say, output: str) ->
 
 
 @pytest.mark.quick_cases(2)
-@pytest.mark.parametrize("call", [*TEXTS.values(), ("info",)], ids=" ".join)
+@pytest.mark.parametrize("call", [*TEXTS, ("info",)], ids=" ".join)
 def test_names_do_nothing_to_a_terminal(tmp_path: Path, say: Say, call: tuple[str, ...]) -> None:
     run = whole_run(tmp_path / "run", HOSTILE, setup={HOSTILE: 1.0}, cache={"asked": HOSTILE})
     code, out, err = say(call[0], run, *call[1:])
@@ -290,9 +250,8 @@ def test_names_do_nothing_to_a_terminal(tmp_path: Path, say: Say, call: tuple[st
     assert not {"\x1b", "\x07"} & {*(out + err)}
 
 
-@pytest.mark.parametrize("output", ["html", "trace", "parquet", "compare"])
+@pytest.mark.parametrize("output", FILES)
 def test_a_files_own_name_does_nothing_to_a_terminal(tmp_path: Path, say: Say, output: str) -> None:
-    need(output)
     command, option, name = FILES[output]
     path = tmp_path / f"\x1b]0;owned\x07{name}"
     code, _, err = say(command, whole_run(tmp_path / "run"), option, path)
@@ -321,11 +280,10 @@ def no_file_above(nbytes: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("there_before", [False, True])
-@pytest.mark.parametrize("output", outputs())
+@pytest.mark.parametrize("output", FILES)
 def test_a_disk_that_fills_up_leaves_nothing_under_the_name(
     tmp_path: Path, say: Say, output: str, there_before: bool
 ) -> None:
-    need(output)
     run = whole_run(tmp_path / "run")
     whole_run(tmp_path / "beside")
     folder = tmp_path / "full"
@@ -342,9 +300,8 @@ def test_a_disk_that_fills_up_leaves_nothing_under_the_name(
     assert not there_before or target.read_text() == "before"
 
 
-@pytest.mark.parametrize("output", outputs())
+@pytest.mark.parametrize("output", FILES)
 def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path, say: Say, output: str) -> None:
-    need(output)
     run = whole_run(tmp_path / "run")
     command, option, name = FILES[output]
     (folder := tmp_path / f"folder-{name}").mkdir()

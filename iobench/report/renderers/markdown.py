@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from rich.cells import cell_len
 
-from iobench.report.document import Chart, Command, KeyFigures, Sentence, Table
-from iobench.report.renderers.quantities import key_sentence, shaded, spelled
+from iobench.report.document import Command, KeyFigures, Sentence, Table
+from iobench.report.renderers.quantities import key_sentence, spelled
 from iobench.report.wrapping import plain
 
 if TYPE_CHECKING:
@@ -88,9 +88,6 @@ def _block(block: Block) -> Iterator[str]:
             yield from _sentences([Sentence(key_sentence(each)) for each in block.figures])
         case Table():
             yield from _table(block)
-        case Chart() if block.column_ns:
-            yield escaped(block.title)
-            yield _fenced(shaded(block))
         case Command():
             if block.reason:
                 yield escaped(block.sentence)

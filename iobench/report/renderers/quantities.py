@@ -10,9 +10,9 @@ from iobench.report import units
 from iobench.report.document import NOT_APPLICABLE, Quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from iobench.report.document import Bar, Cell, Chart, KeyFigure, Table, Unit
+    from iobench.report.document import Bar, Cell, KeyFigure, Table, Unit
 
 WORDS: Final[Mapping[Unit, Callable[[Any], str]]] = {
     "ns": units.duration,
@@ -29,7 +29,6 @@ WORDS: Final[Mapping[Unit, Callable[[Any], str]]] = {
     "J": units.joules,
     "Wh": units.watt_hours,
 }
-SHADES: Final = " .:-=+*#%@"
 
 
 def said(cell: Cell) -> str:
@@ -43,17 +42,6 @@ def said(cell: Cell) -> str:
 def key_sentence(key: KeyFigure) -> str:
     """Return a figure that is said first as a sentence."""
     return f"{key.name}: {' '.join(filter(None, (said(key.figure), key.rest)))}."
-
-
-def shaded(chart: Chart, most: int | None = None) -> Iterator[str]:
-    """Yield the rows of a map by time, from blank, nothing at all, to ``@``; the fullest ones."""
-    fullest = sorted(chart.bars, key=lambda bar: -sum(part.length for part in bar.parts))[:most]
-    shown = [bar for bar in chart.bars if bar in fullest]
-    width = max((len(bar.name) for bar in shown), default=1)
-    for bar in shown:
-        # Rounded up, so that blank is nothing at all.
-        shades = (SHADES[-int(-part.length * (len(SHADES) - 1) // 1)] for part in bar.parts)
-        yield f"{bar.name:>{width}} |{''.join(shades)}|"
 
 
 def longest(bars: Sequence[Bar]) -> float:

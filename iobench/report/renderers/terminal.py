@@ -13,8 +13,8 @@ from rich.padding import Padding
 from rich.table import Table as DrawnTable
 from rich.text import Text
 
-from iobench.report.document import Chart, Command, KeyFigures, Sentence, Table
-from iobench.report.renderers.quantities import key_sentence, shaded, spelled
+from iobench.report.document import Command, KeyFigures, Sentence, Table
+from iobench.report.renderers.quantities import key_sentence, spelled
 from iobench.report.wrapping import plain, wrapped
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ NAME: Final = 24
 """Characters that names of rows get before columns have to stand below; longer ones are folded."""
 LAST: Final = "next"
 """The section that is printed last: the end of the output is what stays on the screen."""
-MOST_SHADED: Final = 16
 COLOURS: Final = {
     "strong": "bold",
     "caution": "bold yellow",
@@ -105,10 +104,6 @@ class TerminalRenderer:
             case Table():
                 self._table(block)
                 return False
-            case Chart() if block.column_ns:
-                self._sentence(block.title)
-                for line in shaded(block, MOST_SHADED):
-                    self._line(" " * INDENT + line)
             case Command():
                 self._command(block)
             case _:
