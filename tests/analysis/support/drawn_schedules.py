@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from iobench.runs.contents import RunData
 
-__all__ = ["SHAPES", "STAGES", "Held", "drawn_runs", "held"]
+__all__ = ["SHAPES", "STAGES", "Held", "held"]
 
 SHAPES: Final = (
     "constant",
@@ -85,12 +85,6 @@ def held(seed: int, changes: Sequence[Sequence[str]], *, n_batches: int) -> list
         same = paired_ratio(blocks_of(before), blocks_of(after))
         found.append(Held(shape.name, told, obtained, same))
     return found
-
-
-def drawn_runs(seed: int, n_runs: int, *, n_batches: int) -> list[RunData]:
-    """Return runs of one shape that differ in the draw of their batches alone."""
-    shape = _Shape(seed, n_batches)
-    return [_run(shape.draw(number, ())) for number in range(n_runs)]
 
 
 def _run(schedule: Schedule) -> RunData:
