@@ -56,7 +56,7 @@ def loader_run(
     submit, startup = np.zeros(n, dtype=np.int64), np.zeros(len(batches.start_ns), dtype=np.int64)
     loop_stages: tuple[str, ...] = ()
     ahead, loop = 0, np.zeros((n, 0), dtype=np.int64)
-    wait = batches.delivered_ns - batches.asked_ns
+    wait = batches.delivered_ns - batches.requested_ns
     if is_serial:
         on_way, pickup = np.zeros(n, dtype=np.int64), wait - own.sum(axis=1) - gap
     else:
@@ -67,7 +67,7 @@ def loader_run(
         submit, turn = _delays(batches, submitted, startup, work)
         gap += turn
         ready = np.where(known, work.ready_ns, UNKNOWN)
-        there = np.maximum(batches.asked_ns, ready)
+        there = np.maximum(batches.requested_ns, ready)
         loop_stages, loop = _loop_work(lanes, data.strings, there, batches.delivered_ns)
         on_way, pickup = _picked_up(batches, ready, there, loop.sum(axis=1))
     worker, n_workers = _workers(batches, work)
@@ -206,7 +206,7 @@ def _batches_ahead(batches: LoaderBatches, submitted: Integers) -> int:
     for number in range(len(batches.start_ns)):
         rows = np.flatnonzero(batches.round == number)
         release, delivered = submitted[rows], batches.delivered_ns[rows]
-        taken = np.searchsorted(batches.asked_ns[rows], release, side="right") - 1
+        taken = np.searchsorted(batches.requested_ns[rows], release, side="right") - 1
         first, after = (np.searchsorted(delivered, release, side) for side in ("left", "right"))
         taken = np.where(after - first == 1, first, taken)
         late = (release != UNKNOWN) & (release > delivered[0]) & (after - first <= 1)
@@ -246,9 +246,9 @@ def _delays(
     idle = known & (first | (noted & (submitted > before)))
     submit = np.where(idle, np.maximum(begin - since, 0), 0)
     # The rule has it that the loop submits when it holds a batch; it did so while it picked it up.
-    wait = np.maximum(np.searchsorted(batches.asked_ns, submitted, side="left") - 1, 0)
+    wait = np.maximum(np.searchsorted(batches.requested_ns, submitted, side="left") - 1, 0)
     delivered = batches.delivered_ns[wait]
-    inside = (batches.asked_ns[wait] < submitted) & (submitted < delivered)
+    inside = (batches.requested_ns[wait] < submitted) & (submitted < delivered)
     submit -= np.where(idle & ~first & noted & inside, delivered - submitted, 0)
     usual = submit[idle & ~first]
     typical = int(np.median(usual)) if len(usual) else 0
@@ -283,14 +283,14 @@ def _picked_up(
     transit = np.zeros(len(batches), dtype=np.int64)
     visited = ready != UNKNOWN
     rest = batches.delivered_ns - there - loop
-    lain = visited & (ready < batches.asked_ns)
+    lain = visited & (ready < batches.requested_ns)
     if lain.any():
         usual = int(np.median(rest[lain]))
         waited = visited & ~lain
         transit[waited] = np.maximum(rest[waited] - usual, 0)
         typical = int(np.median(transit[waited])) if waited.any() else 0
         # One that had lain ready was slow to be picked up, if it was; it was not longer on its way.
-        transit[lain] = np.minimum(typical, (batches.asked_ns - ready)[lain])
+        transit[lain] = np.minimum(typical, (batches.requested_ns - ready)[lain])
         rest = np.where(waited, np.minimum(rest, usual), rest)
     return transit, rest + loop
 

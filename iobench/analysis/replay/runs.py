@@ -190,7 +190,7 @@ class LoaderBatches:
         self.rows, self.round = np.concatenate(brought_rows), np.concatenate(of_round)
         self.compute_ns = np.concatenate(compute)
         self.number = deliveries.batch[self.rows]
-        self.asked_ns, self.delivered_ns = requested[self.rows], delivered[self.rows]
+        self.requested_ns, self.delivered_ns = requested[self.rows], delivered[self.rows]
 
     def __len__(self) -> int:
         return len(self.rows)
