@@ -83,14 +83,10 @@ def counters_of(profile: RunData, loop: TrainingLoop, deliveries: Deliveries) ->
 def io_counters(
     spans: NDArray[Any], deliveries: Deliveries
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the looks at the system's counters among spans.
+    """Return the looks at the system's counters among spans: a row for each.
 
-    Returns
-    -------
-    delivery : ndarray of int64, shape (n_looks,)
-        That each was made for, -1 for none.
-    read, device : ndarray of int64, shape (n_looks,)
-        Bytes read by any means, and from the device; -1 where unknown.
+    The delivery that it was made for, -1 for none; bytes read by any means, and from the device, -1
+    where unknown.
     """
     spans = spans[io_looks(spans)]
     delivery = deliveries.of_batch(spans["batch"])

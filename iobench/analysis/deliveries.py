@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from iobench.analysis.exposure_figures import StepFigures
@@ -50,7 +50,6 @@ REGULAR_FRACTION: Final = 2 / 3
 """Of the steps, at least this share takes as many batches as most do: else nothing is said."""
 KERAS: Final = "tensorflow"
 """Whose steps have several spans of a backward pass each, in the batches that were traced."""
-NONE_SEEN: Final = "no optimiser's step was seen"
 
 
 class Waits(msgspec.Struct, frozen=True):
@@ -590,24 +589,20 @@ def _steps(
         return step, None
     facts = profile.facts_of(loop.process) if loop.process >= 0 else None
     requested = profile.run_facts.batches_per_step
-    by_framework = None if facts is None else facts.batches_per_step
-    if requested or by_framework or not profile.is_script:
-        n_batches = requested or by_framework or 1
+    n_batches = requested or (None if facts is None else facts.batches_per_step)
+    if n_batches or not profile.is_script:
         epochs = of_epoch[rows]
         if not profile.is_script or not requested:
             # Emulated steps, and those that Keras counts, go on from one epoch to the next.
             epochs = np.zeros(len(rows), dtype=np.int64)
-        step[rows] = _in_steps(epochs, n_batches)
-        known_by = "loop"
-        if profile.is_script:
-            known_by = "option" if requested else "framework"
-        return step, replace(_figures(step[rows], known_by), batches_per_step=n_batches)
+        step[rows] = _in_steps(epochs, n_batches or 1)
+        return step, StepFigures(len(np.unique(step[rows])), n_batches or 1)
     spans = profile.spans
     lane = spans[(spans["process"] == loop.process) & (spans["thread"] == loop.thread)]
     marks = lane[(lane["kind"] == Kind.STEP) & (lane["flags"] == 0)]
     used_ns = waits.delivered_ns[rows]
-    asked_of = np.unique(waits.loader[rows]).tolist()
-    if all(loop.loaders[number].framework != KERAS for number in asked_of):
+    loaders = np.unique(waits.loader[rows]).tolist()
+    if all(loop.loaders[number].framework != KERAS for number in loaders):
         used_ns = _used(waits, rows, outermost(lane, {Kind.BACKWARD})["start_ns"])
     at = np.searchsorted(used_ns, marks["end_ns"].astype(np.int64), side="right") - 1
     ends = {
@@ -616,13 +611,13 @@ def _steps(
     }
     if len(ends) > 1:
         ends.pop("", None)  # the script's own span around one of the others
-    ends = {name: places for name, places in ends.items() if len(places)}
-    if not ends:
-        return step, StepFigures(why_unknown=NONE_SEEN)
-    name = min(ends, key=lambda each: len(ends[each]))
-    number = np.searchsorted(ends[name], np.arange(len(rows)), side="left")
-    number[number == len(ends[name])] = -1
-    result = _figures(number, "optimizer", name, len(ends))
+    known = [places for places in ends.values() if len(places)]
+    if not known:
+        return step, StepFigures()
+    rarest = min(known, key=len)
+    number = np.searchsorted(rarest, np.arange(len(rows)), side="left")
+    number[number == len(rarest)] = -1
+    result = _regular(number, n_optimizers=len(known))
     if result.batches_per_step is not None:
         step[rows] = number
     return step, result
@@ -658,21 +653,12 @@ def _in_steps(epochs: Integers, n_batches: int) -> Integers:
     return step
 
 
-def _figures(
-    number: Integers, known_by: str, optimizer: str = "", n_optimizers: int = 0
-) -> StepFigures:
+def _regular(number: Integers, *, n_optimizers: int) -> StepFigures:
+    """Return how many batches most steps take; unknown where they differ, or few are of steps."""
     sizes = np.bincount(number[number >= 0])
     sizes = sizes[sizes > 0]
     usual = int(np.sort(sizes)[len(sizes) // 2])
-    least, most = int(sizes.min()), int(sizes.max())
     regular = (sizes == usual).mean()
-    if n_optimizers > 1:  # another one may step where this one does not: most batches have to be
-        # of its steps
+    if n_optimizers > 1:  # another one may step where this one does not
         regular = min(regular, usual * int((sizes == usual).sum()) / len(number)) * (len(sizes) > 1)
-    if known_by == "optimizer" and regular < REGULAR_FRACTION:
-        which = optimizer or "the optimiser"
-        if n_optimizers > 1:
-            rarely = f"{which} takes {len(sizes)} steps in {len(number)} batches, others more"
-            return StepFigures(why_unknown=rarely)
-        return StepFigures(why_unknown=f"{which} steps after {least} to {most} batches")
-    return StepFigures(len(sizes), usual, least, most, known_by, optimizer, n_optimizers)
+    return StepFigures(len(sizes), usual) if regular >= REGULAR_FRACTION else StepFigures()

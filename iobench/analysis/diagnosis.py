@@ -54,7 +54,6 @@ class Diagnosis(msgspec.Struct, frozen=True):
     hidden_fraction: float | None  # share of the loading work that was hidden behind compute
     start_fraction: float  # waits outside the steady state, as a share of the whole run
     again_fraction: float  # of epochs after the first: share that they wait at start and end
-    serial: bool  # whether the training loop loads for itself, which hides nothing
     in_script: bool = False
     loop_fraction: float | None = None  # share of its process's time that the loop is
     job: JobTime | None = None  # where all of its process's time went
@@ -67,7 +66,6 @@ class Diagnosis(msgspec.Struct, frozen=True):
     n_summed: int = 0  # between those, of which there are sums only
     first_epoch_fraction: float | None = None  # waits of the first epoch after its fill
     first_epoch_is_cold: bool = False  # whether it read from the device, and others from memory
-    batch_ns: float | None = None  # the time of a batch on average
 
 
 def diagnose(exposure: Exposure) -> Diagnosis:
@@ -102,7 +100,6 @@ def diagnose(exposure: Exposure) -> Diagnosis:
             None,
         ),
         first_epoch_is_cold=_is_cold_at_first(whole, window),
-        serial=not exposure.workers and not any(row.hidden_ns for row in whole.stages),
         in_script=exposure.is_script,
         loop_fraction=exposure.loop_fraction,
         job=exposure.job,
@@ -118,7 +115,6 @@ def diagnose(exposure: Exposure) -> Diagnosis:
         waited_fraction=loader_ns / whole.wait_ns if whole.wait_ns and waited_for else None,
         n_batches=whole.n_batches,
         n_summed=exposure.n_summed,
-        batch_ns=window.wall_ns / window.n_batches if window.n_batches else None,
     )
 
 

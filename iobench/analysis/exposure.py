@@ -141,7 +141,7 @@ def part_of(run: RankRun, chosen: Marks) -> PartExposure:
     wall_ns = int(deliveries.wall_ns[chosen].sum())
     wait_ns = int(deliveries.wait_ns[chosen].sum())
     waits_ns = deliveries.wait_ns[with_batch]
-    wait = batch_wait = step_statistics(waits_ns)
+    wait = step_statistics(waits_ns)
     known = deliveries.steps is not None and deliveries.steps.batches_per_step is not None
     if known:
         wait = step_statistics(deliveries.by_step(with_batch, deliveries.wait_ns))
@@ -160,7 +160,6 @@ def part_of(run: RankRun, chosen: Marks) -> PartExposure:
         compute_stages=_compute_stages(run, chosen),
         waits_ns=tuple(waits_ns.tolist()),
         wait=None if wait is None else wait.in_whole_ns(),
-        batch_wait=None if batch_wait is None else batch_wait.in_whole_ns(),
         step=None if step is None else step.in_whole_ns(),
         read_nbytes=max(counted["read_nbytes"], counted["undecoded_nbytes"])
         if len(looked_at) and looked_at.all() and not counted["read_unknown"]

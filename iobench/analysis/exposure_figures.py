@@ -65,13 +65,7 @@ class StepFigures(msgspec.Struct, frozen=True):
     """How many batches a step of the optimiser takes; None where that is not known."""
 
     n_steps: int | None = None  # whose batches were all delivered
-    batches_per_step: int | None = None  # of most steps
-    least_batches: int | None = None  # as the last step of an epoch may take fewer
-    most_batches: int | None = None
-    known_by: str = ""  # "option", "framework", "optimizer" (its steps), "loop" (of profile)
-    optimizer: str = ""  # of several the one that steps least often, which bounds a step
-    n_optimizers: int = 0
-    why_unknown: str = ""
+    batches_per_step: int | None = None  # of most steps, the last one of an epoch may take fewer
 
 
 class StepStatistics(msgspec.Struct, frozen=True):
@@ -146,7 +140,6 @@ class PartExposure(msgspec.Struct, frozen=True):
     estimated_fraction: float = 0.0  # of batches whose stages are in the proportions of others
     whole_batch_fraction: float = 0.0  # of batches too short for spans of their stages
     decoded: DecodedChunkFigures | None = None  # None where it was not counted, or not all
-    batch_wait: StepStatistics | None = None  # of each batch
     step: StepStatistics | None = None  # the time of each step; None where that is unknown
     # Computed, by stage in a whole step of the optimiser; empty where unknown
     step_compute_ns: Mapping[str, float] = {}

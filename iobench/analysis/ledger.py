@@ -24,33 +24,22 @@ TABLES: Final = (
 class Ledger:
     """Tables of one row per delivery (or per process) and one column per stage; exact integers.
 
-    The last row takes what belongs to no delivery, so that -1 means "none".
-
-    Attributes
-    ----------
-    stages : StageTable
-        The columns.
-    busy_ns, exposed_ns : ndarray of int64, shape (n_deliveries + 1, n_stages)
-        Work of loading, and what of it was waited for.
-    n_spans, nbytes, cpu_ns : ndarray of int64, same shape
-    nbytes_unknown, cpu_unknown : ndarray of int64, same shape
-        How many spans do not report.
-    compute_ns, n_computed : ndarray of int64, same shape
-        What the training loop did itself outside of its waits, in whose share of the wall time,
-        and in how many spans, where each began.
+    The last row takes what belongs to no delivery, so that -1 means "none". Columns are of
+    ``stages``.
     """
 
     __slots__ = ("stages", *TABLES)
 
-    busy_ns: Integers
-    exposed_ns: Integers
+    busy_ns: Integers  # work of loading,
+    exposed_ns: Integers  # and what of it was waited for
     n_spans: Integers
     nbytes: Integers
-    nbytes_unknown: Integers
+    nbytes_unknown: Integers  # how many spans do not report
     cpu_ns: Integers
     cpu_unknown: Integers
+    # What the training loop did itself outside of its waits, in whose share of the wall time,
     compute_ns: Integers
-    n_computed: Integers
+    n_computed: Integers  # and in how many spans, where each began
 
     def __init__(self, n_deliveries: int, stages: StageTable) -> None:
         self.stages = stages
@@ -58,21 +47,10 @@ class Ledger:
             setattr(self, name, np.zeros((n_deliveries + 1, len(stages)), dtype=np.int64))
 
     def sum(self, by: NDArray[Any], of: str, n_groups: int | None = None) -> Integers:
-        """Sum a table over deliveries.
+        """Sum a table, ``of``, over deliveries, for each stage.
 
-        Parameters
-        ----------
-        by : ndarray of bool or int64, shape (n_deliveries,)
-            Marks of those to sum, or the group of each from 0; -1 for one that is in none.
-        of : str
-            Which table.
-        n_groups : int, optional
-            Of groups; by default as many as there are.
-
-        Returns
-        -------
-        ndarray of int64, shape (n_stages,) or (n_groups, n_stages)
-            Of marks one sum for each stage, of groups one for each group and stage.
+        ``by`` marks those to sum, or has the group of each from 0, -1 for none; then there is a
+        row of sums for each of ``n_groups``.
         """
         table: Integers = getattr(self, of)
         if by.dtype == bool:
@@ -92,11 +70,7 @@ class Ledger:
     ) -> None:
         """Count spans, bytes and CPU time, each span once, where its first piece is.
 
-        Parameters
-        ----------
-        spans : ndarray of SPAN_DTYPE
-            What ``pieces.span`` points into.
-        stage, delivery : ndarray of int64, shape (n_pieces,)
+        ``pieces.span`` points into ``spans``; stage and delivery are by piece.
         """
         first = np.flatnonzero(pieces.first)
         place = delivery[first] * len(self.stages) + stage[first]
@@ -117,22 +91,12 @@ class Ledger:
 
 
 class ChargedWork(msgspec.Struct, frozen=True):
-    """Parts of the spans that load, each in the delivery that counts it as busy time.
+    """Parts of the spans that load, each in the delivery that counts it as busy time."""
 
-    Parameters
-    ----------
-    row : ndarray of int64
-        Of the span, in ``RunData.spans``; a span may have several parts.
-    delivery : ndarray of int64
-        -1 where no delivery counts it.
-    length_ns : ndarray of int64
-        The parts of a span add up to its own time.
-    """
-
-    row: Integers
+    row: Integers  # of the span, in ``RunData.spans``; a span may have several parts
     stage: Integers
-    delivery: Integers
-    length_ns: Integers
+    delivery: Integers  # -1 where no delivery counts it
+    length_ns: Integers  # the parts of a span add up to its own time
 
     @classmethod
     def joined(cls, *parts: ChargedWork) -> ChargedWork:
@@ -148,18 +112,8 @@ class ChargedWork(msgspec.Struct, frozen=True):
 def apportion(amount: int, weights: list[int]) -> list[int]:
     """Split an amount in proportion to weights, by largest remainders; exact, in integers.
 
-    Parameters
-    ----------
-    amount : int
-        Not negative, at most ``sum(weights)``, which is not 0 unless the amount is.
-    weights : list of int
-        Not negative.
-
-    Returns
-    -------
-    list of int
-        Parts that add up to ``amount``; no part exceeds its weight. Of equal remainders the
-        larger weight, then the earlier one, is rounded up.
+    The amount is at most the sum of the weights. Parts add up to it, and none exceeds its weight.
+    Of equal remainders the larger weight, then the earlier one, is rounded up.
     """
     total = sum(weights)
     if not total:

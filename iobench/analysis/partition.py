@@ -14,35 +14,23 @@ Integers = NDArray[np.int64]
 
 
 class Pieces(msgspec.Struct, frozen=True):
-    """Stretches of threads that never overlap on one lane, by lane and time.
+    """Stretches of threads that never overlap on one lane, by lane and time; a row for each.
 
     A span without time of its own (empty, or filled by the spans inside it) has one empty piece,
     so that every span is found here.
-
-    Parameters
-    ----------
-    start_ns, end_ns : ndarray of int64, shape (n_pieces,)
-    lane : ndarray of int64, shape (n_pieces,)
-        Which thread, as given to `leaf_pieces`.
-    span : ndarray of int64, shape (n_pieces,)
-        Row of the span in the table given to `leaf_pieces`.
-    batch : ndarray of int64, shape (n_pieces,)
-        The span's batch; where it has none, that of the span around it, or of its neighbours
-        where both are of one batch; else -1.
-    cpu_ns : ndarray of int64, shape (n_pieces,)
-        On a span's first piece the CPU time of the span less that of the spans directly inside
-        it, -1 where unknown; 0 on its further pieces.
-    first : ndarray of bool, shape (n_pieces,)
-        Whether it is the first piece of its span.
     """
 
     start_ns: Integers
     end_ns: Integers
-    lane: Integers
-    span: Integers
+    lane: Integers  # which thread, as given to `leaf_pieces`
+    span: Integers  # row of the span in the table given to `leaf_pieces`
+    # The span's batch; where it has none, that of the span around it, or of its neighbours where
+    # both are of one batch; else -1
     batch: Integers
+    # On a span's first piece its CPU time less that of the spans directly inside it, -1 where
+    # unknown; 0 on its further pieces
     cpu_ns: Integers
-    first: NDArray[np.bool_]
+    first: NDArray[np.bool_]  # whether it is the first piece of its span
 
     @property
     def duration_ns(self) -> Integers:
@@ -53,17 +41,8 @@ class Pieces(msgspec.Struct, frozen=True):
 def leaf_pieces(spans: NDArray[Any], lane: NDArray[Any]) -> Pieces:
     """Return the pieces of spans; of several at one instant the last one begun has it.
 
-    Parameters
-    ----------
-    spans : ndarray of SPAN_DTYPE, shape (n_spans,)
-        In any order; spans of one lane may nest or overlap.
-    lane : ndarray of int, shape (n_spans,)
-        The thread of each span.
-
-    Returns
-    -------
-    Pieces
-        Sums per lane equal the time covered by at least one span of the lane.
+    Spans of one lane, in any order, may nest or overlap; sums per lane are the time that at least
+    one of its spans covers.
     """
     # An inner span is written before the one around it, so of two alike the first is inside.
     order = np.lexsort(
@@ -208,16 +187,8 @@ def pieces_inside(
 ) -> tuple[Integers, Integers, Integers]:
     """Return which pieces of one thread lie in each of some stretches of time, and how long.
 
-    Parameters
-    ----------
-    start_ns, end_ns : ndarray of int64, shape (n_pieces,)
-        None of them empty, none overlapping another, in order of time.
-    low_ns, high_ns : ndarray of int64, shape (n_stretches,)
-
-    Returns
-    -------
-    stretch, piece, length_ns : ndarray of int64, shape (n_pairs,)
-        Each pair that meets; pieces of a stretch lie side by side.
+    No piece is empty or overlaps another, and they are in order of time. Each pair that meets has
+    a row: stretch, piece, length; pieces of a stretch lie side by side.
     """
     first = np.searchsorted(end_ns, low_ns, side="right")
     n_pieces = np.maximum(np.searchsorted(start_ns, high_ns, side="left") - first, 0)

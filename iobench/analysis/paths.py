@@ -78,24 +78,15 @@ class Stretch(msgspec.Struct, frozen=True):
 
 
 class Path(msgspec.Struct, frozen=True):
-    """What a batch's readiness hung on, without slack, from ``start_ns`` to ``ready_ns``.
-
-    Parameters
-    ----------
-    stretches : tuple of Stretch
-        Newest first; they tile ``[start_ns, ready_ns)``.
-    after_cut : tuple of Stretch
-        Where the path ends on that of an earlier delivery: what that one had after this point,
-        whose labels are no part of this delay.
-    begins : int
-        The turn the path begins with, -1 if it was cut.
-    """
+    """What a batch's readiness hung on, without slack, from ``start_ns`` to ``ready_ns``."""
 
     start_ns: int
     ready_ns: int
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[Stretch, ...]  # newest first; they tile ``[start_ns, ready_ns)``
+    # Where the path ends on that of an earlier delivery: what that one had after this point, whose
+    # labels are no part of this delay
     after_cut: tuple[Stretch, ...]
-    begins: int
+    begins: int  # the turn the path begins with, -1 if it was cut
 
 
 def releases_by_turn(releases: Integers, turns: Turns) -> dict[int, tuple[int, int]]:
@@ -113,15 +104,9 @@ def releases_by_turn(releases: Integers, turns: Turns) -> dict[int, tuple[int, i
 class Walker:
     """Walks the paths of one run, in order of delivery; each span ends up on one path at most.
 
-    Parameters
-    ----------
-    turns : Turns
-        Of all loading threads.
-    submitted_ns : dict of int to int
-        When each batch was submitted; a batch without an entry never ends a path.
-    released : dict of int to (int, int), optional
-        By turn whose thread was held back: until when, and the lane whose work released it, -1 for
-        the training loop.
+    ``submitted_ns`` is when each batch was submitted; a batch without an entry never ends a path.
+    ``released`` is, by turn whose thread was held back, until when, and the lane whose work
+    released it, -1 for the training loop.
     """
 
     def __init__(

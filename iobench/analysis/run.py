@@ -50,18 +50,11 @@ class RankRun(RunData, frozen=True, dict=True, eq=False, kw_only=True):
 
     Attributes raise `ProfileError` if the waits of the training loop overlap, or the spans add up
     to more than there can be.
-
-    Parameters
-    ----------
-    job : RunData, optional
-        All ranks, where they were read together.
-    trace : StorageTrace, optional
-        What a tracer of storage saw of the run.
     """
 
     rank: int
-    job: RunData | None = None
-    trace: StorageTrace | None = None
+    job: RunData | None = None  # all ranks, where they were read together
+    trace: StorageTrace | None = None  # what a tracer of storage saw of the run
 
     @cached_property
     def _findings(self) -> dict[Any, Any]:
@@ -175,12 +168,6 @@ class RankRun(RunData, frozen=True, dict=True, eq=False, kw_only=True):
         return int(samples.sum())
 
     @property
-    def share(self) -> NDArray[np.float64]:
-        """What share of each span's own time was waited for, by row of ``spans``."""
-        _ = self.attribution  # which says why it is not known, where it is not
-        return self.sums.share
-
-    @property
     def parts(self) -> Iterator[RankRun]:
         """Itself, as the only part; like `Run.parts`."""
         return iter((self,))
@@ -207,7 +194,7 @@ class RankRun(RunData, frozen=True, dict=True, eq=False, kw_only=True):
             return None
         from iobench.analysis.placement import place_segments
 
-        return place_segments(self, self.trace, self.share if self.is_sound else None)
+        return place_segments(self, self.trace, self.sums.share if self.is_sound else None)
 
 
 class Run:
@@ -229,7 +216,7 @@ class Run:
     about : RunFacts
         What ``run.json`` says.
     ranks : tuple of int
-        Training processes that left spans, those that were read; at least one.
+        Training processes that left spans; at least one.
 
     Raises
     ------
@@ -351,21 +338,10 @@ def _ranks(data: RunData) -> tuple[int, ...]:
 
 
 def open_runs(path: Path | str, logs: Sequence[Path] | None = None) -> tuple[Run, ...]:
-    """Open a run directory, or all run directories inside one that holds one per format.
+    """Open a run directory, or those inside one that holds one per format, in their order.
 
-    Formats come in the order they were asked for.
-
-    Parameters
-    ----------
-    logs : sequence of Path, optional
-        Logs of a tracer beside those that a run has itself; by default no log is read.
-
-    Raises
-    ------
-    ProfileError
-        As `Run`; or if there is no run at all, or several that are not one profile's.
-    StorageError, OptionError
-        If a log that was named cannot be read, or what reads it is not installed.
+    ``logs`` and errors are those of `Run`; it is a ProfileError too if there is no run at all, or
+    several that are not one profile's.
     """
     runs = [Run(each, logs=logs) for each in run_paths(path)]
     return tuple(sorted(runs, key=lambda run: run.about.position or 0))

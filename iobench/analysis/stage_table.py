@@ -44,17 +44,11 @@ MOVING_KINDS: Final = frozenset({Kind.PIN, Kind.H2D})
 class StageTable:
     """The stages of a profile, numbered by the alphabet so that file order does not matter.
 
-    Attributes
-    ----------
-    kinds, labels, names : tuple
-        Of each stage; its name is ``kind`` or ``kind:label``, as everywhere.
-    of_span : ndarray of int64
-        The stage of each span given to the constructor.
-    waiting : ndarray of bool
-        Whether the stage is waiting itself.
+    A name is ``kind`` or ``kind:label``, as everywhere; ``of_span`` has the stage of each span
+    given to the constructor, ``waiting`` tells which stages are waiting itself.
     """
 
-    __slots__ = ("_number", "kinds", "labels", "names", "of_span", "waiting")
+    __slots__ = ("_number", "kinds", "names", "of_span", "waiting")
 
     def __init__(self, spans: NDArray[Any], strings: tuple[str, ...]) -> None:
         keys, number = stages_of(spans, strings)
@@ -63,7 +57,6 @@ class StageTable:
         )
         self._number = {key: number for number, key in enumerate(distinct)}
         self.kinds = tuple(kind for kind, _ in distinct)
-        self.labels = tuple(label for _, label in distinct)
         self.names = tuple(stage_name(*key) for key in distinct)
         numbers = np.array([self._number[key] for key in keys], dtype=np.int64)
         self.of_span = numbers[number] if len(keys) else np.zeros(0, dtype=np.int64)
@@ -78,41 +71,21 @@ class StageTable:
 
 
 class Lanes(msgspec.Struct, frozen=True):
-    """The spans that carry time, apart by where they ran.
+    """The spans that carry time, apart by where they ran."""
 
-    Parameters
-    ----------
-    own : ndarray of SPAN_DTYPE
-        The training loop's own thread: work and hand-over, not compute.
-    pool : ndarray of SPAN_DTYPE
-        Work on every other thread of the rank.
-    own_row, pool_row : ndarray of int64
-        Where these are in ``RunData.spans``.
-    pool_lane : ndarray of int64
-        The thread of each span of the pool.
-    lane_process : ndarray of int64
-        The process of each such thread.
-    compute : ndarray of SPAN_DTYPE
-        What the training loop did between deliveries; moving a batch to a device is of it there.
-    submissions : ndarray of SPAN_DTYPE
-        SUBMIT_QUEUE spans: each begins when its batch was submitted to a loading process.
-    releases : ndarray of int64, shape (n_releases, 4)
-        Of threads that were held back: lane that was, time of release, time it went on, lane that
-        released it, -1 where that was the training loop. By lane, then time.
-    startups : ndarray of SPAN_DTYPE
-        STARTUP spans: each ends when its process was ready.
-    """
-
-    own: NDArray[Any]
-    pool: NDArray[Any]
-    own_row: NDArray[np.int64]
+    own: NDArray[Any]  # the training loop's own thread: work and hand-over, not compute
+    pool: NDArray[Any]  # work on every other thread of the rank
+    own_row: NDArray[np.int64]  # where these are in ``RunData.spans``, as pool_row
     pool_row: NDArray[np.int64]
-    pool_lane: NDArray[np.int64]
-    lane_process: NDArray[np.int64]
+    pool_lane: NDArray[np.int64]  # the thread of each span of the pool
+    lane_process: NDArray[np.int64]  # the process of each such thread
+    # What the loop did between deliveries; moving a batch to a device is of it there
     compute: NDArray[Any]
-    submissions: NDArray[Any]
+    submissions: NDArray[Any]  # each begins when its batch was submitted to a loading process
+    # Of threads that were held back, by lane and time: lane that was, time of release, time it went
+    # on, lane that released it, -1 where that was the training loop
     releases: NDArray[np.int64]
-    startups: NDArray[Any]
+    startups: NDArray[Any]  # each ends when its process was ready
 
 
 def find_lanes(profile: RunData, loop: TrainingLoop) -> Lanes:

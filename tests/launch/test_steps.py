@@ -47,7 +47,7 @@ def test_a_loop_without_an_optimiser_has_steps_of_so_many_batches_or_none(script
     (run,) = to_json([Run(given.run)])["runs"]
     exposure = Run(given.run).of_rank().exposure
     steps, time = exposure.steps, exposure.whole.step
-    assert (steps.n_steps, steps.batches_per_step, steps.known_by) == (20, 6, "option")
+    assert (steps.n_steps, steps.batches_per_step) == (20, 6)
     # When the last of them was over nobody knows: its batches live on with the process.
     assert time.n_steps >= 19
     assert time.min_ns >= STEP_NS

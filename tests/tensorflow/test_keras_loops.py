@@ -323,6 +323,5 @@ def test_batches_whose_gradients_are_collected_are_one_step(
     assert steps is not None
     # Keras counts on from one epoch to the next: 12 batches are 3 steps of 4.
     assert (steps.n_steps, steps.batches_per_step) == ((3, 4) if collected else (12, 1))
-    assert steps.known_by == ("framework" if collected else "optimizer")
     assert found.whole.wait is not None
     assert found.whole.wait.n_steps == steps.n_steps

@@ -43,7 +43,6 @@ def steps_of(run, n_steps, *, batches=1):
     """Hold the optimiser's steps, and what the computing between waits is made of."""
     steps = run.exposure.steps
     assert (steps.n_steps, steps.batches_per_step) == (n_steps, batches)
-    assert steps.known_by == "optimizer"
     whole = run.exposure.whole
     spent = {row.stage: row.busy_ns for row in whole.compute_stages}
     assert {"backward", "step"} <= spent.keys()
@@ -89,7 +88,7 @@ def test_a_trainer_of_lightning(tmp_path):
         checked, *fit, *fit, ("validation", 3), ("test", 2), ("prediction", 1),
     ]  # fmt: skip
     times = epoch_times(epoch_figures(run))
-    assert [(each.epoch, each.n_batches, each.complete) for each in times] == [
+    assert [(each.epoch, each.batches, each.complete) for each in times] == [
         (0, 5, True), (1, 5, True),
     ]  # fmt: skip
     steps_of(run, 10)
@@ -129,7 +128,7 @@ def test_a_trainer_of_hugging_face(tmp_path):
     assert passes(run) == [*fit, *fit, ("prediction", 2)]
     steps_of(run, 10)
     times = epoch_times(epoch_figures(run))
-    assert [(each.n_batches, each.complete) for each in times] == [(5, True), (5, True)]
+    assert [(each.batches, each.complete) for each in times] == [(5, True), (5, True)]
 
 
 def test_a_resumed_pass_is_no_whole_epoch(tmp_path):
@@ -152,7 +151,7 @@ def test_a_resumed_pass_is_no_whole_epoch(tmp_path):
                 (x * weight).sum().backward()
                 optimizer.step()
     times = epoch_times(epoch_figures(Run(tmp_path / "run").of_rank()))
-    assert [(each.n_batches, each.complete) for each in times] == [
+    assert [(each.batches, each.complete) for each in times] == [
         (2, False), (6, True), (6, True),
     ]  # fmt: skip
 
@@ -235,7 +234,7 @@ def test_accelerate(tmp_path):
     assert passes(run) == [("training", 6), ("evaluation", 4)] * 2
     steps_of(run, 6, batches=2)
     times = epoch_times(epoch_figures(run))
-    assert [(each.n_batches, each.complete) for each in times] == [(6, True), (6, True)]
+    assert [(each.batches, each.complete) for each in times] == [(6, True), (6, True)]
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -253,7 +252,7 @@ def test_epochs_of_loaders_made_anew_and_of_kept_workers(tmp_path, workers):
     run = Run(tmp_path / "run").of_rank()
     assert passes(run) == [("training", 5), ("evaluation", 2)] * 3
     times = epoch_times(epoch_figures(run))
-    assert [(each.epoch, each.n_batches, each.complete) for each in times] == [
+    assert [(each.epoch, each.batches, each.complete) for each in times] == [
         (number, 5, True) for number in range(3)
     ]
     assert all(each.validation_ns > 0 for each in times)
@@ -262,6 +261,6 @@ def test_epochs_of_loaders_made_anew_and_of_kept_workers(tmp_path, workers):
             trains(DataLoader(data, 2, num_workers=workers), weight, optimizer)
     run = Run(tmp_path / "anew").of_rank()
     times = epoch_times(epoch_figures(run))
-    assert [(each.epoch, each.n_batches, each.complete) for each in times] == [
+    assert [(each.epoch, each.batches, each.complete) for each in times] == [
         (number, 5, True) for number in range(3)
     ]

@@ -309,5 +309,5 @@ def _loop_work(
     of, piece, length = pieces_inside(start, end, low_ns, high_ns)
     np.add.at(work, (of, stage[piece]), length)
     columns = np.flatnonzero(work.any(axis=0))
-    names = tuple(stage_name(table.kinds[at], table.labels[at]) for at in columns.tolist())
+    names = tuple(table.names[at] for at in columns.tolist())
     return names, work[:, columns]
