@@ -50,24 +50,15 @@ class ImportHook:
             return None
         asking.add(name)
         try:
-            spec = self._ask_others(name, path, target)
+            others = [each for each in sys.meta_path if each is not self]
+            finders = (getattr(each, "find_spec", None) for each in others)
+            specs = (find(name, path, target) for find in finders if find is not None)
+            spec: ModuleSpec | None = next((each for each in specs if each is not None), None)
         finally:
             asking.discard(name)
         if spec is not None and spec.loader is not None:
             self._listen(name, spec.loader)
         return spec
-
-    def _ask_others(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None
-    ) -> ModuleSpec | None:
-        for finder in list(sys.meta_path):
-            if finder is self:
-                continue
-            find = getattr(finder, "find_spec", None)
-            spec: ModuleSpec | None = None if find is None else find(name, path, target)
-            if spec is not None:
-                return spec
-        return None
 
     def _listen(self, name: str, loader: Any) -> None:
         """Put our ``exec_module`` on a loader, if it is one that can carry it."""
