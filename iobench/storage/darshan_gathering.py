@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
 from datetime import datetime, timedelta
@@ -44,9 +43,11 @@ def gather_logs(
     process has written its log before it is gone, so one that is gone is not waited for; those that
     go on are for ``patience_ns``.
     """
+    import psutil
+
     last_ns = clock.now_ns() + patience_ns
     while True:
-        alive = {pid for pid in pids if _is_alive(pid)}  # asked before looking
+        alive = {pid for pid in pids if psutil.pid_exists(pid)}  # asked before looking
         logs = {pid_of_log(path.name) for path in folder.rglob("*.darshan")} - {-1}
         now_ns = clock.now_ns()
         if not alive - logs or now_ns >= last_ns:
@@ -62,14 +63,6 @@ def gather_logs(
         owner = _processes(waited_for)
         lines.append(f"darshan: {owner} is still running and writes its log when it ends")
     return lines
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError as error:
-        return not isinstance(error, ProcessLookupError)
-    return True
 
 
 def _processes(pids: Iterable[int]) -> str:
