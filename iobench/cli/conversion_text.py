@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 STAND_IN: Final = Sentence("STAND-IN: generated files, not the real dataset.", "caution")
 
 
-def forecast_told(
+def forecast_text(
     request: ConvertRequest, prepared: PreparedConversion, planned: ConversionForecast
 ) -> tuple[str, list[Block]]:
     """Return the plan of a conversion: its title, and what is in it."""
@@ -112,7 +112,7 @@ def _payback(request: ConvertRequest, planned: ConversionForecast) -> Cell:
     return Quantity(planned.payback_epochs, "epochs", words)
 
 
-def outcome_told(outcome: ConversionOutcome) -> tuple[str, list[Block]]:
+def outcome_text(outcome: ConversionOutcome) -> tuple[str, list[Block]]:
     """Return what a conversion made, and the commands that check and measure it."""
     path = str(as_typed(outcome.path))
     created = f"{count(outcome.n_samples)} samples, {nbytes(outcome.out_nbytes)}"
@@ -121,7 +121,7 @@ def outcome_told(outcome: ConversionOutcome) -> tuple[str, list[Block]]:
     if outcome.was_finished:
         known.append(properties([("time", "none: the store was already finished")]))
     else:
-        known.append(properties(_made(outcome)))
+        known.append(properties(_figures(outcome)))
         known += quality_blocks(outcome.lossy, outcome.n_samples)
         known.append(Command(shlex.join(["iobench", "verify", _as_argument(path)]), "Check it"))
     known.append(Command(profile_command(path), "Measure loading it"))
@@ -141,7 +141,7 @@ def _as_argument(path: str) -> str:
     return f".{os.sep}{path}" if path.startswith("-") else path
 
 
-def _made(outcome: ConversionOutcome) -> Iterator[tuple[Cell, ...]]:
+def _figures(outcome: ConversionOutcome) -> Iterator[tuple[Cell, ...]]:
     moved = f"read {nbytes(outcome.in_nbytes)}, wrote {nbytes(outcome.wrote_nbytes)}"
     yield "time", _time(outcome.wall_s, f"{{}}: {moved}, {byte_rate(outcome.bytes_per_s)}")
     stages = (f"{name} {duration(nanoseconds(s))}" for name, s in outcome.stages_s.items())
@@ -158,7 +158,7 @@ def _made(outcome: ConversionOutcome) -> Iterator[tuple[Cell, ...]]:
     yield "memory", Quantity(outcome.peak_rss_nbytes, "B", words)
 
 
-def verification_told(found: Verification) -> tuple[str, list[Block]]:
+def verification_text(found: Verification) -> tuple[str, list[Block]]:
     """Return what of a store was checked, and what could not be."""
     return f"{as_typed(found.path)}: as written", [properties(_checked(found))]
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from iobench.cli.conversion_text import forecast_text, outcome_text, profile_command
 from iobench.cli.documents import print_answer
+from iobench.cli.screen import TerminalScreen
+from iobench.conversion.conversion_run import forecast, run
+from iobench.conversion.convert_request import ConvertRequest
+from iobench.files.urls import as_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,12 +26,6 @@ def convert(
     **values: Any,
 ) -> None:
     """Convert what is named, or print the plan of it."""
-    from iobench.cli.conversion_text import forecast_told, outcome_told, profile_command
-    from iobench.cli.screen import TerminalScreen
-    from iobench.conversion.conversion_run import forecast, run
-    from iobench.conversion.convert_request import ConvertRequest
-    from iobench.files.urls import as_path
-
     of_codec = {} if codec is None else {"codec": codec}
     request = ConvertRequest(
         targets=tuple(sources), out=as_path(out), format_options=of_codec | format_options, **values
@@ -34,11 +33,11 @@ def convert(
     screen = TerminalScreen()
     if dry_run:
         prepared, planned = forecast(request, screen)
-        title, known = forecast_told(request, prepared, planned)
+        title, known = forecast_text(request, prepared, planned)
         facts = {"kind": "plan", "out": str(request.out), **planned.to_dict()}
     else:
         outcome = run(request, screen)
-        title, known = outcome_told(outcome)
+        title, known = outcome_text(outcome)
         command = profile_command(str(outcome.path))
         facts = {"kind": "conversion", **outcome.to_dict(), "next_command": command}
     print_answer(title, *known, figures=facts, json=json)

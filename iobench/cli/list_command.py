@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from iobench.cli.documents import print_answer
+from iobench.errors import OptionError
+from iobench.registry import SOURCE, dataset_names, find_dataset, format_names
+from iobench.report.document import Section, properties
 
 
 def list_(*, json: bool) -> None:
     """List the datasets and store formats by the names other commands take."""
-    from iobench.registry import SOURCE, dataset_names, format_names
-    from iobench.report.document import Section, properties
-
     datasets = [{"name": name, "title": _title(name)} for name in dataset_names()]
     formats = [SOURCE, *format_names()]
     print_answer(
@@ -23,9 +23,6 @@ def list_(*, json: bool) -> None:
 
 def _title(name: str) -> str:
     """Return a dataset's title; of one that cannot be made without an option, which it needs."""
-    from iobench.errors import OptionError
-    from iobench.registry import find_dataset
-
     try:
         return find_dataset(name).title
     except OptionError as error:

@@ -32,7 +32,7 @@ def profile(*, json: bool, **values: Any) -> None:
     screen = TerminalScreen()
     words = (word for word in sys.argv[1:] if word != QUIET.name)
     run = run_profile(_config(values, ("iobench", *words)), screen)
-    print_report(run, json=json, full=False)
+    print_report(run, json=json)
     if json:
         screen.note(f"kept in {run}; show this report again with: iobench report {run}")
         screen.note(f"as a page with its timeline: iobench report {run} --html report.html")

@@ -106,11 +106,11 @@ def _check_servers(mlflow: str | None, wandb: str | None) -> None:
         raise click.BadParameter(why, param_hint="--wandb")
 
 
-def print_report(run: Path, *, json: bool, full: bool, file: TextIO | None = None) -> None:
+def print_report(run: Path, *, json: bool, file: TextIO | None = None) -> None:
     """Print the report of a run directory, by default to stdout."""
     document = report_document(open_runs(run, ()))
-    if full or json:
-        print_document(document, "json" if json else "", file=file)
+    if json:
+        print_document(document, "json", file=file)
     else:
         _print_screen(document, run, file=file)
 

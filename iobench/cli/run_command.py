@@ -66,10 +66,10 @@ def _tell(
         if probe_s is not None and not ended.nothing:
             _probe(ended.run, probe_s)
         if report:
-            print_report(ended.run, json=False, full=False, file=sys.stderr)
+            print_report(ended.run, json=False, file=sys.stderr)
             retained.clear()  # its last line names it
         if json is not None and str(json) == "-":
-            print_report(ended.run, json=True, full=False)
+            print_report(ended.run, json=True)
         elif json is not None:
             write_json(ended.run, json)
     except (IobenchError, OSError) as error:

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from iobench.analysis.run import Run
+from iobench.cli.amounts import parse_byte_rate, parse_rank_counts, parse_rate
 from iobench.cli.documents import print_document
+from iobench.errors import OptionError
+from iobench.findings.scaling import (
+    MOST_RANKS,
+    SharedStorage,
+    probed_storage,
+    rank_demand,
+    scaling_curve,
+    scaling_document,
+)
+from iobench.runs.folders import run_paths
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from iobench.analysis.run import Run
 
 
 def simulate(
@@ -23,19 +35,6 @@ def simulate(
     json: bool,
 ) -> None:
     """Print what a run on more ranks would reach."""
-    from msgspec.structs import replace
-
-    from iobench.cli.amounts import parse_byte_rate, parse_rank_counts, parse_rate
-    from iobench.errors import OptionError
-    from iobench.findings.scaling import (
-        MOST_RANKS,
-        SharedStorage,
-        probed_storage,
-        rank_demand,
-        scaling_curve,
-        scaling_document,
-    )
-
     counts = parse_rank_counts("--ranks", ranks, most=MOST_RANKS)
     if reads_per_sample is not None and not 0 < reads_per_sample <= 1e9:
         raise OptionError(
@@ -61,9 +60,6 @@ def simulate(
 
 
 def _opened(run: Path) -> Run:
-    from iobench.analysis.run import Run
-    from iobench.errors import OptionError
-    from iobench.runs.folders import run_paths
 
     paths = run_paths(run)
     if len(paths) > 1:

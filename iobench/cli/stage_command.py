@@ -7,11 +7,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iobench.cli.documents import print_answer
+from iobench.cli.screen import TerminalScreen, say
+from iobench.errors import OptionError
+from iobench.files.urls import is_url
+from iobench.registry import dataset_names
+from iobench.report.document import Command, Quantity, properties
+from iobench.report.units import byte_rate, count, nanoseconds
+from iobench.sources.opening import expand_sources, open_source
+from iobench.sources.request import SourceRequest
+from iobench.staging.stage import stage as stage_there
+from iobench.staging.staged_copy import remove_staged
+from iobench.storage.file_systems import file_system_of
+from iobench.stores.places import remember_place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.cli.screen import TerminalScreen
     from iobench.report.document import Block, Cell
     from iobench.staging.staged_copy import StagedCopy
 
@@ -31,12 +42,6 @@ def stage(
     json: bool,
 ) -> None:
     """Copy what is named, or remove copies."""
-    from iobench.cli.screen import TerminalScreen, say
-    from iobench.errors import OptionError
-    from iobench.staging.stage import stage as stage_there
-    from iobench.staging.staged_copy import remove_staged
-    from iobench.stores.places import remember_place
-
     if remove:
         if to is not None:
             raise OptionError("--remove: removes the named copies; leave --to out")
@@ -51,7 +56,7 @@ def stage(
     with screen.progress("staging", in_bytes=True) as move:
         copy = stage_there(targets, to, progress=move, notice=screen.note)
     remember_place(copy.path.parent)  # for 'iobench cache'
-    title, known = _told(copy)
+    title, known = _text(copy)
     facts = {"path": str(copy.path), "was_there": copy.was_there}
     facts |= copy.to_dict() | {"n_files": len(copy.files)}
     print_answer(title, *known, figures=facts, json=json)
@@ -59,11 +64,6 @@ def stage(
 
 def _files_of(sources: Sequence[str], screen: TerminalScreen) -> list[Path | str]:
     """Return what is named, of a dataset its files."""
-    from iobench.files.urls import is_url
-    from iobench.registry import dataset_names
-    from iobench.sources.opening import expand_sources, open_source
-    from iobench.sources.request import SourceRequest
-
     name = sources[0]
     if len(sources) == 1 and name in dataset_names() and not Path(name).exists():
         return list(open_source(SourceRequest(targets=(name,)), screen).files)
@@ -73,12 +73,8 @@ def _files_of(sources: Sequence[str], screen: TerminalScreen) -> list[Path | str
     ]
 
 
-def _told(copy: StagedCopy) -> tuple[str, list[Block]]:
+def _text(copy: StagedCopy) -> tuple[str, list[Block]]:
     """Return what was done, and how to use it."""
-    from iobench.report.document import Command, Quantity, properties
-    from iobench.report.units import byte_rate, count, nanoseconds
-    from iobench.storage.file_systems import file_system_of
-
     on = file_system_of(copy.path)
     where = {"memory": ", in memory", "network": ", over a network: this is not a local disk"}
     files = "1 file" if len(copy.files) == 1 else f"{count(len(copy.files))} files"

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from json import loads
 from typing import TYPE_CHECKING, Any
 
+from iobench.analysis.run import Run
 from iobench.cli.documents import print_answer
+from iobench.errors import OptionError, ProfileError
+from iobench.files.atomic import storage_errors
+from iobench.report.document import Sentence
+from iobench.report.units import count
+from iobench.report.written import write_whole
+from iobench.suites.mllog import mllog_text
+from iobench.suites.results import measured_runs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,15 +22,6 @@ if TYPE_CHECKING:
 
 def mllog(*, folder: Path, out: Path, tell: Sequence[str], json: bool) -> None:
     """Write each run of a suite as lines of MLPerf's logging."""
-    from iobench.analysis.run import Run
-    from iobench.errors import ProfileError
-    from iobench.files.atomic import storage_errors
-    from iobench.report.document import Sentence
-    from iobench.report.units import count
-    from iobench.report.written import write_whole
-    from iobench.suites.mllog import mllog_text
-    from iobench.suites.results import measured_runs
-
     known = _parse(tell)
     logs: dict[str, str] = {}
     for path, result, run in measured_runs(folder):
@@ -47,10 +47,6 @@ def mllog(*, folder: Path, out: Path, tell: Sequence[str], json: bool) -> None:
 
 def _parse(words: Sequence[str]) -> dict[str, Any]:
     """Return values by key: as JSON, else as text."""
-    from json import loads
-
-    from iobench.errors import OptionError
-
     known: dict[str, Any] = {}
     for word in words:
         key, equals, value = word.partition("=")

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from iobench.cli.screen import TerminalScreen, say
+from iobench.datasets.contract import Synthesizer
+from iobench.datasets.standins import ensure_stand_in
+from iobench.errors import OptionError
+from iobench.registry import find_dataset
+from iobench.stores.places import remember_place
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -12,13 +19,6 @@ def synthesize(
     *, name: str, folder: Path, scale: float | None, tiny: bool, seed: int, options: dict[str, str]
 ) -> None:
     """Write a dataset's stand-in into a folder."""
-    from iobench.cli.screen import TerminalScreen, say
-    from iobench.datasets.contract import Synthesizer
-    from iobench.datasets.standins import ensure_stand_in
-    from iobench.errors import OptionError
-    from iobench.registry import find_dataset
-    from iobench.stores.places import remember_place
-
     dataset = find_dataset(name, **options)
     if not isinstance(dataset, Synthesizer):
         raise OptionError(f"{name}: has no stand-in; see 'iobench list' for datasets that have one")
