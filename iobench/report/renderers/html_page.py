@@ -16,15 +16,7 @@ from iobench.report.wrapping import plain
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from iobench.report.document import (
-        Bar,
-        Block,
-        Cell,
-        Chart,
-        Document,
-        Section,
-        Table,
-    )
+    from iobench.report.document import Bar, Block, Cell, Chart, Document, Section, Table
     from iobench.report.timeline.page_payload import TimelinePayload
 
 WIDTH: Final = 1000
