@@ -35,7 +35,6 @@ SEQUENCE_LIMIT: Final = 0xFFFFFFFF - layout.SPANS_PER_CHUNK
 
 _pack_into: Final = layout.SPAN.pack_into
 _open_recorders: Final[set[Recorder]] = set()
-_recorders: Final[weakref.WeakSet[Recorder]] = weakref.WeakSet()
 
 
 class Recorder:
@@ -48,9 +47,9 @@ class Recorder:
 
     __slots__ = (
         "__weakref__", "_closed", "_descriptions", "_kind_descriptions", "_lane_count", "_lanes",
-        "_local", "_lock", "_lost", "_mark", "_stages", "_strings", "_writer", "clock", "directory",
-        "failure", "n_parts", "once_ns", "own_ns", "path", "rank", "role", "rotation", "spool",
-        "worker",
+        "_local", "_lock", "_mark", "_stages", "_strings", "_writer", "clock", "directory",
+        "failure", "lost", "n_parts", "once_ns", "own_ns", "path", "rank", "role", "rotation",
+        "spool", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -82,7 +81,6 @@ class Recorder:
         if not at_first_span:
             self._open()
         _open_recorders.add(self)
-        _recorders.add(self)
 
     def _forget_file(self) -> None:
         self._local = threading.local()
@@ -90,7 +88,7 @@ class Recorder:
         self._lock = threading.RLock()
         self._writer: SpanWriter | None = None
         self._lane_count = 0
-        self._lost = 0
+        self.lost = 0  # spans that could not be written
         self._mark: Path | None = None
         # What recording took of this process's time, as those who record measure it.
         self.once_ns = self.own_ns = 0
@@ -104,7 +102,7 @@ class Recorder:
         """Make the file and write what strings there are; on failure only count from now on."""
         try:
             self._writer = new_span_file(
-                self.directory, self.spool, self.identity(self.role), self.rotation.segment_nbytes
+                self.directory, self.spool, self._identity(), self.rotation.segment_nbytes
             )
             self.path = self._writer.path
             for text, number in self._strings.items():
@@ -113,10 +111,9 @@ class Recorder:
         except OSError as error:
             self._fail(error)
 
-    def identity(self, role: str) -> layout.Identity:
-        """Return who this process is, and that it is now."""
+    def _identity(self) -> layout.Identity:
         return layout.Identity(
-            pid=os.getpid(), ppid=os.getppid(), rank=self.rank, worker=self.worker, role=role,
+            pid=os.getpid(), ppid=os.getppid(), rank=self.rank, worker=self.worker, role=self.role,
             host=host_name(), boot_id=boot_id(), monotonic_ns=self.clock.now_ns(),
             wall_ns=self.clock.wall_ns(),
         )  # fmt: skip
@@ -128,16 +125,11 @@ class Recorder:
         self._mark = leave_mark(folders, host_name(), self.rank, error)
         logger.warning("recording stopped: %s", self.failure)
 
-    @property
-    def lost(self) -> int:
-        """Spans that could not be written."""
-        return self._lost
-
     def _lose(self) -> None:
         with self._lock:
-            self._lost += 1
+            self.lost += 1
             if self._writer is not None:
-                self._writer.write_lost(self._lost)
+                self._writer.write_lost(self.lost)
 
     def close(self) -> None:
         """Cut the file to its size and mark it closed; spans after this are lost. Idempotent."""
@@ -147,7 +139,7 @@ class Recorder:
             self._closed = True
             _open_recorders.discard(self)
             if self._mark is not None:
-                mark_losses(self._mark, self._lost)
+                mark_losses(self._mark, self.lost)
             writer, self._writer = self._writer, None
             if writer is None:
                 return
@@ -416,7 +408,7 @@ def close_recorders() -> None:
 
 
 def _after_fork_in_child() -> None:
-    for recorder in _recorders:
+    for recorder in _open_recorders:
         recorder._after_fork_in_child()
 
 
