@@ -26,18 +26,10 @@ from iobench.recording.facts import ProcessFacts, read_process_facts
 from iobench.recording.job import RUN_TOKEN, JobRank, find_job
 from iobench.recording.machine_head import ENERGY, MONITOR, is_on
 from iobench.recording.meter import start_meter
-from iobench.recording.rotation import KEEP, keep_text
+from iobench.recording.rotation import KEEP, RUN_LOOP, keep_text
 from iobench.recording.run_directory import RunDirectory, checked_name, next_run_path, run_name
 from iobench.recording.script_run import script_document, words_to_keep
-from iobench.recording.session import (
-    RUN_DETAIL,
-    RUN_DIGESTS,
-    RUN_ENERGY,
-    RUN_MONITOR,
-    RUN_PATH,
-    RUN_STEPS,
-    record,
-)
+from iobench.recording.session import RUN_DETAIL, RUN_DIGESTS, RUN_PATH, RUN_STEPS, record
 from iobench.registry import adapter_places
 from iobench.storage.darshan_setup import DarshanChoice
 from iobench.storage.near_places import near_places
@@ -52,7 +44,7 @@ PATIENCE_NS: Final = 10_000_000_000
 LOOK_NS: Final = 50_000_000
 INHERITED: Final = (
     *("IOBENCH_RUN_PARENT", "IOBENCH_RUN_RECORDS"),
-    *(RUN_STEPS, RUN_DIGESTS, RUN_ENERGY, RUN_MONITOR, KEEP_COMMAND),
+    *(RUN_STEPS, RUN_DIGESTS, RUN_LOOP, KEEP_COMMAND),
 )
 """Environment of an ``iobench run`` around this one, which sees nothing of it."""
 

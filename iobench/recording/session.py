@@ -43,8 +43,6 @@ RUN_PATH: Final = "IOBENCH_RUN"
 RUN_STEPS: Final = "IOBENCH_RUN_STEPS"  # environment: ``"100:300"``, the steps to record
 RUN_DETAIL: Final = "IOBENCH_RUN_DETAIL"  # environment: ``auto``, ``sample`` or ``batch``
 RUN_DIGESTS: Final = "IOBENCH_RUN_DIGESTS"  # environment: ``1`` keeps a digest of every batch
-RUN_ENERGY: Final = "IOBENCH_RUN_ENERGY"  # environment: ``1`` reads counters of energy
-RUN_MONITOR: Final = "IOBENCH_RUN_MONITOR"  # environment: ``auto`` looks at the machine meanwhile
 DETAILS: Final = ("auto", "sample", "batch")
 MOST_METRICS: Final = 10_000
 WRITTEN_PART: Final = 100
@@ -485,8 +483,6 @@ def _start_from_environment(path: str) -> Recording | None:
             steps=os.environ.get(RUN_STEPS) or None,
             detail=os.environ.get(RUN_DETAIL) or "auto",
             digests=_wants_digests(),
-            energy=os.environ.get(RUN_ENERGY) == "1",
-            monitor=os.environ.get(RUN_MONITOR) or "off",
         ).start(numbered=False)  # the directory is that of its job, or none
     except IobenchError as error:
         _refused = True

@@ -51,7 +51,7 @@ def counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (package / name).write_text(f"{text}\n")
     monkeypatch.setattr(meter, "SYSTEM_ROOT", tmp_path)
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    for name in ("RUN", "RUN_TOKEN", "RUN_ENERGY", "RUN_MONITOR"):
+    for name in ("RUN", "RUN_TOKEN"):
         monkeypatch.delenv(f"IOBENCH_{name}", raising=False)
     monkeypatch.chdir(tmp_path)
     Path("own_numbers.py").write_text(MODULE)

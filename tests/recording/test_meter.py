@@ -337,9 +337,6 @@ def test_a_script_looks_where_it_asks_for_it(tmp_path, monkeypatch, counter):
 def test_of_a_machines_ranks_the_first_one_looks(tmp_path, monkeypatch, local_rank, looks):
     for name, value in (("RANK", "1"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", local_rank)):
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("IOBENCH_RUN", str(tmp_path / "run"))
-    monkeypatch.setenv("IOBENCH_RUN_MONITOR", "auto")
-    monkeypatch.setenv("IOBENCH_RUN_ENERGY", "1")
-    monkeypatch.setattr("iobench.recording.session._refused", False)
-    iobench.recording.session.current_recording().close()
+    with iobench.record(tmp_path / "run", energy=True, monitor="auto"):
+        pass
     assert bool(read_machines(tmp_path / "run")[0]) == looks
