@@ -305,7 +305,7 @@ def test_imports_while_the_training_goes_on_are_a_part_of_it(launch, script, pac
     names = ("before", "in_wait", "in_loop", "after")
     environment = packages({f"{name}.py": SLEEPS.format(0.2) for name in names})
     found = launch(sys.executable, script(LAZY), environment=environment)
-    parts, job, _ = job_of(found)
+    parts, _, _ = job_of(found)
     assert parts["imports"] >= 400 * MS
     assert parts["train_wait"] >= 200 * MS
     assert parts["train_compute"] >= 200 * MS

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from iobench.launch.interpreter import interpreter_of
 from iobench.recording.kinds import Kind
 
 POOL = """
@@ -132,3 +133,51 @@ def test_it_is_said_after_the_command_that_nothing_was_recorded_and_why(
     assert done.returncode == 6
     assert done.stderr.splitlines()[-1].startswith("iobench: nothing was recorded: ")
     assert "no Python 3.11 or later" in done.stderr
+
+
+def _program(path: Path, text: str = "") -> str:
+    path.write_text(text)
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_the_interpreter_is_the_one_that_a_program_names(tmp_path: Path) -> None:
+    python = _program(tmp_path / "python3.11")
+    _program(tmp_path / "torchrun", f"#!{python}\n")
+    _program(tmp_path / "by-env", "#!/usr/bin/env python3.11\n")
+    _program(tmp_path / "mpirun", "#!/bin/sh\n")
+    environment = {"PATH": str(tmp_path)}
+    for word in ("python3.11", python, "torchrun", "by-env"):
+        assert interpreter_of(word, environment) == python, word
+    for word in ("mpirun", "train.py"):
+        assert interpreter_of(word, environment) is None, word
+
+
+SECRET = "QQsecretQQ"
+
+
+def test_no_credentials_of_command_lines_are_written_down(script, launch):
+    path = script(
+        f"""
+        import os, subprocess, sys, numpy, iobench
+        with iobench.stage("read"):
+            subprocess.run([sys.executable, "-c", "import numpy", "--api-key", "{SECRET}"])
+            os.system("true --password={SECRET}")
+        """
+    )
+    done = launch(sys.executable, path, "--mlflow", f"https://me:{SECRET}@host/", "--token", SECRET)
+    assert done.code == 0
+    assert done.launcher.command[2:] == ["--mlflow", "***", "--token", "***"]
+    assert "true --password=***" in done.launcher.children
+    for file in done.run.rglob("*"):
+        assert not file.is_file() or SECRET.encode() not in file.read_bytes(), file
+    assert SECRET not in done.err
+
+
+def test_values_of_options_are_kept_when_asked(script, launch):
+    path = script("import numpy, os; os.system('true --seed 5')")
+    done = launch(sys.executable, path, "--lr", "0.25", "--api-key", SECRET, keep_command=True)
+    assert done.code == 0
+    assert done.launcher.command[2:] == ["--lr", "0.25", "--api-key", "***"]
+    assert "true --seed 5" in done.launcher.children
+    assert "--lr 0.25" in (done.run / "run.json").read_text()
