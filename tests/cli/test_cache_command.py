@@ -28,17 +28,27 @@ def made() -> Iterator[Path]:
         yield folder
 
 
+def _items(made: Path, capsys: pytest.CaptureFixture[str], *more: str) -> list[dict[str, object]]:
+    capsys.readouterr()
+    assert main(["cache", "--store-dir", str(made), *more, "--json"]) == 0
+    items = json.loads(capsys.readouterr().out)["items"]
+    return [each for each in items if Path(each["path"]).is_relative_to(made)]
+
+
+def _last_used(folder: Path, days_ago: int) -> None:
+    ns = time.time_ns() - days_ago * 86_400 * 10**9
+    for file in folder.rglob("*"):
+        os.utime(file, ns=(ns, ns))
+
+
 def test_what_iobench_made_is_listed_and_removed(
     made: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    capsys.readouterr()
-    assert main(["cache", "--store-dir", str(made), "--json"]) == 0
-    items = json.loads(capsys.readouterr().out)["items"]  # and what other tests made elsewhere
-    (item,) = [each for each in items if Path(each["path"]).is_relative_to(made)]
+    (item,) = _items(made, capsys)
     assert item["kind"] == "stand-in"
-    assert item["nbytes"] > 1_000_000
+    assert int(str(item["nbytes"])) > 1_000_000
     (made / "mine.txt").write_text("the user's own")
-    assert main(["cache", "--store-dir", str(made), "--remove", item["path"]]) == 0
+    assert main(["cache", "--store-dir", str(made), "--remove", str(item["path"])]) == 0
     assert [path.name for path in made.iterdir()] == ["mine.txt"]
 
 
@@ -55,19 +65,6 @@ def test_all_and_a_path_are_both_removed_or_neither(
     assert f"{made}/mine" in " ".join(capsys.readouterr().out.split())  # not by way of x/..
     assert main([*every, "--remove", "all"]) == 0
     assert not (made / "mine").exists()
-
-
-def _items(made: Path, capsys: pytest.CaptureFixture[str], *more: str) -> list[dict[str, object]]:
-    capsys.readouterr()
-    assert main(["cache", "--store-dir", str(made), *more, "--json"]) == 0
-    items = json.loads(capsys.readouterr().out)["items"]
-    return [each for each in items if Path(each["path"]).is_relative_to(made)]
-
-
-def _last_used(folder: Path, days_ago: int) -> None:
-    ns = time.time_ns() - days_ago * 86_400 * 10**9
-    for file in folder.rglob("*"):
-        os.utime(file, ns=(ns, ns))
 
 
 def test_what_was_not_used_for_long_is_listed_and_only_then_removed(

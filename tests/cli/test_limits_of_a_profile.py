@@ -130,4 +130,3 @@ def test_a_script_is_probed_after_its_end_as_it_was_seen_to_read(
     (found,) = read_limits(told["storage_limits"])
     assert found.request_nbytes == 160_000
     assert found.n_files == 6
-    told = iobench("report", "run", "--full").stdout
