@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from iobench.adapters import scope
-from iobench.recording import activation, outside
+from iobench.recording import activation
 from iobench.recording.kinds import Kind, kind_named
 
 if TYPE_CHECKING:
@@ -70,7 +70,6 @@ def timed(original: Callable[..., Any], row: TimedCall) -> Callable[..., Any]:
 
     Arguments, result and exceptions are handed on as they are.
     """
-    name = _called(original)
     kind = row.kind if isinstance(row.kind, Kind) else kind_named(row.kind)
     if kind is None:
         raise ValueError(f"{row.attribute}: no kind of stage is called {row.kind!r}")
@@ -101,19 +100,9 @@ def timed(original: Callable[..., Any], row: TimedCall) -> Callable[..., Any]:
                     note(span, result, args, kwargs)
                 except Exception:  # noqa: BLE001 - the call went well, whatever a note may do
                     span.nbytes = -1
-            if outside.initial_reads is not None:
-                outside.note_call(name, span)
         return result
 
     return call
-
-
-def _called(original: Callable[..., Any]) -> str:
-    """Return what a script calls a function: its name, below that of its library."""
-    library = str(getattr(original, "__module__", None) or "").partition(".")[0]
-    library = "os" if library == "posix" else library.removeprefix("_")
-    name = str(getattr(original, "__qualname__", ""))
-    return ".".join(part for part in (library, name) if part)
 
 
 def _called_for(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -21,23 +21,6 @@ if TYPE_CHECKING:
 DETAIL_LIMIT: Final = 4096
 _READ: Final = READING_KINDS | MIXED_KINDS
 
-initial_reads: dict[str, tuple[int, int]] | None = None
-"""Calls and bytes by function, of reads before the first loader is asked; None after that."""
-
-
-def take_initial_reads(*, begin: bool = False) -> dict[str, tuple[int, int]]:
-    """Return which functions read since this was begun, and end it; ``begin`` to begin it anew."""
-    global initial_reads
-    found, initial_reads = initial_reads or {}, {} if begin else None
-    return found
-
-
-def note_call(name: str, span: OutsideSpan) -> None:
-    """Count a call that read, by the function that was called."""
-    if initial_reads is not None and span.kind in _READ:
-        n_calls, nbytes = initial_reads.get(name, (0, 0))
-        initial_reads[name] = n_calls + 1, nbytes + max(span.nbytes, 0)
-
 
 def thread_lane() -> Lane | None:
     """Return the calling thread's lane of the active recorder; None without one."""

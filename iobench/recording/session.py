@@ -22,7 +22,6 @@ from iobench.recording.clocks import SYSTEM_CLOCK, Clock, process_start_ns
 from iobench.recording.costs import unit_costs
 from iobench.recording.facts import EpochMetric, LoaderFacts, facts_of_this_process, facts_path
 from iobench.recording.job import find_job
-from iobench.recording.outside import take_initial_reads
 from iobench.recording.process_io import read_process_io
 from iobench.recording.rotation import RUN_LOOP, LoopRotation, keep_nbytes
 from iobench.recording.run_directory import RunDirectory, next_run_path
@@ -188,7 +187,6 @@ class Recording:
         self._started = True
         self.write_facts()
         atexit.register(self.close)
-        take_initial_reads(begin=True)
         activate(self.recorder if self.window_open else None)
 
     def _join(self, other: Recording) -> None:
@@ -293,7 +291,6 @@ class Recording:
             return
         self._loaded = True
         counted = read_process_io()
-        self.facts.initial_reads = take_initial_reads()
         self.facts.initial_nbytes = None if counted is None else counted[0]
         self._describe()
         self.write_facts()

@@ -76,7 +76,6 @@ def whole_job():
 def test_each_part_has_its_time_and_they_add_up():
     job, _ = job_of(
         whole_job(), exit_ns=2_900, imports_ns=[(20, 30), (300, 970)],
-        initial_reads={"numpy.load": (3, 3_000)},
     )  # fmt: skip
     assert times(job) == {
         "imports": 30 + 670,
