@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     Arm = Callable[[int], float]
-    """Does its work once, told the number of the round; returns what it cost, in seconds."""
+    """Does its work of a round, by its number; returns what it cost, in seconds."""
 
 
 def turn_order(n_arms: int, round: int) -> tuple[int, ...]:
@@ -33,24 +33,10 @@ def interleave(
     names: Sequence[str] = (),
     finished: Callable[[int], None] | None = None,
 ) -> list[list[float]]:
-    """Let all arms do their work once in each round; return what each cost in each round.
+    """Let all arms do their work once in each round; return what each cost, by arm and round.
 
-    An A/A comparison is the same arm given twice.
-
-    Parameters
-    ----------
-    arms : sequence of callable
-        Each takes the number of the round, from 0, and returns seconds: of the wall, of CPUs, of
-        waiting.
-    names : sequence of str, optional
-        Of the arms, for messages; by default ``arm 1``, ``arm 2`` ...
-    finished : callable, optional
-        Called after each round with its number: for progress.
-
-    Returns
-    -------
-    list of list of float
-        One list for each arm, in the order given, with one entry for each round.
+    Each takes the number of the round, from 0, and returns seconds; the same arm given twice is an
+    A/A comparison. ``names`` are for messages, ``finished`` is called after each round.
 
     Raises
     ------
