@@ -84,7 +84,7 @@ class CountedFile(io.FileIO):
     def _write(self, lane: Lane, start_ns: int, end_ns: int, count: int | None) -> None:
         recorder, described = self._description
         if recorder is not lane.recorder:
-            described = describe(lane.recorder, Kind.READ, self.text_name)
+            described = describe(lane.recorder, Kind.READ, "", self.text_name)
             self._description = (lane.recorder, described)
         # No count: it failed, or is a file that would have to be waited for.
         nbytes = -1 if count is None else count

@@ -39,10 +39,14 @@ def outside_lane(recorder: Recorder, everywhere: bool) -> Lane | None:
     return lane
 
 
-def describe(recorder: Recorder, kind: int, detail: str) -> bytes:
-    """Return the description of spans of many short calls, for `Lane.write`."""
-    described = recorder._descriptions.get((kind, "", detail))
-    return _described(recorder, kind, "", detail) if described is None else described
+def describe(recorder: Recorder, kind: int, label: str, detail: str) -> bytes:
+    """Return what `Lane.write` needs, without a detail that is new when there are many already."""
+    described = recorder._descriptions.get((kind, label, detail))
+    if described is not None:
+        return described
+    if len(recorder._strings) >= DETAIL_LIMIT and detail not in recorder._strings:
+        detail = ""
+    return recorder.described(kind, label, detail)
 
 
 def outside_span(
@@ -137,8 +141,7 @@ class OutsideSpan:
         start_ns, end_ns = max(start_ns, self._start_ns), min(end_ns, self._end_ns)
         if start_ns > end_ns:
             return
-        recorder = self.lane.recorder
-        described = recorder._kind_descriptions.get(kind) or recorder._describe(kind, "", "")
+        described = self.lane.recorder.described(kind)
         self.lane.write(start_ns, end_ns, nbytes, -1, described)
         if self.lane.tally is not None:
             self.lane.tally.append((kind, "", start_ns, end_ns, nbytes))
@@ -148,10 +151,7 @@ class OutsideSpan:
             self.stop()
         lane = self.lane
         if self.kind:
-            recorder = lane.recorder
-            described = recorder._descriptions.get((self.kind, self.label, self.detail))
-            if described is None:
-                described = _described(recorder, self.kind, self.label, self.detail)
+            described = describe(lane.recorder, self.kind, self.label, self.detail)
             lane.write(self._start_ns, self._end_ns, self.nbytes, self._cpu_ns, described)
             if lane.tally is not None:
                 lane.tally.append(
@@ -160,13 +160,3 @@ class OutsideSpan:
         # Last: writing may make a file, which is no read of the training's.
         if self._hiding:
             lane.quiet -= 1
-
-
-def _described(recorder: Recorder, kind: int, label: str, detail: str) -> bytes:
-    """Describe a kind, leaving out a detail that is new when there are many already."""
-    if len(recorder._strings) >= DETAIL_LIMIT and detail not in recorder._strings:
-        detail = ""
-        described = recorder._descriptions.get((kind, label, detail))
-        if described is not None:
-            return described
-    return recorder._describe(kind, label, detail)
