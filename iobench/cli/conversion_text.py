@@ -48,7 +48,7 @@ def forecast_text(
     """Return the plan of a conversion: its title, and what is in it."""
     title = f"{prepared.dataset.name} to {request.to} in {request.out}: the plan, nothing written"
     rows = properties(_planned(request, planned))
-    lost = quality_blocks(planned.lossy, planned.probe_n_samples, is_probe=True)
+    lost = quality_tables(planned.lossy, planned.probe_n_samples, is_probe=True)
     return title, [*([STAND_IN] if prepared.source.stand_in else []), rows, *lost]
 
 
@@ -122,7 +122,7 @@ def outcome_text(outcome: ConversionOutcome) -> tuple[str, list[Block]]:
         known.append(properties([("time", "none: the store was already finished")]))
     else:
         known.append(properties(_figures(outcome)))
-        known += quality_blocks(outcome.lossy, outcome.n_samples)
+        known += quality_tables(outcome.lossy, outcome.n_samples)
         known.append(Command(shlex.join(["iobench", "verify", _as_argument(path)]), "Check it"))
     known.append(Command(profile_command(path), "Measure loading it"))
     return f"{outcome.dataset} as {outcome.format} in {path}: {created} in {shards}", known
@@ -193,7 +193,7 @@ def _counted(n: int, word: str) -> str:
     return f"{count(n)} {word}{plural}"
 
 
-def quality_blocks(
+def quality_tables(
     quality: Mapping[str, Any], n_samples: int, *, is_probe: bool = False
 ) -> Iterator[Block]:
     """Yield what fewer bits do to each variable; nothing where none has fewer."""

@@ -23,7 +23,7 @@ def info(
 ) -> None:
     """Print what a name, a file or a folder is."""
     facts = _facts(target, data_dir, files, options)
-    print_answer(facts_title(facts), *_blocks(facts), figures=facts, json=json)
+    print_answer(facts_title(facts), *_parts(facts), figures=facts, json=json)
 
 
 def _facts(
@@ -86,7 +86,7 @@ def facts_title(facts: Mapping[str, Any]) -> str:
             return f"{facts['path']}: {facts.get('format', facts['kind'])}"
 
 
-def _blocks(facts: Mapping[str, Any]) -> Iterator[Section | Block]:
+def _parts(facts: Mapping[str, Any]) -> Iterator[Section | Block]:
     from iobench.report.document import Command, Section, properties, sentences
 
     if facts["kind"] == "format":
