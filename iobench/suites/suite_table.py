@@ -163,7 +163,7 @@ def suite_document(table: SuiteTable) -> Document:
         if row.status in (FAILED, NOT_AVAILABLE)
     ]
     if table.n_open:
-        ended.append(f"{units.count(table.n_open)} cells have runs left; the same command continues.")
+        ended.append(f"{units.count(table.n_open)} cells have runs left: the command continues.")
     doubts = [f"{name}: {'; '.join(row.doubts)}" for row, name in rows if row.doubts]
     sections = (
         Section("cells", "", (_means(table, names), *sentences(_notes(table, same)))),
