@@ -39,9 +39,7 @@ def cells(values: object, n_steps: int = 1) -> Blocks:
 
 
 @given(TIMES, TIMES, st.floats(0.01, 100))
-def test_a_run_is_itself_swapping_inverts_and_a_common_factor_is_the_ratio(
-    a: list[float], b: list[float], factor: float
-) -> None:
+def test_a_run_is_itself_swapping_inverts_and_a_common_factor_is_the_ratio(a, b, factor):
     itself = block_ratio(cells(a), cells(a))
     assert (itself.value, itself.differs) == (1, False)
     there, back = block_ratio(cells(a), cells(b)), block_ratio(cells(b), cells(a))
@@ -51,7 +49,7 @@ def test_a_run_is_itself_swapping_inverts_and_a_common_factor_is_the_ratio(
     assert (paired.value, paired.low, paired.high) == pytest.approx((factor, factor, factor))
 
 
-def test_what_affects_both_alike_is_in_no_paired_interval() -> None:
+def test_what_affects_both_alike_is_in_no_paired_interval():
     weather = np.array([1.0, 5.0, 1.0, 1.2, 9.0, 1.1, 1.0, 2.0])
     a, b = cells(weather), cells(1.1 * weather + np.array([0.01, -0.01] * 4))
     paired, apart = paired_ratio(a, b), block_ratio(a, b)
@@ -59,7 +57,7 @@ def test_what_affects_both_alike_is_in_no_paired_interval() -> None:
     assert (paired.differs, apart.differs) == (True, False)
 
 
-def test_what_is_unknown() -> None:
+def test_what_is_unknown():
     assert block_ratio(cells([0, 0]), cells([1, 2])).value is None
     assert block_ratio(cells([1, 2]), cells([0, 0])).value is None
     assert block_ratio(cells([]), cells([1, 2])).value is None
@@ -72,14 +70,14 @@ def test_what_is_unknown() -> None:
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=12))
-def test_few_rounds_have_no_interval(times: list[float]) -> None:
+def test_few_rounds_have_no_interval(times):
     found = round_ratio([1.0] * len(times), times, times)
     # No further off than noise.
     assert found.is_noise is (None if len(times) < LEAST_ROUNDS else True)
     assert (found.change.low is None) == (len(times) < LEAST_ROUNDS)
 
 
-def test_rounds_hold_the_true_ratio() -> None:
+def test_rounds_hold_the_true_ratio():
     rng = np.random.default_rng(3)
     held = dict.fromkeys((6, 7, 12, 25), 0)
     for n in held:
@@ -91,7 +89,7 @@ def test_rounds_hold_the_true_ratio() -> None:
     assert min(held.values()) >= 0.95 * 400 - 13  # three standard errors of 400 draws
 
 
-def test_students_t() -> None:
+def test_students_t():
     assert (student(0.4), student(1), student(7.9), student(1e6)) == (
         STUDENT[0], STUDENT[0], STUDENT[6], STUDENT[29],
     )  # fmt: skip
@@ -114,7 +112,7 @@ def smooth(rng: np.random.Generator, n_steps: int) -> Floats:
     return np.exp(0.5 * steps)
 
 
-def test_intervals_hold_the_truth_and_are_no_wider_than_needed() -> None:
+def test_intervals_hold_the_truth_and_are_no_wider_than_needed():
     rng = np.random.default_rng(20261122)
     pairs = [(blocks_of(smooth(rng, 200)), blocks_of(1.5 * smooth(rng, 200))) for _ in range(300)]
     mean = np.exp(0.5**2 / 2)  # of log-normal steps whose logarithm has a deviation of 0.5
@@ -128,7 +126,7 @@ def test_intervals_hold_the_truth_and_are_no_wider_than_needed() -> None:
     assert np.mean([block_ratio(a, b).differs for a, b in pairs]) > 0.75
 
 
-def test_how_many_steps_are_enough() -> None:
+def test_how_many_steps_are_enough():
     rng = np.random.default_rng(7)
     assert step_memory(np.ones(5)) == step_memory(np.ones(1)) == unevenness(np.ones(3)) == 1
     assert step_memory(rng.random(5000)) < 1.2
@@ -146,7 +144,7 @@ def turns(starts: list[int], *, boot: str = "one", length: int = 10) -> StepSums
     return StepSums({"batches": np.ones(1)}, rounds, start_ns, start_ns + length, boot)
 
 
-def test_rounds_that_took_turns_are_paired() -> None:
+def test_rounds_that_took_turns_are_paired():
     a, b = turns([0, 40, 80, 120, 160]), turns([20, 60, 100, 140, 180, 200])
     for pair in (turns_of(a, b), turns_of(b, a)):
         assert [each.blocks["batches"].tolist() for each in pair] == [[1, 2, 3, 4, 5]] * 2
@@ -172,11 +170,11 @@ FOUR = [0, 40, 80, 120]
         (turns(FOUR), StepSums({})),
     ],
 )
-def test_rounds_that_did_not_are_not(a: StepSums, b: StepSums) -> None:
+def test_rounds_that_did_not_are_not(a, b):
     assert turns_of(a, b) is None
 
 
-def test_ranks_add_up() -> None:
+def test_ranks_add_up():
     shared = {"batches": np.ones(2), "wall": np.ones(2)}
     one = StepSums({**shared, "samples": np.ones(2), "busy:a": np.ones(2)}, {"wall": np.ones(1)})
     two = StepSums({**shared, "busy:b": np.ones(2)}, unevenness=3)

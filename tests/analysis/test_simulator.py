@@ -47,17 +47,6 @@ def of_kind(profile, kind):
     return spans[np.argsort(spans["start_ns"], kind="stable")]
 
 
-@pytest.mark.parametrize("slow", [0, 1, 2])
-def test_the_slowest_stage_of_a_stream_is_the_one_to_fix(slow):
-    work = [4.0, 4.0, 4.0]
-    work[slow] = 10.0
-    one = plain(work, 5, stream=True, workers=3)
-    true = truth(one)
-    assert true.is_right(NAMES[slow])
-    assert true.gain(NAMES[slow]) == pytest.approx(2 * MS * 400, rel=0.02)
-    assert not any(true.is_right(name) for name in NAMES if name != NAMES[slow])
-
-
 times = st.integers(0, 40)
 pools = {
     "work": st.lists(st.tuples(times, times, times), min_size=1, max_size=25),
@@ -184,16 +173,6 @@ FROZEN = {
 @pytest.mark.parametrize("name", CLASSES)
 def test_schedules_stay_what_they_were(name):
     assert (digest(schedule(name, 0)), digest(schedule(name, 199))) == FROZEN[name]
-
-
-@pytest.mark.parametrize("name", CLASSES)
-def test_every_wait_is_given_to_someone(name):
-    for seed in (3, 4):
-        figures = exposure(run(schedule(name, seed))[0]).whole
-        assert sum(figures.exposed_ns.values()) == figures.wait_ns
-        for row in figures.stages:
-            assert 0 <= row.exposed_ns <= row.busy_ns
-            assert row.hidden_ns + row.exposed_ns == row.busy_ns
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

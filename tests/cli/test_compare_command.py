@@ -93,7 +93,7 @@ def figures(found: dict[str, Any], at: int = 0) -> dict[str, dict[str, Any]]:
     return {each["figure"]: each for each in found["comparisons"][at]["figures"]}
 
 
-def test_ratios_have_intervals_and_swap(tmp_path: Path, capsys: Capture) -> None:
+def test_ratios_have_intervals_and_swap(tmp_path, capsys):
     a, b = (serial_run(tmp_path / f"{us}", read_us=us, seed=us) for us in (400, 480))
     there, back = (figures(document(capsys, *pair)) for pair in ((a, b), (b, a)))
     wait = there["wait_ns"]
@@ -113,7 +113,7 @@ def test_ratios_have_intervals_and_swap(tmp_path: Path, capsys: Capture) -> None
         assert figure["ratio"] is None or figure["differs"] is False
 
 
-def test_turns_are_paired(tmp_path: Path, capsys: Capture) -> None:
+def test_turns_are_paired(tmp_path, capsys):
     both = tmp_path / "both"
     common: dict[str, Any] = {
         "n_rounds": 8, "weather": [1, 3, 1, 5, 1, 1, 2, 1], "step_us": 100,
@@ -145,9 +145,7 @@ def test_turns_are_paired(tmp_path: Path, capsys: Capture) -> None:
         ({"step_us": 900}, "step_ns"),
     ],
 )
-def test_what_makes_a_comparison_say_less_is_said(
-    tmp_path: Path, capsys: Capture, changed: dict[str, Any], caution: str
-) -> None:
+def test_what_makes_a_comparison_say_less_is_said(tmp_path, capsys, changed, caution):
     a, b = serial_run(tmp_path / "a"), serial_run(tmp_path / "b", **changed)
     found = document(capsys, a, b)
     assert caution in " ".join(found["cautions"])
@@ -156,7 +154,7 @@ def test_what_makes_a_comparison_say_less_is_said(
     )
 
 
-def test_what_differs_is_named(tmp_path: Path, capsys: Capture) -> None:
+def test_what_differs_is_named(tmp_path, capsys):
     a = serial_run(tmp_path / "a")
     b = serial_run(tmp_path / "b", machine=MACHINE | {"host": "two"})
     c = serial_run(tmp_path / "c", machine=MACHINE | {"host": "two", "cpus": 8})
@@ -164,7 +162,7 @@ def test_what_differs_is_named(tmp_path: Path, capsys: Capture) -> None:
     assert found["configuration"] == {"host": ["one", "two", "two"], "cpus": [2, 2, 8]}
 
 
-def test_ranks_are_one_run(tmp_path: Path, capsys: Capture) -> None:
+def test_ranks_are_one_run(tmp_path, capsys):
     one, two = serial_run(tmp_path / "one"), serial_run(tmp_path / "two", world_size=2)
     serial_run(two, rank=1, read_us=600)
     found = document(capsys, one, two)
@@ -176,7 +174,7 @@ def test_ranks_are_one_run(tmp_path: Path, capsys: Capture) -> None:
     assert several["samples_per_s"]["ratio"] == pytest.approx(2 / 1.1, rel=0.02)
 
 
-def test_samples_are_compared(tmp_path: Path, capsys: Capture) -> None:
+def test_samples_are_compared(tmp_path, capsys):
     runs = {
         "a": [0, 1, 2, 3], "b": [0, 1, 7, 3], "c": [3, 2, 1, 0], "d": None,
     }  # fmt: skip

@@ -60,7 +60,7 @@ def json_of(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dict[
     return document
 
 
-def test_the_numbers_are_in_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_numbers_are_in_json(run, capsys):
     document = json_of(capsys, run, "--ranks", "2,20", "--storage-iops", "0.5k/s")
     assert document["schema_version"] == 2
     assert document["saturation"] == {"ranks": 10, "by": "reads"}
@@ -77,18 +77,14 @@ def test_the_numbers_are_in_json(run: Path, capsys: pytest.CaptureFixture[str]) 
     assert document["points"][0]["efficiency"] == pytest.approx(70 / 390)
 
 
-def test_a_job_of_several_ranks_is_one_measurement(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_job_of_several_ranks_is_one_measurement(tmp_path, capsys):
     job = write_run(tmp_path / "job", ranks=3)
     document = json_of(capsys, job, "--ranks", "24,25")
     assert (document["measured"]["ranks"], document["measured"]["batches"]) == (3, 117)
     assert [point["is_bound"] for point in document["points"]] == [False, True]
 
 
-def test_a_loader_that_nobody_saw_inside_is_refused_with_the_reason(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_loader_that_nobody_saw_inside_is_refused_with_the_reason(tmp_path, capsys):
     directory = RunDirectory.create(tmp_path / "run", {"framework": "dali", "batch_size": 2})
     recorder = directory.recorder(role="consumer", clock=FakeClock(1000))
     for batch in range(9):
@@ -115,9 +111,7 @@ def limits_of(*, served_by: str = "server", request_nbytes: int = 1_000_000) -> 
     }  # fmt: skip
 
 
-def test_a_probe_bounds_larger_reads_by_bytes_and_smaller_ones_by_their_number(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_probe_bounds_larger_reads_by_bytes_and_smaller_ones_by_their_number(tmp_path, capsys):
     for request_nbytes, bounds in ((1_000_000, (1e9, None)), (4_000_000, (None, 1000.0))):
         run = write_run(
             tmp_path / f"{request_nbytes}",
@@ -129,9 +123,7 @@ def test_a_probe_bounds_larger_reads_by_bytes_and_smaller_ones_by_their_number(
 
 
 @pytest.mark.parametrize("limits", [[], [limits_of(served_by="page cache")]])
-def test_a_run_without_limits_of_its_storage_has_none_to_take(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], limits: list[Any]
-) -> None:
+def test_a_run_without_limits_of_its_storage_has_none_to_take(tmp_path, capsys, limits):
     run = write_run(tmp_path / "run", storage_limits=limits)
     assert main(["simulate", str(run), "--storage-bandwidth", "measured"]) == 1
     assert "--limits 10" in capsys.readouterr().err

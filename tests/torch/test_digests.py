@@ -112,14 +112,6 @@ def test_however_a_loader_makes_its_batches(tmp_path, workers):
     assert (len(epoch), epoch.n_samples) == (12, 12)
 
 
-def test_the_batch_of_a_changed_sample_is_named(tmp_path):
-    plain = drained(tmp_path / "0", DataLoader(Numbers(), batch_size=3))
-    changed = drained(tmp_path / "1", DataLoader(Numbers(changed=7), batch_size=3))
-    found = compared(plain, changed)
-    assert found.verdict is SamplesVerdict.DIFFERENT
-    assert found.first_difference.batches == (2, 2)
-
-
 def test_a_killed_worker_leaves_what_it_delivered(tmp_path):
     plain = drained(tmp_path / "0", DataLoader(Numbers(), batch_size=3))
     options = {"batch_size": 3, "num_workers": 1, "prefetch_factor": 1}

@@ -25,10 +25,6 @@ from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from conftest import MakeRun
-
     from iobench.recording.recorder import Recorder
 
 COUNTS = Counts(
@@ -62,7 +58,7 @@ def stages_of(counts: Counts) -> dict[str, Any]:
     return {name: each for name, each in counts.exact.items() if name.startswith("stages/")}
 
 
-def test_what_was_delivered_is_counted(make_run: MakeRun) -> None:
+def test_what_was_delivered_is_counted(make_run):
     def chance(recorder: Recorder, batch: int) -> None:
         recorder.emit(Kind.READ, 1, 2, 7, -1, -1)  # an import, a batch nobody got, a counter
         recorder.emit(Kind.READ, 1, 2, 7, -1, 900 + batch)
@@ -91,7 +87,7 @@ def test_what_was_delivered_is_counted(make_run: MakeRun) -> None:
     assert peak > 1 << 20
 
 
-def test_stages_are_the_same_with_digests_and_of_sums(make_run: MakeRun) -> None:
+def test_stages_are_the_same_with_digests_and_of_sums(make_run):
     def digest(recorder: Any, batch: int) -> None:
         label = recorder.string("digest")
         recorder.emit(Kind.VERIFY, 0, 1, -1, -1, batch, 0, -1, label)
@@ -112,9 +108,7 @@ def test_stages_are_the_same_with_digests_and_of_sums(make_run: MakeRun) -> None
         (Flag.SUMMED, {"kind": "script", "detail": "auto"}),
     ],
 )
-def test_what_was_not_all_seen_is_unknown(
-    make_run: MakeRun, flags: int, config: dict[str, Any]
-) -> None:
+def test_what_was_not_all_seen_is_unknown(make_run, flags, config):
     found = counts_of(Run(make_run(n_batches=4, flags=flags, config=config)))
     assert (found.exact["reads"], found.exact["read_nbytes"]) == (None, None)
     assert stages_of(found) == {
@@ -127,7 +121,7 @@ def test_what_was_not_all_seen_is_unknown(
     assert found.exact["used_nbytes"] == 320
 
 
-def test_a_run_that_its_time_ended_is_refused(make_run: MakeRun) -> None:
+def test_a_run_that_its_time_ended_is_refused(make_run):
     by_time = {"asked": {"batches": 200, "steady_s": 60.0}}
     with pytest.raises(ProfileError, match=r"after 10 batches.*--batches N or --epochs E"):
         counts_of(Run(make_run("short", n_batches=10, config=by_time)))
@@ -137,7 +131,7 @@ def test_a_run_that_its_time_ended_is_refused(make_run: MakeRun) -> None:
         counts_of(Run(make_run("none", n_batches=0)))
 
 
-def test_memory_of_as_many_processes_as_a_machine_has_cpus_is_no_bound(make_run: MakeRun) -> None:
+def test_memory_of_as_many_processes_as_a_machine_has_cpus_is_no_bound(make_run):
     for workers in (None, 2):
         config = {"asked": {"batches": 4, "steady_s": None, "workers": workers}}
         found = counts_of(Run(make_run(f"{workers}", n_batches=4, config=config)))
@@ -145,7 +139,7 @@ def test_memory_of_as_many_processes_as_a_machine_has_cpus_is_no_bound(make_run:
         assert ("peak_nbytes" in found.unknown) is (workers is None)
 
 
-def test_lost_spans_leave_nothing_exact(make_run: MakeRun) -> None:
+def test_lost_spans_leave_nothing_exact(make_run):
     profile = Run(make_run(n_batches=4)).data
     process = replace(profile.processes[0], lost=3, peak_nbytes=None)
     found = counts_of(Run(msgspec.structs.replace(profile, processes=(process,))))
@@ -173,9 +167,7 @@ def test_lost_spans_leave_nothing_exact(make_run: MakeRun) -> None:
         (changed(batches=9, reads=70), [("batches", 10, 9)], [("reads", 80, 70)]),
     ],
 )
-def test_differences_and_improvements_are_named(
-    found: Counts, differences: list[Any], improvements: list[Any]
-) -> None:
+def test_differences_and_improvements_are_named(found, differences, improvements):
     compared = compare_counts(expected_counts(COUNTS), found)
     assert [*map(msgspec.structs.astuple, compared.differences)] == differences
     assert [*map(msgspec.structs.astuple, compared.improvements)] == improvements
@@ -184,7 +176,7 @@ def test_differences_and_improvements_are_named(
     assert compared.n_equal == 7 + 3 + 1 + 2 - n_other
 
 
-def test_what_a_run_does_not_record_is_no_difference() -> None:
+def test_what_a_run_does_not_record_is_no_difference():
     without = changed(("digests/",), opens=None, peak_nbytes=None)
     found = replace(without, unknown={"opens": "o", "digests": "d", "peak_nbytes": "p"})
     compared = compare_counts(expected_counts(COUNTS), found)
@@ -196,13 +188,13 @@ def test_what_a_run_does_not_record_is_no_difference() -> None:
 
 
 @given(st.integers(0, 10**15))
-def test_a_bound_is_a_little_more(value: int) -> None:
+def test_a_bound_is_a_little_more(value):
     bound = expected_counts(changed(peak_nbytes=value)).at_most["peak_nbytes"]
     assert bound is not None
     assert value * 5 / 4 <= bound <= value * 5 // 4 + (1 << 20)
 
 
-def test_the_file_keeps_all_and_is_small(tmp_path: Path) -> None:
+def test_the_file_keeps_all_and_is_small(tmp_path):
     expected = {"run": expected_counts(COUNTS), "tfrecord": Counts({"reads": 1}, {})}
     write_counts(tmp_path / "new" / "counts.json", expected)
     assert read_counts(tmp_path / "new" / "counts.json") == expected
@@ -226,7 +218,7 @@ def counts_file(**run: Any) -> str:
         (counts_file(exact={"a": 1}, at_most={"peak": 1}), "Invalid enum value 'peak'"),
     ],
 )
-def test_another_file_is_refused(tmp_path: Path, document: str, message: str) -> None:
+def test_another_file_is_refused(tmp_path, document, message):
     (tmp_path / "counts.json").write_text(document)
     with pytest.raises(FileFormatError, match=message):
         read_counts(tmp_path / "counts.json")

@@ -16,7 +16,7 @@ MS = 1_000_000
 
 
 @pytest.mark.thorough
-def test_the_error_that_is_printed_is_not_smaller_than_what_is_obtained() -> None:
+def test_the_error_that_is_printed_is_not_smaller_than_what_is_obtained():
     changes = [STAGES[:1], STAGES[1:3], STAGES]
     found = [each for seed in range(24) for each in held(seed, changes, n_batches=120)]
     assert {each.shape for each in found} == {*SHAPES} - {"stream"}
@@ -29,9 +29,7 @@ def test_the_error_that_is_printed_is_not_smaller_than_what_is_obtained() -> Non
 
 
 @pytest.mark.parametrize(("halved", "least"), [("read", 0.29), ("decode", 0.14), ("collate", 0.04)])
-def test_four_workers_gain_in_the_steady_state_what_halving_a_stage_obtains(
-    halved: str, least: float
-) -> None:
+def test_four_workers_gain_in_the_steady_state_what_halving_a_stage_obtains(halved, least):
     stages = (Kind.READ, Kind.DECODE, Kind.COLLATE)
     times = np.array([60.0, 30.0, 10.0])
 
