@@ -28,7 +28,7 @@ class DeliveryLog:
     """
 
     __slots__ = (
-        "__weakref__", "_asking", "_ended_ns", "_left", "_n_before", "_outer", "_round_ns",
+        "__weakref__", "_asking", "_left", "_n_before", "_outer", "_round_ns",
         "_trains", "_whole", "asked_ns", "delivered", "delivered_ns", "epoch", "loader", "number",
         "recording", "resumed", "role", "yields",
     )  # fmt: skip
@@ -53,7 +53,6 @@ class DeliveryLog:
         self._trains = False
         self._round_ns = -1
         self._n_before = 0
-        self._ended_ns = -1
         self._whole = recording.recorder.described(Kind.WAIT, WHOLE, CONSUMER)
         self.asked_ns = self.delivered_ns = -1  # of the last wait that was recorded
         self.delivered = (-1, "")  # number and maker of the last batch, recorded or not
@@ -105,21 +104,19 @@ class DeliveryLog:
             self.recording.waiting.log = None
         self._asking = self._outer = False
 
-    def started(self) -> None:
-        """Note that ``iter(loader)`` has returned."""
+    def started(self, end_ns: int = -1) -> None:
+        """Note that ``iter(loader)`` has returned, now or then."""
         # Which loader it is, and what for, is told at once: a process that is killed says no more.
         text = "" if self.loader is None else f"{LOADER}{self.loader.number}"
         text = " ".join(filter(None, (text, self.role, RESUMED if self.resumed else "")))
-        self._answer(label=STARTUP, detail=text)
+        self._answer(label=STARTUP, detail=text, end_ns=end_ns)
 
     def began(self, asked_ns: int, started_ns: int) -> None:
         """Note that ``iter(loader)`` was asked and had returned then: in place of `started`."""
         self.ask()
         if self._asking:
             self.asked_ns = asked_ns
-            self._ended_ns = started_ns
-        self.started()
-        self._ended_ns = -1
+        self.started(started_ns)
 
     def deliver(self, batch: int, *, nbytes: int = -1, maker: str = "") -> None:
         """Note that the loop holds a batch, numbered by `Recording.next_batch`.
@@ -217,10 +214,18 @@ class DeliveryLog:
         self._round_ns = -1
         self._left = True
 
-    def _answer(self, batch: int = -1, nbytes: int = -1, label: str = "", detail: str = "") -> None:
+    def _answer(
+        self,
+        batch: int = -1,
+        nbytes: int = -1,
+        label: str = "",
+        detail: str = "",
+        end_ns: int = -1,
+    ) -> None:
         if not self._outer:
             return
-        end_ns = self.recording.clock.now_ns() if self._ended_ns < 0 else self._ended_ns
+        if end_ns < 0:
+            end_ns = self.recording.clock.now_ns()
         self.recording.waiting.log = None
         self._outer = False
         if not self._asking:
