@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from iobench.runs.contents import RunData
 
-OPEN: Final = ("job", "compared", "verdict", "stages", "waits")
+OPEN: Final = ("job", "compared", "verdict", "next", "stages", "waits")
 """The sections that are shown at once; the others unfold."""
 
 
