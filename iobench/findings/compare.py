@@ -41,7 +41,7 @@ from iobench.report.document import (
     Table,
     sentences,
 )
-from iobench.report.sentences import PART_NAMES, kept_words
+from iobench.report.sentences import PART_NAMES, detailed_batches
 from iobench.report.sentences import PARTS as PART_WORDS
 from iobench.report.suite_words import figure_cell
 from iobench.runs.folders import run_paths
@@ -216,7 +216,7 @@ def _open(path: Path, place: int) -> _Opened:
     cautions = (
         (n_missing, f"{path}: spans were lost or are damaged, so waits may be missing"),
         (n_unclosed, f"{path}: {n_unclosed} of its processes were killed or are still running"),
-        (n_summed, f"{path}: {kept_words(n_batches, n_summed)}"),
+        (n_summed, f"{path}: {detailed_batches(n_batches, n_summed)}"),
     )
     return _Opened(
         turn=(place, position if isinstance(position, int) else 0),

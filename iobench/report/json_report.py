@@ -138,7 +138,7 @@ def run_document(report: RunReport) -> RunDocument:
     """Return what JSON has of one training process of a run."""
     facts, exposure, diagnosis = report.facts, report.exposure, report.diagnosis
     whole, summed, waited = exposure.whole, exposure.summed, exposure.has_consumer
-    ended = (each.ended for each in report.told if each.role == "consumer")
+    ended = (each.ended for each in report.process_facts if each.role == "consumer")
     steps, commit, store = exposure.steps, facts.commit, facts.store
     return RunDocument(
         run=report.run,
@@ -196,7 +196,7 @@ def run_document(report: RunReport) -> RunDocument:
         unclosed_processes=report.unclosed,
         failed_waits=exposure.n_failed_waits,
         unseen=unseen(report),
-        children=tuple(child for each in report.told for child in each.children),
+        children=tuple(child for each in report.process_facts for child in each.children),
         ended=next(ended, None),
     )  # fmt: skip
 

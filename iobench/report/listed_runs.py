@@ -25,7 +25,7 @@ class ListedRun(msgspec.Struct, frozen=True):
     """A run of a folder, as JSON has it."""
 
     path: str
-    made: str | None
+    started: str | None
     what: str
     command: str  # that reports it
 
@@ -34,7 +34,7 @@ def listed_document(folder: Path, runs: Sequence[FoundRun]) -> Document:
     """Return the runs: name, when, and what was measured; then how one of them is reported."""
     listed = [_listed(run) for run in runs]
     names = [str(run.path.relative_to(folder)) for run in runs]
-    days, what = [each.made or UNKNOWN for each in listed], [each.what for each in listed]
+    days, what = [each.started or UNKNOWN for each in listed], [each.what for each in listed]
     rows = zip(names, days, what, strict=True)
     return Document(
         f"{len(runs)} runs in {folder}, newest first",
@@ -44,10 +44,12 @@ def listed_document(folder: Path, runs: Sequence[FoundRun]) -> Document:
 
 
 def _listed(run: FoundRun) -> ListedRun:
-    made = datetime.fromtimestamp(run.start_ns / 1e9, tz=UTC).astimezone() if run.start_ns else None
+    started = (
+        datetime.fromtimestamp(run.start_ns / 1e9, tz=UTC).astimezone() if run.start_ns else None
+    )
     return ListedRun(
         str(run.path),
-        f"{made:%Y-%m-%d %H:%M}" if made else None,
+        f"{started:%Y-%m-%d %H:%M}" if started else None,
         _what(run),
         shlex.join(["iobench", "report", str(run.path)]),
     )

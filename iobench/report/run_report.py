@@ -37,7 +37,7 @@ class RunReport(msgspec.Struct, frozen=True):
     diagnosis: Diagnosis
     unclosed: tuple[str, ...] = ()  # processes that did not end their span file themselves
     damaged: tuple[str, ...] = ()  # processes whose span file holds spans that cannot be read
-    told: tuple[ProcessFacts, ...] = ()  # what the processes of this rank of a script noted
+    process_facts: tuple[ProcessFacts, ...] = ()  # of this rank of a script
     processes: tuple[ProcessWork, ...] = ()  # where nothing waited, and no exposure can be shown
     job_size: int = 1  # training processes of its job
     figures: Mapping[str, Any] = msgspec.field(default_factory=dict)
@@ -70,7 +70,7 @@ def _report(rank: RankRun) -> RunReport:
         diagnosis=diagnose(exposure),
         unclosed=tuple(_names(rank, (each for each in rank.all_processes if not each.closed))),
         damaged=tuple(_names(rank, (each for each in rank.all_processes if each.damaged))),
-        told=rank.own_facts,
+        process_facts=rank.own_facts,
         processes=()
         if exposure.has_consumer
         else process_work(profile, rank=None if rank.is_alone else rank.rank),

@@ -127,8 +127,8 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
         if not diagnosis.waited_for.role:
             yield "Whether that loader trains is unknown."
     if diagnosis.n_summed:
-        kept = kept_words(diagnosis.n_batches, diagnosis.n_summed)
-        yield f"Details, and exposed time by stage, are of {kept}."
+        which = detailed_batches(diagnosis.n_batches, diagnosis.n_summed)
+        yield f"Details, and exposed time by stage, are of {which}."
     if diagnosis.stopped:
         yield f"Recording stopped before the end ({diagnosis.stopped}): what came after is lost."
     if verdict is Verdict.NO_COMPUTE:
@@ -186,7 +186,7 @@ def _loader(each: LoaderExposure) -> str:
     return f"loader {number} ({named})" if named else f"loader {number}"
 
 
-def kept_words(n_batches: int, n_summed: int) -> str:
+def detailed_batches(n_batches: int, n_summed: int) -> str:
     """Return which batches of a run too long to be kept whole figures are of; else nothing."""
     if not n_summed:
         return ""

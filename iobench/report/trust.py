@@ -26,7 +26,7 @@ def trust_section(report: RunReport) -> Section:
 def unseen(report: RunReport) -> tuple[str, ...]:
     """Return what could not be observed, each thing once."""
     result: dict[str, None] = {}
-    for known in report.told:
+    for known in report.process_facts:
         result.update(dict.fromkeys(known.unseen))
         for loader in known.loaders:
             what = (f"loader {loader.number} ({loader.name}): {each}" for each in loader.unseen)
@@ -62,11 +62,11 @@ def _warnings(report: RunReport) -> Iterator[str]:
             "of it was hidden, is unknown."
         )
     yield from (f"Not seen: {what}." for what in unseen(report))
-    children = [child for known in report.told for child in known.children]
+    children = [child for known in report.process_facts for child in known.children]
     yield from (f"Not recorded: {child}" for child in children[:MOST_LISTED])
     if len(children) > MOST_LISTED:
         yield f"Not recorded: {len(children) - MOST_LISTED} more processes."
-    for known in report.told:
+    for known in report.process_facts:
         if known.ended not in ENDED_WELL:
             process = "training process" if known.role == "consumer" else "command"
             yield f"The {process} ended with {known.ended}."
@@ -108,8 +108,8 @@ def _copies(report: RunReport) -> Iterator[str]:
     if any(kind_named(stage) is Kind.H2D for stage in stages):
         return
     if facts.is_script:
-        used = {loader.framework for known in report.told for loader in known.loaders}
-        if any("torch" in known.moves for known in report.told):
+        used = {loader.framework for known in report.process_facts for loader in known.loaders}
+        if any("torch" in known.moves for known in report.process_facts):
             yield "Host-to-device copies: none by Tensor.to, cuda or copy_."
         elif "tensorflow" in used:
             yield "Host-to-device copies: not measured: those of TensorFlow's operations."

@@ -32,7 +32,7 @@ def plain(text: str) -> str:
     A line break, an escape character or a mark that turns the direction of text is spelled out
     as in Python, e.g. ``\n``.
     """
-    return UNSHOWN.sub(lambda found: ascii(found[0])[1:-1], text)
+    return UNSHOWN.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def wrapped(text: str, width: int, *, indent: int = 0) -> list[str]:

@@ -40,7 +40,7 @@ from iobench.report.document import (
     Table,
     sentences,
 )
-from iobench.report.sentences import OVER, extent_text, kept_words
+from iobench.report.sentences import OVER, detailed_batches, extent_text
 
 if TYPE_CHECKING:
     from iobench.findings.advice.proposals import Cost, TriedChange
@@ -154,7 +154,7 @@ def _about(baseline: Loading) -> str:
     kind = "thread" if facts.threads and not facts.is_script else "worker"
     when = OVER[exposure.window]
     if exposure.n_summed:
-        when = f"in {kept_words(exposure.whole.n_batches, exposure.n_summed)}, {when}"
+        when = f"in {detailed_batches(exposure.whole.n_batches, exposure.n_summed)}, {when}"
     return (
         f"{facts.dataset or 'a script'}{', a stand-in' if facts.stand_in else ''}: "
         f"{baseline.label}{by}, {units.count(run.workers)} {kind}{'s' * (run.workers != 1)}. The "

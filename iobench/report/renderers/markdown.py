@@ -139,12 +139,12 @@ def escaped(text: str) -> str:
     The escapes are those of CommonMark; a bar is ``&#124;``, for tables. An empty comment stands
     where GitHub would else find a user, an issue or an address.
     """
-    return OPENINGS.sub(lambda found: f"{found[1] or ''}\\", _told(text))
+    return OPENINGS.sub(lambda match: f"{match[1] or ''}\\", _in_line(text))
 
 
-def _told(text: str) -> str:
+def _in_line(text: str) -> str:
     known = CALLS.sub("\0", plain(text).strip())
-    known = SIGNS.sub(lambda found: "".join(f"\\{sign}" for sign in found[0]), known)
+    known = SIGNS.sub(lambda match: "".join(f"\\{sign}" for sign in match[0]), known)
     return known.replace("|", "&#124;").replace("\0", NOTHING)
 
 
@@ -156,4 +156,4 @@ def _in_html(text: str) -> str:
 def _cell(text: str) -> str:
     """Return a cell; spaces before a name show what it belongs to."""
     inner = text.lstrip(" ")
-    return "&nbsp;" * (len(text) - len(inner)) * bool(inner) + _told(inner)
+    return "&nbsp;" * (len(text) - len(inner)) * bool(inner) + _in_line(inner)
