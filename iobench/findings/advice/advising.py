@@ -11,12 +11,8 @@ from iobench.analysis.break_even import BreakEven
 from iobench.analysis.diagnosis import hidden_fraction
 from iobench.analysis.replay.runs import beginning_of
 from iobench.findings.advice.commands import commands_of
-from iobench.findings.advice.levers import (
-    UNSEEN_WORKERS_ERROR,
-    GainPredictor,
-    measured_changes,
-    predicted_changes,
-)
+from iobench.findings.advice.gains import UNSEEN_WORKERS_ERROR, GainPredictor
+from iobench.findings.advice.levers import measured_changes, predicted_changes
 from iobench.findings.advice.loading import Loading, baseline_first
 from iobench.findings.advice.proposals import (
     Advice,

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from iobench.analysis.break_even import predict_full_conversion
-from iobench.analysis.intervals import PARTS, ratio_of_runs
 from iobench.analysis.replay.changes import Change, changed
 from iobench.analysis.replay.loader_run import LoaderRule, LoaderRun
-from iobench.analysis.replay.replay import replay, replay_error
-from iobench.analysis.replay.runs import beginning_of
+from iobench.findings.advice.gains import (
+    GainPredictor,
+    in_place,
+    is_one_of,
+    measured_gain,
+    on_cpu,
+    shortened,
+    without_rest,
+)
 from iobench.findings.advice.proposals import (
     AdvisedChange,
     Cost,
@@ -27,22 +32,14 @@ from iobench.findings.advice.proposals import (
     change,
     ruled_out,
 )
-from iobench.findings.faster_stages import UNSEEN_ERROR, predicted
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, WORKER_KINDS, Kind, Trait
 
 if TYPE_CHECKING:
-    from iobench.analysis.replay.replay import Machine
     from iobench.findings.advice.loading import Loading
 
-Floats: TypeAlias = NDArray[np.float64]
 Judged: TypeAlias = Iterator[AdvisedChange | RuledOut]
 
 NATIVE: Final = "native"
-LONGEST_RUN: Final = 1000  # batches that are replayed: more show little more
-UNSEEN_WORKERS_ERROR: Final = 0.15
-"""What a changed run may miss its replay by where others share CPUs, memory and storage than did:
-the goal of ``tests/benchmarks/held_out.py`` for nine in ten."""
-QUIET: Final = 0.1  # share of the steps that are short since nobody else has the CPUs
 NEAR_BEST: Final = 0.01  # of several numbers as good as the best to this share, the smallest
 PREFETCHES: Final = (2, 4, 8, 16)
 MOST_WORKERS_PER_CPU: Final = 4
@@ -53,59 +50,11 @@ MEMORY_NBYTES_PER_S: Final = 1e9  # what the page cache gives a reader at least
 READ_PER_BYTE: Final = 1.5  # from so many read for each one used, chunks do not fit samples
 COLD_FRACTION: Final = 0.5
 HARDLY_UNKNOWN: Final = 0.05  # of the time of reads, what may be decoding in them
-LOOKS_AHEAD: Final = 64  # batches that a bound lets threads be ahead: more than any ring has
 MAKING: Final = tuple(kind.spelled for kind in sorted(WORKER_KINDS) if kind != Kind.COLLATE)
 """What loading a finished sample needs none of but reading, and that may be fast."""
 READING: Final = tuple(kind.spelled for kind in sorted(READING_KINDS))
 MIXED: Final = tuple(kind.spelled for kind in sorted(MIXED_KINDS))
 """Of these, and of reading, what is not on a CPU may be waiting for storage."""
-
-
-class GainPredictor:
-    """Replays of the baseline under changes, each compared with the replay of it as it is.
-
-    ``ways`` are the baseline and what was measured in turns with it.
-    """
-
-    def __init__(self, ways: Sequence[Loading]) -> None:
-        self.ways, self.baseline = ways, ways[0]
-        self.run = beginning_of(self.baseline.loader, LONGEST_RUN)
-        self.error_fraction = replay_error(self.baseline.loader)
-        self._before: dict[Machine | None, Floats] = {}
-
-    def gain(
-        self, change: Change, machine: Machine | None = None, *, instead: LoaderRun | None = None
-    ) -> Gain:
-        """Return what a change gains, by replay; ``instead`` is what to change in place of the run.
-
-        ``machine`` is what caps it where the change is one of how many are at work.
-        """
-        if machine not in self._before:
-            self._before[machine] = _times(self.run, Change(), machine)
-        after = _times(instead or self.run, change, machine)
-        least = UNSEEN_ERROR if machine is None else UNSEEN_WORKERS_ERROR
-        error = min(max(abs(self.error_fraction), least), 1.0)
-        found = predicted(self._before[machine], after, epochs=self.run.judged_epochs, error=error)
-        return Gain(Evidence.REPLAYED, found.saved, found.low, found.high, found.helps)
-
-    def bound(self, change: Change, *, instead: LoaderRun | None = None) -> Gain:
-        """Return what a change cannot gain more than, also where what it leaves is faster.
-
-        Whoever no longer works leaves the CPUs and storage to the others, and to the training loop:
-        its steps may all be as short as the shortest `QUIET` of them are now.
-        """
-        run = instead or self.run
-        quiet = round(float(np.quantile(self.run.compute_ns, QUIET)))
-        run = replace(run, compute_ns=np.minimum(run.compute_ns, quiet))
-        gains = (self.gain(change, each, instead=run) for each in {None, self.baseline.machine})
-        most = max(0.0, *(each.saved_fraction or 0.0 for each in gains))
-        wait = self.baseline.wait_fraction
-        waiting = None if wait is None else min(most, wait)
-        return Gain(Evidence.BOUND, None, 0.0, most, waiting_fraction=waiting)
-
-
-def _times(run: LoaderRun, change: Change, machine: Machine | None) -> Floats:
-    return replay(run, change, machine).judged_ns.astype(np.float64)
 
 
 def measured_changes(ways: Sequence[Loading]) -> Judged:
@@ -127,23 +76,10 @@ def measured_changes(ways: Sequence[Loading]) -> Judged:
             levers.append(Lever.LOADER)
         if other.store is not None and other.named_store is None:
             settings["format"] = other.format
-        gain = _measured_gain(baseline, other)
+        gain = measured_gain(baseline, other)
         if gain is not None and levers:
             cost = _cost_of_store(ways, other) if Lever.FORMAT in levers else Cost()
             yield change(tuple(levers), settings, gain, cost)
-
-
-def _measured_gain(baseline: Loading, other: Loading) -> Gain | None:
-    """Return what another way gained, over the first part that both have; by turns they took."""
-    part = next((each for each in PARTS if each in baseline.sums and each in other.sums), None)
-    if part is None:
-        return None
-    ratio = ratio_of_runs(baseline.sums[part], other.sums[part], "wall", "samples")
-    if ratio.value is None:
-        return None
-    low = None if ratio.high is None else 1 - ratio.high
-    high = None if ratio.low is None else 1 - ratio.low
-    return Gain(Evidence.MEASURED, 1 - ratio.value, low, high, None if low is None else low > 0)
 
 
 def predicted_changes(predictor: GainPredictor) -> Judged:
@@ -267,35 +203,6 @@ def _kept(run: LoaderRun) -> Settings:
     return {"persistent_workers": "True", **({"made": "once"} if run.recreated else {})}
 
 
-def _kind_of(stage: str) -> str:
-    """Return the sort of work of a stage, ``"read"`` of ``"read:label"``."""
-    return stage.partition(":")[0]
-
-
-def _is_one_of(run: LoaderRun, kinds: Sequence[str]) -> NDArray[np.bool_]:
-    """Return which stages of a run are of some kinds."""
-    return np.array([_kind_of(stage) in kinds for stage in run.stages], dtype=bool)
-
-
-def _factors(run: LoaderRun, of_kinds: Mapping[str, float]) -> Change:
-    """Return the change that multiplies the stages of some kinds."""
-    kinds = {stage: _kind_of(stage) for stage in run.stages}
-    return Change(
-        stage_factors={stage: of_kinds[kind] for stage, kind in kinds.items() if kind in of_kinds}
-    )
-
-
-def _on_cpu(run: LoaderRun, kinds: Sequence[str]) -> Change:
-    """Return the change that leaves of some kinds what is on a CPU; nothing where unknown."""
-    factors = {}
-    for kind in kinds:
-        of_kind = _is_one_of(run, [kind])
-        work, cpu = run.work_ns[:, of_kind], run.cpu_ns[:, of_kind]
-        busy_ns = int(work[cpu >= 0].sum())
-        factors[kind] = min(1.0, int(cpu[cpu >= 0].sum()) / busy_ns) if busy_ns else 0.0
-    return _factors(run, factors)
-
-
 def _first_store(predictor: GainPredictor) -> Loading | None:
     return next((each for each in predictor.ways if each.store is not None), None)
 
@@ -310,16 +217,10 @@ def _finished_samples(predictor: GainPredictor) -> Judged:
         yield ruled_out((Lever.FORMAT,), {"format": baseline.format}, Reason.IN_USE)
     elif _first_store(predictor) is None:
         stored = "tfrecord" if baseline.framework == "tensorflow" else "numpy"
-        none = replace(_factors(predictor.run, dict.fromkeys(MAKING, 0.0)), keep_workers=True)
-        gain = predictor.bound(Change(), instead=_without_rest(changed(predictor.run, none)))
+        none = replace(shortened(predictor.run, dict.fromkeys(MAKING, 0.0)), keep_workers=True)
+        gain = predictor.bound(Change(), instead=without_rest(changed(predictor.run, none)))
         cost = _cost_of_store(predictor.ways, baseline)
         yield change((Lever.FORMAT,), {"format": stored}, gain, cost)
-
-
-def _without_rest(run: LoaderRun) -> LoaderRun:
-    """Return a run whose batches take nothing but their stages, and whose end takes nothing."""
-    names = ("gap_ns", "submit_ns", "transit_ns", "pickup_ns", "loop_ns", "shutdown_ns")
-    return replace(run, **{name: np.zeros_like(getattr(run, name)) for name in names})
 
 
 def _fast_loader(predictor: GainPredictor) -> Judged:
@@ -340,30 +241,15 @@ def _fast_loader(predictor: GainPredictor) -> Judged:
             settings["format"] = each.format
         elif each is not baseline:
             continue
-        work_of = None if each is baseline else _in_place(each.loader, baseline.cpus)
+        work_of = None if each is baseline else in_place(each.loader, baseline.cpus)
         gain = predictor.bound(
-            Change(work_of=work_of), instead=_in_place(predictor.run, baseline.cpus)
+            Change(work_of=work_of), instead=in_place(predictor.run, baseline.cpus)
         )
         if len(settings) == 1:
             yield change((Lever.LOADER,), settings, gain)
         else:
             cost = _cost_of_store(ways, each)
             yield change((Lever.FORMAT, Lever.LOADER), settings, gain, cost)
-
-
-def _in_place(run: LoaderRun, cpus: int | None) -> LoaderRun:
-    """Return a run whose batches are made in place, by threads that are there all the time.
-
-    Nothing is copied, sent or picked up. Of the making what computes is left, on all CPUs: threads
-    may be as many as wait for storage. What is not known to compute may wait.
-    """
-    run = changed(run, Change(keep_workers=True))
-    copies = _is_one_of(run, ("collate", "serialise"))
-    work_ns = np.where(copies, 0, np.clip(run.cpu_ns, 0, run.work_ns))
-    workers = max(run.workers, cpus or 1)
-    run = replace(run, rule=LoaderRule.THREADS, workers=workers, prefetch=LOOKS_AHEAD)
-    nothing = np.zeros_like(work_ns)
-    return replace(_without_rest(run), work_ns=work_ns, cpu_ns=work_ns, async_ns=nothing)
 
 
 def _page_cache(predictor: GainPredictor) -> Judged:
@@ -380,7 +266,7 @@ def _page_cache(predictor: GainPredictor) -> Judged:
     elif needed > CACHE_FRACTION * memory:
         yield ruled_out(levers, settings, Reason.TOO_LARGE, needed, CACHE_FRACTION * memory)
     else:
-        gain = predictor.bound(_on_cpu(predictor.run, READING))
+        gain = predictor.bound(on_cpu(predictor.run, READING))
         yield change(levers, settings, gain, Cost(memory_nbytes=needed))
 
 
@@ -425,13 +311,13 @@ def _staged_gain(predictor: GainPredictor, *, in_memory: bool) -> Gain:
     """
     run = predictor.run
     both = (*READING, *MIXED)
-    is_read = _is_one_of(run, both)
+    is_read = is_one_of(run, both)
     unknown_ns = np.where(run.cpu_ns < 0, run.work_ns, 0)
     most_ns = HARDLY_UNKNOWN * run.work_ns[:, is_read].sum()
-    is_known = is_read.any() and unknown_ns[:, _is_one_of(run, MIXED)].sum() <= most_ns
+    is_known = is_read.any() and unknown_ns[:, is_one_of(run, MIXED)].sum() <= most_ns
     if not in_memory or not is_known or (run.read_nbytes < 0).any():
-        return predictor.bound(_on_cpu(run, both))
-    left = _on_cpu(run, READING if unknown_ns[:, is_read].any() else both)
+        return predictor.bound(on_cpu(run, both))
+    left = on_cpu(run, READING if unknown_ns[:, is_read].any() else both)
     staged = replace(left, read_nbytes_per_s=MEMORY_NBYTES_PER_S)
     machine = predictor.baseline.machine  # but for its storage, which is never short
     return predictor.gain(staged, machine and replace(machine, read_nbytes_per_s=None))
@@ -439,8 +325,8 @@ def _staged_gain(predictor: GainPredictor, *, in_memory: bool) -> Gain:
 
 def _read_rate(run: LoaderRun) -> float | None:
     """Return how many bytes a second this run's readers got at once."""
-    on_cpu_ns = np.where(_is_one_of(run, MIXED), np.maximum(run.cpu_ns, 0), 0)
-    waits_ns = int((run.work_ns - on_cpu_ns)[:, _is_one_of(run, (*READING, *MIXED))].sum())
+    on_cpu_ns = np.where(is_one_of(run, MIXED), np.maximum(run.cpu_ns, 0), 0)
+    waits_ns = int((run.work_ns - on_cpu_ns)[:, is_one_of(run, (*READING, *MIXED))].sum())
     nbytes = int(run.read_nbytes.sum())
     if waits_ns <= 0 or nbytes <= 0 or (run.read_nbytes < 0).any():
         return None
@@ -463,7 +349,7 @@ def _chunks(predictor: GainPredictor) -> Judged:
         # Each stage by what it does too much of; what decodes is not known where nobody counted.
         factors = dict.fromkeys((*READING, "decode"), 1 / max(ratio, 1.0))
         factors["decode"] = 1 / max(ratio if decoded is None else decoded, 1.0)
-        gain = predictor.bound(_factors(predictor.run, factors))
+        gain = predictor.bound(shortened(predictor.run, factors))
         yield change(levers, settings, gain, _cost_of_store(predictor.ways, predictor.baseline))
     elif decoded is None:
         yield ruled_out(levers, settings, Reason.READS_WHAT_IT_USES, part.read_nbytes, used)
@@ -479,7 +365,7 @@ def _codec(predictor: GainPredictor) -> Judged:
     if baseline.facts.sources == ():
         yield ruled_out(levers, {}, Reason.NO_SOURCE)
         return
-    if is_zarr and _is_one_of(run, ["decode"]).any():
+    if is_zarr and is_one_of(run, ["decode"]).any():
         settings, factors = {"codec": "none"}, {"decode": 0.0}
     elif (baseline.judged.cold_fraction or 0.0) > COLD_FRACTION:
         settings = {"codec": "blosc-lz4"} if is_zarr else {"dtype": "float16"}
@@ -487,7 +373,7 @@ def _codec(predictor: GainPredictor) -> Judged:
     else:
         yield ruled_out(levers, {}, Reason.CACHED_ALREADY)
         return
-    gain = predictor.bound(_factors(run, factors))
+    gain = predictor.bound(shortened(run, factors))
     yield change(levers, settings, gain, _cost_of_store(predictor.ways, baseline))
 
 
