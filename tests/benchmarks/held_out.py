@@ -354,7 +354,7 @@ def print_table(held: list[Held], left_out: int, arguments: Any) -> None:
     most = quantiles([each.error("predicted") for each in few])[1] / 100
     print(
         f"UNSEEN_WORKERS_ERROR = {most:.3f} holds nine in ten with 2 workers or more; "
-        f"now {UNSEEN_WORKERS_ERROR}"
+        f"it is {UNSEEN_WORKERS_ERROR} now"
     )
 
 
