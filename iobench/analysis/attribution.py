@@ -66,7 +66,7 @@ def attribute(profile: RunData, loop: TrainingLoop, deliveries: Deliveries) -> A
     own = _Own(lanes, own_stage, stages, deliveries, ledger)
     ready_ns, created = _ready(deliveries, pool)
     # 4.1: what is left of a wait once the batch is ready, and of waits that brought none.
-    request_ns = deliveries.asked_ns
+    request_ns = deliveries.requested_ns
     low_ns = np.where(created, np.maximum(request_ns, ready_ns), request_ns)
     own.charge(low_ns, _stages_of_rest(deliveries, created, stages, own))
     pool.count()
@@ -107,11 +107,11 @@ def _ready(deliveries: Deliveries, pool: _Pool) -> tuple[Integers, NDArray[np.bo
     for delivery, batch, requested, delivered in zip(
         rows.tolist(),
         deliveries.batch[rows].tolist(),
-        deliveries.asked_ns[rows].tolist(),
+        deliveries.requested_ns[rows].tolist(),
         deliveries.delivered_ns[rows].tolist(),
         strict=True,
     ):
-        if deliveries.made_by[delivery] == SERIAL:
+        if deliveries.maker[delivery] == SERIAL:
             continue
         ready = pool.walker.ready(batch, delivered)
         if ready is not None:
@@ -126,7 +126,7 @@ def _stages_of_rest(
     deliveries: Deliveries, made: NDArray[np.bool_], stages: StageTable, own: _Own
 ) -> Integers:
     """Return the stage of what of each wait neither loading threads nor the loop explain."""
-    maker = np.array([*deliveries.made_by, ""], dtype=object)[:-1]
+    maker = np.array([*deliveries.maker, ""], dtype=object)[:-1]
     in_loop = (maker == SERIAL) | np.isin(deliveries.batch, [*own.batches])
     unseen = ~made & ~in_loop
     known = (deliveries.workers > 0) | (maker == IN_THREADS)
@@ -179,7 +179,7 @@ class _Own:
         """
         deliveries, ledger = self.deliveries, self.ledger
         at = np.flatnonzero(~deliveries.ends_round)
-        delivery, piece, length = self._inside(at, deliveries.asked_ns[at])
+        delivery, piece, length = self._inside(at, deliveries.requested_ns[at])
         np.add.at(ledger.busy_ns, (delivery, self.stage[piece]), length)
         delivery, piece, length = self._inside(at, low_ns[at])
         np.add.at(ledger.exposed_ns, (delivery, self.stage[piece]), length)
@@ -195,7 +195,7 @@ class _Own:
     def work(self) -> ChargedWork:
         """Return what of each span was in whose wait; the rest of it in none."""
         at = np.flatnonzero(~self.deliveries.ends_round)
-        delivery, piece, length = self._inside(at, self.deliveries.asked_ns[at])
+        delivery, piece, length = self._inside(at, self.deliveries.requested_ns[at])
         left = self.end_ns - self.start_ns
         np.subtract.at(left, piece, length)
         return ChargedWork(
@@ -268,11 +268,11 @@ class _Pool:
                 first.setdefault(int(self.process[turn]), int(self.turns.batch[turn]))
         return first
 
-    def charge(self, delivery: int, asked_ns: int, path: Path) -> None:
+    def charge(self, delivery: int, requested_ns: int, path: Path) -> None:
         """Give the wait before a batch was ready to what lies on its path (4.2, 4.3)."""
         exposed = self.ledger.exposed_ns[delivery]
-        start = max(asked_ns, min(path.start_ns, path.ready_ns))
-        self._charge_before(exposed, asked_ns, start, path.begins)
+        start = max(requested_ns, min(path.start_ns, path.ready_ns))
+        self._charge_before(exposed, requested_ns, start, path.begins)
         weights = np.zeros(len(self.stages), dtype=np.int64)
         for stretch in path.stretches:
             work = self._work(stretch)

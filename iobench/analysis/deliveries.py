@@ -60,14 +60,14 @@ class Waits(msgspec.Struct, frozen=True):
     last). They tile the stretches; a stretch is a round, or rounds of several loaders that overlap.
     """
 
-    asked_ns: Integers
+    requested_ns: Integers
     delivered_ns: Integers
     from_ns: Integers
     until_ns: Integers
     batch: Integers  # -1 for a wait that brought no batch
     epoch: Integers  # as the delivery says
     nbytes: Integers  # of the batch, -1 where unknown
-    made_by: tuple[str, ...]  # "worker-<n>", "consumer", "threads", "" where unknown
+    maker: tuple[str, ...]  # "worker-<n>", "consumer", "threads", "" where unknown
     starts: Marks  # the wait was for iter(loader) itself,
     failed: Marks  # was cut off by an exception,
     ends_round: Marks  # or there was no further batch
@@ -87,7 +87,7 @@ class Waits(msgspec.Struct, frozen=True):
     @property
     def wait_ns(self) -> Integers:
         """Length of each wait."""
-        return self.delivered_ns - self.asked_ns
+        return self.delivered_ns - self.requested_ns
 
     @property
     def wall_ns(self) -> Integers:
@@ -125,7 +125,7 @@ class Waits(msgspec.Struct, frozen=True):
         if not len(self):
             return place
         waiting = (place >= 0) & ~self.ends_round[place]
-        waiting &= (time_ns >= self.asked_ns[place]) & (time_ns < self.delivered_ns[place])
+        waiting &= (time_ns >= self.requested_ns[place]) & (time_ns < self.delivered_ns[place])
         return np.where(waiting, place, -1)
 
 
@@ -236,14 +236,14 @@ def _find_waits(
     from_ns, until_ns = _shares(rounds, requested)
     numbered = rounds.numbered[of_wait]
     return Waits(
-        asked_ns=requested,
+        requested_ns=requested,
         delivered_ns=spans["end_ns"].astype(np.int64),
         from_ns=from_ns,
         until_ns=until_ns,
         batch=batch,
         epoch=spans["epoch"].astype(np.int64),
         nbytes=spans["nbytes"].astype(np.int64),
-        made_by=tuple(
+        maker=tuple(
             "" if number < 0 else profile.strings[detail]
             for number, detail in zip(batch.tolist(), spans["detail"].tolist(), strict=True)
         ),
@@ -283,8 +283,8 @@ def _roles(profile: RunData, loop: TrainingLoop, waits: Waits, said: Texts) -> T
     around = spans[~trains]
     evaluated = _evaluated_rounds(waits, around, place[~trains])
     starts, ends = union(around["start_ns"].astype(np.int64), around["end_ns"].astype(np.int64))
-    at = np.searchsorted(starts, waits.asked_ns, side="right") - 1
-    inside = (at >= 0) & (waits.asked_ns < np.append(ends, 0)[at])
+    at = np.searchsorted(starts, waits.requested_ns, side="right") - 1
+    inside = (at >= 0) & (waits.requested_ns < np.append(ends, 0)[at])
     within = np.unique(waits.round[inside])
     result[(result == "") & np.isin(waits.round, evaluated)] = EVALUATION
     result[~np.isin(result, EVALUATIONS) & np.isin(waits.round, within)] = EVALUATION
@@ -296,7 +296,7 @@ def _roles(profile: RunData, loop: TrainingLoop, waits: Waits, said: Texts) -> T
 def _evaluated_rounds(waits: Waits, evaluations: NDArray[Any], place: Integers) -> Integers:
     """Return the rounds of which evaluations follow at least half of the batches."""
     low, high = (
-        np.searchsorted(waits.asked_ns, evaluations[name].astype(np.int64), side="left")
+        np.searchsorted(waits.requested_ns, evaluations[name].astype(np.int64), side="left")
         for name in ("start_ns", "end_ns")
     )
     of_another = [
@@ -358,7 +358,7 @@ def _positions(rounds: Rounds, *, counted: Marks) -> Integers:
     return position
 
 
-def _shares(rounds: Rounds, asked: Integers) -> tuple[Integers, Integers]:
+def _shares(rounds: Rounds, requested: Integers) -> tuple[Integers, Integers]:
     """Return from when until when each wait has the wall time, by the stretches of rounds."""
     of_round = rounds.stretch
     stretch = of_round[rounds.of_wait]
@@ -367,10 +367,10 @@ def _shares(rounds: Rounds, asked: Integers) -> tuple[Integers, Integers]:
     np.maximum.at(ends, of_round, rounds.end_ns)
     first = np.diff(stretch, prepend=-1) > 0
     last = np.append(first[1:], True)
-    following = np.append(asked[1:], 0)
+    following = np.append(requested[1:], 0)
     return (
-        np.where(first, starts[stretch], asked),
-        np.where(last[: len(asked)], ends[stretch], following[: len(asked)]),
+        np.where(first, starts[stretch], requested),
+        np.where(last[: len(requested)], ends[stretch], following[: len(requested)]),
     )
 
 
@@ -632,7 +632,7 @@ def _used(waits: Waits, rows: Integers, backward_ns: Integers) -> Integers:
     used = waits.delivered_ns[rows].copy()
     rounds, first = np.unique(waits.round[rows], return_index=True)
     order = np.argsort(first)
-    begins = waits.asked_ns[rows][first[order]]
+    begins = waits.requested_ns[rows][first[order]]
     bounds = np.searchsorted(backward_ns, np.append(begins, np.iinfo(np.int64).max))
     for place, number in enumerate(rounds[order].tolist()):
         mine = np.flatnonzero(waits.round[rows] == number)

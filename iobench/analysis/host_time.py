@@ -30,7 +30,7 @@ def waits_and_walls(run: RankRun) -> tuple[tuple[Integers, Integers], tuple[Inte
     Where nothing waited the latter is from the first span to the last.
     """
     deliveries = run.deliveries
-    waits = deliveries.asked_ns, deliveries.delivered_ns
+    waits = deliveries.requested_ns, deliveries.delivered_ns
     return waits, (deliveries.from_ns, deliveries.until_ns) if len(deliveries) else _extent(run)
 
 

@@ -304,7 +304,7 @@ def step_sums(run: RankRun, window: Window, n_blocks: int | None = None) -> Step
     limits = np.iinfo(np.int64)
     start_ns, end_ns = (np.full(n_rounds, limit) for limit in (limits.max, limits.min))
     until_ns = np.maximum(deliveries.until_ns, deliveries.delivered_ns)
-    np.minimum.at(start_ns, deliveries.round, deliveries.asked_ns)
+    np.minimum.at(start_ns, deliveries.round, deliveries.requested_ns)
     np.maximum.at(end_ns, deliveries.round, until_ns)
     boot_id = run.processes[deliveries.process].boot_id if deliveries.process >= 0 else ""
     return StepSums(

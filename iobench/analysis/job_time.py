@@ -83,8 +83,8 @@ def job_time_of(run: RankRun) -> JobTime | None:
     before = reads[reads["start_ns"] < first_ns]
     later = reads[(reads["start_ns"] >= first_ns) & _is_outside(reads, deliveries, ends)]
     claims: list[tuple[str, Integers, Integers]] = [
-        ("train_wait", deliveries.asked_ns[trains], deliveries.delivered_ns[trains]),
-        ("validation_wait", deliveries.asked_ns[~trains], deliveries.delivered_ns[~trains]),
+        ("train_wait", deliveries.requested_ns[trains], deliveries.delivered_ns[trains]),
+        ("validation_wait", deliveries.requested_ns[~trains], deliveries.delivered_ns[~trains]),
         ("checkpoint", *_times(spans, Kind.CHECKPOINT)),
         ("stage_in", *_times(spans, Kind.STAGE_IN)),
         ("validation_compute", *_times(spans, Kind.EVALUATE)),
@@ -214,7 +214,7 @@ def _inside_passes(deliveries: Deliveries, rows: Marks) -> tuple[Integers, Integ
     numbers, of_round = np.unique(deliveries.round[rows], return_inverse=True)
     start = np.full(len(numbers), np.iinfo(np.int64).max)
     end = np.zeros(len(numbers), dtype=np.int64)
-    np.minimum.at(start, of_round, deliveries.asked_ns[rows])
+    np.minimum.at(start, of_round, deliveries.requested_ns[rows])
     np.maximum.at(end, of_round, deliveries.delivered_ns[rows])
     return start, end
 

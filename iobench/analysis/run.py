@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 FEW_RANKS: Final = 16
 """Up to so many training processes each is reported with all there is to say of it."""
-KEPT_SPANS: Final = 1 << 21
+ANALYSED_SPANS: Final = 1 << 21
 """Spans of the training processes of one run that are kept once analysed, but for a single one."""
 
 
@@ -200,7 +200,7 @@ class RankRun(RunData, frozen=True, dict=True, eq=False, kw_only=True):
 class Run:
     """A recorded run: its training processes, each read and analysed on first use.
 
-    Of several as many are kept in memory as hold `KEPT_SPANS`; others are read and analysed again.
+    Of several as many stay in memory as have `ANALYSED_SPANS`; others are analysed again.
 
     Parameters
     ----------
@@ -246,7 +246,7 @@ class Run:
             trace = read_run_traces(self.path, self.config, logs)
         self.trace = trace
         self.ranks = known.ranks if self._data is None else _ranks(self._data)
-        self._kept: dict[int, RankRun] = {}
+        self._analysed: dict[int, RankRun] = {}
 
     def __iter__(self) -> Iterator[RankRun]:
         """Go through its training processes."""
@@ -305,12 +305,12 @@ class Run:
                     "name one of them as rank"
                 )
             rank = self.ranks[0]
-        if rank in self._kept:
-            return self._kept[rank]
+        if rank in self._analysed:
+            return self._analysed[rank]
         result = self._read(rank)
-        n_spans = sum(len(each.spans) for each in self._kept.values())
-        if len(self.ranks) < 2 or n_spans + len(result.spans) <= KEPT_SPANS:
-            self._kept[rank] = result
+        n_spans = sum(len(each.spans) for each in self._analysed.values())
+        if len(self.ranks) < 2 or n_spans + len(result.spans) <= ANALYSED_SPANS:
+            self._analysed[rank] = result
         return result
 
     def _read(self, rank: int) -> RankRun:

@@ -123,7 +123,7 @@ def _background_ns(run: RankRun) -> int:
     spans = run.loop.spans_of(run)
     spans = spans[(spans["flags"] & (Flag.DETAIL | Flag.IO)) == 0]
     keys = lane_keys(spans)
-    during = (spans["start_ns"] >= waits.asked_ns[0]) & (spans["start_ns"] < waits.until_ns[-1])
+    during = (spans["start_ns"] >= waits.requested_ns[0]) & (spans["start_ns"] < waits.until_ns[-1])
     works = during & is_one_of(spans["kind"], WORKER_KINDS)
     busy_ns = 0
     for lane in np.setdiff1d(keys[works], keys[spans["batch"] >= 0]).tolist():

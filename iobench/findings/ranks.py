@@ -86,8 +86,8 @@ class JobFigures(msgspec.Struct, frozen=True):
 class RankSteps(msgspec.Struct, frozen=True):
     """Steps and waits of one rank, on its own machine's clock; ``in_pass`` points into ``passes``.
 
-    A batch is waited for from ``asked_ns``: the end of the pass before, and the start of its own,
-    belong to that wait.
+    A batch is waited for from ``requested_ns``: the end of the pass before, and the start of its
+    own, belong to that wait.
     """
 
     rank: int
@@ -134,7 +134,7 @@ def steps_of_rank(run: RankRun) -> RankSteps | None:
         delivered_ns=deliveries.delivered_ns[rows],
         step_wait_ns=waited[rows + 1] - waited[first],
         wait_ns=int(waited[-1]) if len(rows) else None,
-        wait_start_ns=deliveries.asked_ns,
+        wait_start_ns=deliveries.requested_ns,
         wait_end_ns=deliveries.delivered_ns,
         until_ns=int(deliveries.until_ns[-1]) if len(deliveries) else 0,
         comm_held_ns=_communication(run),

@@ -67,7 +67,7 @@ def _epochs(run: RankRun, after_ns: int) -> list[int]:
         return []
     for number in sorted(waits.complete_epochs):
         rows = (waits.of_epoch == number) & waits.trains
-        if rows.any() and int(waits.asked_ns[rows].min()) >= after_ns:
+        if rows.any() and int(waits.requested_ns[rows].min()) >= after_ns:
             result.append(int(waits.wall_ns[rows].sum()))
     return result
 
@@ -75,7 +75,7 @@ def _epochs(run: RankRun, after_ns: int) -> list[int]:
 def _of_samples(run: RankRun, after_ns: int) -> int | None:
     """Return what all samples take of a profile whose batches came after all was staged."""
     judged, samples = run.exposure.judged, run.about.n_samples_all
-    late = len(run.deliveries) and int(run.deliveries.asked_ns.min()) >= after_ns
+    late = len(run.deliveries) and int(run.deliveries.requested_ns.min()) >= after_ns
     if run.is_script or not (late and samples and judged.n_samples):
         return None
     return round(judged.wall_ns / judged.n_samples * samples)

@@ -91,7 +91,7 @@ def _blocks(run: RankRun) -> Iterator[tuple[int, int, float]]:
             # The first step: all until the second request, or the call that gets no more.
             later = rows[(is_step | is_over)[rows] & (rows > steps[0])]
             counted = rows[rows >= later[0]] if len(later) else rows[:0]
-            before_ns = deliveries.asked_ns[rows[0]] - deliveries.from_ns[rows[0]]
+            before_ns = deliveries.requested_ns[rows[0]] - deliveries.from_ns[rows[0]]
             computed_ns = int(compute_ns[counted][~is_over[counted]].sum())
             total_ns = compute_ns[counted].sum() + exposed_ns[counted].sum() + before_ns
             total_ns += other_ns[rows].sum()

@@ -75,7 +75,7 @@ def recorded_runs(run: RankRun, *, max_batches: int | None = None) -> tuple[Load
             of = f" ({settings.name})" if settings.name else ""
             name = f"{name}, loader {number}{of}"
         framework = settings.framework or data.run_facts.framework or ""
-        rule, reason = _rule(settings, framework, {deliveries.made_by[row] for row in each.rows})
+        rule, reason = _rule(settings, framework, {deliveries.maker[row] for row in each.rows})
         timed = loader_run(lanes, data, deliveries, each, rule)
         reason = reason or _why_not(timed)
         workers, prefetch = settings.workers, max(settings.prefetch, 1)
@@ -163,7 +163,7 @@ class LoaderBatches:
         self.repeated = np.isin(rounds, deliveries.round[deliveries.repeated])
         brought_rows, compute, of_round = [], [], []
         self.wall_ns = self.wait_ns = self.end_ns = 0
-        requested, delivered = deliveries.asked_ns, deliveries.delivered_ns
+        requested, delivered = deliveries.requested_ns, deliveries.delivered_ns
         order = np.argsort(deliveries.round, kind="stable")
         edges = np.searchsorted(deliveries.round[order], [rounds, rounds + 1])
         for number, (low, high) in enumerate(edges.T.tolist()):

@@ -35,7 +35,9 @@ def delivery_events(placed: PlacedSpans) -> Iterator[Event]:
     with_batch = np.flatnonzero(deliveries.batch >= 0)
     numbers, begins = np.unique(deliveries.of_epoch[with_batch], return_index=True)
     for number, when in zip(
-        numbers.tolist(), (deliveries.asked_ns[with_batch[begins]] + moved).tolist(), strict=True
+        numbers.tolist(),
+        (deliveries.requested_ns[with_batch[begins]] + moved).tolist(),
+        strict=True,
     ):
         yield Event("i", f"epoch {number}", pid, pid, when / 1000, "epoch", s="p")
     ready = placed.run.attribution.ready_ns
@@ -73,7 +75,8 @@ def _arrows(
     waits = np.flatnonzero(in_loop & (spans["kind"] == Kind.WAIT) & (spans["flags"] == 0))
     wait_at = dict(zip(spans["start_ns"][waits].tolist(), waits.tolist(), strict=True))
     wait = np.array(
-        [wait_at.get(each, -1) for each in deliveries.asked_ns[created].tolist()], dtype=np.int64
+        [wait_at.get(each, -1) for each in deliveries.requested_ns[created].tolist()],
+        dtype=np.int64,
     )
     whole = wait >= 0
     for rows in (first, last, wait):
