@@ -16,7 +16,14 @@ import msgspec
 
 from iobench.errors import OptionError, ProfileError
 from iobench.recording import span_file as layout
-from iobench.recording.sums import GapOfBatches, Sums, read_sums, segment_paths, sums_path
+from iobench.recording.sums import (
+    GapOfBatches,
+    Sums,
+    own_bytes,
+    read_sums,
+    segment_paths,
+    sums_path,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -82,7 +89,7 @@ class Rotation:
         if self.loop is None or not writer.begins_segment:
             return
         try:
-            gap = msgspec.json.decode(sums_path(self.loop).read_bytes(), type=Sums).gap
+            gap = msgspec.json.decode(own_bytes(sums_path(self.loop)), type=Sums).gap
         except (OSError, msgspec.MsgspecError):
             return
         if gap is not None and gap != self._gap:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -145,6 +146,19 @@ class LaneSums(msgspec.Struct):
         return own
 
 
+# Taken before anybody puts timers in their place: our own files are no part of the loading.
+_open, _pread = os.open, os.pread
+
+
+def own_bytes(path: Path, start: int = 0, nbytes: int | None = None) -> bytes:
+    """Return what a file of the recording holds from ``start`` on, all or at most so much."""
+    descriptor = _open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return _pread(descriptor, os.fstat(descriptor).st_size if nbytes is None else nbytes, start)
+    finally:
+        os.close(descriptor)
+
+
 class Chunk(NamedTuple):
     """Where spans of one thread are in a file."""
 
@@ -160,9 +174,8 @@ class Chunk(NamedTuple):
 
     def spans(self, n_records: int = layout.SPANS_PER_CHUNK) -> NDArray[Any]:
         """Return the whole records, of all or the first."""
-        with self.path.open("rb") as file:
-            file.seek(self.offset + layout.RECORD_NBYTES)
-            data = file.read(n_records * layout.RECORD_NBYTES)
+        start = self.offset + layout.RECORD_NBYTES
+        data = own_bytes(self.path, start, n_records * layout.RECORD_NBYTES)
         n_read = len(data) // layout.RECORD_NBYTES
         records = np.frombuffer(data, layout.SPAN_DTYPE, n_read)
         whole = (records["sequence"] != 0) & is_one_of(records["kind"], Kind)
@@ -266,7 +279,7 @@ def read_sums(span_file: Path) -> Sums | None:
     """Return the sums of a span file, None where all its spans are there, or raise ProfileError."""
     path = sums_path(span_file)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Sums)
+        return msgspec.json.decode(own_bytes(path), type=Sums)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError) as error:
