@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
-from iobench.recording.run_directory import RunDirectory
 from iobench.report.comparison_section import published_section
 from iobench.report.document import Table
 from iobench.report.renderers.quantities import spelled
 from iobench.runs.reading import open_profile
-from iobench.testing import FakeClock
+from iobench.testing import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,23 +33,19 @@ def make_run(
         "published": {"tables": PUBLISHED},
         **config,
     }
-    run = RunDirectory.create(path, document)
-    clock = FakeClock(start_ns=1000, wall_offset_ns=0)
-    with run.recorder(role="consumer", clock=clock) as recorder:
-        for number in range(rounds):
-            at = begun = number * 1000 * MS
-            for place in range(3):
-                named = {"batch": 3 * number + place, "epoch": number}
-                ends = [at + each * MS * scale for each in (10, 30, 60)]
-                recorder.emit(Kind.WAIT, at, ends[0], **named)
-                recorder.emit(Kind.FORWARD, ends[0], ends[1], **named)
-                recorder.emit(Kind.BACKWARD, ends[1], ends[2], **named)
-                at = ends[2]
-            shutdown, label = at + MS, recorder.string("shutdown")
-            recorder.emit(Kind.WAIT, at, shutdown, epoch=number, label=label)
-            recorder.emit(
-                Kind.OTHER, begun, shutdown, sample=number, label=recorder.string("round")
-            )
+    run = SketchedRun(document)
+    for number in range(rounds):
+        at = begun = number * 1000 * MS
+        for place in range(3):
+            batch = 3 * number + place
+            ends = [at + each * MS * scale for each in (10, 30, 60)]
+            run.wait(batch, at, ends[0], epoch=number)
+            run.add(CONSUMER, Kind.FORWARD, ends[0], ends[1], batch=batch, epoch=number)
+            run.add(CONSUMER, Kind.BACKWARD, ends[1], ends[2], batch=batch, epoch=number)
+            at = ends[2]
+        run.add(CONSUMER, Kind.WAIT, at, at + MS, epoch=number, label="shutdown")
+        run.round(begun, at + MS, number)
+    run.write(path)
     return open_profile(path)
 
 

@@ -16,7 +16,7 @@ from iobench.recording.this_process import host_name
 from iobench.report import units
 from iobench.report.renderers.html_page import HtmlRenderer
 from iobench.report.report_document import report_document
-from iobench.testing import FakeClock
+from iobench.testing import CONSUMER, FakeClock, SketchedRun
 
 if TYPE_CHECKING:
     from iobench.analysis.run import Run
@@ -44,29 +44,24 @@ def write_run(
         "command": f"iobench profile grib --format {path.name}",
         "turns": "one profile",
     }
-    run = RunDirectory.create(path, {**facts, **config})
-    recorder = run.recorder(role="consumer", clock=FakeClock(1000))
-    maker, now = recorder.string("consumer"), 5_000
-    start = now
+    run = SketchedRun({**facts, **config})
+    now = start = 5_000
     for batch in range(batches):
         read = now + (read_ms + 20 * (batch % 8 == 7)) * MS
         held = read + 4 * MS
-        file = recorder.string(config.get("files_hint", f"fields-{batch % 3}.grib"))
-        recorder.emit(
-            Kind.READ, now, read, nbytes=6_000_000, batch=batch, epoch=batch // 16, detail=file
-        )
-        recorder.emit(
-            Kind.DECODE, read, held, nbytes=8_000_000, batch=batch, epoch=batch // 16, detail=file
-        )
-        recorder.emit(
-            Kind.WAIT, now, held, nbytes=8_000_000, batch=batch, epoch=batch // 16, detail=maker
-        )
+        of = {"batch": batch, "epoch": batch // 16}
+        file = config.get("files_hint", f"fields-{batch % 3}.grib")
+        run.add(CONSUMER, Kind.READ, now, read, nbytes=6_000_000, detail=file, **of)
+        run.add(CONSUMER, Kind.DECODE, read, held, nbytes=8_000_000, detail=file, **of)
+        run.wait(batch, now, held, "consumer", nbytes=8_000_000, epoch=batch // 16)
         now = held + 5 * MS
-        recorder.emit(Kind.FORWARD, held, now, batch=batch)
-    if not killed:
-        recorder.emit(Kind.WAIT, now, now + MS, label=recorder.string("shutdown"))
-        recorder.emit(Kind.OTHER, start, now + MS, sample=0, label=recorder.string("round"))
-        recorder.close()
+        run.add(CONSUMER, Kind.FORWARD, held, now, batch=batch)
+    if killed:
+        run.process = {"closed": False}
+    else:
+        run.shutdown(now, now + MS)
+        run.round(start, now + MS)
+    run.write(path)
     return path
 
 
