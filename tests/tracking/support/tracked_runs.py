@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from iobench.recording.kinds import Kind
-from iobench.recording.run_directory import RunDirectory
-from iobench.testing import FakeClock
+from iobench.recording.span_reader import Anchor
+from iobench.testing import SketchedRun
 
 MS = 1_000_000
 WALL_NS = 1_700_000_000 * 10**9
@@ -32,33 +32,29 @@ def make_run(
     path: Path, *, ranks: int = 1, n_epochs: int = 2, ended: bool = True, **more: Any
 ) -> Path:
     """Write a run in which each batch is made while it is waited for."""
-    run = RunDirectory.create(path, {**CONFIG, **more})
+    run = SketchedRun({**CONFIG, **more})
     for rank in range(ranks):
-        clock = FakeClock(start_ns=1000, wall_offset_ns=WALL_NS)
-        with (
-            run.recorder(role="consumer", rank=rank, clock=clock) as loop,
-            run.recorder(role="worker", worker=0, rank=rank, clock=clock) as worker,
-        ):
-            at, batch = 0, 0
-            for epoch in range(n_epochs):
-                begun = at
-                for read_ms in READ_MS[epoch % len(READ_MS)]:
-                    named = {"batch": batch, "epoch": epoch}
-                    worker.emit(Kind.SUBMIT_QUEUE, at, at, **named)
-                    read = at + read_ms * MS
-                    worker.emit(Kind.READ, at, read, 1000, **named)
-                    ready = read + DECODE_MS * MS
-                    worker.emit(Kind.DECODE, read, ready, label=worker.string("grib"), **named)
-                    maker = loop.string("worker-0")
-                    loop.emit(Kind.WAIT, at, ready, 4000, detail=maker, **named)
-                    middle, end = ready + 5 * MS, ready + STEP_MS * MS
-                    loop.emit(Kind.FORWARD, ready, middle, **named)
-                    loop.emit(Kind.BACKWARD, middle, end, **named)
-                    at, batch = end, batch + 1
-                if ended or epoch + 1 < n_epochs:
-                    label = loop.string("shutdown")
-                    loop.emit(Kind.WAIT, at, at + MS, epoch=epoch, label=label)
-                    loop.emit(Kind.OTHER, begun, at + MS, sample=epoch, label=loop.string("round"))
-                at += 2 * MS
-            clock.advance(at)
+        loop, worker = ("consumer", -1, rank), ("worker", 0, rank)
+        at, batch = 0, 0
+        for epoch in range(n_epochs):
+            begun = at
+            for read_ms in READ_MS[epoch % len(READ_MS)]:
+                of = {"batch": batch, "epoch": epoch}
+                read = at + read_ms * MS
+                ready = read + DECODE_MS * MS
+                middle, end = ready + 5 * MS, ready + STEP_MS * MS
+                run.add(worker, Kind.SUBMIT_QUEUE, at, at, **of)
+                run.add(worker, Kind.READ, at, read, nbytes=1000, **of)
+                run.add(worker, Kind.DECODE, read, ready, label="grib", **of)
+                run.add(loop, Kind.WAIT, at, ready, nbytes=4000, detail="worker-0", **of)
+                run.add(loop, Kind.FORWARD, ready, middle, **of)
+                run.add(loop, Kind.BACKWARD, middle, end, **of)
+                at, batch = end, batch + 1
+            if ended or epoch + 1 < n_epochs:
+                run.add(loop, Kind.WAIT, at, at + MS, epoch=epoch, label="shutdown")
+                run.add(loop, Kind.OTHER, begun, at + MS, sample=epoch, label="round")
+            at += 2 * MS
+        anchors = tuple(Anchor(time, WALL_NS + time) for time in (1000, 1000 + at))
+        run.processes |= {lane: {"rank": rank, "anchors": anchors} for lane in (loop, worker)}
+    run.write(path)
     return path
