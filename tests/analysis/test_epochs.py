@@ -128,11 +128,6 @@ def test_statistics_are_those_of_the_standard_library(values):
         assert found.stdev_ns is None
 
 
-def test_no_batches_have_no_statistics():
-    assert step_statistics(np.zeros(0, dtype=np.int64)) is None
-    assert epoch_figures(Run(SketchedRun({"workers": 0}).data()).of_rank()) == ()
-
-
 def test_parts_of_a_step_are_told_per_batch():
     sketch = SketchedRun({"workers": 0})
     at = 0

@@ -1,6 +1,5 @@
 """Exposure of runs that are odd in one way: without compute, batches, an end."""
 
-import pytest
 from schedules import exposed, pool
 
 from iobench.analysis.run import exposure
@@ -19,23 +18,10 @@ def test_an_instant_more_of_readiness_moves_an_instant_of_blame():
     assert [blamed(ready) for ready in (998, 1000, 1001, 1002, 1100)] == [0, 0, 1, 2, 100]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_no_compute_is_all_wait(workers):
-    whole = exposure(pool([[5, 3, 1]] * 10, workers=workers, step_ns=0).data()).whole
-    assert (whole.compute_ns, whole.accelerator_utilisation) == (0, 0.0)
-
-
 def test_nothing_delivered():
     figures = exposure(SketchedRun({"workers": 2, "expected_workers": ["worker-0"]}).data())
     assert (figures.whole.wall_ns, figures.whole.wait, figures.steady) == (0, None, None)
     assert figures.missing_workers == ("worker-0",)
-
-
-def test_one_batch_has_no_steady_state():
-    figures = exposure(pool([[5, 3, 1]], workers=1, step_ns=4).data())
-    assert figures.steady is None
-    assert figures.whole.exposed_ns == {"read": 5, "decode": 3, "collate": 1}
-    assert [phase.n_deliveries for phase in figures.phases] == [1, 0, 0, 1]
 
 
 def test_several_rounds_each_with_their_own_fill_and_nothing_between():

@@ -64,12 +64,6 @@ def test_a_longer_validation_is_not_taken_for_the_training(known):
     assert "The validation waits 98 % of its time for data" in said(profile)
 
 
-def test_where_nobody_tells_it_is_said():
-    assert "is for loader 1 (Samples1). Whether that loader trains is unknown." in said(training())
-    alone = training(n_check=0)
-    assert "loader" not in said(alone)
-
-
 def test_passes_that_bring_nothing_are_no_epochs_and_no_rounds():
     measured = Run(training(spans=True, extra=True)).of_rank()
     assert [each.epoch for each in epoch_figures(measured)] == [0, 1]

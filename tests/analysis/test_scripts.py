@@ -143,12 +143,6 @@ def _by_phase(found: Exposure) -> Counter[tuple[str, str]]:
     return total
 
 
-@given(scripts, st.integers(-(10**12), 10**12))
-def test_a_shift_of_all_clocks_changes_nothing(script, shift):
-    moved = script.sketch.moved(lambda time: time + shift)
-    assert exposure(moved.data()) == exposure(script.data())
-
-
 def test_zip_of_two_loaders():
     script = Script()
     images, labels = script.loader(2, 1, (40, 0, 0)), script.loader(0, 0, (7, 0, 0), batch_size=2)

@@ -8,7 +8,6 @@ from iobench.analysis.run import exposure
 from iobench.errors import ProfileError
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.runs.contents import Process
 from iobench.testing import CONSUMER, SketchedRun
 
 WORKER = ("worker", 0)
@@ -139,15 +138,3 @@ def test_two_training_loops_in_one_process_are_refused():
     sketch.wait(1, 150, 170, thread=1)
     with pytest.raises(ProfileError, match="2 threads"):
         exposure(sketch.data())
-
-
-def test_of_several_training_processes_one_is_to_be_named():
-    from iobench.analysis.run import exposure
-
-    profile = one_batch().data()
-    other = Process("consumer", -1, 3, 9, "here", "boot", (), 0, True, 0, ())
-    both = replace(profile, processes=(*profile.processes, other))
-    with pytest.raises(ProfileError, match=r"\[0, 3\]"):
-        exposure(both)
-    assert exposure(both, rank=0).whole.n_batches == 1
-    assert exposure(both, rank=3).whole.n_batches == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -212,25 +211,6 @@ def test_one_process_may_have_two_entries_and_one_log() -> None:
     assert holders(profile, log) == {"worker-1": str(log.path)}
     coverage = coverage_of(profile, log)
     assert (coverage.n_logs, coverage.n_expected, coverage.missing) == (1, 1, ())
-
-
-def test_a_number_used_again_later_is_another_process() -> None:
-    run, profile = two_of_one_number("vm")
-    *others, last = profile.processes
-    hours = tuple(
-        replace(each, wall_ns=each.wall_ns + 10**13, monotonic_ns=each.monotonic_ns + 10**13)
-        for each in last.anchors
-    )
-    profile = replace(profile, processes=(*others, replace(last, anchors=hours)))
-    log = run.workers[0].log()
-    marks = log.marks.copy()
-    for name in ("offset", "start_ns", "end_ns"):
-        marks[name] += 10**13
-    after = replace(log, path=Path("after.darshan"), marks=marks)
-    assert holders(profile, log) == {"worker-0": str(log.path)}
-    assert holders(profile, after, log) == {
-        "worker-0": str(log.path), "worker-1": "after.darshan",
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
