@@ -118,15 +118,15 @@ def write_trace(
         with packed as file:
             writer = TraceWriter(cast("BinaryIO", file), document)
             known: list[tuple[Process, int]] = []
-            machines: set[tuple[str, str]] = set()
+            machines: set[tuple[str, tuple[str, str]]] = set()
             for part in parts:
                 run = f"{part.path.name} " if len({each.path for each in parts}) > 1 else ""
                 known += _write_rank(part, run, _moved(part, offsets) - base_ns, writer)
-                if (machine := lanes_of_machine(part)) and (run, machine.host) not in machines:
-                    machines.add((run, machine.host))
-                    pid = writer.process(-1, f"{run}machine {machine.host}")
-                    moved_ns = offsets[machine.host, machine.boot_id] - base_ns
-                    writer.add(counter_events(machine, pid, moved_ns))
+                machine, lanes = lanes_of_machine(part)
+                if lanes and (run, machine) not in machines:
+                    machines.add((run, machine))
+                    pid = writer.process(-1, f"{run}machine {machine[0]}")
+                    writer.add(counter_events(lanes, pid, offsets[machine] - base_ns))
             for each_torch in torch:
                 writer.add(each_torch.merged(known, base_ns, writer))
             file.write(b"\n]}\n")

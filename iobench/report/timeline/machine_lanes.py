@@ -8,16 +8,21 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.report.timeline.model import machine_of
 from iobench.runs.machine_samples import of_process
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from iobench.analysis.run import RankRun
     from iobench.runs.machine_samples import GpuSeries, MachineSamples
 
 Floats = NDArray[np.float64]
 SHARE, BYTES, RATE = "share", "bytes", "rate"
+Figure = tuple[str, str, NDArray[np.int64], Floats | None, float | None]
+"""Name, unit, edges, values if there are any, and top where it is not the largest value."""
+ONE_CPU: Final = "CPU "
+"""Begins the names of single CPUs, of which a page has the mean."""
 MOST_STEPS: Final = 2000
 """Of a lane on a page; of more, several become their mean."""
 STEPS: Final = 1000
@@ -28,7 +33,7 @@ class MachineLane(msgspec.Struct, frozen=True, eq=False):
     """One figure of a machine: means between two edges, NaN is unknown.
 
     ``unit`` is ``"share"`` from 0 to 1, ``"bytes"`` or ``"rate"``, in bytes a second; ``top`` fills
-    the lane; ``is_part`` is one of many alike, a CPU: a page has their mean.
+    the lane.
     """
 
     name: str
@@ -36,72 +41,57 @@ class MachineLane(msgspec.Struct, frozen=True, eq=False):
     edges_ns: NDArray[np.int64]
     values: Floats
     top: float
-    is_part: bool = False
 
 
-class MachineLanes(msgspec.Struct, frozen=True):
-    """All lanes of one machine, as the process that ran on it calls it."""
-
-    host: str
-    boot_id: str
-    lanes: tuple[MachineLane, ...]
-
-
-def lanes_of_machine(run: RankRun) -> MachineLanes | None:
-    """Return the lanes of the machine that a training process ran on; None if nobody looked."""
+def lanes_of_machine(run: RankRun) -> tuple[tuple[str, str], list[MachineLane]]:
+    """Return the machine (see `machine_of`) a training process ran on, and what is known of it."""
     process = next((each for each in run.processes if each.rank == run.rank), None)
     samples = of_process(run.machines, process)
     if process is None or samples is None or len(samples.time_ns) < 2:
-        return None
+        return ("", ""), []
     energy = of_process(run.energy, process)
-    gpus = _gpu_lanes(() if energy is None else energy.gpus)
-    return MachineLanes(process.host, process.boot_id, (*_lanes(samples), *gpus))
+    return machine_of(process), [
+        MachineLane(name, unit, edges, values, top or float(np.nanmax(values)) or 1.0)
+        for name, unit, edges, values, top in _figures(samples, energy.gpus if energy else ())
+        if values is not None and not np.isnan(values).all()
+    ]
 
 
-def _lanes(samples: MachineSamples) -> Iterator[MachineLane]:
+def _figures(samples: MachineSamples, gpus: Sequence[GpuSeries]) -> Iterator[Figure]:
     edges, head = samples.time_ns, samples.head
-
-    def lane(name: str, unit: str, values: Floats | None, top: float | None = None) -> Any:
-        if values is None or np.isnan(values).all():
-            return
-        largest = float(np.nanmax(values))
-        yield MachineLane(name, unit, edges, values, top or largest or 1.0)
-
     if head.cpus:
-        for name, values in samples.cpu_limits().items():
-            yield from lane("CPUs" if name == "cpus" else "CPUs of the quota", SHARE, values, 1.0)
-        for number, values in zip(head.cpus, samples.busy().T, strict=True):
-            yield MachineLane(f"CPU {number}", SHARE, edges, values, 1.0, is_part=True)
+        limits = samples.cpu_limits()
+        yield "CPUs", SHARE, edges, limits["cpus"], 1.0
+        yield "CPUs of the quota", SHARE, edges, limits.get("quota"), 1.0
+        for number, busy in zip(head.cpus, samples.busy().T, strict=True):
+            yield f"{ONE_CPU}{number}", SHARE, edges, busy, 1.0
     for what in ("memory", "io", "cpu"):
-        held = samples.per_second(f"pressure.{what}_us")
-        yield from lane(f"held up for {what}", SHARE, None if held is None else held / 1e6, 1.0)
+        stalled = samples.per_second(f"pressure.{what}_us")
+        yield f"held up for {what}", SHARE, edges, _divided(stalled, 1e6), 1.0
     for name, column, top in (
         ("memory taken", "memory.used_nbytes", head.memory_nbytes),
         ("memory of the cgroup", "cgroup.used_nbytes", head.memory_limit_nbytes),
         ("page cache", "memory.cached_nbytes", head.memory_nbytes),
     ):
         if column in samples.values:
-            yield from lane(name, BYTES, samples.values[column][1:], top)
+            yield name, BYTES, edges, samples.values[column][1:], top
     for disk in samples.names("disk"):
-        busy = samples.per_second(f"disk:{disk}.busy_ms")
-        yield from lane(f"{disk} busy", SHARE, None if busy is None else busy / 1e3, 1.0)
-        for direction in ("read", "written"):
-            yield from lane(
-                f"{disk} {direction}", RATE, samples.per_second(f"disk:{disk}.{direction}")
-            )
+        busy_ms = samples.per_second(f"disk:{disk}.busy_ms")
+        yield f"{disk} busy", SHARE, edges, _divided(busy_ms, 1e3), 1.0
+        for what in ("read", "written"):
+            yield f"{disk} {what}", RATE, edges, samples.per_second(f"disk:{disk}.{what}"), None
     for link in samples.names("net"):
-        for direction in ("received", "sent"):
-            moved = samples.per_second(f"net:{link}.{direction}")
-            yield from lane(f"{link} {direction}", RATE, moved, head.links.get(link))
-
-
-def _gpu_lanes(gpus: tuple[GpuSeries, ...]) -> Iterator[MachineLane]:
+        for what in ("received", "sent"):
+            moved = samples.per_second(f"net:{link}.{what}")
+            yield f"{link} {what}", RATE, edges, moved, head.links.get(link)
     for gpu in gpus:
-        edges, used = gpu.time_ns, gpu.used_nbytes[1:]
-        if len(edges) > 1:
-            yield MachineLane(f"{gpu.title} busy", SHARE, edges, gpu.busy[1:], 1.0)
-            top = float(np.nanmax([*used, 1.0]))
-            yield MachineLane(f"{gpu.title} memory", BYTES, edges, used, top)
+        if len(gpu.time_ns) > 1:
+            yield f"{gpu.title} busy", SHARE, gpu.time_ns, gpu.busy[1:], 1.0
+            yield f"{gpu.title} memory", BYTES, gpu.time_ns, gpu.used_nbytes[1:], None
+
+
+def _divided(values: Floats | None, by: float) -> Floats | None:
+    return None if values is None else values / by
 
 
 def machine_payload(run: RankRun, start_ns: int, end_ns: int) -> list[dict[str, Any]]:
@@ -111,9 +101,8 @@ def machine_payload(run: RankRun, start_ns: int, end_ns: int) -> list[dict[str, 
     thousandths of its ``top``, null where unknown.
     """
     groups: dict[int, dict[str, Any]] = {}
-    machine = lanes_of_machine(run)
-    for each in () if machine is None else machine.lanes:
-        if each.is_part:
+    for each in lanes_of_machine(run)[1]:
+        if each.name.startswith(ONE_CPU):
             continue
         first, last = np.searchsorted(each.edges_ns, (start_ns, end_ns))
         part = slice(max(first - 1, 0), last + 1)
@@ -142,9 +131,11 @@ def _thinned(edges: NDArray[np.int64], values: Floats) -> tuple[NDArray[np.int64
         return np.append(edges[first], edges[-1:]), np.where(known > 0, total / known, np.nan)
 
 
-def counter_events(machine: MachineLanes, pid: int, moved_ns: int) -> Iterator[dict[str, Any]]:
+def counter_events(
+    lanes: Sequence[MachineLane], pid: int, moved_ns: int
+) -> Iterator[dict[str, Any]]:
     """Yield each lane as a counter of a trace: shares in per cent, others in bytes."""
-    for each in machine.lanes:
+    for each in lanes:
         values: NDArray[Any] = each.values * 100 if each.unit == SHARE else each.values
         unit = {SHARE: "%", BYTES: "bytes", RATE: "bytes/s"}[each.unit]
         # The last step lasts until its end; what is as before says nothing.
