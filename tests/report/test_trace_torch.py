@@ -184,7 +184,7 @@ EVENT = {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
         (json.dumps([{**EVENT, "pid": [1]}]).encode(), "at `$[0].pid`"),
         (gzip.compress(json.dumps(GOOD).encode())[:-9], "is damaged"),
         (b"\x1f\x8bnothing", "is damaged"),
-        (json.dumps([EVENT]).encode(), "ended before the run began, by "),
+        (json.dumps([EVENT]).encode(), "ended before the run began"),
         (json.dumps(torch_document(BASE_NS - 10**15)).encode(), None),
     ],
 )

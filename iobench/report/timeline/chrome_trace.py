@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from gzip import GzipFile
-from itertools import islice, repeat
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 import msgspec
 import numpy as np
 
-from iobench.analysis.partition import leaf_pieces
-from iobench.analysis.time_intervals import nesting
 from iobench.errors import FileFormatError, OptionError, ProfileError
 from iobench.recording.kinds import (
     HANDOVER_KINDS,
@@ -23,12 +21,10 @@ from iobench.recording.kinds import (
 )
 from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import stages_of
-from iobench.report import units
 from iobench.report.timeline.machine_lanes import counter_events, lanes_of_machine
 from iobench.report.timeline.model import machine_of, sub_lanes, timeline_of, wall_offsets
 from iobench.report.timeline.torch_trace import TorchTrace
-from iobench.report.timeline.trace_deliveries import delivery_events
-from iobench.report.timeline.trace_writer import Event, TraceWriter
+from iobench.report.timeline.trace_events import Event, TraceWriter, delivery_events
 from iobench.report.written import whole_file
 
 if TYPE_CHECKING:
@@ -68,7 +64,6 @@ class SpanArgs(
     exposed_ns: int | None = None
     cpu_ns: int | None = None
     sum_of_samples: int | None = None
-    estimated: bool | None = None
     offset: int | None = None
     stage: str | None = None
 
@@ -100,7 +95,13 @@ def write_trace(
     if not extents:
         names = ", ".join(dict.fromkeys(str(each.path) for each in runs)) or "no run"
         raise ProfileError(f"{names}: holds no span to write; expected a run that measured")
-    torch = [_of_this_time(TorchTrace(each), extents) for each in torch_traces]
+    torch = [TorchTrace(each) for each in torch_traces]
+    for each in torch:
+        if not any(each.low_ns <= high and low <= each.high_ns for low, high in extents):
+            raise FileFormatError(
+                f"{each.path}: begins after the run ended, or ended before the run began; expected "
+                "a trace of torch.profiler of the same run"
+            )
     base_ns = min(low for low, _ in [*extents, *((each.low_ns, 0) for each in torch)])
     names_of_runs = [*dict.fromkeys(part.path.name for part in parts)]
     about = {
@@ -148,19 +149,6 @@ def _extent(part: RankRun, offsets: Mapping[tuple[str, str], int]) -> tuple[int,
     return min(lows), int((spans["end_ns"] + moved_ns).max())
 
 
-def _of_this_time(trace: TorchTrace, extents: Sequence[tuple[int, int]]) -> TorchTrace:
-    """Refuse a trace during which no run was recorded."""
-    if any(trace.low_ns <= high and low <= trace.high_ns for low, high in extents):
-        return trace
-    low, high = min(low for low, _ in extents), max(high for _, high in extents)
-    after = trace.low_ns > high
-    apart = units.duration(trace.low_ns - high if after else low - trace.high_ns)
-    when = "begins after the run ended" if after else "ended before the run began"
-    raise FileFormatError(
-        f"{trace.path}: {when}, by {apart}; expected a trace of torch.profiler of the same run"
-    )
-
-
 def _write_rank(
     part: RankRun, run: str, moved_ns: NDArray[np.int64], writer: TraceWriter
 ) -> list[tuple[Process, int]]:
@@ -172,7 +160,7 @@ def _write_rank(
         pids.append(writer.process(process.pid, name, f"pid {process.pid} on {process.host}"))
     spans = PlacedSpans(part, pids, moved_ns, writer)
     for low in range(0, len(spans.timeline), ROWS_AT_ONCE):
-        writer.add(spans.events(np.arange(low, min(low + ROWS_AT_ONCE, len(spans.timeline)))))
+        writer.add(spans.events(slice(low, low + ROWS_AT_ONCE)))
     # Not where waits overlap: nobody can say which work was waited for.
     if part.is_sound:
         writer.add(delivery_events(spans))
@@ -185,8 +173,8 @@ def _write_rank(
 class PlacedSpans:
     """The spans of a training process, with their processes and threads in a trace.
 
-    Times are after the beginning of the trace; ``own_ns`` is what lies in no span inside, and
-    ``moved_ns`` what was added to the monotonic times of each process.
+    Times are after the beginning of the trace; ``moved_ns`` is what was added to the monotonic
+    times of each process.
     """
 
     def __init__(
@@ -194,20 +182,18 @@ class PlacedSpans:
     ) -> None:
         self.run, self.pids, self.moved_ns, self.writer = run, pids, moved_ns, writer
         self.timeline = run.cached(timeline_of)
-        spans, lane = self.timeline.spans, self.timeline.lane
+        spans = self.timeline.spans
         self.start_ns = spans["start_ns"] + moved_ns[spans["process"]]
         self.end_ns = np.maximum(spans["end_ns"] + moved_ns[spans["process"]], self.start_ns)
-        self.own_ns = self.end_ns - self.start_ns
-        rows = np.flatnonzero(~self.timeline.queued)
-        self.own_ns[rows] = _own_ns(spans[rows], lane[rows])
         self.pid = np.array(pids, dtype=np.int64)[spans["process"]]
-        # A batch in a queue takes no thread's time: such spans are pairs of their own.
-        self.tid = self._threads(lane, np.where(self.timeline.queued, 0, self.timeline.sub))
+        self.tid = self._threads()
 
-    def _threads(self, lane: NDArray[np.int32], sub: NDArray[np.int32]) -> NDArray[np.int64]:
+    def _threads(self) -> NDArray[np.int64]:
         """Give each lane its threads: one, and more where spans of it overlap."""
+        # A batch in a queue takes no thread's time: such spans are pairs of their own.
+        sub = np.where(self.timeline.queued, 0, self.timeline.sub)
         widest = int(sub.max(initial=0)) + 1
-        keys, of_span = np.unique(lane * np.int64(widest) + sub, return_inverse=True)
+        keys, of_span = np.unique(self.timeline.lane * widest + sub, return_inverse=True)
         tids = []
         for number, other in (divmod(key, widest) for key in keys.tolist()):
             where = self.timeline.lanes[number]
@@ -216,76 +202,63 @@ class PlacedSpans:
             tids.append(self.writer.thread(self.pids[where.process], name, main=main))
         return np.array(tids, dtype=np.int64)[of_span]
 
-    def events(self, rows: NDArray[np.int64]) -> Iterator[Event]:
+    def events(self, rows: slice) -> Iterator[Event]:
         """Yield spans: complete events of threads, pairs of batches that queue."""
-        timeline, queued = self.timeline, self.timeline.queued[rows]
+        timeline = self.timeline
+        start, end, stage = self.start_ns[rows], self.end_ns[rows], timeline.stage[rows]
         names = np.array(timeline.stages, dtype=object)
-        categories = np.array(
-            [[kind.family.value + word for word in CATEGORIES] for kind in timeline.kinds],
-            dtype=object,
+        words = [[kind.family.value + word for word in CATEGORIES] for kind in timeline.kinds]
+        columns = (
+            *(names[stage], self.pid[rows], self.tid[rows], start / 1000),
+            np.array(words, dtype=object)[stage, self._categories(rows)],
+            (end - start) / 1000,
         )
-        for letter, some in (("X", rows[~queued]), ("b", rows[queued])):
-            stage = timeline.stage[some]
-            name = names[stage].tolist()
-            exposure = _exposure(timeline.exposed_ns[some], self.own_ns[some])
-            category = categories.reshape(-1, len(CATEGORIES))[stage, exposure].tolist()
-            place = [name, self.pid[some].tolist(), self.tid[some].tolist()]
-            start, end = self.start_ns[some], self.end_ns[some]
-            args = _arguments(self, some)
-            if letter == "X":
-                dur = ((end - start) / 1000).tolist()
-                yield from map(
-                    Event, repeat("X"), *place, (start / 1000).tolist(), category, dur, args
-                )
-                continue
-            ids, none = [*islice(self.writer.ids, len(some))], repeat(None)
-            begin, until = (start / 1000).tolist(), (end / 1000).tolist()
-            yield from map(Event, repeat("b"), *place, begin, category, none, args, ids)
-            yield from map(Event, repeat("e"), *place, until, category, none, none, ids)
+        spans = map(Event, repeat("X"), *(each.tolist() for each in columns), self._arguments(rows))
+        until = (end / 1000).tolist()
+        for span, is_queued, ts in zip(spans, timeline.queued[rows].tolist(), until, strict=True):
+            if is_queued:
+                span.ph, span.dur, span.id = "b", None, next(self.writer.ids)
+            yield span
+            if is_queued:
+                yield Event("e", span.name, span.pid, span.tid, ts, span.cat, id=span.id)
+
+    def _categories(self, rows: slice) -> NDArray[np.int64]:
+        """Return the place of each span in `CATEGORIES`."""
+        spans, exposed_ns = self.timeline.spans[rows], self.timeline.exposed_ns[rows]
+        share = self.run.sums.share[self.timeline.row[rows]]
+        share[(spans["kind"] == Kind.WAIT) & (exposed_ns > 0)] = 1
+        cases = [exposed_ns < 0, share >= 0.5, share <= 0.01, share >= 0]
+        return np.select(cases, [3, 0, 2, 1], 3)
+
+    def _arguments(self, rows: slice) -> Iterator[SpanArgs]:
+        spans, exposed = self.timeline.spans[rows], self.timeline.exposed_ns[rows]
+        kind, nbytes = spans["kind"], spans["nbytes"]
+        loads = is_one_of(kind, WORKER_KINDS)
+        length_ns = spans["end_ns"] - spans["start_ns"]
+        has_bytes = (nbytes >= 0) & (kind != Kind.OTHER)
+        has_rate = has_bytes & (loads | is_one_of(kind, HANDOVER_KINDS)) & (length_ns > 0)
+        detailed = spans["detail"] != 0
+        detail = np.array(self.run.strings, dtype=object)[spans["detail"]]
+        # The sample of waits and rounds is the round's number.
+        is_round = is_one_of(kind, (Kind.WAIT, Kind.OTHER))
+        return map(
+            SpanArgs,
+            _known(detail, detailed & loads),
+            _known(detail, detailed & ~loads),
+            _known(spans["batch"]),
+            _known(spans["sample"], (spans["sample"] >= 0) & ~is_round),
+            _known(spans["epoch"]),
+            _known(nbytes, has_bytes),
+            _known(_rate(nbytes, length_ns), has_rate),
+            _known(exposed),
+            _known(spans["cpu_ns"]),
+            _known(spans["pieces"], (spans["flags"] & Flag.SUMMED) != 0),
+        )
 
 
-def _own_ns(spans: NDArray[Any], lane: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return the time of each span that lies in no span inside; they are by lane and start."""
-    length_ns = np.maximum(spans["end_ns"] - spans["start_ns"], 0)
-    nested = nesting(spans["start_ns"], spans["start_ns"] + length_ns, lane)
-    inside = np.flatnonzero(nested.parent >= 0)
-    inner_ns = np.bincount(nested.parent[inside], length_ns[inside], len(spans)).astype(np.int64)
-    mixed = np.flatnonzero(~nested.regular)
-    pieces = leaf_pieces(spans[mixed], lane[mixed])
-    own_ns: NDArray[np.int64] = length_ns - inner_ns
-    own_ns[mixed] = np.bincount(pieces.span, pieces.duration_ns, len(mixed))
-    return own_ns
-
-
-def _arguments(placed: PlacedSpans, rows: NDArray[np.int64]) -> Iterator[SpanArgs]:
-    spans, exposed = placed.timeline.spans[rows], placed.timeline.exposed_ns[rows]
-    kind, flags, nbytes = spans["kind"], spans["flags"], spans["nbytes"]
-    loads = is_one_of(kind, WORKER_KINDS)
-    working = loads | is_one_of(kind, HANDOVER_KINDS)
-    # The sample of waits and rounds is the round's number.
-    is_round = is_one_of(kind, (Kind.WAIT, Kind.OTHER))
-    length_ns = spans["end_ns"] - spans["start_ns"]
-    has_bytes = (nbytes >= 0) & (kind != Kind.OTHER)
-    summed, detailed = (flags & Flag.SUMMED) != 0, spans["detail"] != 0
-    detail = np.array(placed.run.strings, dtype=object)[spans["detail"]]
-    return map(
-        SpanArgs,
-        _known(detail, detailed & loads),
-        _known(detail, detailed & ~loads),
-        _known(spans["batch"], spans["batch"] >= 0),
-        _known(spans["sample"], (spans["sample"] >= 0) & ~is_round),
-        _known(spans["epoch"], spans["epoch"] >= 0),
-        _known(nbytes, has_bytes),
-        _known(_rate(nbytes, length_ns), has_bytes & working & (length_ns > 0)),
-        _known(exposed, exposed >= 0),
-        _known(spans["cpu_ns"], spans["cpu_ns"] >= 0),
-        _known(spans["pieces"], summed),
-        _known(summed, (flags & Flag.ESTIMATED) != 0),
-    )
-
-
-def _known(values: NDArray[Any], known: NDArray[np.bool_]) -> Iterable[Any]:
-    """Return values, None where they are not known."""
+def _known(values: NDArray[Any], known: NDArray[np.bool_] | None = None) -> Iterable[Any]:
+    """Return values, None where they are not known: below 0, if nothing else is said."""
+    known = values >= 0 if known is None else known
     if known.all():
         result: list[Any] = values.tolist()
         return result
@@ -302,15 +275,6 @@ def _rate(nbytes: NDArray[np.int64], length_ns: NDArray[np.int64]) -> NDArray[np
     return rate
 
 
-def _exposure(exposed_ns: NDArray[np.int64], own_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the place of each span in `CATEGORIES`."""
-    result = np.ones(len(own_ns), dtype=np.int64)
-    result[2 * exposed_ns >= own_ns] = 0
-    result[100 * exposed_ns <= own_ns] = 2
-    result[(exposed_ns < 0) | (own_ns <= 0)] = 3
-    return result
-
-
 def _call_events(placed: PlacedSpans, one: ProcessPlacement) -> Iterator[Event]:
     """Yield the calls of a process that Darshan traced, on threads of their own."""
     run, pid = placed.run, placed.pids[one.process]
@@ -325,7 +289,7 @@ def _call_events(placed: PlacedSpans, one: ProcessPlacement) -> Iterator[Event]:
         for number in range(int(sub.max(initial=-1)) + 1)
     ]
     stages, stage = stages_of(run.spans[np.maximum(calls["span"], 0)], run.strings)
-    exposed, nbytes = calls["exposed_ns"], calls["nbytes"]
+    nbytes = calls["nbytes"]
     names = np.array([*(stage_name(*each) for each in stages), ""], dtype=object)
     files = np.array([*one.files, ""], dtype=object)
     unknown = repeat(None)
@@ -333,8 +297,8 @@ def _call_events(placed: PlacedSpans, one: ProcessPlacement) -> Iterator[Event]:
         SpanArgs,
         *(files[calls["file"]].tolist(), unknown, unknown, unknown, unknown, nbytes.tolist()),
         _known(_rate(nbytes, length), (length > 0) & (nbytes >= 0)),
-        _known(exposed, exposed >= 0),
-        *(unknown, unknown, unknown, calls["offset"].tolist()),
+        _known(calls["exposed_ns"]),
+        *(unknown, unknown, calls["offset"].tolist()),
         _known(names[stage], calls["span"] >= 0),
     )
     place = (repeat("read call"), repeat(pid), [tids[each] for each in sub.tolist()])

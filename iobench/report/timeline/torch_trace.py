@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -22,7 +23,7 @@ from iobench.report.timeline.model import sub_lanes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from iobench.report.timeline.trace_writer import TraceWriter
+    from iobench.report.timeline.trace_events import TraceWriter
     from iobench.runs.contents import Process
 
 EXPECTED: Final = "expected what torch.profiler's export_chrome_trace writes"
@@ -40,19 +41,13 @@ class TimedEvent(msgspec.Struct, frozen=True):
     tid: int | str = 0
 
 
-class TorchJob(msgspec.Struct, frozen=True):
-    """Of a file's ``distributedInfo``."""
-
-    rank: int = -1
-
-
 class TorchDocument(msgspec.Struct, frozen=True):
     """What of a file is read here."""
 
     traceEvents: list[dict[str, Any]]
     baseTimeNanoseconds: Annotated[int, Meta(ge=0, lt=2**62)] = 0
     host_name: str = ""
-    distributedInfo: TorchJob = TorchJob()
+    distributedInfo: dict[str, Any] = {}
 
 
 class TorchTrace:
@@ -74,17 +69,17 @@ class TorchTrace:
             raise FileFormatError(f"{path}: {error}; {EXPECTED}") from error
         if not times:
             raise FileFormatError(f"{path}: holds no trace events with a time; {EXPECTED}")
-        self._host, self._rank = document.host_name, document.distributedInfo.rank
+        self._host, self._rank = document.host_name, document.distributedInfo.get("rank")
         self._names = {
             (each.get("name"), *_lane(each)): str(next(iter(each["args"].values())))
             for each in document.traceEvents
             if each.get("ph") == "M" and isinstance(each.get("args"), dict) and each["args"]
         }
-        self._base_ns = document.baseTimeNanoseconds
-        self._start_ns = np.array([round(each.ts * 1000) for each in times], dtype=np.int64)
-        self._length_ns = np.array([round(each.dur * 1000) for each in times], dtype=np.int64)
-        self.low_ns = self._base_ns + int(self._start_ns.min())
-        self.high_ns = self._base_ns + int((self._start_ns + self._length_ns).max())
+        start_ns = [round(each.ts * 1000) + document.baseTimeNanoseconds for each in times]
+        self._start_ns = np.array(start_ns, dtype=np.int64)
+        length_ns = [round(each.dur * 1000) for each in times]
+        self._end_ns = self._start_ns + np.array(length_ns, dtype=np.int64)
+        self.low_ns, self.high_ns = int(self._start_ns.min()), int(self._end_ns.max())
 
     def merged(
         self, known: Sequence[tuple[Process, int]], base_ns: int, writer: TraceWriter
@@ -100,8 +95,8 @@ class TorchTrace:
         """
         pids: dict[str, int] = {}
         tids: dict[tuple[str, str, int], int] = {}
-        ids: dict[tuple[Any, str], int] = {}
-        times = ((self._start_ns + (self._base_ns - base_ns)) / 1000).tolist()
+        ids: defaultdict[tuple[Any, str], int] = defaultdict(lambda: next(writer.ids))
+        times = ((self._start_ns - base_ns) / 1000).tolist()
         for event, ts, sub in zip(self._events, times, self._sub_lanes(), strict=True):
             pid, tid = _lane(event)
             if pid not in pids:
@@ -112,10 +107,7 @@ class TorchTrace:
                 tids[pid, tid, sub] = writer.thread(pids[pid], f"torch: {name}{more}")
             moved = {**event, "pid": pids[pid], "tid": tids[pid, tid, sub], "ts": ts}
             if "id" in event and event["ph"] in WITH_IDS:
-                key = event.get("cat"), str(event["id"])
-                if key not in ids:
-                    ids[key] = next(writer.ids)
-                moved["id"] = ids[key]
+                moved["id"] = ids[event.get("cat"), str(event["id"])]
             yield moved
 
     def _sub_lanes(self) -> list[int]:
@@ -123,24 +115,23 @@ class TorchTrace:
         numbers: dict[tuple[str, str], int] = {}
         lane = np.array([numbers.setdefault(_lane(each), len(numbers)) for each in self._events])
         rows = np.flatnonzero([each["ph"] == "X" for each in self._events])
-        start, end = self._start_ns[rows], (self._start_ns + self._length_ns)[rows]
-        order = np.lexsort((-end, start, lane[rows]))
+        rows = rows[np.lexsort((-self._end_ns[rows], self._start_ns[rows], lane[rows]))]
         sub = np.zeros(len(lane), dtype=np.int64)
-        sub[rows[order]] = sub_lanes(lane[rows][order], start[order], end[order])
-        result: list[int] = sub.tolist()
-        return result
+        sub[rows] = sub_lanes(lane[rows], self._start_ns[rows], self._end_ns[rows])
+        return list(sub.tolist())
 
     def _process(self, pid: str, known: Sequence[tuple[Process, int]], writer: TraceWriter) -> int:
         """Return our number of a process we know, of this host and rank if there are several."""
-        alike = [(process, number) for process, number in known if str(process.pid) == pid]
+        alike = [
+            (process.host == self._host, process.rank == self._rank, -place, number)
+            for place, (process, number) in enumerate(known)
+            if str(process.pid) == pid
+        ]
         if alike:
-            here = self._host, self._rank
-            return max(alike, key=lambda each: (each[0].host == here[0], each[0].rank == here[1]))[
-                1
-            ]
+            return max(alike)[-1]
         labels = self._names.get(("process_labels", pid, "0"), "")
         name = labels or self._names.get(("process_name", pid, "0")) or pid or "trace"
-        rank = f" of rank {self._rank}" if self._rank >= 0 else ""
+        rank = "" if self._rank is None else f" of rank {self._rank}"
         return writer.process(0, f"torch: {name}{rank}", labels)
 
 

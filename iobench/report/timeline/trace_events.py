@@ -1,0 +1,175 @@
+"""Events of a trace: their writer, and those of no span: arrows, the queue, parts of a run."""
+
+from __future__ import annotations
+
+import itertools
+from itertools import count, islice
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from iobench.analysis.deliveries import PHASES
+from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of
+from iobench.recording.span_file import Flag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from iobench.analysis.deliveries import Deliveries
+    from iobench.report.timeline.chrome_trace import PlacedSpans
+
+Integers = NDArray[np.int64]
+FIRST_NUMBER: Final = 10_000_000
+"""Of new processes and threads: above any that Linux gives (at most 2**22)."""
+EVENTS_AT_ONCE: Final = 16_384
+
+
+class Event(msgspec.Struct, omit_defaults=True, gc=False):
+    """An event that has a time, as Chrome's format has it: times in microseconds."""
+
+    ph: str
+    name: str
+    pid: int
+    tid: int
+    ts: float
+    cat: str | None = None
+    dur: float | None = None
+    args: Any = None
+    id: int | None = None
+    bp: str | None = None
+    s: str | None = None
+
+
+class TraceWriter:
+    """Writes events, and numbers processes, threads and arrows.
+
+    A process keeps its pid if no other has it already, so that it is the same one in ``ps`` and in
+    traces of other tools; of two machines, or two runs, it may be another's.
+    """
+
+    def __init__(self, file: BinaryIO, document: dict[str, Any]) -> None:
+        self._file, self._encode = file, msgspec.json.Encoder().encode
+        self._file.write(self._encode(document)[:-1] + b',"traceEvents":[\n')
+        self._between = b""
+        self._n_threads: dict[int, int] = {}
+        self._numbers = count(FIRST_NUMBER + 1)
+        self.ids = count(1)
+
+    def add(self, events: Iterable[Event | dict[str, Any]]) -> None:
+        """Write events, each as Chrome's format has them."""
+        events = iter(events)
+        while some := [*islice(events, EVENTS_AT_ONCE)]:
+            self._file.write(self._between + self._encode(some)[1:-1])
+            self._between = b",\n"
+
+    def process(self, pid: int, name: str, labels: str = "") -> int:
+        """Return the number of a new process, with its name; they are shown in this order."""
+        if pid <= 0 or pid in self._n_threads:
+            pid = next(self._numbers)
+        place = len(self._n_threads)
+        self._n_threads[pid] = 0
+        self._name(pid, 0, "process_name", {"name": name})
+        self._name(pid, 0, "process_sort_index", {"sort_index": place})
+        if labels:
+            self._name(pid, 0, "process_labels", {"labels": labels})
+        return pid
+
+    def thread(self, pid: int, name: str, *, main: bool = False) -> int:
+        """Return the number of a new thread of a process; the main one has that of the process."""
+        tid = pid if main else next(self._numbers)
+        self._name(pid, tid, "thread_name", {"name": name})
+        self._name(pid, tid, "thread_sort_index", {"sort_index": self._n_threads[pid]})
+        self._n_threads[pid] += 1
+        return tid
+
+    def _name(self, pid: int, tid: int, what: str, values: dict[str, Any]) -> None:
+        self.add([{"ph": "M", "name": what, "pid": pid, "tid": tid, "args": values}])
+
+
+def delivery_events(placed: PlacedSpans) -> Iterator[Event]:
+    """Yield what is known of the deliveries of a training process whose spans were placed."""
+    deliveries = placed.run.deliveries
+    if not len(deliveries):
+        return
+    pid, moved = placed.pids[deliveries.process], int(placed.moved_ns[deliveries.process])
+    yield from _arrows(placed)
+    yield from _parts(placed, deliveries, pid, moved)
+    with_batch = np.flatnonzero(deliveries.batch >= 0)
+    numbers, begins = np.unique(deliveries.of_epoch[with_batch], return_index=True)
+    for number, when in zip(
+        numbers.tolist(),
+        (deliveries.requested_ns[with_batch[begins]] + moved).tolist(),
+        strict=True,
+    ):
+        yield Event("i", f"epoch {number}", pid, pid, when / 1000, "epoch", s="p")
+    ready = placed.run.attribution.ready_ns
+    known = ready >= 0
+    taken = np.maximum(deliveries.delivered_ns, ready)[known]
+    yield from _counted("queue depth", pid, ready[known] + moved, taken + moved)
+
+
+def _arrows(placed: PlacedSpans) -> Iterator[Event]:
+    """Yield an arrow for each batch: from its first work by its last to the wait that got it.
+
+    Each end lies inside a span, before its last moment, as viewers look for the span there.
+    """
+    spans, start, end = placed.timeline.spans, placed.start_ns, placed.end_ns
+    deliveries = placed.run.deliveries
+    in_loop = (spans["process"] == deliveries.process) & (spans["thread"] == deliveries.thread)
+    waits = np.flatnonzero(in_loop & (spans["kind"] == Kind.WAIT) & (spans["flags"] == 0))
+    wait_at = dict(zip(spans["start_ns"][waits].tolist(), waits.tolist(), strict=True))
+    works = ~in_loop & (spans["batch"] >= 0) & is_one_of(spans["kind"], WORKER_KINDS)
+    rows = np.flatnonzero(works & ((spans["flags"] & Flag.DEVICE) == 0) & (end > start))
+    delivery = deliveries.of_batch(spans["batch"][rows])
+    before = (delivery >= 0) & (spans["start_ns"][rows] < deliveries.delivered_ns[delivery])
+    rows, delivery = rows[before], delivery[before]
+
+    def firsts(by: Integers) -> Integers:
+        order = np.lexsort((by, delivery))
+        return rows[order][np.flatnonzero(np.diff(delivery[order], prepend=-1))]
+
+    requested = deliveries.requested_ns[np.unique(delivery)].tolist()
+    wait = np.array([wait_at.get(each, -1) for each in requested], dtype=np.int64)
+    whole = (wait >= 0) & (start[wait] < end[wait])
+    first, last, wait = firsts(start[rows])[whole], firsts(-end[rows])[whole], wait[whole]
+    done = np.minimum(end[last], end[wait]) - 1
+    apart, ids = last != first, np.array([*islice(placed.writer.ids, len(wait))], dtype=np.int64)
+    for letter, rows, when, number in (
+        ("s", first, start[first], ids),
+        ("t", last[apart], done[apart], ids[apart]),
+        ("f", wait, np.maximum(start[wait], done), ids),
+    ):
+        places = zip(placed.pid[rows].tolist(), placed.tid[rows].tolist(), strict=True)
+        times = zip((when / 1000).tolist(), number.tolist(), strict=True)
+        bind = "e" if letter == "f" else None
+        for (pid, tid), (ts, id_) in zip(places, times, strict=True):
+            yield Event(letter, "batch", pid, tid, ts, "batch", id=id_, bp=bind)
+
+
+def _parts(placed: PlacedSpans, deliveries: Deliveries, pid: int, moved_ns: int) -> Iterator[Event]:
+    """Yield start-up, fill, steady state and drain as spans of a thread of their own."""
+    begins = np.ones(len(deliveries), dtype=bool)
+    begins[1:] = (deliveries.phase[1:] != deliveries.phase[:-1]) | (
+        deliveries.from_ns[1:] != deliveries.until_ns[:-1]
+    )
+    tid = placed.writer.thread(pid, "parts of the run")
+    for low, high in itertools.pairwise([*np.flatnonzero(begins).tolist(), len(deliveries)]):
+        start, end = int(deliveries.from_ns[low]), int(deliveries.until_ns[high - 1])
+        args = {
+            "batches": int((deliveries.batch[low:high] >= 0).sum()),
+            "wait_ns": int(deliveries.wait_ns[low:high].sum()),
+        }
+        name, ts = PHASES[deliveries.phase[low]], (start + moved_ns) / 1000
+        yield Event("X", name, pid, tid, ts, "part", (end - start) / 1000, args)
+
+
+def _counted(name: str, pid: int, up: Integers, down: Integers) -> Iterator[Event]:
+    """Yield a counter of batches that goes up at some moments and down at others."""
+    moments, place = np.unique(np.concatenate((up, down)), return_inverse=True)
+    steps = np.repeat([1, -1], [len(up), len(down)])
+    level = np.cumsum(np.bincount(place, steps, len(moments))).astype(np.int64)
+    new = np.flatnonzero(np.append(True, level[1:] != level[:-1])[: len(level)])
+    for moment, value in zip(moments[new].tolist(), level[new].tolist(), strict=True):
+        yield Event("C", name, pid, 0, moment / 1000, "counter", args={"batches": value})
