@@ -16,81 +16,6 @@ def one_worker(**config):
     return SketchedRun({"workers": 1, "prefetch": 2, **config})
 
 
-def test_the_wait_is_spread_over_all_the_work_of_the_batch():
-    sketch = one_worker()
-    sketch.submit(0, 0, 0, 0)
-    sketch.add(WORKER, Kind.READ, 0, 60, batch=0)
-    sketch.add(WORKER, Kind.DECODE, 60, 100, batch=0)
-    sketch.wait(0, 50, 100, "worker-0")
-    assert exposed(sketch.data()) == {"read": 30, "decode": 20}
-
-
-def test_a_chain_crosses_to_the_batch_before_where_there_was_no_slack():
-    sketch = one_worker()
-    for batch, kind in enumerate((Kind.READ, Kind.DECODE)):
-        sketch.submit(0, batch, 0, 100 * batch)
-        sketch.add(WORKER, kind, 100 * batch, 100 * batch + 100, batch=batch)
-    sketch.wait(0, 100, 100, "worker-0")
-    sketch.wait(1, 150, 200, "worker-0")
-    assert exposed(sketch.data()) == {"read": 25, "decode": 25}
-
-
-def test_a_batch_submitted_to_an_idle_worker_answers_for_itself():
-    sketch = one_worker()
-    for batch, kind in enumerate((Kind.READ, Kind.DECODE)):
-        sketch.submit(0, batch, 101 * batch, 110 * batch)
-        sketch.add(WORKER, kind, 110 * batch, 110 * batch + 100, batch=batch)
-    sketch.wait(0, 100, 100, "worker-0")
-    sketch.wait(1, 105, 210, "worker-0")
-    assert exposed(sketch.data()) == {"submit_queue": 5, "decode": 100}
-
-
-def test_a_batch_submitted_at_the_instant_its_worker_ended_the_last_one_had_no_slack():
-    sketch = one_worker()
-    for batch, kind in enumerate((Kind.READ, Kind.DECODE)):
-        sketch.submit(0, batch, 100 * batch, 100 * batch)
-        sketch.add(WORKER, kind, 100 * batch, 100 * batch + 100, batch=batch)
-    sketch.wait(0, 100, 100, "worker-0")
-    sketch.wait(1, 150, 200, "worker-0")
-    assert exposed(sketch.data()) == {"read": 25, "decode": 25}
-
-
-def test_a_chain_is_cut_at_a_batch_that_was_waited_for_itself():
-    sketch = one_worker()
-    for batch, kind in enumerate((Kind.READ, Kind.DECODE)):
-        sketch.submit(0, batch, 0, 100 * batch)
-        sketch.add(WORKER, kind, 100 * batch, 100 * batch + 100, batch=batch)
-    sketch.wait(0, 99, 100, "worker-0")
-    sketch.wait(1, 150, 200, "worker-0")
-    assert exposed(sketch.data()) == {"read": 1, "decode": 50}
-
-
-def test_time_of_the_path_without_work_is_a_gap():
-    sketch = one_worker()
-    sketch.submit(0, 0, 0, 0)
-    sketch.add(WORKER, Kind.READ, 0, 40, batch=0)
-    sketch.add(WORKER, Kind.DECODE, 60, 100, batch=0)
-    sketch.wait(0, 0, 100, "worker-0")
-    assert exposed(sketch.data()) == {"read": 40, "worker_gap": 20, "decode": 40}
-
-
-def test_before_the_first_batch_of_a_worker_is_startup():
-    sketch = one_worker()
-    sketch.submit(0, 0, 5, 70)
-    sketch.add(WORKER, Kind.READ, 70, 100, batch=0)
-    sketch.wait(0, 0, 100, "worker-0")
-    assert exposed(sketch.data()) == {"startup": 70, "read": 30}
-
-
-def test_a_worker_that_was_ready_before_is_no_startup():
-    sketch = one_worker()
-    sketch.add(WORKER, Kind.STARTUP, -500, -100)
-    sketch.submit(0, 0, 5, 70)
-    sketch.add(WORKER, Kind.READ, 70, 100, batch=0)
-    sketch.wait(0, 0, 100, "worker-0")
-    assert exposed(sketch.data()) == {"starved_submit": 5, "submit_queue": 65, "read": 30}
-
-
 def test_the_pick_up_goes_to_its_own_spans_and_the_rest_to_the_hand_over():
     sketch = one_worker()
     sketch.submit(0, 0, 0, 0)
@@ -99,28 +24,6 @@ def test_the_pick_up_goes_to_its_own_spans_and_the_rest_to_the_hand_over():
     sketch.add(CONSUMER, Kind.SAMPLER, 140, 150, batch=0)
     sketch.wait(0, 80, 160, "worker-0")
     assert exposed(sketch.data()) == {"read": 20, "unpickle": 30, "sampler": 10, "handover": 20}
-
-
-def test_work_that_goes_on_after_the_batch_was_taken_is_not_waited_for():
-    sketch = one_worker()
-    sketch.submit(0, 0, 0, 0)
-    sketch.add(WORKER, Kind.READ, 0, 100, batch=0)
-    sketch.wait(0, 40, 90, "worker-0")
-    assert exposed(sketch.data()) == {"read": 50}
-
-
-def test_a_serial_loader_is_given_every_instant():
-    sketch = SketchedRun({"workers": 0})
-    sketch.add(CONSUMER, Kind.READ, 0, 60, batch=0)
-    sketch.add(CONSUMER, Kind.DECODE, 60, 90, batch=0)
-    sketch.wait(0, 0, 100, "consumer")
-    assert exposed(sketch.data()) == {"read": 60, "decode": 30, "handover": 10}
-
-
-def test_the_last_call_is_shutdown():
-    sketch = one_worker()
-    sketch.shutdown(0, 30)
-    assert exposed(sketch.data()) == {"shutdown": 30}
 
 
 def test_sampled_and_counting_records_take_no_time():
@@ -195,13 +98,6 @@ def test_one_thread_per_stage_blames_the_slowest():
         sketch.wait(batch, asked, delivered, "worker-0")
         asked = delivered + 5
     assert exposed(sketch.data(), steady=True) == {"read": 48 * 5}
-
-
-def test_a_batch_of_which_nothing_is_known_is_unknown_but_for_its_pick_up():
-    sketch = one_worker(expected_workers=["worker-0"])
-    sketch.add(CONSUMER, Kind.UNPICKLE, 80, 90, batch=0)
-    sketch.wait(0, 0, 100, "worker-0")
-    assert exposed(sketch.data()) == {"unknown": 90, "unpickle": 10}
 
 
 def test_workers_that_do_not_persist_start_anew_in_each_epoch():

@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 from schedules import epochs, pool
 from scripts import LOOP, Script
 
-from iobench.analysis.epochs import epoch_figures, step_times
+from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.run import Run, exposure
 from iobench.analysis.waits import step_statistics
-from iobench.errors import ProfileError
 from iobench.recording.kinds import Kind
 from iobench.testing import CONSUMER, SketchedRun
 
@@ -128,37 +126,6 @@ def test_statistics_are_those_of_the_standard_library(values):
         assert found.stdev_ns is None
 
 
-def test_parts_of_a_step_are_told_per_batch():
-    sketch = SketchedRun({"workers": 0})
-    at = 0
-    for batch, (read, decode, step) in enumerate([(10, 5, 20), (30, 0, 40)]):
-        sketch.add(CONSUMER, Kind.READ, at, at + read, batch=batch)
-        sketch.add(CONSUMER, Kind.DECODE, at + read, at + read + decode, batch=batch)
-        sketch.wait(batch, at, at + read + decode, "consumer", epoch=0)
-        at += read + decode
-        sketch.add(CONSUMER, Kind.FORWARD, at, at + step // 2, batch=batch)
-        sketch.add(CONSUMER, Kind.BACKWARD, at + step // 2, at + step, batch=batch)
-        at += step
-    sketch.shutdown(at, at + 2)
-    sketch.round(0, at + 2)
-    (figures,) = epoch_figures(Run(sketch.data()).of_rank())
-    part = figures.part
-    assert (part.wall_ns, part.wait_ns, figures.batches_ns, figures.end_ns) == (107, 47, 105, 107)
-    assert figures.batch == step_statistics(np.array([35, 70]))
-    assert figures.wait == step_statistics(np.array([15, 30]))
-    assert figures.forward == figures.backward == step_statistics(np.array([10, 20]))
-    assert figures.busy["read"] == figures.exposed["read"] == step_statistics(np.array([10, 30]))
-    assert figures.busy["decode"] == step_statistics(np.array([5, 0]))
-    assert figures.computed["forward"] == figures.forward
-    assert part.exposed_ns["shutdown"] == 2
-    assert figures.exposed["shutdown"].max_ns == 0
-    taken = step_times(Run(sketch.data()).of_rank())
-    assert {name: found.tolist() for name, found in taken.items()} == {
-        "epoch": [105], "batch": [35, 70], "I/O": [15, 30], "forward": [10, 20],
-        "backward": [10, 20],
-    }  # fmt: skip
-
-
 def training(script, loader, n_batches, *, end=True):
     for _ in range(n_batches):
         loader.next()
@@ -209,16 +176,6 @@ def test_an_epoch_that_was_cut_off_is_not_complete_and_its_last_batch_has_no_end
     assert figures.forward.n_steps == 3
 
 
-def test_an_epoch_has_as_many_batches_as_the_configuration_says():
-    sketch = several_epochs([[(1, 1, 1)] * 3, [(1, 1, 1)] * 2], 0, 5, True)
-    sketch.config.update(n_samples=6, batch_size=2)
-    assert [each.complete for each in epoch_figures(Run(sketch.data()).of_rank())] == [
-        True,
-        False,
-    ]
-    assert len(step_times(Run(sketch.data()).of_rank())["epoch"]) == 1
-
-
 @pytest.mark.parametrize(
     ("n_samples", "batches", "complete"),
     [
@@ -260,23 +217,3 @@ def test_a_last_batch_is_short_by_whole_samples_or_as_large_as_asked_for(last_nb
     sketch.round(0, 151)
     (figures,) = epoch_figures(Run(sketch.data()).of_rank())
     assert figures.part.n_samples == n_samples
-
-
-def test_samples_are_counted_epoch_by_epoch():
-    script = Script()
-    loader = script.loader(batch_size=4)
-    training(script, loader, 3)
-    training(script, loader, 2)
-    assert [each.part.n_samples for each in epoch_figures(Run(script.data()).of_rank())] == [
-        12,
-        8,
-    ]
-
-
-def test_of_several_training_processes_one_must_be_named():
-    profile = pool([(1, 1, 1)], workers=0, step_ns=5).data()
-    other = replace(profile.processes[0], rank=1, pid=7)
-    both = replace(profile, processes=(*profile.processes, other))
-    with pytest.raises(ProfileError, match="name one of them as rank"):
-        epoch_figures(Run(both).of_rank())
-    assert [each.rank for each in epoch_figures(Run(both).of_rank(0))] == [0]

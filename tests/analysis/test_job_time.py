@@ -13,7 +13,6 @@ from iobench.analysis.run import Run
 from iobench.recording.facts import ProcessFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
-from iobench.report.json_report import to_json
 
 LAUNCHER = ProcessFacts(pid=1, ppid=0, host="here", role="launcher", ended="exit 0")
 
@@ -188,30 +187,6 @@ def test_a_script_that_is_killed_in_its_initial_load(ended):
     assert ("SIGKILL" in text) == (ended is not None)
 
 
-def test_a_script_that_is_killed_in_its_validation():
-    script = Script(closed=False, ended=None)
-    loader, check = script.loader(stages=(1, 1, 1)), script.loader(start_ns=5)
-    script.sketch.loaders[0].gradients, script.sketch.loaders[1].gradients = True, False
-    train(script, loader)
-    check.iter()
-    script.sketch.spans[-1]["detail"] = "loader-1"
-    for _ in range(9):
-        check.next()
-    check.round_ns = -1  # no end was written
-    job, _ = job_of(script, closed_ns=0, exit_ns=script.now + 50)
-    assert times(job)["validation_wait"] == 5 + 9 * 60
-    assert job.bound_by == "validation_wait"
-
-
-def test_a_script_without_a_loop():
-    script = Script()
-    script.sketch.add(LOOP, Kind.CHECKPOINT, 10, 60)
-    script.now = 100
-    job, profile = job_of(script, exit_ns=110)
-    assert times(job) == {"checkpoint": 50, "between": 50, "shutdown": 10}
-    assert to_json([Run(profile)])["job"]["bound_by"] in {"checkpoint", "between"}
-
-
 def test_an_iterator_that_is_kept_trains_no_longer_than_it_did():
     script = Script()
     loader = script.loader()
@@ -256,13 +231,6 @@ def test_a_validation_inside_of_a_training_pass():
     assert times(job)["train_compute"] == 6 * 10 + 40
     assert times(job)["validation_compute"] == 3 * 7
     assert "between" not in times(job)
-
-
-def test_there_is_none_of_a_profile_nor_of_a_part_of_the_steps():
-    _, found = job_of(whole_job())
-    for config in ({"kind": "profile"}, {"kind": "script", "steps": [1, 3]}):
-        assert Run(replace(found, config=config)).of_rank().exposure.job is None
-    assert to_json([Run(replace(found, config={"kind": "profile"}))])["job"] is None
 
 
 def test_the_job_of_several_ranks_is_that_of_the_longest():

@@ -27,20 +27,10 @@ def as_tuples(table, pieces):
     return [(Kind(kind), start, end) for kind, start, end in rows]
 
 
-def test_the_inner_span_has_its_time_alone():
-    found = as_tuples(*pieces_of((OPEN, 2, 5), (READ, 0, 10)))
-    assert found == [(READ, 0, 2), (OPEN, 2, 5), (READ, 5, 10)]
-
-
 def test_of_two_alike_the_one_written_first_is_inside():
     found = as_tuples(*pieces_of((OPEN, 0, 10), (READ, 0, 10)))
     assert (OPEN, 0, 10) in found
     assert (READ, 0, 0) in found
-
-
-def test_of_two_that_overlap_the_later_one_has_the_overlap():
-    found = as_tuples(*pieces_of((READ, 0, 10), (DECODE, 6, 14)))
-    assert found == [(READ, 0, 6), (DECODE, 6, 14)]
 
 
 def test_three_deep_and_two_beside_each_other():
@@ -77,11 +67,6 @@ def test_cpu_time_around_a_span_that_does_not_tell_is_unknown():
 def test_threads_are_apart():
     table, pieces = pieces_of((READ, 0, 10), (READ, 5, 15), lanes=[0, 1])
     assert as_tuples(table, pieces) == [(READ, 0, 10), (READ, 5, 15)]
-
-
-def test_no_spans():
-    _, pieces = pieces_of()
-    assert len(pieces.span) == 0
 
 
 spans = st.lists(

@@ -1,21 +1,16 @@
 """Scripts: several loaders in one training loop, rounds that overlap, waits without a batch."""
 
-from collections import Counter
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from schedules import exposed
-from scripts import LOOP, Script, script_sketch
+from scripts import LOOP, Script
 
-from iobench.analysis.exposure_figures import Exposure
 from iobench.analysis.run import exposure
-from iobench.recording.facts import LoaderFacts, ProcessFacts
 from iobench.recording.kinds import Kind
 from iobench.runs.contents import Process, find_missing_workers
 from iobench.runs.run_facts import RunFacts
-from iobench.testing import SketchedRun
 
 times = st.integers(0, 200)
 stages = st.tuples(times, times, times)
@@ -102,63 +97,6 @@ def test_rounds_that_overlap_are_one_stretch_of_wall_time(script):
     assert found.n_unfinished_rounds == 0
 
 
-@given(
-    st.integers(0, 3),
-    st.integers(1, 3),
-    st.tuples(times, times, times),
-    st.lists(st.tuples(st.integers(1, 8), times, st.booleans()), min_size=1, max_size=4),
-)
-def test_rounds_by_number_are_rounds_by_time_where_none_overlap(workers, prefetch, stages, passes):
-    script = Script()
-    loader = script.loader(workers, prefetch, stages)
-    for n_batches, step_ns, to_its_end in passes:
-        for _ in range(n_batches):
-            loader.next()
-            script.compute(step_ns)
-        if to_its_end:
-            loader.end()
-        loader.leave(thread=1)
-        script.compute(1)
-    found = script.data()
-    numbered = exposure(replace(found, config={**found.config, "batches_per_step": 1}))
-    config = {"workers": workers, "prefetch": prefetch, "batch_size": 4}
-    spans = [{**span, "sample": -1, "thread": 0} for span in script.sketch.spans]
-    sketch = SketchedRun(config)
-    sketch.spans = spans
-    by_time = exposure(sketch.data())
-    assert numbered.whole == by_time.whole
-    # Of iobench profile the first of several epochs is apart.
-    assert _by_phase(numbered) == _by_phase(by_time)
-    if all(each.phase != "first epoch" for each in by_time.phases):
-        assert numbered.steady == by_time.steady
-
-
-def _by_phase(found: Exposure) -> Counter[tuple[str, str]]:
-    total: Counter[tuple[str, str]] = Counter()
-    for each in found.phases:
-        name = "steady" if each.phase == "first epoch" else each.phase
-        total[name, "wall_ns"] += each.wall_ns
-        total[name, "wait_ns"] += each.wait_ns
-        total[name, "n_deliveries"] += each.n_deliveries
-    return total
-
-
-def test_zip_of_two_loaders():
-    script = Script()
-    images, labels = script.loader(2, 1, (40, 0, 0)), script.loader(0, 0, (7, 0, 0), batch_size=2)
-    for _ in range(6):
-        images.next()
-        labels.next()
-        script.compute(5)
-    found = exposure(script.data())
-    assert [each.n_batches for each in found.loaders] == [6, 6]
-    assert found.loaders[1].wait_ns == 6 * 7
-    assert found.whole.n_samples == 6 * 4 + 6 * 2
-    assert found.n_rounds == 2
-    assert found.whole.wall_ns == script.now
-    assert (found.workers, found.prefetch) == (2, 1)
-
-
 def test_fill_is_counted_by_each_round_of_its_own_loader():
     script = Script()
     train, validation = script.loader(2, 2), script.loader(1, 1)
@@ -228,15 +166,6 @@ def test_what_a_loader_does_not_tell_is_opaque():
     assert (row.busy_ns, row.hidden_ns, row.n_spans) == (50, 0, 0)
 
 
-def test_a_worker_without_spans_leaves_an_unknown_wait():
-    script = Script()
-    loader = script.loader(1, 1)
-    loader.iter()
-    asked, script.now = script.now, script.now + 50
-    script.wait(loader, 77, asked, "", "worker-0")
-    assert exposed(script.data()) == {"unknown": 50}
-
-
 def test_the_training_loop_is_the_thread_that_waits_most_often():
     script = Script()
     loader = script.loader(0, 0)
@@ -275,22 +204,6 @@ def test_each_of_two_training_processes_has_its_own_workers():
     assert exposure(both, rank=0).whole == exposure(profile).whole
 
 
-def test_a_killed_process_has_rounds_that_end_with_its_last_span():
-    script = Script()
-    train, other = script.loader(1, 1), script.loader(2, 3)
-    for _ in range(4):
-        train.next()
-        script.compute(10)
-    train.end()
-    for _ in range(8):
-        other.next()
-        script.compute(10)
-    script.sketch.add(LOOP, Kind.FORWARD, script.now - 10, script.now)
-    found = exposure(script.sketch.data())
-    assert (found.n_rounds, found.n_unfinished_rounds) == (2, 1)
-    assert found.whole.wall_ns == script.now
-
-
 def test_workers_that_left_nothing_are_missing():
     script = Script()
     loader = script.loader(1, 1)
@@ -300,15 +213,6 @@ def test_workers_that_left_nothing_are_missing():
     told = sketch.data().facts
     found = find_missing_workers(RunFacts(), told, (), None)
     assert found == ("loader-0 process 4711", "loader-0 process 1001")
-
-
-def test_no_consumer():
-    told = ProcessFacts(1, 0, "here", "consumer", loaders=[LoaderFacts(0, "torch", "a", "b")])
-    sketch = script_sketch()
-    sketch.add(LOOP, Kind.READ, 0, 10)
-    found = exposure(replace(sketch.data(), facts=(told,)))
-    assert not found.has_consumer
-    assert found.whole.n_batches == 0
 
 
 @given(st.lists(st.tuples(times, times), min_size=1, max_size=12))

@@ -40,19 +40,6 @@ def test_the_slowest_stage_of_three_is_waited_for(slow, others):
     assert steady([item] * 200, 5) == {stage: 5.0}
 
 
-@pytest.mark.parametrize("slow", [0, 1, 2])
-def test_batches_of_several_items_blame_it_as_well(slow):
-    item = [2, 2, 2]
-    item[slow] = 10
-    stage = ("read", "decode", "preprocess")[slow]
-    figures = steady([item] * 400, 25, batch_size=4)
-    assert figures == {stage: 15.0}
-
-
-def test_the_maker_of_batches_can_be_the_slow_one():
-    assert steady([[2, 3, 4]] * 200, 5, collate_ns=10 * MS) == {"collate": 5.0}
-
-
 def test_nothing_is_waited_for_where_computing_takes_longer():
     assert steady([[10, 4, 4]] * 200, 11) == {}
 
@@ -93,15 +80,6 @@ def test_a_stage_held_back_by_the_training_loop_was_idle_for_lack_of_need():
     sketch.wait(0, 1000, 1000, "threads")
     sketch.wait(1, 1005, 1010, "threads")
     assert exposed(sketch.data()) == {"read": 5}
-
-
-def test_without_that_mark_it_would_be_a_gap():
-    sketch = stream_sketch(workers=0, prefetch=1)
-    for item, start in enumerate((0, 90)):
-        sketch.add(CONSUMER, Kind.READ, start, start + 10, batch=item, sample=item, thread=1)
-    sketch.wait(0, 90, 90, "threads")
-    sketch.wait(1, 90, 100, "threads")
-    assert exposed(sketch.data()) == {"worker_gap": 8, "read": 2}
 
 
 def test_a_batch_of_threads_that_left_no_spans_is_unknown():

@@ -116,22 +116,6 @@ def test_streams_and_their_threads(
     assert len({lane.name for lane in timeline.lanes}) == len(timeline.lanes)
 
 
-@given(st.lists(st.tuples(times, times, times, st.integers(0, 300)), min_size=1, max_size=12))
-def test_spans_inside_others_count_once(durations: list[tuple[int, int, int, int]]) -> None:
-    sketch = pool([each[:3] for each in durations], workers=2, step_ns=100)
-    for span in [each for each in sketch.spans if each["kind"] == Kind.DECODE]:
-        inner = min(durations[span["batch"]][3], span["end_ns"] - span["start_ns"])
-        sketch.add(
-            span["lane"],
-            Kind.PREPROCESS,
-            span["end_ns"] - inner,
-            span["end_ns"],
-            batch=span["batch"],
-            label="inner",
-        )
-    check(sketch.data())
-
-
 def test_inner_spans_lie_above() -> None:
     sketch = SketchedRun({"workers": 0})
     for start, end, kind in (
@@ -163,28 +147,6 @@ def test_spans_that_overlap_make_no_staircase() -> None:
     assert [set(each.tolist()) for each in depths] == [{0, 1}, {0}]
     queued = timeline.depth[timeline.spans["kind"] == Kind.SUBMIT_QUEUE]
     assert set(queued.tolist()) == {1, 2, 3}
-
-
-def test_names_tell_lanes_apart() -> None:
-    sketch = pool([(400, 300, 20)] * 8, workers=1, step_ns=100)
-    profile = sketch.data()
-    again = replace(profile.processes[1], pid=77, threads=("MainThread", "feeder", ""))
-    spans = profile.spans[profile.spans["process"] == 1].copy()
-    spans["process"] = 2
-    spans["thread"] = np.arange(len(spans)) % 3
-    profile = replace(
-        profile,
-        processes=(*profile.processes, again),
-        spans=np.concatenate([profile.spans, spans]),
-    )
-    first = profile.processes[1].pid
-    assert [lane.name for lane in timeline_of(Run(profile)).lanes] == [
-        "consumer",
-        f"worker-0 ({first})",
-        "worker-0 (77)",
-        "worker-0 (77): feeder",
-        "worker-0 (77): thread 2",
-    ]
 
 
 def test_several_ranks_stand_one_below_the_other() -> None:
@@ -234,25 +196,6 @@ def test_sums_are_shown_where_nothing_else_is() -> None:
     assert sorted(spans["flags"].tolist()) == [Flag.SUMMED, Flag.DETAIL, Flag.DETAIL]
     single = (timeline.spans["flags"] == Flag.DETAIL) & (timeline.spans["batch"] == 0)
     assert timeline.exposed_ns[single].sum() == 60
-
-
-def test_killed_workers_keep_their_lanes_and_lost_ones_have_none() -> None:
-    sketch = pool([(400, 300, 20)] * 8, workers=2, step_ns=100)
-    killed = [
-        span for span in sketch.spans if span["lane"] != ("worker", 1) or span["start_ns"] < 800
-    ]
-    timeline = timeline_of(Run(sketch.with_spans(killed).data()))
-    assert [lane.name for lane in timeline.lanes] == ["consumer", "worker-0", "worker-1"]
-    timeline = timeline_of(Run(sketch.without(("worker", 1)).data()))
-    assert [lane.name for lane in timeline.lanes] == ["consumer", "worker-0"]
-
-
-def test_where_exposure_cannot_be_told_it_is_unknown() -> None:
-    sketch = SketchedRun({"workers": 0})
-    sketch.add(CONSUMER, Kind.READ, 0, 2**61, batch=0)
-    sketch.add(CONSUMER, Kind.READ, 0, 2**61, batch=0, thread=1)
-    timeline = timeline_of(Run(sketch.data()))
-    assert timeline.exposed_ns.tolist() == [-1, -1]
 
 
 def test_waits_of_other_threads_are_in_no_figure() -> None:

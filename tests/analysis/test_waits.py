@@ -2,11 +2,9 @@
 
 import itertools
 
-import numpy as np
 import pytest
 
 from iobench.analysis.run import exposure
-from iobench.analysis.waits import step_statistics
 from iobench.recording.kinds import Kind
 from iobench.testing import CONSUMER, SketchedRun
 
@@ -29,14 +27,6 @@ def serial_run(waits, epochs=None, files=None, rounds=None):
 
 def long_at(n_steps, *steps):
     return [5000 if step in steps else 10 for step in range(n_steps)]
-
-
-def test_statistics():
-    assert step_statistics(np.array([], dtype=np.int64)) is None
-    assert step_statistics(np.array([5])).stdev_ns is None
-    found = step_statistics(np.array([1, 2, 3, 10])).in_whole_ns()
-    assert (found.n_steps, found.min_ns, found.mean_ns, found.max_ns) == (4, 1, 4, 10)
-    assert (found.median_ns, found.stdev_ns) == (2, 4)
 
 
 @pytest.mark.parametrize("waits", [[50] * 20, [10] * 99 + [200]], ids=["equal", "too short"])

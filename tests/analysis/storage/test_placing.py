@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from traced_runs import MODULES, MS, TracedRun
 
-from iobench.analysis.file_names import FileNames, file_of
+from iobench.analysis.file_names import FileNames
 from iobench.analysis.placement import place_segments
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
@@ -96,13 +96,6 @@ def test_reads_are_put_into_stages(named: bool) -> None:
 def test_what_the_marker_leaves_open_puts_no_read_beyond_its_stage() -> None:
     assert coverage_of(visits(margin=-0.001)).n_placed == 20
     assert coverage_of(visits(margin=-0.01)).n_placed == 0
-
-
-def test_a_read_of_a_file_is_not_put_into_the_stage_of_another() -> None:
-    run = visits()
-    call(run, 5, STARTS[4] + 0.1, STARTS[4] + 0.2)
-    coverage = coverage_of(run)
-    assert (coverage.n_placed, coverage.n_segments) == (20, 21)
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -239,13 +232,6 @@ def test_logs_without_the_marker_of_a_process_give_totals(change: Any) -> None:
     assert found.in_stages == {}
 
 
-def test_without_logs_every_process_is_missing() -> None:
-    coverage = place_segments(visits().data(), StorageTrace(notes=("x: is no log",))).coverage
-    assert coverage.problems == ("x: is no log",)
-    assert coverage.missing == (WORKER,)
-    assert (coverage.n_logs, coverage.n_expected) == (0, 1)  # a loop that waits needs no log
-
-
 def test_a_log_with_less_than_all_is_not_complete() -> None:
     run = visits()
     log = run.workers[0].log()
@@ -273,23 +259,6 @@ def test_a_clock_that_was_set_is_named_and_one_that_was_read_late_is_not_followe
     assert (late.n_placed, late.problems) == (20, ())
 
 
-@pytest.mark.parametrize(
-    ("text", "path"),
-    [
-        ("/d/x.nc", "/d/x.nc"),
-        ("/d/x.nc:t2m", "/d/x.nc"),
-        ("x.nc:group/t2m", "x.nc"),
-        ("file:///d/x.nc", "/d/x.nc"),
-        ("s3://bucket/x.nc", "s3://bucket/x.nc"),
-        ("t2m", ""),
-        ("worker-0", ""),
-        ("", ""),
-    ],
-)
-def test_what_of_a_text_names_a_file(text: str, path: str) -> None:
-    assert file_of(text) == path
-
-
 def test_names_of_files_are_found_in_texts() -> None:
     files = ("/d/x.nc", "/d/a/b.npy", "/e/b.npy", "/d/s.zarr/t/0.0", "/d/s.zarr/.zattrs", "/q")
     texts = (
@@ -306,24 +275,6 @@ def test_names_of_files_are_found_in_texts() -> None:
     assert [names.of_file(path) for path in files] == [
         "/d/x.nc", "/d/a/b.npy", None, "s.zarr/t", "/d/s.zarr", None,
     ]  # fmt: skip
-
-
-def test_reads_of_the_pieces_of_a_folder_lie_in_stages_that_name_the_folder() -> None:
-    run = visits()
-    for each in run.workers[0].spans:
-        each["detail"] = "/data/s.zarr:t"
-    pieces = tuple(f"/data/s.zarr/t/{number}" for number in range(20))
-    coverage = coverage_of(run, replace(run.workers[0].log(), files=pieces))
-    assert coverage.n_placed == 20
-
-
-def test_probes_of_pages_before_each_stage_are_no_reads() -> None:
-    run = visits(named=False)
-    for number, at in enumerate(STARTS):
-        for before in (0.09, 0.08):
-            call(run, number, at - before, at - before + 0.005, n=1)
-    coverage = coverage_of(run)
-    assert (coverage.n_placed, coverage.n_segments) == (20, 20)
 
 
 def test_reads_lie_in_stages_that_read_not_in_what_is_around_them() -> None:
