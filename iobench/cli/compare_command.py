@@ -26,7 +26,7 @@ def compare(
         from iobench.suites.results import read_suites
 
         suites, unread = read_suites(each for each in runs if each.is_dir())
-        skipped = (SkippedRun(each.file, each.why) for each in unread)
+        skipped = (SkippedRun(*each) for each in unread)
         document = quarterly_document(make_quarterly(runs, suites, skipped))
     else:
         from iobench.findings.compare import compare_runs, comparison_document

@@ -19,7 +19,7 @@ from iobench.registry import find_dataset
 from iobench.report.document import Column, Sentence, Table
 from iobench.suites.recipe import read_recipe
 from iobench.suites.results import SuiteFolder
-from iobench.suites.suite_run import forecast, run_suite
+from iobench.suites.suite_run import run_suite, runs_left
 from iobench.suites.suite_table import suite_document, suite_table
 
 if TYPE_CHECKING:
@@ -102,27 +102,25 @@ def _check_cell(cell: Cell) -> None:
 
 
 def _print_cells(folder: SuiteFolder, *, json: bool) -> None:
-    results = folder.results()
-    left = forecast(folder, results)
     n_open = {cell.number: 0 for cell in folder.cells}
-    for job in folder.open_jobs(results):
+    for job in folder.open_jobs(folder.results()):
         n_open[job.cell.number] += 1
+    n_left = sum(n_open.values())
     rows = tuple((each.name, f"{n_open[each.number]}") for each in folder.cells)
-    recipe: SuiteRecipe = folder.recipe
+    recipe = folder.recipe
     figures = {
         "suite": recipe.name,
         "recipe": recipe.to_json(),
         "recipe_digest": recipe.digest,
         "cells": [dict(each.values) for each in folder.cells],
         "commands": [["iobench", *mask_words(each.words)] for each in folder.cells],
-        "n_left": left.n_left,
-        "expected_s": left.expected_s,
-        "most_s": left.most_s,
+        "n_left": n_left,
+        "most_s": n_left * recipe.limit_s,
     }
     print_answer(
         f"{recipe.title} ({recipe.name}, recipe {recipe.digest})",
         Table("", (Column("cell"), Column("runs left")), rows),
-        Sentence(f"{left.n_left} runs: {left.words}."),
+        Sentence(f"{runs_left(folder, n_left)}."),
         figures=figures,
         json=json,
     )

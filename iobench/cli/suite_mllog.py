@@ -13,7 +13,7 @@ from iobench.report.document import Sentence
 from iobench.report.units import count
 from iobench.report.written import write_whole
 from iobench.suites.mllog import mllog_text
-from iobench.suites.results import measured_runs
+from iobench.suites.results import MEASURED, find_results, read_result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,10 +24,12 @@ def mllog(*, folder: Path, out: Path, tell: Sequence[str], json: bool) -> None:
     """Write each run of a suite as lines of MLPerf's logging."""
     known = _parse(tell)
     logs: dict[str, str] = {}
-    for path, result, run in measured_runs(folder):
-        opened = Run(run)
-        name = path.relative_to(folder).parent / f"result_{result.round}.txt"
-        logs[str(name)] = mllog_text(opened.of_rank(opened.ranks[0]), dict(result.figures), known)
+    for path in find_results(folder):
+        result = read_result(path)
+        if result.run is not None and result.status == MEASURED:
+            name = path.relative_to(folder).parent / f"result_{result.round}.txt"
+            run = Run(path.parent / result.run).of_rank()
+            logs[str(name)] = mllog_text(run, dict(result.figures), known)
     if not logs:
         raise ProfileError(f"{folder}: expected a suite with measured runs; it has none")
     for log, text in logs.items():

@@ -1,4 +1,4 @@
-"""The folder of a suite: which recipe it is of, and what is measured already.
+"""The folder of a suite: its recipe, and a result of each run that is measured already.
 
 ::
 
@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -31,14 +31,13 @@ from iobench.suites.recipe import SuiteRecipe
 from iobench.trials.interleaving import turn_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from iobench.suites.recipe import Cell
 
 RECIPE_FILE: Final = "recipe.json"
 RESULT_SUFFIX: Final = ".result.json"
-RESULT_KIND: Final = "iobench suite result"
-RESULT_VERSION: Final = 1
+HEAD: Final = {"kind": "iobench suite result", "version": 1}
 Status = Literal["measured", "failed", "not available"]
 MEASURED: Final = "measured"
 FAILED: Final = "failed"
@@ -47,11 +46,9 @@ MAX_NBYTES: Final = 1 << 20
 
 
 class Result(msgspec.Struct, frozen=True):
-    """One run of one cell; what is unknown is missing, or None.
+    """One run of one cell: ``cell`` and ``options`` are what varies, and all; ``started`` in UTC.
 
-    ``cell`` and ``options`` are texts by option: what varies, and all. ``started`` is of its
-    process, in UTC as ISO 8601 has it, ``took_s`` with start and preparations. ``figures`` are in
-    the units that their names end in. ``run`` is the run directory beside the file.
+    ``figures`` are in the units that their names end in; ``run`` is the directory beside the file.
     """
 
     suite: str
@@ -61,14 +58,13 @@ class Result(msgspec.Struct, frozen=True):
     status: Status
     started: str
     reason: str | None = None
-    figures: Mapping[str, float] = msgspec.field(default_factory=dict)
-    machine: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    versions: Mapping[str, str] = msgspec.field(default_factory=dict)
+    figures: Mapping[str, float] = {}
+    machine: Mapping[str, Any] = {}
+    versions: Mapping[str, str] = {}
     samples_digest: str | None = None
     stand_in: bool | None = None
     run: str | None = None
-    took_s: float = 0.0
-    options: Mapping[str, str] = msgspec.field(default_factory=dict)
+    options: Mapping[str, str] = {}
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
@@ -86,28 +82,23 @@ class Result(msgspec.Struct, frozen=True):
             return 0
 
 
-class SkippedFile(msgspec.Struct, frozen=True):
-    """A file, or folder of them, that is in no figure, and why."""
-
-    file: str
-    why: str
-
-
 class SuiteResults(msgspec.Struct, frozen=True):
-    """The results of the suite of a folder, and how many repeats its recipe drops at either end."""
+    """The results of a suite, and how many repeats its recipe drops at either end."""
 
     name: str
     results: tuple[Result, ...]
     drop: int = 0
 
 
-def write_result(path: Path, result: Result) -> Path:
-    """Write a result whole to a file, or into the folder of its run; return the file."""
-    if not path.name.endswith(RESULT_SUFFIX):
-        path = path / f"round-{result.round}{RESULT_SUFFIX}"
-    head = {"kind": RESULT_KIND, "version": RESULT_VERSION}
-    text = json.dumps(head | asdict(result), indent=1, sort_keys=True)
-    write_atomically(path, f"{text}\n".encode())
+def write_json(path: Path, values: Mapping[str, Any]) -> None:
+    """Write a document whole."""
+    write_atomically(path, f"{json.dumps(values, indent=1, sort_keys=True)}\n".encode())
+
+
+def write_result(folder: Path, result: Result) -> Path:
+    """Write a result into the folder of its cell; return the file."""
+    path = folder / f"round-{result.round}{RESULT_SUFFIX}"
+    write_json(path, HEAD | asdict(result))
     return path
 
 
@@ -115,42 +106,27 @@ def read_result(path: Path) -> Result:
     """Read one result."""
     try:
         document = read_json(path, limit=MAX_NBYTES, finite=True)
-        if not isinstance(document, dict) or document.get("kind") != RESULT_KIND:
-            raise ProfileError(
-                f"{path}: is no result of a suite; remove it, or name another folder"
-            )
-        if document.get("version") != RESULT_VERSION:
-            raise ProfileError(
-                f"{path}: is of version {document.get('version')}, expected {RESULT_VERSION}; use "
-                "the iobench that wrote it"
-            )
+        if not isinstance(document, dict) or not document.items() >= HEAD.items():
+            raise ProfileError(f"{path}: is no result of this version of iobench; remove it")
         return msgspec.convert(document, Result)
     except OSError as error:
         raise ProfileError(f"{path}: {error.strerror or error}; measure its cell again") from error
-    except (ValueError, msgspec.ValidationError) as error:
+    except ValueError as error:
         raise ProfileError(f"{path}: is damaged ({error}); remove it to measure again") from error
 
 
 def find_results(folder: Path) -> Iterator[Path]:
     """Yield the files of results below a folder, by name; run directories are not looked into."""
     for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(each for each in folders if not each.startswith("."))
         if "run.json" in names:
             folders.clear()
-            continue
-        folders.sort()
-        yield from (Path(parent) / name for name in sorted(names) if name.endswith(RESULT_SUFFIX))
+        else:
+            yield from (Path(parent) / n for n in sorted(names) if n.endswith(RESULT_SUFFIX))
 
 
-def measured_runs(folder: Path) -> Iterator[tuple[Path, Result, Path]]:
-    """Yield the runs that a folder of results has: file, result and run directory."""
-    for path in find_results(folder):
-        result = read_result(path)
-        if result.run is not None and result.status == MEASURED:
-            yield path, result, path.parent / result.run
-
-
-class Job(msgspec.Struct, frozen=True):
-    """One run that a suite takes: a cell, and the round."""
+class Job(NamedTuple):
+    """One run that a suite takes."""
 
     cell: Cell
     round: int
@@ -182,8 +158,7 @@ class SuiteFolder:
                     f"--out {self.path}: holds something else; name a new folder, or that of "
                     "the same suite"
                 )
-            text = json.dumps(self.recipe.to_json(), indent=1, sort_keys=True)
-            write_atomically(self.path / RECIPE_FILE, f"{text}\n".encode())
+            write_json(self.path / RECIPE_FILE, self.recipe.to_json())
 
     def place(self, cell: Cell) -> Path:
         """Return the folder of a cell."""
@@ -210,9 +185,8 @@ class SuiteFolder:
             for place in turn_order(len(order), number)
         ]
 
-    def open_jobs(self, results: Iterable[Result]) -> list[Job]:
+    def open_jobs(self, results: Sequence[Result]) -> list[Job]:
         """Return the runs that are left, in their order; a cell that failed has none any more."""
-        results = tuple(results)
         done = {(each.key, each.round) for each in results}
         over = {each.key for each in results if each.status != MEASURED}
         return [
@@ -227,43 +201,33 @@ def read_folder_recipe(folder: Path) -> SuiteRecipe:
     file = folder / RECIPE_FILE
     try:
         return SuiteRecipe.from_json(read_json(file), where=str(file))
-    except OSError as error:
-        raise ProfileError(
-            f"{file}: {error.strerror or error}; expected a folder of 'iobench suite --out'"
-        ) from error
-    except (IobenchError, ValueError) as error:
+    except (IobenchError, OSError, ValueError) as error:
         raise ProfileError(f"{file}: is damaged ({error}); name a new folder") from error
 
 
-def read_suites(
-    folders: Iterable[Path],
-) -> tuple[tuple[SuiteResults, ...], tuple[SkippedFile, ...]]:
-    """Return the suites in folders, however deep, and the files that cannot be read.
+def read_suites(folders: Iterable[Path]) -> tuple[list[SuiteResults], list[tuple[str, str]]]:
+    """Return the suites in folders, however deep, and files that cannot be read, each with why.
 
     A suite is the folder that holds its recipe; where there is none, the folder of its cells.
     """
-    suites: list[SuiteResults] = []
-    skipped: list[SkippedFile] = []
+    suites, skipped = [], []
     for top in folders:
         results: dict[Path, list[Result]] = defaultdict(list)
         for file in find_results(top):
-            place = file.relative_to(top)
-            if any(part.startswith(".") for part in place.parts):
-                continue
             try:
                 results[_suite_of(file.parent, top)].append(read_result(file))
             except ProfileError as error:
                 why = str(error).removeprefix(f"{file}: ")
-                skipped.append(SkippedFile(place.as_posix(), why))
+                skipped.append((file.relative_to(top).as_posix(), why))
         for folder, of_suite in results.items():
-            name = folder.relative_to(top).as_posix() if folder != top else top.resolve().name
-            drop = 0
+            name, drop = folder.relative_to(top).as_posix(), 0
+            name = top.resolve().name if name == "." else name
             try:
                 drop = read_folder_recipe(folder).drop if (folder / RECIPE_FILE).exists() else 0
             except ProfileError as error:
-                skipped.append(SkippedFile(f"{name}/{RECIPE_FILE}", str(error)))
+                skipped.append((f"{name}/{RECIPE_FILE}", str(error)))
             suites.append(SuiteResults(name, tuple(of_suite), drop))
-    return tuple(suites), tuple(skipped)
+    return suites, skipped
 
 
 def _suite_of(cell: Path, top: Path) -> Path:

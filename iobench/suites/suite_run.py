@@ -15,26 +15,20 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
-from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
 
 from iobench.errors import UNAVAILABLE, IobenchError
 from iobench.files.atomic import storage_errors
 from iobench.files.claims import claim
 from iobench.launch.script_commit import commit_of
-from iobench.recording.clocks import SYSTEM_CLOCK, now_ns
+from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.recording.this_process import machine
 from iobench.storage.file_systems import file_system_of
 from iobench.suites.metrics import figures_of_run
 from iobench.suites.results import FAILED, MEASURED, NOT_AVAILABLE, Result, write_result
-from iobench.suites.suite_table import said_figure, said_metric
 from iobench.trials.limited_run import run_limited
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from iobench.runs.run_facts import RunFacts
     from iobench.sources.request import Screen
     from iobench.suites.results import Job, Status, SuiteFolder
@@ -47,29 +41,12 @@ ERROR: Final = "iobench: "
 LONGEST_REASON: Final = 500
 
 
-class Forecast(msgspec.Struct, frozen=True):
-    """How long the rest of a suite takes: by what runs took so far, and at most by their limits."""
-
-    n_left: int
-    expected_s: float | None
-    most_s: float
-
-    @property
-    def words(self) -> str:
-        """The same in words."""
-        if not self.n_left:
-            return "nothing is left"
-        if self.expected_s is None:
-            return f"at most {_long(self.most_s)} by its limits"
-        return f"about {_long(self.expected_s)} left"
-
-
-def forecast(folder: SuiteFolder, results: Sequence[Result]) -> Forecast:
-    """Return how long the runs that are left may take."""
-    left = folder.open_jobs(results)
-    took = [each.took_s for each in results if each.took_s and each.status == MEASURED]
-    expected_s = len(left) * fmean(took) if took else None
-    return Forecast(len(left), expected_s, len(left) * folder.recipe.limit_s)
+def duration_words(seconds: float) -> str:
+    """Return a time of many seconds in words."""
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    return f"{whole // 60} min" if whole < 7200 else f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def run_suite(folder: SuiteFolder, screen: Screen) -> None:
@@ -83,16 +60,17 @@ def run_suite(folder: SuiteFolder, screen: Screen) -> None:
                 continue  # its cell failed meanwhile
             result = _measure(folder, job, commit)
             write_result(folder.place(job.cell), result)
-            text, metric = result.reason, folder.recipe.metrics[0]
-            if text is None and metric in result.figures:
-                text = f"{said_metric(metric)} {said_figure(metric, result.figures[metric])}"
-            left = forecast(folder, (*results, result))
-            total = len(folder.cells) * folder.recipe.repeats
+            n_left = len(folder.open_jobs((*results, result)))
+            why = f", {result.reason}" if result.reason else ""
             screen.note(
-                f"round {job.round + 1} of {folder.recipe.repeats}, {total - left.n_left} of "
-                f"{total} runs: {job.cell.name}: {result.status}{f', {text}' if text else ''}; "
-                f"{left.words}"
+                f"round {job.round + 1} of {folder.recipe.repeats}: {job.cell.name}: "
+                f"{result.status}{why}; {runs_left(folder, n_left)}"
             )
+
+
+def runs_left(folder: SuiteFolder, n_left: int) -> str:
+    """Return how many runs are left, and how long they may take."""
+    return f"{n_left} runs left, at most {duration_words(n_left * folder.recipe.limit_s)}"
 
 
 def _measure(folder: SuiteFolder, job: Job, commit: str) -> Result:
@@ -103,20 +81,19 @@ def _measure(folder: SuiteFolder, job: Job, commit: str) -> Result:
         place.mkdir(parents=True, exist_ok=True)
         if run.exists():  # of a process that was killed
             shutil.rmtree(run)
-    started, start_ns = datetime.fromtimestamp(SYSTEM_CLOCK.wall_ns() / 1e9, UTC), now_ns()
+    started = datetime.fromtimestamp(SYSTEM_CLOCK.wall_ns() / 1e9, UTC)
     kind, *words = job.cell.words
     command = [sys.executable, "-P", "-m", "iobench", kind, f"--out={run}", *words]
     environment = {**os.environ, "IOBENCH_RUN_NAME": folder.recipe.name, **job.cell.environment}
     with storage_errors(log):
         ended = run_limited(command, log, folder.recipe.limit_s, environment=environment)
-    took_s = (now_ns() - start_ns) / 1e9
     measured, why = None, ""
     status: Status = FAILED
     if ended.code in INTERRUPTED:
         # Schedulers signal all processes of a job: ours unwinds this, a moment later perhaps.
         threading.Event().wait(INTERRUPT_S)
     if ended.code is None:
-        why = f"{ended.how} of {_long(folder.recipe.limit_s)}"
+        why = f"{ended.how} of {duration_words(folder.recipe.limit_s)}"
     elif ended.code:
         status = NOT_AVAILABLE if ended.code == UNAVAILABLE else FAILED
         # What a script says itself, and of a profile our own line.
@@ -144,7 +121,6 @@ def _measure(folder: SuiteFolder, job: Job, commit: str) -> Result:
         samples_digest=None if measured is None else measured.samples_digest,
         stand_in=None if facts is None else facts.stand_in,
         run=run.name if (run / "run.json").exists() else None,
-        took_s=took_s,
         options=job.cell.masked_options,
     )
 
@@ -167,11 +143,3 @@ def _machine(facts: RunFacts | None) -> dict[str, Any]:
         if facts.device is not None:
             values["accelerator"] = facts.device.title or facts.device.name
     return {name: each for name, each in values.items() if each not in (None, "")}
-
-
-def _long(seconds: float) -> str:
-    """Return a time of many seconds."""
-    whole = round(seconds)
-    if whole < 120:
-        return f"{whole} s"
-    return f"{whole // 60} min" if whole < 7200 else f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -20,14 +20,12 @@ from iobench.report.document import (
     Table,
     sentences,
 )
-from iobench.report.renderers.quantities import said
 from iobench.report.suite_words import OWN, figure_cell, said_cell
-from iobench.suites.results import FAILED, MEASURED, NOT_AVAILABLE
+from iobench.suites.results import FAILED, MEASURED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from iobench.report.document import Cell as TableCell
     from iobench.suites.results import Result, SuiteFolder
 
 OPEN: Final = "open"
@@ -36,10 +34,7 @@ OF_THE_RUN: Final = ("file_system", "accelerator")
 
 
 class CellFigure(msgspec.Struct, frozen=True):
-    """One figure of a cell over its runs; the mean leaves out what the recipe drops.
-
-    ``spread`` is the standard deviation of all runs over their mean; None of fewer than two.
-    """
+    """One figure of a cell: its mean without what the recipe drops; deviation of all over mean."""
 
     mean: Interval
     spread: float | None
@@ -50,7 +45,7 @@ class CellFigure(msgspec.Struct, frozen=True):
 class CellRow(msgspec.Struct, frozen=True):
     """One cell: ``measured``, ``failed``, ``not available``, or ``open`` while runs are left.
 
-    ``doubts`` say what was not the same in all its runs, or not as for other cells.
+    ``doubts`` name what was not the same in all its runs, or not as for most of the suite.
     """
 
     cell: Mapping[str, str]
@@ -62,10 +57,7 @@ class CellRow(msgspec.Struct, frozen=True):
 
 
 class SuiteTable(msgspec.Struct, frozen=True):
-    """All that is known of a suite, by cells in the order of the recipe.
-
-    ``stand_in`` says whether some files were generated; None where unknown.
-    """
+    """All that is known of a suite, by cells in the order of the recipe."""
 
     suite: str
     title: str
@@ -74,15 +66,14 @@ class SuiteTable(msgspec.Struct, frozen=True):
     drop: int
     metrics: tuple[str, ...]
     cells: tuple[CellRow, ...]
-    stand_in: bool | None
+    stand_in: bool | None  # whether some files were generated
     n_failed: int
     n_open: int
 
 
-def suite_table(folder: SuiteFolder, metrics: Sequence[str] = ()) -> SuiteTable:
-    """Return what is known of a suite so far, to be shown by other metrics than its recipe's."""
+def suite_table(folder: SuiteFolder, metrics: tuple[str, ...]) -> SuiteTable:
+    """Return what is known of a suite so far, to be shown by these metrics."""
     recipe, results = folder.recipe, folder.results()
-    shown = tuple(metrics) or recipe.metrics
     by_cell: dict[Any, list[Result]] = defaultdict(list)
     for each in sorted(results, key=lambda each: each.round):
         by_cell[each.key].append(each)
@@ -109,7 +100,7 @@ def suite_table(folder: SuiteFolder, metrics: Sequence[str] = ()) -> SuiteTable:
         recipe_digest=recipe.digest,
         repeats=recipe.repeats,
         drop=recipe.drop,
-        metrics=shown,
+        metrics=metrics,
         cells=tuple(rows),
         stand_in=any(stand_in) if stand_in else None,
         n_failed=sum(each.status == FAILED for each in rows),
@@ -131,44 +122,39 @@ def _facts(result: Result) -> dict[str, str]:
 
 
 def _doubts(runs: Sequence[Result], results: Sequence[Result]) -> Iterator[str]:
-    """Yield the facts of machine and versions that differ from most runs of the suite."""
-    usual = Counter(fact for each in results for fact in _facts(each).items())
-    first: dict[str, str] = {}
-    for (name, value), _ in usual.most_common():
-        first.setdefault(name, value)
-    rounds = defaultdict[tuple[str, str], list[str]](list)
-    for each in runs:
+    """Yield the names of facts that differ from most runs of the suite."""
+    values = defaultdict[str, Counter[str]](Counter)
+    for each in results:
         for name, value in _facts(each).items():
-            if value != first[name]:
-                rounds[name, value].append(str(each.round + 1))
-    for (name, value), at in rounds.items():
-        yield f"{name.replace('_', ' ')} {value} in round {', '.join(at)}, else {first[name]}"
-    if len({each.samples_digest for each in runs if each.samples_digest is not None}) > 1:
-        yield "samples were not the same in all runs"
+            values[name][value] += 1
+    usual = {name: counts.most_common(1)[0][0] for name, counts in values.items()}
+    yield from dict.fromkeys(
+        name for each in runs for name, value in _facts(each).items() if value != usual[name]
+    )
+    if len({each.samples_digest for each in runs} - {None}) > 1:
+        yield "samples"
 
 
 def suite_document(table: SuiteTable) -> Document:
     """Return the suite as a document; what all its cells have in common stands below its table."""
-    cells = [row.cell for row in table.cells]
-    same = {
-        key: value
-        for key, value in cells[0].items()
-        if len(cells) > 1 and all(each.get(key) == value for each in cells)
-    }
-    names = [said_cell({k: v for k, v in each.items() if k not in same}) for each in cells]
-    rows = list(zip(table.cells, names, strict=True))
-    ended = [
+    first = table.cells[0].cell.items() if len(table.cells) > 1 else ()
+    same = {k: v for k, v in first if all(row.cell.get(k) == v for row in table.cells)}
+    names = [said_cell({k: v for k, v in row.cell.items() if k not in same}) for row in table.cells]
+    cautions = [
         f"{name}: {row.status} after {row.n_runs} of {table.repeats} runs: {row.reason}"
-        for row, name in rows
-        if row.status in (FAILED, NOT_AVAILABLE)
+        for row, name in zip(table.cells, names, strict=True)
+        if row.status not in (MEASURED, OPEN)
     ]
     if table.n_open:
-        ended.append(f"{units.count(table.n_open)} cells have runs left: the command continues.")
-    doubts = [f"{name}: {'; '.join(row.doubts)}" for row, name in rows if row.doubts]
+        cautions.append(f"{units.count(table.n_open)} cells have runs left: the command continues.")
+    cautions += [
+        f"{name}: not the same in all runs: {', '.join(row.doubts)}"
+        for row, name in zip(table.cells, names, strict=True)
+        if row.doubts
+    ]
     sections = (
         Section("cells", "", (_means(table, names), *sentences(_notes(table, same)))),
-        Section("not-measured", "Without figures", sentences(ended, "caution")),
-        Section("doubts", "What changed meanwhile", sentences(doubts, "caution")),
+        Section("cautions", "Cautions", sentences(cautions, "caution")),
     )
     return Document(
         f"{table.title} ({table.suite}, recipe {table.recipe_digest})",
@@ -180,28 +166,19 @@ def suite_document(table: SuiteTable) -> Document:
 def _means(table: SuiteTable, names: Sequence[str]) -> Table:
     first = table.metrics[0]
     shown = [name for name in table.metrics if any(name in row.figures for row in table.cells)]
-    columns = ["cell", *map(said_metric, shown), f"spread of {said_metric(first)}", "runs", ""]
-    rows: list[tuple[TableCell, ...]] = []
+    columns = ["cell", *map(said_metric, shown), f"spread of {said_metric(first)}", "runs"]
+    rows = []
     for row, name in zip(table.cells, names, strict=True):
-        spread = row.figures.get(first)
-        marks = [] if row.status == MEASURED else [row.status]
-        marks += ["changed"] if row.doubts else []
+        means = {each: figure_cell(each, row.figures[each].mean.value) for each in row.figures}
+        spread = row.figures[first].spread if first in row.figures else None
         rows.append(
             (
                 name,
-                *(
-                    figure_cell(each, row.figures[each].mean.value)
-                    if each in row.figures
-                    else NOT_APPLICABLE
-                    for each in shown
-                ),
-                Quantity(spread.spread, "share") if spread is not None else NOT_APPLICABLE,
+                *(means.get(each, NOT_APPLICABLE) for each in shown),
+                NOT_APPLICABLE if spread is None else Quantity(spread, "share"),
                 f"{row.n_runs} of {table.repeats}",
-                ", ".join(marks),
             )
         )
-    if not any(row[-1] for row in rows):
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
     return Table("", tuple(map(Column, columns)), tuple(rows))
 
 
@@ -211,13 +188,7 @@ def said_metric(metric: str) -> str:
         return "samples/s"
     if metric.startswith(OWN):
         return metric.removeprefix(OWN)
-    name = re.sub(r"_(s|j|bytes|per_s)$", "", metric.removesuffix("_per_s"))
-    return name.replace("_", " ")
-
-
-def said_figure(metric: str, value: float) -> str:
-    """Return a figure as text."""
-    return said(figure_cell(metric, value))
+    return re.sub(r"_(s|j|bytes)$", "", metric.removesuffix("_per_s")).replace("_", " ")
 
 
 def _notes(table: SuiteTable, same: Mapping[str, str]) -> Iterator[str]:
@@ -226,10 +197,8 @@ def _notes(table: SuiteTable, same: Mapping[str, str]) -> Iterator[str]:
     if table.drop:
         yield (
             f"Each figure drops its own {table.drop} lowest and highest of {table.repeats} runs; "
-            f"none of fewer than {2 * table.drop + 1}."
+            f"none of fewer than {2 * table.drop + 1}. Spread is of all runs."
         )
-    if table.repeats > 1:
-        yield "Spread is the standard deviation of all runs over their mean."
     yield "Steps are those after the first epoch, else of the steady state."
     if table.stand_in:
         yield "Runs read generated files (a stand-in) where no real ones lie."

@@ -20,7 +20,7 @@ from iobench.suites.results import (
 FOUND = Result(
     suite="mine", recipe_digest="0" * 16, cell={"dataset": "one", "format": "zarr"}, round=2,
     status=MEASURED, started="2026-11-27T22:00:00+00:00", figures={"step_s": 0.1},
-    machine={"host": "a", "cores": 2}, versions={"iobench": "1"}, run="run", took_s=1.5,
+    machine={"host": "a", "cores": 2}, versions={"iobench": "1"}, run="run",
 )  # fmt: skip
 
 
@@ -45,8 +45,7 @@ def test_run_directories_are_not_looked_into(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"version": 7}, "is of version 7, expected 1; use the iobench that wrote it"),
-        ({"kind": "else"}, "is no result of a suite"),
+        ({"version": 7}, "is no result of this version of iobench"),
         ({"status": "fine"}, "is damaged .Invalid enum value 'fine'"),
         ({"figures": {"step_s": "fast"}}, "is damaged"),
         ({"round": None}, "is damaged"),
