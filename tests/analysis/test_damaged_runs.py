@@ -19,7 +19,6 @@ from iobench.analysis.run import Run, exposure
 from iobench.errors import IobenchError
 from iobench.recording import span_file as layout
 from iobench.runs.reading import open_profile
-from iobench.testing.sketched_runs import seal_header
 
 N_QUICK, N_ALL = 175, 10_000
 
@@ -192,53 +191,6 @@ def test_a_training_process_that_left_nothing_is_missing_and_nothing_is_said_to_
     assert diagnose(figures).verdict is Verdict.NO_BATCH
 
 
-def test_a_worker_that_left_nothing_makes_its_waits_unknown(tmp_path):
-    whole = RUNS["pool"]()
-    files = write_run(tmp_path / "run", whole)
-    files[1].unlink()
-    figures = exposure(open_profile(tmp_path / "run"))
-    check(figures)
-    assert figures.missing_workers == ("worker-0",)
-    assert figures.whole.exposed_ns["unknown"] > 0
-    assert figures.whole.wait_ns == exposure(whole.data()).whole.wait_ns
-
-
-def test_a_worker_whose_file_is_cut_is_told_and_what_it_lost_unknown(tmp_path):
-    files = write_run(tmp_path / "run", RUNS["pool"]())
-    head = layout.HEADER_NBYTES + 30 * layout.RECORD_NBYTES
-    files[1].write_bytes(files[1].read_bytes()[:head])
-    found = open_profile(tmp_path / "run")
-    check(exposure(found))
-    assert found.lost_spans > 0
-    assert exposure(found).whole.exposed_ns["unknown"] > 0
-
-
-@pytest.mark.parametrize("workers", [0, 1, 3])
-@pytest.mark.parametrize("step_ns", [0, 9])
-@pytest.mark.parametrize("stages", [(0, 0, 0), (5, 0, 3)])
-def test_one_batch_no_compute_no_time_at_all(tmp_path, workers, step_ns, stages):
-    sketch = pool([stages], workers=workers, step_ns=step_ns)
-    write_run(tmp_path / "run", sketch)
-    figures = exposure(examine(tmp_path / "run"))
-    assert figures.steady is None
-    assert (figures.whole.n_batches, figures.whole.wait_ns) == (1, sum(stages))
-
-
-@pytest.mark.parametrize("version", [0, 2, None, "1"])
-def test_runs_of_other_versions_are_refused(tmp_path, version):
-    files = write_run(tmp_path / "run", RUNS["serial"]())
-    if isinstance(version, int):
-        data = bytearray(files[0].read_bytes())
-        data[8:12] = version.to_bytes(4, "little")
-        seal_header(data)
-        files[0].write_bytes(data)
-        with pytest.raises(IobenchError, match=f"version {version}"):
-            open_profile(tmp_path / "run")
-    (tmp_path / "run" / "run.json").write_text(json.dumps({"version": version}))
-    with pytest.raises(IobenchError, match="version"):
-        open_profile(tmp_path / "run")
-
-
 def test_a_configuration_that_says_little_is_enough(tmp_path):
     """As of profiles older than what is written today: what is not told is as it was seen."""
     whole = RUNS["pool"]()
@@ -248,13 +200,3 @@ def test_a_configuration_that_says_little_is_enough(tmp_path):
     assert found.whole.exposed_ns == expected.whole.exposed_ns
     assert found.whole.n_samples is None
     assert found.workers == 2
-
-
-@pytest.mark.parametrize(
-    "config", [{"workers": "two"}, {"batch_size": -1}, {"expected_workers": 3}, {"unit_costs": [1]}]
-)
-def test_a_configuration_that_cannot_be_is_refused(tmp_path, config):
-    write_run(tmp_path / "run", RUNS["serial"]())
-    (tmp_path / "run" / "run.json").write_text(json.dumps({"version": 1, **config}))
-    with pytest.raises(IobenchError, match=next(iter(config))):
-        open_profile(tmp_path / "run")

@@ -13,7 +13,6 @@ from iobench.analysis.run import Run
 from iobench.findings.devices import DeviceSums, device_sums
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.report.sentences import copies_sentence
 from iobench.testing import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
@@ -167,11 +166,3 @@ def test_pinned_by_a_thread_of_the_loader_is_pinned():
     sketch = in_the_loop(with_device("pageable"), copy_ms=5, work_ms=10)
     sketch.add(CONSUMER, Kind.PIN, 0, MS, batch=0, nbytes=NBYTES, thread=3)
     assert sums_of(sketch).copies.limit_bytes_per_s == PINNED_RATE
-
-
-@pytest.mark.parametrize(("copy_ms", "share"), [(1, None), (5, "31 %"), (10, "48 %")])
-def test_copies_between_waits_are_told_beside_the_verdict_where_they_are_long(copy_ms, share):
-    sketch = in_the_loop(with_device(None), copy_ms=copy_ms, work_ms=98 if share is None else 10)
-    line = copies_sentence(Run(profile_of(sketch)).of_rank().exposure.whole)
-    assert bool(line) == (share is not None)
-    assert f"holds the training loop for {share} of its time" in line or not line

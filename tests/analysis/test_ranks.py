@@ -163,22 +163,6 @@ def facts(rank, ended, world_size=5):
     )
 
 
-def test_missing_ranks_are_in_one_line_for_each_reason():
-    ranks = [
-        replace(each, world_size=8192, facts=tuple(map(facts, range(4), ("closed", "Oom", None))))
-        for each in steps_of(job([[1]] * 3))
-    ]
-    ranks[2] = replace(ranks[2], is_open=True)
-    figures = compare_ranks([ranks[0], ranks[2]])
-    assert figures.missing == {
-        "ended with Oom": (1,),
-        "killed, left by os._exit, or still running": (2,),
-        "never started": tuple(range(3, 8192)),
-    }
-    assert "8,189 of 8,192 ranks (3 to 8191): never started." in words(figures)
-    assert len([each for each in words(figures) if "never started" in each]) == 1
-
-
 def test_nested_operations_hold_the_loop_once():
     script = Script(rank=0, world_size=2)
     script.loader(0, 0, (10, 0, 0)).next()

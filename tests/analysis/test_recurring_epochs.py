@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
-from epochs import StartingLoader, epochs_of
+from epochs import epochs_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from scripts import Script
 
 from iobench.analysis.diagnosis import Verdict, diagnose
 from iobench.analysis.replay.changes import Change
@@ -24,11 +22,7 @@ from iobench.findings.advice.gains import GainPredictor
 from iobench.findings.advice.levers import predicted_changes
 from iobench.findings.advice.loading import loading_of
 from iobench.findings.advice.proposals import AdvisedChange, Evidence, Lever
-from iobench.findings.faster_stages import payoffs
 from iobench.report.renderers.terminal import TerminalRenderer
-from iobench.report.sentences import verdict_sentence
-
-US = 1000
 
 
 def way(profile):
@@ -81,16 +75,6 @@ def test_an_epoch_cut_off_early_is_none_to_judge_by(last):
     assert exposure(epochs_of(epochs=3, last=last)).recurring.n_batches == 10
 
 
-def test_one_epoch_is_judged_by_its_steady_state():
-    assert exposure(epochs_of(epochs=1)).window == "steady"
-
-
-def test_stage_gains_are_shares_of_whole_epochs():
-    run = Run(epochs_of(epochs=3, start_ns=0, open_ns=300)).of_rank()
-    gains = payoffs(recorded_runs(run)[0], 0.0)
-    assert gains.gains["read"].saved_fraction == pytest.approx(330 / (300 + 60 + 10 * 40))
-
-
 def gated(monkeypatch, profile, stored=None):
     """Return what ``iobench check RUN --max-exposed 20%`` says, or ``--against`` a stored run."""
     profiles = {"run": profile, "stored": stored}
@@ -101,27 +85,6 @@ def gated(monkeypatch, profile, stored=None):
         gates = check.gate_growth(Path("run"), Path("stored"), 0.05, any_machine=True)
     text = TerminalRenderer().render(check.check_document(check.check_result(gates)))
     return gates[0].outcome, " ".join(text.split())
-
-
-def test_validations_whose_workers_restart_in_one_long_epoch_are_told():
-    script = Script()
-    train = script.loader(2, 2, (3, 2, 1))
-    check = StartingLoader(script, 1, 2, 2, (30, 20, 10), 2000, batches=4)
-    script.loader(2, 2, check.stages)
-    train.iter()
-    for step in range(60):
-        train.next()
-        script.compute(100)
-        if step % 15 == 14:
-            check.iter()
-            for _ in range(4):
-                check.next()
-                script.compute(100)
-            check.end(5)
-    train.end()
-    text = verdict_sentence(diagnose(exposure(script.data())))
-    assert text.startswith("Hidden: in steady state the training loop waits 0 %")
-    assert "The workers of loader 1 (Samples1) start again in each of its 4 rounds" in text
 
 
 def test_a_gate_sees_workers_that_restart(monkeypatch):
@@ -221,13 +184,6 @@ def test_kept_workers_are_advised_with_what_they_gain(shape):
     assert gain.is_proven
 
 
-def test_one_epoch_does_not_tell_how_epochs_vary():
-    advice = advice_of([way(epochs_of(epochs=2, batches=100, start_ns=4000))])
-    gain = found(advice, Lever.KEEP_WORKERS)
-    assert gain.is_proven is None
-    assert not advice.changes
-
-
 @pytest.mark.parametrize("anew", [False, True])
 def test_a_loader_is_advised_to_keep_its_workers_or_to_be_made_once(anew):
     advice = advice_of([way(epochs_of(epochs=6, batches=20, start_ns=900, anew=anew))])
@@ -249,18 +205,3 @@ def test_workers_where_there_are_none_are_to_be_kept(anew):
     after = epochs_of(**{**shape, "start_ns": 5000}, workers=2, kept=True)
     obtained = saved(epochs_of(**shape, workers=0), after)
     assert change.low_fraction <= obtained <= change.high_fraction
-
-
-def test_a_bound_lets_steps_be_as_short_as_they_are_where_nobody_else_computes():
-    shape = {"epochs": 6, "batches": 20, "start_ns": 0, "step_ns": 40}
-    run = way(epochs_of(**shape))
-    slowed = run.run.compute_ns.copy()
-    slowed[np.arange(len(slowed)) % 5 > 0] += 60
-    gain = bounds(replace(run, run=replace(run.run, compute_ns=slowed)))[Lever.FORMAT]
-    # Steps of 40 alone, of 88 with others, and a wait for joining of 10.
-    assert gain.high_fraction > 1 - 40 / 88
-
-
-def test_who_keeps_workers_is_not_told_to():
-    advice = advice_of([way(epochs_of(epochs=4, kept=True))])
-    assert found(advice, Lever.KEEP_WORKERS) is None

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from epochs import epochs_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from schedules import STAGES, epochs, pool
+from schedules import STAGES, pool
 
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
@@ -26,7 +25,6 @@ from iobench.findings.advice.proposals import (
     Reason,
 )
 from iobench.findings.faster_stages import predicted
-from iobench.recording.kinds import Kind
 from iobench.testing import SketchedRun
 
 if TYPE_CHECKING:
@@ -104,14 +102,6 @@ def store_of(n_samples_all: int, convert_s: float | None) -> dict[str, Any]:
     """Return what a run says of a store of 100 samples that it read."""
     store = {"path": "a", "probe": True, "nbytes": GB, "n_samples": 100, "convert_s": convert_s}
     return {"format": "tfrecord", "store": {**store, "n_samples_all": n_samples_all}}
-
-
-def test_stages_that_take_turns_in_holding_the_loop_up_have_no_single_help() -> None:
-    turns = [(100.0, 0.0, 0.0), (0.0, 100.0, 0.0)] * 40
-    advice = advised(way(turns, step=5.0, framework="", own_order=True))
-    assert advice.outcome is AdviceOutcome.NO_SINGLE_STAGE
-    # Where samples may be finished beforehand both are gone at once: that helps, and is said.
-    assert only(advised(way(turns, step=5.0)).to_measure, Lever.FORMAT)
 
 
 def test_more_workers_gain_what_the_recurrence_says() -> None:
@@ -227,29 +217,6 @@ def test_bounds_are_what_goes() -> None:
     assert fast.high_fraction == pytest.approx(0.1, abs=0.02)
 
 
-@pytest.mark.parametrize("cpus", [2, 64, 1024])
-def test_at_most_64_replays_are_made_however_many_cpus(
-    cpus: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from iobench.analysis.replay import replay as module
-
-    n_replays, simulate = [0], module.simulate_run
-
-    def counted(run: Any) -> Any:
-        n_replays[0] += 1
-        return simulate(run)
-
-    cold = {**COLD, "machine": {"cpus": cpus, "memory_nbytes": 64 * GB}}
-    ways = [
-        way(SLOW, workers=1, cpu=0.1, **cold),
-        way(STORED, cpu=0.1, **cold, **store_of(100, 5.0)),
-        way(STORED, cpu=0.1, **cold, format="numpy"),
-    ]
-    monkeypatch.setattr(module, "simulate_run", counted)
-    assert advised(*ways).changes
-    assert 10 < n_replays[0] <= 64
-
-
 @settings(max_examples=8, deadline=None)
 @example(
     durations=[(0.0, 0.0, each) for each in (1.0, 2.0, 0.0, 0.0, 1.0, *[0.0] * 5)],
@@ -290,45 +257,3 @@ def test_a_prediction_distinguishes_what_these_batches_gain_and_what_others_will
     assert predicted(before, 0.97 * before, error=0.05).helps is False
     few = predicted(np.full(47, 100.0), np.full(47, 50.0))
     assert (few.saved, few.low, few.high, few.helps) == (0.5, None, None, None)
-
-
-def rounds_of(reads_ms: list[float], *, begin: int = 0) -> SketchedRun:
-    """Return rounds, one every 10 s, of batches that each take so long to read."""
-    whole = SketchedRun()
-    for number, read in enumerate(reads_ms):
-        one = sketch_of([(read, 0.0, 0.0)] * 12, workers=0, step=0.0)
-        part = epochs([one]).moved((number * 10_000 * MS + begin).__add__)
-        whole.config = part.config
-        for span in part.spans:
-            batch = {"batch": span["batch"] + 12 * number} if "batch" in span else {}
-            mark = {"sample": number} if span["kind"] == Kind.OTHER else {}
-            whole.spans.append({**span, **batch, **mark})
-    return whole
-
-
-def test_ways_that_took_turns_are_compared_turn_by_turn() -> None:
-    # Of both alike a turn takes up to three times as long as another: the machine's doing.
-    turns = [10.0, 30.0, 12.0, 28.0, 15.0, 25.0]
-    source = measured(rounds_of(turns), **KNOWN)
-    known, faster = {**KNOWN, "format": "tfrecord"}, [0.9 * each for each in turns]
-    same_turns = advised(source, measured(rounds_of(faster, begin=1000 * MS), **known))
-    assert only(same_turns.changes, Lever.FORMAT).saved_fraction == pytest.approx(0.1)
-    # Long after it, nobody knows which turns had the machine to themselves.
-    apart = advised(source, measured(rounds_of(faster, begin=10**6 * MS), **known))
-    assert (Lever.FORMAT,) not in [each.levers for each in apart.changes]
-
-
-def test_ways_are_compared_over_the_part_that_both_have() -> None:
-    # Epochs that each begin slowly, and one that is longer: by their steady states both are alike.
-    several = measured(epochs_of(epochs=6, batches=30, open_ns=3000), **KNOWN)
-    single = measured(epochs_of(epochs=1, batches=180), **{**KNOWN, "format": "tfrecord"})
-    assert (several.exposure.window, single.exposure.window) == ("recurring", "steady")
-    assert reasons(advised(several, single))[Lever.FORMAT] is Reason.GAINS_NOTHING
-
-
-def test_what_was_measured_in_much_noise_is_said_to_be_so() -> None:
-    generator = np.random.default_rng(2)
-    noisy = [(600.0 if generator.random() < 0.12 else 5.0, 1.0, 1.0) for _ in range(60)]
-    other = way(noisy, step=5.0, format="tfrecord", framework="native")
-    advice = advised(way(SLOW, step=5.0), other)
-    assert Reason.WITHIN_NOISE in {each.reason for each in advice.ruled_out}

@@ -112,14 +112,6 @@ def test_its_price_is_one_reading_of_all_files_and_its_command_names_them() -> N
     assert change.break_even.epochs == pytest.approx(change.cost.stage_s / change.saved_s)
 
 
-def test_of_reads_whose_decoding_is_in_them_there_is_a_bound() -> None:
-    run = run_of([100.0] * 60, cpu=None)
-    spans = run.spans.copy()
-    spans["kind"][spans["kind"] == Kind.READ] = Kind.FUSED
-    fused = Run(replace(run, spans=spans)).of_rank()
-    assert staging(advised(fused)).evidence is Evidence.BOUND
-
-
 SMALL = {**DISK, "free_nbytes": GB}
 
 
@@ -139,12 +131,6 @@ def test_it_is_not_proposed(config, reason) -> None:
     advice = advised(run_of([100.0] * 60, **config))
     assert staging(advice) is None
     assert why_not(advice) is reason
-
-
-def test_it_is_not_proposed_where_reading_is_hidden() -> None:
-    advice = advised(run_of([5.0] * 60, step_ms=50.0))
-    assert staging(advice) is None
-    assert why_not(advice) in (Reason.GAINS_NOTHING, Reason.NOT_WAITED_FOR)
 
 
 def test_it_is_not_proposed_for_a_training_that_ends_before_it_has_paid() -> None:

@@ -83,20 +83,6 @@ def test_two_workers_whose_batches_alternate_gain_only_by_both_stages():
     assert "No single stage will help" in str(FINDING.section(gains))
 
 
-def test_one_saturated_worker_gains_what_each_stage_takes_less():
-    gains = payoffs(run_of(pool([(60, 30, 10)] * 100, workers=1, step_ns=10)), 0.5)
-    assert [*gains.gains] == ["read", "decode", "collate", "all"]
-    expected = {"read": 0.3, "decode": 0.15, "collate": 0.05, "all": 0.45}
-    assert saved(gains) == pytest.approx(expected, abs=0.05)
-    assert not gains.no_single_stage_helps
-
-
-def test_nothing_is_gained_where_all_is_hidden():
-    gains = payoffs(run_of(pool([(60, 30, 10)] * 50, workers=2, step_ns=80)), 0.5)
-    assert (gains.joint_fraction, gains.error_fraction) == (0, 0)
-    assert "Nothing to gain" in str(FINDING.section(gains))
-
-
 @pytest.mark.parametrize(
     ("times", "names"),
     [

@@ -84,24 +84,6 @@ def test_other_workers_and_prefetch_are_a_schedule_with_those(schedule, workers,
     assert figures(replayed) == truth({**schedule, "workers": workers, "prefetch": prefetch})
 
 
-@given(st.tuples(SPENT, SPENT, SPENT), st.integers(1, 4), TIMES, st.integers(1, 30))
-@settings(max_examples=15, deadline=None)
-def test_more_workers_are_never_slower_for_equal_batches(times, prefetch, step_ns, n_batches):
-    run = run_of(
-        {"durations": [times] * n_batches, "workers": 1, "prefetch": prefetch, "step_ns": step_ns}
-    )
-    walls = [replay(run, Change(workers=workers)).wall_ns for workers in range(1, 9)]
-    assert walls == sorted(walls, reverse=True)
-
-
-@given(SCHEDULES, st.floats(0, 1))
-@settings(max_examples=15, deadline=None)
-def test_less_work_is_never_slower_in_order(schedule, factor):
-    run = run_of(schedule)
-    replayed = replay(run, Change(stage_factors=dict.fromkeys(run.stages, factor)))
-    assert replayed.wall_ns <= run.wall_ns
-
-
 def test_batches_that_a_pool_handed_over_out_of_order_are_not_replayed():
     durations = [(10 + 90 * (number % 7 == 0), 20, 0) for number in range(40)]
     run = run_of({"durations": durations, "workers": 3, "step_ns": 15, "in_order": False})

@@ -112,22 +112,6 @@ def test_what_read_calls_did_not_return(kind, called, reasons):
     assert whole.reasons == reasons
 
 
-def test_mappings():
-    run = one_read(("/data/a.npy", BIG))
-    run.workers[0].read("/data/a.npy", 1, 2, 0, 4096)
-    run.workers[0].count("/data/a.npy", posix_mmaps=1)
-    assert rows(run)["/data/a.npy"].reasons == ("mmap",)
-    run = TracedRun(config=COLD)
-    worker = run.worker()
-    for batch in range(10):  # by calls at first and through a mapping later
-        at, by_call = 10 * batch, batch < 2
-        worker.span(Kind.READ, at, at + 8, batch=batch, nbytes=BIG)
-        worker.look(at + 9, batch, 110 + BIG * by_call, BIG if batch < 3 else 0)
-        run.wait(batch, at, at + 9)
-    found = untraced(run)
-    assert found.bytes[0].reasons == ("mmap",)
-
-
 def test_strays_and_reads_of_other_files_are_in_no_row():
     run = raw_run(n_workers=1, n_files=1)
     worker, file = run.workers[0], "/data/0-0.bin"

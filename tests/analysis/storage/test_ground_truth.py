@@ -7,13 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ground_truth_profiles import marked_logs, profile_of_ground_truth
-from msgspec.structs import replace
 
 from iobench.analysis.placement import OtherLogs, place_segments
 from iobench.analysis.run import Run
 from iobench.findings.storage import storage_of
 from iobench.recording.kinds import Kind
-from iobench.storage.storage_trace import StorageTrace
 
 pytest.importorskip("darshan", reason="reads Darshan logs")
 
@@ -116,18 +114,6 @@ def test_logs_of_others_and_without_markers_give_totals(run, logs, totals):
     assert coverage.others == totals
 
 
-def test_of_two_runs_of_logs_each_process_takes_its_own_and_of_its_host():
-    both = StorageTrace((*logs_of(COLD).processes, *logs_of(RAW).processes))
-    found = place_segments(profile_of(RAW), both)
-    assert found.coverage.others.n_logs == 3
-    for one, other in zip(found.processes, placed(RAW).processes, strict=True):
-        assert one.offset_ns == other.offset_ns
-        assert (one.segments == other.segments).all()
-    for host, n_logs in (("elsewhere.example", 0), ("VM.cluster.example", 2)):
-        logs = tuple(replace(log, host=host) for log in logs_of(RAW).processes)
-        assert place_segments(profile_of(RAW), StorageTrace(logs)).coverage.n_logs == n_logs
-
-
 def counts(row):
     return row.requested_nbytes, row.darshan_nbytes, row.read_calls_nbytes, row.device_nbytes
 
@@ -148,19 +134,6 @@ def test_bytes_of_a_run(name, whole, reasons):
     row = figures(name).bytes[0]
     assert counts(row)[: len(whole)] == whole
     assert reasons is None or row.reasons == reasons
-
-
-@pytest.mark.parametrize(
-    ("name", "n_files", "of_worker"),
-    [(RAW, 40, 40_962_560), (NUMPY, 40, 41_041_920)],
-)
-def test_bytes_of_processes_and_files(name, n_files, of_worker):
-    _, *rows = figures(name).bytes
-    processes, files = rows[:2], rows[2:]
-    assert [row.darshan_nbytes for row in processes] == [of_worker] * 2
-    assert len(files) == n_files
-    if name == RAW:
-        assert {counts(row) for row in files} == {(2_048_128, 2_048_128, None, None)}
 
 
 @pytest.mark.parametrize(

@@ -41,18 +41,6 @@ def test_overlapping_reads_count_once_and_threads_side_by_side():
     assert (read.busy_ns, read.storage_ns) == (40 * MS, 21 * MS)
 
 
-def test_a_stage_that_reads_what_was_put_off_is_shown():
-    run, worker = one_worker()
-    worker.span(Kind.OPEN, 0, 2, batch=0, detail=FILE)
-    worker.span(Kind.DECODE, 3, 9, batch=0, nbytes=10)
-    worker.span(Kind.COLLATE, 10, 12, batch=0)
-    worker.read(FILE, 0.5, 1, 0, 5)
-    worker.read(FILE, 4, 6, 5, 5)
-    found = stages(run)
-    assert set(found) == {"open", "decode"}
-    assert found["decode"].storage_ns == 2 * MS
-
-
 @pytest.mark.parametrize(
     "modules",
     [
