@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from iobench.cli.conversion_text import forecast_text, outcome_text, profile_command
 from iobench.cli.documents import print_answer
+from iobench.cli.fact_rows import fact_table
 from iobench.cli.screen import TerminalScreen
 from iobench.conversion.conversion_run import forecast, run
 from iobench.conversion.convert_request import ConvertRequest
 from iobench.files.urls import as_path
+from iobench.masking import as_typed
+from iobench.report.document import Command, Sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from iobench.report.document import Block
+
+STAND_IN: Final = Sentence("STAND-IN: generated files, not the real dataset.", "caution")
+NO_SPACE: Final = Sentence("NOT ENOUGH ROOM: free space or files, or name another OUT.", "caution")
+OF_OUTCOME: Final = {"path", "dataset", "format", "stand_in", "shards", "stages_nbytes"}
+"""What stands in the title of a conversion, or is for machines."""
 
 
 def convert(
@@ -31,13 +43,40 @@ def convert(
         targets=tuple(sources), out=as_path(out), format_options=of_codec | format_options, **values
     )
     screen = TerminalScreen()
+    shown: list[Block] = []
     if dry_run:
         prepared, planned = forecast(request, screen)
-        title, known = forecast_text(request, prepared, planned)
-        facts = {"kind": "plan", "out": str(request.out), **planned.to_dict()}
+        shown += [STAND_IN] * bool(prepared.source.stand_in) + [NO_SPACE] * (not planned.fits)
+        facts = planned.to_dict()
+        shown.append(fact_table(facts))
+        title = (
+            f"{prepared.dataset.name} to {request.to} in {request.out}: the plan, by a short probe"
+        )
+        facts = {"kind": "plan", "out": str(request.out), **facts}
     else:
         outcome = run(request, screen)
-        title, known = outcome_text(outcome)
-        command = profile_command(str(outcome.path))
-        facts = {"kind": "conversion", **outcome.to_dict(), "next_command": command}
-    print_answer(title, *known, figures=facts, json=json)
+        path, facts = str(as_typed(outcome.path)), outcome.to_dict()
+        command = _profile_command(path)
+        title = f"{outcome.dataset} as {outcome.format} in {path}"
+        shown += [STAND_IN] * outcome.stand_in
+        shown.append(fact_table(facts, OF_OUTCOME))
+        if not outcome.was_finished:
+            check = shlex.join(["iobench", "verify", _as_argument(path)])
+            shown.append(Command(check, "Check it"))
+        shown.append(Command(command, "Measure loading it"))
+        next_command = _profile_command(str(outcome.path))
+        facts = {"kind": "conversion", **facts, "next_command": next_command}
+    print_answer(title, *shown, figures=facts, json=json)
+
+
+def _profile_command(store: str) -> str:
+    """Return the command that measures loading a finished store."""
+    is_path = os.sep in store or bool(Path(store).suffix)
+    # A plain word may be the name of a dataset.
+    named = _as_argument(store) if is_path else f".{os.sep}{store}"
+    return shlex.join(["iobench", "profile", named])
+
+
+def _as_argument(path: str) -> str:
+    """Return a path that is no option, whatever it begins with."""
+    return f".{os.sep}{path}" if path.startswith("-") else path

@@ -10,25 +10,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from iobench.datasets.baseline import pipelines_of
 from iobench.datasets.contract import Synthesizer
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.patterns import FilePattern
 from iobench.datasets.published_files import PublishedFiles
-from iobench.datasets.splits import why_no_windows
 from iobench.datasets.standins import StandInIdentity, ensure_stand_in
 from iobench.errors import MissingFileError
 from iobench.registry import dataset_factory, find_dataset, find_format
 
 if TYPE_CHECKING:
-    from iobench.coordinates import Coordinate
     from iobench.datasets.contract import Dataset, SampleIndex
     from iobench.samples import SampleSpec
     from iobench.sources.request import Screen
 
-PUBLISHED = ("batch_size", "forward_ns", "backward_ns", "source")
 SAMPLE_FROM = {
     "files": "the files found",
     "stand-in": "the stand-in that profiles use: same sizes as the real data",
@@ -54,7 +49,6 @@ def describe_dataset(
         with screen.progress(f"indexing {name}") as move:
             locator.progress = move
             index = dataset.samples(paths, locator)
-        published = dataset.published
         provenance = dict(index.provenance)
         return {
             "kind": "dataset",
@@ -70,14 +64,10 @@ def describe_dataset(
             },
             "n_samples": len(index),
             **_samples(index),
-            "windows": _windows(index),
             "pipelines": list(pipelines_of(dataset)),
             "sample": _sample(index.spec),
             "normalisation": provenance.get("normalisation"),
             "fused": list(dataset.fused),
-            "published": None
-            if published is None
-            else {name: getattr(published, name) for name in PUBLISHED},
             "terms_of_use": provenance.get("terms_of_use")
             or getattr(dataset, "terms_of_use", None),
             "citation": provenance.get("citation") or getattr(dataset, "citation", None),
@@ -110,14 +100,8 @@ def describe_store(path: Path) -> dict[str, Any]:
             "n_samples": manifest.n_samples,
             **(_samples(store.index()) if has_index(manifest) else {}),
             "nbytes": manifest.nbytes,
-            "shards": [
-                {
-                    "n_samples": shard.n_samples,
-                    "nbytes": sum(file.nbytes for file in shard.files),
-                    "files": [file.name for file in shard.files],
-                }
-                for shard in manifest.shards
-            ],
+            "n_shards": len(manifest.shards),
+            "n_files": len(manifest.files),
             "sample": _sample(manifest.spec),
             "options": dict(manifest.options),
             "normalisation": dict(manifest.normalisation) or None,
@@ -133,22 +117,13 @@ def describe_run(path: Path) -> dict[str, Any]:
     """Return what ``run.json`` says, of each format of a run."""
     from iobench.recording.run_directory import RunDirectory
     from iobench.runs.folders import run_paths
-    from iobench.runs.run_facts import RunFacts
 
     runs = [RunDirectory.open(folder) for folder in run_paths(path)]
-    runs.sort(key=lambda run: RunFacts.from_config(run.config, run.path).position or 0)
-    return {
-        "kind": "run",
-        "path": str(path.absolute()),
-        "runs": [
-            {
-                **run.config,
-                "path": str(run.path),
-                "n_span_files": len(run.span_files()),
-            }
-            for run in runs
-        ],
-    }
+    runs.sort(key=lambda run: run.config.get("position") or 0)
+    known = [
+        {**run.config, "path": str(run.path), "n_span_files": len(run.span_files())} for run in runs
+    ]
+    return {"kind": "run", "path": str(path.absolute()), "runs": known}
 
 
 def describe_files(path: Path) -> dict[str, Any]:
@@ -246,37 +221,14 @@ def _samples(index: SampleIndex) -> dict[str, Any]:
     return {
         "along": list(index.dims),
         "splits": {split: len(numbers) for split, numbers in index.splits.items()},
-        "coordinate": [names[0], *([names[len(names) - 1]] if len(names) > 1 else [])]
-        if len(names) else [],
-        "coordinates": [_coordinate(each) for each in index.meteorology.coordinates],
+        "coordinate": [names[place] for place in {0: 0, len(names) - 1: 0}] if names else [],
+        "coordinates": [
+            {
+                "name": each.name,
+                "dims": [*each.dims],
+                "units": str(each.attributes.get("units", "")),
+            }
+            for each in index.meteorology.coordinates
+        ],
         "left_out": dict(index.meteorology.left_out),
-    }  # fmt: skip
-
-
-def _coordinate(each: Coordinate) -> dict[str, Any]:
-    """Return a coordinate's dimensions and units, and its ends: of times dates."""
-    from iobench.datasets.positions import coordinate_times
-
-    flat = each.values.reshape(-1)
-    known = flat[flat == flat] if flat.dtype.kind in "iuf" else flat[:0]
-    ends: Any = np.array([known.min(), known.max()]) if known.size else known
-    times = coordinate_times(ends, each.attributes) if known.size else None
-    if times is not None:
-        ends = np.datetime_as_string(times, unit="auto") if times.dtype.kind == "M" else times
-        ends = ends.astype(str)
-    return {
-        "name": each.name, "dims": list(each.dims), "ends": ends.tolist(),
-        "units": str(each.attributes.get("units", "")),
-    }  # fmt: skip
-
-
-def _windows(index: SampleIndex) -> dict[str, Any] | None:
-    """Return what windows would be laid over; None where samples are in no row.
-
-    With ``refused``, why none fits, where samples are not evenly spaced.
-    """
-    if not len(index.positions):
-        return None
-    known = {"position_units": index.position_units, "n_rows": len({*index.rows}) or 1}
-    refused = why_no_windows(index)
-    return {**known, "refused": refused} if refused else known
+    }

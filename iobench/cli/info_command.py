@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.cli.documents import print_answer
@@ -12,9 +12,6 @@ if TYPE_CHECKING:
 
     from iobench.report.document import Block, Section
 
-FEW: Final = 8
-"""More of a kind (files, shards) are shortened."""
-FEW_CHANNELS: Final = 32
 IN_TITLE: Final = {"kind", "name", "title", "path", "command"}
 
 
@@ -87,91 +84,17 @@ def facts_title(facts: Mapping[str, Any]) -> str:
 
 
 def _parts(facts: Mapping[str, Any]) -> Iterator[Section | Block]:
-    from iobench.report.document import Command, Section, properties, sentences
+    from iobench.cli.fact_rows import fact_table
+    from iobench.report.document import Command, Section, sentences
 
     if facts["kind"] == "format":
         yield from sentences(facts["text"])
         return
-    for number, run in enumerate(facts.get("runs", ())):
-        rows = [row for name in sorted(run) for row in _rows(name, run[name])]
-        yield Section(f"run-{number}", f"as {run.get('format', 'unknown')}", (properties(rows),))
     if facts["kind"] == "run":
+        for number, run in enumerate(facts["runs"]):
+            name = f"as {run.get('format', 'unknown')}"
+            yield Section(f"run-{number}", name, (fact_table(dict(sorted(run.items()))),))
         return
-    shown = ((name, value) for name, value in facts.items() if name not in IN_TITLE)
-    yield properties([row for name, value in shown for row in _rows(name, value)])
+    yield fact_table(facts, IN_TITLE)
     if facts.get("command"):
         yield Command(facts["command"], "Profile it with one sample per index")
-
-
-def _rows(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield a fact: an object or a list of objects with a row for each."""
-    texts: Iterable[str]
-    if isinstance(value, Mapping) and value:
-        texts = _lines(value)
-    elif isinstance(value, list) and value and isinstance(value[0], Mapping):
-        texts = [_phrase(each) for each in value[:FEW]]
-        if len(value) > FEW:
-            texts += [f"and {len(value) - FEW} more"]
-    else:
-        texts = (_phrase(value, name),)
-    for number, text in enumerate(texts):
-        yield "" if number else _label(name), text
-
-
-def _lines(known: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in known.items():
-        if isinstance(value, list) and value and isinstance(value[0], Mapping):
-            yield from map(_phrase, value)
-        else:
-            yield f"{_label(name)}: {_phrase(value, name)}"
-
-
-def _label(key: str) -> str:
-    return key.removeprefix("n_").removesuffix("_ns").replace("nbytes", "size").replace("_", " ")
-
-
-def _phrase(value: Any, name: str = "") -> str:
-    """Return a value of JSON as words, e.g. ``"size 3, packed yes"``; an array as it is declared.
-
-    Digests of files are for machines, which have them in JSON.
-    """
-    from iobench.report.units import duration, nbytes, number
-
-    if isinstance(value, Mapping):
-        if "dtype" in value and "shape" in value:
-            return _array(value)
-        inner = ((key, each) for key, each in value.items() if key != "fingerprints")
-        return ", ".join(f"{_label(key)} {_phrase(each, key)}" for key, each in inner) or "none"
-    if isinstance(value, list):
-        few = FEW_CHANNELS if name == "channels" else FEW
-        return _shortened([_phrase(inner) for inner in value], few) or "none"
-    if value is None:
-        return "unknown" if name.endswith(("nbytes", "_ns")) else "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int | float):
-        if name.endswith("nbytes"):
-            return nbytes(value)
-        if name.endswith("_ns") and "wall" not in name:
-            return duration(value)
-        return number(value) if isinstance(value, float) else str(value)
-    return str(value)
-
-
-def _array(variable: Mapping[str, Any]) -> str:
-    lengths = zip(variable["dims"], variable["shape"], strict=True)
-    axes = ", ".join(f"{dim} {length}" for dim, length in lengths)
-    text = (
-        f"{variable['name']} ({axes}) {variable['dtype']}, {variable['units'] or 'units unknown'}"
-    )
-    for name in ("role", "chunk", "codec", "channels"):
-        if variable.get(name):
-            text += f"; {name} {_phrase(variable[name], name)}"
-    return text
-
-
-def _shortened(names: Sequence[str], few: int = FEW) -> str:
-    """Return names with commas; of more than ``few`` the last one and how many there are."""
-    if len(names) <= few:
-        return ", ".join(names)
-    return f"{', '.join(names[: few - 1])}, ... {names[-1]} ({len(names)} in all)"

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iobench.cli.documents import print_answer
+from iobench.cli.fact_rows import fact_table
 from iobench.cli.screen import TerminalScreen, say
 from iobench.errors import OptionError
 from iobench.files.urls import is_url
 from iobench.registry import dataset_names
-from iobench.report.document import Command, Quantity, properties
-from iobench.report.units import byte_rate, count, nanoseconds
+from iobench.report.document import Command
 from iobench.sources.opening import expand_sources, open_source
 from iobench.sources.request import SourceRequest
 from iobench.staging.stage import stage as stage_there
@@ -23,15 +23,7 @@ from iobench.stores.places import remember_place
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.report.document import Block, Cell
-    from iobench.staging.staged_copy import StagedCopy
-
-_VERIFIED: Final = {
-    "store": "the bytes read match the store's own checksums",
-    "files": (
-        "by size and modification time of the source before and after; a digest of the copy is kept"
-    ),
-}
+ON: Final = {"memory": ", in memory", "network": ", over a network: this is not a local disk"}
 
 
 def stage(
@@ -56,10 +48,22 @@ def stage(
     with screen.progress("staging", in_bytes=True) as move:
         copy = stage_there(targets, to, progress=move, notice=screen.note)
     remember_place(copy.path.parent)  # for 'iobench cache'
-    title, known = _text(copy)
     facts = {"path": str(copy.path), "was_there": copy.was_there}
     facts |= copy.to_dict() | {"n_files": len(copy.files)}
-    print_answer(title, *known, figures=facts, json=json)
+    on, path = file_system_of(copy.path), shlex.quote(str(copy.path))
+    shown = facts | {"lies_on": f"{on.name}{ON.get(on.reach, '')}"}
+    of_store = [
+        Command(f"iobench verify {path}", "Check it"),
+        Command(f"iobench profile {path}", "Measure loading it"),
+    ]
+    print_answer(
+        f"{copy.source} staged in {copy.path}",
+        fact_table(shown, {"path", "digest", "state", "job"}),
+        *of_store * (copy.kind == "store"),
+        Command(f"iobench stage {path} --remove", "Remove it"),
+        figures=facts,
+        json=json,
+    )
 
 
 def _files_of(sources: Sequence[str], screen: TerminalScreen) -> list[Path | str]:
@@ -71,27 +75,3 @@ def _files_of(sources: Sequence[str], screen: TerminalScreen) -> list[Path | str
     return [
         path for each in sources for path in (expand_sources([each]) if is_url(each) else [each])
     ]
-
-
-def _text(copy: StagedCopy) -> tuple[str, list[Block]]:
-    """Return what was done, and how to use it."""
-    on = file_system_of(copy.path)
-    where = {"memory": ", in memory", "network": ", over a network: this is not a local disk"}
-    files = "1 file" if len(copy.files) == 1 else f"{count(len(copy.files))} files"
-    rows: list[tuple[Cell, ...]] = [
-        ("holds", Quantity(copy.nbytes, "B", f"{files}, {{}}")),
-        ("lies on", f"{on.name}{where.get(on.reach, '')}"),
-    ]
-    if copy.was_there:
-        rows.append(("time", "nothing was copied: an intact copy was already there"))
-    else:
-        taken = f"{{}} for {byte_rate(copy.bytes_per_s)}" if copy.bytes_per_s else "{}"
-        rows.append(("time", Quantity(nanoseconds(copy.seconds), "ns", taken)))
-        rows.append(("verified", _VERIFIED[copy.kind]))
-    known: list[Block] = [properties(rows)]
-    path = shlex.quote(str(copy.path))
-    if copy.kind == "store":
-        known.append(Command(f"iobench verify {path}", "Check it"))
-        known.append(Command(f"iobench profile {path}", "Measure loading it"))
-    known.append(Command(f"iobench stage {path} --remove", "Remove it"))
-    return f"{copy.source} staged in {copy.path}", known

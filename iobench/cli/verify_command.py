@@ -7,13 +7,14 @@ from typing import Any
 
 import click
 
-from iobench.cli.conversion_text import verification_text
 from iobench.cli.documents import print_answer
+from iobench.cli.fact_rows import fact_table
 from iobench.cli.screen import TerminalScreen
 from iobench.conversion.checking import VerifyRequest
 from iobench.conversion.checking import verify as check
 from iobench.errors import StoreError
 from iobench.files.urls import as_path
+from iobench.masking import as_typed
 
 
 def verify(*, store: str, json: bool, **values: Any) -> None:
@@ -26,6 +27,6 @@ def verify(*, store: str, json: bool, **values: Any) -> None:
             facts = {"kind": "verification", "as_written": False, "error": str(error)}
             click.echo(json_text.dumps(facts, indent=1))
         raise
-    title, known = verification_text(result)
     facts = {"kind": "verification", "as_written": True, **result.to_dict()}
-    print_answer(title, *known, figures=facts, json=json)
+    table = fact_table(facts, {"kind", "as_written", "path"})
+    print_answer(f"{as_typed(result.path)}: as written", table, figures=facts, json=json)

@@ -64,10 +64,10 @@ def _convert(source: Path, out: Path, *more: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("options", "said", "room"),
+    ("options", "said"),
     [
-        ("size=8m,nr_inodes=20", "40 files or more are needed, 1", "40 files or more; 1"),
-        ("size=40k", "80000 bytes are needed", "NOT ENOUGH ROOM"),
+        ("size=8m,nr_inodes=20", "40 files or more are needed, 1"),
+        ("size=40k", "80000 bytes are needed"),
     ],
     ids=["inodes", "bytes"],
 )
@@ -77,7 +77,6 @@ def test_too_little_room_is_told_before_a_sample_is_written(
     capsys: pytest.CaptureFixture[str],
     options: str,
     said: str,
-    room: str,
 ) -> None:
     folder = small(options)
     assert main(_convert(source, folder / "store")) == 75
@@ -87,7 +86,6 @@ def test_too_little_room_is_told_before_a_sample_is_written(
     if "inodes" in options:  # a probe of the plan needs some room itself
         assert main(_convert(source, folder / "store", "--dry-run")) == 0
         told = " ".join(capsys.readouterr().out.split())
-        assert room in told
         assert "NOT ENOUGH ROOM" in told
 
 
