@@ -92,8 +92,6 @@ def _not_drawn(payload: TimelinePayload) -> Iterator[str]:
             f"{units.count(meta['n_spans'])}. Waits come first, then the spans waited for longest, "
             "then a uniform sample of the rest. All other figures cover all spans."
         )
-    if meta["n_names_left_out"]:
-        yield f"{units.count(meta['n_names_left_out'])} file names are left out."
 
 
 def _tone(section: Section) -> str:

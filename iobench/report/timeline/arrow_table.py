@@ -14,7 +14,7 @@ from iobench.errors import MissingExtraError, ProfileError
 from iobench.recording.kinds import stage_name
 from iobench.recording.span_file import Flag, io_looks
 from iobench.recording.span_keys import stages_of
-from iobench.report.timeline.model import lanes_of_spans, machine_of, wall_offsets
+from iobench.report.timeline.model import lanes_of, machine_of, wall_offsets
 from iobench.report.written import whole_file
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _columns(part: Run | RankRun, offsets: Mapping[tuple[str, str], int]) -> tup
     process, flags, start = spans["process"], spans["flags"], spans["start_ns"]
     counter, reads = (flags & Flag.IO) != 0, io_looks(spans)
     stages, stage = stages_of(spans, data.strings)
-    lanes, lane = lanes_of_spans(data, spans)
+    lanes, lane = lanes_of(data, spans)
     owners = data.processes
     moved = np.array([offsets[machine_of(owner)] for owner in owners], dtype=np.int64)[process]
     rank, pid, worker = (

@@ -12,7 +12,7 @@ from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.time_intervals import nesting
 from iobench.recording.kinds import QUEUED_KINDS, Kind, is_one_of, stage_name
 from iobench.recording.span_file import Flag
-from iobench.recording.span_keys import lane_keys, stages_of
+from iobench.recording.span_keys import halves, lane_keys, stages_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 
 MAIN_THREAD: Final = "MainThread"
 """As Python calls it: where a process has others too, it goes by the process's name alone."""
-
-
-CLOCK_STEP_NS: Final = 1_000_000
-"""Anchors of one machine differ by microseconds; by more, the clock was set in between."""
 
 
 class TimelineLane(msgspec.Struct, frozen=True):
@@ -91,7 +87,7 @@ def timeline_of(run: Run | RankRun) -> Timeline:
         ((spans["flags"] & Flag.IO) == 0) & ~(summed & _has_details(spans, summed))
     )
     chosen = spans[row]
-    keys, lane = _lane_numbers(data, chosen)
+    lanes, lane = lanes_of(data, chosen)
     # Outer spans before those that begin with them: they end later.
     order = np.lexsort((-chosen["end_ns"], chosen["start_ns"], lane))
     row, lane, chosen = row[order], lane[order], chosen[order]
@@ -100,7 +96,7 @@ def timeline_of(run: Run | RankRun) -> Timeline:
     for rows in (np.flatnonzero(~queued), np.flatnonzero(queued)):
         sub[rows] = sub_lanes(lane[rows], chosen["start_ns"][rows], chosen["end_ns"][rows])
     return Timeline(
-        lanes=_lanes(data, keys),
+        lanes=lanes,
         kinds=tuple(kind for kind, _ in stages),
         stages=tuple(stage_name(*each) for each in stages),
         spans=chosen,
@@ -114,12 +110,41 @@ def timeline_of(run: Run | RankRun) -> Timeline:
     )
 
 
-def lanes_of_spans(
+def lanes_of(
     profile: RunData, spans: NDArray[Any]
 ) -> tuple[tuple[TimelineLane, ...], NDArray[np.int32]]:
     """Return the lanes of some spans of a profile, counters too, and which is each one's."""
-    keys, lane = _lane_numbers(profile, spans)
-    return _lanes(profile, keys), lane
+    key = lane_keys(spans) << 1 | ((spans["flags"] & Flag.DEVICE) != 0)
+    keys, number = np.unique(key, return_inverse=True)
+    process, loads = keys >> 33, [each.role != "consumer" for each in profile.processes]
+    rank = np.array([each.rank for each in profile.processes], dtype=np.int64)
+    # The thread that waited most is the training loop; its device has the same thread.
+    threads, thread = np.unique(keys >> 1, return_inverse=True)
+    n_waits = np.bincount(thread[number[spans["kind"] == Kind.WAIT]], minlength=len(threads))
+    order = np.lexsort(
+        (keys, -n_waits[thread], process, np.array(loads, dtype=bool)[process], rank[process])
+    )
+    lane = np.empty(len(keys), dtype=np.int32)
+    lane[order] = np.arange(len(keys), dtype=np.int32)
+    several = len(profile.ranks) > 1
+    names = [
+        f"rank {each.rank} {each.name}" if several else each.name for each in profile.processes
+    ]
+    n_alike = Counter(names)
+    n_threads = Counter((threads >> 32).tolist())
+    lanes = []
+    for key in keys[order].tolist():
+        of, thread_number = halves(key >> 1)
+        owner, name = profile.processes[of], names[of]
+        if n_alike[name] > 1:
+            # Workers of later rounds have the numbers of those before.
+            name = f"{name} ({owner.pid})"
+        text = owner.threads[thread_number] if thread_number < len(owner.threads) else ""
+        if n_threads[of] > 1 and text != MAIN_THREAD:
+            name = f"{name}: {text or f'thread {thread_number}'}"
+        name = f"{name} device" if key & 1 else name
+        lanes.append(TimelineLane(of, thread_number, name, bool(key & 1)))
+    return tuple(lanes), lane[number]
 
 
 def sub_lanes(
@@ -150,25 +175,6 @@ def sub_lanes(
     return result
 
 
-def _lane_numbers(
-    profile: RunData, spans: NDArray[Any]
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return the keys of all lanes in order, and the place of each span's among them."""
-    key = (spans["process"].astype(np.int64) << 32) | (spans["thread"].astype(np.int64) << 1)
-    key |= (spans["flags"] & Flag.DEVICE) != 0
-    keys, lane = np.unique(key, return_inverse=True)
-    n_waits = np.bincount(lane[spans["kind"] == Kind.WAIT], minlength=len(keys))
-    rank = np.array([each.rank for each in profile.processes], dtype=np.int64)[keys >> 32]
-    loads = np.array([each.role != "consumer" for each in profile.processes], dtype=bool)
-    # The thread that waited most is the training loop; its device has the same thread.
-    threads, thread = np.unique(keys >> 1, return_inverse=True)
-    waits = np.bincount(thread, n_waits, len(threads))[thread]
-    order = np.lexsort((keys, -waits, keys >> 32, loads[keys >> 32], rank))
-    place = np.empty(len(keys), dtype=np.int32)
-    place[order] = np.arange(len(keys), dtype=np.int32)
-    return keys[order], place[lane]
-
-
 def _has_details(spans: NDArray[Any], is_summed: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return whether there are spans of a summed span's samples: of its batch and stage."""
     is_detail = (spans["flags"] & (Flag.DETAIL | Flag.DEVICE)) == Flag.DETAIL
@@ -180,29 +186,6 @@ def _has_details(spans: NDArray[Any], is_summed: NDArray[np.bool_]) -> NDArray[n
         _, group = np.unique(columns, axis=1, return_inverse=True)
         result[rows] = np.isin(group, group[is_detail[rows]])
     return result
-
-
-def _lanes(profile: RunData, keys: NDArray[np.int64]) -> tuple[TimelineLane, ...]:
-    several = len(profile.ranks) > 1
-    names = [
-        f"rank {each.rank} {each.name}" if several else each.name for each in profile.processes
-    ]
-    n_alike = Counter(names)
-    n_threads = Counter(key >> 32 for key in {key >> 1 << 1 for key in keys.tolist()})
-    result = []
-    for key in keys.tolist():
-        process, thread = key >> 32, (key & 0xFFFFFFFF) >> 1
-        owner, name = profile.processes[process], names[process]
-        if n_alike[name] > 1:
-            # Workers of later rounds have the numbers of those before.
-            name = f"{name} ({owner.pid})"
-        text = owner.threads[thread] if thread < len(owner.threads) else ""
-        if n_threads[process] > 1 and text != MAIN_THREAD:
-            name = f"{name}: {text or f'thread {thread}'}"
-        result.append(
-            TimelineLane(process, thread, f"{name} device" if key & 1 else name, bool(key & 1))
-        )
-    return tuple(result)
 
 
 def _depths(
@@ -228,10 +211,7 @@ def _exposed(run: Run | RankRun) -> NDArray[np.int64]:
     spans, sums = run.data.spans, run.sums
     # A sample's span beside a summed one takes no time from it, and is in no sum: it has a share.
     rows = np.flatnonzero(((spans["flags"] & Flag.DETAIL) != 0) & ~np.isnan(sums.share))
-    if not len(rows):
-        return sums.exposed_ns
-    result, exposed = spans[rows], sums.exposed_ns.copy()
-    pieces = leaf_pieces(result, lane_keys(result))
+    pieces, exposed = leaf_pieces(spans[rows], lane_keys(spans[rows])), sums.exposed_ns.copy()
     own_ns = np.bincount(pieces.span, pieces.duration_ns, len(rows))
     exposed[rows] = np.rint(sums.share[rows] * own_ns)
     return exposed
@@ -241,17 +221,14 @@ def wall_offsets(processes: Iterable[Process]) -> dict[tuple[str, str], int]:
     """Return what to add to the monotonic times of each machine, by `machine_of`, for wall time.
 
     Processes of one machine share it, so that what lies between their spans stays exact: it is the
-    least of their first anchors' differences. An anchor reads one clock after the other, and what
-    passes in between only adds. Where the wall clock was set meanwhile, it is that before.
+    least of their anchors' differences, for what passes between two looks at clocks only adds.
     """
-    first: dict[tuple[str, str], int] = {}
-    for process in sorted(processes, key=lambda each: each.anchors[0].monotonic_ns):
-        anchor = process.anchors[0]
+    result: dict[tuple[str, str], int] = {}
+    for process in processes:
+        machine, anchor = machine_of(process), process.anchors[0]
         offset = anchor.wall_ns - anchor.monotonic_ns
-        known = first.setdefault(machine_of(process), offset)
-        if known - CLOCK_STEP_NS < offset < known:
-            first[machine_of(process)] = offset
-    return first
+        result[machine] = min(offset, result.get(machine, offset))
+    return result
 
 
 def machine_of(process: Process) -> tuple[str, str]:

@@ -29,12 +29,9 @@ if TYPE_CHECKING:
 
 Integers = NDArray[Any]
 
-VERSION: Final = 3
 SPAN_LIMIT: Final = 500_000
 NAME_LIMIT: Final = 120
 """Characters of a file name; longer ones lose their middle."""
-NAMES_LIMIT: Final = 50_000
-"""Different file names; those of fewest spans are left out beyond it."""
 
 
 class TimelinePayload(msgspec.Struct, frozen=True):
@@ -48,13 +45,15 @@ def timeline_payload(run: RankRun, limit: int = SPAN_LIMIT) -> TimelinePayload:
     """Return what a page embeds of a run, at most ``limit`` of its spans (see `choose_spans`)."""
     timeline = run.cached(timeline_of)
     chosen = choose_spans(timeline, limit)
-    names, name_of_span, n_names_left_out = _names(run, timeline.spans["detail"][chosen])
-    planes = {
-        name: _planes(values) for name, values in _columns(timeline, chosen, name_of_span).items()
-    }
-    spelled = json.dumps(names).encode("ascii")
+    # Number 0 is no name, and has the first place.
+    details = np.append(0, timeline.spans["detail"][chosen])
+    strings, name_of_span = np.unique(details, return_inverse=True)
+    spelled = json.dumps([shortened(run.strings[each]) for each in strings.tolist()]).encode(
+        "ascii"
+    )
+    columns = _columns(timeline, chosen, name_of_span[1:])
+    planes = {name: _planes(values) for name, values in columns.items()}
     meta = {
-        "version": VERSION,
         "n_spans": len(timeline),
         "n_shown": len(chosen),
         "length_ns": timeline.end_ns - timeline.start_ns,
@@ -66,7 +65,6 @@ def timeline_payload(run: RankRun, limit: int = SPAN_LIMIT) -> TimelinePayload:
         "sorts": [kind.family.value for kind in timeline.kinds],
         "queued": [Trait.QUEUES in kind.traits for kind in timeline.kinds],
         "steps": _steps(run),
-        "n_names_left_out": n_names_left_out,
         "names_nbytes": len(spelled),
         "columns": [(name, len(each)) for name, each in planes.items()],
         "machine": machine_payload(run, timeline.start_ns, timeline.end_ns),
@@ -128,19 +126,6 @@ def _steps(run: RankRun) -> list[dict[str, Any]]:
     numbers, first = np.unique(epoch, return_index=True)
     begins = np.stack((numbers, first), axis=1)[np.argsort(first)].tolist()
     return [{"rank": run.rank, "n_steps": len(epoch), "epochs": begins}]
-
-
-def _names(run: RunData, detail: Integers) -> tuple[list[str], Integers, int]:
-    """Return file names by how many spans have them, each span's place there, and how many not."""
-    numbers, place, n_spans = np.unique(detail, return_inverse=True, return_counts=True)
-    order = np.lexsort((numbers, -n_spans, numbers != 0))
-    retained = order[: NAMES_LIMIT + 1]
-    # Number 0 is no name; the place after the last is that of the names left out.
-    new = np.full(len(numbers), len(retained), dtype=np.int64)
-    new[retained] = np.arange(len(retained))
-    names = [shortened(run.strings[number]) for number in numbers[retained].tolist()]
-    n_left_out = len(order) - len(retained)
-    return [*names, "(name left out of this page)"], new[place.reshape(-1)], n_left_out
 
 
 def shortened(name: str, limit: int = NAME_LIMIT) -> str:

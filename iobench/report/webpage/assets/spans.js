@@ -41,7 +41,6 @@
   // Resolves to {names, lane, depth, stage, start, length, exposed, ...}, a number for each span;
   // names are those of files, `name` is an index into them.
   iobench.decodeTimeline = async (meta, text) => {
-    if (meta.version !== 3) throw new Error(`the timeline has format ${meta.version}, not 3`);
     const bytes = await inflated(text);
     const names = JSON.parse(new TextDecoder().decode(bytes.subarray(0, meta.names_nbytes)));
     const columns = { names, lane: lanesOf(meta) };
