@@ -19,7 +19,7 @@ from iobench.report.finding_sections import job_figures, job_to_plain
 from iobench.report.renderers.json_text import to_plain
 from iobench.report.run_report import make_reports
 from iobench.report.sentences import verdict_sentence
-from iobench.report.trust import unseen
+from iobench.report.setting import unseen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

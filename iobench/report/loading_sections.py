@@ -27,6 +27,7 @@ from iobench.report.document import (
 from iobench.report.sentences import (
     PARTS,
     copies_sentence,
+    loader_words,
     long_waits_sentence,
     step_words,
     steps_sentence,
@@ -43,20 +44,19 @@ if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import (
         Exposure,
         LoaderExposure,
-        PartExposure,
         StageExposure,
         StepStatistics,
+        Window,
     )
     from iobench.analysis.processes import ProcessWork
-    from iobench.report.document import Cell, Style
+    from iobench.report.document import Block, Cell, Style
     from iobench.report.run_report import RunReport
 
 WAIT_UNIT: Final = "ms"
 """Waits per step reach from microseconds to minutes; published ones are tenths of a second."""
-WORTH_A_PART: Final = 0.005
-"""Share of the time from which a wait for a stage is a piece of its own in the bar of time."""
 MOST_EPOCHS: Final = 5
 MOST_LOADERS: Final = 16
+PART_ORDER: Final[tuple[Window, ...]] = ("whole", "recurring", "steady")
 STYLES: Final[Mapping[Verdict, Style]] = {
     Verdict.HIDDEN: "good",
     Verdict.PARTLY_HIDDEN: "fair",
@@ -85,20 +85,34 @@ def verdict_section(report: RunReport, *, with_setting: bool = True) -> Section:
     """Return what is concluded of a run, the figures that say it, and how it came about."""
     exposure, facts = report.exposure, report.facts
     has_batches = exposure.has_consumer and bool(exposure.whole.n_batches)
+    described = f"This pipeline: {facts.described_by}" if facts.described_by else ""
+    spoken = (copies_sentence(exposure.judged), *decoded_sentences(exposure.whole, facts))
     return Section(
         "verdict",
         "Verdict",
         (
             verdict_of(report.diagnosis),
             *(stand_in_sentences([report]) if with_setting else ()),
-            *(_time_bar(exposure) if has_batches else ()),
-            *((KeyFigures(tuple(_key_figures(exposure))),) if has_batches else ()),
-            *sentences((copies_sentence(exposure.judged),)),
-            *sentences(decoded_sentences(exposure.whole, facts)),
-            *sentences([f"This pipeline: {facts.described_by}"] if facts.described_by else ()),
+            *(_figures(exposure) if has_batches else ()),
+            *sentences((*spoken, described)),
             *(setting_sentences([report]) if with_setting else ()),
         ),
     )
+
+
+def _figures(exposure: Exposure) -> Iterator[Block]:
+    """Yield the time judged as one bar, compute and the wait by what it was for, and figures."""
+    part = exposure.judged
+    title = (
+        f"{PARTS[exposure.window].capitalize()}, {units.duration(part.wall_ns)}: computing "
+        f"{units.duration(part.compute_ns)}, waiting for data {units.duration(part.wait_ns)}"
+    )
+    waits = (
+        BarPart("exposed", row.exposed_ns, f"waiting for {stage_title(row.stage)}")
+        for row in part.stages
+    )
+    yield Chart(title, (Bar((BarPart("compute", part.compute_ns, "computing"), *waits)),))
+    yield KeyFigures(tuple(_key_figures(exposure)))
 
 
 def _key_figures(exposure: Exposure) -> Iterator[KeyFigure]:
@@ -159,28 +173,6 @@ def statistic(statistics: StepStatistics | None, name: str) -> float | None:
     return None if statistics is None else getattr(statistics, name)
 
 
-def _time_bar(exposure: Exposure) -> Iterator[Chart]:
-    """Yield the time judged as one bar: compute, then the wait by what it was for."""
-    part = exposure.judged
-    if part.wall_ns:
-        title = (
-            f"{PARTS[exposure.window].capitalize()}, {units.duration(part.wall_ns)}: computing "
-            f"{units.duration(part.compute_ns)}, waiting for data {units.duration(part.wait_ns)}"
-        )
-        yield Chart(title, (Bar(tuple(_time_parts(part))),))
-
-
-def _time_parts(part: PartExposure) -> Iterator[BarPart]:
-    yield BarPart("compute", part.compute_ns, "computing")
-    rest = 0
-    for row in part.stages:
-        if row.exposed_ns >= WORTH_A_PART * part.wall_ns:
-            yield BarPart("exposed", row.exposed_ns, f"waiting for {stage_title(row.stage)}")
-        else:
-            rest += row.exposed_ns
-    yield BarPart("exposed", rest, "waiting for other stages")
-
-
 def stages_section(exposure: Exposure) -> Section:
     """Return busy, hidden and exposed time by stage of the part that is judged."""
     table = _stage_table(exposure)
@@ -188,43 +180,34 @@ def stages_section(exposure: Exposure) -> Section:
 
 
 def _stage_table(exposure: Exposure) -> Table:
-    """Return a row for each stage that takes any time, in the part judged or at any time."""
-    window, whole = exposure.judged, exposure.whole
-    is_part = exposure.window != "whole"
+    """Return a row for each stage that takes any time."""
+    window = exposure.judged
     shown = [row for row in window.stages if row.busy_ns or row.exposed_ns or row.n_spans]
-    always = {row.stage: row.exposed_ns for row in whole.stages}
-    outside_ns = whole.wait_ns - sum(always.get(row.stage, 0) for row in shown)
-    busy_ns = sum(row.busy_ns for row in window.stages)
-    rows: list[tuple[Cell, ...]] = [
-        (
-            stage_title(row.stage),
-            *quantities("ns", row.busy_ns, row.hidden_ns, row.exposed_ns),
-            _share(row.exposed_ns, window.wait_ns),
-            *(quantities("ns", always.get(row.stage, 0)) if is_part else ()),
-            *_stage_bytes(row),
-        )
-        for row in shown
-    ]
-    if outside_ns:
-        rows.append(("only outside of it", *"----", *quantities("ns", outside_ns), *"---"))
+    busy_ns, wait_ns = sum(row.busy_ns for row in window.stages), window.wait_ns
     return Table(
         f"Stages in the {PARTS[exposure.window]}",
         (
             Column("stage"),
             *columns("busy", "hidden", "exposed", unit_group="time"),
             Column("share of wait"),
-            *columns(*(["exposed in whole run"] if is_part else []), unit_group="time"),
             *(Column("CPU time", is_spare=True), Column("output"), Column("output rate")),
         ),
-        tuple(rows),
+        tuple(
+            (
+                stage_title(row.stage),
+                *quantities("ns", row.busy_ns, row.hidden_ns, row.exposed_ns),
+                _share(row.exposed_ns, wait_ns),
+                *_stage_bytes(row),
+            )
+            for row in shown
+        ),
         total=(
             "all",
-            *quantities("ns", busy_ns, busy_ns - window.wait_ns, window.wait_ns),
-            _share(window.wait_ns, window.wait_ns),
-            *(quantities("ns", whole.wait_ns) if is_part else ()),
+            *quantities("ns", busy_ns, busy_ns - wait_ns, wait_ns),
+            _share(wait_ns, wait_ns),
             *("", "", ""),
         ),
-        bars=(*map(_stage_bar, shown), *([Bar(())] if outside_ns else [])),
+        bars=tuple(map(_stage_bar, shown)),
     )
 
 
@@ -252,23 +235,16 @@ def compute_section(exposure: Exposure) -> Section | None:
     part = exposure.judged
     if not part.compute_stages:
         return None
+    spent = [(stage_title(row.stage), row.busy_ns) for row in part.compute_stages]
 
-    def cells(spent_ns: int, per_step_ns: float | None = None) -> tuple[Cell, ...]:
-        of_step = NOT_APPLICABLE if per_step_ns is None else Quantity(per_step_ns, "ns")
-        return Quantity(spent_ns, "ns"), _share(spent_ns, part.compute_ns), of_step
+    def row(name: str, spent_ns: int) -> tuple[Cell, ...]:
+        return name, Quantity(spent_ns, "ns"), _share(spent_ns, part.compute_ns)
 
-    rows = [
-        (stage_title(row.stage), *cells(row.busy_ns, part.step_compute_ns.get(row.stage)))
-        for row in part.compute_stages
-    ]
     table = Table(
         PARTS[exposure.window].capitalize(),
-        (
-            *(Column("part"), Column("time", "time"), Column("share of compute")),
-            Column(f"a {step_words(exposure.steps)}", "step"),
-        ),
-        (*rows, ("rest", *cells(part.compute_rest_ns))),
-        total=("all", *cells(part.compute_ns)),
+        (Column("part"), Column("time", "time"), Column("share of compute")),
+        (*(row(*each) for each in spent), row("rest", part.compute_rest_ns)),
+        total=row("all", part.compute_ns),
     )
     return Section("compute", "What the training loop does between waits", (table,))
 
@@ -277,33 +253,24 @@ def waits_section(report: RunReport) -> Section:
     """Return the wait per step of the run and of its parts; below, a published one."""
     exposure, facts = report.exposure, report.facts
     published = facts.published.of_framework(facts.framework)
-    named = (("whole run", exposure.whole), *_parts(exposure))
+    parts = (exposure.whole, exposure.recurring, exposure.steady)
     rows: list[tuple[Cell, ...]] = [
         (
-            name,
+            PARTS[name],
             *quantities("ns", *(statistic(part.wait, f"{each}_ns") for each in PUBLISHED_FIGURES)),
             Quantity(statistic(part.wait, "n_steps"), "count"),
         )
-        for name, part in named
+        for name, part in zip(PART_ORDER, parts, strict=True)
+        if part is not None
     ]
-    notes = []
     if published is not None:
         times = map(units.nanoseconds, published.exposed_io_s or ())
-        rows.append(("published", *quantities("ns", *times), ""))
         source = published.source or "an unknown source"
-        notes.append(f"Published: the exposed I/O of a step, for real samples, from {source}.")
-    long, words = exposure.long_waits, step_words(exposure.steps)
-    n_batches = exposure.whole.n_batches
-    warned = "" if long is None else long_waits_sentence(long, n_batches, exposure.steps)
-    table = Table(
-        "",
-        (
-            Column(""),
-            *columns(*PUBLISHED_FIGURES, unit_group="wait", unit=WAIT_UNIT),
-            Column("batches" if words == "batch" else "steps"),
-        ),
-        tuple(rows),
-    )
+        rows.append((f"published ({source})", *quantities("ns", *times), ""))
+    words = step_words(exposure.steps)
+    many = "batches" if words == "batch" else "steps"
+    shown = columns(*PUBLISHED_FIGURES, unit_group="wait", unit=WAIT_UNIT)
+    warned = long_waits_sentence(exposure.long_waits, exposure.whole.n_batches, exposure.steps)
     return Section(
         "waits",
         f"Wait per {words}",
@@ -311,44 +278,28 @@ def waits_section(report: RunReport) -> Section:
             *sentences((steps_sentence(exposure.steps),)),
             *sentences((warned,), "caution"),
             Drawing("waits", lambda: None),
-            table,
-            *sentences(notes),
+            Table("", (Column(""), *shown, Column(many)), tuple(rows)),
         ),
     )
-
-
-def _parts(exposure: Exposure) -> Iterator[tuple[str, PartExposure]]:
-    if exposure.recurring is not None:
-        yield PARTS["recurring"], exposure.recurring
-    if exposure.steady is not None:
-        yield PARTS["steady"], exposure.steady
 
 
 def phases_section(exposure: Exposure) -> Section:
     """Return start-up, fill, steady state and end apart."""
     whole, phases = exposure.whole, exposure.phases
+    n_calls = sum(each.n_deliveries for each in phases)
 
-    def cells(wall_ns: int, wait_ns: int, n: int) -> tuple[Cell, ...]:
-        return *quantities("ns", wall_ns, wait_ns), _share(wait_ns, wall_ns), Quantity(n, "count")
+    def row(name: str, wall_ns: int, wait_ns: int, n: int) -> tuple[Cell, ...]:
+        times = quantities("ns", wall_ns, wait_ns)
+        return name, *times, _share(wait_ns, wall_ns), Quantity(n, "count")
 
     table = Table(
         "",
-        (
-            Column(""),
-            *columns("time", "waiting", unit_group="time"),
-            *columns("exposed", "calls"),
-        ),
+        (Column(""), *columns("time", "waiting", unit_group="time"), *columns("exposed", "calls")),
         tuple(
-            (
-                PHASES.get(each.phase, each.phase),
-                *cells(each.wall_ns, each.wait_ns, each.n_deliveries),
-            )
+            row(PHASES[each.phase], each.wall_ns, each.wait_ns, each.n_deliveries)
             for each in phases
         ),
-        total=(
-            "whole run",
-            *cells(whole.wall_ns, whole.wait_ns, sum(each.n_deliveries for each in phases)),
-        ),
+        total=row("whole run", whole.wall_ns, whole.wait_ns, n_calls),
         bars=tuple(_wait_bar(each.wait_ns, each.wall_ns - each.wait_ns) for each in phases),
     )
     return Section("phases", "Start-up, fill, steady state, end", (table,), is_folded=True)
@@ -364,20 +315,17 @@ def epochs_section(report: RunReport) -> Section | None:
     if len(epochs) < (1 if report.facts.is_script else 2):
         return None
     validates = any(each.validation is not None for each in epochs)
-    more, shown = len(epochs) - MOST_EPOCHS, epochs[:MOST_EPOCHS]
+    shown = epochs[:MOST_EPOCHS]
     table = Table(
         "",
         (
             *columns("epoch", "batches"),
             *columns("total", "compute", "wait", unit_group="epoch"),
             Column("exposed"),
-            *columns("mean wait", "median wait", unit_group="time"),
             *columns(*(["validation", "its wait"] if validates else []), unit_group="epoch"),
         ),
         tuple(_epoch_row(each, validates) for each in shown),
-        note=f"{units.count(more)} more epochs follow; --json lists all of them."
-        if more > 0
-        else "",
+        note=f"--json lists all {len(epochs)} epochs." if len(epochs) > MOST_EPOCHS else "",
         bars=tuple(
             _wait_bar(part.wait_ns, part.compute_ns)
             for part in (each.training or each.part for each in shown)
@@ -394,39 +342,30 @@ def _epoch_row(epoch: EpochFigures, validates: bool) -> tuple[Cell, ...]:
         Quantity(training.n_batches, "count", "{}" if epoch.complete else "{} (not all)"),
         *quantities("ns", training.wall_ns, training.compute_ns, training.wait_ns),
         _share(training.wait_ns, training.wall_ns),
-        *quantities("ns", *(statistic(epoch.wait, name) for name in ("mean_ns", "median_ns"))),
         *(quantities("ns", *validated) if validates else ()),
     )
 
 
 def loaders_section(exposure: Exposure) -> Section:
     """Return one row for each loader: what it is, and what of the wait was for it."""
-    longest = sorted(exposure.loaders, key=lambda each: -each.wait_ns)[:MOST_LOADERS]
-    rows = [each for each in exposure.loaders if each in longest]
-    rest = f"The {len(rows)} loaders waited for longest, of {len(exposure.loaders)}."
-    whole = exposure.whole
+    rows = sorted(exposure.loaders, key=lambda each: -each.wait_ns)[:MOST_LOADERS]
     table = Table(
         "",
         (
             *columns("loader", "class", "workers", "batch size", "rounds", "batches"),
             *(Column("wait", "time"), Column("share of wait")),
         ),
-        tuple(_loader_row(each, whole.wait_ns) for each in rows),
-        note=rest if len(rows) < len(exposure.loaders) else "",
+        tuple(_loader_row(each, exposure.whole.wait_ns) for each in rows),
+        note=f"--json lists all {len(exposure.loaders)}." * (len(rows) < len(exposure.loaders)),
     )
     return Section("loaders", "Loaders", (table,))
 
 
 def _loader_row(each: LoaderExposure, wait_ns: int) -> tuple[Cell, ...]:
-    role = f" ({each.role})" if each.role else ""
-    number = units.UNKNOWN if each.number is None else each.number
-    workers = Quantity(each.workers, "count")
-    if each.threads and not each.workers:
-        workers = Quantity(each.threads, "count", "{} threads")
     return (
-        f"{number}: {each.name or units.UNKNOWN}{role}",
+        loader_words(each).removeprefix("loader "),
         each.kind.rpartition(".")[2] or units.UNKNOWN,
-        workers,
+        *quantities("count", each.workers or each.threads),
         *quantities("count", each.batch_size, each.n_rounds, each.n_batches),
         *quantities("ns", each.wait_ns),
         _share(each.wait_ns, wait_ns),
@@ -442,14 +381,13 @@ def processes_section(processes: Sequence[ProcessWork]) -> Section | None:
 def _process_table(process: ProcessWork) -> Table:
     return Table(
         f"{process.process} (process {process.pid}), {units.duration(process.wall_ns)}",
-        (Column("stage"), Column("busy", "time"), *columns("output", "CPU time", "spans")),
+        (Column("stage"), Column("busy", "time"), *columns("output", "CPU time")),
         tuple(
             (
                 stage_title(row.stage),
                 *quantities("ns", row.busy_ns),
                 Quantity(row.nbytes, "B"),
                 *quantities("ns", row.cpu_ns),
-                Quantity(row.n_spans, "count"),
             )
             for row in process.stages
         ),

@@ -32,8 +32,7 @@ from iobench.report.loading_sections import (
     waits_section,
 )
 from iobench.report.run_report import make_reports
-from iobench.report.setting import configuration_section, title
-from iobench.report.trust import trust_section
+from iobench.report.setting import configuration_section, title, trust_section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

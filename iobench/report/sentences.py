@@ -123,7 +123,7 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"The cause of {units.fraction(unknown)} of the wait was not recorded."
     if diagnosis.waited_for is not None and diagnosis.waited_fraction is not None:
         share = units.fraction(diagnosis.waited_fraction)
-        yield f"{share} of the whole run's wait is for {_loader(diagnosis.waited_for)}."
+        yield f"{share} of the whole run's wait is for {loader_words(diagnosis.waited_for)}."
         if not diagnosis.waited_for.role:
             yield "Whether that loader trains is unknown."
     if diagnosis.n_summed:
@@ -141,7 +141,7 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"Waits outside the steady state are another {share} of the run."
         if diagnosis.restarting is not None:
             yield (
-                f"The workers of {_loader(diagnosis.restarting)} start again in each of its "
+                f"The workers of {loader_words(diagnosis.restarting)} start again in each of its "
                 f"{units.count(diagnosis.restarting.n_rounds)} rounds, which "
                 "persistent_workers=True would avoid."
             )
@@ -180,7 +180,8 @@ def _blame(diagnosis: Diagnosis) -> str:
     return f", most of all for {name} ({units.fraction(diagnosis.top_fraction)} of the wait)"
 
 
-def _loader(each: LoaderExposure) -> str:
+def loader_words(each: LoaderExposure) -> str:
+    """Return what a loader is called."""
     number = units.UNKNOWN if each.number is None else each.number
     named = ", ".join(filter(None, (each.name, each.role)))
     return f"loader {number} ({named})" if named else f"loader {number}"
@@ -234,19 +235,18 @@ def steps_sentence(steps: StepFigures | None) -> str:
     )
 
 
-def long_waits_sentence(long: LongWaits, n_batches: int, steps: StepFigures | None = None) -> str:
-    """Return how few long waits, of so many, hold how much time, and what they coincide with.
-
-    They are of batches, which are steps where each step of the optimiser takes one.
-    """
+def long_waits_sentence(
+    long: LongWaits | None, n_batches: int, steps: StepFigures | None = None
+) -> str:
+    """Return how few long waits hold how much time, and what they coincide with; else nothing."""
+    if long is None:
+        return ""
     many = "steps" if step_words(steps) == "step" else "batches"
     name = "Rare long waits" if long.n_waits <= RARE_FRACTION * n_batches else "Uneven waits"
     text = (
         f"{name}: {units.count(long.n_waits)} of {units.count(n_batches)} {many} wait "
         f"{units.duration(long.wait_ns)} in total (median {units.duration(long.typical_ns)})."
     )
-    if long.period_steps is not None:
-        text += f" There is one every {units.count(long.period_steps)} {many}."
     if long.coincides_with is not None:
         text += f" They coincide with {COINCIDENCES[long.coincides_with]}."
     return text

@@ -1,29 +1,30 @@
-"""What ran, on what, and what was done before: titles, banners and the configuration's section."""
+"""What ran, on what, and how far its figures can be trusted: titles, banners and two sections."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from iobench.recording.kinds import Kind, kind_named
 from iobench.report import units
-from iobench.report.document import Command, Quantity, Section, Table, columns, sentences
+from iobench.report.document import Command, Section, properties, sentences
 from iobench.runs.run_facts import OWN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from iobench.analysis.exposure_figures import LoaderExposure, PartExposure
-    from iobench.recording.script_run import ScriptCommit
-    from iobench.report.document import Cell, Sentence, Unit
+    from iobench.report.document import Sentence
     from iobench.report.run_report import RunReport
-    from iobench.runs.run_facts import DeviceFacts, LinkFacts, RunFacts
+    from iobench.runs.run_facts import RunFacts
 
 SOURCE: Final = "source"
 SHORT_HASH: Final = 12
-DEVICE_KEYS: Final = ("memory_nbytes", "title")
 MUCH_DECODED: Final = 2.0
 """Bytes decoded for each one used, above which a report says what chunks would fit."""
 STAND_IN: Final = "STAND-IN: generated files, not the real dataset"
 TINY: Final = "and TINY: fewer, for most datasets also smaller samples"
+MOST_LISTED: Final = 8
+ENDED_WELL: Final = (None, "closed", "exit 0")
 
 
 def title(reports: Sequence[RunReport]) -> str:
@@ -68,11 +69,8 @@ def _loader(each: LoaderExposure) -> str:
 
 
 def _workers(workers: int, threads: int) -> str:
-    """Return who makes a loader's batches."""
-    if not workers and not threads:
-        return "no worker processes"
     n, word = (workers, "worker") if workers else (threads, "thread")
-    return f"{n} {word}{'s' if n > 1 else ''}"
+    return f"{n} {word}{'s' if n > 1 else ''}" if n else "no worker processes"
 
 
 def _distinct(texts: Iterable[str], between: str = "/") -> str:
@@ -94,18 +92,11 @@ def setting_sentences(reports: Iterable[RunReport]) -> tuple[Sentence, ...]:
 
 def _setting(facts: RunFacts) -> Iterator[str]:
     step = facts.compute
-    if step.step_ns is None:
-        yield "Compute: the training loop's own."
-    elif not step.step_ns:
-        yield "Compute: none."
+    if step.step_ns:
+        source = step.source or "an unknown source"
+        yield f"Compute: {units.duration(step.step_ns)} per batch, emulated; from {source}."
     else:
-        yield (
-            f"Compute: {units.duration(step.step_ns)} per batch, emulated; from "
-            f"{step.source or 'an unknown source'}."
-        )
-    if facts.evaluated is not None:
-        n_samples = units.count(facts.evaluated.n_samples)
-        yield f"After each epoch {n_samples} samples of {facts.evaluated.split} are evaluated."
+        yield "Compute: the training loop's own." if step.step_ns is None else "Compute: none."
     if facts.source_kind is not None and facts.format == SOURCE:
         reader = "a plain xarray loop" if facts.pipeline != OWN else "iobench's own"
         yield (
@@ -129,75 +120,127 @@ def decoded_sentences(window: PartExposure, facts: RunFacts) -> Iterator[str]:
 def configuration_section(report: RunReport) -> Section:
     """Return what ran, on what, and what was done before."""
     facts = report.facts
-    rows = tuple(row for row in _configuration(report) if row[1])
     # The title of a script's run is its command.
     shown = facts.command if not facts.is_script else None
-    commands = (Command(shown, "made by"),) if shown else ()
+    rows = [(name, text) for name, text in _configuration(report) if text and text != units.UNKNOWN]
     return Section(
         "configuration",
         "Machine and configuration",
-        (Table("", columns("", ""), rows), *commands),
+        (properties(rows), *((Command(shown, "made by"),) if shown else ())),
         is_folded=True,
     )
 
 
-def _configuration(report: RunReport) -> Iterator[tuple[str, Cell]]:
+def _configuration(report: RunReport) -> Iterator[tuple[str, str | None]]:
     """Yield the configuration; no host and no paths, as reports are shown to others."""
     facts, store, device = report.facts, report.facts.store, report.facts.device
-    yield "reader threads", _known(facts.threads or None, "count")
-    yield "prefetch, batches", _known(report.exposure.prefetch, "count")
-    yield "available samples", _known(facts.n_samples, "count")
-    yield "a sample", _known(facts.sample_nbytes, "B")
+    yield "reader threads", units.count(facts.threads) if facts.threads else ""
+    yield "prefetch, batches", units.count(report.exposure.prefetch)
+    yield "available samples", units.count(facts.n_samples)
+    yield "a sample", units.nbytes(facts.sample_nbytes)
     if store is not None:
-        yield "store", _known(store.nbytes, "B")
-        yield "stored with", ", ".join(f"{name}={value}" for name, value in store.options.items())
-        yield "conversion", _seconds(store.convert_s)
-    for name, value in facts.setup_s.items():
-        yield f"set-up: {name}", _seconds(value)
-    yield "set-up: storage probes", _seconds(facts.storage_probe_s)
-    yield "name", facts.name or ""
-    yield "commit", commit_words(facts.commit)
-    yield "versions", ", ".join(f"{name} {text}" for name, text in facts.versions.items())
-    yield "threads", ", ".join(f"{name}={text}" for name, text in facts.thread_settings.items())
-    yield "iobench", facts.iobench_version or ""
+        yield "store", units.nbytes(store.nbytes)
+        yield "stored with", _pairs(store.options)
+    yield "name", facts.name
+    if facts.commit is not None:
+        yield "commit", (facts.commit.hash or "")[:SHORT_HASH]
+    yield "versions", _pairs(facts.versions, " ")
+    yield "threads", _pairs(facts.thread_settings)
+    yield "iobench", facts.iobench_version
     for key, value in facts.machine.items():
-        name = str(key).removesuffix("_nbytes").replace("_", " ")
-        if key.endswith("_nbytes") and isinstance(value, int):
-            yield name, _known(value, "B")
-        elif key != "host":
-            yield name, str(value)
+        is_size = key.endswith("_nbytes") and isinstance(value, int)
+        if key != "host":
+            name = key.removesuffix("_nbytes").replace("_", " ")
+            yield name, units.nbytes(value) if is_size else str(value)
     if device is not None:
-        yield "accelerator", f"{device.name}: {device_words(device)}"
+        yield "accelerator", device.title or device.name
     if device is not None and device.link is not None:
-        yield "host to device", link_words(device.link)
+        rate = units.byte_rate(device.link.pinned_bytes_per_s)
+        yield "host to device", f"{rate} from pinned memory"
 
 
-def _known(value: float | None, unit: Unit) -> Cell:
-    return "" if value is None else Quantity(value, unit)
+def _pairs(values: Mapping[str, str], between: str = "=") -> str:
+    return ", ".join(f"{name}{between}{value}" for name, value in values.items())
 
 
-def _seconds(value: float | None) -> Cell:
-    return "" if value is None else Quantity(units.nanoseconds(value), "ns")
+def trust_section(report: RunReport) -> Section:
+    """Return what a reader has to know before believing the figures, and what measuring took."""
+    known = (*sentences(_warnings(report), "caution"), *sentences(_measured(report)))
+    return Section("trust", "How far to trust these figures", known, is_folded=True)
 
 
-def commit_words(commit: ScriptCommit | None) -> str:
-    """Return a script's commit as a phrase; empty where it was not looked for."""
-    if commit is None:
-        return ""
-    return units.UNKNOWN if commit.hash is None else commit.hash[:SHORT_HASH]
+def unseen(report: RunReport) -> tuple[str, ...]:
+    """Return what could not be observed, each thing once."""
+    result: dict[str, None] = {}
+    for known in report.process_facts:
+        result.update(dict.fromkeys(known.unseen))
+        for loader in known.loaders:
+            what = (f"loader {loader.number} ({loader.name}): {each}" for each in loader.unseen)
+            result.update(dict.fromkeys(what))
+    return tuple(result)
 
 
-def device_words(device: DeviceFacts) -> str:
-    """Return what is known of a device, in words."""
-    memory = device.facts.get("memory_nbytes")
-    rest = {key: value for key, value in device.facts.items() if key not in DEVICE_KEYS}
-    known = [device.title, units.nbytes(memory) if isinstance(memory, int) else None]
-    return ", ".join(filter(None, (*known, *(f"{key} {value}" for key, value in rest.items()))))
+def _warnings(report: RunReport) -> Iterator[str]:
+    exposure = report.exposure
+    if exposure.lost_spans:
+        lost = units.count(exposure.lost_spans)
+        yield f"Lost spans: {lost}. What they would explain is unknown."
+    if exposure.missing_workers:
+        names = ", ".join(exposure.missing_workers)
+        yield f"Missing workers: {names}. What they would explain is unknown."
+    if report.damaged:
+        yield f"Span files with unreadable spans: {', '.join(report.damaged)}."
+    # Workers of a script that do not end their files themselves are no surprise.
+    if report.unclosed and (
+        not report.facts.is_script or any(each.startswith("consumer") for each in report.unclosed)
+    ):
+        yield f"Killed, or still running: {', '.join(report.unclosed)}."
+    if exposure.n_failed_waits:
+        yield f"Waits that ended with an exception: {units.count(exposure.n_failed_waits)}."
+    for each in exposure.other_loops:
+        yield (
+            f"Thread {each.thread} of {each.process} (process {each.pid}) also waited for batches, "
+            f"{units.duration(each.wait_ns)} in total, which no figure includes."
+        )
+    if any(row.stage == "opaque" and not row.n_spans for row in exposure.whole.stages):
+        yield "How long opaque loading, which a loader does not report, was hidden is unknown."
+    yield from (f"Not seen: {what}." for what in unseen(report))
+    children = [child for known in report.process_facts for child in known.children]
+    yield from (f"Not recorded: {child}" for child in children[:MOST_LISTED])
+    if len(children) > MOST_LISTED:
+        yield f"Not recorded: {len(children) - MOST_LISTED} more processes."
+    for known in report.process_facts:
+        if known.ended not in ENDED_WELL:
+            process = "training process" if known.role == "consumer" else "command"
+            yield f"The {process} ended with {known.ended}."
 
 
-def link_words(link: LinkFacts) -> str:
-    """Return what the link to a device was measured to carry, in words."""
-    text = f"{units.byte_rate(link.pinned_bytes_per_s)} from pinned memory"
-    if link.pageable_bytes_per_s is not None:
-        text += f", {units.byte_rate(link.pageable_bytes_per_s)} from other"
-    return f"{text}, in copies of {units.nbytes(link.nbytes)}"
+def _measured(report: RunReport) -> Iterator[str]:
+    facts, whole = report.facts, report.exposure.whole
+    if not facts.is_script:
+        before = units.fraction(facts.cache.resident_fraction_before)
+        yield f"Page cache {facts.cache.asked or 'as it was'}: {before} of the files were in it."
+    if whole.cold_fraction is None:
+        yield "How many of the bytes read came from the device is unknown."
+    took = units.fraction(whole.overhead_fraction)
+    yield f"iobench's own overhead: {took} of the time, which slows the rest by an unknown amount."
+    if facts.steps is not None:
+        first, end = facts.steps
+        yield f"Recorded: only steps {units.count(first)} to {units.count(end - 1)}."
+    for share, what in (
+        (whole.whole_batch_fraction, "only the time of a batch as a whole is known"),
+        (
+            whole.estimated_fraction,
+            "samples are too short to time: stages are divided as in others",
+        ),
+    ):
+        if share:
+            yield f"In {units.fraction(share)} of the batches {what}."
+    stages = [row.stage for row in whole.stages] + [row.stage for row in whole.compute_stages]
+    if not facts.is_script and not any(kind_named(each) is Kind.H2D for each in stages):
+        device = facts.device
+        why = facts.no_device or "no accelerator"
+        if device is not None:
+            maker = device.copied_by
+            why = f"{maker} makes them ahead of time" if maker else "no array can be copied"
+        yield f"Host-to-device copies: not measured ({why})."
