@@ -125,10 +125,7 @@ def _timed_open(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _reads_file(args: Arguments, kwargs: Options) -> bool:
-    """Return whether this is the plain opening of a named file for reading; all else is not ours.
-
-    Descriptors and what ``open`` itself refuses are a TypeError here, and for ``open`` to name.
-    """
+    """Return whether this is the plain opening of a named file for reading."""
     try:
         return bool(args) and _is_plain(*args, **kwargs)
     except TypeError:

@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
 
 class ImportHook:
-    """A finder that asks the others, and calls ``imported`` with name and module once it has run.
-
-    The module, its spec and its loader are those of the others; while the module runs, its
-    loader carries our ``exec_module``, which takes itself off before it runs the library's.
-    """
+    """A finder that asks the others, and calls ``imported`` with name and module after it ran."""
 
     def __init__(self, imported: Callable[[str, ModuleType], None]) -> None:
         self._names: frozenset[str] = frozenset()

@@ -24,14 +24,7 @@ _others: Final[dict[str, str]] = {}
 
 
 def install(where: Where = "loading") -> None:
-    """Time what is read and decoded in this process, as far as it can be seen from outside.
-
-    Idempotent; may be called from any thread. Nothing is recorded, and calls cost one look at a
-    variable more, while no recorder is active (``activate``). Forked children
-    have it too; a new interpreter needs its own call.
-    ``where`` is ``"loading"``: in a consumer only where a thread is inside `loading`, in workers
-    and other children always; or ``"everywhere"``, which wins over the other until `uninstall`.
-    """
+    """Time what is read and decoded in this process, as far as it can be seen from outside."""
     with _lock:
         if scope.where_now() != "everywhere":
             scope.set_where(where)

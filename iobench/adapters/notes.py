@@ -217,11 +217,7 @@ def is_locked(args: Arguments, kwargs: Options) -> bool:
 
 
 def note_lazy_load(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
-    """Note the load of a lazy array.
-
-    It is a ``read``, unless the library below it (netCDF4, h5py, zarr, ecCodes) was timed in it:
-    then what is left is xarray's own work.
-    """
+    """Note the load of a lazy array."""
     if span.holds_bytes:
         span.kind, span.label = Kind.PREPROCESS, "xarray"
     elif not span.holds_spans:
@@ -272,11 +268,7 @@ def note_next_member(span: OutsideSpan, result: Any, args: Arguments, kwargs: Op
 
 
 def note_member(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
-    """Note a member that was read.
-
-    Of an archive that ``open`` opened while recording, the reads of the file have spans: this one
-    is of inflating, or not written. Of others (a pipe, a response) it is all there is.
-    """
+    """Note a member that was read."""
     source, inflates = _tar_source(args[0].fileobj)
     span.detail = file_name(source)
     if not result:  # whoever reads to the end asks once more

@@ -66,10 +66,7 @@ class TimedCall(NamedTuple):
 
 
 def timed(original: Callable[..., Any], row: TimedCall) -> Callable[..., Any]:
-    """Return a function that calls another one and records a span of the call.
-
-    Arguments, result and exceptions are handed on as they are.
-    """
+    """Return a function that calls another one and records a span of the call."""
     kind = row.kind if isinstance(row.kind, Kind) else kind_named(row.kind)
     if kind is None:
         raise ValueError(f"{row.attribute}: no kind of stage is called {row.kind!r}")
@@ -132,11 +129,7 @@ class Patches:
     def put(
         self, owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
     ) -> None:
-        """Put what ``make`` returns for a function in its place, looking like it from outside.
-
-        It is a function, method or static method of a module's or class's own, not inherited; an
-        AttributeError if there is none, a TypeError if the owner lets nobody replace it.
-        """
+        """Put what ``make`` returns for a function in its place, looking like it from outside."""
         before = vars(owner).get(name, MISSING)
         if before is MISSING:
             raise AttributeError(f"{owner.__name__} has no {name} of its own")

@@ -79,9 +79,5 @@ class LoadingScope:
 
 
 def loading() -> LoadingScope:
-    """Return a context manager: inside, the calling thread makes a batch.
-
-    Needed in a consumer only, for the recorder active at the beginning. A process with another
-    role is there to load, and is timed throughout.
-    """
+    """Return a context manager: inside, the calling thread makes a batch."""
     return LoadingScope()

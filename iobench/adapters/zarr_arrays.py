@@ -129,10 +129,7 @@ def _called(original: Callable[..., Any], kind: int) -> Callable[..., Any]:
 
 
 def _length(result: Any) -> int:
-    """Return the bytes of what a store brought: one object, several by name, or none.
-
-    -1 where it does not tell.
-    """
+    """Return the bytes of what a store brought: one object, several by name, or none."""
     if isinstance(result, dict):
         return _sum([_length(part) for part in result.values()])
     nbytes = getattr(result, "nbytes", None)
@@ -150,11 +147,7 @@ def _sum(counts: list[int]) -> int:
 
 
 def laid_out(pieces: Iterable[Piece]) -> list[Piece]:
-    """Return pieces that may overlap, of kinds READ and DECODE, laid on one time line.
-
-    That is the union of what is decoded, and what is left of the union of the reads. Bytes of a
-    read lie where it ended, or in the last interval before, -1 where those of one are unknown.
-    """
+    """Return pieces that may overlap, of kinds READ and DECODE, laid on one time line."""
     pieces = list(pieces)
     changes = sorted(
         change for kind, start, end, _ in pieces for change in ((start, kind, 1), (end, kind, -1))

@@ -28,10 +28,7 @@ _recording: Recording | None = None
 
 
 def begin() -> None:
-    """Record this process, and what libraries read in it; numpy is there by now. Idempotent.
-
-    Not before: scripts set ``OMP_NUM_THREADS`` and the like ahead of their first import of it.
-    """
+    """Record this process, and what libraries read in it; numpy is there by now. Idempotent."""
     global _begun, _recording
     if _begun:
         return
@@ -77,10 +74,7 @@ def _is_child() -> bool:
 
 
 def _begin_child() -> None:
-    """Let the stages of this process be recorded, in a file that the first one opens.
-
-    A loading process of a framework gets a recorder of its own, and none of this.
-    """
+    """Let the stages of this process be recorded, in a file that the first one opens."""
     if os.environ.get(RUN_STEPS):
         return  # which step the training loop is at is not known here
     run = RunDirectory.open(Path(os.environ[RUN_PATH]))

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from iobench.launch.boot.iobench_boot import program
-from iobench.launch.interpreter import isolating_flags
 from iobench.recording.facts import facts_of_this_process
 
 if TYPE_CHECKING:
@@ -102,16 +101,11 @@ def _one_line(words: Sequence[str]) -> str:
 def describe_processes(
     run: RunDirectory, command: Sequence[str], job: JobRank, code: int, lasted_ns: tuple[int, int]
 ) -> ProcessFacts:
-    """Return what a launcher knows of its command: who was not seen, when and how it ended.
-
-    ``command`` is what may be kept of it.
-    """
+    """Return what a launcher knows of its command: who was not seen, when and how it ended."""
     processes = read_processes(run.path / "launch")
     unseen = [text for process in processes for text in _unseen(process)]
     if not processes:
-        flags = ", ".join(isolating_flags(command))
-        why = "no Python 3.11 or later that keeps $PYTHONPATH and its sitecustomize was started"
-        why = f"was not seen, started with {flags}" if flags else why
+        why = "no Python 3.11 or later was started that keeps $PYTHONPATH (no -I, -E, -S)"
         unseen.append(f"{_one_line(command)}: {why}")
     return facts_of_this_process(
         "launcher",

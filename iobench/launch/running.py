@@ -15,7 +15,6 @@ import msgspec
 from iobench.adapters import ADAPTERS
 from iobench.command_words import KEEP_COMMAND
 from iobench.errors import OptionError, StorageError
-from iobench.launch.interpreter import why_unseen
 from iobench.launch.launched_processes import describe_processes, nothing_recorded
 from iobench.launch.script_commit import commit_of
 from iobench.launch.traced_command import begin_tracing, end_tracing
@@ -86,13 +85,7 @@ def run_script(
     environment: Mapping[str, str] = os.environ,
     clock: Clock = SYSTEM_CLOCK,
 ) -> EndedCommand:
-    """Run a command, recorded; return when it has ended.
-
-    ``say`` takes what the user should know, one line each; nothing while the command runs. By
-    ``clock`` the first of a job's launchers waits for the others, 10 s at most.
-    Nothing is started if an option cannot be used or there is no such command (`OptionError`), or
-    ``out`` holds another run (`StorageError`).
-    """
+    """Run a command, recorded; return when it has ended."""
     if shutil.which(requested.command[0], path=environment.get("PATH")) is None:
         program = requested.command[0]
         raise OptionError(f"{program}: no such program; try iobench run -- python train.py")
@@ -111,10 +104,7 @@ def run_script(
         except StorageError as error:
             say(str(error))
     inside = _environment(requested, job, run, environment)
-    unseen = why_unseen(requested.command, inside)
-    if unseen:
-        say(f"nothing will be recorded, the command runs without iobench: {unseen}")
-    elif job.rank == 0:
+    if job.rank == 0:
         say(
             f"recording into {as_typed(run.path)}; of more than {keep_text()} a rank ({KEEP}) the "
             "first and the latest spans stay, and sums"
@@ -137,9 +127,7 @@ def run_script(
         _await_launchers(run, job.world_size, clock)
     recorded = read_process_facts(run.processes_path)
     nothing = "" if run.stopped() else nothing_recorded(recorded, facts)
-    return EndedCommand(
-        code, run.path, job.rank, _not_closed(recorded, job), nothing and (unseen or nothing)
-    )
+    return EndedCommand(code, run.path, job.rank, _not_closed(recorded, job), nothing)
 
 
 def _meter(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iobench.errors import StorageError
-from iobench.launch.interpreter import interpreter_of
 from iobench.launch.launched_processes import read_processes
 from iobench.recording.facts import read_process_facts
 from iobench.recording.this_process import host_name, name_in_files
@@ -30,10 +32,7 @@ def begin_tracing(
     environment: Mapping[str, str],
     say: Callable[[str], None],
 ) -> DarshanSetup | None:
-    """Return how a command's processes are to be traced; None, and said, where they cannot be.
-
-    The first of a job's launchers notes it in the run, and says it.
-    """
+    """Return how a command's processes are to be traced; None, and said, where they cannot be."""
     if not choice.auto:
         return None
     setup: DarshanSetup | None = None
@@ -71,3 +70,24 @@ def _python_of(command: Sequence[str], environment: Mapping[str, str]) -> str:
     """Return the Python that a command, also of ``srun`` or ``mpirun``, will run; else this one."""
     pythons = (interpreter_of(word, environment) for word in (*command, "python3"))
     return next((each for each in pythons if each is not None), sys.executable)
+
+
+def interpreter_of(word: str, environment: Mapping[str, str]) -> str | None:
+    """Return the Python that a program is, or is read by (``torchrun``); None of anything else."""
+    path = environment.get("PATH")
+    program = shutil.which(word, path=path)
+    for each in () if program is None else (program, *_words_of_script(program)):
+        result = shutil.which(each, path=path)
+        if result and re.fullmatch(r"(python|pypy)[\d.]*", Path(result).name):
+            return result
+    return None
+
+
+def _words_of_script(program: str) -> list[str]:
+    """Return what the first line of a script names; nothing of other programs."""
+    try:
+        with Path(program).open("rb") as file:
+            line = file.readline(512).decode("utf-8", "replace")
+    except OSError:
+        return []
+    return line[2:].split() if line.startswith("#!") else []

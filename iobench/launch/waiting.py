@@ -25,12 +25,7 @@ LOOK_AGAIN_S: Final = 1.0
 
 
 def run_and_wait(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run a command and return its exit code, or minus the signal that ended it.
-
-    It stays in this process group: Ctrl-C at the terminal reaches it by itself, and is not sent
-    again. Signals that somebody sends to this process are passed on.
-    It is an `OptionError` if it cannot be started.
-    """
+    """Run a command and return its exit code, or minus the signal that ended it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED)
     try:
         try:
@@ -61,10 +56,7 @@ def _wait(pid: int) -> int:
 
 
 def _reached_all(received: signal.struct_siginfo) -> bool:
-    """Return whether whoever sent a signal sent it to the command as well.
-
-    The terminal does, to its foreground processes; and SLURM, to all of a step's.
-    """
+    """Return whether whoever sent a signal sent it to the command as well."""
     if received.si_code == FROM_KERNEL:
         return True
     try:
@@ -86,10 +78,7 @@ def default_signals() -> Iterator[None]:
 
 
 def end_like(code: int) -> NoReturn:
-    """End this process as the command ended: with its exit code, or by the same signal.
-
-    A shell then sees the same: ``$?`` is 128 + n, and a loop of commands stops at Ctrl-C.
-    """
+    """End this process as the command ended: with its exit code, or by the same signal."""
     if code >= 0:
         sys.exit(code)
     import resource

@@ -23,27 +23,14 @@ class DeviceCopy(msgspec.Struct, frozen=True):
 
 
 class Accelerator(DeviceClock, Protocol):
-    """A device that works through queues and has a memory of its own.
-
-    `iobench.torch.device.TorchAccelerator` is one. Several threads use it at once. What its driver
-    refuses is a ``RuntimeError``.
-    """
+    """A device that works through queues and has a memory of its own."""
 
     def facts(self) -> Mapping[str, Any]:
-        """Return what a run keeps of it; what nobody tells is left out.
-
-        ``title``; ``kind``, as ``cuda``, ``hip`` or ``xpu``; ``memory_nbytes``; ``driver`` and
-        ``runtime``, their versions; ``mig``, whether it is an instance of a larger one; ``link``,
-        what the system says of the way to it.
-        """
+        """Return what a run keeps of it; what nobody tells is left out."""
         ...
 
     def pin(self, pages: Any) -> object:
-        """Make the memory of a writable buffer one that the device reads by itself.
-
-        It is that, and kept, until the returned object is gone. None: it cannot be, and copies go
-        through memory that can.
-        """
+        """Make the memory of a writable buffer one that the device reads by itself."""
         ...
 
     def takes(self, leaf: Any) -> bool:
@@ -51,15 +38,9 @@ class Accelerator(DeviceClock, Protocol):
         ...
 
     def copy(self, leaves: Sequence[Any], *, ahead: bool) -> DeviceCopy:
-        """Start copying; do not wait, where the memory copied from is pinned.
-
-        ``ahead``: in a queue of their own, beside the device's work; else in the calling thread's.
-        """
+        """Start copying; do not wait, where the memory copied from is pinned."""
         ...
 
     def order(self, copy: DeviceCopy) -> None:
-        """Let what the calling thread gives the device to do next come after the copies.
-
-        They are in use by it, until they are freed.
-        """
+        """Let what the calling thread gives the device to do next come after the copies."""
         ...

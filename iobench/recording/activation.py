@@ -26,10 +26,7 @@ class _Activation:
 
 
 def activate(recorder: Recorder | None) -> _Activation:
-    """Make a recorder the one that ``stage`` writes to, or none; takes effect at once.
-
-    As a context manager it puts the one before back at the end.
-    """
+    """Make a recorder the one that ``stage`` writes to, or none; takes effect at once."""
     global _active
     before, _active = _active, recorder
     return _Activation(before)

@@ -28,10 +28,7 @@ class Clock(Protocol):
 
 
 class DeviceClock(Protocol):
-    """The time of a device that works through a queue: marks are put into it, and looked at later.
-
-    What its driver refuses is a ``RuntimeError``.
-    """
+    """The time of a device that works through a queue, by marks in it."""
 
     @property
     def name(self) -> str:

@@ -25,12 +25,7 @@ SPANS_PER_ROUND: Final = 20
 def unit_costs(
     clock: Clock = SYSTEM_CLOCK, *, directory: Path | None = None
 ) -> dict[str, int | None]:
-    """Return ``light_ns``, ``full_ns`` and ``io_ns``: what a span, or a look at the I/O, costs.
-
-    Each is the median over 9 rounds of the mean of 20, in a scratch recording of this thread;
-    ``io_ns`` is None where the system counts no I/O of a process. Without temporary files nothing
-    is known, and a warning says so.
-    """
+    """Return ``light_ns``, ``full_ns`` and ``io_ns``: what a span, or a look at the I/O, costs."""
     try:
         scratch = tempfile.TemporaryDirectory(prefix="iobench-costs-", dir=directory)
     except OSError as error:

@@ -119,11 +119,7 @@ class DeliveryLog:
         self.started(started_ns)
 
     def deliver(self, batch: int, *, nbytes: int = -1, maker: str = "") -> None:
-        """Note that the loop holds a batch, numbered by `Recording.next_batch`.
-
-        ``maker`` is ``"worker-<n>"``, ``"consumer"`` where the loop made it itself, ``"threads"``
-        where other threads of its process did, ``""`` where nobody knows.
-        """
+        """Note that the loop holds a batch, numbered by `Recording.next_batch`."""
         self.delivered = (batch, maker)
         if not self._outer:
             return
@@ -139,10 +135,7 @@ class DeliveryLog:
     def waited(
         self, asked_ns: int, delivered_ns: int, batch: int, *, nbytes: int = -1, maker: str = ""
     ) -> None:
-        """Note a wait of a compiled loop that is over, in place of ``ask`` and ``deliver``.
-
-        In order of time; ``batch`` -1 is one that found none.
-        """
+        """Note a wait of a compiled loop that is over, in place of ``ask`` and ``deliver``."""
         recording = self.recording
         if recording.steps is not None and recording.step == recording.steps.stop:
             recording.close_window()
@@ -155,10 +148,7 @@ class DeliveryLog:
             recording.stepped()
 
     def begin_whole(self) -> bool:
-        """Note that the loop makes a batch as a whole; `hold` or `fail_whole` follow.
-
-        False, and nothing, where a loader is waited for, or the pass is over.
-        """
+        """Note that the loop makes a batch as a whole; `hold` or `fail_whole` follow."""
         waiting = self.recording.waiting
         outer: DeliveryLog | None = getattr(waiting, "log", None)
         if self._left or (outer is not None and not outer.yields):

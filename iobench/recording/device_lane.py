@@ -72,12 +72,7 @@ class _Sighting(msgspec.Struct, frozen=True):
 
 
 class DeviceLane:
-    """Keeps the regions of one device until they are written as spans.
-
-    What the device's driver refuses ends its timing, and is noted as not seen: no error of a
-    driver is raised from here, the training meets it itself. With ``releases`` marks go back to the
-    clock once they are looked at; else their owner does that.
-    """
+    """Keeps the regions of one device until they are written as spans."""
 
     def __init__(self, clock: DeviceClock, *, releases: bool = True) -> None:
         self.clock = clock
@@ -174,10 +169,7 @@ class DeviceLane:
     def _sight(
         self, mark: Any, earliest_ns: int, latest_ns: int, *, own: bool = False
     ) -> _Sighting:
-        """Note between which times a mark was passed, as closely as is known by now.
-
-        ``own``: nobody else has the mark.
-        """
+        """Note between which times a mark was passed, as closely as is known by now."""
         before = self._sighted
         latest_ns = max(earliest_ns, latest_ns)
         if before is not None:
@@ -215,11 +207,7 @@ class DeviceLane:
         self._n_since = self._widest_ns = 0
 
     def write(self, *, last: bool = False) -> None:
-        """Write what the device has done as spans, after waiting once for what it was given.
-
-        What another of its streams has not come to stays for the next time, unless this is the
-        ``last``.
-        """
+        """Write what the device has done as spans, after waiting once for what it was given."""
         with self._driver():
             if self._regions and self._recorder is not None and not self.failed:
                 self._write(self._recorder, last)

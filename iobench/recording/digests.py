@@ -83,11 +83,7 @@ def load_xxhash() -> Any:
 
 
 def batch_digest(batch: Any) -> bytes:
-    """Return the 16 bytes that stand for a batch.
-
-    It is an `UndigestibleError` if it holds an object that is no array, tensor, number, text, dict,
-    list or tuple.
-    """
+    """Return the 16 bytes that stand for a batch."""
     state = load_xxhash().xxh3_128()
     try:
         _add(batch, state.update)
@@ -171,11 +167,7 @@ def _of_torch(torch: Any, value: Any) -> tuple[NDArray[Any], str]:
 
 
 class DigestLog:
-    """Notes digests of one process's batches; usable from several threads, and in its forks.
-
-    What cannot be written is one warning: the training goes on, and the batches count as unknown.
-    Without xxhash it is a `MissingExtraError`.
-    """
+    """Notes digests of one process's batches; usable from several threads, and in its forks."""
 
     def __init__(self, run: Path, *, rank: int = 0) -> None:
         load_xxhash()

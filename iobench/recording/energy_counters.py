@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 CPU, MEMORY, GPU, MACHINE = "cpu", "memory", "gpu", "machine"
-RAPL_PERIOD_NS: Final = 1_000_000
-COUNTER_PERIOD_NS: Final = 100_000_000
-"""How old the count of a GPU's driver, or of HPE Cray's, may be."""
 CRAY_KINDS: Final = {
     "energy": (MACHINE, "the whole machine"),
     "cpu_energy": (CPU, "processors"),
@@ -52,10 +49,7 @@ class EnergyCounter(msgspec.Struct, frozen=True):
 
 @dataclass
 class EnergyCounters:
-    """All counters that can be read, and what cannot; what drivers raise, and what ends their use.
-
-    `close` ends it.
-    """
+    """All counters that can be read, and what cannot; `close` ends the use of drivers."""
 
     counters: list[EnergyCounter] = field(default_factory=list)
     unreadable: list[UnreadableEnergy] = field(default_factory=list)
@@ -80,10 +74,7 @@ class EnergyCounters:
 
 
 def open_counters(environment: Mapping[str, str], root: Path = Path("/")) -> EnergyCounters:
-    """Return the counters that a job may read; each joule is in one, but for whole machines'.
-
-    RAPL's go before those of HPE Cray, which are renewed a hundred times less often.
-    """
+    """Return the counters that a job may read; each joule is in one, but for whole machines'."""
     result = EnergyCounters()
     is_amd = (root / "sys/module/amdgpu").exists()
     if is_amd:
@@ -140,7 +131,7 @@ def _add_rapl(result: EnergyCounters, root: Path) -> None:
         wraps = _line(folder / "max_energy_range_uj")
         wraps_uj = int(wraps) if wraps.isdecimal() else None
         name = f"{kind}:{folder.name}"
-        source = EnergySource(name, kind, title, "RAPL", RAPL_PERIOD_NS, wraps_uj)
+        source = EnergySource(name, kind, title, wraps_uj)
         _add_file(result, source, folder / "energy_uj")
 
 
@@ -152,15 +143,12 @@ def _add_cray(result: EnergyCounters, root: Path) -> None:
             kind, title = GPU, path.name.split("_")[0]  # 0: there is no such accelerator
         if kind and kind not in better:
             result.unreadable = [each for each in result.unreadable if each.kind != kind]
-            source = EnergySource(f"{kind}:{path.name}", kind, title, "HPE Cray", COUNTER_PERIOD_NS)
+            source = EnergySource(f"{kind}:{path.name}", kind, title)
             _add_file(result, source, path, 1_000_000, "J")
 
 
 def chosen_gpus(visible: str | None, uuids: Sequence[str]) -> list[str]:
-    """Return the whole GPUs that a list shows.
-
-    Numbers are those of the bus; what stands behind a name that is none does not count.
-    """
+    """Return the whole GPUs that a list shows."""
     if visible is None:
         return list(uuids)
     chosen: list[str] = []
@@ -250,7 +238,7 @@ def _nvidia_counter(nvml: Any, uuid: str, handle: Any) -> EnergyCounter:
     nvml.nvmlDeviceGetTotalEnergyConsumption(handle)
     title = str(nvml.nvmlDeviceGetName(handle))
     return EnergyCounter(
-        EnergySource(f"{GPU}:{uuid}", GPU, title, "NVML", COUNTER_PERIOD_NS),
+        EnergySource(f"{GPU}:{uuid}", GPU, title),
         lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) * 1000,
         lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
         lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used,
@@ -306,7 +294,7 @@ def _amd_counter(smi: Any, name: str, handle: Any) -> EnergyCounter:
     energy_uj()
     title = str(smi.amdsmi_get_gpu_asic_info(handle)["market_name"])
     return EnergyCounter(
-        EnergySource(f"{GPU}:{name}", GPU, title, "AMD SMI", COUNTER_PERIOD_NS),
+        EnergySource(f"{GPU}:{name}", GPU, title),
         energy_uj,
         lambda: smi.amdsmi_get_gpu_activity(handle).get("gfx_activity"),
         lambda: smi.amdsmi_get_gpu_memory_usage(handle, smi.AmdSmiMemoryType.VRAM),

@@ -39,7 +39,6 @@ class LoaderFacts(msgspec.Struct):
     prefetch: Number = 0  # batches each may be ahead; without any, that threads keep ready
     threads: Number = 0  # loading threads of the training process; 0 if it loads in the loop
     batch_size: Number | None = None
-    start_method: str = ""  # of its processes: "fork", "spawn", "forkserver", or ""
     worker_pids: list[Number] = []  # of every loading process that was started
     unseen: list[str] = []  # what could not be observed, and why, in words
     # What a pipeline of the framework's own says of its operations, summed over the last round:
@@ -63,20 +62,14 @@ class LoaderFacts(msgspec.Struct):
 
     @property
     def filled_after(self) -> int:
-        """Deliveries of a round before its steady state.
-
-        Threads keep so many batches ready and make one more meanwhile.
-        """
+        """Deliveries of a round before its steady state."""
         if not self.workers:
             return self.prefetch + 1
         return max(1, self.workers * self.prefetch)
 
 
 class EpochMetric(msgspec.Struct):
-    """A figure of the script's own in one epoch; -1 is before the first batch.
-
-    ``mean`` is None where a value, or what they add up to, is not finite.
-    """
+    """A figure of the script's own in one epoch; -1 is before the first batch."""
 
     name: str
     epoch: Number
@@ -100,7 +93,6 @@ class ProcessFacts(msgspec.Struct):
     role: str  # as in the span file
     rank: Number = 0
     world_size: Number = 1
-    local_rank: Number = 0
     launcher: str = ""
     command: list[str] = []  # how it was started
     loaders: list[LoaderFacts] = []
@@ -146,7 +138,6 @@ def facts_of_this_process(role: str, job: JobRank, **more: Any) -> ProcessFacts:
         role=role,
         rank=job.rank,
         world_size=job.world_size,
-        local_rank=job.local_rank,
         launcher=job.launcher,
         **more,
     )
@@ -160,11 +151,7 @@ def _plain(value: object) -> float | str:
 
 
 def read_process_facts(directory: Path) -> tuple[ProcessFacts, ...]:
-    """Return what the processes of a run told, by rank and process number.
-
-    A file that cannot be read, or of a later version, is left out with a warning: spans count
-    without it.
-    """
+    """Return what the processes of a run told, by rank and process number."""
     result = []
     for path in sorted(directory.glob("*.json")):
         try:

@@ -32,12 +32,7 @@ class JobRank(msgspec.Struct, frozen=True):
 
 
 def find_job(environment: Mapping[str, str] = os.environ) -> JobRank:
-    """Return what the environment says of this process: torchrun, then MPI, tf.distribute, SLURM.
-
-    Then Lightning, which starts its processes itself, then a process group of torch that this
-    process has joined (``torch.multiprocessing.spawn`` sets nothing). A variable that is no whole
-    number counts as not set: what is measured must go on.
-    """
+    """Return what the environment says of this process, else torch's process group."""
     result = (
         _torchrun(environment)
         or _mpi(environment)

@@ -22,13 +22,11 @@ PAGE_NBYTES: Final = 4096
 
 
 class EnergySource(msgspec.Struct, frozen=True):
-    """One counter of energy: ``"cpu:intel-rapl:0"``, ``"package-0"`` to people, by ``"RAPL"``."""
+    """One counter of energy: ``"cpu:intel-rapl:0"``, ``"package-0"`` to people."""
 
     name: str
     kind: str  # "cpu", "memory", "gpu", or "machine", which has the others in it
     title: str
-    by: str
-    period_ns: int  # how old its value may be: the time between two renewals
     wraps_uj: int | None = None  # the value after which it begins again at 0
     estimated: bool = False  # a sum of readings of power, and no count, as earlier versions had
 
@@ -41,12 +39,10 @@ class UnreadableEnergy(msgspec.Struct, frozen=True):
 
 
 class MachineHead(msgspec.Struct, frozen=True):
-    """What is read of one machine, every ``period_ns``; None is no limit, or unknown."""
+    """What is read of one machine; None is no limit, or unknown."""
 
     host: str
     boot_id: str
-    period_ns: int
-    pid: int = -1
     cpus: tuple[int, ...] = ()  # numbers of those that may be used; none where they are not read
     ticks_per_s: int = 100
     quota_cpus: float | None = None  # how many of them the cgroup allows

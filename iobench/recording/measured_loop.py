@@ -30,12 +30,7 @@ class _OwnWaits(threading.local):
 
 
 class MeasuredRecording(session.Recording):
-    """Lets a loader of scripts record into a run that has an owner.
-
-    The owner's loop records its waits, plans its batches and says in ``run.json`` what it runs, so
-    that waits, numbers and facts are not told a second time: all else is as in a script. Its
-    directory and recorder stay the owner's to close.
-    """
+    """Lets a loader of scripts record into a run that has an owner."""
 
     def __init__(
         self,

@@ -108,7 +108,7 @@ def _sources(root: Path, head: dict[str, Any]) -> Iterator[_Source]:
     with contextlib.suppress(*REFUSALS):
         head["memory_nbytes"] = psutil.virtual_memory().total
     if (root / "proc/vmstat").exists():  # else psutil warns
-        yield _Source(("swap.in_pages", "swap.out_pages"), _swap, is_slow=True)
+        yield _Source(("swap.in_pages",), _swap, is_slow=True)
     yield _disks(root / "sys/block")
     yield _links(root / "sys/class/net", head)
 
@@ -125,9 +125,7 @@ def _cgroup(root: Path, head: dict[str, Any]) -> Iterator[_Source]:
             limits.append((int(limit), folder))
     if quotas:
         head["quota_cpus"], stat = min(quotas)
-        names = ("usage_usec", "nr_periods", "nr_throttled")
-        columns = ("cgroup.cpu_us", "cgroup.periods", "cgroup.throttled")
-        yield _Source(columns, lambda: _named(stat, names))
+        yield _Source(("cgroup.cpu_us",), lambda: _named(stat, ("usage_usec",)))
     if limits:
         head["memory_limit_nbytes"], folder = min(limits)
 
@@ -145,7 +143,7 @@ def _memory() -> tuple[int, int]:
 
 def _swap() -> list[int]:
     now = psutil.swap_memory()
-    return [each // PAGE_NBYTES if now.total else UNKNOWN for each in (now.sin, now.sout)]
+    return [now.sin // PAGE_NBYTES if now.total else UNKNOWN]
 
 
 def _disks(folder: Path) -> _Source:
@@ -180,11 +178,7 @@ def _links(folder: Path, head: dict[str, Any]) -> _Source:
 
 
 class Meter:
-    """Reads a machine until it is closed; nothing that goes wrong is an error of the run.
-
-    All files, open for appending, get the same, and are closed by this. ``environment`` is the
-    job's: which GPUs it may use.
-    """
+    """Reads a machine until it is closed; nothing that goes wrong is an error of the run."""
 
     def __init__(
         self,
@@ -215,7 +209,7 @@ class Meter:
         ]
         columns = tuple(name for each in self._sources for name in each.columns)
         head = MachineHead(
-            host_name(), boot_id(), self._period_ns, os.getpid(), columns=(*columns, OWN_COLUMN),
+            host_name(), boot_id(), columns=(*columns, OWN_COLUMN),
             **about, sources=tuple(each.source for each in self._energy.counters),
             unreadable=tuple(self._energy.unreadable),
         )  # fmt: skip
@@ -322,10 +316,7 @@ def start_meter(
     machine: bool,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Meter:
-    """Begin to read what this machine shows, for some run directories.
-
-    What another process of this machine reads already, or cannot be written, is left out.
-    """
+    """Begin to read what this machine shows, for some run directories."""
     files = [*_claimed_files(runs)] if energy or machine else []
     energy, machine = energy and bool(files), machine and bool(files)
     return Meter(files, environment, energy=energy, machine=machine, clock=clock).start()

@@ -57,12 +57,7 @@ def outside_span(
     with_cpu: bool = False,
     hiding: bool = True,
 ) -> OutsideSpan | None:
-    """Return a span for a call about to be made, or None where it must not be timed.
-
-    A consumer's threads are timed only while they make a batch (``Lane.loading``), or
-    ``everywhere``; other processes are there to load, and always are. ``with_cpu`` costs two system
-    calls more; ``hiding`` silences other library spans inside, unless those split this one.
-    """
+    """Return a span for a call about to be made, or None where it must not be timed."""
     lane = outside_lane(recorder, everywhere)
     return None if lane is None else OutsideSpan(lane, kind, label, with_cpu, hiding)
 

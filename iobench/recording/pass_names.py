@@ -31,10 +31,7 @@ def frames_above() -> list[FrameType]:
 
 
 def role_by_name(loader: Any, frames: Iterable[FrameType]) -> str:
-    """Return what a name says under which a module has the loader; ``""`` where none does.
-
-    Functions' own variables are not looked at: until Python 3.13 that keeps alive what they hold.
-    """
+    """Return what a name says under which a module has the loader; ``""`` where none does."""
     for frame in frames:
         for name, value in [*frame.f_globals.items()]:
             if value is loader:

@@ -23,11 +23,7 @@ _pread: Final = os.pread
 
 
 class ProcessIoReader:
-    """Reads ``/proc/self/io`` again and again; keeps it open, which halves what a reading costs.
-
-    A descriptor is of the process that opened it, so a fork of that one opens its own. Nothing
-    is ever raised, also where somebody else has closed the descriptor.
-    """
+    """Reads ``/proc/self/io`` again and again; keeps it open, which halves what a reading costs."""
 
     def __init__(self) -> None:
         self._descriptor = self._pid = -1

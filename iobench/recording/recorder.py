@@ -286,10 +286,7 @@ class Recorder:
     # -- spans ----------------------------------------------------------------------------
 
     def position(self, batch: int, epoch: int = -1, sample: int = -1) -> None:
-        """Say what the calling thread works on: its spans carry it until the next call.
-
-        -1 is unknown, and so is a position too large for a record.
-        """
+        """Say what the calling thread works on: its spans carry it until the next call."""
         try:
             lane: Lane = self._local.lane
         except AttributeError:
@@ -345,10 +342,7 @@ class Recorder:
             self._refuse(lane, offset, error)
 
     def foreign_lane(self, name: str) -> Lane:
-        """Return a new place for spans of a thread that cannot record itself, called ``name``.
-
-        Only one thread at a time may write to it, by `emit_on`.
-        """
+        """Return a new place for spans of a thread that cannot record itself, called ``name``."""
         lane = Lane(self, name or "foreign")
         with self._lock:
             self._lanes.add(lane)
@@ -377,10 +371,7 @@ class Recorder:
         self._lose()
 
     def span(self, kind: int, label: str = "", *, nbytes: int = -1, detail: str = "") -> Span:
-        """Return a context manager that times its body: a light span at the thread's position.
-
-        ``nbytes`` may be set on it inside the body.
-        """
+        """Return a context manager that times its body: a light span at the thread's position."""
         try:
             if label or detail:
                 described = self._descriptions[kind, label, detail]

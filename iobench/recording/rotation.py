@@ -70,11 +70,7 @@ def keep_text(environment: Mapping[str, str] = os.environ) -> str:
 
 
 class Rotation:
-    """What one process drops, as its training process says.
-
-    ``keep_nbytes`` is of the rank, all its processes together, 0 is all; ``loop`` the span file of
-    the training process.
-    """
+    """What one process drops, as its training process says."""
 
     def __init__(self, keep_nbytes: int, loop: Path | None) -> None:
         self.keep_nbytes = keep_nbytes
@@ -114,10 +110,7 @@ class _Mark(NamedTuple):
 
 
 class LoopRotation(Rotation):
-    """Of a training process: decides what stays of its rank, whose files are in ``folders``.
-
-    ``progress`` returns the number of the latest batch, and how many there were.
-    """
+    """Of a training process: decides what stays of its rank, whose files are in ``folders``."""
 
     def __init__(
         self, keep_nbytes: int, progress: Callable[[], tuple[int, int]], folders: Collection[Path]

@@ -23,10 +23,7 @@ LONGEST_NAME: Final = 100
 
 
 class RunDirectory:
-    """A directory that holds one run; made by ``create`` or ``open``. Picklable.
-
-    ``path`` is absolute; ``config`` is what ``run.json`` says.
-    """
+    """A directory that holds one run; made by ``create`` or ``open``. Picklable."""
 
     __slots__ = ("config", "path")
 
@@ -154,21 +151,14 @@ class RunDirectory:
             os.fsync(file.fileno())
 
     def recorder(self, *, role: str, **more: Any) -> Recorder:
-        """Return a new recorder whose span file belongs to this run; ``more`` as of `Recorder`.
-
-        A process that a training process of this run started drops what that one says.
-        """
+        """Return a new recorder whose span file belongs to this run; ``more`` as of `Recorder`."""
         loop = os.environ.get(RUN_LOOP, "")
         if role != "consumer" and Path(loop).parent in (self.spans_path, self.spool):
             more.setdefault("rotation", Rotation(keep_nbytes(), Path(loop)))
         return Recorder(self.spans_path, role=role, spool=self.spool, **more)
 
     def gather(self) -> int:
-        """Bring span files from the spool; return how many, 0 where there is no spool here.
-
-        At the end of an epoch, at exit, and when a report opens a run that died. StorageError if
-        one cannot be brought; none is lost by that.
-        """
+        """Bring span files from the spool; return how many, 0 where there is no spool here."""
         spool = self.spool
         return 0 if spool is None else spools.gather(spool, self.spans_path)
 
@@ -182,10 +172,7 @@ class RunDirectory:
 
 
 def checked_name(name: str | None) -> str | None:
-    """Return what its user calls a run, in one line without credentials; None of no name.
-
-    OptionError if it has no letter or digit, or is too long for a title.
-    """
+    """Return what its user calls a run, in one line without credentials; None of no name."""
     if name is None:
         return None
     line = mask_line(printable(" ".join(name.split())))

@@ -43,13 +43,7 @@ def script_document(
     batches_per_step: int | None = None,
     name: str | None = None,
 ) -> dict[str, Any]:
-    """Return what ``run.json`` says of the run of a user's script.
-
-    Raises
-    ------
-    OptionError
-        If ``steps`` or ``IOBENCH_KEEP`` cannot be used.
-    """
+    """Return what ``run.json`` says of the run of a user's script."""
     chosen = checked_steps(steps)
     return {
         "kind": "script",

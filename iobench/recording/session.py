@@ -120,16 +120,7 @@ class Recording:
     # -- life -----------------------------------------------------------------------------
 
     def start(self, *, numbered: bool = True) -> Self:
-        """Make or join the run directory, and record from now on.
-
-        ``numbered`` records into ``<path>-2``, ``<path>-3``, ... where the directory holds another
-        run, and says so: a training must not end by the name of its profile.
-
-        Raises
-        ------
-        StorageError
-            If the directory cannot be written; or holds another run already, unless ``numbered``.
-        """
+        """Make or join the run directory, and record from now on."""
         with _starting:
             if _current is None or _current._closed:
                 self._start(numbered=numbered)
@@ -218,10 +209,7 @@ class Recording:
             os.environ[name] = value
 
     def close(self, error: BaseException | None = None) -> None:
-        """End the recording: rounds that go on, the span file, the facts. Idempotent.
-
-        What cannot be written any more is a warning: the script's own result counts.
-        """
+        """End the recording: rounds that go on, the span file, the facts. Idempotent."""
         global _current
         if self._joined is not None or not self._started or self._closed:
             return
@@ -303,10 +291,7 @@ class Recording:
         self.recorder.once_ns += self.clock.now_ns() - began_ns
 
     def add_loader(self, framework: str, kind: str, name: str, **more: Any) -> LoaderFacts:
-        """Note a loader of this process; ``more`` as in `LoaderFacts`.
-
-        From `LOADER_LIMIT` on, the one before that is alike, where there is one.
-        """
+        """Note a loader of this process; ``more`` as in `LoaderFacts`."""
         with self._lock:
             known = self.facts.loaders
             facts = LoaderFacts(len(known), framework, kind, name, **more)
@@ -488,11 +473,7 @@ def _start_from_environment(path: str) -> Recording | None:
 
 
 def loop_recording() -> Recording | None:
-    """Return what a training loop of this process is recorded by; as `current_recording`.
-
-    In a fork of a training process one is begun: who asks loaders is a training process too, with
-    spans and facts of its own in the same run.
-    """
+    """Return what a training loop of this process is recorded by; as `current_recording`."""
     global _current
     above = _current
     if current_recording() is not None or above is None or above._facts_path is None:

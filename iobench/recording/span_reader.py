@@ -91,10 +91,7 @@ class _Contents(msgspec.Struct):
 
 
 def read_span_file(path: Path) -> SpanFile:
-    """Read a span file, also one whose process was killed or is still writing.
-
-    ProfileError if it cannot be read, is no span file, or is of another version.
-    """
+    """Read a span file, also one whose process was killed or is still writing."""
     try:
         raws = [np.fromfile(path, np.uint8)]
     except OSError as error:
@@ -241,10 +238,7 @@ def _n_used_records(body: NDArray[np.uint8]) -> int:
 def _sound_spans(
     body: NDArray[np.uint8], sequence: int, contents: _Contents
 ) -> tuple[NDArray[Any], int]:
-    """Return the whole records, and how many empty ones follow the last of them.
-
-    Those before it, or with data, that are not whole are counted.
-    """
+    """Return the whole records, and how many empty ones follow the last of them."""
     whole = len(body) // layout.RECORD_NBYTES * layout.RECORD_NBYTES
     records = body[:whole].view(layout.SPAN_DTYPE)
     expected = np.arange(sequence, sequence + len(records), dtype=np.int64)
@@ -286,10 +280,7 @@ def _read_strings(body: bytes, contents: _Contents) -> None:
 
 
 def _joined(contents: _Contents, sums: Sums | None) -> tuple[NDArray[Any], NDArray[np.int32]]:
-    """Return all spans lane by lane, with each one's thread; count the chunks that are gone.
-
-    What is in the sums is left out, though it may still be there.
-    """
+    """Return all spans lane by lane, with each one's thread; count the chunks that are gone."""
     pieces: list[NDArray[Any]] = [np.empty(0, layout.SPAN_DTYPE)]
     threads: list[NDArray[np.int32]] = [np.empty(0, np.int32)]
     for index, lane in enumerate(sorted(contents.lanes)):

@@ -68,11 +68,7 @@ def new_span_file(
 
 
 class SpanWriter:
-    """The span file of this process. Not thread-safe: the recorder holds its lock around calls.
-
-    After ``segment_nbytes`` of spans a new segment begins; 0 is one file without end. Raises
-    FileExistsError, or OSError if not even the header's space can be had: then no file is left.
-    """
+    """The span file of this process. Not thread-safe: the recorder holds its lock around calls."""
 
     __slots__ = (
         "_descriptor", "_header", "_maps", "_reserved", "_segment", "_step", "_strings", "chunks",

@@ -52,11 +52,7 @@ def is_shared(file_system: str) -> bool:
 
 
 def choose_spool(run: Path, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Make and return a directory for the span files of a run; None if the run's own will do.
-
-    A run on a shared file system gets one in ``$SLURM_TMPDIR``, ``/dev/shm``, ``$TMPDIR`` or the
-    system's own.
-    """
+    """Make and return a directory for the span files of a run; None if the run's own will do."""
     if not is_shared(file_system_type(run)):
         return None
     for candidate in (environment.get("SLURM_TMPDIR"), "/dev/shm", tempfile.gettempdir()):
@@ -74,13 +70,7 @@ def _prefix(run: Path) -> str:
 
 
 def gather(spool: Path, directory: Path) -> int:
-    """Bring the span files of a spool to the run; return how many, 0 where it is not on this host.
-
-    Files of ended processes are moved, those of living ones copied, to be brought again later; of
-    a spool that is not this run's own, whatever its ``run.json`` says, all are only copied. A file
-    is replaced only by its whole successor, so this may be cut off and repeated; StorageError if a
-    file cannot be brought: it then stays in the spool.
-    """
+    """Bring the span files of a spool to the run; return how many, 0 on another host."""
     if not spool.is_dir():
         return 0
     paths = sorted(spool.glob("*.spans"))

@@ -239,10 +239,7 @@ class Sums(msgspec.Struct):
         texts: Mapping[int, str],
         busy: Collection[Chunk] = (),
     ) -> list[Path]:
-        """Add the chunks of one process that a gap holds; return the files that are to be removed.
-
-        Chunks are in the order in which they were taken; those that may be written to are ``busy``.
-        """
+        """Add the chunks of one process that a gap holds; return the files to be removed."""
         lanes: dict[int, list[Chunk]] = {}
         for chunk in chunks:
             if chunk not in busy and not self.cover(chunk):

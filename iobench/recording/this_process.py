@@ -76,10 +76,7 @@ def machine() -> dict[str, Any]:
 
 
 def thread_settings(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables that say how many threads libraries use, and ``affinity``.
-
-    That is the CPUs that this process may run on, as ``"0-3,8"``.
-    """
+    """Return the variables that say how many threads libraries use, and ``affinity``."""
     settings = {name: environ[name] for name in THREAD_VARIABLES if name in environ}
     return {**settings, "affinity": _ranges(os.sched_getaffinity(0))}
 
@@ -96,10 +93,7 @@ def _ranges(numbers: Iterable[int]) -> str:
 
 
 def package_versions() -> dict[str, str]:
-    """Return the versions of what this process has imported and that matters to a training.
-
-    What a module says itself, else what its installation says; nothing is imported for it.
-    """
+    """Return the versions of what this process has imported and that matters to a training."""
     versions = {}
     for name, installed_as in VERSIONED.items():
         module = sys.modules.get(name)
@@ -123,10 +117,7 @@ def _installed_version(name: str) -> str:
 
 
 def boot_id() -> str:
-    """Return what tells one monotonic clock from another; ``""`` where nothing does.
-
-    That of a boot, and of a container whose clocks are moved: then with what they are moved by.
-    """
+    """Return what tells one monotonic clock from another; ``""`` where nothing does."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:
@@ -141,10 +132,7 @@ def boot_id() -> str:
 
 
 def peak_memory_nbytes() -> int | None:
-    """Return the most bytes of this process that were resident at once; None where unknown.
-
-    Of the program that runs now (``VmHWM``): ``getrusage`` would count what started it as well.
-    """
+    """Return the most bytes of this process that were resident at once; None where unknown."""
     try:
         for line in STATUS.read_bytes().splitlines():
             if line.startswith(b"VmHWM:"):

@@ -31,11 +31,7 @@ if TYPE_CHECKING:
 def without_gaps(
     spans: NDArray[Any], files: Sequence[SpanFile], strings: Sequence[str]
 ) -> tuple[NDArray[Any], Summed | None]:
-    """Return the spans of batches that have all details, and the sums of the others.
-
-    Processes drop segments as they come to it; what is left of the same batches goes into the sums
-    as well, so that no batch is shown in part. ``files`` are by number of the process.
-    """
+    """Return the spans of batches that have all details, and the sums of the others."""
     if all(file.sums is None for file in files):
         return spans, None
     total, loops, retained = Sums(), [], []

@@ -164,11 +164,7 @@ def find_missing_workers(
     *,
     summed: bool = False,
 ) -> tuple[str, ...]:
-    """Return the loading processes of one rank, or of all, that left nothing.
-
-    The training process too, where only its loading processes are there. Where there are sums of
-    batches, files of ended workers are gone, so that what loaders started tells nothing.
-    """
+    """Return the loading processes of one rank, or of all, that left nothing."""
     loading = {process.rank for process in processes if process.role == "worker"}
     training = {process.rank for process in processes if process.role == "consumer"}
     without = [f"{TRAINING_PROCESS} {number}" for number in sorted(loading - training)]

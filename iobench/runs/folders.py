@@ -25,13 +25,7 @@ class FoundRun(msgspec.Struct, frozen=True):
 
 
 def run_paths(path: Path | str) -> tuple[Path, ...]:
-    """Return the run directory itself, or those inside one that holds one per format, by name.
-
-    Raises
-    ------
-    ProfileError
-        If there is no run at all, or several that were not made by one profile.
-    """
+    """Return the run directory itself, or those inside one that holds one per format, by name."""
     path = Path(path)
     if (path / "run.json").exists():
         return (path,)
@@ -83,10 +77,7 @@ def find_runs(path: Path) -> tuple[FoundRun, ...]:
 
 
 def start_ns(path: Path) -> int:
-    """Return when the first process of a run started, by its wall clock; 0 where that is unknown.
-
-    Span files that are left in a spool on this machine are not looked for.
-    """
+    """Return when the first process of a run started, by its wall clock; 0 if unknown."""
     try:
         run = RunDirectory.open(path)
         return min((read_head(file).identity.wall_ns for file in run.span_files()), default=0)
@@ -106,11 +97,7 @@ def _facts(path: Path) -> RunFacts | None:
 
 
 def _took_turns(runs: Sequence[RunFacts | None]) -> bool:
-    """Return whether runs side by side were made by one profile, as their ``run.json`` says.
-
-    ``turns`` is the same text in all of them, and in no other run; earlier runs have none, but one
-    command and places in it. Damaged ones do not count.
-    """
+    """Return whether runs side by side were made by one profile, as their ``run.json`` says."""
     known = [each for each in runs if each is not None]
     if len(known) < 2:
         return True

@@ -33,11 +33,7 @@ UNREADABLE: Final = (
 
 
 class EnergySeries(msgspec.Struct, frozen=True, eq=False):
-    """One counter's readings: joules since the first one, which never fall.
-
-    ``n_resets`` is how often the counter was set back: what it had counted by then since the
-    reading before is in nothing.
-    """
+    """One counter's readings: joules since the first one, which never fall."""
 
     source: EnergySource
     time_ns: Integers
@@ -92,10 +88,7 @@ class MachineSamples(msgspec.Struct, frozen=True, eq=False):
         return shares
 
     def per_second(self, column: str) -> Floats | None:
-        """Return how much a count rose a second between readings; None where there is none.
-
-        NaN where it was set back, or could not be read.
-        """
+        """Return how much a count rose a second between readings; None where there is none."""
         if column not in self.values:
             return None
         rise = np.diff(self.values[column])
@@ -117,15 +110,7 @@ class MachineSamples(msgspec.Struct, frozen=True, eq=False):
 
 
 def read_machines(run: Path) -> tuple[tuple[MachineSamples, ...], tuple[str, ...]]:
-    """Return what was read of a run's machines, by name, and the files that are damaged.
-
-    Of a file that was cut off the whole readings count.
-
-    Raises
-    ------
-    ProfileError
-        If a file is of another version.
-    """
+    """Return what was read of a run's machines, by name, and the files that are damaged."""
     machines, damaged = [], []
     for folder, pattern in ((METER_FOLDER, "*.samples"), ("energy", "*.jsonl")):
         for path in sorted((run / folder).glob(pattern)):

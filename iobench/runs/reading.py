@@ -54,10 +54,7 @@ def open_profile(path: Path | str, *, rank: int | None = None) -> RunData:
 
 
 class RunFiles:
-    """The files of one run directory, of which the spans of one rank, or of all, are read.
-
-    ``ranks`` are the training processes that left spans. Errors are those of `open_profile`.
-    """
+    """The files of one run directory, of which the spans of one rank, or of all, are read."""
 
     def __init__(self, path: Path | str) -> None:
         self._run = run = RunDirectory.open(Path(path))

@@ -65,10 +65,7 @@ class ChunkFacts(msgspec.Struct, frozen=True):
 
 
 class EmulatedStep(msgspec.Struct, frozen=True):
-    """What was waited after each batch in place of its part of a training step.
-
-    Unknown of a training of the user's own.
-    """
+    """What was waited after each batch in place of its part of a training step."""
 
     forward_ns: Ns | None = None  # for one batch, as backward_ns
     backward_ns: Ns | None = None
@@ -118,7 +115,6 @@ class StoreFacts(msgspec.Struct, frozen=True):
 
     path: str | None = None
     probe: bool = False  # whether it holds a part of the dataset alone
-    reused: bool = False  # whether it was there already
     convert_s: float | None = None
     nbytes: Nbytes | None = None
     n_samples: Count | None = None
@@ -135,8 +131,6 @@ class LinkFacts(msgspec.Struct, frozen=True):
     pageable_bytes_per_s: float | None = None  # None where all memory goes the first way
     nbytes: Nbytes | None = None  # of each copy, as of a batch
     n: Count | None = None  # copies of a sort; the fastest counts
-    large_bytes_per_s: float | None = None  # from pinned memory; None where a batch is as large
-    large_nbytes: Nbytes | None = None
 
 
 class DeviceFacts(msgspec.Struct, frozen=True):
@@ -263,11 +257,7 @@ class RunFacts(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str | None:
-        """What the run is called among others: its format, or a pipeline that is not our own.
-
-        A format with options is called as `--format` spells it, a store that was named by its
-        name. Where several frameworks are compared theirs is in it.
-        """
+        """What the run is called among others: its format, or a pipeline that is not our own."""
         return self.own_label or (self.format if self.pipeline == OWN else self.pipeline)
 
     def called(self, what: str) -> str:
@@ -275,10 +265,7 @@ class RunFacts(msgspec.Struct, frozen=True):
         return f"{self.name} ({what})" if self.name else what
 
     def with_processes(self, facts: Sequence[ProcessFacts], rank: int | None = None) -> Self:
-        """Return these facts with what a script's first training process says, or that of a rank.
-
-        ``facts`` are of all processes, by rank.
-        """
+        """Return these facts with what a script's first training process, or a rank's, says."""
         consumers = (each for each in facts if each.role == "consumer")
         first = next((each for each in consumers if rank in (None, each.rank)), None)
         if not self.is_script or first is None:
@@ -287,13 +274,7 @@ class RunFacts(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], path: Path | None = None) -> Self:
-        """Read the values of a ``run.json``, that of the run at ``path``.
-
-        Raises
-        ------
-        ProfileError
-            If a value cannot be.
-        """
+        """Read the values of a ``run.json``, that of the run at ``path``."""
         known = {name: value for name, value in config.items() if value is not None}
         if "turns" in config:  # null: it was alone; without the key it is older
             known.setdefault("turns", "")

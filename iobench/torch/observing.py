@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import multiprocessing
 import sys
 import weakref
 from typing import TYPE_CHECKING, Any, Final
@@ -287,7 +286,6 @@ def _known_loader(recording: Recording, loader: Any) -> KnownLoader:
         workers=workers,
         prefetch=int(getattr(loader, "prefetch_factor", None) or 0) if workers else 0,
         batch_size=_batch_size(loader),
-        start_method=_start_method(loader) if workers else "",
         gradients=torch.is_grad_enabled(),
     )
     known = KnownLoader(recording, facts)
@@ -303,10 +301,3 @@ def _batch_size(loader: Any) -> int | None:
         if type(size) is int:
             return size
     return None
-
-
-def _start_method(loader: Any) -> str:
-    context = getattr(loader, "multiprocessing_context", None) or multiprocessing
-    # Asking for it must not settle it: the script may choose one yet.
-    chosen = context.get_start_method(allow_none=True)
-    return str(chosen or multiprocessing.get_all_start_methods()[0])

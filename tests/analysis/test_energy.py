@@ -32,7 +32,7 @@ durations = st.lists(st.tuples(times, times, times), min_size=1, max_size=6)
 
 def measured(profile, *found):
     none = np.zeros(0, dtype=np.int64)
-    head = MachineHead("here", "boot", 100 * MS, sources=tuple(each.source for each in found))
+    head = MachineHead("here", "boot", sources=tuple(each.source for each in found))
     machine = MachineSamples(head, none, none.reshape(0, 0), {}, found)
     return replace(profile, machines=(machine,))
 
@@ -42,7 +42,7 @@ def readings(draw, until):
     """Return times that may begin late, end early or go on, and what was counted by then."""
     when = sorted(draw(st.sets(st.integers(-50, until + 50), min_size=2, max_size=12)))
     steps = draw(st.lists(st.integers(0, 1000), min_size=len(when), max_size=len(when)))
-    counter = EnergySource("gpu:0", "gpu", "gpu:0", "NVML", draw(st.integers(0, 60)))
+    counter = EnergySource("gpu:0", "gpu", "gpu:0")
     return EnergySeries(counter, np.array(when), np.cumsum(steps).astype(float), 0)
 
 

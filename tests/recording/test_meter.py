@@ -55,7 +55,7 @@ class Counter:
 def counter(monkeypatch):
     """The only counter of energy that this machine has."""
     result = Counter()
-    source = EnergySource("gpu:a", "gpu", "A GPU", "NVML", MS)
+    source = EnergySource("gpu:a", "gpu", "A GPU")
     busy = iter([30, "N/A", 40, *range(99)])
     counters = [EnergyCounter(source, result.read_uj, lambda: next(busy), lambda: 1 << 30)]
     unreadable = [UnreadableEnergy("cpu", "no counter")]
@@ -239,7 +239,7 @@ def test_one_process_reads_for_a_machine(tmp_path):
     second.close()
     first.close()
     machine = only(tmp_path)
-    assert (machine.head.pid, len(machine.time_ns)) == (os.getpid(), len(set(machine.time_ns)))
+    assert len(machine.time_ns) == len(set(machine.time_ns))
     assert len(machine.time_ns) >= 2
     assert set(machine.head.cpus) == os.sched_getaffinity(0)
 

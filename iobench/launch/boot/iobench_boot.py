@@ -97,11 +97,8 @@ def start() -> None:
         "python",
         {
             "pid": _pid,
-            "ppid": os.getppid(),
             "parent": os.environ.get(PARENT, ""),
             "command": _without_secrets(command),
-            "role": role(command),
-            "version": sys.version.split()[0],
         },
     )
     os.environ[PARENT] = str(_pid)
@@ -229,10 +226,7 @@ def _text(word: object) -> str:
 
 
 class Watcher:
-    """First of the finders: lets the others find a module, and adds to what its loading does.
-
-    Times are those of the outermost imports of the main thread.
-    """
+    """First of the finders: lets the others find a module, and adds to what its loading does."""
 
     def __init__(self) -> None:
         self._asking: set[tuple[str, int]] = set()
@@ -345,10 +339,7 @@ def _is_loading(package: str) -> bool:
 
 
 def _close_forks() -> None:
-    """Let the span files of processes that multiprocessing forks be closed when they end.
-
-    Their interpreters end without their exit functions.
-    """
+    """Let the span files of processes that multiprocessing forks be closed when they end."""
     util: Any = sys.modules["multiprocessing.util"]
 
     def in_child(_: object) -> None:

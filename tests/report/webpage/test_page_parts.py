@@ -49,12 +49,12 @@ def test_what_a_tracer_saw_is_shown(tmp_path: Path) -> None:
 
 def test_joules_are_shown_and_what_is_not_readable_is_never_zero() -> None:
     profile = traced_run().data()
-    source = EnergySource("gpu:0", "gpu", "NVIDIA A100", "NVML", 100 * MS, None, False)
+    source = EnergySource("gpu:0", "gpu", "NVIDIA A100")
     series = EnergySeries(source, np.array([0, 400 * MS]), np.array([0.0, 40.0]), n_resets=0)
     host = profile.processes[0]
     none = np.zeros(0, dtype=np.int64)
     unreadable = (UnreadableEnergy("cpu", "permission denied"),)
-    head = MachineHead(host.host, host.boot_id, 100 * MS, sources=(source,), unreadable=unreadable)
+    head = MachineHead(host.host, host.boot_id, sources=(source,), unreadable=unreadable)
     machine = MachineSamples(head, none, none.reshape(0, 0), {}, (series,))
     page = PageParts(render_page([Run(replace(profile, machines=(machine,)))]))
     assert wrong_figures(page.figures) == []
