@@ -22,9 +22,8 @@ class CommandOption(NamedTuple):
     kind : str
         What its value is: ``text``, ``int``, ``count`` (1 or more), ``float``, ``path`` of this
         machine, ``place`` (a path or an address), ``size``, ``names`` with commas, ``flag``,
-        ``schema`` (a flag that prints the schema, and nothing else),
-        ``optional`` (``-`` where no value is given); ``texts``, ``paths``, ``formats`` and
-        ``pairs`` (``NAME=VALUE``) may be repeated.
+        ``schema`` (a flag that prints the schema, and nothing else); ``texts``, ``paths``,
+        ``formats`` and ``pairs`` (``NAME=VALUE``) may be repeated.
     field : str
         The argument of the command that gets it; by default the name with underscores.
     """
@@ -427,16 +426,10 @@ OPTIONS: Final = {
         CommandOption("--any-machine", "Also compare with a run from another machine.", "flag"),
         CommandOption(
             "--margin",
-            "--against: how much more exposed time per sample it may have.",
-            default="5%",
+            "--against: how much more exposed time per sample it may have. [default: 5%]",
             metavar="SHARE",
         ),
-        CommandOption(
-            "--markdown",
-            "Add a summary to a file, such as $GITHUB_STEP_SUMMARY.",
-            "optional",
-            metavar="[FILE]",
-        ),
+        MARKDOWN,
         JSON,
     ),
     "compare": (

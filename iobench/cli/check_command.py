@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-import click
-
-from iobench.cli.documents import print_answer, print_document
-from iobench.errors import OptionError, StorageError
+from iobench.cli.documents import print_answer, print_document, shown_as
+from iobench.errors import OptionError
 from iobench.findings.check import (
     check_document,
     check_result,
@@ -17,15 +14,13 @@ from iobench.findings.check import (
     gate_growth,
     gate_shares,
     update_counts,
-    written_lines,
 )
-from iobench.registry import find_renderer
 from iobench.report.document import sentences
 
 if TYPE_CHECKING:
-    from iobench.findings.check import Gate
+    from pathlib import Path
 
-STDOUT: Final = "-"
+    from iobench.findings.check import Gate
 
 
 def check(
@@ -36,16 +31,16 @@ def check(
     max_exposed: str | None,
     against: Path | None,
     any_machine: bool,
-    margin: str,
-    markdown: str | None,
+    margin: str | None,
+    markdown: bool,
     json: bool,
 ) -> None:
     """Print whether a run passes, and exit with what follows from it."""
-    _refuse_idle(update=update)
-    if json and markdown == STDOUT:
-        raise OptionError("--json and --markdown: both go to stdout; give --markdown a file")
+    renderer = shown_as(json=json, markdown=markdown)
+    if against is None and (any_machine or margin):
+        raise OptionError("--any-machine and --margin: have no effect here; give --against RUN")
     if update:
-        if counts is None or max_exposed or against:
+        if counts is None or max_exposed or against or markdown:
             raise OptionError(
                 "--update: writes a run's counts; expected RUN --counts FILE --update"
             )
@@ -55,56 +50,32 @@ def check(
     if max_exposed is not None:
         gates += gate_shares(run, _share("--max-exposed", max_exposed))
     if against is not None:
-        gates += gate_growth(run, against, _share("--margin", margin), any_machine=any_machine)
+        margin_fraction = _share("--margin", margin or "5%")
+        gates += gate_growth(run, against, margin_fraction, any_machine=any_machine)
     if not gates:
         raise OptionError(
             f"{run}: nothing to compare it with; expected --counts FILE, --max-exposed 5% or "
             "--against RUN"
         )
     result = check_result(gates)
-    document = check_document(result)
-    print_document(document, "json" if json else "markdown" if markdown == STDOUT else "")
-    if markdown is not None and markdown != STDOUT:
-        _add_summary(Path(markdown), find_renderer("markdown").render(document))
+    print_document(check_document(result), renderer)
     sys.exit(result.exit_code)
 
 
-def _refuse_idle(*, update: bool) -> None:
-    """Refuse an option that would change nothing: whoever gives it expects otherwise."""
-    context, typed = click.get_current_context(), click.core.ParameterSource.COMMANDLINE
-    given = {name for name in context.params if context.get_parameter_source(name) is typed}
-    for name, needed, is_there in (
-        ("margin", "--against RUN", "against" in given),
-        ("any_machine", "--against RUN", "against" in given),
-        ("markdown", "something to compare, and not --update", not update),
-    ):
-        if name in given and not is_there:
-            option = name.replace("_", "-")
-            raise OptionError(f"--{option}: has no effect here; it needs {needed}")
-
-
 def _write_counts(run: Path, counts: Path, *, json: bool) -> None:
+    """Write the counts of a run, and say what of them is unknown and not compared."""
     written = update_counts(run, counts)
-    figures = {
-        name: {"exact": each.exact, "at_most": each.at_most} for name, each in written.items()
-    }
+    lines = [
+        f"{name}: unknown, so not compared: {', '.join(unknown)}"
+        for name, each in written.items()
+        if (unknown := [key for key, of in (each.exact | each.at_most).items() if of is None])
+    ]
     print_answer(
         f"Written to {counts}; commit it",
-        *sentences(written_lines(written)),
-        figures={"file": str(counts), "runs": figures},
+        *sentences(lines),
+        figures={"file": str(counts), "runs": written},
         json=json,
     )
-
-
-def _add_summary(path: Path, text: str) -> None:
-    """Add to a file: other steps of the job may have written theirs."""
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise StorageError(
-            f"{path}: cannot be written ({error.strerror or error}); name another file"
-        ) from error
 
 
 def _share(option: str, text: str) -> float:

@@ -150,8 +150,6 @@ def _option(option: CommandOption) -> click.Option:
     more: dict[str, Any] = {}
     if kind == "flag":
         more = {"is_flag": True, "default": bool(option.default)}
-    elif kind == "optional":
-        more = {"is_flag": False, "flag_value": "-"}
     elif option.default is not None:
         more = {"default": option.default}
     if option.metavar is not None:

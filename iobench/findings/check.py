@@ -9,21 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
-from iobench.analysis.intervals import (
-    Blocks,
-    Interval,
-    StepSums,
-    difference,
-    quotient,
-    step_sums,
-)
+from iobench.analysis.intervals import Blocks, StepSums, difference, quotient, step_sums
 from iobench.analysis.run import Run
 from iobench.errors import OptionError, ProfileError
 from iobench.findings.counts import (
     BOUNDS,
     CountDifference,
     Counts,
-    CountsComparison,
     compare_counts,
     counts_of,
     expected_counts,
@@ -44,13 +36,19 @@ if TYPE_CHECKING:
 ONLY_RUN: Final = "run"
 """What a run is called that is alone in its directory."""
 OF_MACHINE: Final = ("cpu_model", "cpus", "system")
-MOST_LINES: Final = 40
 PASSED: Final = "passed"
 REGRESSION: Final = "regression"
 INCONCLUSIVE: Final = "inconclusive"
 EXIT_CODES: Final = {PASSED: 0, INCONCLUSIVE: 4, REGRESSION: 3}
 """By what a gate concludes, the least grave first."""
 STYLES: Final[dict[str, Style]] = {PASSED: "good", REGRESSION: "bad", INCONCLUSIVE: "fair"}
+TITLES: Final = {
+    "counts": "counts of {run}",
+    "exposed": "exposed share of {run}, at most {limit}",
+    "growth": (
+        "exposed time of {run} against a stored run, at most {limit} of its time per sample more"
+    ),
+}
 DOUBTS: Final = {
     "interval_includes_limit": "the interval contains the limit; measure longer",
     "short": (
@@ -62,7 +60,6 @@ DOUBTS: Final = {
     "unknown": "too much of it has no known cause",
 }
 """Why a gate concludes nothing."""
-Concluded = tuple[str, str | None]
 
 
 class ExposedShare(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,48 +74,27 @@ class ExposedShare(msgspec.Struct, frozen=True, kw_only=True):
     high_fraction: float | None = None
     unknown_fraction: float = 0.0
     n_steps: int = 0
-    lost_spans: int
-    window: Window
+    lost_spans: int = 0
+    window: Window | None = None
 
 
-class CountsGate(CountsComparison, frozen=True, kw_only=True):
-    """Counts of a run against those of a file."""
+class Gate(ExposedShare, frozen=True, kw_only=True):
+    """What a run was held against, and what came of it; None of what is not of its ``gate``.
 
-    gate: str = "counts"
-    run: str
-    outcome: str
-    doubt: str | None
-
-
-class ShareGate(ExposedShare, frozen=True, kw_only=True):
-    """The exposed share of a training process against a limit."""
-
-    gate: str = "exposed"
-    run: str
-    outcome: str
-    doubt: str | None
-    limit_fraction: float
-
-
-class GrowthGate(msgspec.Struct, frozen=True, kw_only=True):
-    """The exposed time of a run per sample against that of a stored one.
-
-    Growth is of the stored run's time per sample, per step where samples are not known.
+    Growth is of the stored run's time per sample, per step where samples are not known; the
+    interval is then that of the growth.
     """
 
-    gate: str = "growth"
+    gate: str  # counts, exposed or growth
     run: str
     outcome: str
     doubt: str | None
-    margin_fraction: float
-    growth_fraction: float | None
-    low_fraction: float | None
-    high_fraction: float | None
-    measured: ExposedShare
-    stored: ExposedShare
-
-
-Gate = CountsGate | ShareGate | GrowthGate
+    limit_fraction: float | None = None
+    stored_fraction: float | None = None
+    growth_fraction: float | None = None
+    n_equal: int | None = None
+    differences: tuple[CountDifference, ...] = ()
+    unknown: Mapping[str, str] = {}
 
 
 class CheckResult(msgspec.Struct, frozen=True):
@@ -130,10 +106,7 @@ class CheckResult(msgspec.Struct, frozen=True):
 
 
 def exposed_share(run: RankRun) -> tuple[ExposedShare, StepSums | None]:
-    """Return how much of its time a training process waited, and the sums of it.
-
-    Of its epochs as a long training has them, else of its steady state: `Exposure.judged`.
-    """
+    """Return how much of its time a training process waited (`Exposure.judged`), and its sums."""
     exposure, window = run.exposure, run.exposure.window
     part, sums = exposure.judged, step_sums(run, window)
     blocks = None if sums is None else sums.quotient("wait", "wall")
@@ -154,7 +127,7 @@ def exposed_share(run: RankRun) -> tuple[ExposedShare, StepSums | None]:
 
 def conclude(
     interval: tuple[float | None, float | None], limit: float, *, lost: int, unknown: float
-) -> Concluded:
+) -> tuple[str, str | None]:
     """Return what follows from an interval and a limit: above it by known causes alone fails.
 
     Without the ``lost`` spans waits may be missing; what of it is ``unknown`` has no known cause.
@@ -173,14 +146,8 @@ def conclude(
     return REGRESSION, None
 
 
-def gate_counts(run: Path, file: Path) -> tuple[CountsGate, ...]:
-    """Hold the counts of a run, or of each of several formats, against a file.
-
-    Raises
-    ------
-    ProfileError, MissingFileError, FileFormatError
-        If there is no run whose counts repeat, or no file of counts of the same formats.
-    """
+def gate_counts(run: Path, file: Path) -> tuple[Gate, ...]:
+    """Hold the counts of a run, or of each of several formats, against a file."""
     expected, runs = read_counts(file), _named_runs(run)
     if expected.keys() != runs.keys():
         raise ProfileError(
@@ -190,63 +157,44 @@ def gate_counts(run: Path, file: Path) -> tuple[CountsGate, ...]:
     gates = []
     for name, each in runs.items():
         compared = compare_counts(expected[name], counts_of(each))
-        concluded: Concluded = PASSED, None
-        if compared.differences:
-            concluded = REGRESSION, None
-        elif compared.unknown:
-            concluded = INCONCLUSIVE, "unknown"
+        doubt = None
+        outcome = REGRESSION if any(not of.less_work for of in compared.differences) else PASSED
+        if outcome == PASSED and compared.unknown:
+            outcome, doubt = INCONCLUSIVE, "unknown"
         figures = msgspec.structs.asdict(compared)
-        gates.append(CountsGate(run=name, outcome=concluded[0], doubt=concluded[1], **figures))
+        gates.append(Gate(gate="counts", run=name, outcome=outcome, doubt=doubt, **figures))
     return tuple(gates)
 
 
 def update_counts(run: Path, file: Path) -> dict[str, Counts]:
-    """Write the counts of a run to a file, in place of what is in it.
-
-    Raises
-    ------
-    ProfileError
-        If there is no run whose counts repeat, or it did not come to its end.
-    StorageError
-        If the file cannot be written.
-    """
+    """Write the counts of a run to a file, in place of what is in it."""
     counts_by_run = {}
     for name, each in _named_runs(run).items():
-        counts = counts_of(each)
         if any(of.role == "consumer" and not of.closed for of in each.data.processes):
             raise ProfileError(
                 f"{each.path}: a training process was killed or is still running, so its counts "
                 "are not reproducible; expected a run that has finished"
             )
-        counts_by_run[name] = expected_counts(counts)
+        counts_by_run[name] = expected_counts(counts_of(each))
     write_counts(file, counts_by_run)
     return counts_by_run
 
 
-def gate_shares(run: Path, limit: float) -> tuple[ShareGate, ...]:
+def gate_shares(run: Path, limit: float) -> tuple[Gate, ...]:
     """Hold the exposed share of each training process of each format against a limit."""
-    gates = []
-    for name, rank in ((name, rank) for name, each in _named_runs(run).items() for rank in each):
-        share, _ = exposed_share(rank)
-        interval = share.low_fraction, share.high_fraction
-        unknown = share.unknown_fraction
-        outcome, doubt = conclude(interval, limit, lost=share.lost_spans, unknown=unknown)
-        figures = msgspec.structs.asdict(share) | {"limit_fraction": limit}
-        named = _rank_name(name, rank)
-        gates.append(ShareGate(run=named, outcome=outcome, doubt=doubt, **figures))
-    return tuple(gates)
+    return tuple(
+        _gate("exposed", name, rank, limit, exposed_share(rank)[0])
+        for name, each in _named_runs(run).items()
+        for rank in each
+    )
 
 
 def gate_growth(
     run: Path, stored: Path, margin: float, *, any_machine: bool = False
-) -> tuple[GrowthGate, ...]:
-    """Hold the exposed time per sample of a run against that of a stored one.
+) -> tuple[Gate, ...]:
+    """Hold the exposed time per sample of a run against that of a stored one of the same work.
 
-    Raises
-    ------
-    OptionError
-        If they were measured on machines that are not alike, unless ``any_machine`` says so; or if
-        they are of other datasets, or have other formats, training processes or epochs.
+    It is refused if they were measured on machines that are not alike, but for ``any_machine``.
     """
     new, old = _named_runs(run), _named_runs(stored)
     if new.keys() != old.keys():
@@ -262,12 +210,59 @@ def gate_growth(
         if not any_machine and (here != there or "unknown" in here):
             raise _unlike(stored, "machine", there, here, ", or pass --any-machine")
         for rank in each:
-            shares = exposed_share(rank), exposed_share(before.of_rank(rank.rank))
-            window, other = shares[0][0].window, shares[1][0].window
+            measured, earlier = exposed_share(rank), exposed_share(before.of_rank(rank.rank))
+            window, other = measured[0].window, earlier[0].window
             if {window, other} == {"recurring", "steady"}:
                 raise _unlike(stored, "window", other, window, "; give both as many epochs")
-            gates.append(_growth_gate(_rank_name(name, rank), *shares, margin))
+            share, growth = _growth(measured, earlier)
+            gates.append(
+                _gate("growth", name, rank, margin, share, earlier[0].exposed_fraction, growth)
+            )
     return tuple(gates)
+
+
+def _gate(
+    gate: str,
+    name: str,
+    rank: RankRun,
+    limit: float,
+    share: ExposedShare,
+    stored: float | None = None,
+    growth: float | None = None,
+) -> Gate:
+    outcome, doubt = conclude(
+        (share.low_fraction, share.high_fraction), limit,
+        lost=share.lost_spans, unknown=share.unknown_fraction,
+    )  # fmt: skip
+    return Gate(
+        gate=gate, run=name if rank.is_alone else f"{name}, rank {rank.rank}",
+        outcome=outcome, doubt=doubt, limit_fraction=limit, stored_fraction=stored,
+        growth_fraction=growth, **msgspec.structs.asdict(share),
+    )  # fmt: skip
+
+
+def _growth(
+    measured: tuple[ExposedShare, StepSums | None], stored: tuple[ExposedShare, StepSums | None]
+) -> tuple[ExposedShare, float | None]:
+    """Return the share of the new run with the interval of its growth, and the growth."""
+    (new, new_sums), (old, old_sums) = measured, stored
+    share: dict[str, Any] = msgspec.structs.asdict(new)
+    share |= {"low_fraction": None, "high_fraction": None, "unknown_fraction": 0.0}
+    share["lost_spans"] += old.lost_spans
+    growth = None
+    if new_sums is not None and old_sums is not None:
+        per = "samples" if new_sums.total("samples") and old_sums.total("samples") else "batches"
+        waits, old_waits, walls, old_walls = (
+            sums.quotient(amount, per) or Blocks(np.zeros(0), np.zeros(0))
+            for amount in ("wait", "wall")
+            for sums in (new_sums, old_sums)
+        )
+        grown, of = difference(old_waits, waits), old_walls.value or 1.0
+        share["unknown_fraction"] = new.unknown_fraction * (walls.value or 0.0) / of
+        if grown.value is not None and grown.low is not None and grown.high is not None:
+            growth = grown.value / of
+            share |= {"low_fraction": grown.low / of, "high_fraction": grown.high / of}
+    return ExposedShare(**share), growth
 
 
 def _unlike(stored: Path, what: str, old: object, new: object, more: str = "") -> OptionError:
@@ -279,34 +274,6 @@ def _machine(facts: Mapping[str, Any]) -> str:
     values = {name: str(facts.get(name) or "unknown") for name in OF_MACHINE}
     values["system"] = values["system"].partition(" ")[0]
     return ", ".join(f"{name} {value}" for name, value in values.items())
-
-
-def _growth_gate(
-    name: str,
-    measured: tuple[ExposedShare, StepSums | None],
-    stored: tuple[ExposedShare, StepSums | None],
-    margin: float,
-) -> GrowthGate:
-    (new, new_sums), (old, old_sums) = measured, stored
-    growth, unknown = Interval(None), 0.0
-    if new_sums is not None and old_sums is not None:
-        per = "samples" if new_sums.total("samples") and old_sums.total("samples") else "batches"
-        waits, old_waits, walls, old_walls = (
-            sums.quotient(amount, per) or Blocks(np.zeros(0), np.zeros(0))
-            for amount in ("wait", "wall")
-            for sums in (new_sums, old_sums)
-        )
-        grown, of = difference(old_waits, waits), old_walls.value or 1.0
-        unknown = new.unknown_fraction * (walls.value or 0.0) / of
-        if grown.value is not None and grown.low is not None and grown.high is not None:
-            growth = Interval(grown.value / of, grown.low / of, grown.high / of)
-    n_lost = new.lost_spans + old.lost_spans
-    outcome, doubt = conclude((growth.low, growth.high), margin, lost=n_lost, unknown=unknown)
-    return GrowthGate(
-        run=name, outcome=outcome, doubt=doubt, margin_fraction=margin,
-        growth_fraction=growth.value, low_fraction=growth.low, high_fraction=growth.high,
-        measured=new, stored=old,
-    )  # fmt: skip
 
 
 def check_result(gates: Sequence[Gate]) -> CheckResult:
@@ -321,95 +288,57 @@ def _named_runs(run: Path) -> dict[str, Run]:
     return {ONLY_RUN if path == run else path.name: Run(path) for path in run_paths(run)}
 
 
-def _rank_name(name: str, run: RankRun) -> str:
-    return name if run.is_alone else f"{name}, rank {run.rank}"
-
-
 def check_document(result: CheckResult) -> Document:
     """Return the outcome, then what each gate measured."""
     return Document(
         title=f"iobench check: {result.outcome}",
-        sections=tuple(_gate_section(number, gate) for number, gate in enumerate(result.gates)),
+        sections=tuple(_section(number, gate) for number, gate in enumerate(result.gates)),
         figures=lambda: result,
     )
 
 
-def _gate_section(number: int, gate: Gate) -> Section:
-    match gate:
-        case CountsGate():
-            title, lines = f"counts of {_run(gate.run)}", [*_count_lines(gate)]
-        case ShareGate():
-            limit = units.fraction(gate.limit_fraction)
-            title = f"exposed share of {_run(gate.run)}, at most {limit}"
-            lines = [*_share_lines("exposed", gate)]
-        case GrowthGate():
-            limit = units.fraction(gate.margin_fraction)
-            title = (
-                f"exposed time of {_run(gate.run)} against a stored run, at most {limit} of its "
-                "time per sample more"
-            )
-            lines = [*_share_lines("exposed", gate.measured)]
-            lines += _share_lines("stored run", gate.stored)
-            if gate.growth_fraction is not None:
-                ends = gate.growth_fraction, gate.low_fraction, gate.high_fraction
-                grown, low, high = (units.signed_fraction(each or 0.0) for each in ends)
-                lines.append(
-                    f"exposed time per sample: {grown} ({low} to {high}) of the stored time per "
-                    "sample"
-                )
-            lines.append("no interval includes what differs from one run to the next")
-    if gate.doubt is not None and gate.gate != "counts":
-        lines.append(DOUBTS[gate.doubt])
+def _section(number: int, gate: Gate) -> Section:
+    run = "the run" if gate.run == ONLY_RUN else gate.run
+    title = TITLES[gate.gate].format(run=run, limit=units.fraction(gate.limit_fraction))
+    lines = _count_lines(gate) if gate.gate == "counts" else _share_lines(gate)
     first = Sentence(f"{gate.outcome}: {title}", STYLES[gate.outcome])
     return Section(f"gate-{number}", "", (first, *sentences(lines)))
 
 
-def _run(name: str) -> str:
-    return "the run" if name == ONLY_RUN else name
-
-
-def _count_lines(gate: CountsGate) -> Iterator[str]:
+def _count_lines(gate: Gate) -> Iterator[str]:
     """Yield the counts that differ, those that this run does not report, and how many are equal."""
-    for differences, suffix in ((gate.differences, ""), (gate.improvements, ": less")):
-        for each in differences[:MOST_LINES]:
-            yield f"{_difference(each)}{suffix}"
-        if len(differences) > MOST_LINES:
-            yield f"and {len(differences) - MOST_LINES} more{suffix}"
+    for each in gate.differences:
+        old, new = (
+            units.count(value) if isinstance(value, int) else value or "none"
+            for value in (each.expected, each.measured)
+        )
+        bound = "at most " if each.name in BOUNDS else ""
+        yield f"{each.name}: {new}, expected {bound}{old}{': less' if each.less_work else ''}"
     for name, why in gate.unknown.items():
         yield f"{name}: expected, but unknown here: {why}"
-    yield f"{units.count(gate.n_equal)} figure{'s' if gate.n_equal != 1 else ''} as expected"
-    if gate.not_expected:
-        yield f"not in the file: {', '.join(gate.not_expected)}"
+    yield f"figures as expected: {units.count(gate.n_equal or 0)}"
     if gate.differences:
         yield "if this is intended, use --update"
-    elif gate.improvements:
-        yield "less work than the file expects passes; use --update to require it of later runs"
 
 
-def _difference(each: CountDifference) -> str:
-    old, new = (
-        units.count(value) if isinstance(value, int) else value or "none"
-        for value in (each.expected, each.measured)
-    )
-    return f"{each.name}: {new}, expected {'at most ' * (each.name in BOUNDS)}{old}"
-
-
-def written_lines(written: Mapping[str, Counts]) -> Iterator[str]:
-    """Yield how much was written of each run, and what of it is unknown."""
-    for run, expected in written.items():
-        figures = [*expected.exact.items(), *expected.at_most.items()]
-        unknown = [name for name, value in figures if value is None]
-        end = f"; unknown, so not compared: {', '.join(unknown)}" if unknown else ""
-        yield f"{_run(run)}: {len(figures) - len(unknown)} figures{end}"
-
-
-def _share_lines(what: str, share: ExposedShare) -> Iterator[str]:
-    interval = "without an interval"
-    if share.low_fraction is not None:
-        interval = f"{units.fraction(share.low_fraction)} to {units.fraction(share.high_fraction)}"
+def _share_lines(gate: Gate) -> Iterator[str]:
     part = "no steady state"
-    if share.window != "whole":
-        part = f"{units.count(share.n_steps)} steps, {PARTS[share.window]}"
-    yield f"{what}: {units.fraction(share.exposed_fraction)} ({interval}) of {part}"
-    if share.unknown_fraction:
-        yield f"of this, without a known cause: {units.fraction(share.unknown_fraction)}"
+    if gate.window is not None and gate.window != "whole":
+        part = f"{units.count(gate.n_steps)} steps, {PARTS[gate.window]}"
+    exposed, is_growth = units.fraction(gate.exposed_fraction), gate.gate == "growth"
+    between = "without an interval"
+    if gate.low_fraction is not None:
+        ends = (gate.low_fraction, gate.high_fraction)
+        low, high = map(units.signed_fraction if is_growth else units.fraction, ends)
+        between = f"{low} to {high}"
+    if is_growth:
+        growth = units.signed_fraction(gate.growth_fraction)
+        yield f"exposed: {exposed} of {part}; stored run: {units.fraction(gate.stored_fraction)}"
+        yield f"exposed time per sample: {growth} ({between}) of the stored time per sample"
+        yield "no interval includes what differs from one run to the next"
+    else:
+        yield f"exposed: {exposed} ({between}) of {part}"
+    if gate.unknown_fraction:
+        yield f"without a known cause: {units.fraction(gate.unknown_fraction)}"
+    if gate.doubt is not None:
+        yield DOUBTS[gate.doubt]

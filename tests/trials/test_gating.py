@@ -34,19 +34,20 @@ def test_counts_are_written_and_held_against_other_runs(make_run, tmp_path, caps
     code, found = outcome(capsys, more, "--counts", file)
     assert (code, found["outcome"], found["exit_code"]) == (REGRESSION, "regression", REGRESSION)
     (gate,) = found["gates"]
-    assert {"name": "reads", "expected": 200, "measured": 300} in gate["differences"]
+    difference = {"name": "reads", "expected": 200, "measured": 300, "less_work": False}
+    assert difference in gate["differences"]
     code, found = outcome(capsys, fewer, "--counts", file)
     assert code == PASSED
-    assert {"reads", "read_nbytes"} <= {e["name"] for e in found["gates"][0]["improvements"]}
+    assert {"name": "reads", "expected": 200, "measured": 100, "less_work": True} in (
+        found["gates"][0]["differences"]
+    )
     code, found = outcome(capsys, estimated, "--counts", file)
     assert (code, found["outcome"]) == (OPEN, "inconclusive")
     assert {*found["gates"][0]["unknown"]} == {
         "reads", "read_nbytes", "stages/read/spans", "stages/read/nbytes",
     }  # fmt: skip
-    assert main(["check", str(more), "--counts", str(file)]) == REGRESSION
-    assert "\nreads: 300, expected 200" in capsys.readouterr().out
-    assert outcome(capsys, more, "--counts", file, "--update")[0] == PASSED
-    assert outcome(capsys, more, "--counts", file)[0] == PASSED
+    assert main(["check", str(more), "--counts", str(file), "--markdown"]) == REGRESSION
+    assert "\n- reads: 300, expected 200" in capsys.readouterr().out
 
 
 def test_counts_of_a_run_that_was_killed_are_not_kept(make_run, tmp_path, capsys, monkeypatch):
@@ -142,21 +143,20 @@ def test_a_stored_run_is_held_against(make_run, capsys):
         ({"machine": MACHINE | {"cpus": 4}}, "cpus 4"),
         ({"machine": MACHINE | {"system": "Darwin 24"}}, "system Darwin"),
         ({"machine": MACHINE | {"cpu_model": ""}}, "cpu_model unknown"),
+        ({"machine": MACHINE | {"host": "two", "system": "Linux 5.14"}}, ""),
         ({"dataset": "ens"}, "dataset"),
     ],
 )
 def test_a_run_of_another_machine_or_dataset_is_refused(make_run, config, words, capsys):
     stored, new = make_run("stored"), make_run("new", config=config)
     code, found = outcome(capsys, new, "--against", stored)
-    assert (code, words in found["error"]) == (ERROR, True)
+    assert (code, words in found.get("error", "")) == (ERROR if words else PASSED, True)
     allowed = PASSED if "machine" in config else ERROR
     assert outcome(capsys, new, "--against", stored, "--any-machine")[0] == allowed
 
 
-def test_versions_of_a_system_and_hosts_do_not_count_but_formats_do(make_run, tmp_path, capsys):
-    like = MACHINE | {"host": "two", "system": "Linux 5.14"}
-    stored, new = make_run("one/source"), make_run("two/source", config={"machine": like})
-    assert outcome(capsys, new, "--against", stored)[0] == PASSED
+def test_runs_of_other_formats_are_refused(make_run, tmp_path, capsys):
+    make_run("one/source")
     make_run("other/zarr")
     code, found = outcome(capsys, tmp_path / "one", "--against", tmp_path / "other")
     assert (code, "formats zarr" in found["error"]) == (ERROR, True)
@@ -170,18 +170,3 @@ def test_a_regression_counts_more_than_what_is_open(make_run, tmp_path, capsys):
     assert main(["check", str(long_wait), "--counts", kept, "--max-exposed", "5%"]) == REGRESSION
     # Other counts, and too short for a share.
     assert main(["check", str(short), "--counts", kept, "--max-exposed", "5%"]) == REGRESSION
-
-
-def test_a_summary_goes_to_stdout_or_is_added_to_a_file(make_run, tmp_path, capsys):
-    run = str(make_run())
-    words = [run, "--against", run]
-    assert main(["check", *words, "--markdown"]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("## iobench check: passed\n\n**passed: exposed time of ")
-    summary = tmp_path / "summary.md"
-    summary.write_text("of another step\n")
-    assert main(["check", *words, "--markdown", str(summary)]) == 0
-    assert "passed: exposed time of " in capsys.readouterr().out
-    assert summary.read_text().rstrip() == f"of another step\n{told.rstrip()}"
-    assert main(["check", *words, "--markdown", str(tmp_path)]) == 1
-    assert "cannot be written" in capsys.readouterr().err
