@@ -13,13 +13,13 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from iobench.compat.deep500.timer_spans import HostSpans, RegionSpans
+from iobench.compat.deep500.timer_spans import RegionSpans
 from iobench.errors import OptionError
 from iobench.recording.clocks import now_ns
 from iobench.recording.script_metrics import metric
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable
 
 __all__ = ["TimeStats", "TimeType", "Timer"]
 
@@ -62,16 +62,11 @@ class TimeSource(Protocol):
 class HostTimes:
     """The host's own time, in nanoseconds."""
 
-    def __init__(self) -> None:
-        self.spans: RegionSpans = HostSpans()
-
     def start(self) -> int:
         """Return the time."""
         return now_ns()
 
-    def end(self) -> int:
-        """Return the time."""
-        return now_ns()
+    end = start
 
     def get_time(self, start: int, end: int) -> float:
         """Return the seconds between."""
@@ -90,17 +85,14 @@ class _Regions:
 
 
 class Timer:
-    """Times regions of code, each under a key.
-
-    Regions of different keys may lie inside each other or overlap, those of one key may not.
-    """
+    """Times regions of code by key: those of one key may not lie inside each other or overlap."""
 
     def __init__(self, timer_impl: Callable[[], TimeSource] = HostTimes) -> None:
         self.timer_impl = timer_impl()
         self.times: dict[Hashable, list[float]] = {}
         self._regions: dict[Hashable, _Regions] = {}
-        spans = getattr(self.timer_impl, "spans", None)
-        self._spans: RegionSpans = HostSpans() if spans is None else spans
+        spans: RegionSpans | None = getattr(self.timer_impl, "spans", RegionSpans())
+        self._spans = spans
 
     def start(self, key: Hashable) -> None:
         """Begin a region."""
@@ -110,7 +102,8 @@ class Timer:
         regions.since_ns = now_ns()
         regions.mark = self.timer_impl.start()
         regions.is_open = True
-        self._spans.started(regions.name)
+        if self._spans is not None:
+            self._spans.started(regions.name)
 
     def end(self, key: Hashable) -> None:
         """End the region of that key."""
@@ -121,13 +114,12 @@ class Timer:
         end_ns = now_ns()
         regions.is_open = False
         regions.pairs.append(pair)
-        self._spans.ended(regions.name, regions.since_ns, end_ns, pair)
+        if self._spans is not None:
+            self._spans.ended(regions.name, regions.since_ns, end_ns, pair)
 
     def get_time(self, key: Hashable) -> list[float]:
         """Return the seconds of every region of that key; none if there was none."""
-        self._settle()
-        if key in self._regions:
-            self._complete(key, strict=True)
+        self._complete({key} & self._regions.keys(), strict=True)
         return self.times.get(key, [])
 
     def get_time_stats(self, key: Hashable) -> TimeStats:
@@ -142,7 +134,7 @@ class Timer:
 
     def complete_all(self) -> None:
         """Turn what has ended into times; what has only begun stays."""
-        self._complete_all(strict=False)
+        self._complete(self._regions, strict=False)
 
     def print_all_time_stats(self, file: Any = None) -> None:
         """Print the statistics of every key, to standard output or a text file."""
@@ -167,8 +159,8 @@ class Timer:
         mlflow = _tracker("mlflow", "No MLFlow support")
         mlflow.log_metrics(self._means(prefix))
 
-    def _all_stats(self) -> Mapping[Hashable, TimeStats]:
-        self._complete_all(strict=True)
+    def _all_stats(self) -> dict[Hashable, TimeStats]:
+        self._complete(self._regions, strict=True)
         return {key: self.get_time_stats(key) for key in self.times}
 
     def _means(self, prefix: str) -> dict[str, float]:
@@ -179,34 +171,26 @@ class Timer:
                 metric(name, mean)
         return means
 
-    def _complete_all(self, *, strict: bool) -> None:
-        self._settle()
-        for key in self._regions:
-            self._complete(key, strict=strict)
-
     def _of(self, key: Hashable) -> _Regions:
-        try:
-            return self._regions[key]
-        except KeyError:
-            if key is TimeType.ALL:
-                raise ValueError("Cannot use TimeType.ALL here") from None
-            regions = self._regions[key] = _Regions(_name(key))
-            return regions
+        if key is TimeType.ALL:
+            raise ValueError("Cannot use TimeType.ALL here")
+        if key not in self._regions:
+            self._regions[key] = _Regions(_name(key))
+        return self._regions[key]
 
-    def _settle(self) -> None:
-        """Let a source that keeps marks for later look at them all at once."""
+    def _complete(self, keys: Iterable[Hashable], *, strict: bool) -> None:
+        # A source that keeps marks for later looks at them all at once.
         settle = getattr(self.timer_impl, "settle", None)
         if settle is not None and any(regions.pairs for regions in self._regions.values()):
             settle()
-
-    def _complete(self, key: Hashable, *, strict: bool) -> None:
-        regions = self._regions[key]
-        if strict and regions.is_open:
-            raise RuntimeError(f"Unbalanced start/end for region type {key}")
-        pairs, regions.pairs = regions.pairs, []
-        if pairs:
-            times = self.times.setdefault(key, [])
-            times.extend(self.timer_impl.get_time(start, end) for start, end in pairs)
+        for key in keys:
+            regions = self._regions[key]
+            if strict and regions.is_open:
+                raise RuntimeError(f"Unbalanced start/end for region type {key}")
+            pairs, regions.pairs = regions.pairs, []
+            if pairs:
+                times = self.times.setdefault(key, [])
+                times.extend(self.timer_impl.get_time(*pair) for pair in pairs)
 
 
 def with_slash(prefix: str) -> str:

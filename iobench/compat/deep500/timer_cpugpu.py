@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from iobench.compat.deep500.timer import HostTimes, Timer, save_text, with_slash
-from iobench.compat.deep500.timer_spans import DeviceSpans, RegionSpans
+from iobench.compat.deep500.timer_spans import RegionSpans
 from iobench.recording.device_lane import DeviceLane
 
 if TYPE_CHECKING:
@@ -30,24 +30,24 @@ class CPUGPUTimerBase:
         self._both = {"CPU": self.cpu_timer, "GPU": self.gpu_timer}
 
     def start(self, key: Hashable, gpu: bool = False) -> None:
-        """Begin a region, as `Timer.start` does."""
+        """Begin a region."""
         self.cpu_timer.start(key)
         if gpu:
             self.gpu_timer.start(key)
 
     def end(self, key: Hashable, gpu: bool = False) -> None:
-        """End a region, as `Timer.end` does; with the same ``gpu`` as it began."""
+        """End a region; with the same ``gpu`` as it began."""
         self.cpu_timer.end(key)
         if gpu:
             self.gpu_timer.end(key)
 
     def get_time(self, key: Hashable, gpu: bool = False) -> list[float]:
         """Return the seconds of every region of that key on the CPU, or on the GPU."""
-        return (self.gpu_timer if gpu else self.cpu_timer).get_time(key)
+        return self._both["GPU" if gpu else "CPU"].get_time(key)
 
     def get_time_stats(self, key: Hashable, gpu: bool = False) -> TimeStats:
         """Return the statistics of `get_time`."""
-        return (self.gpu_timer if gpu else self.cpu_timer).get_time_stats(key)
+        return self._both["GPU" if gpu else "CPU"].get_time_stats(key)
 
     def complete_all(self) -> None:
         """Turn what has ended into times, so that its events are free again."""
@@ -82,7 +82,7 @@ class DeviceTimes:
         self._clock, self._left, self._waits_at_end = clock, limit, waits_at_end
         self._lane = DeviceLane(clock, releases=False)
         self._newest: Any = None
-        self.spans: RegionSpans = DeviceSpans(self._lane)
+        self.spans = RegionSpans(self._lane)
 
     def start(self) -> Any:
         """Put a mark into the queue."""
@@ -122,7 +122,7 @@ class DeviceTimes:
 class NoDeviceTimes(HostTimes):
     """What stands for a GPU where there is none: the host's time, of which there is a span."""
 
+    spans = None
+
     def __init__(self) -> None:
-        super().__init__()
-        self.spans = RegionSpans()
         logger.warning("no CUDA device is used here: gpu=True times the CPU")

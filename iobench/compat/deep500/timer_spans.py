@@ -14,8 +14,6 @@ from iobench.recording.span_file import Flag
 if TYPE_CHECKING:
     from iobench.recording.facts import LoaderFacts
 
-__all__ = ["DeviceSpans", "HostSpans", "RegionSpans"]
-
 KINDS: Final = {"FORWARD": Kind.FORWARD, "BACKWARD": Kind.BACKWARD, "COMM": Kind.COMM}
 # They hold the regions of other keys: on the timeline, in no sum.
 HOLDING: Final = frozenset({"EPOCH", "BATCH"})
@@ -25,49 +23,49 @@ UNSEEN: Final = (
 
 
 class RegionSpans:
-    """Hears of every region of a timer: its key, host times, and marks; does nothing with it."""
+    """Writes the regions of a timer: of a device on its lane, else of the training loop.
 
-    def started(self, name: str) -> None:
-        """Note that a region begins."""
+    Those of key ``IO`` are the loop's waits, if no loader inside is.
+    """
 
-    def ended(self, name: str, start_ns: int, end_ns: int, pair: tuple[Any, Any]) -> None:
-        """Note that it ended."""
-
-
-class HostSpans(RegionSpans):
-    """Regions of the training loop; those of key ``IO`` are its waits, if no loader inside is."""
-
-    def __init__(self) -> None:
+    def __init__(self, lane: DeviceLane | None = None) -> None:
+        self._lane = lane
         self._log: DeliveryLog | None = None
         self._loader_of: tuple[Recording, LoaderFacts] | None = None
         self._epoch = -1
 
     def started(self, name: str) -> None:
         """Ask for a batch with ``IO``, begin a pass with ``EPOCH``."""
-        if name == "IO":
+        if self._lane is None and name == "IO":
             self._ask()
-        elif name == "EPOCH":
+        elif self._lane is None and name == "EPOCH":
             self._leave()
             self._epoch += 1
 
     def ended(self, name: str, start_ns: int, end_ns: int, pair: tuple[Any, Any]) -> None:
-        """Write the span, or hold the batch."""
-        if name == "IO":
+        """Write the span between these times, or marks, or hold the batch."""
+        if self._lane is None and name == "IO":
             self._deliver()
             return
-        if name == "EPOCH":
+        if self._lane is None and name == "EPOCH":
             self._leave()
         recorder = active_recorder()
         if recorder is None:
             return
         _, batch, epoch = recorder.where()
+        kind = KINDS.get(name, Kind.OTHER)
+        # 'round' is a pass over a loader.
+        label = "" if name in KINDS else "round (timer)" if name == "round" else name
+        if self._lane is not None:
+            self._lane.add(recorder, DeviceRegion(kind, label, *pair, start_ns, batch, epoch))
+            return
         recorder.emit(
-            KINDS.get(name, Kind.OTHER),
+            kind,
             start_ns,
             end_ns,
             batch=-1 if name == "EPOCH" else batch,
             epoch=epoch if self._epoch < 0 else self._epoch,
-            label=recorder.string(_label(name)),
+            label=recorder.string(label),
             flags=Flag.DETAIL if name in HOLDING else 0,
         )
 
@@ -85,41 +83,14 @@ class HostSpans(RegionSpans):
         if log is None or not log.waits:
             return
         if log.loader is None:
-            log.loader = self._loader(log.recording)
+            if self._loader_of is None or self._loader_of[0] is not log.recording:
+                timer = "iobench.compat.deep500.timer.Timer"
+                facts = log.recording.add_loader("deep500", timer, "IO", unseen=[UNSEEN])
+                self._loader_of = log.recording, facts
+            log.loader = self._loader_of[1]
         log.deliver(log.recording.next_batch())
-
-    def _loader(self, recording: Recording) -> LoaderFacts:
-        """Return the facts of the loader that iobench does not see, once for each recording."""
-        if self._loader_of is None or self._loader_of[0] is not recording:
-            timer = "iobench.compat.deep500.timer.Timer"
-            facts = recording.add_loader("deep500", timer, "IO", unseen=[UNSEEN])
-            self._loader_of = recording, facts
-        return self._loader_of[1]
 
     def _leave(self) -> None:
         log, self._log = self._log, None
         if log is not None:
             log.leave()
-
-
-class DeviceSpans(RegionSpans):
-    """Regions of a device's queue, which end up on its own lane."""
-
-    def __init__(self, lane: DeviceLane) -> None:
-        self._lane = lane
-
-    def ended(self, name: str, start_ns: int, end_ns: int, pair: tuple[Any, Any]) -> None:
-        """Keep the region until the device has come past it."""
-        recorder = active_recorder()
-        if recorder is None:
-            return
-        _, batch, epoch = recorder.where()
-        kind = KINDS.get(name, Kind.OTHER)
-        region = DeviceRegion(kind, _label(name), *pair, start_ns, batch, epoch)
-        self._lane.add(recorder, region)
-
-
-def _label(name: str) -> str:
-    if name in KINDS:
-        return ""
-    return "round (timer)" if name == "round" else name  # 'round' is a pass over a loader

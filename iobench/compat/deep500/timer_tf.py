@@ -88,8 +88,7 @@ def _callback_class() -> type[Any]:
 
         def __init__(self, timer: Any, gpu: bool = False) -> None:
             super().__init__()
-            self.timer = timer
-            self.gpu = gpu
+            self.timer, self.gpu = timer, gpu
             self._how = {"gpu": True} if gpu else {}
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
