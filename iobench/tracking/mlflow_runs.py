@@ -54,17 +54,14 @@ class MlflowRuns:
         with self._errors():
             self._client = MlflowClient(tracking_uri=self.server)
 
-    def log(
-        self, contents: RunContents, title: str, files: Sequence[Path], *, several: bool
-    ) -> str:
+    def log(self, contents: RunContents, files: Sequence[Path]) -> str:
         """Log a training process; return where people look at it, of several at them all."""
         from mlflow.entities import Metric, Param, RunTag
 
         with self._errors():
-            if several and not self._top:
-                self._top = self._open(f"{contents.key}-all", title, contents.start_ms)
-            name = f"{title} {contents.name}".strip()
-            run = self._open(contents.key, name, contents.start_ms, self._top)
+            if contents.name and not self._top:
+                self._top = self._open(f"{contents.key}-all", contents.title, contents.start_ms)
+            run = self._open(contents.key, contents.full_name, contents.start_ms, self._top)
             existing = self._client.get_run(run).data.params
             parameters = contents.parameters.items()
             self._send(run, "params", [Param(k, v) for k, v in parameters if k not in existing])
@@ -121,18 +118,22 @@ class MlflowRuns:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn what MLflow raises into one line without credentials."""
         from mlflow.exceptions import MlflowException
 
-        try:
-            with added_environment(DEFAULTS):
-                yield
-        except IobenchError:
-            raise
-        except (MlflowException, OSError) as error:  # some parts of it let those of requests pass
-            raise TrackingError(
-                f"{mask_line(self.server)}: {short_reason(error)}; {self._retry}"
-            ) from None
+        where = mask_line(self.server)
+        with client_errors(MlflowException, where, self._retry), added_environment(DEFAULTS):
+            yield
+
+
+@contextmanager
+def client_errors(kind: type[Exception], where: str, retry: str) -> Iterator[None]:
+    """Turn what a server's library raises into one line without credentials."""
+    try:
+        yield
+    except IobenchError:
+        raise
+    except (kind, OSError) as error:  # some parts of it let those of requests pass
+        raise TrackingError(f"{where}: {short_reason(error)}; {retry}") from None
 
 
 def _server_of(uri: str) -> str:

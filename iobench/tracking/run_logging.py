@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,56 +27,32 @@ def log_run(
     opened: Sequence[Run] | None = None,
     document: Document | None = None,
 ) -> tuple[str, ...]:
-    """Log a run to an MLflow server, a project of Weights & Biases, or both; return where it is.
+    """Log a run, or one per format, to MLflow, to Weights & Biases, or both; return where it is.
 
-    Parameters, metrics of each epoch (as ``iobench/<what>/min``, ``mean``, ``median``, ``max``,
-    ``stdev``, at the epoch's number), metrics of the whole run, the page and the trace. May be
-    done again: the run there is the same.
-
-    Parameters
-    ----------
-    run : Path or str
-        A run directory, or one that holds a run per format: these are nested in one.
-    mlflow : str, optional
-        URI of a server, or ``"env"``: the one that ``MLFLOW_TRACKING_URI`` names.
-    wandb : str, optional
-        Project, or ``entity/project``.
-    opened, document : sequence of Run, Document, optional
-        The run as `open_runs` has opened it before, and its `report_document`.
-
-    Raises
-    ------
-    ProfileError
-        If it is no run.
-    OptionError, MissingExtraError
-        If no server is named, or the library is not installed.
-    TrackingError
-        If the server does not answer, or refuses; the message says how to go on.
-    StorageError
-        If a temporary file cannot be written.
+    ``mlflow`` is a URI or ``env``, ``wandb`` a project or ``entity/project``; ``opened`` and
+    ``document`` are the run's, where the caller has them. Logged again it is the same run there.
     """
     run = Path(run)
     opened = open_runs(run) if opened is None else opened
     title = next((each.about.name for each in opened if each.about.name), run.absolute().name)
-    logs: list[Callable[..., str]] = []
+    logs: list[MlflowRuns | WandbRuns] = []
     if mlflow is not None:
-        logs.append(MlflowRuns(mlflow, _retry(run, "--mlflow", mask_urls(mlflow))).log)
+        logs.append(MlflowRuns(mlflow, _retry(run, "--mlflow", mask_urls(mlflow))))
     if wandb is not None:
-        logs.append(WandbRuns(wandb, _retry(run, "--wandb", wandb)).log)
-    ranks = []
+        logs.append(WandbRuns(wandb, _retry(run, "--wandb", wandb)))
+    contents = []
     for each in opened:
         for rank in each:
             names = [each.path.name] * (len(opened) > 1) + [f"rank-{rank.rank}"] * (len(each) > 1)
-            ranks.append((rank, "-".join(names)))
-    places: dict[str, None] = {}
+            contents.append(run_contents(rank, title, "-".join(names)))
     with tempfile.TemporaryDirectory(prefix="iobench-") as folder:
         files = write_files(opened, Path(folder), document)
-        for log in logs:
-            for number, (rank, name) in enumerate(ranks):
-                contents = run_contents(rank, name=name)
-                of_all = () if number else files
-                places[log(contents, title, of_all, several=len(ranks) > 1)] = None
-    return tuple(places)
+        places = [
+            log.log(each, () if number else files)
+            for log in logs
+            for number, each in enumerate(contents)
+        ]
+    return tuple(dict.fromkeys(places))
 
 
 def write_files(runs: Sequence[Run], folder: Path, document: Document | None) -> list[Path]:

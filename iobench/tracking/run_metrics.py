@@ -16,6 +16,7 @@ from iobench.analysis.epochs import epoch_figures
 from iobench.masking import mask_line
 from iobench.report.sentences import verdict_sentence
 from iobench.report.units import seconds
+from iobench.runs.run_facts import PUBLISHED_FIGURES
 
 if TYPE_CHECKING:
     from iobench.analysis.epochs import EpochFigures
@@ -43,10 +44,11 @@ class EpochMetrics(msgspec.Struct, frozen=True):
 class RunContents(msgspec.Struct, frozen=True):
     """What is logged of one training process; times are ms since 1970.
 
-    ``key`` is the same whenever the same process is logged; ``name`` is ``""`` of the only one.
+    ``key`` is the same whenever it is logged; ``name`` is ``""`` of the only process of ``title``.
     """
 
     key: str
+    title: str
     name: str
     parameters: dict[str, str]
     epochs: tuple[EpochMetrics, ...]
@@ -55,8 +57,13 @@ class RunContents(msgspec.Struct, frozen=True):
     start_ms: int
     end_ms: int
 
+    @property
+    def full_name(self) -> str:
+        """What people call it."""
+        return f"{self.title} {self.name}".strip()
 
-def run_contents(run: RankRun, *, name: str = "") -> RunContents:
+
+def run_contents(run: RankRun, title: str = "", name: str = "") -> RunContents:
     """Return what is logged of one training process."""
     exposure, whole, spans = run.exposure, run.exposure.whole, run.spans
     stages = [row.stage for row in whole.stages]
@@ -79,6 +86,7 @@ def run_contents(run: RankRun, *, name: str = "") -> RunContents:
     identity = (first and first.boot_id, first and first.pid, anchor and anchor.wall_ns, name)
     return RunContents(
         key=hashlib.sha256(repr(identity).encode()).hexdigest()[:32],
+        title=title,
         name=name,
         parameters=_parameters(run),
         epochs=tuple(
@@ -125,8 +133,7 @@ def _statistics(name: str, times: StepStatistics | None) -> Metrics:
     """Return the five figures of D2.3 under a name, in seconds."""
     if times is None:
         return {}
-    figures = {each: getattr(times, f"{each}_ns")
-               for each in ("min", "mean", "median", "max", "stdev")}  # fmt: skip
+    figures = {each: getattr(times, f"{each}_ns") for each in PUBLISHED_FIGURES}
     return {f"{name}/{each}": None if ns is None else ns / 1e9 for each, ns in figures.items()}
 
 
@@ -171,9 +178,6 @@ def _totals(exposure: Exposure, names: Mapping[str, str]) -> dict[str, float]:
     metrics: Metrics = {"lost_spans": exposure.lost_spans}
     if exposure.is_script:
         metrics["run/loop_fraction"] = exposure.loop_fraction
-    if exposure.summed is not None:
-        metrics["summed/batches"] = exposure.summed.n_batches
-        metrics["summed/wait_s"] = seconds(exposure.summed.wait_ns)
     parts = {"run": exposure.whole, "steady": exposure.steady, "recurring": exposure.recurring}
     for name, part in parts.items():
         if part is not None:
@@ -190,25 +194,16 @@ def _totals(exposure: Exposure, names: Mapping[str, str]) -> dict[str, float]:
 def _parameters(run: RankRun) -> dict[str, str]:
     """Return what the run was, as texts."""
     facts, exposure = run.about, run.exposure
+    alike = ("dataset", "framework", "threads", "batch_size", "n_samples", "stand_in",
+             "world_size", "launcher", "command", "name")  # fmt: skip
     values: dict[str, Any] = {
-        "dataset": facts.dataset,
+        **{name: getattr(facts, name) for name in alike},
         "format": facts.layout,
         "pipeline": None if facts.is_script else facts.pipeline,
-        "framework": facts.framework,
         "workers": exposure.workers,
-        "threads": facts.threads,
-        "batch_size": facts.batch_size,
-        "batches_per_step": None if exposure.steps is None else exposure.steps.batches_per_step,
         "prefetch": exposure.prefetch,
-        "n_samples": facts.n_samples,
-        "sample_nbytes": facts.sample_nbytes,
-        "stand_in": facts.stand_in,
         "cache": facts.cache.asked,
         "rank": exposure.rank,
-        "world_size": facts.world_size,
-        "launcher": facts.launcher,
-        "command": facts.command,
-        "name": facts.name,
         "commit": None if facts.commit is None else facts.commit.hash,
         **{f"version/{key}": value for key, value in facts.versions.items()},
         **{f"threads/{key}": value for key, value in facts.thread_settings.items()},

@@ -8,14 +8,13 @@ same run has the same id, and an epoch the same step, however often it is logged
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.errors import IobenchError, MissingExtraError, TrackingError
+from iobench.errors import MissingExtraError
 from iobench.masking import mask_line
-from iobench.tracking.mlflow_runs import added_environment, short_reason
+from iobench.tracking.mlflow_runs import added_environment, client_errors
 from iobench.tracking.run_metrics import PREFIX
 
 if TYPE_CHECKING:
@@ -38,7 +37,8 @@ class WandbRuns:
     """The runs of one run directory in one project, ``PROJECT`` or ``ENTITY/PROJECT``."""
 
     def __init__(self, project: str, retry: str) -> None:
-        self._named, self._retry = project, retry
+        self._where = f"Weights & Biases, {project}"
+        self._retry = f"{retry} (WANDB_MODE=offline needs no server)"
         entity, _, self._project = project.strip("/ ").rpartition("/")
         self._entity = entity or None
         try:
@@ -49,11 +49,12 @@ class WandbRuns:
             ) from error
         self._wandb = wandb
 
-    def log(
-        self, contents: RunContents, title: str, files: Sequence[Path], *, several: bool
-    ) -> str:
+    def log(self, contents: RunContents, files: Sequence[Path]) -> str:
         """Log a training process, of several in a group; return where people look at it."""
-        with self._errors(), added_environment(SILENT):
+        with (
+            client_errors(self._wandb.Error, self._where, self._retry),
+            added_environment(SILENT),
+        ):
             run = self._wandb.init(
                 dir=os.environ.get("WANDB_DIR"),  # the library looks at it once in a process
                 project=self._project,
@@ -61,8 +62,8 @@ class WandbRuns:
                 id=contents.key[:16],
                 resume="allow",
                 reinit="create_new",
-                name=f"{title} {contents.name}".strip(),
-                group=title if several else None,
+                name=contents.full_name,
+                group=contents.title if contents.name else None,
                 job_type=contents.name or None,
                 settings=self._wandb.Settings(
                     finish_timeout=os.environ.get("WANDB_FINISH_TIMEOUT") or SECONDS_TO_END,
@@ -90,16 +91,3 @@ class WandbRuns:
             artifact.add_file(str(file))
             run.log_artifact(artifact)
         run.summary.update({**contents.totals, **contents.tags})
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Turn what the library raises into one line without credentials."""
-        try:
-            yield
-        except IobenchError:
-            raise
-        except (self._wandb.Error, OSError) as error:
-            raise TrackingError(
-                f"Weights & Biases, {self._named}: {short_reason(error)}; {self._retry} "
-                "(WANDB_MODE=offline needs no server)"
-            ) from None
