@@ -55,13 +55,8 @@ NEIGHBOURS: Final = 8
 """Batches that stay together: neighbours are alike, for they come from the same file."""
 BOUND_FACTOR: Final = 8
 """Beyond so many times the ranks that were measured a figure is a bound."""
-LOSS: Final = 0.9
-"""An efficiency, and a share of cold bytes, that are worth a sentence."""
 READING: Final = frozenset(kind.spelled for kind in READING_KINDS)
 FUSED: Final = frozenset(kind.spelled for kind in MIXED_KINDS)
-LOADERS: Final = {
-    "serial": "the training loop loads", "pool": "loading processes", "threads": "loading threads",
-}  # fmt: skip
 
 
 class SharedStorage(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +95,6 @@ class MeasuredJob(msgspec.Struct, frozen=True, kw_only=True):
     step_ns: float | None  # mean in steady state; None with several loaders, or without one
     sample_nbytes: float
     reads_per_sample: float
-    cold_fraction: float | None  # of the bytes, from the device; None where it was not counted
 
 
 class RankDemand(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +121,6 @@ class ScalingPoint(msgspec.Struct, frozen=True, kw_only=True):
     storage_fraction: float | None  # of storage's time that is used; None where it has no bound
     step_ns: int
     free_step_ns: int  # if storage had no bound
-    is_bound: bool  # so far beyond what was measured that no job is faster
 
 
 class Saturation(msgspec.Struct, frozen=True):
@@ -138,11 +131,7 @@ class Saturation(msgspec.Struct, frozen=True):
 
 
 class ScalingCurve(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``iobench simulate`` says.
-
-    ``model_error_fraction`` is the step time that the model gives for the measured run, over the
-    measured one, less 1.
-    """
+    """What ``iobench simulate`` says; the error is of the modelled step of the measured run."""
 
     run: str
     measured: MeasuredJob
@@ -160,12 +149,6 @@ def rank_demand(
 
     The loop's own part of a step is that of the rank that waited for the others least: what others
     spent longer in it, they spent waiting for their peers.
-
-    Raises
-    ------
-    ProfileError
-        If no loader brought a batch, or it is not known which workers made the batches, or how
-        many bytes they read; or they are too few.
     """
     places = np.unique(np.linspace(0, len(run) - 1, min(len(run), MOST_MEASURED)).astype(int))
     ranks = [run.of_rank(run.ranks[place]) for place in places.tolist()]
@@ -189,8 +172,6 @@ def rank_demand(
         ahead = workers * max(1, first.prefetch)
     steady = [rank.exposure.steady for rank in ranks]
     steps = [part.wall_ns / part.n_batches for part in steady if part and part.n_batches]
-    cold = [rank.exposure.whole.cold_fraction for rank in ranks]
-    known = [each for each in cold if each is not None]
     return RankDemand(
         name=first.name,
         job=MeasuredJob(
@@ -203,7 +184,6 @@ def rank_demand(
             step_ns=float(np.mean(steps)) if steps and max(map(len, loaders)) == 1 else None,
             sample_nbytes=float(times["nbytes"].mean()) / size,
             reads_per_sample=reads,
-            cold_fraction=float(np.mean(known)) if len(known) == len(cold) else None,
         ),
         times=times,
         starts=tuple(np.cumsum([0, *map(len, parts)]).tolist()),
@@ -274,11 +254,6 @@ def probed_storage(run: Run, demand: RankDemand) -> SharedStorage:
     """Return the most that a probe of a run's storage got from it, with readers of one node.
 
     Larger reads than those that were tried get their bytes, smaller ones as many reads.
-
-    Raises
-    ------
-    OptionError
-        If the run has no limits of reads that storage served.
     """
     for limits in read_limits(run.about.storage_limits):
         reads = [each for each in limits.reads if each.served_by in UNCACHED and each.bytes_per_s]
@@ -316,7 +291,6 @@ def scaling_curve(demand: RankDemand, storage: SharedStorage, ranks: Sequence[in
                 storage_fraction=served_ns * each / step_ns if is_bounded and step_ns else None,
                 step_ns=round(step_ns),
                 free_step_ns=round(free_ns),
-                is_bound=each > BOUND_FACTOR * job.ranks,
             )
         )
     error = None
@@ -440,14 +414,11 @@ def _saturation(
 def scaling_document(curve: ScalingCurve) -> Document:
     """Return what ``iobench simulate`` says."""
     job = curve.measured
-    loader = LOADERS[job.rule]
-    if job.rule != "serial":
-        loader = f"{job.workers} {loader}, {units.count(job.batches_ahead)} batches ahead"
     names = ("ranks", "samples/s", "efficiency", "exposed", "storage used")
     rows = tuple(
         (
             Quantity(point.ranks, "count"),
-            Quantity(point.samples_per_s, "samples/s", "<= {}" if point.is_bound else "{}"),
+            Quantity(point.samples_per_s, "samples/s"),
             Quantity(point.efficiency, "share"),
             Quantity(point.exposed_fraction, "share"),
             NOT_APPLICABLE
@@ -456,11 +427,11 @@ def scaling_document(curve: ScalingCurve) -> Document:
         )
         for point in curve.points
     )
-    size = f"batches of {units.count(job.batch_size)}"
+    loader = f"{job.rule} loader, {job.workers} workers" if job.rule != "serial" else "no workers"
     return Document(
-        title=f"{curve.run}: {_ranks(job.ranks)} measured, {size}, {loader}",
+        title=f"{curve.run}: {_ranks(job.ranks)} measured, batches of {job.batch_size}, {loader}",
         sections=(
-            Section("verdict", "", sentences(_verdict(curve))),
+            Section("verdict", "", sentences((_verdict(curve.saturation),))),
             Section("ranks", "", (Table("", tuple(map(Column, names)), rows),)),
             Section("assumed", "Assumptions", sentences(_assumptions(curve))),
         ),
@@ -472,40 +443,22 @@ def _ranks(ranks: int) -> str:
     return f"{units.count(ranks)} rank{'s' * (ranks != 1)}"
 
 
-def _verdict(curve: ScalingCurve) -> Iterator[str]:
-    """Yield where storage saturates, and what else more ranks lose."""
-    last, saturation = curve.points[-1], curve.saturation
+def _verdict(saturation: Saturation | None) -> str:
     if saturation is None:
-        yield "No storage limit is given; set one with --storage-bandwidth or --storage-iops."
-    elif saturation.ranks is None:
-        yield f"Storage does not saturate, even with {_ranks(FARTHEST)}."
-    else:
-        yield f"Storage saturates at {_ranks(saturation.ranks)}: {saturation.by}."
-    free = last.efficiency * last.step_ns / last.free_step_ns if last.free_step_ns else 1.0
-    if last.ranks > 1 and free < LOSS:
-        yield (
-            f"However fast the storage, efficiency falls to {units.fraction(free)} at "
-            f"{_ranks(last.ranks)}, because a step waits for the slowest rank."
-        )
+        return "No storage limit is given; set one with --storage-bandwidth or --storage-iops."
+    if saturation.ranks is None:
+        return f"Storage does not saturate, even with {_ranks(FARTHEST)}."
+    return f"Storage saturates at {_ranks(saturation.ranks)}: {saturation.by}."
 
 
 def _assumptions(curve: ScalingCurve) -> Iterator[str]:
     job, error = curve.measured, curve.model_error_fraction
     yield (
-        f"Every rank does what was measured, on batches drawn from {units.count(job.batches)}, and "
-        "a step waits for the slowest rank. Figures are for the steady state; communication that "
-        "the run did not have is not in it."
+        f"Every rank does what was measured, on batches drawn from {units.count(job.batches)}: "
+        f"{units.nbytes(job.sample_nbytes)} a sample, in {units.number(job.reads_per_sample)} "
+        "reads, none faster than it was measured; a step waits for the slowest rank. Figures are "
+        "for the steady state, without communication that the run did not have; "
+        f"beyond {units.count(BOUND_FACTOR * job.ranks)} ranks samples/s are upper bounds."
     )
-    yield (
-        f"A sample takes {units.nbytes(job.sample_nbytes)} from storage, in "
-        f"{units.number(job.reads_per_sample)} read{'s' * (job.reads_per_sample != 1)}."
-    )
-    if job.cold_fraction is not None and job.cold_fraction < LOSS:
-        yield (
-            f"{units.fraction(1 - job.cold_fraction)} of what the run read came from the page "
-            "cache: a read from this storage is assumed to be no slower."
-        )
     if error is not None:
         yield f"Model error on the measured run: {units.signed_fraction(error)}."
-    if any(point.is_bound for point in curve.points):
-        yield f"Beyond {units.count(BOUND_FACTOR * job.ranks)} ranks samples/s are upper bounds."
