@@ -8,7 +8,7 @@ from iobench.analysis.run import exposure
 from iobench.errors import ProfileError
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.testing import CONSUMER, SketchedRun
+from iobench.testing import SketchedRun
 
 WORKER = ("worker", 0)
 
@@ -49,14 +49,6 @@ def with_counters(*counters, **config):
     return exposure(sketch.data()).whole.cold_fraction
 
 
-def test_cold_is_what_came_from_the_device():
-    assert with_counters((100, 25), (100, 75)) == 0.5
-
-
-def test_cold_is_never_more_than_all_though_the_device_is_read_in_pages():
-    assert with_counters((100, 4096)) == 1.0
-
-
 def test_cold_is_unknown_where_the_file_system_does_not_tell():
     assert with_counters((100, 25), (100, -1)) is None
     assert with_counters((100, 25), cold_known=False) is None
@@ -93,31 +85,6 @@ def test_overhead_is_unknown_without_the_costs():
     assert exposure(one_batch().data()).whole.overhead_fraction is None
     sketch = one_batch(unit_costs={"light_ns": None, "full_ns": 4, "io_ns": 2})
     assert exposure(sketch.data()).whole.overhead_fraction is None
-
-
-def test_what_the_loop_computes_is_shown_apart():
-    sketch = one_batch()
-    sketch.round(0, 200)
-    sketch.add(CONSUMER, Kind.FORWARD, 100, 130)
-    sketch.add(CONSUMER, Kind.BACKWARD, 130, 190)
-    whole = exposure(sketch.data()).whole
-    assert [(row.stage, row.busy_ns) for row in whole.compute_stages] == [
-        ("backward", 60),
-        ("forward", 30),
-    ]
-    assert (whole.compute_ns, whole.accelerator_utilisation) == (100, 0.5)
-
-
-def test_phases_add_up_to_the_run():
-    figures = exposure(pool([[30, 20, 10]] * 20, workers=2, step_ns=15, drain_ns=7).data())
-    assert [(each.phase, each.n_deliveries) for each in figures.phases] == [
-        ("startup", 1),
-        ("fill", 3),
-        ("steady", 16),
-        ("drain", 1),
-    ]
-    assert sum(each.wait_ns for each in figures.phases) == figures.whole.wait_ns
-    assert figures.phases[2].wall_ns == figures.steady.wall_ns
 
 
 def test_work_on_the_path_of_a_steady_delivery_counts_as_steady():

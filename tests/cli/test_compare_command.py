@@ -9,10 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("xxhash", reason="digests need the extra 'digest'")
-
 from iobench.cli import main
-from iobench.recording.digests import DigestLog
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.testing import FakeClock
@@ -32,54 +29,39 @@ def serial_run(
     n_rounds: int = 1,
     offset_ns: int = 0,
     weather: object = None,
-    drift: float = 0.0,
-    pauses: int = 0,
-    stage: str = "",
-    samples: list[int] | None = None,
     rank: int = 0,
     ended: bool = True,
     **changed: Any,
 ) -> Path:
-    """Return a serial run whose reads vary by a tenth; rounds start every second.
-
-    With ``samples`` it delivered these, one a batch, with digests; every ``pauses``-th read is
-    fifty times as long.
-    """
+    """Return a serial run whose reads vary by a tenth; rounds start every second."""
     config: dict[str, Any] = {
         "dataset": "own", "format": "source", "workers": 0, "prefetch": 0, "batch_size": 1,
         "sample_nbytes": 8, "n_samples": n_steps, "machine": MACHINE,
         "compute": {"forward_ns": 0, "backward_ns": int(step_us * US)},
-        "digests": samples is not None,
     }  # fmt: skip
     config |= changed
     directory = RunDirectory.open(path) if rank else RunDirectory.create(path, config)
     recorder = directory.recorder(role="consumer", rank=rank, clock=FakeClock(offset_ns))
     rng = np.random.default_rng(seed)
     nbytes = 8 * int(config["batch_size"] or 1)
-    number = {text: recorder.string(text) for text in ("consumer", "shutdown", "round", stage)}
-    log = None if samples is None else DigestLog(directory.path)
+    number = {text: recorder.string(text) for text in ("consumer", "shutdown", "round")}
     per_round = n_steps // n_rounds
     for turn in range(n_rounds):
         start = now = offset_ns + turn * 10**9
         slower = 1.0 if weather is None else float(np.asarray(weather)[turn])
         for batch in range(turn * per_round, (turn + 1) * per_round):
-            varied = 1 + 0.1 * rng.standard_normal() + drift * batch / n_steps
-            varied *= 50 if pauses and batch % pauses == pauses - 1 else 1
+            varied = 1 + 0.1 * rng.standard_normal()
             end = now + max(int(read_us * US * slower * varied), 1)
-            recorder.emit(Kind.READ, now, end, batch=batch, epoch=0, label=number[stage])
+            recorder.emit(Kind.READ, now, end, batch=batch, epoch=0)
             recorder.emit(
                 Kind.WAIT, now, end, nbytes=nbytes, batch=batch, epoch=0, detail=number["consumer"]
             )
-            if log is not None and samples is not None:
-                log.add(batch, 0, np.full((1, 2), samples[batch], "<f4"), 1)
             now = end + int(step_us * US)
         if n_steps:
             recorder.emit(Kind.WAIT, now, now, label=number["shutdown"])
         recorder.emit(Kind.OTHER, start, now, sample=turn, label=number["round"])
     if ended:
         recorder.close()
-    if log is not None:
-        log.close()
     return directory.path
 
 
@@ -154,14 +136,6 @@ def test_what_makes_a_comparison_say_less_is_said(tmp_path, capsys, changed, cau
     )
 
 
-def test_what_differs_is_named(tmp_path, capsys):
-    a = serial_run(tmp_path / "a")
-    b = serial_run(tmp_path / "b", machine=MACHINE | {"host": "two"})
-    c = serial_run(tmp_path / "c", machine=MACHINE | {"host": "two", "cpus": 8})
-    found = document(capsys, a, b, c)
-    assert found["configuration"] == {"host": ["one", "two", "two"], "cpus": [2, 2, 8]}
-
-
 def test_ranks_are_one_run(tmp_path, capsys):
     one, two = serial_run(tmp_path / "one"), serial_run(tmp_path / "two", world_size=2)
     serial_run(two, rank=1, read_us=600)
@@ -172,19 +146,3 @@ def test_ranks_are_one_run(tmp_path, capsys):
     assert several["step_ns"]["values"][1] == pytest.approx(1.1e6, rel=0.02)
     assert several["wait_ns"]["values"][1] == pytest.approx(5e5, rel=0.02)
     assert several["samples_per_s"]["ratio"] == pytest.approx(2 / 1.1, rel=0.02)
-
-
-def test_samples_are_compared(tmp_path, capsys):
-    runs = {
-        "a": [0, 1, 2, 3], "b": [0, 1, 7, 3], "c": [3, 2, 1, 0], "d": None,
-    }  # fmt: skip
-    a, b, c, d = (
-        serial_run(tmp_path / name, n_steps=4, samples=samples) for name, samples in runs.items()
-    )
-    found = document(capsys, a, b, c, d)
-    assert [each["verdict"] for each in found["samples"]] == [
-        "different batches", "identical samples, different order", "unknown",
-    ]  # fmt: skip
-    first = found["samples"][0]["first_difference"]
-    assert (first["place"], first["batches"]) == (2, [2, 2])
-    assert found["comparisons"][0]["n_blocks"] == [1, 1]

@@ -11,14 +11,8 @@ import numpy as np
 import pytest
 
 from iobench.cli import main
-from iobench.cli.descriptions import describe_options
 from iobench.datasets import inspected_netcdf as inspected
 from iobench.datasets.standins import ensure_stand_in
-from iobench.errors import OptionError, UnknownNameError
-from iobench.registry import (
-    dataset_factory,
-    dataset_names,
-)
 from iobench.stores.places import list_items
 from iobench_maelstrom.ens10.ens5mini import Ens5mini
 from tests.support.http_files import serve
@@ -89,25 +83,6 @@ def test_a_store(told, run_and_store):
     assert answer["n_files"] > 0
     names = {each["name"] for each in answer["sample"]["variables"]}
     assert set(answer["statistics"]["all"]) == names
-
-
-def test_a_run(told, run_and_store):
-    run, _ = run_and_store
-    answer = told(run)
-    assert [one["format"] for one in answer["runs"]] == ["source", "numpy"]
-    assert all(one["n_span_files"] > 0 for one in answer["runs"])
-    assert [one["format"] for one in told(run / "numpy")["runs"]] == ["numpy"]
-
-
-@pytest.mark.parametrize("name", dataset_names())
-def test_every_option_told_is_one_the_dataset_knows(name):
-    """As the factory itself lists them when it is given one it does not know."""
-    factory = dataset_factory(name)
-    with pytest.raises((OptionError, UnknownNameError)) as error:
-        factory(no_such_option="x")
-    told = {option["name"] for option in describe_options(factory)}
-    assert all(option in str(error.value) for option in told)
-    assert "options" not in told
 
 
 @pytest.mark.parametrize("name", ["test4.nc", "test4.grib"])

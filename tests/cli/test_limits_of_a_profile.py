@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 
 from iobench.cli import main
-from iobench.profiling.storage_limits import RunProbes
-from iobench.storage.page_cache import evict, residency
 from iobench.storage.probe_figures import read_limits
 
 QUICK = ("--tiny", "--batches", "4", "--compute", "none", "--workers", "1", "--json")
@@ -52,27 +50,6 @@ def test_nothing_is_probed_where_that_is_off(profiled: Any) -> None:
     run, told = profiled("off")
     assert not {"storage_limits", "storage_probed", "storage_probe_s"} & set(told)
     assert run["storage_limit"] is None
-
-
-def test_files_that_were_cold_are_cold_when_the_run_begins(profiled: Any, monkeypatch) -> None:
-    probed, held = RunProbes.before, []
-
-    def before(self: RunProbes, one: Any, *rest: Any) -> dict[str, Any]:
-        evict(one.files)
-        held.append(residency(one.files))
-        told = probed(self, one, *rest)
-        held.append(residency(one.files))
-        return told
-
-    monkeypatch.setattr(RunProbes, "before", before)
-    run, told = profiled("0.2", "--format", "tfrecord")
-    if held[0] != 0.0:
-        pytest.skip("this file system keeps what is dropped, or does not tell")
-    assert held == [0.0, 0.0]
-    (probed_before,) = read_limits(told["storage_limits"])
-    assert sum(each.nbytes for each in probed_before.reads) > 0
-    if told["cold_known"]:
-        assert run["cold_fraction"] > 0.0
 
 
 def test_a_dataset_without_files_says_so(tmp_path: Path, monkeypatch) -> None:

@@ -6,8 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +30,6 @@ class Numbered:
     def __getitem__(self, number):
         time.sleep(self.pause_s)
         return {"field": np.full((3, 4), number, "f4")}
-"""
-BURN = """
-import os, sys
-os.sched_setaffinity(0, {int(sys.argv[1])})
-print(flush=True)
-while True:
-    pass
 """
 
 
@@ -100,36 +91,6 @@ def test_another_word_is_refused_before_anything_is_made(
     assert main(["run", "--out", "run", "--", sys.executable, "-c", "1"]) == 1
     assert name in capsys.readouterr().err
     assert not Path("run").exists()
-
-
-@contextmanager
-def busy_cpus() -> Iterator[None]:
-    words = [sys.executable, "-c", BURN]
-    burning = [
-        subprocess.Popen([*words, str(cpu)], stdout=subprocess.PIPE)
-        for cpu in sorted(os.sched_getaffinity(0))
-    ]
-    try:
-        for each in burning:
-            assert each.stdout is not None
-            each.stdout.readline()
-        yield
-    finally:
-        for each in burning:
-            each.kill()
-            each.communicate()
-
-
-@pytest.mark.long
-def test_cpus_that_are_all_busy_are_saturated(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(meter, "SYSTEM_ROOT", Path("/"))
-    with busy_cpus():
-        (run,) = profiled(capsys, "--option", "pause_s=0.15", batches="16")
-    (found,) = run["machine_load"]["machines"]
-    assert found["resources"][0]["saturated"]
-    assert found["resources"][0]["wait_fraction"] >= 0.9
 
 
 @pytest.mark.parametrize(

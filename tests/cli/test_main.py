@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from iobench.cli import main
-
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     command = f"{sys.executable} -c 'from iobench.cli import main; main([\"--help\"])' | head -1"
@@ -31,27 +29,3 @@ def test_a_limit_of_memory_ends_in_a_line(tmp_path: Path, megabytes: int) -> Non
     if megabytes < 1000 or done.returncode:  # that may do, by what is installed and loaded
         assert done.returncode == 1, done.stderr
         assert done.stderr.splitlines()[-1].startswith("iobench: ")
-
-
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [
-        (MemoryError(), "not enough memory or threads: an allocation failed"),
-        (RuntimeError("can't start new thread"), "threads: can't start new thread; take fewer"),
-        (ImportError("a.so: failed to map segment from shared object"), "failed to map segment"),
-    ],
-)
-def test_memory_that_is_refused_is_said_in_a_line(
-    error: Exception,
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def refuse() -> None:
-        raise error
-
-    monkeypatch.setattr("iobench.cli.app.make_app", refuse)
-    assert main(["list"]) == 1
-    captured = capsys.readouterr().err
-    assert said in captured
-    assert len(captured.splitlines()) == 1

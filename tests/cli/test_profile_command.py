@@ -91,26 +91,6 @@ def test_a_store_cut_short_is_refused_until_it_is_removed(
     assert iobench_here(*again).returncode == 0
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("framework", ["native", pytest.param("workers", marks=pytest.mark.long)])
-def test_stores_and_files_through_threads_or_processes(tiny, framework: str) -> None:
-    runs = tiny(
-        "--format", "source,zarr", "--framework", framework, "--workers", "2",
-        "--compute", "none",
-    )  # fmt: skip
-    for run in runs:
-        assert run["framework"] == framework
-        assert sum(run["exposed_ns"].values()) == run["wait_ns"]
-        assert run["batches"] == 12
-    threads = [run["threads"] for run in runs]
-    if framework == "native":
-        assert threads[1] == 2  # extents need no lock; making samples may hold it
-        assert runs[1]["workers"] == 0
-        assert "read" in {row["stage"] for row in runs[1]["stages"]}
-    else:
-        assert threads == [0, 0]
-
-
 def test_a_quiet_profile_keeps_the_command_of_a_loud_one(
     tmp_path: Path, store_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

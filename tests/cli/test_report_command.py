@@ -93,14 +93,3 @@ def test_named_logs_are_laid_beside_the_stages(
     assert (read["busy_ns"], read["storage_ns"]) == (80_000_000, 60_000_000)
     assert storage["bytes"][0]["requested_nbytes"] == 10**7
     assert storage["bytes"][0]["darshan_nbytes"] == 10**7
-
-
-def test_a_log_of_another_job_leaves_the_report_standing(
-    run: Path, calls: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    calls.unlink()
-    code, out, err = report(capsys, run, "--darshan", write_log(calls.parent, 1))
-    assert code == 0, err
-    text = " ".join(out.split())
-    assert "Exposed I/O" in text
-    assert "read" in text

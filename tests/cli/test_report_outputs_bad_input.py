@@ -250,17 +250,6 @@ def test_names_do_nothing_to_a_terminal(tmp_path: Path, say: Say, call: tuple[st
     assert not {"\x1b", "\x07"} & {*(out + err)}
 
 
-@pytest.mark.parametrize("output", FILES)
-def test_a_files_own_name_does_nothing_to_a_terminal(tmp_path: Path, say: Say, output: str) -> None:
-    command, option, name = FILES[output]
-    path = tmp_path / f"\x1b]0;owned\x07{name}"
-    code, _, err = say(command, whole_run(tmp_path / "run"), option, path)
-    assert code == 0
-    assert f"\\x1b]0;owned\\x07{name}" in err.replace("\n", "")
-    assert not {"\x1b", "\x07"} & {*err}
-    assert path.is_file()
-
-
 # -- places ----------------------------------------------------------------------------------
 
 

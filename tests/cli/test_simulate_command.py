@@ -82,20 +82,6 @@ def test_a_job_of_several_ranks_is_one_measurement(tmp_path, capsys):
     assert (document["measured"]["ranks"], document["measured"]["batches"]) == (3, 117)
 
 
-def test_a_loader_that_nobody_saw_inside_is_refused_with_the_reason(tmp_path, capsys):
-    directory = RunDirectory.create(tmp_path / "run", {"framework": "dali", "batch_size": 2})
-    recorder = directory.recorder(role="consumer", clock=FakeClock(1000))
-    for batch in range(9):
-        start = batch * 20 * MS
-        recorder.emit(Kind.WAIT, start, start + MS, nbytes=NBYTES, batch=batch)
-    recorder.emit(Kind.OTHER, 0, 200 * MS, sample=0, label=recorder.string("round"))
-    recorder.close()
-    assert main(["simulate", str(directory.path)]) == 1
-    error = capsys.readouterr().err
-    assert "workers" in error
-    assert error.count("\n") == 1
-
-
 def limits_of(*, served_by: str = "server", request_nbytes: int = 1_000_000) -> dict[str, Any]:
     """Return what a probe found: 1 GB/s from 8 readers, 400 MB/s from one."""
     reads = [

@@ -97,13 +97,6 @@ def test_unknown_is_null_and_flags_are_true_or_false() -> None:
     assert (read["busy_ns"], read["exposed_ns"]) == (4, 4)
 
 
-def test_an_empty_run_is_an_empty_table() -> None:
-    profile = run_of()
-    table = to_arrow(replace(profile, spans=profile.spans[:0]))
-    assert table.num_rows == 0
-    assert table.schema.equals(to_arrow(profile).schema)
-
-
 def test_others_read_the_same_from_the_file(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas", reason="reads Parquet")
     duckdb = pytest.importorskip("duckdb", reason="reads Parquet")

@@ -8,9 +8,7 @@ from page_runs import write_job
 from schedules import pool
 
 from iobench.cli import main
-from iobench.recording.kinds import Kind
 from iobench.recording.this_process import boot_id, host_name
-from iobench.testing import CONSUMER, SketchedRun
 
 MS = 1_000_000
 END = 2000 * MS
@@ -105,20 +103,6 @@ def test_what_is_not_readable_has_a_reason_and_no_figure(
     assert found["kinds"] == {}
     assert [each["reason"] for each in found["not_readable"]] == reasons
     assert "0 J" not in words(run)
-
-
-def test_counters_are_of_a_machine_by_name_where_its_start_is_unknown(tmp_path, figures):
-    by_name = recorded(tmp_path / "here", *EVEN, boot_id="")
-    assert figures(by_name)["kinds"]["gpu"]["total_j"] == pytest.approx(200)
-    assert figures(recorded(tmp_path / "run")) is None
-
-
-def test_a_run_in_which_nobody_waited_has_energy_and_no_waits(tmp_path, figures):
-    sketch = SketchedRun({"kind": "script"})
-    sketch.add(CONSUMER, Kind.READ, 0, END // 2)
-    run = recorded(tmp_path / "run", *EVEN, made=sketch)
-    gpu = figures(run)["kinds"]["gpu"]
-    assert (gpu["total_j"], gpu["wait_j"], gpu["epochs_j"]) == (100.0, None, {})
 
 
 def test_readings_that_cover_a_part_are_of_that_part(tmp_path, words, figures):

@@ -32,16 +32,6 @@ def test_unknown_is_null(unknown: RunReport) -> None:
     assert run["missing_workers"] == ["worker-1"]
 
 
-def test_no_batch_is_strict_json_too(make: Make, unknown: RunReport) -> None:
-    from msgspec.structs import replace
-
-    whole = replace(unknown.exposure.whole, wall_ns=0, wait_ns=0, compute_ns=0, n_batches=0)
-    whole = replace(whole, stages=(), waits_ns=(), wait=None)
-    run = run_of(replace(unknown, exposure=replace(unknown.exposure, whole=whole)))
-    assert run["wait_per_step"] is None
-    assert run["wait_fraction"] is None
-
-
 @pytest.mark.parametrize(
     ("said", "expected"),
     [

@@ -89,16 +89,6 @@ def test_without_the_evidence_there_is_no_limit(bound, rows, cold, gb_per_s, why
     assert why in use.reason
 
 
-def test_without_a_probe_of_its_own_nothing_is_said(bound, show):
-    assert held(bound.exposure) is None
-    assert held(bound.exposure, LIMITS, storage_probed="") is None
-    damaged = {"storage_limits": [{"version": 0}], "storage_probed": "before"}
-    assert held(bound.exposure, **damaged) is None
-    use = held(bound.exposure, no_storage_probe="which files are read is unknown")
-    text = show(replace(bound, figures={"storage_limit": use}))
-    assert "The storage was not probed: which files are read is unknown." in text
-
-
 def test_of_two_probes_the_limit_is_the_mean(bound):
     after = to_builtins(replace(LIMITS, reads=(reads("device", 0.5),)))
     use = held(bound.exposure, LIMITS, cold=1.0, storage_after=after)

@@ -106,14 +106,6 @@ def test_what_was_busy_in_waits_and_else_is_known(
     assert machine["wait_ns"] == BATCHES * WAIT_MS * MS
 
 
-def test_a_damaged_file_of_a_machine_is_said(recorded, words, figures):
-    run = recorded({"cpus": [1] * 4}, {"cpus": [0.4] * 4})
-    (file,) = (run / "machine").iterdir()
-    file.write_bytes(file.read_bytes()[20:])
-    found = figures(run)
-    assert (found["machines"], found["damaged_files"]) == ([], [f"machine/{file.name}"])
-
-
 def test_what_the_system_does_not_report_is_not_there(recorded, figures):
     run = recorded({}, {}, disks={}, links={}, pressure=False, memory_limit=8 * GIB)
     (machine,) = figures(run)["machines"]
@@ -130,12 +122,6 @@ def test_gpus_are_judged_by_the_same_waits(recorded, figures):
     write_energy(run, *rows, sources=[source("gpu:a")])
     (gpu,) = [each for each in figures(run)["machines"][0]["resources"] if "NVIDIA" in each["name"]]
     assert (gpu["wait_fraction"], gpu["other_fraction"]) == pytest.approx((0.03, 0.97))
-
-
-def test_a_run_without_readings_has_no_such_section(tmp_path, words, figures):
-    path = tmp_path / "run"
-    pool([(50 * MS, 100 * MS, 50 * MS)] * 4, workers=0, step_ns=300 * MS).write(path)
-    assert (words(path), figures(path)) == ("", None)
 
 
 def test_a_job_has_one_section_for_each_machine(tmp_path, monkeypatch, capsys):

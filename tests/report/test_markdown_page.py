@@ -23,7 +23,6 @@ from iobench.report.document import (
     sentences,
 )
 from iobench.report.renderers.markdown import MarkdownRenderer
-from iobench.report.report_document import report_document
 from iobench.report.wrapping import plain
 
 if TYPE_CHECKING:
@@ -99,10 +98,6 @@ def page_of(*blocks: Block, title: str = "", is_folded: bool = False) -> str:
     return MarkdownRenderer().render(Document(f"T {title}", (section,)))
 
 
-def report_of(report: RunReport) -> str:
-    return MarkdownRenderer().render(report_document([], reports=[report]))
-
-
 @given(st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=3), NAMES)
 @example([("a\\|b", "\\"), ("- x", "`|`")], "<b>")
 @example([("a", "b")], "\r")
@@ -141,12 +136,3 @@ def test_nobody_is_called_and_nothing_linked() -> None:
     pieces = list(map(unescape, re.split(r"<!-- -->|\n", text)))
     for pattern in (r"@\w", r"#\d", r"(?i)\bgh-\d", r"https?://", r"(?i)\bwww\.", r":[\w+-]+:"):
         assert [piece for piece in pieces if re.search(pattern, piece)] == []
-
-
-def test_a_whole_report_can_be_read_with_any_name(make: Make) -> None:
-    plainly = shown(report_of(make(dataset="x")))
-    for name in HOSTILE:
-        found = shown(report_of(make(dataset=name)))
-        assert found.tags == plainly.tags
-        assert len(found.rows) == len(plainly.rows)
-        assert plain(name).strip() in "".join(found.texts)

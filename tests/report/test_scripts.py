@@ -73,15 +73,6 @@ def document(path: Path) -> dict[str, Any]:
     return found
 
 
-def test_waits_of_two_loaders_are_apart(tmp_path: Path) -> None:
-    write_rank(make_run(tmp_path / "run"), n_loaders=2, waits=(10, 30, 10, 30))
-    (run,) = document(tmp_path / "run")["runs"]
-    assert [each["wait_ns"] for each in run["loaders"]] == [20 * MS, 60 * MS]
-    assert sum(each["wait_ns"] for each in run["loaders"]) == run["wait_ns"]
-    assert (run["kind"], run["framework"], run["batch_size"]) == ("script", "torch", 2)
-    assert run["dataset"] is None
-
-
 def test_without_a_consumer_exposure_is_not_defined(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     with run.recorder(role="consumer", clock=FakeClock(1000)) as recorder:
@@ -97,31 +88,6 @@ def test_without_a_consumer_exposure_is_not_defined(tmp_path: Path) -> None:
         ("read", 30 * MS),
         ("decode", 10 * MS),
     ]
-
-
-def test_what_was_not_seen_is_said(tmp_path: Path) -> None:
-    write_rank(
-        make_run(tmp_path / "run", steps=[100, 300]),
-        unseen=["fork: a process nobody named"],
-        children=["bash other.sh"],
-        loaders=[loader(0, worker_pids=[999_999], unseen=["pin: torch 9.0 is not known"])],
-    )
-    (run,) = document(tmp_path / "run")["runs"]
-    assert run["missing_workers"] == ["loader-0 process 999999"]
-    assert len(run["unseen"]) == 2
-    assert run["children"] == ["bash other.sh"]
-
-
-def test_a_short_last_batch_has_fewer_samples(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run")
-    with run.recorder(role="consumer", clock=FakeClock(1000)) as recorder:
-        for batch, nbytes in enumerate((800, 800, 600, 800, 800, 200)):
-            now = batch * 10 * MS
-            recorder.emit(
-                Kind.WAIT, now, now + MS, nbytes=nbytes, batch=batch, sample=batch // 3
-            )  # fmt: skip
-    write_process(run.path, loaders=[loader(0, batch_size=4)])
-    assert document(tmp_path / "run")["runs"][0]["samples"] == 4 + 4 + 3 + 4 + 4 + 1
 
 
 @pytest.fixture
@@ -149,26 +115,6 @@ def test_ranks_are_read_one_by_one_or_together(job: Path) -> None:
     assert exposure(open_profile(job, rank=1)).whole.wait_ns == 50 * MS
     assert exposure(open_profile(job), rank=1) == exposure(open_profile(job, rank=1))
     assert to_json([Run(open_profile(job))]) == to_json(open_runs(job))
-
-
-def test_a_rank_misses_its_own_workers_alone(job: Path) -> None:
-    for file in (job / "processes").glob("rank1*.json"):
-        told = json.loads(file.read_text())
-        told["loaders"][0]["worker_pids"] = [999_999]
-        file.write_text(json.dumps(told))
-    missing = [run["missing_workers"] for run in document(job)["runs"]]
-    assert missing == [[], ["loader-0 process 999999"], []]
-    assert to_json([Run(open_profile(job))]) == to_json(open_runs(job))
-
-
-def test_batches_whose_samples_were_not_timed_are_counted(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run")
-    write_rank(run, waits=(10, 10, 10, 10))
-    with run.recorder(role="worker", worker=0, clock=FakeClock(1000)) as worker:
-        for batch in range(3):
-            flags = Flag.SUMMED | (Flag.ESTIMATED if batch else 0)
-            worker.emit(Kind.READ, batch, batch + 1, batch=batch, flags=flags, pieces=4)
-    assert exposure(open_profile(tmp_path / "run")).whole.estimated_fraction == 0.5
 
 
 @pytest.mark.parametrize("n_whole", [3, 4])

@@ -5,14 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from msgspec.structs import replace
 
 from iobench.analysis.storage_reads import StageStorage
 from iobench.findings.storage import ByteRow, StorageFigures, storage_of, storage_section
 from iobench.report.document import Sentence, Table
 from iobench.report.renderers.quantities import spelled
-from iobench.report.wrapping import short_path
 from iobench.storage.storage_trace import StorageTrace
 
 if TYPE_CHECKING:
@@ -70,18 +68,3 @@ def test_of_one_of_many_ranks_logs_are_not_evaluated() -> None:
     assert figures == StorageFigures(notes=figures.notes)
     rank.trace = None
     assert storage_of(rank) is None
-
-
-@pytest.mark.parametrize(
-    ("path", "short"),
-    [
-        ("/data/a.npy", "/data/a.npy"),
-        ("/data/project/a-long-nam/s_0001.npy", ".../a-long-nam/s_0001.npy"),
-        ("/data/" + "x" * 60, "..." + "x" * 23),
-        ("/data/" + "x" * 30, "..." + "x" * 23),
-        ("", ""),
-        ("/data/a\n\x1b\udcff.npy", r"/data/a\n\x1b\udcff.npy"),
-    ],
-)
-def test_paths_are_cut_from_the_front(path: str, short: str) -> None:
-    assert short_path(path) == short

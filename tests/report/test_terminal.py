@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from io import BytesIO, StringIO, TextIOWrapper
+from io import StringIO
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 from rich.cells import cell_len
 
-from iobench.analysis.diagnosis import diagnose
 from iobench.report.document import Column, Document, Quantity, Section, Table
 from iobench.report.renderers.html_page import HtmlRenderer
 from iobench.report.renderers.markdown import MarkdownRenderer
 from iobench.report.renderers.terminal import TerminalRenderer
-from iobench.report.report_document import report_document
 from iobench.report.wrapping import wrapped
 
 if TYPE_CHECKING:
     from iobench.report.run_report import RunReport
 
 Show = Callable[..., str]
-Make = Callable[..., "RunReport"]
 
 FIGURES = st.sampled_from(
     ["0", "-", "", "unknown", "1,234,567.89", "< 0.1 %", "> 99.9 %", "15.7 GB/s", "1,000,000"]
@@ -50,15 +46,6 @@ def test_unknown_is_never_zero(unknown: RunReport, show: Show) -> None:
     assert text.count("unknown") >= 6
     assert "unknown samples/s" in text
     assert "overhead: unknown" in text
-
-
-def test_without_a_batch_there_are_no_tables_of_zeros(make: Make, show: Show) -> None:
-    report = make()
-    whole = replace(report.exposure.whole, wall_ns=0, wait_ns=0, n_batches=0, stages=(), wait=None)
-    empty = replace(report.exposure, whole=whole, steady=None)
-    text = show(replace(report, exposure=empty, diagnosis=diagnose(empty)))
-    assert "Stages" not in text
-    assert "Wait per step" not in text
 
 
 @pytest.mark.parametrize("columns", ["20", "80", "120", "300"])
@@ -123,20 +110,6 @@ def test_colour_is_where_it_is_asked_for(
     assert ("\x1b[1;31m" in text) is coloured
     assert ("\x1b[" in text) is styled
     assert re.sub(r"\x1b\[[0-9;]*m", "", text) == plain
-
-
-def test_a_name_cannot_steer_the_terminal(make: Make, show: Show) -> None:
-    text = show(make(dataset="\x1b]0;owned\x07\x9b2J\u202edne"))
-    assert set(re.findall(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)) == set()
-    assert "\\x1b]0;owned\\x07\\x9b2J\\u202edne as source" in text
-
-
-def test_plain_ascii(make: Make) -> None:
-    file = TextIOWrapper(BytesIO(), encoding="ascii")
-    document = report_document([], reports=[make(dataset="Wetter-Gr\u00f6\u00dfen")])
-    text = TerminalRenderer(file).render(document)
-    assert text.isascii()
-    assert text.startswith("Wetter-Gr\\xf6\\xdfen as source")
 
 
 @given(st.lists(st.sampled_from(["a", "word", "21.1 ms", "88 %", "< 0.1 %", "4 GB/s", "x" * 90])))

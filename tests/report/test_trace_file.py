@@ -12,8 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from schedules import epochs, on_machine, pool
-from scripts import Script
+from schedules import on_machine, pool
 from trace_rules import check_trace, read_trace
 from traced_runs import MS, TracedRun
 
@@ -24,7 +23,7 @@ from iobench.report.timeline.chrome_trace import write_trace
 from iobench.testing import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from iobench.runs.contents import RunData
     from iobench.storage.storage_trace import StorageTrace
@@ -66,33 +65,6 @@ def ns(entry: dict[str, Any], name: str = "ts") -> int:
 def busy_pool(n_batches: int = 12, workers: int = 2, step_ms: int = 5) -> SketchedRun:
     durations = [(7 * MS, 5 * MS, 2 * MS)] * n_batches
     return pool(durations, workers=workers, step_ns=step_ms * MS, handover_ns=MS, drain_ns=MS)
-
-
-def script_of_two_loaders() -> RunData:
-    script = Script()
-    first, second = script.loader(2), script.loader(0)
-    for _ in range(6):
-        first.next()
-        second.next()
-        script.compute(40)
-    first.end()
-    script.close()
-    return script.data()
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: ran(busy_pool()),
-        lambda: ran(busy_pool(workers=0)),
-        lambda: ran(epochs([busy_pool(4), busy_pool(4)], pause_ns=MS, persistent=False)),
-        script_of_two_loaders,
-    ],
-    ids=["workers", "none", "epochs", "two loaders"],
-)
-def test_traces_keep_the_rules_of_the_format(make: Callable[[], RunData], tmp_path: Path) -> None:
-    document = written(tmp_path, make())
-    assert of(document, "X")
 
 
 SPANS = st.lists(

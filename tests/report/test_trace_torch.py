@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from msgspec.structs import replace
 from schedules import on_machine, pool
 from trace_rules import check_trace, read_trace
 
@@ -133,32 +132,6 @@ def test_arrows_of_several_files_stay_apart(tmp_path: Path) -> None:
     numbers = {each["id"] for each in arrows if each["name"] == "ac2g"}
     assert len(numbers) == 2
     assert numbers.isdisjoint({each["id"] for each in arrows if each["name"] == "batch"})
-
-
-def test_numbers_that_json_cannot_hold_stay_text(tmp_path: Path) -> None:
-    document = torch_document()
-    document["traceEvents"][3]["args"] = {"loss": float("nan"), "rate": float("-inf")}
-    text = json.dumps(document)
-    path = tmp_path / "torch.json"
-    path.write_text(text)
-    write_trace(tmp_path / "run.json", [Run(ran())], torch_traces=[path])
-    event = only(read_trace(tmp_path / "run.json"), "next")
-    assert event["args"] == {"loss": "NaN", "rate": "-Infinity"}
-
-
-def test_of_processes_with_one_number_that_of_the_same_machine_is_meant(tmp_path: Path) -> None:
-    here = ran()
-    there = replace(on_machine(here, wall_ns=WALL_NS, pid=PID, host="there"), path=Path("other"))
-    path = tmp_path / "torch.json"
-    path.write_text(json.dumps(torch_document(host_name="there")))
-    write_trace(tmp_path / "run.json", [Run(here), Run(there)], torch_traces=[path])
-    document = read_trace(tmp_path / "run.json")
-    labels = {
-        each["pid"]: each["args"]["labels"]
-        for each in document["traceEvents"]
-        if (each["ph"], each["name"]) == ("M", "process_labels")
-    }
-    assert labels[only(document, "next")["pid"]] == f"pid {PID} on there"
 
 
 GOOD = torch_document()

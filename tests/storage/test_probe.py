@@ -5,10 +5,8 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-import stat
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,11 +16,7 @@ from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.storage import page_cache
 from iobench.storage.page_cache import evict, pages_of, warm_up
 from iobench.storage.probe import (
-    choose_files,
-    open_quietly,
     probe_run,
-    probe_seconds,
-    random_requests,
 )
 from iobench.storage.probe_figures import read_limits
 from iobench.testing import FakeClock
@@ -103,16 +97,6 @@ def test_cold_files_are_served_by_what_holds_them(files):
     if found.file_system not in ("ext4", "xfs") or direct.refused:
         pytest.skip("this file system does not count what its device delivers")
     assert (direct.served_by, cached.served_by) == ("device", "page cache")
-
-
-def test_files_whose_pages_nobody_tells_are_read_past_the_page_cache_only(files, monkeypatch):
-    monkeypatch.setattr(page_cache, "_may_query_pages", lambda _: False)
-    evict(files)
-    found = probe_run(files, 64 * KIB, 2, duration_s=5.0)
-    monkeypatch.undo()
-    assert set(pages(files)) == {0}
-    why = "how much of these files the page cache holds cannot be queried"
-    assert by_way(found)["cached"].refused.startswith(why)
 
 
 class Storage:
@@ -206,21 +190,6 @@ def test_a_refusal_of_direct_reads_is_named(files, monkeypatch):
     assert found["cached"].n_reads
 
 
-def test_the_time_is_that_of_the_option_else_of_the_environment():
-    for text, environ, seconds in (
-        ("auto", {}, 2.0),
-        ("auto", {"IOBENCH_LIMITS": "off"}, None),
-        ("0.5", {"IOBENCH_LIMITS": "off"}, 0.5),
-        ("off", {}, None),
-    ):
-        assert probe_seconds(text, environ) == seconds
-    for text in ("on", "0", "-1", "nan", "61"):
-        with pytest.raises(OptionError, match="--limits"):
-            probe_seconds(text)
-        with pytest.raises(OptionError, match="IOBENCH_LIMITS"):
-            probe_seconds("auto", {"IOBENCH_LIMITS": text})
-
-
 @pytest.mark.parametrize(
     ("path", "error", "words"),
     [
@@ -255,50 +224,6 @@ def test_what_cannot_be_probed_is_said(tmp_path, files, monkeypatch, path, error
     where = [] if path is None else [as_path(path) if "://" in path else tmp_path / path]
     with pytest.raises(error, match=words):
         probe_run(where, 64 * KIB, 1, duration_s=1.0)
-
-
-def test_files_are_spread_and_small_ones_beside_the_data_left_out(tmp_path):
-    for number in range(300):
-        (tmp_path / f"day={number:03}").mkdir()
-        (tmp_path / f"day={number:03}" / "field.bin").write_bytes(bytes(KIB))
-    (tmp_path / "manifest.json").write_text("{}")
-    chosen = choose_files([tmp_path], KIB)
-    folders = [path.parent.name for path, _ in chosen]
-    assert (len(folders), folders[0], folders == sorted(folders)) == (128, "day=000", True)
-    assert folders[-1] >= "day=290"
-
-
-@given(
-    st.lists(st.integers(1, 5_000), min_size=1, max_size=8),
-    st.integers(1, 2_000),
-    st.integers(0, 200),
-)
-def test_requests_lie_in_the_files_and_none_is_there_twice(sizes, request_nbytes, n):
-    requests = random_requests([*sizes, 1 << 50], request_nbytes, n, np.random.default_rng(0))
-    places = {(int(row["file"]), int(row["offset"])) for row in requests}
-    assert len(places) == len(requests) <= n
-    for file, offset, nbytes in requests.tolist():
-        assert offset % request_nbytes == 0
-        assert 0 < nbytes <= request_nbytes
-        assert offset + nbytes <= [*sizes, 1 << 50][file]
-
-
-def test_files_of_others_are_opened_without_a_mark_of_our_choice(files, monkeypatch):
-    flags = []
-    true_open = os.open
-
-    def open_(path, flag, *rest, **named):
-        flags.append(flag)
-        if flag & os.O_NOATIME:
-            raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
-        return true_open(path, flag, *rest, **named)
-
-    monkeypatch.setattr(os, "open", open_)
-    fd = open_quietly(files[0])
-    assert stat.S_ISREG(os.fstat(fd).st_mode)
-    os.close(fd)
-    assert [bool(flag & os.O_NOATIME) for flag in flags] == [True, False]
-    assert not any(flag & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC) for flag in flags)
 
 
 @pytest.mark.thorough

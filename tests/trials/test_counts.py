@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from iobench.analysis.run import Run
@@ -19,7 +17,6 @@ from iobench.findings.counts import (
     counts_of,
     expected_counts,
     read_counts,
-    write_counts,
 )
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
@@ -131,14 +128,6 @@ def test_a_run_that_its_time_ended_is_refused(make_run):
         counts_of(Run(make_run("none", n_batches=0)))
 
 
-def test_memory_of_as_many_processes_as_a_machine_has_cpus_is_no_bound(make_run):
-    for workers in (None, 2):
-        config = {"asked": {"batches": 4, "steady_s": None, "workers": workers}}
-        found = counts_of(Run(make_run(f"{workers}", n_batches=4, config=config)))
-        assert (found.at_most["peak_nbytes"] is None) is (workers is None)
-        assert ("peak_nbytes" in found.unknown) is (workers is None)
-
-
 def test_lost_spans_leave_nothing_exact(make_run):
     profile = Run(make_run(n_batches=4)).data
     process = replace(profile.processes[0], lost=3, peak_nbytes=None)
@@ -176,21 +165,6 @@ def test_what_a_run_does_not_record_is_no_difference():
     assert compared.differences == ()
     assert compared.unknown == {"opens": "o", "digests/profile/0": "d", "peak_nbytes": "p"}
     assert compare_counts(expected_counts(without), COUNTS).differences == ()
-
-
-@given(st.integers(0, 10**15))
-def test_a_bound_is_a_little_more(value):
-    bound = expected_counts(changed(peak_nbytes=value)).at_most["peak_nbytes"]
-    assert bound is not None
-    assert value * 5 / 4 <= bound <= value * 5 // 4 + (1 << 20)
-
-
-def test_the_file_keeps_all_and_is_small(tmp_path):
-    expected = {"run": expected_counts(COUNTS), "tfrecord": Counts({"reads": 1}, {})}
-    write_counts(tmp_path / "new" / "counts.json", expected)
-    assert read_counts(tmp_path / "new" / "counts.json") == expected
-    assert (tmp_path / "new" / "counts.json").stat().st_size < 2048
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["counts.json"]
 
 
 def counts_file(**run: Any) -> str:

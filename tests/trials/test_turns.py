@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -19,6 +20,8 @@ def test_every_arm_has_every_place_equally_often(n_arms):
     places = Counter((place, arm) for order in orders for place, arm in enumerate(order))
     assert set(places.values()) == {2}
     assert len(places) == n_arms**2
+    next_to = Counter(pair for order in orders for pair in pairwise(order))
+    assert all(next_to[b, a] == n for (a, b), n in next_to.items())
 
 
 def test_costs_are_told_by_arm_and_round():

@@ -13,9 +13,6 @@ from page_runs import PageParts, render_page, values_of, write_job, write_run, w
 from iobench.analysis.run import open_runs
 from iobench.report.json_report import to_json
 
-HOSTILE = "<script>pwned()</script>\"'><img src=x onerror=pwned()>&amp;</style>\x1b[2J\x00\u202egpj"
-ABSENT = ("\x1b", "\x00", "\u202e", "<img", "<script>pwned")
-
 
 def parts_of(path: Path) -> PageParts:
     return PageParts(render_page(open_runs(path)))
@@ -65,25 +62,6 @@ def test_a_killed_run_has_a_page(tmp_path: Path, batches: int) -> None:
     page = parts_of(write_run(tmp_path / "source", killed=True, batches=batches))
     assert wrong_figures(page.figures) == []
     assert page.texts["h2"][0] == "Verdict"
-
-
-def test_names_cannot_do_anything(tmp_path: Path) -> None:
-    run = write_run(
-        tmp_path / "source",
-        dataset=HOSTILE,
-        files_hint=f"{HOSTILE}\udcff\u2028",
-        command=HOSTILE,
-        machine={HOSTILE: HOSTILE},
-        compute={"forward_ns": 10**6, "backward_ns": 0, "source": HOSTILE},
-    )
-    text = render_page(open_runs(run))
-    text.encode()  # no surrogate is left
-    page = PageParts(text)
-    assert [sign for sign in ABSENT if sign in text] == []
-    assert {tag for tag, _ in page.elements}.isdisjoint({"img", "iframe", "object", "embed"})
-    assert all(not name.startswith("on") for _, named in page.elements for name in named)
-    assert page.document["runs"][0]["dataset"] == HOSTILE
-    assert "\\x1b[2J\\x00\\u202egpj" in page.words
 
 
 def test_only_our_own_scripts_and_styles_may_run(tmp_path: Path) -> None:

@@ -154,10 +154,6 @@ def test_all_is_reached_by_keyboard(open_page: PageOpener, compared: Path) -> No
     assert page.evaluate("document.querySelector('main').contains(document.activeElement)")
 
 
-def test_a_job_fits(open_page: PageOpener, job: Path) -> None:
-    expect_fitting(open_page(job, width=390), job)
-
-
 def test_names_cannot_do_anything(open_page: PageOpener, tmp_path: Path) -> None:
     named = {"dataset": PWNED, "command": PWNED, "machine": {PWNED: PWNED}, "files_hint": PWNED}
     path = write_page(write_run(tmp_path / "source", **named))

@@ -290,21 +290,6 @@ def test_old_browsers_and_damaged_pages_are_told(
     assert "the timeline is damaged; write the page again" in alert.text_content()
 
 
-def test_fingers_on_a_narrow_screen(open_page: PageOpener, small_page: Path) -> None:
-    payload = timeline_payload(Run(small_run().data()).of_rank())
-    span = span_where(payload, stage="read", batch=5)
-    page = ready(open_page(small_page, width=390, touch=True, device_scale_factor=2))
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    canvas = page.locator(".tl-canvas")
-    canvas.scroll_into_view_if_needed()
-    page.touchscreen.tap(*point_of(page, span))
-    assert facts(page)["Took"] == "60.0 ms"
-    tip = page.locator(".tl-tip").bounding_box()
-    assert tip["x"] >= 0
-    assert tip["x"] + tip["width"] <= 390
-    assert page.evaluate("timeline.canvas.width") == 2 * round(canvas.bounding_box()["width"])
-
-
 def test_quantities_are_spelled_as_elsewhere(page: Page) -> None:
     drawn = random.Random(0)
     times: list[float] = [0, 1, 99, 999, 1000, 12_500, 100_500, 101_500, 999_499, 999_500, 10**12]

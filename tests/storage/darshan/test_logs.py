@@ -16,48 +16,14 @@ from made_logs import START_NS, MadeLog, reads_in_order
 
 from iobench.errors import MissingFileError
 from iobench.storage import darshan_reader
-from iobench.storage.darshan_gathering import pid_of_log
 from iobench.storage.darshan_reader import read_run_traces, read_traces
-from iobench.storage.storage_trace import is_of_interpreter
 
 if TYPE_CHECKING:
     from iobench.storage.storage_trace import ProcessTrace, StorageTrace
 
 DATA = Path(__file__).parents[2] / "data" / "darshan"
 RAW = DATA / "s1_raw_fork"
-LOGS = sorted(RAW.glob("*.darshan"))
 (WORKER,) = RAW.glob("*-24153_*.darshan")
-
-
-@pytest.mark.parametrize(
-    ("name", "pid"),
-    [
-        (WORKER.name, 24153),
-        ("a_id7-8_x_id12-34_1-2-3-4_5.darshan", 34),
-        ("me_python3.11_id12-34_1-2-3-4.darshan_partial", -1),
-        ("treddy_a.out_id4233209_4-22-36691-17437.darshan", -1),
-        ("mine.darshan", -1),
-    ],
-)
-def test_the_process_stands_in_the_name_of_a_log(name: str, pid: int) -> None:
-    assert pid_of_log(name) == pid
-
-
-@pytest.mark.parametrize(
-    ("name", "own"),
-    [
-        ("/opt/py/lib/python3.11/json/__init__.py", True),
-        ("/env/lib/python3.11/site-packages/torch/_meta/list.txt", True),
-        ("/usr/lib/x86_64/libz.so.1.2.13", True),
-        ("/tmp/pyvenv.cfg", True),
-        ("/x/__pycache__/a.cpython-311.pyc.139", True),
-        ("/data/python/sample_1.npy", False),
-        ("/data/so.nc", False),
-        ("/data/python3.11/a.grib", False),
-    ],
-)
-def test_files_of_python_itself(name: str, own: bool) -> None:
-    assert is_of_interpreter(name) == own
 
 
 def test_bad_files_get_a_line_each_and_the_others_are_read(tmp_path: Path) -> None:
@@ -97,18 +63,6 @@ def test_bad_files_get_a_line_each_and_the_others_are_read(tmp_path: Path) -> No
     for each in trace.processes:
         assert bool(each.problems) == (each.pid < 0)
         assert all("Error: " in text and "\0" not in text for text in each.problems)
-
-
-def test_a_log_of_any_name_is_read_and_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "in" / "2026").mkdir(parents=True)
-    shutil.copy(LOGS[0], tmp_path / "a.txt")
-    shutil.copy(LOGS[1], tmp_path / "in" / "2026")
-    monkeypatch.chdir(tmp_path)
-    trace = read_traces([Path("a.txt"), tmp_path / "a.txt", tmp_path / "in"])
-    assert [each.path.name for each in trace.processes] == ["a.txt", LOGS[1].name]
-    assert trace.notes == ()
 
 
 def test_logs_of_a_run_are_read_and_those_that_are_gone_are_said_to_be(tmp_path: Path) -> None:
@@ -173,18 +127,6 @@ def test_a_reader_that_does_not_answer(
     monkeypatch.setattr(darshan_reader, name, value)
     (line,) = read_traces([WORKER]).notes
     assert words in line
-
-
-def test_without_pydarshan_a_line_says_what_installs_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "darshan.py").write_text("raise ImportError('no library')")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    trace = read_traces([LOGS[0]])
-    (line,) = trace.notes
-    assert trace.processes == ()
-    assert line.startswith("1 Darshan logs are not read: ")
-    assert line.endswith("pip install 'iobench[darshan]'")
 
 
 @pytest.fixture(scope="module")
