@@ -145,8 +145,8 @@ def _by_size_class(nbytes: NDArray[np.int64]) -> dict[str, int]:
     """Return how many reads there are of each size class that has any."""
     sized = nbytes[nbytes > 0]
     counts = np.bincount(np.searchsorted(SIZE_EDGES, sized, side="right"), minlength=10).tolist()
-    names = [f"< {units.power_of_two(edge)}" for edge in SIZE_EDGES]
-    names.append(f"from {units.power_of_two(SIZE_EDGES[-1])}")
+    names = [f"< {units.nbytes(edge)}" for edge in SIZE_EDGES]
+    names.append(f"from {units.nbytes(SIZE_EDGES[-1])}")
     return {name: number for name, number in zip(names, counts, strict=True) if number}
 
 

@@ -6,6 +6,7 @@ is a sentence of the style ``caution``, whichever section says it.
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, Final, TextIO
 
 from msgspec.structs import replace
@@ -14,7 +15,6 @@ from rich.text import Text
 from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
-    Chart,
     Command,
     Document,
     KeyFigures,
@@ -37,7 +37,8 @@ MOST_WARNINGS: Final = 8
 MOST_JUDGED: Final = 6
 AMOUNTS: Final = ((5, 4, 2), (4, 2, 2), (3, 1, 1), (2, 0, 1))
 """Lines of a verdict, key figures, and steps to try next: fewer where there are many warnings."""
-LEAST_ROWS: Final = 3
+ROWS: Final = (30, 20, 15, *range(12, 2, -1))
+"""Rows of the table, as many as fit."""
 WHOLE: Final = "All of it; with --html FILE as a page with its timeline"
 STAGE_COLUMNS: Final = 5
 """What a stage costs; bytes, rates and spans are in the whole report."""
@@ -45,30 +46,12 @@ JUDGED: Final[tuple[Style, ...]] = ("strong", "good", "fair", "bad")
 
 
 def one_screen(document: Document, whole: str, file: TextIO | None = None) -> str:
-    """Return what is most worth knowing of a report, for a terminal.
-
-    Parameters
-    ----------
-    document : Document
-        From `iobench.report.report_document`.
-    whole : str
-        The command that prints all of it.
-    file : text file, optional
-        As for `TerminalRenderer`.
-    """
-    renderer, width = TerminalRenderer(file), page_width(file)
-    text, left = "", 0
-    for amounts in AMOUNTS:
-        text = renderer.render(_short(document, whole, width, amounts, n_rows=LEAST_ROWS))
-        left = MOST_LINES - _height(text, width)
-        if left >= 0:
+    """Return what is most worth knowing of a report, for a terminal; ``whole`` prints all of it."""
+    renderer, width, text = TerminalRenderer(file), page_width(file), ""
+    for amounts, n_rows in product(AMOUNTS, ROWS):
+        text = renderer.render(_short(document, whole, width, amounts, n_rows=n_rows))
+        if _height(text, width) <= MOST_LINES:
             break
-    for n_more in range(left, 0, -1):
-        longer = renderer.render(
-            _short(document, whole, width, amounts, n_rows=LEAST_ROWS + n_more)
-        )
-        if _height(longer, width) <= MOST_LINES:
-            return longer
     return text
 
 
@@ -92,7 +75,11 @@ def _short(
     verdict: tuple[Block, ...] = (
         *_judged(blocks, width, n_lines),
         *sentences(_warnings(document, width), "caution"),
-        *_key_figures(blocks, n_figures),
+        *(
+            KeyFigures(each.figures[:n_figures])
+            for each in blocks.get("verdict", ())
+            if isinstance(each, KeyFigures)
+        ),
     )
     result = (
         Section("verdict", title, verdict),
@@ -104,10 +91,7 @@ def _short(
 
 
 def _judged(blocks: Mapping[str, Sequence[Block]], width: int, n_lines: int) -> Iterator[Sentence]:
-    """Yield what is concluded: of a job's time, of its ranks, and of each run compared."""
-    for block in blocks.get("job_time", ()):
-        if isinstance(block, Chart):
-            yield Sentence(_parts(block, width))
+    """Yield what is concluded: of a job's ranks, and of each run compared."""
     lead = [each for each in blocks.get("job", ())[:1] if isinstance(each, Sentence)]
     verdicts = (*blocks.get("compared", ()), *blocks.get("verdict", ()))
     judged = [*lead, *_of_style(verdicts, *JUDGED)]
@@ -115,12 +99,6 @@ def _judged(blocks: Mapping[str, Sequence[Block]], width: int, n_lines: int) -> 
     for each in judged[:MOST_JUDGED]:
         # Words that do not fit leave some of each line empty.
         yield replace(each, text=shortened(each.text, n_lines * width - 8 * (n_lines - 1)))
-
-
-def _key_figures(blocks: Mapping[str, Sequence[Block]], most: int) -> Iterator[KeyFigures]:
-    for block in blocks.get("verdict", ()):
-        if isinstance(block, KeyFigures):
-            yield KeyFigures(block.figures[:most])
 
 
 def _steps(section: Section, width: int, n_steps: int) -> Section:
@@ -138,31 +116,22 @@ def _of_style(blocks: Iterable[Block], *styles: Style) -> Iterator[Sentence]:
             yield block
 
 
-def _parts(chart: Chart, width: int) -> str:
-    """Return a bar in words: its largest pieces, as parts of the whole."""
-    pieces = sorted(chart.bars[0].parts, key=lambda piece: -piece.length)
-    total = sum(piece.length for piece in pieces)
-    shares = (f"{piece.what} {units.fraction(piece.length / total)}" for piece in pieces if total)
-    return shortened(f"{chart.title}: {', '.join(shares)}.", 2 * width - 8)
-
-
 def _warnings(document: Document, width: int) -> list[str]:
     """Return each warning of the report in a line, with whose it is where not all have it."""
     shown = [part for part in document.parts if not part.is_spare]
     whose: dict[str, list[str]] = {}
     for part in (document, *shown):
-        for section in part.sections:
-            for each in _of_style(section.blocks, "caution"):
-                names = whose.setdefault(each.text, [])
-                if part is not document:
-                    names.append(part.title.partition(",")[0])
+        blocks = (block for section in part.sections for block in section.blocks)
+        for each in _of_style(blocks, "caution"):
+            name = [] if part is document else [part.title.partition(",")[0]]
+            whose.setdefault(each.text, []).extend(name)
     lines = [
         shortened(f"{', '.join(names)}: {text}" if 0 < len(names) < len(shown) else text, width)
         for text, names in whose.items()
     ]
-    if len(lines) > MOST_WARNINGS:
-        more = len(lines) - MOST_WARNINGS + 1
-        lines[MOST_WARNINGS - 1 :] = [f"{units.count(more)} more warnings are not shown here."]
+    n_more = len(lines) - MOST_WARNINGS + 1
+    if n_more > 1:
+        lines[-n_more:] = [f"{units.count(n_more)} more warnings are not shown here."]
     return lines
 
 

@@ -12,12 +12,16 @@ from typing import Final
 
 UNKNOWN: Final = "unknown"
 
-DURATIONS: Final = (("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
-JOULES: Final = (("uJ", 1), ("mJ", 1_000), ("J", 10**6), ("kJ", 10**9), ("MJ", 10**12))
-WATT_HOURS: Final = (("uWh", 1), ("mWh", 1_000), ("Wh", 10**6), ("kWh", 10**9), ("MWh", 10**12))
-BYTES: Final = tuple(
-    (unit, 1000**power) for power, unit in enumerate(("B", "kB", "MB", "GB", "TB", "PB"))
-)
+
+def _steps(prefixes: str, unit: str) -> tuple[tuple[str, int], ...]:
+    """Return a unit with its prefixes, each a thousand of the one before."""
+    return tuple((f"{each}{unit}".strip(), 1000**power) for power, each in enumerate(prefixes))
+
+
+DURATIONS: Final = _steps("num ", "s")
+JOULES: Final = _steps("um kM", "J")
+WATT_HOURS: Final = _steps("um kM", "Wh")
+BYTES: Final = _steps(" kMGTP", "B")
 
 
 def duration(ns: float | None) -> str:
@@ -46,19 +50,14 @@ def seconds(ns: int) -> float:
     return ns / 1_000_000_000
 
 
-def moment(wall_ns: int) -> str:
-    """Return a time of day, nanoseconds since 1970, e.g. ``"2026-11-22 10:11 UTC"``."""
-    return f"{datetime.fromtimestamp(wall_ns / 1e9, UTC):%Y-%m-%d %H:%M} UTC"
-
-
-def printed_seconds(value_s: float) -> str:
-    """Return seconds with five decimals, as MAELSTROM D2.3 prints them."""
-    return f"{value_s:.5f}"
-
-
 def nanoseconds(value_s: float) -> int:
     """Return seconds, as publications print them, as the nearest nanosecond."""
     return round(value_s * 1_000_000_000)
+
+
+def moment(wall_ns: int) -> str:
+    """Return a time of day, nanoseconds since 1970, e.g. ``"2026-11-22 10:11 UTC"``."""
+    return f"{datetime.fromtimestamp(wall_ns / 1e9, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def joules(j: float | None) -> str:

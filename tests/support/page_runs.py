@@ -170,7 +170,7 @@ QUANTITIES: dict[str, Callable[[Any], str]] = {
     "J": units.joules,
     "ratio": units.ratio,
     "samples/s": units.ratio,
-    "s": units.printed_seconds,
+    "s": "{:.5f}".format,
     "share": units.fraction,
     "change": units.signed_fraction,
     "Wh": units.watt_hours,

@@ -10,7 +10,7 @@ from iobench.report.document import Drawing, Quantity, Sentence
 from iobench.report.renderers.json_text import to_plain
 from iobench.report.renderers.quantities import longest, said, spelled
 from iobench.report.webpage import shell
-from iobench.report.webpage.safe_text import SafeText
+from iobench.report.webpage.shell import SafeText
 from iobench.report.wrapping import plain
 
 if TYPE_CHECKING:
@@ -85,12 +85,11 @@ def _timeline(part: Document) -> TimelinePayload | None:
 
 def _not_drawn(payload: TimelinePayload) -> Iterator[str]:
     """Yield what the page says of the spans that it does not carry."""
-    meta = payload.meta
-    if meta["n_shown"] < meta["n_spans"]:
+    n_shown, n_spans = payload.meta["n_shown"], payload.meta["n_spans"]
+    if n_shown < n_spans:
         yield (
-            f"Not all spans are drawn: this page holds {units.count(meta['n_shown'])} of "
-            f"{units.count(meta['n_spans'])}. Waits come first, then the spans waited for longest, "
-            "then a uniform sample of the rest. All other figures cover all spans."
+            f"Not all spans are drawn: this page holds {units.count(n_shown)} of "
+            f"{units.count(n_spans)}, those waited for longest first. All other figures cover all."
         )
 
 

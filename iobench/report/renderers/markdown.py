@@ -7,8 +7,6 @@ from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from rich.cells import cell_len
-
 from iobench.report.document import Command, KeyFigures, Sentence, Table
 from iobench.report.renderers.quantities import key_sentence, spelled
 from iobench.report.wrapping import plain
@@ -29,7 +27,6 @@ CALLS: Final = re.compile(
     re.IGNORECASE,
 )
 NOTHING: Final = "<!-- -->"
-FENCE: Final = 3
 
 
 class MarkdownRenderer:
@@ -54,22 +51,18 @@ def _section(section: Section) -> Iterator[str]:
     if section.is_only_drawn:
         return
     if section.is_folded:
-        yield from _unfolding(section.title)
+        yield f"<details>\n<summary>{_in_html(section.title)}</summary>"
     elif section.title:
         yield f"### {escaped(section.title)}"
     for kind, group in groupby(section.blocks, type):
         blocks = list(group)
         if kind is Sentence:
             yield from _sentences([each for each in blocks if isinstance(each, Sentence)])
-            continue
-        for block in blocks:
-            yield from _block(block)
+        else:
+            for block in blocks:
+                yield from _block(block)
     if section.is_folded:
         yield "</details>"
-
-
-def _unfolding(summary: str) -> Iterator[str]:
-    yield f"<details>\n<summary>{_in_html(summary)}</summary>"
 
 
 def _sentences(sentences: Sequence[Sentence]) -> Iterator[str]:
@@ -92,7 +85,7 @@ def _block(block: Block) -> Iterator[str]:
             if block.reason:
                 yield escaped(block.sentence)
             if block.command:
-                yield _fenced([block.command], "sh")
+                yield _fenced(block.command)
 
 
 def _table(table: Table) -> Iterator[str]:
@@ -104,33 +97,17 @@ def _table(table: Table) -> Iterator[str]:
     if text.total:
         rows.append([known and f"**{known}**" for known in map(_cell, text.total)])
     headings = [_cell(heading) for heading in text.headings]
-    widths = [
-        max(FENCE + 1, *(cell_len(row[place]) for row in [headings, *rows]))
-        for place in range(len(headings))
-    ]
-    right = [is_figure and place > 0 for place, is_figure in enumerate(text.is_figure)]
-    rule = [
-        "-" * (width - 1) + ":" if is_right else "-" * width
-        for width, is_right in zip(widths, right, strict=True)
-    ]
-    yield "\n".join(_row(row, widths, right) for row in [headings, rule, *rows])
+    rule = ["---:" if at and right else "---" for at, right in enumerate(text.is_figure)]
+    yield "\n".join(f"| {' | '.join(row)} |" for row in [headings, rule, *rows])
     if table.note:
         yield escaped(table.note)
 
 
-def _row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    padded = []
-    for cell, width, is_right in zip(cells, widths, right, strict=True):
-        space = " " * (width - cell_len(cell))
-        padded.append(space + cell if is_right else cell + space)
-    return f"| {' | '.join(padded)} |"
-
-
-def _fenced(lines: Iterator[str] | Sequence[str], language: str = "") -> str:
-    shown = [plain(line) for line in lines]
-    runs = [len(run) for line in shown for run in re.findall("`+", line)]
-    fence = "`" * max(FENCE, *(1 + run for run in runs), 0)
-    return "\n".join([fence + language, *shown, fence])
+def _fenced(command: str) -> str:
+    """Return a command in a fence longer than any run of backticks in it."""
+    shown = plain(command)
+    fence = "`" * max(3, *(1 + len(run) for run in re.findall("`+", shown)), 0)
+    return f"{fence}sh\n{shown}\n{fence}"
 
 
 def escaped(text: str) -> str:

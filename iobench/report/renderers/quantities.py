@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 WORDS: Final[Mapping[Unit, Callable[[Any], str]]] = {
     "ns": units.duration,
-    "s": units.printed_seconds,
+    "s": "{:.5f}".format,
     "B": units.nbytes,
     "B/s": units.byte_rate,
     "samples/s": units.ratio,
@@ -74,34 +74,32 @@ def spelled(table: Table) -> SpelledTable:
     lines = [*table.rows, *([table.total] if table.total else [])]
     texts = [[said(cell) for cell in line] for line in lines]
     shared = [""] * len(table.columns)
-    for group in dict.fromkeys(each.unit_group for each in table.columns if each.unit_group):
+    for group in {each.unit_group for each in table.columns} - {""}:
         members = [at for at, each in enumerate(table.columns) if each.unit_group == group]
-        places = [
-            (row, at, cell)
+        times = [
+            (texts[row], at, cell)
             for row, line in enumerate(lines)
             for at in members
             if isinstance(cell := line[at], Quantity) and cell.unit == "ns"
         ]
-        required = next((table.columns[at].unit for at in members if table.columns[at].unit), None)
-        unit, times = units.durations([cell.value for _, _, cell in places], unit=required)
-        for (row, at, cell), text in zip(places, times, strict=True):
-            texts[row][at] = cell.words.format(text)
+        required = max(table.columns[at].unit for at in members) or None
+        unit, numbers = units.durations([cell.value for *_, cell in times], unit=required)
+        for (line_texts, at, cell), number in zip(times, numbers, strict=True):
+            line_texts[at] = cell.words.format(number)
         for at in members:
             shared[at] = unit
-    body = [tuple(line) for line in texts]
     names = tuple(column.name for column in table.columns)
+    cells = [[line[at] for line in lines] for at in range(len(names))]
+    rows = [tuple(line) for line in texts]
     return SpelledTable(
         names,
         tuple(shared),
-        tuple(
-            any(names) and _are_figures([line[at] for line in lines]) for at in range(len(names))
-        ),
-        tuple(body[: len(table.rows)]),
-        body[-1] if table.total else (),
+        tuple(any(names) and _are_figures(each) for each in cells),
+        tuple(rows[: len(table.rows)]),
+        rows[-1] if table.total else (),
     )
 
 
 def _are_figures(cells: Sequence[Cell]) -> bool:
-    if any(isinstance(cell, Quantity) for cell in cells):
-        return True
-    return all(cell in ("", NOT_APPLICABLE) for cell in cells)
+    has_figure = any(isinstance(cell, Quantity) for cell in cells)
+    return has_figure or all(cell in ("", NOT_APPLICABLE) for cell in cells)

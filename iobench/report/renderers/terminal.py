@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise, product
+from itertools import pairwise
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -137,15 +137,12 @@ class TerminalRenderer:
         if not text.has_headings:
             self._properties(text)
             return
-        every = tuple(range(len(table.columns)))
-        needed = tuple(at for at in every if not table.columns[at].is_spare)
-        for columns, gap in product(dict.fromkeys((every, needed)), (1, 0)):
-            if self._fits(text, columns, gap=gap):
-                self._draw(text, columns, gap)
-                break
-        else:
-            for columns in self._parts(text, needed):
-                self._draw(text, columns, 0)
+        shown = tuple(range(len(table.columns)))
+        gap = int(self._fits(text, shown, gap=1))
+        if not gap and not self._fits(text, shown):
+            shown = tuple(at for at in shown if not table.columns[at].is_spare)
+        for columns in self._parts(text, shown):
+            self._draw(text, columns, gap)
         if table.note:
             self._sentence(table.note, indent=INDENT)
             self._gap()
@@ -165,22 +162,20 @@ class TerminalRenderer:
                 self._line(f"{'':{INDENT}}{before}{line}".rstrip())
         self._gap()
 
-    def _fits(
-        self, text: SpelledTable, columns: Sequence[int], *, gap: int = 0, least: int | None = None
-    ) -> bool:
+    def _fits(self, text: SpelledTable, columns: Sequence[int], *, gap: int = 0) -> bool:
+        """Whether columns fit; names of rows and last words may be folded to `NAME` characters."""
         first, *others = (_width(text, at) for at in columns)
         if others and _wraps(text, columns[-1]):
             others[-1] = min(others[-1], NAME)
-        named = first if least is None else min(first, least)
-        needed = INDENT + named + sum(width + 1 + gap for width in others)
+        needed = INDENT + min(first, NAME) + sum(width + 1 + gap for width in others)
         return needed <= self._console.width
 
     def _parts(self, text: SpelledTable, columns: Sequence[int]) -> Iterator[tuple[int, ...]]:
-        """Yield as many columns as fit after names of `NAME` characters or fewer."""
+        """Yield as many columns as fit after the names of rows."""
         first, *left = columns
         while left:
             n = len(left)
-            while n > 1 and not self._fits(text, (first, *left[:n]), least=NAME):
+            while n > 1 and not self._fits(text, (first, *left[:n])):
                 n -= 1
             yield (first, *left[:n])
             left = left[n:]

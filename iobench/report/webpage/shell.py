@@ -9,14 +9,14 @@ requests. Data stand in script elements of a type that no browser runs.
 
 from __future__ import annotations
 
+import html
 import json
 from base64 import b64encode
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from iobench.recording.kinds import Kind
-from iobench.report.webpage.safe_text import SafeText
 from iobench.report.wrapping import QUANTITY, plain
 
 if TYPE_CHECKING:
@@ -48,14 +48,23 @@ UNSET: Final = ":root:not([data-theme])"
 HARD_SPACE: Final = "\u00a0"
 
 
-def styles(*, drawn: bool) -> tuple[str, ...]:
-    """Return the style sheets, in the order in which the page has them.
+class SafeText(str):
+    """HTML made by iobench, with everything in it that it was given escaped."""
 
-    Parameters
-    ----------
-    drawn : bool
-        Whether scripts draw anything on it, as a timeline; else their sheets are left out.
-    """
+    __slots__ = ()
+
+    def __html__(self) -> str:  # by which templates know it
+        return self
+
+    @classmethod
+    def filled(cls, template: str, *texts: str) -> Self:
+        """Return a template with ``{}`` filled with texts that may hold anything."""
+        filled = (text if isinstance(text, SafeText) else html.escape(text) for text in texts)
+        return cls(template.format(*filled))
+
+
+def styles(*, drawn: bool) -> tuple[str, ...]:
+    """Return the style sheets in their order; ``drawn`` where scripts draw, as a timeline."""
     texts = tuple(map(_with_kinds, _assets((*STYLES, *(TIMELINE_STYLES if drawn else ())))))
     # Where no script runs to set the theme, the system's choice holds.
     unset = next(text for text in texts if text.startswith(DARK)).replace(DARK, UNSET, 1)
@@ -88,15 +97,9 @@ def _assets(names: Sequence[str]) -> tuple[str, ...]:
 
 def policy(styles: Sequence[str], scripts: Sequence[str]) -> str:
     """Return the content security policy of a page with these elements in it."""
-    return "; ".join(
-        (
-            "default-src 'none'",
-            f"script-src {_digests(scripts)}",
-            f"style-src {_digests(styles)}",
-            "img-src data:",
-            "base-uri 'none'",
-            "form-action 'none'",
-        )
+    return (
+        f"default-src 'none'; script-src {_digests(scripts)}; style-src {_digests(styles)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
     )
 
 
