@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.runs.contents import RunData
 
-Column = tuple[str, str, "NDArray[Any]", "Sequence[str] | None"]
-"""Name, description, values, and the texts in which these are places; integers below 0: unknown."""
+Texts = tuple["NDArray[Any]", "Sequence[str]"]
+"""Places in a sequence of texts, and these."""
+Column = tuple[str, str, "NDArray[Any] | Texts"]
+"""Name, description and values; integers below 0 are unknown, and so are empty texts."""
 SCHEMA_VERSION: Final = 2
 ROWS_IN_GROUP: Final = 131_072
 
@@ -104,8 +106,8 @@ def _table(
 ) -> pa.Table:
     pa = _pyarrow()
     arrays, fields = [], []
-    for name, description, values, texts in _columns(part, offsets):
-        array = _array(values) if texts is None else _texts(values, texts)
+    for name, description, values in _columns(part, offsets):
+        array = _texts(*values) if isinstance(values, tuple) else _array(values)
         if name == "start":
             array = array.view(pa.timestamp("ns", tz="UTC"))
         arrays.append(array)
@@ -163,42 +165,33 @@ def _columns(part: Run | RankRun, offsets: Mapping[tuple[str, str], int]) -> tup
         np.array([getattr(owner, name) for owner in owners], dtype=np.int64)[process]
         for name in ("rank", "pid", "worker")
     )
+    busy, exposed, nbytes, cpu = sums.busy_ns, sums.exposed_ns, spans["nbytes"], spans["cpu_ns"]
     # fmt: off
     return (
-        ("rank", "training process that the process is or works for", rank, None),
-        ("host", "machine", process, [owner.host for owner in owners]),
-        ("role", "consumer (a training process), worker, or child",
-         process, [owner.role for owner in owners]),
-        ("worker", "number of the loading process; null for others", worker, None),
-        ("pid", "of the process, on its machine", pid, None),
-        ("lane", "row of a timeline: process, and thread or device",
-         lane, [each.name for each in lanes]),
-        ("stage", "kind, or kind:label, as in reports",
-         stage, [stage_name(*each) for each in stages]),
-        ("kind", "sort of work", stage, [kind.spelled for kind, _ in stages]),
-        ("start_ns", "beginning, on the machine's monotonic clock", start, None),
-        ("start", "beginning, wall clock", start + moved, None),
-        ("duration_ns", "end less beginning", spans["end_ns"] - start, None),
-        ("self_ns", "time of loading in no span inside; null for others",
-         sums.self_ns[order], None),
-        ("busy_ns", "of self_ns, what was of delivered batches", sums.busy_ns[order], None),
-        ("exposed_ns", "of busy_ns, waited for; of a wait, all of it",
-         sums.exposed_ns[order], None),
-        ("nbytes", "read, made or handed on; of a counter, read by any means",
-         np.where(~counter | reads, spans["nbytes"], -1), None),
-        ("device_nbytes", "of a counter: what the storage device delivered",
-         np.where(reads, spans["cpu_ns"], -1), None),
-        ("cpu_ns", "CPU time of the thread", np.where(counter, -1, spans["cpu_ns"]), None),
-        ("epoch", "null where unknown", spans["epoch"], None),
-        ("batch", "number in its training process; null where none", spans["batch"], None),
-        ("sample", "index; of waits and rounds, number of the round", spans["sample"], None),
-        ("detail", "file of loading spans; of a wait, who made the batch",
-         spans["detail"], data.strings),
-        ("pieces", "samples that a summed span stands for, else 1", spans["pieces"], None),
-        ("summed", "a sum over samples; its place in time is not exact",
-         (flags & Flag.SUMMED) != 0, None),
-        ("sample_detail", "one sample's part of a summed span: leave out of sums",
-         (flags & Flag.DETAIL) != 0, None),
-        ("counter", "no stretch of time but bytes counted by the kernel", counter, None),
-        ("device", "time of an accelerator, not of a thread", (flags & Flag.DEVICE) != 0, None),
+        ("rank", "training process that the process is or works for", rank),
+        ("host", "machine", (process, [each.host for each in owners])),
+        ("role", "consumer (trains), worker or child", (process, [each.role for each in owners])),
+        ("worker", "number of the loading process; null for others", worker),
+        ("pid", "of the process, on its machine", pid),
+        ("lane", "of a timeline: process, thread or device", (lane, [each.name for each in lanes])),
+        ("stage", "kind, or kind:label", (stage, [stage_name(*each) for each in stages])),
+        ("kind", "sort of work", (stage, [kind.spelled for kind, _ in stages])),
+        ("start_ns", "beginning, on the machine's monotonic clock", start),
+        ("start", "beginning, wall clock", start + moved),
+        ("duration_ns", "end less beginning", spans["end_ns"] - start),
+        ("self_ns", "time of loading in no span inside; null for others", sums.self_ns[order]),
+        ("busy_ns", "of self_ns, what was of delivered batches", busy[order]),
+        ("exposed_ns", "of busy_ns, waited for; of a wait, all of it", exposed[order]),
+        ("nbytes", "handed on; of a counter, read", np.where(~counter | reads, nbytes, -1)),
+        ("device_nbytes", "of a counter: delivered by the storage", np.where(reads, cpu, -1)),
+        ("cpu_ns", "CPU time of the thread", np.where(counter, -1, cpu)),
+        ("epoch", "null where unknown", spans["epoch"]),
+        ("batch", "number in its training process; null where none", spans["batch"]),
+        ("sample", "index; of waits and rounds, number of the round", spans["sample"]),
+        ("detail", "file; of a wait, who made the batch", (spans["detail"], data.strings)),
+        ("pieces", "samples that a summed span stands for, else 1", spans["pieces"]),
+        ("summed", "over samples; its place in time is not exact", (flags & Flag.SUMMED) != 0),
+        ("sample_detail", "a part of a summed span: not for sums", (flags & Flag.DETAIL) != 0),
+        ("counter", "no stretch of time but bytes counted by the kernel", counter),
+        ("device", "time of an accelerator, not of a thread", (flags & Flag.DEVICE) != 0),
     )

@@ -46,6 +46,7 @@ ABOUT: Final = (
     "thread that overlap without nesting are on a thread of their own; batches in queues are "
     "asynchronous pairs (b, e)."
 )
+CALL_COLUMNS: Final = ("span", "file", "nbytes", "offset", "exposed_ns")
 CATEGORIES: Final = (",exposed", ",partly exposed", ",hidden", "")
 
 
@@ -79,14 +80,8 @@ def write_trace(
 ) -> None:
     """Write runs as a trace, compressed if the name ends in ``.gz``.
 
-    Parameters
-    ----------
-    path : Path or str
-        Ends in ``.json`` or ``.json.gz``.
-    runs : sequence of Run
-        Read one after the other; those of several runs are processes of their own.
-    torch_traces : sequence of Path or str
-        Files that torch's profiler wrote meanwhile, to be merged by wall time.
+    Those of several runs are processes of their own. Files that torch's profiler wrote meanwhile
+    are merged by wall time.
     """
     check_trace_name(path)
     parts = [part for run in runs for part in run.parts]
@@ -103,11 +98,10 @@ def write_trace(
                 "a trace of torch.profiler of the same run"
             )
     base_ns = min(low for low, _ in [*extents, *((each.low_ns, 0) for each in torch)])
-    names_of_runs = [*dict.fromkeys(part.path.name for part in parts)]
     about = {
         "made_by": "iobench",
         "base_wall_ns": str(base_ns),
-        "runs": names_of_runs,
+        "runs": [*dict.fromkeys(part.path.name for part in parts)],
         "torch_traces": [each.path.name for each in torch],
         "about": ABOUT,
     }
@@ -249,7 +243,7 @@ class PlacedSpans:
             _known(spans["sample"], (spans["sample"] >= 0) & ~is_round),
             _known(spans["epoch"]),
             _known(nbytes, has_bytes),
-            _known(_rate(nbytes, length_ns), has_rate),
+            _known(np.round(nbytes / np.maximum(length_ns, 1), 4), has_rate),
             _known(exposed),
             _known(spans["cpu_ns"]),
             _known(spans["pieces"], (spans["flags"] & Flag.SUMMED) != 0),
@@ -269,12 +263,6 @@ def _known(values: NDArray[Any], known: NDArray[np.bool_] | None = None) -> Iter
     return cast("list[Any]", shown.tolist())
 
 
-def _rate(nbytes: NDArray[np.int64], length_ns: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return GB/s."""
-    rate: NDArray[np.float64] = np.round(nbytes / np.maximum(length_ns, 1), 4)
-    return rate
-
-
 def _call_events(placed: PlacedSpans, one: ProcessPlacement) -> Iterator[Event]:
     """Yield the calls of a process that Darshan traced, on threads of their own."""
     run, pid = placed.run, placed.pids[one.process]
@@ -289,18 +277,12 @@ def _call_events(placed: PlacedSpans, one: ProcessPlacement) -> Iterator[Event]:
         for number in range(int(sub.max(initial=-1)) + 1)
     ]
     stages, stage = stages_of(run.spans[np.maximum(calls["span"], 0)], run.strings)
-    nbytes = calls["nbytes"]
-    names = np.array([*(stage_name(*each) for each in stages), ""], dtype=object)
-    files = np.array([*one.files, ""], dtype=object)
-    unknown = repeat(None)
-    args = map(
-        SpanArgs,
-        *(files[calls["file"]].tolist(), unknown, unknown, unknown, unknown, nbytes.tolist()),
-        _known(_rate(nbytes, length), (length > 0) & (nbytes >= 0)),
-        _known(calls["exposed_ns"]),
-        *(unknown, unknown, calls["offset"].tolist()),
-        _known(names[stage], calls["span"] >= 0),
-    )
-    place = (repeat("read call"), repeat(pid), [tids[each] for each in sub.tolist()])
-    times = ((start / 1000).tolist(), repeat("storage"), (length / 1000).tolist())
-    return map(Event, repeat("X"), *place, *times, args)
+    names, files = [stage_name(*each) for each in stages], [*one.files, ""]
+    columns = (start / 1000, length / 1000, sub, stage, *map(calls.__getitem__, CALL_COLUMNS))
+    for ts, dur, lane, number, span, file, nbytes, offset, exposed_ns in zip(
+        *(each.tolist() for each in columns), strict=True
+    ):
+        args = SpanArgs(files[file], nbytes=nbytes, offset=offset)
+        args.exposed_ns = exposed_ns if exposed_ns >= 0 else None
+        args.stage = names[number] if span >= 0 else None
+        yield Event("X", "read call", pid, tids[lane], ts, "storage", dur, args)

@@ -59,6 +59,11 @@ def lanes_of_machine(run: RankRun) -> tuple[tuple[str, str], list[MachineLane]]:
 
 def _figures(samples: MachineSamples, gpus: Sequence[GpuSeries]) -> Iterator[Figure]:
     edges, head = samples.time_ns, samples.head
+
+    def rate(column: str, divisor: float = 1.0) -> Floats | None:
+        values = samples.per_second(column)
+        return None if values is None else values / divisor
+
     if head.cpus:
         limits = samples.cpu_limits()
         yield "CPUs", SHARE, edges, limits["cpus"], 1.0
@@ -66,8 +71,7 @@ def _figures(samples: MachineSamples, gpus: Sequence[GpuSeries]) -> Iterator[Fig
         for number, busy in zip(head.cpus, samples.busy().T, strict=True):
             yield f"{ONE_CPU}{number}", SHARE, edges, busy, 1.0
     for what in ("memory", "io", "cpu"):
-        stalled = samples.per_second(f"pressure.{what}_us")
-        yield f"held up for {what}", SHARE, edges, _divided(stalled, 1e6), 1.0
+        yield f"held up for {what}", SHARE, edges, rate(f"pressure.{what}_us", 1e6), 1.0
     for name, column, top in (
         ("memory taken", "memory.used_nbytes", head.memory_nbytes),
         ("memory of the cgroup", "cgroup.used_nbytes", head.memory_limit_nbytes),
@@ -76,22 +80,16 @@ def _figures(samples: MachineSamples, gpus: Sequence[GpuSeries]) -> Iterator[Fig
         if column in samples.values:
             yield name, BYTES, edges, samples.values[column][1:], top
     for disk in samples.names("disk"):
-        busy_ms = samples.per_second(f"disk:{disk}.busy_ms")
-        yield f"{disk} busy", SHARE, edges, _divided(busy_ms, 1e3), 1.0
+        yield f"{disk} busy", SHARE, edges, rate(f"disk:{disk}.busy_ms", 1e3), 1.0
         for what in ("read", "written"):
-            yield f"{disk} {what}", RATE, edges, samples.per_second(f"disk:{disk}.{what}"), None
+            yield f"{disk} {what}", RATE, edges, rate(f"disk:{disk}.{what}"), None
     for link in samples.names("net"):
         for what in ("received", "sent"):
-            moved = samples.per_second(f"net:{link}.{what}")
-            yield f"{link} {what}", RATE, edges, moved, head.links.get(link)
+            yield f"{link} {what}", RATE, edges, rate(f"net:{link}.{what}"), head.links.get(link)
     for gpu in gpus:
         if len(gpu.time_ns) > 1:
             yield f"{gpu.title} busy", SHARE, gpu.time_ns, gpu.busy[1:], 1.0
             yield f"{gpu.title} memory", BYTES, gpu.time_ns, gpu.used_nbytes[1:], None
-
-
-def _divided(values: Floats | None, by: float) -> Floats | None:
-    return None if values is None else values / by
 
 
 def machine_payload(run: RankRun, start_ns: int, end_ns: int) -> list[dict[str, Any]]:

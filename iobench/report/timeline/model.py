@@ -42,26 +42,21 @@ class TimelineLane(msgspec.Struct, frozen=True):
 class Timeline(msgspec.Struct, frozen=True):
     """All stretches of time of a run, by lane and start; counters are not among them.
 
-    ``lanes`` are rank by rank: the training loop's thread first, other threads of its process, then
-    its loading processes; a device follows the thread that drives it. ``kinds`` and ``stages`` are
-    of each stage. The other fields are of each span: its lane and stage; ``row`` in
-    ``RunData.spans``; ``sub``, 0 for what nests in what is open on its lane, else which lane beside
-    it where it does; ``queued`` of a batch in a queue, which takes no thread's time; ``depth``, so
-    that of one lane and depth no two overlap (queues lie deeper than all work); ``exposed_ns``, how
-    much of its own time the training loop waited for, -1 where it is not known, as `SpanSums` has
-    it; of a sample's span beside a summed one its share of its own time.
+    Lanes are rank by rank: the training loop's thread first, other threads of its process, then its
+    loading processes; a device follows the thread that drives it.
     """
 
     lanes: tuple[TimelineLane, ...]
-    kinds: tuple[Kind, ...]
+    kinds: tuple[Kind, ...]  # of each stage
     stages: tuple[str, ...]
     spans: NDArray[Any]
-    row: NDArray[np.int64]
+    row: NDArray[np.int64]  # of each span, in ``RunData.spans``
     lane: NDArray[np.int32]
     stage: NDArray[np.int32]
-    sub: NDArray[np.int32]
-    queued: NDArray[np.bool_]
-    depth: NDArray[np.int32]
+    sub: NDArray[np.int32]  # 0 where it nests in what is open on its lane, else on which other one
+    queued: NDArray[np.bool_]  # of a batch in a queue: it takes no thread's time
+    depth: NDArray[np.int32]  # no two of a lane and depth overlap; queues lie deepest
+    # As `SpanSums` has it; of a sample's span beside a summed one its share of its own time
     exposed_ns: NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -192,17 +187,16 @@ def _depths(
     lane: NDArray[np.int32], part: NDArray[np.int32], spans: NDArray[Any]
 ) -> NDArray[np.int32]:
     """Return how deep each span lies in its lane, whose parts lie one below the other."""
-    shape = int(lane.max(initial=0)) + 1, int(part.max(initial=0)) + 1
-    place = lane * np.int64(shape[1]) + part
+    n_parts = int(part.max(initial=0)) + 1
+    place = lane * np.int64(n_parts) + part
     # They are by lane and start already, of one start the last end first.
     order = np.argsort(place, kind="stable")
     level = np.zeros(len(spans), dtype=np.int64)
-    start_ns, end_ns = spans["start_ns"][order], spans["end_ns"][order]
-    level[order] = nesting(start_ns, end_ns, place[order]).level
-    height = np.zeros(shape, dtype=np.int64)
-    np.maximum.at(height.reshape(-1), place, level + 1)
-    below = np.cumsum(height, axis=1) - height
-    depth: NDArray[np.int32] = (level + below.reshape(-1)[place]).astype(np.int32)
+    level[order] = nesting(spans["start_ns"][order], spans["end_ns"][order], place[order]).level
+    height = np.zeros((int(lane.max(initial=0)) + 1, n_parts), dtype=np.int64)
+    np.maximum.at(height, (lane, part), level + 1)
+    above = np.cumsum(height, axis=1) - height
+    depth: NDArray[np.int32] = (level + above[lane, part]).astype(np.int32)
     return depth
 
 

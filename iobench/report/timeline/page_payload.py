@@ -48,9 +48,10 @@ def timeline_payload(run: RankRun, limit: int = SPAN_LIMIT) -> TimelinePayload:
     # Number 0 is no name, and has the first place.
     details = np.append(0, timeline.spans["detail"][chosen])
     strings, name_of_span = np.unique(details, return_inverse=True)
-    spelled = json.dumps([shortened(run.strings[each]) for each in strings.tolist()]).encode(
-        "ascii"
-    )
+    names = [run.strings[each] for each in strings.tolist()]
+    # Of a long name the end says most.
+    short = [f"{name[:39]}…{name[-80:]}" if len(name) > NAME_LIMIT else name for name in names]
+    spelled = json.dumps(short).encode("ascii")
     columns = _columns(timeline, chosen, name_of_span[1:])
     planes = {name: _planes(values) for name, values in columns.items()}
     meta = {
@@ -126,14 +127,6 @@ def _steps(run: RankRun) -> list[dict[str, Any]]:
     numbers, first = np.unique(epoch, return_index=True)
     begins = np.stack((numbers, first), axis=1)[np.argsort(first)].tolist()
     return [{"rank": run.rank, "n_steps": len(epoch), "epochs": begins}]
-
-
-def shortened(name: str, limit: int = NAME_LIMIT) -> str:
-    """Return a name without its middle if it is longer than ``limit``: its end says most."""
-    if len(name) <= limit:
-        return name
-    head = (limit - 1) // 3
-    return f"{name[:head]}…{name[len(name) - (limit - 1 - head) :]}"
 
 
 def _columns(timeline: Timeline, chosen: Integers, name_of_span: Integers) -> dict[str, Integers]:

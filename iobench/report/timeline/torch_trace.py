@@ -84,15 +84,7 @@ class TorchTrace:
     def merged(
         self, known: Sequence[tuple[Process, int]], base_ns: int, writer: TraceWriter
     ) -> Iterator[dict[str, Any]]:
-        """Yield its events on our clock, its threads in our process where it is the same.
-
-        Parameters
-        ----------
-        known : sequence of (Process, int)
-            Processes that are in the file, and their numbers there.
-        base_ns : int
-            Wall time at which the file's times begin.
-        """
+        """Yield its events after ``base_ns``, its threads in a process that is ``known``."""
         pids: dict[str, int] = {}
         tids: dict[tuple[str, str, int], int] = {}
         ids: defaultdict[tuple[Any, str], int] = defaultdict(lambda: next(writer.ids))
@@ -146,9 +138,7 @@ def _content(path: Path) -> Any:
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
         return json.loads(data, parse_constant=str)
-    except (OSError, EOFError, zlib.error) as error:
-        raise FileFormatError(f"{path}: is damaged ({error}); {EXPECTED}") from error
-    except (ValueError, RecursionError) as error:
+    except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
         raise FileFormatError(f"{path}: is no JSON ({str(error)[:80]}); {EXPECTED}") from error
 
 

@@ -98,12 +98,9 @@ def delivery_events(placed: PlacedSpans) -> Iterator[Event]:
     yield from _parts(placed, deliveries, pid, moved)
     with_batch = np.flatnonzero(deliveries.batch >= 0)
     numbers, begins = np.unique(deliveries.of_epoch[with_batch], return_index=True)
-    for number, when in zip(
-        numbers.tolist(),
-        (deliveries.requested_ns[with_batch[begins]] + moved).tolist(),
-        strict=True,
-    ):
-        yield Event("i", f"epoch {number}", pid, pid, when / 1000, "epoch", s="p")
+    times = (deliveries.requested_ns[with_batch[begins]] + moved) / 1000
+    for number, ts in zip(numbers.tolist(), times.tolist(), strict=True):
+        yield Event("i", f"epoch {number}", pid, pid, ts, "epoch", s="p")
     ready = placed.run.attribution.ready_ns
     known = ready >= 0
     taken = np.maximum(deliveries.delivered_ns, ready)[known]
@@ -141,11 +138,10 @@ def _arrows(placed: PlacedSpans) -> Iterator[Event]:
         ("t", last[apart], done[apart], ids[apart]),
         ("f", wait, np.maximum(start[wait], done), ids),
     ):
-        places = zip(placed.pid[rows].tolist(), placed.tid[rows].tolist(), strict=True)
-        times = zip((when / 1000).tolist(), number.tolist(), strict=True)
-        bind = "e" if letter == "f" else None
-        for (pid, tid), (ts, id_) in zip(places, times, strict=True):
-            yield Event(letter, "batch", pid, tid, ts, "batch", id=id_, bp=bind)
+        columns = placed.pid[rows], placed.tid[rows], when / 1000, number
+        for pid, tid, ts, arrow in zip(*(each.tolist() for each in columns), strict=True):
+            bind = "e" if letter == "f" else None
+            yield Event(letter, "batch", pid, tid, ts, "batch", id=arrow, bp=bind)
 
 
 def _parts(placed: PlacedSpans, deliveries: Deliveries, pid: int, moved_ns: int) -> Iterator[Event]:
