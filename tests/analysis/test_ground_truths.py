@@ -35,11 +35,6 @@ def test_exposed_time_per_steady_step(workers, stages, step, expected):
     assert exposed_ms == pytest.approx(expected, abs=0.05)
 
 
-def test_what_is_fully_prefetched_is_all_hidden():
-    _, hidden_ms = steady_per_step(2, (60, 30, 10), 80)
-    assert hidden_ms == pytest.approx((60, 30, 10))
-
-
 @pytest.mark.parametrize(
     ("workers", "stages", "step", "expected"),
     [
@@ -61,10 +56,3 @@ def test_one_slow_read_is_blamed_on_read():
     # At a step of exactly 15 ms no batch has slack, and the cause is the whole run's work.
     steady = exposed(pool(durations, workers=2, step_ns=16 * MS).data(), steady=True)
     assert steady["read"] > 0.9 * sum(steady.values()) > 0
-
-
-def test_a_loop_of_torch_waits_for_reads_by_their_share():
-    """40/10/10 ms with two workers at a step of 20 ms: two thirds of each segment are reading."""
-    exposed_ms, _ = steady_per_step(2, (40, 10, 10), 20)
-    assert sum(exposed_ms) == pytest.approx(10, abs=0.05)
-    assert exposed_ms[0] / sum(exposed_ms) == pytest.approx(2 / 3, abs=1e-3)

@@ -8,7 +8,7 @@ Those that are not here:
         tests/recording/test_span_reader.py; losses: test_damaged_runs.py
 14      the ring itself: tests/recording/test_full_disk.py
 15      of torch's DataLoader: tests/torch/test_known_times.py
-16      every rule of a loader: replay/test_replay_rules.py
+16      replay/test_replay_rules.py
 17      tests/torch/test_data_loader_same.py
 18      test_utilisation.py, test_it_equals_dlio_on_the_same_steps
 """
@@ -22,9 +22,7 @@ from reference import reference
 from schedules import epochs, exposed, pool
 from streams import stream
 
-from iobench.analysis.replay.replay import replay_error
-from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.run import Run, exposure
+from iobench.analysis.run import exposure
 from iobench.recording.kinds import WORKER_KINDS, Kind
 from iobench.testing import SketchedRun
 
@@ -32,7 +30,6 @@ from iobench.testing import SketchedRun
 few = settings(max_examples=max(settings().max_examples // 3, 12), deadline=None)
 times = st.one_of(st.just(0), st.integers(0, 1000))
 durations = st.lists(st.tuples(times, times, times), min_size=1, max_size=16)
-short = st.lists(st.tuples(times, times, times), min_size=1, max_size=6)
 loaders = st.fixed_dictionaries(
     {
         "workers": st.integers(0, 8),
@@ -294,11 +291,3 @@ def test_15_each_batch_is_delivered_once_and_in_order_where_that_is_asked_for(sk
     delivered = [wait["batch"] for wait in waits_of(sketch) if "batch" in wait]
     assert sorted(delivered) == list(range(len(delivered)))
     assert whole.n_batches == len(delivered)
-
-
-@few
-@given(st.lists(st.tuples(st.integers(1, 1000), times, times), min_size=1, max_size=16), loaders)
-def test_16_a_run_is_replayed_in_the_time_it_took(durations, loader):
-    loader = {**loader, "in_order": True}  # taken as they come, batches are not replayed
-    (run,) = recorded_runs(Run(pool(durations, **loader).data()).of_rank())
-    assert abs(replay_error(run)) < 1e-9

@@ -1,22 +1,14 @@
 """Several loaders: which trains, which evaluates, and how much of the job their loop is."""
 
-import msgspec
 import pytest
-from msgspec.structs import replace
 from scripts import LOOP, Script
 
 from iobench.analysis.diagnosis import diagnose
 from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
-from iobench.findings.advice.advising import advice_of
-from iobench.findings.advice.loading import loading_of
 from iobench.recording.kinds import Kind
 from iobench.report.sentences import verdict_sentence
-from iobench.tracking.run_metrics import run_contents
-
-ENDED_NS = 10**9
-"""When the process of a sketch closed its file."""
 
 
 def training(*, n_train=4, n_check=9, epochs=2, gradients=(None, None), spans=False, extra=False):
@@ -68,35 +60,3 @@ def test_passes_that_bring_nothing_are_no_epochs_and_no_rounds():
     measured = Run(training(spans=True, extra=True)).of_rank()
     assert [each.epoch for each in epoch_figures(measured)] == [0, 1]
     assert [each.n_rounds for each in measured.exposure.loaders] == [2, 2]
-
-
-@pytest.mark.parametrize(
-    ("times", "words"),
-    [
-        (1, None),
-        (2, None),
-        (4, "; that loop takes 25 % of the script's time"),
-        (None, "; that loop's share of the script's time was not recorded."),
-    ],
-)
-def test_how_much_of_the_job_the_loop_is_stands_in_the_verdict(times, words):
-    profile = training()
-    wall_ns, ended_ns = Run(profile).of_rank().exposure.whole.wall_ns, ENDED_NS
-    started_ns = None if times is None else ended_ns - times * wall_ns
-    told = msgspec.structs.replace(profile.facts[0], started_ns=started_ns)
-    profile = replace(profile, facts=(told,))
-    told = run_contents(Run(profile).of_rank())
-    found = Run(profile).of_rank().exposure
-    assert told.totals.get("iobench/run/loop_fraction") == found.loop_fraction
-    advice = advice_of([loading_of(run := Run(profile).of_rank(), recorded_runs(run))])
-    for text in (said(profile), told.tags["iobench.verdict"], advice.sentence):
-        first = text.partition(". ")[0] + "."
-        if found.job is not None and text != advice.sentence:
-            assert " outside of loops, " in first
-        elif words is None:
-            assert "script" not in text
-        else:
-            assert words in first  # in the same sentence
-    job_ns = None if found.job is None else found.job.wall_ns
-    assert job_ns == (None if times is None else times * wall_ns)
-    assert Run(replace(profile, config={"kind": "profile"})).of_rank().exposure.job is None

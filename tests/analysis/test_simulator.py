@@ -10,10 +10,8 @@ import schedules
 import streams
 from hypothesis import given
 from hypothesis import strategies as st
-from scored_rules import RULES
 from simulator import simulate
-from simulator_classes import FASTER, schedule, truth
-from simulator_clock import Shared, SimulatedClock
+from simulator_classes import FASTER
 from simulator_spans import Schedule, SpanLog
 
 from iobench.analysis.replay.replay import replay
@@ -122,21 +120,6 @@ def test_no_pool_breaks_its_bounds(work, step, workers, prefetch, in_order, hand
     assert sum(figures.exposed_ns.values()) == figures.wait_ns
 
 
-def test_what_is_shared_is_shared_equally():
-    clock = SimulatedClock()
-    disk, ended = Shared(clock, 2.0), {}
-
-    def reader(name, amount):
-        yield disk.work(amount)
-        ended[name] = clock.now
-
-    for name, amount in (("a", 30.0), ("b", 30.0), ("c", 60.0)):
-        clock.resume_at(0.0, reader(name, amount))
-    clock.run()
-    # Three at two thirds of the speed until 45; the last one then has 30 left.
-    assert ended == pytest.approx({"a": 45, "b": 45, "c": 75})
-
-
 def test_the_sampler_works_in_the_training_loop():
     stages = (*STAGES, Kind.SAMPLER)
     profile, _, _ = run(plain((1, 1, 1, 5), 10, n_batches=20, stages=stages, workers=1))
@@ -154,12 +137,3 @@ def test_the_sampler_works_in_the_training_loop():
     assert next(iter(saved)) == "sampler"
     assert saved.pop("sampler") == pytest.approx(16 * 5 * 0.8, abs=5)  # steady
     assert max(saved.values()) <= 1
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_batches_that_are_all_alike_have_the_right_stage_named(seed):
-    one = schedule("constant", seed)
-    profile, true = run(one)[0], truth(one)
-    assert not true.nothing
-    for rule in ("path", "replay"):
-        assert true.is_right(RULES[rule](profile, true.stages, FASTER).stage)

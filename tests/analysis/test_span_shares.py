@@ -4,7 +4,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from schedules import pool
-from scripts import Script
 from streams import stream
 
 from iobench.analysis.partition import leaf_pieces
@@ -64,18 +63,6 @@ def test_shares_add_up_in_streams(durations, batch_size, step_ns):
     check(stream(durations, [step_ns] * len(durations), collate_ns=7, batch_size=batch_size))
 
 
-def test_shares_add_up_in_scripts_with_two_loaders():
-    script = Script()
-    train, check_loader = script.loader(workers=2, start_ns=5), script.loader(workers=0)
-    for step in range(9):
-        train.next()
-        script.compute(11 * step)
-        check_loader.next()
-        script.compute(3)
-    train.end()
-    check(script.data())
-
-
 def test_what_is_on_no_path_was_not_waited_for():
     sketch = SketchedRun()
     sketch.round(0, 100)
@@ -101,12 +88,3 @@ def test_a_sample_beside_a_sum_has_its_share():
     reads = profile.spans["kind"] == Kind.READ
     assert share[reads][:2].tolist() == [0.75, 0.75]
     assert np.isnan(share[reads][2])
-
-
-def test_spans_of_other_training_processes_have_no_share():
-    script = Script(rank=1)
-    loader = script.loader(workers=0)
-    loader.next()
-    mine = script.data()
-    share = Run(mine).sums.share
-    assert (share[mine.spans["kind"] == Kind.READ] == 1).all()

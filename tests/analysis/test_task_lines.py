@@ -84,14 +84,6 @@ def test_a_graph_inside_of_a_task_is_part_of_it():
     assert times(figures, "busy_ns")["preprocess"] == 20 + 5 + 10
 
 
-def test_cpu_time_is_of_the_thread_that_spent_it():
-    figures = exposure(graph_of([(1, 20, 60, 30)], end=100, scheduling_cpu=15).data()).whole
-    cpu = {row.stage: row.cpu_ns for row in figures.stages if row.busy_ns}
-    assert cpu["preprocess:dask"] == 15
-    assert cpu["preprocess"] == 40
-    assert cpu["fused"] == 0
-
-
 @st.composite
 def drawn_tasks(draw):
     found, free = [], {}

@@ -51,23 +51,10 @@ def test_other_work_is_counted(on_a_terminal) -> None:
     assert "MB" not in terminal.getvalue()
 
 
-def test_nothing_is_drawn_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
-    with TerminalScreen().progress("converting", in_bytes=True) as move:
-        move(1, 2)
-    assert capsys.readouterr() == ("", "")
-
-
-def test_nothing_is_drawn_where_no_cursor_moves(on_a_terminal, monkeypatch) -> None:
-    monkeypatch.setenv("TERM", "dumb")
+@pytest.mark.parametrize(("name", "value"), [("TERM", "dumb"), ("JPY_PARENT_PID", "1")])
+def test_nothing_is_drawn_where_no_cursor_moves(on_a_terminal, monkeypatch, name, value) -> None:
     terminal = on_a_terminal()
-    with TerminalScreen().progress("converting") as move:
-        move(1, 2)
-    assert terminal.getvalue() == ""
-
-
-def test_nothing_is_drawn_in_a_notebook(on_a_terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = on_a_terminal()
-    monkeypatch.setenv("JPY_PARENT_PID", "1")
+    monkeypatch.setenv(name, value)
     screen = TerminalScreen()
     with screen.progress("converting") as move:
         move(1, 2)

@@ -58,10 +58,6 @@ def test_a_store_that_others_share_is_staged_where_that_gains(
     done = iobench_here("advise", run, *options, "--try", str(at), "--rounds", "1")
     assert done.returncode == 0, done.stderr
     tried = next(e for e in json.loads(done.stdout)["tried"] if "stage" in e["settings"])
-    print(
-        f"predicted {change['saved_fraction']}, obtained {tried['saved_fraction']}; staging "
-        f"{tried['staging_s']} s, predicted {tried['predicted_staging_s']} s"
-    )
     assert tried["saved_fraction"] > 0.3
     assert change["saved_fraction"] > 0.3
     assert tried["staging_s"] > 0

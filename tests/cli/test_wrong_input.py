@@ -40,47 +40,29 @@ WRONG = {
     "profile": """
         maelstrom-ens1 | maelstrom-ens10
         maelstrom-ens10 --format numpi | numpy
-        maelstrom-ens10 --framework pytorch | torch
         maelstrom-ens10 --cache hot | as-is
         maelstrom-ens10 --compute soon | 25ms
         maelstrom-ens10 --option date | NAME=VALUE
-        maelstrom-ens10 --option date=1332 | 1332
         maelstrom-ens10 --sample-dim time | --sample-dim
-        maelstrom-ens10 --batches 0 | --batches
         maelstrom-ens10 --duration nan | --duration
-        maelstrom-ens10 --tiny --data-dir . | --data-dir
-        maelstrom-ens10 --variables t | --variables
         maelstrom-ens10 --data-dir typo | typo
         maelstrom-ens10 --pipeline upstrem | upstream
         maelstrom-ens10 --pipeline upstream --format numpy | --format
-        maelstrom-ens10 --pipeline upstream --window=0:1 | --pipeline
-        maelstrom-ens10 --pipeline own,upstream --cache cold | --pipeline
-        deepcam --tiny --pipeline climetlab | climetlab
         maelstrom-ens10 --tiny --split trian | train
         typo/x.grib --sample-dim time | typo
         own.nc --data-dir . | --data-dir
-        own.nc --tiny | --tiny
-        own.nc --option date=0101 | --option
         own.nc --epochs 2 --batches 3 | --epochs
         own.nc --store-dir notes.txt/stores | --store-dir
         own.nc --allow-gaps | --split-by
         own.nc --variables none | none
         own.nc --format zarr:codc=blosc-lz4 | codec
-        own.nc --format zarr:codec=blosc-lz5 | blosc-lz5
-        own.nc --format zarr:dtype=float17 | float17
         own.nc --format zarr:inner-chunk=height=4 | height
-        own.nc --format numpy:codec=none | codec
         own.nc --format zarr,codec=none | zarr:codec=none
-        own.nc --format source:codec=none | source
         own.nc --format zarr:codec=none,codec=none | twice
-        own.nc --format zarr:codec | NAME=VALUE
         own.nc --format zarr:codec=none,zarr,zarr:codec=none | distinct
-        own.nc --format zarr:shard-size=none | 256MiB
         own.nc gone.nc | gone.nc
         notes.txt --sample-dim time | notes.txt
-        empty --sample-dim time | empty
         mine --format zarr | --format
-        mine --sample-dim time | --sample-dim
         mine --split train | splits
         mine --window=-1,0:20 | --window
         mine nowhere.zarr | nowhere.zarr
@@ -90,72 +72,50 @@ WRONG = {
         mydata:Numberd | Numberd
         mydata:broken | no-licence
         mydata:gridded | --sample-dim
-        mydata:gridded --tiny | --tiny
         mydata:Flowing --format numpy | --format
     """,
     "convert": """
         x.grib out --to numpy --sample-dim hour | hour
         x.grib out --to numpy --sample-dim time --stage early | --stage
-        x.grib out --to numpy --sample-dim time --codec blosc-lz4 | codec
         x.grib out --to numpy --sample-dim time --format-option a | --format-option
-        x.grib out --to numpy --sample-dim time --memory lots | --memory
         x.grib out --to numpy --sample-dim time --shard-size 0 | --shard-size
         x.grib out --to numpy --sample-dim time --split train | splits
         x.grib out --to numpy --sample-dim time --dtype float8 | float16
-        x.grib out --to numpy --sample-dim time --dtype q=float16 | --dtype
         x.grib out --to numpy --sample-dim time --range t=1:2 | int16
-        x.grib out --to numpy --sample-dim time --variables q | q
-        x.grib out --to numpi --sample-dim time | numpy
         x.grib x.grib --to numpy --sample-dim time | x.grib
         x.grib full --to numpy --sample-dim time | thesis.tex
         x.grib nowhere://bucket/out --to numpy --sample-dim time | nowhere
-        x.grib out --to numpy --sample-dim time --tiny | --tiny
         maelstrom-ens10 out --to numpy --target-variables t2m | --target-variables
         own.nc other.nc own.nc out --to numpy | own.nc
         own.nc mine --to numpy --variables t --dry-run --stage decoded | mine
-        own.nc mine --to numpy --variables u | mine
     """,
     "info": """
-        maelstrom-ens5minni | maelstrom-ens5mini
         empty | iobench.json
-        empty --data-dir . | --data-dir
-        maelstrom-ens5mini --option date=13 | MMDD
-        maelstrom-ens5mini --data-dir nowhere | nowhere
         maelstrom-ens5mini --data-dir empty | ens5mini.01.nc
         torn | run.json
         maelstrom-power --option day=1 --option day=2 | twice
     """,
     "limits": """
-        none | none
         empty | empty
         mine --duration 0 | --duration
-        mine --duration nan | --duration
         mine --like empty | --like
         mine --like maelstrom-en10 | maelstrom-ens10
-        mine --like script | script
         s3://bucket/data | s3
     """,
     "simulate": """
-        RUN --ranks 0 | --ranks
         RUN --ranks 4..1 | --ranks
         RUN --ranks 1..1000000 | --ranks
-        RUN --ranks some | --ranks
-        RUN --ranks '' | --ranks
         RUN --storage-bandwidth fast | 100GB/s
-        RUN --storage-bandwidth 0 | --storage-bandwidth
         RUN --storage-bandwidth 100Gb/s | bits
         RUN --storage-bandwidth measured | --limits
         RUN --storage-iops 0 | --storage-iops
-        RUN --storage-iops 1X | --storage-iops
         script | script
-        none | none
     """,
     "advise": """
         RUN --tiny | --tiny
         RUN --try -1 | --try
         RUN -- python x.py | --try
         x.nc --try 1 -- python | --try
-        RUN --epochs 0 | --epochs
         no-such-data --workers -1 | --workers
         script | batch
     """,
@@ -166,28 +126,21 @@ WRONG = {
         RUN --counts c.json --margin 9% | --margin
         RUN --max-exposed 5% --any-machine | --against
         RUN --counts c.json --update --markdown | --update
-        RUN --max-exposed five | 5%
         RUN --max-exposed 500% | 5%
-        RUN --max-exposed nan | 5%
         RUN --counts c.json --json --markdown | stdout
-        none --max-exposed 5% | none
-        RUN --counts c.json | c.json
     """,
     "compare": """
         RUN | 2
         RUN RUN RUN RUN RUN RUN RUN RUN RUN | 8
-        RUN none | none
         RUN script | script
         RUN torn | run.json
         empty --quarterly | empty
-        nowhere --quarterly | nowhere
         script --quarterly | 1
     """,
     "verify": """
         mine --against own.nc --share 0 | --share
         mine --share 0.5 | --against
         empty | iobench.json
-        nowhere | nowhere
         mine --against other.nc | mine
     """,
     "report": """
@@ -198,10 +151,7 @@ WRONG = {
     "cache": """
         --remove full | full
         --older-than 30 | 30d
-        --older-than d | 30d
-        --older-than 1y | 30d
         --older-than=-3d | 30d
-        --older-than 1.5d | 30d
     """,
     "doctor": """
         netcfd | netcdf

@@ -73,13 +73,6 @@ def test_all_that_was_just_read_is_there_whatever_the_range(warm, offset, nbytes
     assert (found.resident, found.n) == (pages, pages)
 
 
-def test_of_a_file_of_others_the_kernel_tells_nothing(monkeypatch, warm):
-    monkeypatch.setattr(os, "geteuid", lambda: os.fstat(warm).st_uid + 1)
-    monkeypatch.setattr(os, "access", lambda *_, **__: False)
-    monkeypatch.setattr(os, "supports_effective_ids", set())
-    assert pages_of(warm, 0, NBYTES) is None
-
-
 def test_files_in_memory_are_all_there():
     path = Path(f"/dev/shm/iobench-test-{os.getpid()}")
     try:

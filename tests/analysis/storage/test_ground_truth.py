@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from ground_truth_profiles import marked_logs, profile_of_ground_truth
 
-from iobench.analysis.placement import OtherLogs, place_segments
+from iobench.analysis.placement import place_segments
 from iobench.analysis.run import Run
 from iobench.findings.storage import storage_of
 from iobench.recording.kinds import Kind
@@ -98,20 +98,6 @@ def test_exposed_time_is_a_share_of_each_read():
         assert (reads["exposed_ns"][unknown] == -1).all()
         length = (reads["end_ns"] - reads["start_ns"])[~unknown]
         assert reads["exposed_ns"][~unknown] == pytest.approx(length / 4, abs=1)
-
-
-@pytest.mark.parametrize(
-    ("run", "logs", "totals"),
-    [
-        (COLD, logs_of(RAW), OtherLogs(3, 40, 81_925_120, 0)),
-        (NUMPY, read_traces([LOGS / NUMPY]), OtherLogs(4, 40, 164_022, 81_920_000)),
-    ],
-    ids=["another job", "no marker"],
-)
-def test_logs_of_others_and_without_markers_give_totals(run, logs, totals):
-    coverage = place_segments(profile_of(run), logs).coverage
-    assert (coverage.n_logs, coverage.n_segments, coverage.complete) == (0, 0, False)
-    assert coverage.others == totals
 
 
 def counts(row):

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from many_spans import many_spans
@@ -125,19 +122,3 @@ def test_all_assets_are_there() -> None:
         assert "</script" not in text
         assert "</style" not in text
         assert "http" not in text or name.startswith("uplot/"), "nothing is fetched"
-
-
-def test_scripts_can_be_read() -> None:
-    program = shutil.which("node")
-    if program is None:
-        pytest.skip("node is not installed")
-    paths = sorted(ASSETS.glob("*.js"))
-    assert all(len(path.read_text().splitlines()) <= 300 for path in paths), "small files"
-    # As `node --check`, of all files in one process.
-    script = (
-        "const { readFileSync } = require('fs'), { Script } = require('vm');"
-        "for (const filename of process.argv.slice(1))"
-        " new Script(readFileSync(filename, 'utf8'), { filename });"
-    )
-    checked = subprocess.run([program, "-e", script, *paths], capture_output=True, text=True)
-    assert checked.returncode == 0, checked.stderr

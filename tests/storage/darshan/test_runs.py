@@ -110,25 +110,6 @@ def test_a_killed_worker_leaves_its_counters(tmp_path: Path) -> None:
     assert len(data_reads(traces[22393])) == 24
 
 
-def test_segments_of_an_unknown_version_are_reported_with_the_cure() -> None:
-    traces = run_of("s6_dxtv2_fork")
-    assert set(traces) == {22423, 22913, 22919}
-    import darshan
-
-    for trace in traces.values():
-        (state,) = [each for each in trace.modules if each.name == "DXT_POSIX"]
-        assert state.version == 2
-        assert state.problem == (
-            f"DXT_POSIX version 2 cannot be read by PyDarshan {darshan.__version__} (Error: "
-            f"Invalid DXT POSIX module version number (got 2)): install the same or a newer "
-            f"PyDarshan than the Darshan that wrote the log (pip install -U darshan)"
-        )
-        assert trace.problems == (state.problem,)
-        assert len(trace.segments) == 0
-    counted = [data_rows(traces[pid])["posix_read_nbytes"].sum() for pid in (22913, 22919)]
-    assert counted == [16_385_024, 8_192_512]
-
-
 def public(name: str) -> list[ProcessTrace]:
     return [each for each in all_logs().processes if each.path.name == name]
 
