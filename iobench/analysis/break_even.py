@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
-
-if TYPE_CHECKING:
-    from iobench.analysis.exposure_figures import PartExposure
 
 
 class BreakEven(msgspec.Struct, frozen=True):
@@ -29,37 +24,3 @@ class BreakEven(msgspec.Struct, frozen=True):
         after_s = None if epoch_s is None or saved_s is None else epoch_s - saved_s
         ratio = spent_s / after_s if spent_s is not None and after_s else None
         return cls(epochs, never, ratio)
-
-
-class FullConversion(msgspec.Struct, frozen=True):
-    """The conversion of every sample of a dataset; None is unknown."""
-
-    n_samples: int
-    nbytes: int
-    convert_s: float | None
-    saved_s: float | None  # of an epoch over all samples; below 0 where it is longer
-    payback_epochs: float | None  # None where it never pays
-
-
-def predict_full_conversion(
-    *,
-    n_samples: int,
-    probe_n_samples: int,
-    probe_nbytes: int,
-    probe_convert_s: float | None,
-    source: PartExposure | None,
-    store: PartExposure,
-) -> FullConversion:
-    """Return the figures of a full conversion, in proportion to the probe's.
-
-    ``source`` and ``store`` are the judged parts of the runs on the original files and on the
-    probe, which has one sample or more.
-    """
-    share = n_samples / probe_n_samples
-    convert_s = None if probe_convert_s is None else probe_convert_s * share
-    saved_s = None
-    if source is not None and source.n_samples and store.n_samples:
-        sample_ns = source.wall_ns / source.n_samples - store.wall_ns / store.n_samples
-        saved_s = sample_ns * n_samples / 1e9
-    epochs = BreakEven.of(convert_s, None, saved_s).epochs
-    return FullConversion(n_samples, round(probe_nbytes * share), convert_s, saved_s, epochs)

@@ -21,24 +21,18 @@ WORDS: Final = "iobench.words"
 """Where a context keeps what follows ``--``."""
 RUN_PATH: Final = CommandArgument("run", "RUN", "A run directory.", is_path=True)
 
+Text, Argument = CommandText, CommandArgument
 COMMANDS: Final = {
-    "profile": CommandText(
+    "profile": Text(
         "measure",
         """Measure every stage of loading, in the workers, and which of it the training waits for.
 
         IOBENCH_ENERGY=off reads no counters of energy, IOBENCH_MONITOR=off none of the machine.
         IOBENCH_RUN_NAME is the run's name in reports, trackers and its directory.
         """,
-        (
-            CommandArgument(
-                "targets",
-                "NAME|FILE|STORE...",
-                "A dataset's name or your own files; also finished stores, alone or with their "
-                "source.",
-            ),
-        ),
+        (Argument("targets", "NAME|FILE|STORE...", "A dataset, your own files, finished stores."),),
     ),
-    "run": CommandText(
+    "run": Text(
         "measure",
         """Profile any training script, not edited: every loader, in all its processes and ranks.
 
@@ -46,101 +40,65 @@ COMMANDS: Final = {
         launchers (srun iobench run -- ...) all record into one run, and the first one prints.
         IOBENCH_ENERGY=off reads no counters of energy, IOBENCH_MONITOR=off none of the machine.
         """,
-        (
-            CommandArgument(
-                "command",
-                "-- COMMAND...",
-                "As you would start it: python train.py --its args; torchrun, a shell script.",
-            ),
-        ),
-        # What follows the command's first word is the command's own, with or without the "--".
-        {"allow_interspersed_args": False},
+        (Argument("command", "-- COMMAND...", "As you would start it: torchrun, a shell script."),),
     ),
-    "report": CommandText(
+    "report": Text(
         "measure",
         "Print what a run measured; works for runs that were killed, too.",
-        (
-            CommandArgument(
-                "run", "RUN", "A run directory; a folder of them is listed.", is_path=True
-            ),
-        ),
+        (Argument("run", "RUN", "A run directory; a folder of them is listed.", is_path=True),),
     ),
-    "advise": CommandText(
+    "advise": Text(
         "measure",
         """Rank what would help by the gain predicted for it, with its cost and the command.
 
         Of a run directory it tells from what was recorded; of anything else it profiles the
         original files and one store of their samples first, in turns, unless --format says what.
-        --try runs the command of a script again, from here, with what its environment changes;
-        values of its options are not kept, so it is to be given again unless iobench run had
-        --keep-command.
+        A profile whose command was not kept in full is tried by the one that follows --.
         """,
         (
-            CommandArgument(
-                "words",
-                "RUN|NAME... [-- COMMAND...]",
-                "A run directory, or what to profile first, with options of iobench profile; after "
-                "--, the command of a script's run for --try.",
+            Argument(
+                "words", "RUN|NAME... [-- COMMAND...]", "A run, or what iobench profile takes."
             ),
         ),
-        # What it does not know are options of the profile that it makes first.
-        {"ignore_unknown_options": True},
     ),
-    "simulate": CommandText(
+    "simulate": Text(
         "measure",
         "Predict samples/s and exposed share of a run on more ranks, and where storage saturates.",
         (RUN_PATH,),
     ),
-    "convert": CommandText(
+    "convert": Text(
         "data",
         "Write samples into a standard container, verified and resumable, or say what it takes.",
         (
-            CommandArgument("sources", "SOURCE...", "A dataset's name, or files of your own."),
-            CommandArgument(
-                "out", "OUT", "Its folder or s3://bucket/prefix: new, or begun by the same command."
-            ),
+            Argument("sources", "SOURCE...", "A dataset's name, or files of your own."),
+            Argument("out", "OUT", "Its folder or s3://bucket/prefix: new, or begun likewise."),
         ),
     ),
-    "verify": CommandText(
+    "verify": Text(
         "data",
         "Read every byte of a store, compare all checksums, and the samples with their source.",
-        (CommandArgument("store", "STORE", "Folder of the store, or s3://bucket/prefix."),),
+        (Argument("store", "STORE", "Folder of the store, or s3://bucket/prefix."),),
     ),
-    "stage": CommandText(
+    "stage": Text(
         "data",
         "Copy a store or files once to a node's own disk: verified and resumable.",
-        (
-            CommandArgument(
-                "sources",
-                "STORE|FILES|NAME...",
-                "A store, files, folders or a dataset's name; with --remove, copies.",
-            ),
-        ),
+        (Argument("sources", "STORE|FILES|NAME...", "What to copy; with --remove, copies."),),
     ),
-    "list": CommandText(
-        "data", "List the datasets and store formats by the names other commands take."
-    ),
-    "info": CommandText(
+    "list": Text("data", "List the datasets and store formats by the names other commands take."),
+    "info": Text(
         "data",
         "Say what a dataset's samples are, a format's options, what a file, a store or a run is.",
-        (
-            CommandArgument(
-                "target",
-                "NAME|FILE|STORE|RUN",
-                "A dataset, a store format, your own file or Zarr store (local or URL), a folder "
-                "of them, or the folder of a store or run.",
-            ),
-        ),
+        (Argument("target", "NAME|FILE|STORE|RUN", "A name, a path or a URL."),),
     ),
-    "synthesize": CommandText(
+    "synthesize": Text(
         "data",
         "Write files with exactly the layout of a dataset that cannot be downloaded.",
         (
-            CommandArgument("name", "NAME", "A dataset's name."),
-            CommandArgument("folder", "DIR", "Folder to write to.", is_path=True),
+            Argument("name", "NAME", "A dataset's name."),
+            Argument("folder", "DIR", "Folder to write to.", is_path=True),
         ),
     ),
-    "check": CommandText(
+    "check": Text(
         "benchmarks",
         """Pass or fail a change, for CI: exit 0 passed, 3 regression, 4 undecided, 1 error.
 
@@ -149,7 +107,7 @@ COMMANDS: Final = {
         """,
         (RUN_PATH,),
     ),
-    "compare": CommandText(
+    "compare": Text(
         "benchmarks",
         """Set runs side by side: what each stage and the loop take, as ratios with their intervals.
 
@@ -157,16 +115,16 @@ COMMANDS: Final = {
         known of runs made with --digests.
         """,
         (
-            CommandArgument(
+            Argument(
                 "runs",
                 "RUN RUN...",
-                "Two to eight run directories, or a folder of runs that took turns. With "
-                "--quarterly: folders with runs or suite results in them or below.",
+                "Two to eight run directories, or a folder of runs in turns. With --quarterly: "
+                "folders with runs or suite results in them or below.",
                 is_path=True,
             ),
         ),
     ),
-    "suite": CommandText(
+    "suite": Text(
         "benchmarks",
         """Profile all cells of a recipe in rounds, and print each with its figures and spread.
 
@@ -177,39 +135,27 @@ COMMANDS: Final = {
         Recipes that come along: formats, loaders, maelstrom, mlperf-hpc, procurement, quick. Exits
         with 1 if a cell failed, with 75 if runs are left.
         """,
-        (
-            CommandArgument(
-                "recipe",
-                "RECIPE",
-                "A .toml file, or the name of a recipe that comes with iobench.",
-            ),
-        ),
+        (Argument("recipe", "RECIPE", "A .toml file, or the name of one that comes along."),),
     ),
-    "limits": CommandText(
+    "limits": Text(
         "benchmarks",
         "Say how fast the files of a folder can be read, and by what: device, server or cache.",
-        (CommandArgument("path", "PATH", "A folder of existing files, or one of them."),),
+        (Argument("path", "PATH", "A folder of existing files, or one of them."),),
     ),
-    "cache": CommandText(
+    "cache": Text(
         "installation", "List what iobench made with its owner and last use, or remove it."
     ),
-    "doctor": CommandText(
+    "doctor": Text(
         "installation",
         "Find every optional library and CliMetLab plugin, and say what installs those missing.",
-        (
-            CommandArgument(
-                "extras",
-                "[EXTRA...]",
-                "Look for these extras alone. [default: all]",
-            ),
-        ),
+        (Argument("extras", "[EXTRA...]", "Look for these extras alone. [default: all]"),),
     ),
 }
 """What the help of each says, by the group that it is shown in."""
-OF_MLLOG: Final = CommandText(
+OF_MLLOG: Final = Text(
     "benchmarks",
     "Write each run as lines of MLPerf's logging (:::MLLOG): what was measured, or is told.",
-    (CommandArgument("folder", "DIR", "The folder written by iobench suite --out.", is_path=True),),
+    (Argument("folder", "DIR", "The folder written by iobench suite --out.", is_path=True),),
 )
 
 
@@ -256,6 +202,20 @@ class _Commands(click.Group):
                 )
 
 
+def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        click.echo(f"iobench {version('iobench')}")
+        ctx.exit()
+
+
+VERSION: Final = click.Option(
+    ["--version"], is_flag=True, help="Print the version and exit.", expose_value=False,
+    is_eager=True, callback=_show_version,
+)  # fmt: skip
+
+
 def make_app() -> click.Group:
     """Return the command line application."""
     classes = {"suite": SuiteCommand, "advise": AdviseCommand}
@@ -265,21 +225,7 @@ def make_app() -> click.Group:
             name: make_command(name, text, classes.get(name, IobenchCommand))
             for name, text in COMMANDS.items()
         },
-        params=[_version_option(), QUIET_OPTION],
+        params=[VERSION, QUIET_OPTION],
         help="Where does training on weather and climate data wait for its data, and why?",
         context_settings=SETTINGS,
     )
-
-
-def _version_option() -> click.Option:
-    def show(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-        if value:
-            from importlib.metadata import version
-
-            click.echo(f"iobench {version('iobench')}")
-            ctx.exit()
-
-    return click.Option(
-        ["--version"], is_flag=True, help="Print the version and exit.", expose_value=False,
-        is_eager=True, callback=show,
-    )  # fmt: skip

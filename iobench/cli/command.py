@@ -7,7 +7,6 @@ from collections import Counter
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
@@ -16,15 +15,19 @@ from iobench.command_options import OPTIONS, QUIET, CommandOption, split_formats
 from iobench.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from click.shell_completion import CompletionItem
+    from collections.abc import Callable, Sequence
 
 _ADDRESS: Final = re.compile(r"(?:[\w+.-]+::)*[A-Za-z][A-Za-z0-9+.-]+:/[^\\]")
 """pathlib leaves one slash of ``https://``."""
 MOST: Final = 1_000_000
 SETTINGS: Final = {"help_option_names": ["-h", "--help"], "show_default": True}
 IS_QUIET: Final = "iobench.quiet"
+SETTINGS_OF: Final = {
+    # What follows the command's first word is the command's own, with or without the "--".
+    "run": {"allow_interspersed_args": False},
+    # What it does not know are options of the profile that it makes first.
+    "advise": {"ignore_unknown_options": True},
+}
 REPEATED: Final = {"texts", "paths", "formats", "pairs"}
 
 
@@ -43,7 +46,6 @@ class CommandText(NamedTuple):
     group: str
     help: str
     arguments: tuple[CommandArgument, ...] = ()
-    settings: Mapping[str, bool] = MappingProxyType({})
 
 
 class _LocalPath(click.Path):
@@ -55,22 +57,11 @@ class _LocalPath(click.Path):
         return super().convert(value, param, ctx)
 
 
-class _Target(click.types.StringParamType):
-    """A text that may name a file, which shells complete."""
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        from click.shell_completion import CompletionItem
-
-        return [CompletionItem(incomplete, type="file")]
-
-
 class _Argument(click.Argument):
     """An argument with a line of help."""
 
     def __init__(self, described: CommandArgument) -> None:
-        kind = _LocalPath(path_type=Path, readable=False) if described.is_path else _Target()
+        kind = _LocalPath(path_type=Path, readable=False) if described.is_path else _PLACE
         super().__init__(
             [described.field],
             type=kind,
@@ -126,7 +117,7 @@ def make_command(
         params=params,
         help=text.help,
         callback=_function(name),
-        context_settings={**SETTINGS, **text.settings},
+        context_settings={**SETTINGS, **SETTINGS_OF.get(name, {})},
     )
 
 
@@ -212,13 +203,15 @@ def _be_quiet(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 
 _LOCAL: Final = _LocalPath(path_type=Path, readable=False)
+_PLACE: Final = click.Path(readable=False)
+"""A text that may name a file, which shells complete."""
 _TYPES: Final[dict[str, Any]] = {
     "int": int,
     "count": click.IntRange(1, MOST),
     "float": float,
     "path": _LOCAL,
     "paths": _LOCAL,
-    "place": _Target(),
+    "place": _PLACE,
 }
 QUIET_OPTION: Final = click.Option(
     [QUIET.name], is_flag=True, help=QUIET.help, expose_value=False, callback=_be_quiet

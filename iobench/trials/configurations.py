@@ -87,26 +87,7 @@ def try_changes(
     *,
     rounds: int,
 ) -> list[TriedChange]:
-    """Run the baseline, each change, and the baseline again, in turns.
-
-    Parameters
-    ----------
-    config : RunConfig
-        Of the baseline, as `baseline_config` returns it.
-    changes : sequence of AdvisedChange
-        All of which `changed_config` can make.
-    folder : Path
-        Where the run directories go; it is made.
-    rounds : int
-        Turns of each; from 6 on the interval is one of 95 %.
-
-    Raises
-    ------
-    TrialError
-        If a run fails, or delivers nothing.
-    OptionError
-        If there is no round.
-    """
+    """Run the baseline, each change that `changed_config` can make, and the baseline again."""
     quiet, staging_s = _QuietScreen(screen), []
     arms = [_arm(config, folder / "baseline", "baseline", quiet)]
     with ExitStack() as copies:  # those of a trial go with it
@@ -138,17 +119,13 @@ def try_changes(
             title=change.title,
             settings=change.settings,
             rounds=rounds,
-            saved_fraction=1 - (ratio.change.value or 1.0),
+            saved_fraction=_saved(ratio.change.value) or 0.0,
             low_fraction=_saved(ratio.change.high),
             high_fraction=_saved(ratio.change.low),
             band_low_fraction=_saved(ratio.again.high),
             band_high_fraction=_saved(ratio.again.low),
             is_noise=ratio.is_noise,
-            predicted_fraction=change.saved_fraction,
-            predicted_low_fraction=change.low_fraction,
-            predicted_high_fraction=change.high_fraction,
             staging_s=seconds,
-            predicted_staging_s=change.cost.stage_s or None,
         )
         for change, ratio, seconds in zip(changes, ratios, staging_s, strict=True)
     ]
@@ -159,11 +136,13 @@ def _saved(quotient: float | None) -> float | None:
 
 
 class _QuietScreen:
+    """Says nothing: notes of the same profile in every round would hide those of the trial."""
+
     def __init__(self, screen: Screen) -> None:
         self.progress = screen.progress
 
     def note(self, text: str) -> None:
-        """Say nothing: notes of the same profile in every round would hide those of the trial."""
+        """Say nothing."""
 
 
 def _arm(config: RunConfig, folder: Path, name: str, quiet: Screen) -> Callable[[int], float]:

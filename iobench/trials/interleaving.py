@@ -35,15 +35,7 @@ def interleave(
 ) -> list[list[float]]:
     """Let all arms do their work once in each round; return what each cost, by arm and round.
 
-    Each takes the number of the round, from 0, and returns seconds; the same arm given twice is an
-    A/A comparison. ``names`` are for messages, ``finished`` is called after each round.
-
-    Raises
-    ------
-    TrialError
-        If an arm fails or returns no time; names arm and round. Other arms are not run any more.
-    OptionError
-        If there is no arm or no round.
+    ``names`` are for messages, ``finished`` is called after each round.
     """
     if not arms or rounds < 1:
         raise OptionError(f"{len(arms)} arms, {rounds} rounds: expected one of each at least")

@@ -16,18 +16,10 @@ if TYPE_CHECKING:
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """How a command ended.
+    """How a command ended."""
 
-    Parameters
-    ----------
-    code : int or None
-        Its exit code, or minus the signal; None where it took longer than its limit.
-    lines : tuple of str
-        What it wrote last, without empty lines.
-    """
-
-    code: int | None
-    lines: tuple[str, ...]
+    code: int | None  # or minus the signal; None where it took longer than its limit
+    lines: tuple[str, ...]  # what it wrote, without empty ones
 
     @property
     def how(self) -> str:
@@ -50,11 +42,6 @@ def run_limited(
     """Run a command to its end, or to that of its limit; what it says goes into the log.
 
     ``started`` gets its process id; ``environment`` is by default that of this process.
-
-    Raises
-    ------
-    OSError
-        If the log cannot be written.
     """
     with log.open("w") as file:
         # A session of its own: what it starts ends with it, and no terminal interrupts it.

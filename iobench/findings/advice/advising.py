@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from iobench.analysis.break_even import BreakEven
-from iobench.analysis.diagnosis import hidden_fraction
 from iobench.analysis.replay.runs import beginning_of
 from iobench.findings.advice.commands import commands_of
 from iobench.findings.advice.gains import UNSEEN_WORKERS_ERROR, GainPredictor
@@ -25,7 +24,6 @@ from iobench.findings.advice.proposals import (
     signed,
 )
 from iobench.findings.faster_stages import UNSEEN_ERROR, WITHHELD_ABOVE, is_trusted, payoffs
-from iobench.recording.kinds import stage_title
 from iobench.report import units
 from iobench.report.document import (
     Column,
@@ -47,7 +45,6 @@ PAYOFF_FACTOR: Final = 0.8
 """Of the time of a stage, what a faster one takes."""
 WORTH_FRACTION: Final = 0.01
 """Of the time, what a change saves at least that is proposed."""
-MOST_STAGES: Final = 4
 EVIDENCE: Final = {
     Evidence.MEASURED: "measured, alternating with the baseline",
     Evidence.REPLAYED: "by replay",
@@ -87,15 +84,12 @@ def advice_of(measured: Iterable[Loading], *, epochs: int | None = None) -> Advi
         baseline=AdviceBaseline(
             label=baseline.label,
             format=baseline.format or None,
-            framework=baseline.framework or None,
-            pipeline=baseline.pipeline or None,
             workers=run.workers,
             prefetch=run.prefetch,
             batch_size=run.batch_size,
             sample_ns=baseline.sample_ns,
             epoch_s=baseline.epoch_s,
             wait_fraction=baseline.wait_fraction,
-            hidden_fraction=hidden_fraction(baseline.judged),
         ),
         replay_error_fraction=error,
         payoffs=faster,
@@ -146,16 +140,14 @@ def _outcome(advice: Advice, baseline: Loading) -> AdviceOutcome:
 
 def _about(baseline: Loading) -> str:
     run, facts, exposure = baseline.loader, baseline.facts, baseline.exposure
-    by = f" through {baseline.framework}" if baseline.framework not in baseline.label else ""
-    kind = "thread" if facts.threads and not facts.is_script else "worker"
     when = OVER[exposure.window]
     if exposure.n_summed:
         when = f"in {detailed_batches(exposure.whole.n_batches, exposure.n_summed)}, {when}"
     return (
         f"{facts.dataset or 'a script'}{', a stand-in' if facts.stand_in else ''}: "
-        f"{baseline.label}{by}, {units.count(run.workers)} {kind}{'s' * (run.workers != 1)}. The "
-        f"training loop waits {units.fraction(baseline.wait_fraction)} of its time {when}; a "
-        f"sample takes {units.duration(baseline.sample_ns)}."
+        f"{baseline.label}, workers: {units.count(run.workers)}. The training loop waits "
+        f"{units.fraction(baseline.wait_fraction)} of its time {when}; a sample takes "
+        f"{units.duration(baseline.sample_ns)}."
     )
 
 
@@ -218,23 +210,13 @@ def advice_document(advice: Advice) -> Document:
 def _summary(advice: Advice) -> Iterator[str]:
     yield advice.about
     yield advice.sentence
-    faster = advice.payoffs
-    if faster is None or not faster.gains or advice.outcome is AdviceOutcome.NOTHING_TO_GAIN:
-        return
-    yield (
-        f"A replay of the unmodified run misses its time by {signed(advice.replay_error_fraction)}."
-        f" Predictions include an error of {units.fraction(UNSEEN_ERROR)} of the time, or "
-        f"{units.fraction(UNSEEN_WORKERS_ERROR)} for another number of workers."
-    )
-    stages = [
-        f"{stage_title(stage)} {units.fraction(max(0.0, each.saved_fraction))}"
-        for stage, each in [*faster.alone.items()][:MOST_STAGES]
-    ]
-    yield (
-        f"If one stage took {units.fraction(1 - PAYOFF_FACTOR)} less time, the run would be "
-        f"shorter by: {', '.join(stages)}; if all of them did, by "
-        f"{units.fraction(faster.joint_fraction)}."
-    )
+    if advice.payoffs is not None and advice.payoffs.gains:
+        error = signed(advice.replay_error_fraction)
+        yield (
+            f"A replay of the unmodified run misses its time by {error}. Predictions include an "
+            f"error of {units.fraction(UNSEEN_ERROR)} of the time, or "
+            f"{units.fraction(UNSEEN_WORKERS_ERROR)} for another number of workers."
+        )
 
 
 def _blocks(changes: Sequence[AdvisedChange], first: int) -> tuple[Block, ...]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.analysis.break_even import predict_full_conversion
 from iobench.analysis.replay.changes import Change, changed
 from iobench.analysis.replay.loader_run import LoaderRule, LoaderRun
 from iobench.findings.advice.gains import (
@@ -62,18 +61,17 @@ def measured_changes(ways: Sequence[Loading]) -> Judged:
     baseline, *others = ways
     for other in others:
         settings: dict[str, str | int] = {}
-        for name in ("format", "framework", "pipeline"):
+        for name in ("framework", "pipeline"):
             if getattr(other, name) and getattr(other, name) != getattr(baseline, name):
                 settings[name] = getattr(other, name)
+        levers = [Lever.LOADER] if settings else []
         if other.named_store is not None:
-            settings.pop("format", None)
             if other.named_store != baseline.named_store:
                 settings["store"] = other.named_store
-        elif baseline.named_store is not None:
+        elif baseline.named_store is not None or other.format not in ("", baseline.format):
             settings["format"] = other.format
-        levers = [Lever.FORMAT] if settings.keys() & {"format", "store"} else []
-        if settings.keys() & {"framework", "pipeline"}:
-            levers.append(Lever.LOADER)
+        if settings.keys() & {"format", "store"}:
+            levers.insert(0, Lever.FORMAT)
         if other.store is not None and other.named_store is None:
             settings["format"] = other.format
         gain = measured_gain(baseline, other)
@@ -177,9 +175,7 @@ def _memory_of(baseline: Loading, batches: int) -> Cost:
 def _kept_workers(predictor: GainPredictor) -> Judged:
     """Yield keeping the workers of one epoch for the next.
 
-    Whether a worker's first batch of an epoch was slow since the worker was new, or since the epoch
-    was, as where a shuffle has to fill, the run does not report. Where that may be all of the gain,
-    it has to be measured. Steps may be shorter where no starts compute at the same time.
+    Where the first batch of an epoch may be slow for another reason, the gain is to be measured.
     """
     run = predictor.run
     if not (run.restarts and run.recurs and predictor.baseline.framework == "torch"):
@@ -203,19 +199,12 @@ def _kept(run: LoaderRun) -> Settings:
     return {"persistent_workers": "True", **({"made": "once"} if run.recreated else {})}
 
 
-def _first_store(predictor: GainPredictor) -> Loading | None:
-    return next((each for each in predictor.ways if each.store is not None), None)
-
-
 def _finished_samples(predictor: GainPredictor) -> Judged:
-    """Yield a store where none was measured: nothing is left to make, or to start for it.
-
-    Its samples may be other objects: of handing batches over only what joins and sends is left.
-    """
+    """Yield a store where none was measured: nothing is left to make, or to start for it."""
     baseline = predictor.baseline
     if baseline.store is not None:
         yield ruled_out((Lever.FORMAT,), {"format": baseline.format}, Reason.IN_USE)
-    elif _first_store(predictor) is None:
+    elif not any(each.store for each in predictor.ways):
         stored = "tfrecord" if baseline.framework == "tensorflow" else "numpy"
         none = replace(shortened(predictor.run, dict.fromkeys(MAKING, 0.0)), keep_workers=True)
         gain = predictor.bound(Change(), instead=without_rest(changed(predictor.run, none)))
@@ -304,11 +293,7 @@ def _staging(predictor: GainPredictor) -> Judged:
 
 
 def _staged_gain(predictor: GainPredictor, *, in_memory: bool) -> Gain:
-    """Return what reading a staged copy gains, where memory holds it; else at most that.
-
-    Reading then takes its time on a CPU, and as long as copying its bytes from memory. What is read
-    and decoded in one can be separated by its CPU time alone: else there is only a bound.
-    """
+    """Return what reading a staged copy gains, where memory holds it; else at most that."""
     run = predictor.run
     both = (*READING, *MIXED)
     is_read = is_one_of(run, both)
@@ -334,7 +319,7 @@ def _read_rate(run: LoaderRun) -> float | None:
 
 
 def _chunks(predictor: GainPredictor) -> Judged:
-    if _first_store(predictor) is not None:  # which holds samples as they are requested
+    if any(each.store for each in predictor.ways):  # which holds samples as they are requested
         return
     part, levers, settings = predictor.baseline.judged, (Lever.CHUNKS,), {"format": "zarr"}
     if part.read_nbytes is None or not part.nbytes:
@@ -378,10 +363,7 @@ def _codec(predictor: GainPredictor) -> Judged:
 
 
 def _cost_of_store(ways: Sequence[Loading], way: Loading) -> Cost:
-    """Return what the whole dataset takes in another format: from a probe, else what is known.
-
-    Of several ways that read a probe, only one made it.
-    """
+    """Return what the whole dataset takes in another format: from a probe, else what is known."""
     baseline, store = ways[0], way.store
     if way is not baseline and way.named_store is not None:
         return Cost()  # it is there
@@ -390,17 +372,12 @@ def _cost_of_store(ways: Sequence[Loading], way: Loading) -> Cost:
     if way is baseline or store is None or not store.n_samples or not store.nbytes:
         return replace(least, disk_nbytes=n * nbytes if n and nbytes else None)
     stores = (each.store for each in ways if each.format == way.format)
-    full = predict_full_conversion(
-        n_samples=store.n_samples_all or store.n_samples,
-        probe_n_samples=store.n_samples,
-        probe_nbytes=store.nbytes,
-        probe_convert_s=next((s.convert_s for s in stores if s and s.convert_s is not None), None),
-        source=baseline.judged,
-        store=way.judged,
-    )
-    if full.convert_s is None:
-        return replace(least, disk_nbytes=full.nbytes)
-    return Cost(full.convert_s, disk_nbytes=full.nbytes)
+    convert_s = next((s.convert_s for s in stores if s and s.convert_s is not None), None)
+    share = (store.n_samples_all or store.n_samples) / store.n_samples
+    disk_nbytes = round(store.nbytes * share)
+    if convert_s is None:
+        return replace(least, disk_nbytes=disk_nbytes)
+    return Cost(convert_s * share, disk_nbytes=disk_nbytes)
 
 
 def _making_s(baseline: Loading) -> float | None:

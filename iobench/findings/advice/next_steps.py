@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -55,29 +55,25 @@ def _steps(ways: Sequence[Loading]) -> Iterator[NextStep]:
     if not measured:
         return
     best = min(measured, key=lambda each: each.wait_fraction or 0.0)
-    exposure, facts = best.exposure, best.facts
-    yield from _about_waiting(best, ways)
-    # Rounds end where epochs do on a cold cache: however many there are, each has to fill again.
-    if exposure.window == "whole" and exposure.n_rounds <= 1:
-        reason = "a longer run, so that it reaches a steady state"
-        yield from _varied(best, reason, {"--batches": "200"}, ("--duration", "--epochs"))
-    if facts.stand_in and facts.sources != ():  # a store is of what it was made of
-        reason = f"the same profile on real files of {facts.dataset}, in DIR"
-        yield from _varied(best, reason, {"--data-dir": "DIR"}, ("--tiny",), facts.sources)
-
-
-def _about_waiting(best: Loading, ways: Sequence[Loading]) -> Iterator[NextStep]:
-    verdict, of = diagnose(best.exposure).verdict, best.facts.label
+    exposure, facts, verdict = best.exposure, best.facts, diagnose(best.exposure).verdict
+    given = ProfileCommand.parsed(facts.command)
     if verdict is Verdict.NO_COMPUTE:
-        reason = "with a step time, the report shows how much loading compute can hide"
-        yield from _varied(best, reason, {"--compute": "25ms"})
-        return
-    hidden = verdict is Verdict.HIDDEN
-    advised = [*_advised([best] if hidden else ways)]
-    if hidden and not advised:
-        which = f" of {of}" if len(ways) > 1 and of else ""
-        advised = [NextStep(f"nothing to gain from faster loading{which} at this step time")]
-    yield from advised
+        if given is not None:
+            reason = "with a step time, the report shows how much loading compute can hide"
+            yield NextStep(reason, given.varied({"--compute": "25ms"}))
+    else:
+        hidden = verdict is Verdict.HIDDEN
+        advised = [*_advised([best] if hidden else ways)]
+        yield from advised
+        if hidden and not advised:
+            yield NextStep("nothing to gain from faster loading at this step time")
+    # Rounds end where epochs do on a cold cache: however many there are, each has to fill again.
+    if given is not None and exposure.window == "whole" and exposure.n_rounds <= 1:
+        longer = given.varied({"--batches": "200"}, ("--duration", "--epochs"))
+        yield NextStep("a longer run, so that it reaches a steady state", longer)
+    if given is not None and facts.stand_in and facts.sources != ():
+        real = given.varied({"--data-dir": "DIR"}, ("--tiny",), facts.sources)
+        yield NextStep(f"the same profile on real files of {facts.dataset}, in DIR", real)
 
 
 def _advised(ways: Sequence[Loading]) -> Iterator[NextStep]:
@@ -86,8 +82,6 @@ def _advised(ways: Sequence[Loading]) -> Iterator[NextStep]:
     if advice is None:
         return
     whose = "the training loop's time" if advice.is_script else "the time"
-    if len(ways) > 1 and not advice.is_script:  # others are spoken of as well
-        whose += f" of {advice.baseline.label}"
     changes = (*advice.changes, *advice.to_measure)[:MOST_ADVISED]
     for change in changes:
         reason = f"saves {units.fraction(change.expected)} of {whose} {EVIDENCE[change.evidence]}"
@@ -104,19 +98,6 @@ def _advised(ways: Sequence[Loading]) -> Iterator[NextStep]:
     if advice.is_script and changes:
         command = shlex.join(["iobench", "advise", str(as_typed(ways[0].path))])
         yield NextStep("the lines to change, what they cost, and other changes", command)
-
-
-def _varied(
-    best: Loading,
-    reason: str,
-    options: Mapping[str, str],
-    without: Sequence[str] = (),
-    targets: tuple[str, ...] | None = None,
-) -> Iterator[NextStep]:
-    """Yield the run's own command with options set; nothing if it was no ``iobench profile``."""
-    given = ProfileCommand.parsed(best.facts.command)
-    if given is not None:
-        yield NextStep(reason, given.varied(options, without, targets))
 
 
 def next_section(steps: NextSteps) -> Section | None:

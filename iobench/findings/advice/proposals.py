@@ -181,44 +181,44 @@ def ruled_out(
     return RuledOut(levers, title, settings, reason, needed, available, sentence)
 
 
+TITLES: Final = (
+    (Lever.FORMAT, "store", "the store {store}"),
+    (Lever.FORMAT, "format", "finished samples as {format}"),
+    (Lever.LOADER, "framework", "{framework} as the loader"),
+    (Lever.LOADER, "pipeline", "{pipeline} as the loader"),
+    (Lever.WORKERS, "workers", "{workers} worker{s}"),
+    (Lever.WORKERS, "num_workers", "{num_workers} worker{s}"),
+    (Lever.PREFETCH, "prefetch", "a prefetch of {prefetch} batches"),
+    (Lever.PREFETCH, "prefetch_factor", "a prefetch of {prefetch_factor} batches"),
+    (Lever.KEEP_WORKERS, "made", "one loader for all epochs, with its workers kept"),
+    (Lever.KEEP_WORKERS, "", "workers kept between epochs"),
+    (Lever.CACHE, "stage", "files staged to {stage}"),
+    (Lever.CACHE, "", "files read into the page cache beforehand"),
+    (Lever.CHUNKS, "", "chunks that hold one sample each"),
+    (Lever.CODEC, "codec", "stored as {codec}"),
+    (Lever.CODEC, "dtype", "stored as {dtype}"),
+    (Lever.FORMAT, "", "finished samples as a store"),
+    (Lever.CODEC, "", "stored as another codec"),
+)
+"""What a change of a lever is called: the first row whose setting it has, or that needs none."""
+
+
 def title_of(levers: tuple[Lever, ...], settings: Settings) -> str:
     """Return what a change is called, in a few words."""
-    return " and ".join(_title(lever, settings) for lever in levers)
-
-
-def _title(lever: Lever, settings: Settings) -> str:
-    match lever:
-        case Lever.FORMAT if "store" in settings:
-            return f"the store {settings['store']}"
-        case Lever.FORMAT:
-            return f"finished samples as {settings.get('format', 'a store')}"
-        case Lever.LOADER:
-            framework = settings.get("framework", settings.get("pipeline"))
-            return "the fast loader" if framework == "native" else f"{framework} as the loader"
-        case Lever.WORKERS:
-            number = settings.get("workers", settings.get("num_workers"))
-            return f"{number} worker{'s' * (number != 1)}"
-        case Lever.PREFETCH:
-            ahead = settings.get("prefetch", settings.get("prefetch_factor"))
-            return f"a prefetch of {ahead} batches"
-        case Lever.KEEP_WORKERS:
-            once = "one loader for all epochs, with its workers kept"
-            return once if "made" in settings else "workers kept between epochs"
-        case Lever.CACHE if "stage" in settings:
-            return f"files staged to {settings['stage']}"
-        case Lever.CACHE:
-            return "files read into the page cache beforehand"
-        case Lever.CHUNKS:
-            return "chunks that hold one sample each"
-        case Lever.CODEC:
-            return f"stored as {settings.get('codec') or settings.get('dtype') or 'another codec'}"
+    known = {"", *settings}
+    titles = [
+        next(text for each, setting, text in TITLES if each is lever and setting in known)
+        for lever in levers
+    ]
+    plural = "" if 1 in (settings.get("workers"), settings.get("num_workers")) else "s"
+    title = " and ".join(titles).format_map({**settings, "s": plural})
+    return title.replace("native as the", "the fast")
 
 
 class TriedChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A change that was really made, in turns with the baseline: shares of a sample's time saved.
+    """A change that was made in turns with the baseline: shares of a sample's time saved.
 
-    With 95 % between ``low_fraction`` and ``high_fraction``, unknown of fewer than six rounds; the
-    unchanged baseline, run again, saved between ``band_low_fraction`` and ``band_high_fraction``.
+    The unchanged baseline saved between ``band_low_fraction`` and ``band_high_fraction``.
     """
 
     title: str
@@ -230,11 +230,7 @@ class TriedChange(msgspec.Struct, frozen=True, kw_only=True):
     band_low_fraction: float | None
     band_high_fraction: float | None
     is_noise: bool | None  # whether it cannot be distinguished from that
-    predicted_fraction: float | None  # None where only a bound was
-    predicted_low_fraction: float | None
-    predicted_high_fraction: float | None
     staging_s: float | None = None  # what the first turn copied for
-    predicted_staging_s: float | None = None
 
 
 class AdviceOutcome(Enum):
@@ -253,15 +249,12 @@ class AdviceBaseline(msgspec.Struct, frozen=True, kw_only=True):
 
     label: str
     format: str | None
-    framework: str | None
-    pipeline: str | None
     workers: int
     prefetch: int
     batch_size: int | None
     sample_ns: float | None
     epoch_s: float | None  # over all samples
     wait_fraction: float | None
-    hidden_fraction: float | None
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
