@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,6 +139,10 @@ GOOD = torch_document()
 EVENT = {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
 
 
+def events(*some: dict[str, Any]) -> bytes:
+    return json.dumps({"traceEvents": some}).encode()
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -150,14 +155,15 @@ EVENT = {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
         (b'{"traceEvents": [3]}', "at `$.traceEvents[0]`"),
         (b'{"traceEvents": []}', "holds no trace events with a time"),
         (json.dumps({**GOOD, "baseTimeNanoseconds": "x"}).encode(), "at `$.baseTimeNanoseconds`"),
-        (json.dumps([{**EVENT, "ts": "now"}]).encode(), "at `$[0].ts`"),
-        (json.dumps([{**EVENT, "ts": 1e300}]).encode(), "at `$[0].ts`"),
-        (b'[{"ph": "X", "ts": NaN, "dur": 1}]', "at `$[0].ts`"),
-        (json.dumps([EVENT, {"ph": "XX"}]).encode(), "at `$[1].ph`"),
-        (json.dumps([{**EVENT, "pid": [1]}]).encode(), "at `$[0].pid`"),
+        (events({**EVENT, "ts": "now"}), "at `$[0].ts`"),
+        (events({**EVENT, "ts": 1e300}), "at `$[0].ts`"),
+        (events({**EVENT, "ts": math.nan}), "at `$[0].ts`"),
+        (b"[]", "Expected `object`, got `array`"),
+        (events(EVENT, {"ph": "XX"}), "at `$[1].ph`"),
+        (events({**EVENT, "pid": [1]}), "at `$[0].pid`"),
         (gzip.compress(json.dumps(GOOD).encode())[:-9], "is no JSON"),
         (b"\x1f\x8bnothing", "is no JSON"),
-        (json.dumps([EVENT]).encode(), "ended before the run began"),
+        (events(EVENT), "ended before the run began"),
         (json.dumps(torch_document(BASE_NS - 10**15)).encode(), None),
     ],
 )

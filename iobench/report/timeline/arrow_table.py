@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from importlib import import_module
 from importlib.metadata import version
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -58,38 +59,28 @@ def to_arrow(profile: RunData) -> pa.Table:
 def write_parquet(path: Path | str, runs: Sequence[Run]) -> None:
     """Write the spans of runs, read one after the other, as one Parquet file."""
     parquet = _pyarrow("pyarrow.parquet")
-    if not runs:
-        raise ProfileError(f"{path}: there is no run to write; expected one at least")
     parts = [part for run in runs for part in run.parts]
+    if not parts:
+        raise ProfileError(f"{path}: there is no span to write; expected a run that measured")
     offsets = wall_offsets(each for part in parts for each in part.processes)
     several = len({run.path for run in runs}) > 1
+    tables = (_table(part, offsets, part.path.name if several else None) for part in parts)
+    first = next(tables)
+    texts = [each.name for each in first.schema if hasattr(each.type, "ordered")]
     with whole_file(path) as file:
-        writer: Any = None
+        writer = parquet.ParquetWriter(file, first.schema, compression="zstd", use_dictionary=texts)
         try:
-            for part in parts:
-                table = _table(part, offsets, part.path.name if several else None)
-                if writer is None:
-                    texts = [each.name for each in table.schema if hasattr(each.type, "ordered")]
-                    writer = parquet.ParquetWriter(
-                        file, table.schema, compression="zstd", use_dictionary=texts
-                    )
+            for table in chain([first], tables):
                 writer.write_table(table, row_group_size=ROWS_IN_GROUP)
+            writer.close()
         finally:
-            if writer is not None:
-                _close(writer)
+            # On a full disk it would try again when it is forgotten, and complain.
+            writer.is_open = False
 
 
 def check_parquet() -> None:
     """Refuse tables, by a `MissingExtraError`, where pyarrow is not installed."""
     _pyarrow("pyarrow.parquet")
-
-
-def _close(writer: Any) -> None:
-    """Close a writer; on a full disk it would try again when it is forgotten, and complain."""
-    try:
-        writer.close()
-    finally:
-        writer.is_open = False
 
 
 def _pyarrow(name: str = "pyarrow") -> Any:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from iobench.runs.contents import Process
 
 EXPECTED: Final = "expected what torch.profiler's export_chrome_trace writes"
-WITH_IDS: Final = frozenset("stfbneNOD")
 Microseconds = Annotated[float, Meta(gt=-(2.0**52), lt=2.0**52)]
 
 
@@ -58,11 +57,8 @@ class TorchTrace:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        content = _content(self.path)
         try:
-            document = msgspec.convert(
-                {"traceEvents": content} if isinstance(content, list) else content, TorchDocument
-            )
+            document = msgspec.convert(_content(self.path), TorchDocument)
             self._events = [each for each in document.traceEvents if each.get("ph") != "M"]
             times = msgspec.convert(self._events, list[TimedEvent])
         except msgspec.ValidationError as error:
@@ -98,7 +94,7 @@ class TorchTrace:
                 more = f" (overlapping, {sub})" if sub else ""
                 tids[pid, tid, sub] = writer.thread(pids[pid], f"torch: {name}{more}")
             moved = {**event, "pid": pids[pid], "tid": tids[pid, tid, sub], "ts": ts}
-            if "id" in event and event["ph"] in WITH_IDS:
+            if "id" in event:
                 moved["id"] = ids[event.get("cat"), str(event["id"])]
             yield moved
 
