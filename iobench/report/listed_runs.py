@@ -33,9 +33,8 @@ class ListedRun(msgspec.Struct, frozen=True):
 def listed_document(folder: Path, runs: Sequence[FoundRun]) -> Document:
     """Return the runs: name, when, and what was measured; then how one of them is reported."""
     listed = [_listed(run) for run in runs]
-    names = [str(run.path.relative_to(folder)) for run in runs]
-    days, what = [each.started or UNKNOWN for each in listed], [each.what for each in listed]
-    rows = zip(names, days, what, strict=True)
+    names = (str(run.path.relative_to(folder)) for run in runs)
+    rows = [(n, e.started or UNKNOWN, e.what) for n, e in zip(names, listed, strict=True)]
     return Document(
         f"{len(runs)} runs in {folder}, newest first",
         (Section("runs", "", (properties(rows), Command(listed[0].command, "One of them"))),),
@@ -44,15 +43,12 @@ def listed_document(folder: Path, runs: Sequence[FoundRun]) -> Document:
 
 
 def _listed(run: FoundRun) -> ListedRun:
-    started = (
-        datetime.fromtimestamp(run.start_ns / 1e9, tz=UTC).astimezone() if run.start_ns else None
-    )
-    return ListedRun(
-        str(run.path),
-        f"{started:%Y-%m-%d %H:%M}" if started else None,
-        _what(run),
-        shlex.join(["iobench", "report", str(run.path)]),
-    )
+    command = shlex.join(["iobench", "report", str(run.path)])
+    started = None
+    if run.start_ns:
+        local = datetime.fromtimestamp(run.start_ns / 1e9, tz=UTC).astimezone()
+        started = f"{local:%Y-%m-%d %H:%M}"
+    return ListedRun(str(run.path), started, _what(run), command)
 
 
 def _what(run: FoundRun) -> str:

@@ -121,38 +121,23 @@ def _key_figures(exposure: Exposure) -> Iterator[KeyFigure]:
     when = PARTS[exposure.window]
     (share, text), *others = _exposed_shares(exposure)
     rest = "; ".join((text, *(f"{units.fraction(other)} {words}" for other, words in others)))
-    yield KeyFigure("Exposed I/O", Quantity(share, "share"), rest)
     median, most = (units.duration(statistic(wait, each)) for each in ("median_ns", "max_ns"))
-    yield KeyFigure(
-        f"A {step_words(exposure.steps)} waits",
-        Quantity(statistic(wait, "mean_ns"), "ns"),
-        f"on average; median {median}, maximum {most} ({when})",
-    )
-    rate = units.byte_rate(window.bytes_per_s)
-    yield KeyFigure(
-        "Throughput",
-        Quantity(window.samples_per_s, "samples/s"),
-        f"samples/s, {rate} ({when}, {units.count(window.n_batches)} batches)",
-    )
+    waits = f"on average; median {median}, maximum {most} ({when})"
+    mean = Quantity(statistic(wait, "mean_ns"), "ns")
+    used = Quantity(window.accelerator_utilisation, "share", "at most {}")
+    rate = f"samples/s, {units.byte_rate(window.bytes_per_s)} ({when})"
+    read = f"({units.nbytes(whole.read_nbytes)} for {units.nbytes(whole.nbytes)})"
+    cold = "of the bytes read came from the device, not from memory"
+    yield KeyFigure("Exposed I/O", Quantity(share, "share"), rest)
+    yield KeyFigure(f"A {step_words(exposure.steps)} waits", mean, waits)
+    yield KeyFigure("Throughput", Quantity(window.samples_per_s, "samples/s"), rate)
     if exposure.has_compute:
-        yield KeyFigure(
-            "Accelerator utilisation",
-            Quantity(window.accelerator_utilisation, "share", "at most {}"),
-            f"of the time, that without waits for data ({when})",
-        )
+        yield KeyFigure("Accelerator utilisation", used, f"of the time ({when})")
     if whole.read_per_byte is not None:
-        read, used = units.nbytes(whole.read_nbytes), units.nbytes(whole.nbytes)
-        yield KeyFigure(
-            "Bytes read per byte delivered",
-            Quantity(whole.read_per_byte, "ratio"),
-            f"({read} for {used})",
-        )
+        per_byte = Quantity(whole.read_per_byte, "ratio")
+        yield KeyFigure("Bytes read per byte delivered", per_byte, read)
     if whole.cold_fraction is not None:
-        yield KeyFigure(
-            "Cold reads",
-            Quantity(whole.cold_fraction, "share"),
-            "of the bytes read came from the device, not from memory",
-        )
+        yield KeyFigure("Cold reads", Quantity(whole.cold_fraction, "share"), cold)
 
 
 def _exposed_shares(exposure: Exposure) -> Iterator[tuple[float | None, str]]:

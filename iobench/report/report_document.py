@@ -48,17 +48,7 @@ MOST_RUNS: Final = 8
 def report_document(runs: Sequence[Run], reports: Sequence[RunReport] | None = None) -> Document:
     """Return all that is said of runs, compared where they are several of the same samples.
 
-    Parameters
-    ----------
-    runs : sequence of Run
-        One, or one per format of the same samples.
-    reports : sequence of RunReport, optional
-        From `make_reports` of these runs, where that was done before.
-
-    Raises
-    ------
-    ProfileError
-        If one cannot be analysed, or there is none.
+    ``reports`` are what `make_reports` returned of them, where that was done before.
     """
     reports = make_reports(runs) if reports is None else reports
     if not reports:
@@ -89,10 +79,7 @@ def _of_job(job: Mapping[str, Any], n_ranks: int) -> Iterator[Section]:
 
 def _compared(runs: Sequence[Run], reports: Sequence[RunReport]) -> Iterator[Section]:
     """Yield what is said of several runs side by side."""
-    yield comparison_section(reports)
-    published = published_section(runs)
-    if published is not None:
-        yield published
+    yield from filter(None, (comparison_section(reports), published_section(runs)))
     yield from compared_sections(reports)
 
 
@@ -110,9 +97,7 @@ def _parts(
         if is_job:
             longest = ", which waits longest" if number == places[0] else ""
             name = f"rank {report.exposure.rank}{longest}"
-        sections = tuple(
-            each for each in _sections(report, runs, len(places), joint) if each is not None
-        )
+        sections = tuple(filter(None, _sections(report, runs, len(places), joint)))
         is_spare = is_job and number != places[0]
         yield Document(name, sections, key=f"run-{number}", is_spare=is_spare)
 

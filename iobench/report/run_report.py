@@ -46,15 +46,7 @@ class RunReport(msgspec.Struct, frozen=True):
 
 
 def make_reports(runs: Iterable[Run]) -> tuple[RunReport, ...]:
-    """Analyse runs, one after another; there is one report for each training process.
-
-    The original files come first, the rest keeps its order.
-
-    Raises
-    ------
-    ProfileError
-        If one cannot be analysed.
-    """
+    """Analyse runs: one report for each training process, the original files first."""
     known = (_report(each) for run in runs for each in run)
     return tuple(sorted(known, key=lambda report: report.facts.format != SOURCE))
 

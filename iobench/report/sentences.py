@@ -22,13 +22,11 @@ if TYPE_CHECKING:
     )
 
 WORTH_SAYING: Final = 0.05
-"""Share from which a verdict names start-up, or causes that were not recorded."""
+"""Share from which a verdict names start-up, copies, or causes that were not recorded."""
 MOST: Final = 0.5
 """A training loop of a smaller share of its job says little about the job."""
 RARE_FRACTION: Final = 0.2
 """Up to this share of the steps long waits are called rare; more are called uneven waits."""
-MUCH_COPYING: Final = 0.05
-"""Share of the loop's time in copies to a device, from which the headline says so."""
 PARTS: Final[Mapping[Window, str]] = {
     "recurring": "epochs after the first",
     "steady": "steady state",
@@ -53,13 +51,9 @@ PART_NAMES: Final = {
     "between": "outside of loops",
     "shutdown": "end of Python",
 }
-ONCE: Final = ("imports", "initial_load", "stage_in", "shutdown")
-"""Parts of a job that take as long where it trains longer."""
-WITHOUT: Final[Mapping[Verdict, str]] = {
+JUDGEMENTS: Final[Mapping[Verdict, str]] = {
     Verdict.NO_CONSUMER: "No verdict: no loader was asked for batches.",
     Verdict.NO_BATCH: "No verdict: no batch was delivered.",
-}
-JUDGEMENTS: Final[Mapping[Verdict, str]] = {
     Verdict.IO_BOUND: "I/O-bound",
     Verdict.PARTLY_HIDDEN: "Partly hidden",
     Verdict.HIDDEN: "Hidden",
@@ -83,7 +77,7 @@ def verdict_sentence(diagnosis: Diagnosis) -> str:
 
 
 def job_sentence(job: JobTime) -> str:
-    """Return which part of a job holds most of its time, and whether it would grow with the job."""
+    """Return which part of a job holds most of its time."""
     if job.bound_by is None:
         return (
             f"What bounds the job is unknown: most of its {units.duration(job.wall_ns)} follow its "
@@ -95,8 +89,6 @@ def job_sentence(job: JobTime) -> str:
     text = f"Largest part of the job: {PART_NAMES[most.part]}, {units.fraction(share)} of {wall}."
     if most.part == "train_compute" and 2 * job.comm_ns >= most.ns:
         text += " Most of that is held up by collective operations."
-    if most.part in ONCE:
-        text += " This time is spent once, however many steps follow."
     return text
 
 
@@ -109,8 +101,8 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
             f"({diagnosis.stopped}). Free space there, or name another folder with --out."
         )
         return
-    if verdict in WITHOUT:
-        yield WITHOUT[verdict]
+    if verdict in (Verdict.NO_CONSUMER, Verdict.NO_BATCH):
+        yield JUDGEMENTS[verdict]
         return
     share = units.fraction(diagnosis.wait_fraction)
     in_script = diagnosis.in_script and diagnosis.job is None
@@ -151,24 +143,18 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
 def _of_first_epoch(diagnosis: Diagnosis) -> Iterator[str]:
     """Yield what the first epoch waits where that is clearly more than the verdict says."""
     first, later = diagnosis.first_epoch_fraction, diagnosis.wait_fraction
-    if first is None or later is None or first - later < WORTH_SAYING:
-        return
-    yield f"The first epoch, after start-up and fill, waits {units.fraction(first)} of its time."
-    if diagnosis.first_epoch_is_cold:
-        yield (
-            "It reads from the device what later epochs find in memory: with data larger than "
-            "memory, every epoch would wait like this."
-        )
+    if first is not None and later is not None and first - later >= WORTH_SAYING:
+        cold = " as it reads from the device" * diagnosis.first_epoch_is_cold
+        yield f"The first epoch waits {units.fraction(first)} of its time{cold}."
 
 
 def _of_validation(diagnosis: Diagnosis) -> Iterator[str]:
     """Yield what a validation waits, after the training; nothing where that is little."""
     validation = diagnosis.validation
     if validation is not None and (validation.wait_fraction or 0.0) >= WORTH_SAYING:
-        yield (
-            f"The validation waits {units.fraction(validation.wait_fraction)} of its time for data "
-            f"({units.duration(validation.wait_ns)})."
-        )
+        share = units.fraction(validation.wait_fraction)
+        wait = units.duration(validation.wait_ns)
+        yield f"The validation waits {share} of its time for data ({wait})."
 
 
 def _blame(diagnosis: Diagnosis) -> str:
@@ -189,12 +175,9 @@ def loader_words(each: LoaderExposure) -> str:
 
 def detailed_batches(n_batches: int, n_summed: int) -> str:
     """Return which batches of a run too long to be kept whole figures are of; else nothing."""
-    if not n_summed:
-        return ""
-    return (
-        f"the first and the latest of {units.count(n_batches + n_summed)} batches (sums alone of "
-        f"{units.count(n_summed)} between)"
-    )
+    total, summed = units.count(n_batches + n_summed), units.count(n_summed)
+    text = f"the first and the latest of {total} batches (sums alone of {summed} between)"
+    return text if n_summed else ""
 
 
 def extent_text(share: float | None, *, in_script: bool) -> str:
@@ -209,7 +192,7 @@ def extent_text(share: float | None, *, in_script: bool) -> str:
 def copies_sentence(window: PartExposure) -> str:
     """Return what of its time the loop spends on copies to a device; nothing where it is little."""
     spent_ns = sum(row.busy_ns for row in window.compute_stages if copies_batches(row.stage))
-    if not window.wall_ns or spent_ns < MUCH_COPYING * window.wall_ns:
+    if not window.wall_ns or spent_ns < WORTH_SAYING * window.wall_ns:
         return ""
     return (
         f"Copying batches to the device (h2d) holds the training loop for "
@@ -226,13 +209,10 @@ def step_words(steps: StepFigures | None) -> str:
 
 
 def steps_sentence(steps: StepFigures | None) -> str:
-    """Return that the batches of an optimiser's step are unknown; nothing where they are known."""
+    """Return how the batches of an optimiser's step are said where they are unknown."""
     if steps is None or steps.batches_per_step is not None:
         return ""
-    return (
-        "How many batches one optimiser step takes is unknown, so waits are given per batch. "
-        "Set it with iobench run --batches-per-step N."
-    )
+    return "Batches per optimiser step are unknown: set iobench run --batches-per-step N."
 
 
 def long_waits_sentence(

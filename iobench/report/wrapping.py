@@ -27,24 +27,12 @@ UNSHOWN: Final = re.compile(
 
 
 def plain(text: str) -> str:
-    r"""Return text in one line that does nothing but be read: names may hold anything.
-
-    A line break, an escape character or a mark that turns the direction of text is spelled out
-    as in Python, e.g. ``\n``.
-    """
+    r"""Return text in one line; line breaks, escapes and marks of direction are spelled, ``\n``."""
     return UNSHOWN.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def wrapped(text: str, width: int, *, indent: int = 0) -> list[str]:
-    """Return lines of at most ``width``, broken between words and never inside a quantity.
-
-    Parameters
-    ----------
-    width : int
-        Characters; a word that is longer stands on a line of its own.
-    indent : int
-        Spaces before each line.
-    """
+    """Return lines of at most ``width``, broken between words and never inside a quantity."""
     retained = QUANTITY.sub(GLUE, plain(text))
     lines = textwrap.wrap(
         retained,
