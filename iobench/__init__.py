@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from iobench.errors import IobenchError
     from iobench.loaders.opened_store import open_store
     from iobench.loaders.ring.options import loader
-    from iobench.recording.script_metrics import metric
-    from iobench.recording.session import record
+    from iobench.recording.session import metric, record
     from iobench.recording.stages import stage
     from iobench.report.notebook import show
     from iobench.report.timeline.arrow_table import to_arrow
@@ -50,7 +49,7 @@ _HOMES = {
     "exposure": "iobench.analysis.run",
     "open_dataset": "iobench.sources.opened_dataset",
     "loader": "iobench.loaders.ring.options",
-    "metric": "iobench.recording.script_metrics",
+    "metric": "iobench.recording.session",
     "open_profile": "iobench.runs.reading",
     "open_store": "iobench.loaders.opened_store",
     "record": "iobench.recording.session",

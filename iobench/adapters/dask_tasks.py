@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.adapters import scope
 from iobench.recording import activation
-from iobench.recording.kinds import Kind
+from iobench.recording.kinds import GRAPH, TASK, Kind
 from iobench.recording.outside import thread_lane
-from iobench.recording.task_spans import GRAPH, TASK
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Reads in Darshan's logs, put on the run's clock and into the stages that made them.
 
 Darshan reports the zero of its times milliseconds late, in each process by another time. A process
-that records makes a few reads at times that its log then holds (`iobench.recording.clock_marker`);
+that records makes a few reads at times that its log then holds (`iobench.recording.clocks`);
 they show which process a log is of and how late it is. Of logs without them there are sums alone.
 """
 

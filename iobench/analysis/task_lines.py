@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.analysis.time_intervals import nesting
-from iobench.recording.kinds import Kind
+from iobench.recording.kinds import GRAPH, TASK, Kind
 from iobench.recording.span_keys import lane_keys
-from iobench.recording.task_spans import GRAPH, TASK
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

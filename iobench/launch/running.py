@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import secrets
 import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,9 +17,12 @@ import msgspec
 from iobench.adapters import ADAPTERS
 from iobench.command_words import KEEP_COMMAND
 from iobench.errors import OptionError, StorageError
-from iobench.launch.launched_processes import describe_processes, nothing_recorded
+from iobench.launch.launched_processes import (
+    describe_processes,
+    nothing_recorded,
+    read_processes,
+)
 from iobench.launch.script_commit import commit_of
-from iobench.launch.traced_command import begin_tracing, end_tracing
 from iobench.launch.waiting import run_and_wait
 from iobench.masking import as_typed
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
@@ -29,8 +34,10 @@ from iobench.recording.rotation import KEEP, RUN_LOOP, keep_text
 from iobench.recording.run_directory import RunDirectory, checked_name, next_run_path, run_name
 from iobench.recording.script_run import script_document, words_to_keep
 from iobench.recording.session import RUN_DETAIL, RUN_DIGESTS, RUN_PATH, RUN_STEPS, record
+from iobench.recording.this_process import host_name, name_in_files
 from iobench.registry import adapter_places
-from iobench.storage.darshan_setup import DarshanChoice
+from iobench.storage.darshan_gathering import gather_logs
+from iobench.storage.darshan_setup import DarshanChoice, DarshanSetup, ready_runtime, set_up
 from iobench.storage.near_places import near_places
 
 if TYPE_CHECKING:
@@ -235,3 +242,72 @@ def _not_closed(recorded: Sequence[ProcessFacts], job: JobRank) -> tuple[int, ..
     expected = max(job.world_size, *(facts.world_size for facts in training))
     closed = {facts.rank for facts in training if facts.ended is not None}
     return tuple(rank for rank in range(expected) if rank not in closed)
+
+
+def begin_tracing(
+    choice: DarshanChoice,
+    run: RunDirectory,
+    job: JobRank,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    say: Callable[[str], None],
+) -> DarshanSetup | None:
+    """Return how a command's processes are to be traced; None, and said, where they cannot be."""
+    if not choice.auto:
+        return None
+    setup: DarshanSetup | None = None
+    try:
+        python = _python_of(command, environment)
+        runtime = ready_runtime(environment, python)
+        setup = set_up(run.path, runtime, python, environment)
+        document, line = setup.document(run.path), setup.line()
+    except StorageError as error:
+        document = {"state": "off", "reason": str(error)}
+        line = f"darshan: not traced: {error}; what /proc counts is used instead"
+    if job.rank == 0:
+        run.update(darshan=document)
+        say(line)
+    return setup
+
+
+def end_tracing(
+    setup: DarshanSetup, run: RunDirectory, job: JobRank, say: Callable[[str], None], clock: Clock
+) -> None:
+    """Wait for the logs of this machine's processes, 10 s at most, and say what there is."""
+    host = host_name()
+    pids = {
+        each.pid for each in read_processes(run.path / "launch", f"{name_in_files(host)}-*.txt")
+    }
+    for facts in read_process_facts(run.processes_path):
+        if facts.host == host and facts.role == "consumer":
+            pids.update(pid for loader in facts.loaders for pid in loader.worker_pids)
+    lines = gather_logs(setup.folder, setup.mmap, pids, clock=clock)
+    for line in lines if job.rank == 0 else ():
+        say(line)
+
+
+def _python_of(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Return the Python that a command, also of ``srun`` or ``mpirun``, will run; else this one."""
+    pythons = (interpreter_of(word, environment) for word in (*command, "python3"))
+    return next((each for each in pythons if each is not None), sys.executable)
+
+
+def interpreter_of(word: str, environment: Mapping[str, str]) -> str | None:
+    """Return the Python that a program is, or is read by (``torchrun``); None of anything else."""
+    path = environment.get("PATH")
+    program = shutil.which(word, path=path)
+    for each in () if program is None else (program, *_words_of_script(program)):
+        result = shutil.which(each, path=path)
+        if result and re.fullmatch(r"(python|pypy)[\d.]*", Path(result).name):
+            return result
+    return None
+
+
+def _words_of_script(program: str) -> list[str]:
+    """Return what the first line of a script names; nothing of other programs."""
+    try:
+        with Path(program).open("rb") as file:
+            line = file.readline(512).decode("utf-8", "replace")
+    except OSError:
+        return []
+    return line[2:].split() if line.startswith("#!") else []

@@ -130,7 +130,7 @@ def _pids(paths: Iterable[Path]) -> set[int]:
     result = set()
     for path in paths:
         with suppress(ProfileError):  # whoever makes the report says so
-            result.add(read_head(path).identity.pid)
+            result.add(read_head(path).pid)
     return result
 
 

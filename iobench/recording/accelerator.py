@@ -27,20 +27,15 @@ class Accelerator(DeviceClock, Protocol):
 
     def facts(self) -> Mapping[str, Any]:
         """Return what a run keeps of it; what nobody tells is left out."""
-        ...
 
     def pin(self, pages: Any) -> object:
         """Make the memory of a writable buffer one that the device reads by itself."""
-        ...
 
     def takes(self, leaf: Any) -> bool:
         """Tell whether something of a batch is an array that can be copied."""
-        ...
 
     def copy(self, leaves: Sequence[Any], *, ahead: bool) -> DeviceCopy:
         """Start copying; do not wait, where the memory copied from is pinned."""
-        ...
 
     def order(self, copy: DeviceCopy) -> None:
         """Let what the calling thread gives the device to do next come after the copies."""
-        ...

@@ -27,6 +27,10 @@ SHUTDOWN: Final = "shutdown"  # label of the last wait, which found no batch
 FAILED: Final = "failed"  # label of a wait that ended with an exception
 TRAINS: Final = "trains"  # label of a mark of kind ``other``: an optimiser took a step in this pass
 ROUND: Final = "round"  # label of the span of kind ``other`` that a pass over a loader is
+GRAPH: Final = "dask"
+"""Label of the span, of kind preprocess, around all tasks of a graph on the thread that asked."""
+TASK: Final = "dask task"
+"""Detail of the span of a task, of kind preprocess, on the thread that did it."""
 
 
 class Family(Enum):

@@ -26,11 +26,9 @@ class Suspendable(Protocol):
 
     def suspend(self, now_ns: int) -> None:
         """Write what was spent since it was begun or resumed."""
-        ...
 
     def resume(self, now_ns: int) -> None:
         """Go on."""
-        ...
 
 
 class Lane:

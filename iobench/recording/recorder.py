@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from iobench.recording import span_file as layout
-from iobench.recording.clock_marker import mark_clock
-from iobench.recording.clocks import SYSTEM_CLOCK, Clock
+from iobench.recording.clocks import SYSTEM_CLOCK, Clock, mark_clock
 from iobench.recording.kinds import WORKER_KINDS, Kind
 from iobench.recording.lanes import NOWHERE, FullSpan, Lane, Span
 from iobench.recording.rotation import Rotation

@@ -200,7 +200,7 @@ class LoopRotation(Rotation):
             from iobench.recording.span_reader import read_head  # most recordings read nothing
 
             try:
-                self._is_of_rank[path.name] = read_head(path).identity.rank == recorder.rank
+                self._is_of_rank[path.name] = read_head(path).rank == recorder.rank
             except ProfileError:
                 return False  # being made
         return self._is_of_rank[path.name]
@@ -212,7 +212,7 @@ class LoopRotation(Rotation):
 
         for path in (path for folder in self._folders for path in sorted(folder.glob("*.spans"))):
             with contextlib.suppress(ProfileError):
-                is_child = read_head(path).identity.ppid == os.getpid()
+                is_child = read_head(path).ppid == os.getpid()
                 if is_child and path.name != own.name and has_ended(path):
                     yield path
 
@@ -221,7 +221,7 @@ class LoopRotation(Rotation):
         from iobench.recording.span_reader import read_head, read_index
 
         head = read_head(path)
-        begun_ns = head.identity.monotonic_ns
+        begun_ns = head.monotonic_ns
         if begun_ns > gap.until_ns or (head.end and head.end.monotonic_ns < gap.from_ns):
             return
         chunks, texts = read_index(path)

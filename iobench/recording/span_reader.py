@@ -39,42 +39,37 @@ class Anchor(msgspec.Struct, frozen=True):
     wall_ns: int
 
 
-class Head(msgspec.Struct, frozen=True):
+class Head(layout.Identity, frozen=True, kw_only=True):
     """The header of a span file."""
 
-    identity: layout.Identity
-    lost: int
+    lost: int  # spans the process could not write
     reserved_nbytes: int
-    end: Anchor | None  # None unless it was closed
-    peak_nbytes: int | None
-    once_ns: int | None = None
-    own_ns: int | None = None
+    end: Anchor | None  # None if the process was killed or is alive
+    peak_nbytes: int | None = None  # the most memory the process had at once
+    once_ns: int | None = None  # what recording took of its time, once,
+    own_ns: int | None = None  # and since
+
+    @property
+    def start(self) -> Anchor:
+        """When it began."""
+        return Anchor(self.monotonic_ns, self.wall_ns)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the process ended its file itself."""
+        return self.end is not None
 
 
-class SpanFile(msgspec.Struct, frozen=True):
+class SpanFile(Head, frozen=True, kw_only=True):
     """The spans of one process."""
 
     path: Path  # where it was read from
-    pid: int
-    ppid: int
-    rank: int
-    worker: int  # -1 for a consumer
-    role: str  # "consumer", "worker", or "child" for a fork without a name
-    host: str
-    boot_id: str  # monotonic times of one boot can be compared
-    start: Anchor
-    end: Anchor | None  # None if the process was killed or is alive
-    closed: bool
-    lost: int  # spans the process could not write
     damaged: int  # records, and texts, that cannot be read though they were written
     missing_nbytes: int  # by how much the file is shorter than it says
     spans: NDArray[Any]  # SPAN_DTYPE, by thread, in the order written: by their ends
     threads: NDArray[np.int32]  # of each span the index of its thread in thread_names
     thread_names: tuple[str, ...]
     strings: dict[int, str]  # 0 is "", a text that is gone "unknown"
-    peak_nbytes: int | None = None  # the most memory the process had at once
-    once_ns: int | None = None  # what recording took of its time, once,
-    own_ns: int | None = None  # and since
     lanes: tuple[int, ...] = ()  # numbers of the threads within the file
     sums: Sums | None = None  # of spans that are not among these any more
 
@@ -101,30 +96,22 @@ def read_span_file(path: Path) -> SpanFile:
             raws.append(np.fromfile(each, np.uint8))
     sums = read_sums(path)  # after the segments: these go when their spans are in the sums
     head = _head(path, raws[0][: layout.HEADER_NBYTES].tobytes())
-    contents = _Contents(head.identity.monotonic_ns, defaultdict(list), {}, {0: ""})
+    contents = _Contents(head.monotonic_ns, defaultdict(list), {}, {0: ""})
     for number, raw in enumerate(raws):
         for start in range(0 if number else layout.HEADER_NBYTES, len(raw), layout.CHUNK_NBYTES):
             _read_chunk(raw[start : start + layout.CHUNK_NBYTES], contents)
     spans, threads = _joined(contents, sums)
     _name_missing_strings(spans, contents)
     lanes = sorted(contents.lanes)
-    identity = asdict(head.identity)
     return SpanFile(
+        **asdict(head),
         path=path,
-        start=Anchor(identity.pop("monotonic_ns"), identity.pop("wall_ns")),
-        **identity,
-        end=head.end,
-        closed=head.end is not None,
-        lost=head.lost,
         damaged=contents.damaged,
         missing_nbytes=max(0, head.reserved_nbytes - len(raws[0])),
         spans=spans,
         threads=threads,
         thread_names=tuple(contents.threads[lane][1] for lane in lanes),
         strings=contents.strings,
-        peak_nbytes=head.peak_nbytes,
-        once_ns=head.once_ns,
-        own_ns=head.own_ns,
         lanes=tuple(lanes),
         sums=sums,
     )
@@ -171,7 +158,7 @@ def _head(path: Path, header: bytes) -> Head:
     (peak_nbytes,) = layout.PEAK.unpack_from(header, layout.PEAK_OFFSET)
     once_ns, own_ns = layout.OWN.unpack_from(header, layout.OWN_OFFSET)
     return Head(
-        identity=identity,
+        **asdict(identity),
         lost=layout.LOST.unpack_from(header, layout.LOST_OFFSET)[0],
         reserved_nbytes=layout.RESERVED.unpack_from(header, layout.RESERVED_OFFSET)[0],
         end=Anchor(monotonic_ns, wall_ns) if closed == 1 else None,

@@ -130,13 +130,12 @@ def has_ended(path: Path) -> bool:
         return False
     if head.end is not None:
         return True
-    identity = head.identity
-    if identity.host != host_name():
+    if head.host != host_name():
         return False
-    if identity.boot_id != boot_id():
-        return bool(identity.boot_id)
+    if head.boot_id != boot_id():
+        return bool(head.boot_id)
     try:
-        os.kill(identity.pid, 0)
+        os.kill(head.pid, 0)
     except ProcessLookupError:
         return True
     except OSError:

@@ -80,7 +80,7 @@ def start_ns(path: Path) -> int:
     """Return when the first process of a run started, by its wall clock; 0 if unknown."""
     try:
         run = RunDirectory.open(path)
-        return min((read_head(file).identity.wall_ns for file in run.span_files()), default=0)
+        return min((read_head(file).wall_ns for file in run.span_files()), default=0)
     except ProfileError:
         return 0
 

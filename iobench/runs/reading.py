@@ -23,7 +23,7 @@ from iobench.runs.run_facts import RunFacts
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.recording.span_file import Identity
+    from iobench.recording.span_reader import Head
 
 
 def open_profile(path: Path | str, *, rank: int | None = None) -> RunData:
@@ -72,9 +72,9 @@ class RunFiles:
         consumers = {identity.rank for _, identity in heads if identity.role == "consumer"}
         self.ranks = tuple(sorted(consumers))
 
-    def _list(self) -> list[tuple[Path, Identity]]:
+    def _list(self) -> list[tuple[Path, Head]]:
         """Note the files of each rank; return them with who wrote them."""
-        heads = [(file, read_head(file).identity) for file in self._run.span_files()]
+        heads = [(file, read_head(file)) for file in self._run.span_files()]
         _check_boots(heads)
         self._files.clear()
         for file, identity in heads:
@@ -132,9 +132,9 @@ class RunFiles:
         )
 
 
-def _check_boots(heads: Sequence[tuple[Path, Identity]]) -> None:
+def _check_boots(heads: Sequence[tuple[Path, Head]]) -> None:
     """Refuse two boots of one machine: their clocks cannot be compared."""
-    first: dict[str, tuple[Path, Identity]] = {}
+    first: dict[str, tuple[Path, Head]] = {}
     for path, identity in heads:
         known_path, known = first.setdefault(identity.host, (path, identity))
         # One boot has several clocks where a container's are moved: those are no two machines'.
@@ -175,20 +175,13 @@ def _with_whole_batches(spans: NDArray[Any], strings: Sequence[str]) -> NDArray[
 
 
 def _process(file: SpanFile) -> Process:
+    same = (
+        *("role", "worker", "rank", "pid", "ppid", "host", "boot_id", "lost", "closed"),
+        *("peak_nbytes", "once_ns", "own_ns"),
+    )
     return Process(
-        role=file.role,
-        worker=file.worker,
-        rank=file.rank,
-        pid=file.pid,
-        host=file.host,
-        boot_id=file.boot_id,
+        **{name: getattr(file, name) for name in same},
         anchors=(file.start,) if file.end is None else (file.start, file.end),
-        lost=file.lost,
-        closed=file.closed,
         damaged=file.damaged + (file.missing_nbytes > 0),
         threads=file.thread_names,
-        ppid=file.ppid,
-        peak_nbytes=file.peak_nbytes,
-        once_ns=file.once_ns,
-        own_ns=file.own_ns,
     )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import FileFormatError, MissingExtraError
-from iobench.recording.clock_marker import is_clock_marker
+from iobench.recording.clocks import is_clock_marker
 from iobench.storage.darshan_gathering import pid_of_log
 from iobench.storage.storage_trace import (
     COUNTER_DTYPE,

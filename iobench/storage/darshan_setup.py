@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 import msgspec
 
 from iobench.errors import OptionError, StorageError
-from iobench.recording.clock_marker import MARKER_NAME, mark_clock
-from iobench.recording.clocks import SYSTEM_CLOCK
+from iobench.recording.clocks import MARKER_NAME, SYSTEM_CLOCK, mark_clock
 from iobench.storage.darshan_gathering import LOGS_FOLDER, make_dated
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ import numpy as np
 import pytest
 
 from iobench.adapters import installed as state
-from iobench.adapters.hook import ImportHook
-from iobench.adapters.installed import install, uninstall, unseen
+from iobench.adapters.installed import ImportHook, install, uninstall, unseen
 
 PATCHED = (
     (builtins, "open"), (io, "open"), (os, "open"), (os, "read"), (os, "pread"), (os, "preadv"),

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.analysis.run import exposure
-from iobench.recording.kinds import Kind
-from iobench.recording.task_spans import GRAPH, TASK
+from iobench.recording.kinds import GRAPH, TASK, Kind
 from iobench.testing import CONSUMER, SketchedRun
 
 WORKER = ("worker", 0)

@@ -168,7 +168,7 @@ def bound(
         if last[process] == place:
             recorder.close()
             if recorder is not loop and recorder.path is not None:
-                head = read_head(recorder.path).identity
+                head = read_head(recorder.path)
                 _rewrite(recorder.path, msgspec.structs.replace(head, ppid=os.getpid()))
     for process, recorder in recorders.items():
         if recorder.path is not None and recorder.path.exists():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from iobench.launch.traced_command import interpreter_of
+from iobench.launch.running import interpreter_of
 from iobench.recording.kinds import Kind
 
 POOL = """

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from iobench.recording import span_file as layout
-from iobench.recording.clock_marker import MARKER_NAME
+from iobench.recording.clocks import MARKER_NAME
 from iobench.recording.kinds import Kind
 from iobench.recording.outside import outside_span
 from iobench.recording.recorder import Recorder

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from iobench.compat.deep500.timer_spans import RegionSpans
 from iobench.errors import OptionError
 from iobench.recording.clocks import now_ns
-from iobench.recording.script_metrics import metric
+from iobench.recording.session import metric
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
