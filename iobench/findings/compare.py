@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from iobench.analysis.epochs import epoch_figures, epoch_times
 from iobench.analysis.exposure_figures import job_of_ranks
 from iobench.analysis.intervals import (
     BLOCKS,
@@ -47,12 +46,12 @@ from iobench.report.suite_words import figure_cell
 from iobench.runs.folders import run_paths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from iobench.analysis.exposure_figures import Exposure, Window
     from iobench.findings.batch_digests import DeliveredSamples
     from iobench.findings.compare_samples import SamplesComparison
-    from iobench.report.document import Cell, Unit
+    from iobench.report.document import Block, Cell, Unit
 
 COMPARISON_VERSION: Final = 3
 MOST: Final = 8
@@ -64,7 +63,6 @@ CONFIGURED: Final = (
 """What of a configuration can make figures differ, by its name in ``run.json``."""
 OF_MACHINE: Final = ("host", "system", "python", "cpus", "cpu_model", "memory_nbytes")
 OF_WORK: Final = ("dataset", "tiny", "sample_nbytes", "batch_size", "step_ns")
-ENVIRONMENT: Final = frozenset({"commit", *VERSIONED, *THREAD_VARIABLES})
 WEIGHTS: Final = {"step": "steps", "batch": "batches", "sample": "samples"}
 NAMES: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 TITLES: Final = {
@@ -75,7 +73,6 @@ UNITS: Final[dict[str, Unit]] = {
     "samples_per_s": "samples/s", "bytes_per_s": "B/s", "wait_fraction": "share",
 }  # fmt: skip
 """Of what is no time."""
-N_STAGES: Final = 12
 WORTH_SAYING: Final = 0.01
 """Share of a job from which a part of it is a row."""
 
@@ -115,8 +112,6 @@ class ComparedRun(msgspec.Struct, frozen=True):
     wall_ns: int
     wait_fraction: float | None
     mlperf_utilisation: Utilisation | None
-    epoch_ns: float | None  # a whole epoch on average
-    epoch_wait_ns: float | None
     job_ns: Mapping[str, int]  # by part; empty of what is no script
     figures: Mapping[str, float | None]  # energy, and a script's own in the last epoch
 
@@ -145,15 +140,7 @@ class _Opened(msgspec.Struct, frozen=True):
 
 
 def compare_runs(paths: Sequence[Path]) -> Comparison:
-    """Read runs, or folders of runs made in turns, and set them side by side.
-
-    Raises
-    ------
-    OptionError
-        If there are too few or too many runs.
-    ProfileError
-        If one cannot be analysed, or delivered nothing.
-    """
+    """Read runs, or folders of runs made in turns, and set them side by side."""
     every = [(place, each) for place, path in enumerate(paths) for each in run_paths(path)]
     if not 2 <= len(every) <= MOST:
         raise OptionError(
@@ -166,9 +153,7 @@ def compare_runs(paths: Sequence[Path]) -> Comparison:
     names = dict.fromkeys(name for run in runs for name in run.configuration)
     values = {name: tuple(run.configuration.get(name) for run in runs) for name in names}
     differing = {
-        name: each
-        for name, each in values.items()
-        if any(value != each[0] for value in each) and not (name in ENVIRONMENT and None in each)
+        name: each for name, each in values.items() if any(value != each[0] for value in each)
     }
     cautions = [each for run in runs for each in run.cautions]
     if of_work := [name for name in OF_WORK if name in differing]:
@@ -202,12 +187,7 @@ def _open(path: Path, place: int) -> _Opened:
         n_missing += len(exposures[-1].missing_workers)
         n_unclosed += sum(not each.closed for each in rank.all_processes)
     if not exposures or len(sums["whole"]) < len(exposures):
-        some = exposures and sums["whole"]
-        what = "some of its training processes got no batch" if some else "no batch was delivered"
-        raise ProfileError(f"{path}: {what}; there is nothing to compare")
-    first = run.of_rank(run.ranks[0])
-    epochs = [each for each in epoch_times(first.cached(epoch_figures)) if each.complete]
-    epochs = [] if first.is_one_of_many else epochs
+        raise ProfileError(f"{path}: a training process got no batch; expected some of each")
     jobs = [each.job for each in exposures if each.job is not None]
     job = job_of_ranks(jobs) if len(jobs) == len(exposures) else None
     wall_ns = sum(each.all_wall_ns for each in exposures)
@@ -227,8 +207,6 @@ def _open(path: Path, place: int) -> _Opened:
             wall_ns=max(each.all_wall_ns for each in exposures),
             wait_fraction=sum(e.all_wait_ns for e in exposures) / wall_ns if wall_ns else None,
             mlperf_utilisation=mean_utilisation(used),
-            epoch_ns=_mean([each.wall_ns for each in epochs]),
-            epoch_wait_ns=_mean([each.wait_ns for each in epochs]),
             job_ns={}
             if job is None
             else {"wall": job.wall_ns, **{each.part: each.ns for each in job.parts}},
@@ -241,16 +219,12 @@ def _open(path: Path, place: int) -> _Opened:
     )
 
 
-def _mean(values: Sequence[int]) -> float | None:
-    return sum(values) / len(values) if values else None
-
-
 def _configuration(run: Run, exposures: Sequence[Exposure]) -> dict[str, Any]:
     """Return what may explain a difference, by name; what the run does not record is missing."""
     config, exposure = run.config, exposures[0]
     facts = run.of_rank(run.ranks[0]).about
     steps = {each.steps.batches_per_step if each.steps else None for each in exposures}
-    device = facts.device
+    device, commit = facts.device, facts.commit and facts.commit.hash
     known = {name: config.get(name) for name in CONFIGURED} | {
         "workers": exposure.workers,
         "prefetch": exposure.prefetch,
@@ -262,7 +236,7 @@ def _configuration(run: Run, exposures: Sequence[Exposure]) -> dict[str, Any]:
         "device": device and device.name + (f" ({device.title})" if device.title else ""),
         "cache": facts.cache.asked,
         "script": config.get("command") if facts.is_script else None,
-        "commit": facts.commit and facts.commit.hash,
+        "commit": commit and commit[:12],
         "ranks": len(exposures),
     }
     if facts.versions:
@@ -341,105 +315,94 @@ def _figures(a: StepSums, b: StepSums, per: str, *, is_paired: bool) -> Iterator
 def comparison_document(comparison: Comparison) -> Document:
     """Return runs side by side, what was different about them, and whether samples are the same."""
     names = NAMES[: len(comparison.runs)]
-    called = [f"{name}: {run.run}" for name, run in zip(names, comparison.runs, strict=True)]
+    first, others = names[0], names[1:]
+    titles = [f"{name}: {run.run}" for name, run in zip(names, comparison.runs, strict=True)]
     cautions = sentences((f"{each}." for each in comparison.cautions), "caution")
+    part = PART_WORDS[comparison.window]
     pairs = [
-        _pair_section(pair, name, PART_WORDS[comparison.window])
-        for name, pair in zip(names[1:], comparison.comparisons, strict=True)
+        Section(f"pair-{name}", f"{name} against {first} ({part})", tuple(_pair_blocks(pair, name)))
+        for name, pair in zip(others, comparison.comparisons, strict=True)
     ]
     samples = [
         each
-        for name, of in zip(names[1:], comparison.samples, strict=True)
-        for each in samples_sentences(of, names[0], name)
+        for name, of in zip(others, comparison.samples, strict=True)
+        for each in samples_sentences(of, first, name)
     ]
-    differing = [
-        f"{name} {' | '.join(_words(name, value) for value in values)}"
-        for name, values in comparison.configuration.items()
-    ]
-    same = "Configuration and machine: the same, as far as the runs record them."
-    different = f"Not the same ({' | '.join(names)}): {'; '.join(differing)}."
-    about = Sentence(different if differing else same)
+    differing = comparison.configuration.items()
+    rows = [(name, *(_words(name, value) for value in values)) for name, values in differing]
+    configuration = (
+        _table("Not the same", ("", *names), rows)
+        if rows
+        else Sentence("Configuration and machine: the same, as far as the runs record them.")
+    )
+    whole = _table("", ("", *names), _whole_rows(comparison.runs))
     return Document(
         title="Runs compared",
         sections=(
-            Section("runs", "", (*sentences(called, "strong"), *cautions)),
+            Section("runs", "", (*sentences(titles, "strong"), *cautions)),
             *pairs,
-            Section("whole", "Whole runs", (_whole_table(comparison.runs, names), about)),
+            Section("whole", "Whole runs", (whole, configuration)),
             Section("samples", "", tuple(samples)),
         ),
         figures=lambda: comparison,
     )
 
 
-def _pair_section(pair: PairComparison, name: str, part: str) -> Section:
+def _table(title: str, names: Iterable[str], rows: Iterable[tuple[Cell, ...]]) -> Table:
+    return Table(title, tuple(map(Column, names)), tuple(rows))
+
+
+def _pair_blocks(pair: PairComparison, name: str) -> Iterator[Block]:
+    """Yield the figures of a run and of the first, and what their ratios do not say."""
+    rows = [_figure_row(each) for each in pair.figures if not each.stage or any(each.values)]
     first = NAMES[0]
-    n_stages, rows = 0, list[tuple["Cell", ...]]()
-    for each in pair.figures:
-        n_stages = n_stages + 1 if each.stage else 0
-        if n_stages and (not any(each.values) or n_stages > 2 * N_STAGES):
-            continue
-        kind = " busy" if each.figure.startswith(BUSY) else " exposed" if each.stage else ""
-        title = f"{stage_title(each.stage)}{kind}" if each.stage else TITLES[each.figure]
-        per = f" per {each.per}" if each.per else ""
-        values = (Quantity(value, UNITS.get(each.figure, "ns")) for value in each.values)
-        rows.append((f"{title}{per}", *values, *_ratio_cells(each)))
-    columns = ("", first, name, f"{name}/{first}", "95 % interval", "differs")
-    table = Table("", tuple(map(Column, columns)), tuple(rows))
-    lines = sentences(_pair_notes(pair, first, name))
-    return Section(f"pair-{name}", f"{name} against {first} ({part})", (table, *lines))
-
-
-def _ratio_cells(figure: ComparedFigure) -> tuple[Cell, Cell, Cell]:
-    if figure.ratio is None or figure.low is None or figure.high is None:
-        ratio = NOT_APPLICABLE if figure.ratio is None else Quantity(figure.ratio, "ratio")
-        return ratio, NOT_APPLICABLE, NOT_APPLICABLE
-    between = f"{units.ratio(figure.low)} to {units.ratio(figure.high)}"
-    word = "more" if figure.ratio > 1 else "less"
-    return Quantity(figure.ratio, "ratio"), between, word if figure.differs else "no"
-
-
-def _pair_notes(pair: PairComparison, a: str, b: str) -> Iterator[str]:
-    """Yield what a run's ratios to the first are of, and what they do not say."""
+    yield _table("", ("", first, name, f"{name}/{first}", "95 % interval", "differs"), rows)
     if pair.interval_of == "rounds":
-        yield f"{a} and {b} took turns in one job: whatever affected both alike cancels out."
+        yield Sentence("The runs took turns: whatever affected both alike cancels out.")
     else:
-        yield (
+        yield Sentence(
             "An interval covers what varies within a run, not what differs between runs, days or "
             "machines. To compare fairly, let runs take turns: iobench profile --format a,b."
         )
     if 1 in pair.n_blocks:
-        yield f"Too short for an interval; expected {BLOCKS[-1][0]} steps or more."
-    for name, needed in zip((a, b), pair.needed_steps, strict=True):
+        yield Sentence(f"Too short for an interval; expected {BLOCKS[-1][0]} steps or more.")
+    for each, needed in zip((first, name), pair.needed_steps, strict=True):
         if needed is not None:
-            yield (
-                f"Intervals of {name} are probably too short: few steps take most of the time, or "
-                f"long spells of steps are alike; {units.count(needed)} steps would be enough."
+            yield Sentence(
+                f"Intervals of {each} are probably too short; {units.count(needed)} steps would "
+                "be enough."
             )
-    if any(each.low is not None for each in pair.figures):
-        yield "At 95 %, one interval in 20 misses, so among many rows one may differ by chance."
 
 
-def _whole_table(runs: Sequence[ComparedRun], names: str) -> Table:
-    """Return what there is of whole runs, without a judgement."""
+def _figure_row(figure: ComparedFigure) -> tuple[Cell, ...]:
+    kind = " busy" if figure.figure.startswith(BUSY) else " exposed"
+    title = f"{stage_title(figure.stage)}{kind}" if figure.stage else TITLES[figure.figure]
+    values = (Quantity(value, UNITS.get(figure.figure, "ns")) for value in figure.values)
+    row: list[Cell] = [f"{title} per {figure.per}" if figure.per else title, *values]
+    if figure.ratio is None:
+        return (*row, NOT_APPLICABLE, NOT_APPLICABLE, NOT_APPLICABLE)
+    ratio = Quantity(figure.ratio, "ratio")
+    if figure.low is None or figure.high is None:
+        return (*row, ratio, NOT_APPLICABLE, NOT_APPLICABLE)
+    between = f"{units.ratio(figure.low)} to {units.ratio(figure.high)}"
+    word = "more" if figure.ratio > 1 else "less"
+    return (*row, ratio, between, word if figure.differs else "no")
+
+
+def _whole_rows(runs: Sequence[ComparedRun]) -> Iterator[tuple[Cell, ...]]:
+    """Yield what there is of whole runs, without a judgement."""
     used = [each.fraction if (each := run.mlperf_utilisation) else None for run in runs]
-    rows: list[tuple[Cell, ...]] = [
-        ("exposed share", *(Quantity(run.wait_fraction, "share") for run in runs)),
-        ("accelerator util., MLPerf", *(Quantity(each, "share") for each in used)),
-        ("wall time", *(Quantity(run.wall_ns, "ns") for run in runs)),
-        ("batches", *(Quantity(run.batches, "count") for run in runs)),
-        ("an epoch", *(Quantity(run.epoch_ns, "ns") for run in runs)),
-        ("waiting during it", *(Quantity(run.epoch_wait_ns, "ns") for run in runs)),
-    ]
-    if all(run.job_ns for run in runs):
-        for part, title in {"wall": "job, from start to end", **PART_NAMES}.items():
-            shares = [run.job_ns[part] / max(run.job_ns["wall"], 1) for run in runs]
-            if max(shares) > WORTH_SAYING:
-                rows.append((title, *(Quantity(run.job_ns[part], "ns") for run in runs)))
-    rows += [
-        (own_title(name), *(figure_cell(name, run.figures.get(name)) for run in runs))
-        for name in dict.fromkeys(name for run in runs for name in run.figures)
-    ]
-    return Table("", tuple(map(Column, ("", *names))), tuple(rows))
+    yield ("exposed share", *(Quantity(run.wait_fraction, "share") for run in runs))
+    yield ("accelerator util., MLPerf", *(Quantity(each, "share") for each in used))
+    yield ("wall time", *(Quantity(run.wall_ns, "ns") for run in runs))
+    yield ("batches", *(Quantity(run.batches, "count") for run in runs))
+    for part, title in {"wall": "job, from start to end", **PART_NAMES}.items():
+        times = [run.job_ns.get(part) for run in runs]
+        walls = [run.job_ns.get("wall") or 1 for run in runs]
+        if any((ns or 0) > WORTH_SAYING * wall for ns, wall in zip(times, walls, strict=True)):
+            yield (title, *(Quantity(ns, "ns") for ns in times))
+    for name in dict.fromkeys(name for run in runs for name in run.figures):
+        yield (own_title(name), *(figure_cell(name, run.figures.get(name)) for run in runs))
 
 
 def _words(name: str, value: Any) -> str:
