@@ -282,12 +282,3 @@ def test_20_the_path_rule_equals_the_chain_rule_for_worker_pools(sketch):
 def test_any_run_is_attributed_as_the_definition_says(profile):
     n_waits = int((profile.spans["kind"] == Kind.WAIT).sum())
     assert max(apart(exposed(profile), reference(profile)), default=0) <= n_waits
-
-
-@few
-@given(pools)
-def test_15_each_batch_is_delivered_once_and_in_order_where_that_is_asked_for(sketch):
-    whole = exposure(sketch.data()).whole
-    delivered = [wait["batch"] for wait in waits_of(sketch) if "batch" in wait]
-    assert sorted(delivered) == list(range(len(delivered)))
-    assert whole.n_batches == len(delivered)

@@ -91,3 +91,14 @@ def test_where_everything_evaluates_that_is_judged():
     exposure = measured(script).exposure
     assert exposure.validation is None
     assert exposure.steady.n_batches > 0
+
+
+def test_passes_that_bring_nothing_are_no_epochs_and_no_rounds():
+    script = Script()
+    loader = script.loader()
+    for _ in range(2):
+        one_pass(script, loader, steps=True, n_batches=4)
+        one_pass(script, loader, n_batches=0, ends=False)  # as Keras does
+    run = measured(script)
+    assert [each.epoch for each in epoch_figures(run)] == [0, 1]
+    assert [each.n_rounds for each in run.exposure.loaders] == [2]

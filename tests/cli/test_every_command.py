@@ -94,15 +94,6 @@ def test_options_are_few_and_those_of_the_table() -> None:
         assert has == [each.name.partition("/")[0] for each in OPTIONS[name]]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_takes_h_and_quiet(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([name, "-h"]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith(f"Usage: iobench {name} [OPTIONS]")
-    assert "  --quiet " in told
-    assert "  -h, --help " in told
-
-
 def test_quiet_leaves_a_script_alone(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "iobench", "run", "--quiet", "--out", "run", "--"]
     done = subprocess.run(

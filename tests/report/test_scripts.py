@@ -11,7 +11,7 @@ from process_files import loader, write_process
 
 from iobench import exposure
 from iobench.analysis.run import Run, open_runs
-from iobench.recording.kinds import WHOLE, Kind
+from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
 from iobench.report.json_report import to_json
@@ -115,20 +115,6 @@ def test_ranks_are_read_one_by_one_or_together(job: Path) -> None:
     assert exposure(open_profile(job, rank=1)).whole.wait_ns == 50 * MS
     assert exposure(open_profile(job), rank=1) == exposure(open_profile(job, rank=1))
     assert to_json([Run(open_profile(job))]) == to_json(open_runs(job))
-
-
-@pytest.mark.parametrize("n_whole", [3, 4])
-def test_batches_known_as_a_whole_are_counted(tmp_path: Path, n_whole: int) -> None:
-    run = make_run(tmp_path / "run")
-    write_rank(run, waits=(10, 10, 10, 10))
-    with run.recorder(role="worker", worker=0, clock=FakeClock(1000)) as worker:
-        for batch in range(n_whole):
-            worker.emit(
-                Kind.FUSED, batch, batch + 1, batch=batch, label=worker.string(WHOLE),
-                flags=Flag.SUMMED | Flag.ESTIMATED, pieces=4,
-            )  # fmt: skip
-    whole = exposure(open_profile(tmp_path / "run")).whole
-    assert (whole.whole_batch_fraction, whole.estimated_fraction) == (n_whole / 4, 0)
 
 
 @pytest.mark.parametrize(("device", "expected"), [(0, None), (2_000_000, 0.25)])

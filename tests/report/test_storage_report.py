@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -12,11 +12,6 @@ from iobench.findings.storage import ByteRow, StorageFigures, storage_of, storag
 from iobench.report.document import Sentence, Table
 from iobench.report.renderers.quantities import spelled
 from iobench.storage.storage_trace import StorageTrace
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from iobench.report.run_report import RunReport
 
 WHOLE = ByteRow("run", 81_920_000, 41_925_120, 44_940_000, 397_312, ("compression", "page cache"))
 FILE = ByteRow("/data/a.npy", 2_048_000)
@@ -30,22 +25,6 @@ FIGURES = StorageFigures(
     sequential_fraction=0.5,
     notes=("Darshan: logs of 2 of 2 processes.", "notes.txt: is no Darshan log"),
 )
-
-
-def test_what_is_known_comes_before_any_figure(bound: RunReport, show: Callable[..., str]) -> None:
-    text = show(replace(bound, figures={"storage": FIGURES}))
-    part = text[text.index("Storage") : text.index("Machine and configuration")]
-    assert part.splitlines()[1] == FIGURES.notes[0]
-    assert max(map(len, part.splitlines())) <= 80
-    words = " ".join(part.split())
-    for said in (
-        "The device delivered less than read calls returned: page cache.",
-        "50 % of the reads continue forward in their file.",
-        "Bytes read: requested 81.9 MB, Darshan 41.9 MB, read calls 44.9 MB, device 397 kB.",
-        "Largest of 100 files",
-    ):
-        assert said in words
-    assert "Storage" not in show(replace(bound, figures={"storage": None}))
 
 
 def test_what_was_not_counted_is_unknown_or_has_no_column() -> None:

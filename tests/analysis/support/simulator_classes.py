@@ -33,7 +33,6 @@ predicts for its top stage is under 1 % of the wall time. A rule that gives time
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass
 from itertools import product
@@ -53,7 +52,6 @@ __all__ = [
     "SEEDS",
     "TIE",
     "Truth",
-    "digest",
     "schedule",
     "truth",
 ]
@@ -184,18 +182,6 @@ def schedule(name: str, seed: int) -> Schedule:
 
 def _whole_us(ns: Floats) -> NDArray[np.int64]:
     return 1000 * np.rint(ns / 1000).astype(np.int64)
-
-
-def digest(one: Schedule) -> str:
-    """Return what tells whether a schedule is still the one it was."""
-    told = hashlib.sha256()
-    for array in (one.work_ns, one.compute_ns):
-        told.update(array.astype("<i8").tobytes())
-    if one.slowness is not None:
-        told.update(np.rint(one.slowness * 1e6).astype("<i8").tobytes())
-    rest = (one.workers, one.prefetch, one.in_order, one.stream, one.serialise_ns)
-    told.update(repr((*rest, one.unpickle_ns, one.disk, one.cores, one.stages)).encode())
-    return told.hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,12 +208,3 @@ def test_what_a_log_may_lack(made: StorageTrace) -> None:
     assert "cannot be read by PyDarshan: 'utf-8' codec can't decode" in text
     (same,) = (line for line in made.notes if "no-text" not in line)
     assert "is of the same process as" in same
-
-
-def test_the_reader_is_not_traced_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LD_PRELOAD", "/opt/lib/libdarshan.so:/opt/lib/libjemalloc.so")
-    monkeypatch.setenv("DARSHAN_ENABLE_NONMPI", "1")
-    monkeypatch.setenv("IOBENCH_RUN", "/runs/a")
-    inside = darshan_reader.child_environment()
-    assert inside["LD_PRELOAD"] == "/opt/lib/libjemalloc.so"
-    assert not {"DARSHAN_ENABLE_NONMPI", "IOBENCH_RUN"} & set(inside)
