@@ -109,36 +109,34 @@ def lanes_of(
     profile: RunData, spans: NDArray[Any]
 ) -> tuple[tuple[TimelineLane, ...], NDArray[np.int32]]:
     """Return the lanes of some spans of a profile, counters too, and which is each one's."""
+    processes, several = profile.processes, len(profile.ranks) > 1
     key = lane_keys(spans) << 1 | ((spans["flags"] & Flag.DEVICE) != 0)
     keys, number = np.unique(key, return_inverse=True)
-    process, loads = keys >> 33, [each.role != "consumer" for each in profile.processes]
-    rank = np.array([each.rank for each in profile.processes], dtype=np.int64)
-    # The thread that waited most is the training loop; its device has the same thread.
-    threads, thread = np.unique(keys >> 1, return_inverse=True)
-    n_waits = np.bincount(thread[number[spans["kind"] == Kind.WAIT]], minlength=len(threads))
-    order = np.lexsort(
-        (keys, -n_waits[thread], process, np.array(loads, dtype=bool)[process], rank[process])
-    )
-    lane = np.empty(len(keys), dtype=np.int32)
-    lane[order] = np.arange(len(keys), dtype=np.int32)
-    several = len(profile.ranks) > 1
-    names = [
-        f"rank {each.rank} {each.name}" if several else each.name for each in profile.processes
-    ]
+    waiting, n_waits = np.unique(key[spans["kind"] == Kind.WAIT] >> 1, return_counts=True)
+    waits = dict(zip(waiting.tolist(), n_waits.tolist(), strict=True))
+
+    def place(key: int) -> tuple[int, bool, int, int, int]:
+        # The thread that waited most is the training loop; its device has the same thread.
+        owner = processes[key >> 33]
+        return owner.rank, owner.role != "consumer", key >> 33, -waits.get(key >> 1, 0), key
+
+    ordered = sorted(keys.tolist(), key=place)
+    names = [f"rank {each.rank} {each.name}" if several else each.name for each in processes]
     n_alike = Counter(names)
-    n_threads = Counter((threads >> 32).tolist())
+    n_threads = Counter(thread >> 32 for thread in {key >> 1 for key in ordered})
     lanes = []
-    for key in keys[order].tolist():
-        of, thread_number = halves(key >> 1)
-        owner, name = profile.processes[of], names[of]
+    for each in ordered:
+        process, thread = halves(each >> 1)
+        owner, name, is_device = processes[process], names[process], bool(each & 1)
         if n_alike[name] > 1:
             # Workers of later rounds have the numbers of those before.
             name = f"{name} ({owner.pid})"
-        text = owner.threads[thread_number] if thread_number < len(owner.threads) else ""
-        if n_threads[of] > 1 and text != MAIN_THREAD:
-            name = f"{name}: {text or f'thread {thread_number}'}"
-        name = f"{name} device" if key & 1 else name
-        lanes.append(TimelineLane(of, thread_number, name, bool(key & 1)))
+        text = owner.threads[thread] if thread < len(owner.threads) else ""
+        if n_threads[process] > 1 and text != MAIN_THREAD:
+            name = f"{name}: {text or f'thread {thread}'}"
+        name = f"{name} device" if is_device else name
+        lanes.append(TimelineLane(process, thread, name, is_device))
+    lane = np.argsort(np.searchsorted(keys, ordered)).astype(np.int32)
     return tuple(lanes), lane[number]
 
 

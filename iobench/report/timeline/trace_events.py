@@ -104,7 +104,13 @@ def delivery_events(placed: PlacedSpans) -> Iterator[Event]:
     ready = placed.run.attribution.ready_ns
     known = ready >= 0
     taken = np.maximum(deliveries.delivered_ns, ready)[known]
-    yield from _counted("queue depth", pid, ready[known] + moved, taken + moved)
+    moments, place = np.unique(np.concatenate((ready[known], taken)), return_inverse=True)
+    steps = np.repeat([1, -1], len(taken))
+    level = np.cumsum(np.bincount(place, steps, len(moments))).astype(np.int64)
+    changes = np.diff(level, prepend=-1) != 0
+    times = (moments[changes] + moved) / 1000
+    for ts, value in zip(times.tolist(), level[changes].tolist(), strict=True):
+        yield Event("C", "queue depth", pid, 0, ts, "counter", args={"batches": value})
 
 
 def _arrows(placed: PlacedSpans) -> Iterator[Event]:
@@ -146,10 +152,8 @@ def _arrows(placed: PlacedSpans) -> Iterator[Event]:
 
 def _parts(placed: PlacedSpans, deliveries: Deliveries, pid: int, moved_ns: int) -> Iterator[Event]:
     """Yield start-up, fill, steady state and drain as spans of a thread of their own."""
-    begins = np.ones(len(deliveries), dtype=bool)
-    begins[1:] = (deliveries.phase[1:] != deliveries.phase[:-1]) | (
-        deliveries.from_ns[1:] != deliveries.until_ns[:-1]
-    )
+    begins = np.diff(deliveries.phase, prepend=-1) != 0
+    begins[1:] |= deliveries.from_ns[1:] != deliveries.until_ns[:-1]
     tid = placed.writer.thread(pid, "parts of the run")
     for low, high in itertools.pairwise([*np.flatnonzero(begins).tolist(), len(deliveries)]):
         start, end = int(deliveries.from_ns[low]), int(deliveries.until_ns[high - 1])
@@ -159,13 +163,3 @@ def _parts(placed: PlacedSpans, deliveries: Deliveries, pid: int, moved_ns: int)
         }
         name, ts = PHASES[deliveries.phase[low]], (start + moved_ns) / 1000
         yield Event("X", name, pid, tid, ts, "part", (end - start) / 1000, args)
-
-
-def _counted(name: str, pid: int, up: Integers, down: Integers) -> Iterator[Event]:
-    """Yield a counter of batches that goes up at some moments and down at others."""
-    moments, place = np.unique(np.concatenate((up, down)), return_inverse=True)
-    steps = np.repeat([1, -1], [len(up), len(down)])
-    level = np.cumsum(np.bincount(place, steps, len(moments))).astype(np.int64)
-    new = np.flatnonzero(np.append(True, level[1:] != level[:-1])[: len(level)])
-    for moment, value in zip(moments[new].tolist(), level[new].tolist(), strict=True):
-        yield Event("C", name, pid, 0, moment / 1000, "counter", args={"batches": value})
