@@ -27,10 +27,7 @@ a ``"number"`` in three significant ones, ``"epochs"`` in two."""
 
 
 class Quantity(msgspec.Struct, frozen=True):
-    """A figure and its unit; None is unknown.
-
-    ``words`` stand around the figure, itself at ``{}``: e.g. ``"at most {}"``, ``"{} (not all)"``.
-    """
+    """A figure and its unit; None is unknown. ``words`` stand around it: ``"at most {}"``."""
 
     value: float | None
     unit: Unit
@@ -56,21 +53,18 @@ class BarPart(msgspec.Struct, frozen=True):
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """One bar: its pieces one after the other, and what it is of.
-
-    ``swatch`` is a kind of stage, which has a colour of its own; empty for none.
-    """
+    """One bar: its pieces one after the other, and what it is of."""
 
     parts: tuple[BarPart, ...]
     name: str = ""
-    swatch: str = ""
+    swatch: str = ""  # a kind of stage, which has a colour of its own
 
 
 class Chart(msgspec.Struct, frozen=True):
-    """Bars on one scale, on which the longest fills the width, for pages that draw.
+    """Bars on one scale, for pages that draw; a table or a sentence says the same.
 
-    What they say is in a table or a sentence as well. With a ``column_ns`` it is a map of rows by
-    time: each piece of a bar stands for that long, and its length, from 0 to 1, is its shade.
+    With a ``column_ns`` it is a map of rows by time: each piece of a bar stands for that long, and
+    its length, from 0 to 1, is its shade.
     """
 
     title: str
@@ -79,10 +73,9 @@ class Chart(msgspec.Struct, frozen=True):
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column of a table.
+    """A column of a table; the times of one ``unit_group`` are said in one unit.
 
-    The times in columns of one ``unit_group`` are said in one unit, which stands in their headings:
-    ``unit`` where it is given, else that of the largest. A narrow page may leave out what
+    It is ``unit`` where that is given, else that of the largest. A narrow page may leave out what
     ``is_spare``.
     """
 
@@ -93,18 +86,14 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """A table; its first column names the row.
-
-    In a list of properties all names of columns are empty: then there is no heading. ``note`` is a
-    sentence below; ``bars`` has one for each row, on one scale, where there is something to draw.
-    """
+    """A table; its first column names the row. A list of properties has no names of columns."""
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     total: tuple[Cell, ...] = ()
-    note: str = ""
-    bars: tuple[Bar, ...] = ()
+    note: str = ""  # a sentence below
+    bars: tuple[Bar, ...] = ()  # one for each row, on one scale
 
 
 class KeyFigure(msgspec.Struct, frozen=True):
@@ -135,10 +124,7 @@ class Command(msgspec.Struct, frozen=True):
 
 
 class Drawing(msgspec.Struct, frozen=True):
-    """A picture that only some pages can draw, by name; others leave it out.
-
-    ``data`` makes what it is drawn from, which may be much: called only by who draws it.
-    """
+    """A picture that only some pages draw, by name; ``data`` makes what it is drawn from."""
 
     name: str
     data: Callable[[], Any]
@@ -148,15 +134,12 @@ Block = Sentence | Table | Chart | KeyFigures | Command | Drawing
 
 
 class Section(msgspec.Struct, frozen=True):
-    """A part of a document; its ``key`` is what links call it, one of each in a document.
-
-    A page that can fold shows only the title at first where it ``is_folded``: the long parts.
-    """
+    """A part of a document; its ``key`` is what links call it, one of each in a document."""
 
     key: str
     title: str
     blocks: tuple[Block, ...]
-    is_folded: bool = False
+    is_folded: bool = False  # whether a page that can fold shows only the title at first
 
     @property
     def is_only_drawn(self) -> bool:
@@ -198,9 +181,6 @@ def columns(*names: str, unit_group: str = "", unit: str = "") -> tuple[Column, 
 
 
 def properties(rows: Iterable[tuple[Cell, ...]], title: str = "") -> Table:
-    """Return a table without headings: each row a name and what there is to say of it.
-
-    A row without a name goes on with what is said of the one above.
-    """
+    """Return a table without headings; a row without a name goes on with the one above."""
     cells = tuple(rows)
     return Table(title, columns(*[""] * max(map(len, cells), default=2)), cells)

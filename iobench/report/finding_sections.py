@@ -23,16 +23,14 @@ Joint = Literal["together", "side_by_side"]
 
 
 def run_sections(report: RunReport, orders: range, joint: Joint | None) -> Iterator[Section]:
-    """Yield the sections of a run by findings of these orders.
-
-    What is said of several runs or processes as a whole, ``joint``, is not said of one of them.
-    """
-    skipped = {
-        each.name
+    """Yield the sections of a run by findings of these orders, but for those of all runs."""
+    shown = {
+        each.name: report.figures.get(each.name)
         for each in installed_findings()
-        if each.of_job or (joint is not None and getattr(each, joint)) or each.order not in orders
+        if each.order in orders
+        and not each.of_job
+        and not (joint is not None and getattr(each, joint))
     }
-    shown = {name: known for name, known in report.figures.items() if name not in skipped}
     return finding_sections(shown)
 
 

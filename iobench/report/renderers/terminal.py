@@ -53,11 +53,7 @@ def page_width(file: TextIO | None = None) -> int:
 class TerminalRenderer:
     """Lines for a terminal, never broken inside a figure or a command.
 
-    Parameters
-    ----------
-    file : text file, optional
-        What the lines are made for, by default stdout: its width, its encoding, and its colours
-        where it is a terminal, or ``FORCE_COLOR`` is set, and ``NO_COLOR`` is not.
+    A file, by default stdout, decides on width, encoding and colours (also ``FORCE_COLOR``).
     """
 
     def __init__(self, file: TextIO | None = None) -> None:
@@ -66,23 +62,20 @@ class TerminalRenderer:
 
     def render(self, document: Document) -> str:
         """Return the whole document; sections of what to try next come last."""
+        shown = [part for part in document.parts if not part.is_spare]
         with self._console.capture() as capture:
-            self._sentence(document.title, "bold")
-            self._gap()
-            self._sections(document, last=False)
-            for part in document.parts:
-                if not part.is_spare:
-                    self._sentence(f"== {part.title} ==", "bold")
-                    self._gap()
-                    self._sections(part, last=False)
-            for each in (document, *document.parts):
-                self._sections(each, last=True)
+            for part in (document, *shown):
+                title = part.title if part is document else f"== {part.title} =="
+                self._sentence(title, "bold")
+                self._gap()
+                for section in part.sections:
+                    if section.key != LAST:
+                        self._section(section)
+            for part in (document, *document.parts):
+                for section in part.sections:
+                    if section.key == LAST:
+                        self._section(section)
         return capture.get().rstrip("\n") + "\n"
-
-    def _sections(self, document: Document, *, last: bool) -> None:
-        for section in document.sections:
-            if (section.key == LAST) == last:
-                self._section(section)
 
     def _section(self, section: Section) -> None:
         if section.is_only_drawn:
@@ -105,7 +98,10 @@ class TerminalRenderer:
                 self._table(block)
                 return False
             case Command():
-                self._command(block)
+                if block.reason:
+                    self._sentence(block.sentence, indent=INDENT)
+                if block.command:
+                    self._line(f"    {block.command}", "cyan")
             case _:
                 return False
         return True
@@ -119,12 +115,6 @@ class TerminalRenderer:
     def _sentence(self, text: str, style: str = "", *, indent: int = 0) -> None:
         for line in wrapped(text, self._console.width, indent=indent):
             self._line(line, style)
-
-    def _command(self, command: Command) -> None:
-        if command.reason:
-            self._sentence(command.sentence, indent=INDENT)
-        if command.command:
-            self._line(f"    {command.command}", "cyan")
 
     def _table(self, table: Table) -> None:
         """Draw a table, closer together, or without what is spare, where it would not fit.
@@ -153,12 +143,12 @@ class TerminalRenderer:
         widths = [_cells_width(text, at) for at in named]
         hanging = sum(widths) + 2 * len(widths)
         for row in text.rows:
-            start = "".join(
-                f"{plain(row[at])}{'':{2 + width - cell_len(plain(row[at]))}}"
-                for at, width in zip(named, widths, strict=True)
-            )
+            start = ""
+            for at, width in zip(named, widths, strict=True):
+                start += plain(row[at]) + " " * (2 + width - cell_len(plain(row[at])))
             lines = wrapped(row[last], self._console.width - INDENT - hanging) or [""]
-            for line, before in zip(lines, (start, *[" " * hanging] * len(lines)), strict=False):
+            for n, line in enumerate(lines):
+                before = " " * hanging if n else start
                 self._line(f"{'':{INDENT}}{before}{line}".rstrip())
         self._gap()
 
@@ -193,11 +183,10 @@ class TerminalRenderer:
                 no_wrap=not is_name and not _wraps(text, at),
                 overflow="fold",
             )
-        for row in text.rows:
+        for row in filter(None, (*text.rows, text.total)):
+            if row is text.total:
+                drawn.add_section()
             drawn.add_row(*(self._safe(row[at]) for at in columns))
-        if text.total:
-            drawn.add_section()
-            drawn.add_row(*(self._safe(text.total[at]) for at in columns))
         self._console.print(Padding(drawn, (0, 0, 0, INDENT), expand=False))
         self._gap()
 

@@ -1,10 +1,8 @@
-"""The shell of the page: its styles and scripts inside, and a policy that lets nothing else run.
+"""The shell of the page: its styles and scripts, and a policy that lets nothing else run.
 
-Names of files, datasets and processes may hold anything. Jinja2 escapes them, `plain` takes
-control characters, lone surrogates and marks of direction out of them, and if both failed the
-policy would still refuse: ``script-src`` and ``style-src`` name the digests of what iobench itself
-put in (``'unsafe-inline'`` would let an injected script run), ``default-src 'none'`` forbids all
-requests. Data stand in script elements of a type that no browser runs.
+Names may hold anything: Jinja2 escapes them, `plain` takes control characters out, and the policy
+names the digests of what iobench itself put in and forbids all requests. Data stand in script
+elements of a type that no browser runs.
 """
 
 from __future__ import annotations
