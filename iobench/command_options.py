@@ -343,9 +343,8 @@ OPTIONS: Final = {
         ),
         CommandOption(
             "--storage-bandwidth",
-            "Storage bandwidth for all ranks together, e.g. 100GB/s; measured: as found by a "
-            "probe.",
-            metavar="RATE|measured",
+            "Storage bandwidth for all ranks together, e.g. 100GB/s.",
+            metavar="RATE",
         ),
         CommandOption(
             "--storage-iops",

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from iobench.analysis.run import Run
-from iobench.cli.amounts import parse_byte_rate, parse_rank_counts, parse_rate
 from iobench.cli.documents import print_document
 from iobench.errors import OptionError
 from iobench.findings.scaling import (
     MOST_RANKS,
     SharedStorage,
-    probed_storage,
     rank_demand,
     scaling_curve,
     scaling_document,
 )
 from iobench.runs.folders import run_paths
+from iobench.sizes import parse_nbytes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,34 +33,57 @@ def simulate(
     json: bool,
 ) -> None:
     """Print what a run on more ranks would reach."""
-    counts = parse_rank_counts("--ranks", ranks, most=MOST_RANKS)
+    counts = _rank_counts(ranks)
     if reads_per_sample is not None and not 0 < reads_per_sample <= 1e9:
         raise OptionError(
             f"--reads-per-sample {reads_per_sample:g}: expected more than 0, at most 1e9"
         )
-    storage = SharedStorage()
-    if storage_bandwidth not in (None, "measured"):
-        rate = parse_byte_rate("--storage-bandwidth", storage_bandwidth)
-        storage = replace(storage, bytes_per_s=rate)
-    if storage_iops is not None:
-        storage = replace(storage, reads_per_s=parse_rate("--storage-iops", storage_iops))
-    opened = _opened(run)
-    demand = rank_demand(
-        opened, reads_per_sample=reads_per_sample, nbytes_per_sample=bytes_per_sample
+    storage = SharedStorage(
+        bytes_per_s=None if storage_bandwidth is None else _byte_rate(storage_bandwidth),
+        reads_per_s=None if storage_iops is None else _rate(storage_iops),
     )
-    if storage_bandwidth == "measured":
-        probed = probed_storage(opened, demand)
-        if storage_iops is not None:
-            probed = replace(probed, reads_per_s=storage.reads_per_s)
-        storage = probed
-    curve = scaling_curve(demand, storage, counts)
-    print_document(scaling_document(curve), "json" if json else "")
-
-
-def _opened(run: Path) -> Run:
-
     paths = run_paths(run)
     if len(paths) > 1:
         names = ", ".join(map(str, paths))
         raise OptionError(f"{run}: holds several runs; expected one of {names}")
-    return Run(paths[0])
+    demand = rank_demand(
+        Run(paths[0]), reads_per_sample=reads_per_sample, nbytes_per_sample=bytes_per_sample
+    )
+    document = scaling_document(scaling_curve(demand, storage, counts))
+    print_document(document, "json" if json else "")
+
+
+def _byte_rate(text: str) -> float:
+    """Return bytes per second, of ``100GB/s`` or ``100GB``; bits (``Gb``) are refused."""
+    size = re.sub(r" ?/ ?s$", "", text.strip())
+    try:
+        if size.endswith("b") and not size.islower():
+            raise OptionError("bits")
+        return float(parse_nbytes("", size))
+    except OptionError:
+        why = "expected bytes per second, not bits, such as 100GB/s"
+        raise OptionError(f"--storage-bandwidth {text}: {why}") from None
+
+
+def _rate(text: str) -> float:
+    """Return a number per second, of ``1M``, ``500k`` or ``20000/s``."""
+    match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,9})?) ?([kmg]?)(?: ?/ ?s)?", text.strip().lower())
+    rate = float(match[1]) * 1000.0 ** " kmg".index(match[2] or " ") if match else 0.0
+    if not rate:
+        raise OptionError(f"--storage-iops {text}: expected reads per second such as 500k or 1M")
+    return rate
+
+
+def _rank_counts(text: str) -> list[int]:
+    """Return numbers of ranks: ``1,2,4`` each, ``1..4096`` its ends and powers of two within."""
+    result: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r" ?(\d{1,9})(?:\.\.(\d{1,9}))? ?", part)
+        low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        if not 1 <= low <= high <= MOST_RANKS:
+            raise OptionError(
+                f"--ranks {text}: expected numbers from 1 to {MOST_RANKS} such as 1..4096 or 1,2,4"
+            )
+        powers = (1 << power for power in range(MOST_RANKS.bit_length()))
+        result |= {low, high, *(power for power in powers if low < power < high)}
+    return sorted(result)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from iobench.analysis.replay.loader_run import LoaderRule, LoaderRun
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.errors import OptionError, ProfileError
+from iobench.errors import ProfileError
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, Kind
 from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import batch_keys
@@ -30,7 +30,6 @@ from iobench.report.document import (
     Table,
     sentences,
 )
-from iobench.storage.probe_figures import UNCACHED, read_limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -250,30 +249,12 @@ def _reads_per_sample(rank: RankRun, runs: Sequence[LoaderRun]) -> float:
     return max(1.0, float(pieces.sum()) / n_samples)
 
 
-def probed_storage(run: Run, demand: RankDemand) -> SharedStorage:
-    """Return the most that a probe of a run's storage got from it, with readers of one node.
-
-    Larger reads than those that were tried get their bytes, smaller ones as many reads.
-    """
-    for limits in read_limits(run.about.storage_limits):
-        reads = [each for each in limits.reads if each.served_by in UNCACHED and each.bytes_per_s]
-        if reads:
-            best = max(reads, key=lambda each: each.bytes_per_s or 0.0)
-            if demand.job.sample_nbytes >= limits.request_nbytes * demand.job.reads_per_sample:
-                return SharedStorage(bytes_per_s=best.bytes_per_s)
-            return SharedStorage(reads_per_s=best.reads_per_s)
-    raise OptionError(
-        f"--storage-bandwidth measured: {demand.name} has no limits of reads that storage served; "
-        "measure again with --limits 10, or say a rate"
-    )
-
-
 def scaling_curve(demand: RankDemand, storage: SharedStorage, ranks: Sequence[int]) -> ScalingCurve:
     """Return what a run would do on more ranks, from 1 to `MOST_RANKS`, of one storage."""
-    job, times = demand.job, demand.times
+    job, times, is_bounded = demand.job, demand.times, storage != SharedStorage()
     means = (np.mean(times[name], keepdims=True) for name in ("nbytes", "reads"))
     served_ns = float(storage.serving_ns(*means)[0])
-    is_bounded, points, alone_ns = storage != SharedStorage(), [], 0.0
+    points, alone_ns = [], 0.0
     for each in sorted({1, *ranks}):
         step_ns, waited_ns = _step(demand, SharedStorage(), each)
         free_ns = step_ns
@@ -281,28 +262,26 @@ def scaling_curve(demand: RankDemand, storage: SharedStorage, ranks: Sequence[in
             step_ns, waited_ns = _step(demand, storage, each)
             more_ns = max(served_ns * each - step_ns, 0.0)
             step_ns, waited_ns = step_ns + more_ns, waited_ns + more_ns
-        alone_ns = alone_ns or step_ns
+        alone_ns, whole_ns = alone_ns or step_ns, step_ns or np.inf
         points.append(
             ScalingPoint(
                 ranks=each,
-                samples_per_s=each * job.batch_size / step_ns * 1e9 if step_ns else 0.0,
-                efficiency=alone_ns / step_ns if step_ns else 0.0,
-                exposed_fraction=waited_ns / step_ns if step_ns else 0.0,
-                storage_fraction=served_ns * each / step_ns if is_bounded and step_ns else None,
+                samples_per_s=each * job.batch_size / whole_ns * 1e9,
+                efficiency=alone_ns / whole_ns,
+                exposed_fraction=waited_ns / whole_ns,
+                storage_fraction=served_ns * each / whole_ns if is_bounded else None,
                 step_ns=round(step_ns),
                 free_step_ns=round(free_ns),
             )
         )
-    error = None
-    if job.step_ns:
-        error = _step(demand, SharedStorage(), job.ranks)[0] / job.step_ns - 1
+    modelled_ns = _step(demand, SharedStorage(), job.ranks)[0] if job.step_ns else 0.0
     return ScalingCurve(
         run=demand.name,
         measured=job,
         storage=storage,
         points=tuple(point for point in points if point.ranks in ranks),
-        saturation=_saturation(demand, storage, points),
-        model_error_fraction=error,
+        saturation=_saturation(demand, storage, points) if is_bounded else None,
+        model_error_fraction=modelled_ns / job.step_ns - 1 if job.step_ns else None,
     )
 
 
@@ -389,24 +368,19 @@ def _rows(
 
 def _saturation(
     demand: RankDemand, storage: SharedStorage, points: Sequence[ScalingPoint]
-) -> Saturation | None:
+) -> Saturation:
     """Return from how many ranks on they would read more than storage gives.
 
     R ranks that ask for b bytes in each step of c seconds reach a bandwidth B at R = B c / b.
     Between simulated points the step grows with the logarithm of the ranks.
     """
-    if storage == SharedStorage():
-        return None
     times, ranks = demand.times, np.arange(1, FARTHEST + 1)
-    free_ns = np.interp(
-        np.log(ranks),
-        np.log([point.ranks for point in points]),
-        [point.free_step_ns for point in points],
-    )
+    known, free_ns = zip(*((point.ranks, point.free_step_ns) for point in points), strict=True)
     asks = np.diag([times["nbytes"].mean(), times["reads"].mean()])
     bytes_ns, reads_ns = storage.serving_ns(*asks).tolist()
     served_ns = max(bytes_ns, reads_ns) * ranks
-    beyond = (served_ns > 0) & (served_ns >= free_ns * (1 - 1e-12))
+    free = np.interp(np.log(ranks), np.log(known), free_ns)
+    beyond = (served_ns > 0) & (served_ns >= free * (1 - 1e-12))
     by = "bandwidth" if bytes_ns >= reads_ns else "reads"
     return Saturation(int(ranks[beyond.argmax()]) if beyond.any() else None, by)
 

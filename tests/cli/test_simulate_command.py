@@ -80,34 +80,3 @@ def test_a_job_of_several_ranks_is_one_measurement(tmp_path, capsys):
     job = write_run(tmp_path / "job", ranks=3)
     document = json_of(capsys, job, "--ranks", "24")
     assert (document["measured"]["ranks"], document["measured"]["batches"]) == (3, 117)
-
-
-def limits_of(*, served_by: str = "server", request_nbytes: int = 1_000_000) -> dict[str, Any]:
-    """Return what a probe found: 1 GB/s from 8 readers, 400 MB/s from one."""
-    reads = [
-        {"way": "direct", "threads": 1, "bytes_per_s": 4e8, "reads_per_s": 400.0},
-        {"way": "direct", "threads": 8, "bytes_per_s": 1e9, "reads_per_s": 1000.0},
-    ]
-    return {
-        "path": "/scratch", "mount": "/scratch", "host": "a", "file_system": "lustre", "wall_ns": 1,
-        "like": "", "request_nbytes": request_nbytes, "n_files": 1, "files_nbytes": 10**8,
-        "reads": [each | {"served_by": served_by} for each in reads], "spent_ns": 1,
-    }  # fmt: skip
-
-
-def test_a_probe_bounds_larger_reads_by_bytes_and_smaller_ones_by_their_number(tmp_path, capsys):
-    for request_nbytes, bounds in ((1_000_000, (1e9, None)), (4_000_000, (None, 1000.0))):
-        run = write_run(
-            tmp_path / f"{request_nbytes}",
-            storage_limits=[limits_of(request_nbytes=request_nbytes)],
-        )
-        options = ["--ranks", "1", "--storage-bandwidth", "measured"]
-        storage = json_of(capsys, run, *options)["storage"]
-        assert (storage["bytes_per_s"], storage["reads_per_s"]) == bounds
-
-
-@pytest.mark.parametrize("limits", [[], [limits_of(served_by="page cache")]])
-def test_a_run_without_limits_of_its_storage_has_none_to_take(tmp_path, capsys, limits):
-    run = write_run(tmp_path / "run", storage_limits=limits)
-    assert main(["simulate", str(run), "--storage-bandwidth", "measured"]) == 1
-    assert "--limits 10" in capsys.readouterr().err

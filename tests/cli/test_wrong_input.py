@@ -107,7 +107,7 @@ WRONG = {
         RUN --ranks 1..1000000 | --ranks
         RUN --storage-bandwidth fast | 100GB/s
         RUN --storage-bandwidth 100Gb/s | bits
-        RUN --storage-bandwidth measured | --limits
+        RUN --storage-bandwidth measured | 100GB/s
         RUN --storage-iops 0 | --storage-iops
         script | script
     """,
