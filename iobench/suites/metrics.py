@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.analysis.exposure_figures import PartExposure, StepStatistics
-    from iobench.analysis.run import RankRun
     from iobench.runs.run_facts import RunFacts
 
 STAGE_KINDS: Final = [
@@ -42,9 +41,9 @@ METRICS: Final = (
 
 
 class RunFigures(msgspec.Struct, frozen=True):
-    """What is stored of a run: figures by the names of `METRICS`, and a digest of its samples.
+    """What is stored of a run: figures by the names of `METRICS`, what is known of them.
 
-    What is unknown is missing; the digest is the same of the same batches in whatever order.
+    The digest is the same of the same batches in whatever order.
     """
 
     figures: Mapping[str, float]
@@ -53,15 +52,13 @@ class RunFigures(msgspec.Struct, frozen=True):
 
 
 def figures_of_run(path: Path) -> RunFigures:
-    """Return the figures of a run of ``iobench profile`` or ``iobench run``.
-
-    Steps are those of the part that reports judge: the epochs after the first, else the steady
-    state, else all.
-    """
+    """Return the figures of a run; steps are of the part of it that reports judge."""
     run = Run(path)
     rank = run.of_rank()
     exposure, facts = rank.exposure, rank.about
     part = exposure.judged
+    gave, used = rank.cached(limit_of), utilisation(rank)
+    energy = rank.cached(energy_of)
     values: dict[str, float | None] = {
         "step_s": _mean_s(part.step),
         "wait_s": _mean_s(part.wait),
@@ -71,16 +68,16 @@ def figures_of_run(path: Path) -> RunFigures:
         "read_bytes_per_byte": part.read_per_byte,
         "run_s": exposure.whole.wall_ns / 1e9,
         "start_s": next((e.wall_ns / 1e9 for e in exposure.phases if e.phase == "startup"), None),
+        "storage_gave_bytes_per_s": None if gave is None else gave.storage_bytes_per_s,
+        "utilisation": None if used is None else used.fraction,
+        ENERGY: energy_j([rank]),
         **_stages(part),
-        **_energy(rank),
         **_store(facts),
         **_published(facts),
         **{f"{OWN}{name}": each for name, each in last_figures(run).items() if name != ENERGY},
     }
-    if (gave := rank.cached(limit_of)) is not None:
-        values["storage_gave_bytes_per_s"] = gave.storage_bytes_per_s
-    if (used := utilisation(rank)) is not None:
-        values["utilisation"] = used.fraction
+    for kind, each in () if energy is None else energy.kinds.items():
+        values[f"energy_{kind}_j"] = each.total_j
     digests = [each.digest for each in delivered_samples([rank]).epochs]
     known = [each for each in digests if each is not None]
     return RunFigures(
@@ -95,23 +92,17 @@ def _mean_s(of: StepStatistics | None) -> float | None:
 
 
 def _stages(part: PartExposure) -> dict[str, float]:
+    """Return busy and exposed time of a batch by kind of stage, and compute of a step."""
     values: dict[str, float] = {}
-    for row in part.stages:
+    for row in part.stages if part.n_batches else ():
         for name, time_ns in (("stage", row.busy_ns), ("exposed", row.exposed_ns)):
             key = f"{name}_{row.kind.spelled}_s"
-            if part.n_batches and key in METRICS:
+            if key in METRICS:
                 values[key] = values.get(key, 0.0) + time_ns / part.n_batches / 1e9
-    for each in part.compute_stages:
-        if each.stage in ("forward", "backward") and each.stage in part.step_compute_ns:
-            values[f"{each.stage}_s"] = part.step_compute_ns[each.stage] / 1e9
+    for name in ("forward", "backward"):
+        if name in part.step_compute_ns:
+            values[f"{name}_s"] = part.step_compute_ns[name] / 1e9
     return values
-
-
-def _energy(rank: RankRun) -> dict[str, float | None]:
-    energy = rank.cached(energy_of)
-    kinds = {} if energy is None else energy.kinds
-    by_kind = {f"energy_{kind}_j": each.total_j for kind, each in kinds.items()}
-    return {ENERGY: energy_j([rank]), **by_kind}
 
 
 def _store(facts: RunFacts) -> dict[str, float | None]:
@@ -119,10 +110,10 @@ def _store(facts: RunFacts) -> dict[str, float | None]:
     if store is None:
         return {}
     errors = [each.get("max_relative_error") for each in store.lossy.values()]
-    known = [each for each in errors if each is not None]
-    error = max(known, default=None) if store.lossy else 0.0
+    error = max((each for each in errors if each is not None), default=None)
     return {
-        "convert_s": store.convert_s, "store_bytes": store.nbytes, "max_relative_error": error,
+        "convert_s": store.convert_s, "store_bytes": store.nbytes,
+        "max_relative_error": error if store.lossy else 0.0,
     }  # fmt: skip
 
 

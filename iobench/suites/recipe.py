@@ -58,7 +58,6 @@ COMMAND: Final = "command"
 IN_ENVIRONMENT: Final = {
     "energy": "IOBENCH_ENERGY", "monitor": "IOBENCH_MONITOR", "seed": "IOBENCH_SEED",
 }  # fmt: skip
-"""Options that stand in the environment of a cell's runs."""
 OPTIONS: Final = (
     *(DATASET, COMMAND, *IN_ENVIRONMENT),
     *(name.removeprefix("--") for name in OF_PROFILE if name not in ("--out", "--json")),
@@ -130,7 +129,7 @@ class Cell(msgspec.Struct, frozen=True):
     @property
     def masked_options(self) -> dict[str, str]:
         """Its options as they are written and shown: without secrets."""
-        return {name: " ".join(_masked(name, each)) for name, each in self.options.items()}
+        return _texts_of(self.options)
 
 
 class SuiteRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -161,9 +160,7 @@ class SuiteRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return {
             "suite": suite | {"limit": f"{self.limit_s:g}s", "metrics": list(self.metrics)},
             "fixed": {key: _masked(key, values) for key, values in self.fixed.items()},
-            "vary": {
-                key: [_masked(key, each) for each in every] for key, every in self.vary.items()
-            },
+            "vary": {k: [_masked(k, each) for each in every] for k, every in self.vary.items()},
             "skip": [{key: _masked(key, v) for key, v in each.items()} for each in self.skip],
         }
 
@@ -172,22 +169,16 @@ class SuiteRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         """Return the recipe that tables say, of TOML or of `to_json`."""
         try:
             read = msgspec.convert(tables, _Tables)
-            values = {
-                **{"name": name, "title": read.suite.get("name", name)} | read.suite,
-                "fixed": {_option(k, where): _values(k, v, where) for k, v in read.fixed.items()},
-                "vary": {
-                    _option(key, where): [_values(key, each, where) for each in every]
-                    for key, every in read.vary.items()
-                },
-                "skip": [
-                    {_option(key, where): _texts(each) for key, each in skip.items()}
-                    for skip in read.skip
-                ],
+            suite = {"name": name, "title": read.suite.get("name", name)} | read.suite
+            fixed = {_option(key): _values(key, each) for key, each in read.fixed.items()}
+            vary = {
+                _option(k): [_values(k, each) for each in every] for k, every in read.vary.items()
             }
-            recipe = msgspec.convert(values, cls)
-        except msgspec.ValidationError as error:
+            skip = [{_option(k): _texts(each) for k, each in one.items()} for one in read.skip]
+            recipe = msgspec.convert(suite | {"fixed": fixed, "vary": vary, "skip": skip}, cls)
+            _check(recipe)
+        except (msgspec.ValidationError, OptionError) as error:
             raise OptionError(f"{where}: {error}") from None
-        _check(recipe, where)
         return recipe
 
     @property
@@ -204,8 +195,7 @@ class SuiteRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             options = dict(self.fixed) | varied
             if not any(_matches(options, each) for each in self.skip):
                 named = {DATASET: options[DATASET]} | varied
-                texts = {key: " ".join(_masked(key, each)) for key, each in named.items()}
-                cells.append(Cell(len(cells), texts, options))
+                cells.append(Cell(len(cells), _texts_of(named), options))
         return tuple(cells)
 
 
@@ -258,7 +248,10 @@ def _change(tables: dict[str, Any], change: str) -> None:
             value.split(",") if key == "metrics" else int(value) if value.isdecimal() else value
         )
         return
-    key = _option(key, f"--set {change}")
+    try:
+        key = _option(key)
+    except OptionError as error:
+        raise OptionError(f"--set {change}: {error}") from None
     fixed, vary = (tables.setdefault(name, {}) for name in ("fixed", "vary"))
     several = split_formats([value]) if key == "format" else value.split(",")
     if key in vary or len(several) > 1:
@@ -277,40 +270,36 @@ class _Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     skip: list[dict[str, Value]] = []
 
 
-def _check(recipe: SuiteRecipe, where: str) -> None:
-    """Raise OptionError or UnknownNameError for tables that make no suite."""
-    if not recipe.limit_s:
-        raise OptionError(
-            f"{where}: limit {recipe.limit!r}: expected a time such as 90s, 10min or 1h"
-        )
-    if recipe.repeats <= 2 * recipe.drop:
-        raise OptionError(
-            f"{where}: of {recipe.repeats} repeats the {recipe.drop} fastest and slowest are "
-            "dropped, and none is left; give more repeats, or drop = 0"
-        )
-    if both := recipe.fixed.keys() & recipe.vary.keys():
-        raise OptionError(f"{where}: {', '.join(sorted(both))} is in [fixed] and in [vary]")
-    for key, every in recipe.vary.items():
-        if len(set(every)) != len(every):
-            raise OptionError(f"{where}: [vary] {key}: expected distinct values")
-    datasets = (recipe.fixed.get(DATASET, ()), *recipe.vary.get(DATASET, ()))
+def _check(recipe: SuiteRecipe) -> None:
+    """Raise OptionError for tables that make no suite."""
+    vary, why = recipe.vary, ""
+    datasets = (recipe.fixed.get(DATASET, ()), *vary.get(DATASET, ()))
     named = [each for several in datasets for each in several]
-    if not named or any(not each or each.startswith("-") for each in named):
-        raise OptionError(f"{where}: {DATASET}: expected a name or a file in [fixed] or [vary]")
-    if (n_cells := math.prod(map(len, recipe.vary.values()))) > MOST_CELLS:
-        raise OptionError(f"{where}: {n_cells} cells; expected {MOST_CELLS} at most")
-    if not recipe.cells():
-        raise OptionError(f"{where}: no cell is left; every combination is in a [[skip]]")
-    for metric in recipe.metrics:
-        if metric not in METRICS and not metric.startswith(OWN):
-            raise OptionError(f"{where}: metrics: {unknown_name('metric', metric, METRICS)}")
+    unknown = [each for each in recipe.metrics if each not in METRICS and not each.startswith(OWN)]
+    if not recipe.limit_s:
+        why = f"limit {recipe.limit!r}: expected a time such as 90s, 10min or 1h"
+    elif recipe.repeats <= 2 * recipe.drop:
+        why = f"repeats {recipe.repeats}: expected more than drop = {recipe.drop} leaves out twice"
+    elif both := recipe.fixed.keys() & vary.keys():
+        why = f"{', '.join(sorted(both))} is in [fixed] and in [vary]"
+    elif twice := [key for key, every in vary.items() if len({*every}) != len(every)]:
+        why = f"[vary] {twice[0]}: expected distinct values"
+    elif not named or any(not each or each.startswith("-") for each in named):
+        why = f"{DATASET}: expected a name or a file in [fixed] or [vary]"
+    elif (n_cells := math.prod(map(len, vary.values()))) > MOST_CELLS:
+        why = f"{n_cells} cells; expected {MOST_CELLS} at most"
+    elif not recipe.cells():
+        why = "no cell is left; every combination is in a [[skip]]"
+    elif unknown:
+        why = f"metrics: {unknown_name('metric', unknown[0], METRICS)}"
+    if why:
+        raise OptionError(why)
 
 
-def _option(key: str, where: str) -> str:
+def _option(key: str) -> str:
     name = key.replace("_", "-")
     if name not in OPTIONS:
-        near = unknown_name("option", key, [*KEYS, *OPTIONS])
-        raise OptionError(f"{where}: {near}")
+        raise OptionError(str(unknown_name("option", key, [*KEYS, *OPTIONS])))
     return name
 
 
@@ -319,21 +308,26 @@ def _texts(value: Value) -> Values:
     return tuple(str(each).lower() if isinstance(each, bool) else str(each) for each in every)
 
 
-def _values(key: str, value: Value, where: str) -> Values:
+def _values(key: str, value: Value) -> Values:
     """Return the value of an option as text, several of one that is repeated."""
     option = OF_PROFILE.get(f"--{key.replace('_', '-')}")
     is_flag, texts = option is not None and option.is_flag, _texts(value)
-    if is_flag and [each.lower() for each in texts] not in (["true"], ["false"]):
-        raise OptionError(f"{where}: {key}: {value!r}; expected true or false")
+    lower = tuple(each.lower() for each in texts)
+    if is_flag and lower not in (("true",), ("false",)):
+        raise OptionError(f"{key}: {value!r}; expected true or false")
     if not is_flag and isinstance(value, bool):
-        raise OptionError(f"{where}: {key}: {value}; expected text or a number")
-    return (texts[0].lower(),) if is_flag else texts
+        raise OptionError(f"{key}: {value}; expected text or a number")
+    return lower if is_flag else texts
 
 
 def _masked(name: str, values: Values) -> list[str]:
     """Return values of an option without what is secret in them."""
     start = f"--{name}="
     return [each.removeprefix(start) for each in mask_words([start + each for each in values])]
+
+
+def _texts_of(options: Mapping[str, Values]) -> dict[str, str]:
+    return {name: " ".join(_masked(name, each)) for name, each in options.items()}
 
 
 def _matches(options: Mapping[str, Values], skip: Mapping[str, Values]) -> bool:

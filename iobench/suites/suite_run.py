@@ -5,7 +5,6 @@ One process measures at a time, others stand by: what runs beside a measurement 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
@@ -13,7 +12,6 @@ import sys
 import threading
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
 from platform import python_version
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +21,6 @@ from iobench.files.claims import claim
 from iobench.launch.script_commit import commit_of
 from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.recording.this_process import machine
-from iobench.storage.file_systems import file_system_of
 from iobench.suites.metrics import figures_of_run
 from iobench.suites.results import FAILED, MEASURED, NOT_AVAILABLE, Result, write_result
 from iobench.trials.limited_run import run_limited
@@ -135,11 +132,4 @@ def _machine(facts: RunFacts | None) -> dict[str, Any]:
         "memory_bytes": of.get("memory_nbytes"),
         "kernel": of.get("system"),
     }
-    if facts is not None:
-        read = facts.store.path if facts.store is not None else facts.files_hint
-        with contextlib.suppress(OSError, ValueError):
-            if read and Path(read).exists():
-                values["file_system"] = file_system_of(Path(read)).name
-        if facts.device is not None:
-            values["accelerator"] = facts.device.title or facts.device.name
     return {name: each for name, each in values.items() if each not in (None, "")}

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from iobench.suites.results import Result, SuiteFolder
 
 OPEN: Final = "open"
-OF_THE_RUN: Final = ("file_system", "accelerator")
-"""Facts of a machine that differ from cell to cell by what a cell asks for."""
+BY_CELL: Final = ("file_system", "accelerator")  # of earlier results, which differ by the cell
 
 
 class CellFigure(msgspec.Struct, frozen=True):
@@ -117,7 +116,7 @@ def _figure(name: str, runs: Sequence[Result], drop: int) -> CellFigure:
 
 
 def _facts(result: Result) -> dict[str, str]:
-    facts = {name: str(each) for name, each in result.machine.items() if name not in OF_THE_RUN}
+    facts = {name: str(each) for name, each in result.machine.items() if name not in BY_CELL}
     return facts | {f"version of {name}": each for name, each in result.versions.items()}
 
 
