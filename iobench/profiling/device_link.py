@@ -1,7 +1,7 @@
 """What the link to a device carries: a bounded probe, timed by the device's own marks.
 
 A batch of a run is compared with copies of as many bytes, in one piece and with nothing else under
-way. Larger copies may be faster; those are tried after it.
+way.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from iobench.recording.accelerator import Accelerator
 
-LARGE_NBYTES: Final = 1 << 26
-"""Of copies that show what the link carries at most."""
 MOST_NBYTES: Final = 1 << 28
 """Of larger batches as much is copied: their rate is the same, and pinning takes long."""
 MOST_COPIES: Final = 20
@@ -47,27 +45,21 @@ def measure_link(
         After this time no further copy is begun; by default `LIMIT_S`.
     """
     limit_s = LIMIT_S if limit_s is None else limit_s
-    budget = Budget(limit_s)
     own = max(1, min(nbytes, MOST_NBYTES))
     found = _rates(accelerator, own, Budget(limit_s / 2))
     if found is None:
         return None
     pinned, pageable, n_copies = found
-    large = None
-    if own <= LARGE_NBYTES // 2:
-        large = _rates(accelerator, LARGE_NBYTES, budget, pinned_alone=True)
     return {
         "pinned_bytes_per_s": pinned,
         "pageable_bytes_per_s": pageable,
         "nbytes": own,
         "n": n_copies,
-        "large_bytes_per_s": large[0] if large else None,
-        "large_nbytes": LARGE_NBYTES if large and large[0] else None,
     }
 
 
 def _rates(
-    accelerator: Accelerator, nbytes: int, budget: Budget, *, pinned_alone: bool = False
+    accelerator: Accelerator, nbytes: int, budget: Budget
 ) -> tuple[float | None, float | None, int] | None:
     """Return bytes per second from pinned memory and from other, and how many copies say so."""
     if budget.spent:
@@ -80,7 +72,7 @@ def _rates(
     try:
         held = accelerator.pin(pages)
         sources = {"pinned": pinned}
-        if held is not None and not pinned_alone:  # without it all memory goes the pinned way
+        if held is not None:  # without it all memory goes the pinned way
             sources["pageable"] = pinned.copy()
         for turn in range(MOST_COPIES + 1):
             for name, source in sources.items():

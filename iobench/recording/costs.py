@@ -22,17 +22,15 @@ ROUNDS: Final = 9
 SPANS_PER_ROUND: Final = 20
 
 
-def unit_costs(
-    clock: Clock = SYSTEM_CLOCK, *, directory: Path | None = None
-) -> dict[str, int | None]:
+def unit_costs(clock: Clock = SYSTEM_CLOCK) -> dict[str, int | None]:
     """Return ``light_ns``, ``full_ns`` and ``io_ns``: what a span, or a look at the I/O, costs."""
     try:
-        scratch = tempfile.TemporaryDirectory(prefix="iobench-costs-", dir=directory)
+        scratch = tempfile.TemporaryDirectory(prefix="iobench-costs-")
     except OSError as error:
         logger.warning(
-            "what a span costs is unknown: no scratch directory can be made in %s (%s); "
+            "what a span costs is unknown: no scratch directory can be made (%s); "
             "set TMPDIR to a writable directory",
-            *(directory or "the folder of temporary files", error.strerror or error),
+            error.strerror or error,
         )
         return {}
     with scratch as path, Recorder(Path(path), role="scratch", clock=clock) as recorder:

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from iobench.recording import process_io, this_process
+from iobench.recording import process_io
 from iobench.recording import span_file as layout
 from iobench.recording.costs import unit_costs
 from iobench.recording.kinds import Kind
@@ -12,19 +12,21 @@ from iobench.recording.process_io import ProcessIo, ProcessIoReader, read_proces
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import read_span_file
-from iobench.recording.this_process import cpu_model, peak_memory_nbytes
+from iobench.recording.this_process import peak_memory_nbytes
 from iobench.testing import FakeClock
 
 SLACK = 4 << 20
 """The kernel adds up what each CPU counts, and only now and then."""
 
 
-def test_costs_are_exact_under_a_fake_clock_and_leave_nothing(tmp_path, caplog):
+def test_costs_are_exact_under_a_fake_clock_and_leave_nothing(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     # Each light span reads the clock twice, and each round once before it.
-    costs = unit_costs(FakeClock(step_ns=10), directory=tmp_path)
+    costs = unit_costs(FakeClock(step_ns=10))
     assert (costs["light_ns"], costs["full_ns"]) == (20, 20)
     assert list(tmp_path.iterdir()) == []
-    assert unit_costs(directory=tmp_path / "missing") == {}
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    assert unit_costs() == {}
     assert "no scratch directory" in caplog.text
 
 
@@ -47,20 +49,6 @@ def test_no_count_is_unknown(monkeypatch):
     monkeypatch.setattr(process_io, "_open", missing)
     assert (read_process_io(), ProcessIo().delta()) == (None, None)
     assert unit_costs(FakeClock())["io_ns"] is None
-
-
-def test_a_reader_survives_that_its_descriptor_is_closed(tmp_path):
-    (tmp_path / "other").write_bytes(b"another file under the same number\n" * 20)
-    read = ProcessIoReader()
-    first = read()
-    os.close(read._descriptor)
-    with (tmp_path / "other").open("rb") as other:
-        assert other.fileno() == read._descriptor
-        assert read() >= first
-        assert read._descriptor != other.fileno()
-        read.close()
-        assert other.read(7) == b"another"
-    assert read() >= first
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -89,12 +77,3 @@ def test_a_closed_span_file_has_the_peak_of_memory(tmp_path):
         layout.PEAK.pack_into(data, layout.PEAK_OFFSET, value)
         path.write_bytes(data)
         assert read_span_file(path).peak_nbytes is None
-
-
-def test_memory_is_unknown_where_the_system_has_no_count(tmp_path, monkeypatch):
-    for name, text in (("none", None), ("odd", b"VmHWM:\n")):
-        if text is not None:
-            (tmp_path / name).write_bytes(text)
-        monkeypatch.setattr(this_process, "STATUS", tmp_path / name)
-        assert peak_memory_nbytes() is None
-    assert cpu_model().strip()

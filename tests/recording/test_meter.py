@@ -331,12 +331,3 @@ def test_a_script_looks_where_it_asks_for_it(tmp_path, monkeypatch, counter):
     with iobench.record(tmp_path / "other"):
         pass
     assert read_machines(tmp_path / "other") == ((), ())
-
-
-@pytest.mark.parametrize(("local_rank", "looks"), [("0", True), ("1", False)])
-def test_of_a_machines_ranks_the_first_one_looks(tmp_path, monkeypatch, local_rank, looks):
-    for name, value in (("RANK", "1"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", local_rank)):
-        monkeypatch.setenv(name, value)
-    with iobench.record(tmp_path / "run", energy=True, monitor="auto"):
-        pass
-    assert bool(read_machines(tmp_path / "run")[0]) == looks

@@ -4,10 +4,7 @@ import multiprocessing
 import os
 import sys
 import threading
-import types
-from importlib import metadata
 
-import numpy as np
 import pytest
 
 import iobench
@@ -315,13 +312,6 @@ def test_options_that_are_none_are_refused(options, text):
         iobench.record(**options)
 
 
-def test_a_bound_that_is_no_size_is_refused_before_anything_is_recorded(tmp_path, monkeypatch):
-    monkeypatch.setenv("IOBENCH_KEEP", "much")
-    with pytest.raises(OptionError, match="IOBENCH_KEEP=much: expected a size"):
-        recording(tmp_path / "run").start()
-    assert not (tmp_path / "run").exists()
-
-
 # -- processes
 
 
@@ -367,20 +357,6 @@ def test_a_fork_that_ends_at_once_leaves_what_it_recorded(tmp_path):
 
 
 # -- what a process says of itself
-
-
-def test_versions_and_settings_of_threads_are_told(tmp_path, monkeypatch):
-    monkeypatch.setenv("MKL_NUM_THREADS", "5")
-    monkeypatch.setitem(sys.modules, "zarr", types.ModuleType("zarr"))  # has no version itself
-    with recording(tmp_path / "run"):
-        monkeypatch.setenv("MKL_NUM_THREADS", "6")  # when it begins, as libraries look then
-    (facts,) = facts_of(tmp_path / "run")
-    assert facts.versions["numpy"] == np.__version__
-    assert facts.thread_settings["MKL_NUM_THREADS"] == "5"
-    try:
-        assert facts.versions["zarr"] == metadata.version("zarr")
-    except metadata.PackageNotFoundError:
-        assert "zarr" not in facts.versions
 
 
 def test_what_a_process_says_survives_a_reader_of_another_version(tmp_path, caplog):

@@ -197,7 +197,6 @@ def test_what_the_link_carries_is_kept_and_copies_are_held_against_it(
     ) as device:
         use(device, monkeypatch)
         monkeypatch.setattr("iobench.profiling.device_link.LIMIT_S", 20.0)
-        monkeypatch.setattr("iobench.profiling.device_link.LARGE_NBYTES", NBYTES)
         run = profiled(
             "--device", "cuda", "--framework", framework, "--compute", "1ms", "--json"
         )  # fmt: skip
