@@ -60,7 +60,6 @@ class Diagnosis(msgspec.Struct, frozen=True):
     validation: PartExposure | None = None
     waited_for: LoaderExposure | None = None  # of loaders that differ the one most waited for
     waited_fraction: float | None = None  # its share; those made again for each epoch are one
-    restarting: LoaderExposure | None = None  # the one most waited for whose workers start again
     stopped: str = ""  # why recording stopped before the end, and where
     n_batches: int = 0  # that all of this is of
     n_summed: int = 0  # between those, of which there are sums only
@@ -105,13 +104,6 @@ def diagnose(exposure: Exposure) -> Diagnosis:
         job=exposure.job,
         validation=exposure.validation,
         waited_for=waited_for,
-        restarting=None
-        if exposure.window == "recurring"
-        else max(
-            (each for each in exposure.loaders if each.restarts),
-            key=lambda each: each.wait_ns,
-            default=None,
-        ),
         waited_fraction=loader_ns / whole.wait_ns if whole.wait_ns and waited_for else None,
         n_batches=whole.n_batches,
         n_summed=exposure.n_summed,

@@ -160,22 +160,15 @@ def statistic(statistics: StepStatistics | None, name: str) -> float | None:
 
 def stages_section(exposure: Exposure) -> Section:
     """Return busy, hidden and exposed time by stage of the part that is judged."""
-    table = _stage_table(exposure)
-    return Section("stages", "Where loading spends its time", (Sentence(STAGES_LEAD), table))
-
-
-def _stage_table(exposure: Exposure) -> Table:
-    """Return a row for each stage that takes any time."""
     window = exposure.judged
     shown = [row for row in window.stages if row.busy_ns or row.exposed_ns or row.n_spans]
     busy_ns, wait_ns = sum(row.busy_ns for row in window.stages), window.wait_ns
-    return Table(
+    table = Table(
         f"Stages in the {PARTS[exposure.window]}",
         (
             Column("stage"),
             *columns("busy", "hidden", "exposed", unit_group="time"),
-            Column("share of wait"),
-            *(Column("CPU time", is_spare=True), Column("output"), Column("output rate")),
+            *columns("share of wait", "output", "output rate"),
         ),
         tuple(
             (
@@ -189,49 +182,42 @@ def _stage_table(exposure: Exposure) -> Table:
         total=(
             "all",
             *quantities("ns", busy_ns, busy_ns - wait_ns, wait_ns),
-            _share(wait_ns, wait_ns),
-            *("", "", ""),
+            *(_share(wait_ns, wait_ns), "", ""),
         ),
         bars=tuple(map(_stage_bar, shown)),
     )
+    spoken = sentences((STAGES_LEAD, _computing(exposure) if exposure.is_script else ""))
+    return Section("stages", "Where loading spends its time", (*spoken, table))
+
+
+def _computing(exposure: Exposure) -> str:
+    """Return what the training loop does between waits; nothing where no stage tells of it."""
+    part = exposure.judged
+    parts = [(stage_title(row.stage), row.busy_ns) for row in part.compute_stages]
+    shares = (
+        f"{name} {units.fraction(spent_ns / part.compute_ns)}"
+        for name, spent_ns in (*parts, ("rest", part.compute_rest_ns))
+        if part.compute_ns
+    )
+    return f"Between waits the loop spends its time in: {', '.join(shares)}." if parts else ""
 
 
 def _stage_bar(row: StageExposure) -> Bar:
-    parts = (("exposed", row.exposed_ns), ("hidden", row.hidden_ns))
-    bars = tuple(BarPart(kind, max(0, spent_ns or 0), kind) for kind, spent_ns in parts)
-    return Bar(bars, swatch=row.kind.spelled)
+    exposed = BarPart("exposed", max(0, row.exposed_ns), "exposed")
+    hidden = BarPart("hidden", max(0, row.hidden_ns), "hidden")
+    return Bar((exposed, hidden), swatch=row.kind.spelled)
 
 
 def _share(part_ns: int, whole_ns: int) -> Cell:
     return Quantity(part_ns / whole_ns, "share") if whole_ns else NOT_APPLICABLE
 
 
-def _stage_bytes(row: StageExposure) -> tuple[Cell, Cell, Cell]:
-    """Return a stage's CPU time, what it handed on, and how fast; nothing where it does not."""
-    cpu = Quantity(row.cpu_ns, "ns") if row.n_spans else NOT_APPLICABLE
+def _stage_bytes(row: StageExposure) -> tuple[Cell, Cell]:
+    """Return what a stage handed on, and how fast; nothing where it carries no bytes."""
     if not row.nbytes and Trait.CARRIES_BYTES not in row.kind.traits:
-        return cpu, NOT_APPLICABLE, NOT_APPLICABLE
+        return NOT_APPLICABLE, NOT_APPLICABLE
     rate = Quantity(row.busy_bytes_per_s, "B/s") if row.busy_ns else NOT_APPLICABLE
-    return cpu, Quantity(row.nbytes, "B"), rate
-
-
-def compute_section(exposure: Exposure) -> Section | None:
-    """Return what the training loop did between its waits; None where no stage tells of it."""
-    part = exposure.judged
-    if not part.compute_stages:
-        return None
-    spent = [(stage_title(row.stage), row.busy_ns) for row in part.compute_stages]
-
-    def row(name: str, spent_ns: int) -> tuple[Cell, ...]:
-        return name, Quantity(spent_ns, "ns"), _share(spent_ns, part.compute_ns)
-
-    table = Table(
-        PARTS[exposure.window].capitalize(),
-        (Column("part"), Column("time", "time"), Column("share of compute")),
-        (*(row(*each) for each in spent), row("rest", part.compute_rest_ns)),
-        total=row("all", part.compute_ns),
-    )
-    return Section("compute", "What the training loop does between waits", (table,))
+    return Quantity(row.nbytes, "B"), rate
 
 
 def waits_section(report: RunReport) -> Section:

@@ -22,7 +22,6 @@ from iobench.report.finding_sections import (
 )
 from iobench.report.json_report import reports_to_json
 from iobench.report.loading_sections import (
-    compute_section,
     epochs_section,
     loaders_section,
     phases_section,
@@ -116,7 +115,6 @@ def _sections(
         yield epochs
         yield stages_section(exposure)
         yield waits_section(report)
-        yield compute_section(exposure) if facts.is_script else None
         yield phases_section(exposure) if epochs is None else None
     if facts.is_script and len(exposure.loaders) > 1:
         yield loaders_section(exposure)

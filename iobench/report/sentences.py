@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.diagnosis import Verdict
-from iobench.recording.kinds import Kind, copies_batches, stage_name, stage_title
+from iobench.recording.kinds import copies_batches, stage_title
 from iobench.report import units
 
 if TYPE_CHECKING:
@@ -59,7 +59,6 @@ JUDGEMENTS: Final[Mapping[Verdict, str]] = {
     Verdict.HIDDEN: "Hidden",
     Verdict.NO_COMPUTE: "No compute stage, so there is nothing to hide loading behind",
 }
-RELEASE: Final = "freeing the memory of the previous batch"
 COINCIDENCES: Final = {
     "round start": "the first batch of a round",
     "epoch start": "the first batch of an epoch",
@@ -131,12 +130,6 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
     if window == "steady" and diagnosis.start_fraction >= WORTH_SAYING:
         share = units.fraction(diagnosis.start_fraction)
         yield f"Waits outside the steady state are another {share} of the run."
-        if diagnosis.restarting is not None:
-            yield (
-                f"The workers of {loader_words(diagnosis.restarting)} start again in each of its "
-                f"{units.count(diagnosis.restarting.n_rounds)} rounds, which "
-                "persistent_workers=True would avoid."
-            )
     yield from _of_first_epoch(diagnosis)
 
 
@@ -162,7 +155,7 @@ def _blame(diagnosis: Diagnosis) -> str:
     stage = diagnosis.top_stage
     if diagnosis.verdict is Verdict.HIDDEN or stage is None:
         return ""
-    name = RELEASE if stage == stage_name(Kind.HANDOVER, "release") else stage_title(stage)
+    name = stage_title(stage)
     return f", most of all for {name} ({units.fraction(diagnosis.top_fraction)} of the wait)"
 
 
