@@ -24,7 +24,12 @@ from iobench.recording.span_keys import stages_of
 from iobench.report.timeline.machine_lanes import counter_events, lanes_of_machine
 from iobench.report.timeline.model import machine_of, sub_lanes, timeline_of, wall_offsets
 from iobench.report.timeline.torch_trace import TorchTrace
-from iobench.report.timeline.trace_events import Event, TraceWriter, delivery_events
+from iobench.report.timeline.trace_events import (
+    EVENTS_AT_ONCE,
+    Event,
+    TraceWriter,
+    delivery_events,
+)
 from iobench.report.written import whole_file
 
 if TYPE_CHECKING:
@@ -38,7 +43,6 @@ if TYPE_CHECKING:
 
 TRACE_SUFFIXES: Final = (".json", ".json.gz")
 COMPRESSION: Final = 1
-ROWS_AT_ONCE: Final = 16_384
 ABOUT: Final = (
     "Times are microseconds after base_wall_ns, exact to the nanosecond in runs of up to 50 days. "
     "The training loop waited for exposed_ns of a span's own time, without that of spans inside "
@@ -153,8 +157,8 @@ def _write_rank(
         name = f"{run}rank {process.rank} {process.name}" if several else f"{run}{process.name}"
         pids.append(writer.process(process.pid, name, f"pid {process.pid} on {process.host}"))
     spans = PlacedSpans(part, pids, moved_ns, writer)
-    for low in range(0, len(spans.timeline), ROWS_AT_ONCE):
-        writer.add(spans.events(slice(low, low + ROWS_AT_ONCE)))
+    for low in range(0, len(spans.timeline), EVENTS_AT_ONCE):
+        writer.add(spans.events(slice(low, low + EVENTS_AT_ONCE)))
     # Not where waits overlap: nobody can say which work was waited for.
     if part.is_sound:
         writer.add(delivery_events(spans))
@@ -253,14 +257,10 @@ class PlacedSpans:
 def _known(values: NDArray[Any], known: NDArray[np.bool_] | None = None) -> Iterable[Any]:
     """Return values, None where they are not known: below 0, if nothing else is said."""
     known = values >= 0 if known is None else known
-    if known.all():
-        result: list[Any] = values.tolist()
-        return result
     if not known.any():
         return repeat(None, len(known))
-    shown = values.astype(object)
-    shown[~known] = None
-    return cast("list[Any]", shown.tolist())
+    unknown: Any = None
+    return list((values if known.all() else np.where(known, values, unknown)).tolist())
 
 
 def _call_events(placed: PlacedSpans, one: ProcessPlacement) -> Iterator[Event]:
