@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from iobench.report.document import Block, Cell, Unit
     from iobench.suites.results import Result, SuiteResults
 
-MEAN: Final = PUBLISHED_FIGURES.index("mean")
 METRICS: Final = {
     "epoch": "",
     "batch": "step_s",
@@ -54,6 +53,7 @@ METRICS: Final = {
 KEYS: Final = (*METRICS,)
 SOURCE, UNKNOWN = "source", "unknown"
 TABLED: Final = ("dataset", "format", "framework", "pipeline", "tiny")
+NO_TIMES: Final = dict.fromkeys((f"{name}_s" for name in PUBLISHED_FIGURES), None)
 NOTE: Final = (
     "A batch lasts from one request to the next; I/O is the part of it that was waited for. An "
     "epoch is the sum of its batches where all of them were measured. Exposed is mean I/O divided "
@@ -61,11 +61,11 @@ NOTE: Final = (
 )
 Place = tuple[str, bool, str | None, str | None]
 """Application, whether of the small stand-ins, framework, format: what one run stands for."""
-Times = dict[str, tuple[tuple[float | None, ...], int | None]]
-"""`PUBLISHED_FIGURES` in seconds, and of how many times, by key."""
+Times = dict[str, dict[str, Any]]
+"""By key what a row has of its times: those of `NO_TIMES`, and their number."""
 
 
-class TableRow(msgspec.Struct, frozen=True):
+class TableRow(msgspec.Struct, frozen=True, kw_only=True):
     """One sort of time of a run, a cell of a suite, or a published table.
 
     ``run`` is a directory or the suite's name, ``number`` of how many times; these,
@@ -78,24 +78,19 @@ class TableRow(msgspec.Struct, frozen=True):
     tiny: bool
     framework: str | None
     format: str | None
-    published: str | None
-    run: str | None
-    started_ns: int | None
+    published: str | None = None
+    run: str | None = None
+    started_ns: int | None = None
     key: str
     min_s: float | None
     mean_s: float | None
     median_s: float | None
     max_s: float | None
     stdev_s: float | None
-    number: int | None
+    number: int | None = None
     exposed_fraction: float | None
-    figures: Mapping[str, float | None]
-    about: str
-
-    @property
-    def name(self) -> str:
-        """What its rows are called."""
-        return self.published or f"{self.framework} {self.format}".strip()
+    figures: Mapping[str, float | None] = {}
+    about: str = ""
 
 
 class SkippedRun(msgspec.Struct, frozen=True):
@@ -121,48 +116,41 @@ def make_quarterly(
     """Look through folders for runs, however deep, and take the newest of each cell.
 
     ``suites`` are those whose result files are there, ``skipped`` what of them cannot be read.
-
-    Raises
-    ------
-    ProfileError
-        If there is no folder, or nothing in any of them that can be used.
     """
     left_out = list(skipped)
-    dated: list[tuple[int, str, Path | list[TableRow]]] = []
-    published: dict[tuple[str, str], list[TableRow]] = {}
+    cells: dict[Place, list[TableRow]] = {}
+    published: dict[tuple[str, str | None], list[TableRow]] = {}
+    for rows in (rows for suite in suites for rows in _of_suite(suite, left_out)):
+        place, first = _place(rows[0]), rows[0]
+        if first.published is not None:
+            published.setdefault((first.application, first.published), rows)
+        elif place not in cells or _started_ns(cells[place]) < _started_ns(rows):
+            cells[place] = rows
+    dated: list[tuple[int, str, Path]] = []
     for path in dict.fromkeys(path for folder in folders for path in _runs_in(folder, left_out)):
         try:
             RunDirectory.open(path).gather()
-            dated.append((start_ns(path), str(path), path))
+            dated.append((-start_ns(path), str(path), path))
         except IobenchError as error:
             left_out.append(SkippedRun(str(path), str(error)))
-    for suite in suites:
-        for rows in _of_suite(suite, left_out):
-            if rows[0].published is None:
-                dated.append((rows[0].started_ns or 0, rows[0].run or "", rows))
-            else:
-                published.setdefault((rows[0].application, rows[0].published), rows)
-    cells: dict[Place, list[TableRow]] = {}
-    for started_ns, name, entry in sorted(dated, key=lambda one: (-one[0], one[1])):
-        if isinstance(entry, list):
-            cells.setdefault(_place(entry[0]), entry)
-            continue
+    for before_ns, name, path in sorted(dated):
         try:
-            runs = open_runs(entry)
-            rows = _of_run(entry, started_ns, runs, cells)
+            runs = open_runs(path)
+            rows = _of_run(path, -before_ns, runs, cells)
         except IobenchError as error:
             left_out.append(SkippedRun(name, str(error)))
             continue
         cells[_place(rows[0])] = rows
         for title, table in runs[0].about.published.tables.items():
-            times: Times = {key: (table[key], None) for key in KEYS if key in table}
-            if times:
-                of = _rows((rows[0].application, False, None, None), times, published=title)
-                published.setdefault((rows[0].application, title), of)
+            times = {
+                key: dict(zip(NO_TIMES, table[key], strict=True)) for key in KEYS if key in table
+            }
+            application = rows[0].application
+            if of := _rows((application, False, None, None), times, published=title):
+                published.setdefault((application, title), of)
     if not cells:
-        where, why = ", ".join(map(str, folders)), "expected folders with a run.json in or below it"
-        if left_out:
-            why = f"for example {left_out[0].run}: {left_out[0].why}"
+        where = ", ".join(map(str, folders))
+        why = left_out[0].why if left_out else "expected folders with a run.json in or below them"
         raise ProfileError(f"{where}: none of {len(left_out)} run(s) can be used; {why}")
     order = sorted(cells, key=lambda each: (*each[:3], each[3] != SOURCE, each[3]))
     every = (*(cells[place] for place in order), *published.values())
@@ -174,31 +162,16 @@ def _place(row: TableRow) -> Place:
     return row.application, row.tiny, row.framework, row.format
 
 
-def _rows(
-    place: Place,
-    times: Times,
-    *,
-    published: str | None = None,
-    run: str | None = None,
-    started_ns: int | None = None,
-    figures: Mapping[str, float | None] | None = None,
-    about: str = "",
-) -> list[TableRow]:
-    batch, wait = (times[key][0][MEAN] if key in times else None for key in ("batch", "I/O"))
-    share = None if wait is None or not batch else wait / batch
-    application, tiny, framework, form = place
-    rows = []
-    for key in KEYS:
-        if key in times:
-            (least, mean, median, most, stdev), number = times[key]
-            row = TableRow(
-                application=application, tiny=tiny, framework=framework, format=form,
-                published=published, run=run, started_ns=started_ns or None, key=key,
-                min_s=least, mean_s=mean, median_s=median, max_s=most, stdev_s=stdev,
-                number=number, exposed_fraction=share, figures=figures or {}, about=about,
-            )  # fmt: skip
-            rows.append(row)
-    return rows
+def _started_ns(rows: Sequence[TableRow]) -> int:
+    return rows[0].started_ns or 0
+
+
+def _rows(place: Place, times: Times, **of_run: Any) -> list[TableRow]:
+    """Return what is known of a run, of a suite's cell or of a publication, by key."""
+    batch, wait = (times.get(key, NO_TIMES)["mean_s"] for key in ("batch", "I/O"))
+    of_run |= dict(zip(("application", "tiny", "framework", "format"), place, strict=True))
+    of_run["exposed_fraction"] = None if wait is None or not batch else wait / batch
+    return [TableRow(key=key, **times[key], **of_run) for key in KEYS if key in times]
 
 
 def _of_suite(suite: SuiteResults, skipped: list[SkippedRun]) -> Iterator[list[TableRow]]:
@@ -206,7 +179,7 @@ def _of_suite(suite: SuiteResults, skipped: list[SkippedRun]) -> Iterator[list[T
 
     Of those that differ in other options alone the first stands for the cell.
     """
-    first: dict[Place, str | None] = {}
+    names: dict[Place, str] = {}
     cells: dict[tuple[tuple[str, str], ...], list[Result]] = {}
     for result in suite.results:
         if result.status == "measured":
@@ -220,36 +193,33 @@ def _of_suite(suite: SuiteResults, skipped: list[SkippedRun]) -> Iterator[list[T
             options_of.get("framework", "native"),
             options_of.get("format", SOURCE) if pipeline == "own" else pipeline,
         )
-        times = _times_of_results(of, "", suite.drop)
+        times = _means(of, "", suite.drop)
         others = said_cell({k: v for k, v in of[0].cell.items() if k not in TABLED})
-        if place in first:
-            why = f"of the same cell as {first[place]}"
+        if place in names:
+            why = f"of the same cell as {names[place]}"
             skipped.append(SkippedRun(f"{suite.name}, {said_cell(of[0].cell)}", why))
         elif "batch" in times:
-            first[place] = ", ".join(filter(None, (suite.name, others)))
-            names = dict.fromkeys(name for one in of for name in one.figures)
-            runs = f"means over {units.count(len(of))} runs of a suite"
+            name = names[place] = f"{suite.name}, {others}" if others else suite.name
+            figures = dict.fromkeys(each for one in of for each in one.figures)
             yield _rows(
                 place,
                 times,
-                run=first[place],
-                started_ns=max(each.started_ns for each in of),
+                run=name,
+                started_ns=max(each.started_ns for each in of) or None,
                 figures={
-                    name.removeprefix(OWN): _mean(of, name, suite.drop)
-                    for name in names
-                    if name == ENERGY or name.startswith(OWN)
+                    each.removeprefix(OWN): _mean(of, each, suite.drop)
+                    for each in figures
+                    if each == ENERGY or each.startswith(OWN)
                 },
-                about=f"{runs}, {_machine(of[0].machine)}",
+                about=f"means over {units.count(len(of))} runs, {_machine(of[0].machine)}",
             )
-        if times := _times_of_results(of, "published_", suite.drop):
+        if times := _means(of, "published_", suite.drop):
             yield _rows((place[0], False, None, None), times, published="as published")
 
 
-def _times_of_results(of: Sequence[Result], prefix: str, drop: int) -> Times:
+def _means(of: Sequence[Result], prefix: str, drop: int) -> Times:
     means = {key: _mean(of, prefix + metric, drop) for key, metric in METRICS.items()}
-    return {
-        k: ((None, mean, None, None, None), None) for k, mean in means.items() if mean is not None
-    }
+    return {key: NO_TIMES | {"mean_s": mean} for key, mean in means.items() if mean is not None}
 
 
 def _mean(of: Sequence[Result], name: str, drop: int) -> float | None:
@@ -285,35 +255,33 @@ def _of_run(
     else:
         layout = (facts.layout if facts.pipeline == "own" else None) or facts.pipeline or ""
     place = (facts.dataset or UNKNOWN, facts.tiny, facts.framework or UNKNOWN, layout)
-    if place in cells:
+    if place in cells and _started_ns(cells[place]) >= started_ns:
         raise ProfileError(f"older than {cells[place][0].run}, which is of the same cell")
     ranks = [each for run in runs for each in run]
-    if not all(each.ranks for each in ranks):
+    times_of_ranks = [step_times(rank) for rank in ranks if rank.ranks]
+    if len(times_of_ranks) < len(ranks):
         raise ProfileError("no training process left spans")
-    all_times: dict[str, list[Any]] = {key: [] for key in KEYS}
-    for rank in ranks:
-        for key, values in step_times(rank).items():
-            all_times[key].append(values)
     times: Times = {}
-    for key, parts in all_times.items():
-        row = step_statistics(np.concatenate(parts))
+    for key in KEYS:
+        row = step_statistics(np.concatenate([of[key] for of in times_of_ranks]))
         if row is not None:
             known = (row.min_ns, row.mean_ns, row.median_ns, row.max_ns, row.stdev_ns)
-            times[key] = tuple(ns if ns is None else ns / 1e9 for ns in known), row.n_steps
+            seconds = (None if ns is None else ns / 1e9 for ns in known)
+            times[key] = {**dict(zip(NO_TIMES, seconds, strict=True)), "number": row.n_steps}
     if "batch" not in times:
         raise ProfileError("no batch was delivered")
     if lost := sum(rank.lost_spans for rank in ranks):
         raise ProfileError(f"{lost} of its spans were lost or are damaged")
-    own, about = last_figures(ranks), _about(facts, len(ranks))
-    return _rows(place, times, run=str(path), started_ns=started_ns, figures=own, about=about)
+    return _rows(
+        place, times, run=str(path), started_ns=started_ns or None,
+        figures=last_figures(ranks), about=_about(facts, len(ranks)),
+    )  # fmt: skip
 
 
 def _about(facts: RunFacts, n_ranks: int) -> str:
-    emulated = facts.compute.step_ns
     parts = (
         facts.batch_size is not None and f"batch size {facts.batch_size}",
         n_ranks > 1 and f"{units.count(n_ranks)} ranks",
-        bool(emulated) and f"{units.duration(emulated)} of compute emulated",
         facts.stand_in and not facts.tiny and "stand-ins",
         _machine(facts.machine),
     )
@@ -336,7 +304,9 @@ def quarterly_document(table: Quarterly) -> Document:
         # One row for each run or publication: what is of all of its rows.
         sources = {(_place(row), row.published): row for row in rows}.values()
         lines = (
-            f"{of.name}: {of.run}, {_date(of.started_ns)}; {of.about}." for of in sources if of.run
+            f"{_name(of)}: {of.run}, {_date(of.started_ns)}; {of.about}."
+            for of in sources
+            if of.run
         )
         title = application + (", tiny stand-ins" if tiny else "")
         blocks: list[Block] = [_sums(sources), _times(rows), *sentences(lines)]
@@ -346,11 +316,11 @@ def quarterly_document(table: Quarterly) -> Document:
         title = f"Not in the table: {units.count(len(table.skipped))}"
         left_out = sentences(f"{each.run}: {each.why}" for each in table.skipped)
         sections.append(Section("skipped", title, left_out))
-    return Document(
-        "Applications, frameworks and formats",
-        tuple(sections),
-        figures=lambda: msgspec.to_builtins(table),
-    )
+    return Document("Applications, frameworks and formats", tuple(sections), figures=lambda: table)
+
+
+def _name(row: TableRow) -> str:
+    return row.published or f"{row.framework} {row.format}".strip()
 
 
 def _sums(sources: Iterable[TableRow]) -> Table:
@@ -358,7 +328,7 @@ def _sums(sources: Iterable[TableRow]) -> Table:
     names = dict.fromkeys(name for of in sources for name in of.figures)
     rows = tuple(
         (
-            of.name,
+            _name(of),
             _known(of.exposed_fraction, "share"),
             *(figure_cell(name, of.figures[name]) if name in of.figures else "" for name in names),
         )
@@ -370,8 +340,8 @@ def _sums(sources: Iterable[TableRow]) -> Table:
 def _times(rows: Iterable[TableRow]) -> Table:
     lines = tuple(
         (
-            f"{row.key}, {row.name}",
-            *(_known(getattr(row, f"{name}_s"), "s") for name in PUBLISHED_FIGURES),
+            f"{row.key}, {_name(row)}",
+            *(_known(getattr(row, name), "s") for name in NO_TIMES),
             _known(row.number, "count"),
         )
         for row in sorted(rows, key=lambda row: KEYS.index(row.key))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from iobench.errors import ProfileError
-from iobench.report.comparison_section import comparison_section, published_section
+from iobench.report.comparison_section import comparison_section
 from iobench.report.document import Document, Drawing, Section, Sentence
 from iobench.report.finding_sections import (
     AFTER_VERDICT,
@@ -58,7 +58,7 @@ def report_document(runs: Sequence[Run], reports: Sequence[RunReport] | None = N
     if job is not None:
         joint, lead = "together", tuple(_of_job(job, len(reports)))
     elif len(reports) > 1:
-        joint, lead = "side_by_side", tuple(_compared(runs, reports))
+        joint, lead = "side_by_side", (comparison_section(reports), *compared_sections(reports))
     parts = tuple(_parts(runs, reports, joint))
     whole = Document(title(reports), lead, parts)
     if not lead:
@@ -74,12 +74,6 @@ def _of_job(job: Mapping[str, Any], n_ranks: int) -> Iterator[Section]:
         else:
             note = f"Of {n_ranks} ranks the {MOST_RUNS} that wait longest follow; JSON has all."
             yield replace(section, blocks=(*section.blocks, Sentence(note)))
-
-
-def _compared(runs: Sequence[Run], reports: Sequence[RunReport]) -> Iterator[Section]:
-    """Yield what is said of several runs side by side."""
-    yield from filter(None, (comparison_section(reports), published_section(runs)))
-    yield from compared_sections(reports)
 
 
 def _parts(
