@@ -40,13 +40,7 @@ iobench: where does training on weather and climate data wait for its data, and 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code.
-
-    Parameters
-    ----------
-    argv : sequence of str, optional
-        The arguments without the program's name; by default those of the process.
-    """
+    """Run the command line and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if COMPLETE in os.environ:
         return _run(arguments)

@@ -40,28 +40,18 @@ OF_STORES: Final = {"tensorflow", "dali"}
 
 
 def advise(
-    *, words: Sequence[str], n_tried: int, rounds: int, epochs: int | None, json: bool
+    *, words: Sequence[str], n_tried: int | None, rounds: int, epochs: int | None, json: bool
 ) -> None:
     """Rank what would help, and print it; run the best of it where that is said."""
-    for option, value, least in (
-        ("--try", n_tried, 0),
-        ("--rounds", rounds, 1),
-        ("--epochs", 1 if epochs is None else epochs, 1),
-    ):
-        if value < least:
-            raise OptionError(f"{option} {value}: expected {least} or more")
     screen = TerminalScreen()
     config, run = None, Path(words[0])
     command: list[str] = click.get_current_context().meta[WORDS]
     is_run = holds_runs(run)
-    if command and not (is_run and n_tried):
+    extra = words[1:] if is_run else ()
+    if extra or (command and not (is_run and n_tried)):
         raise OptionError(
-            f"-- {command[0]}: a command is for iobench advise RUN --try N; leave it out"
-        )
-    if is_run and len(words) > 1:
-        raise OptionError(
-            f"{' '.join(words[1:])}: is for what to profile, but {run} is a run directory; leave "
-            "it out"
+            f"{shlex.join([*extra, *command])}: options are for what to profile, a command is for "
+            "iobench advise RUN --try N; leave it out"
         )
     if not is_run:
         from iobench.profiling.profile_run import profile

@@ -106,10 +106,7 @@ class IobenchCommand(click.Command):
 def make_command(
     name: str, text: CommandText, cls: type[IobenchCommand] = IobenchCommand
 ) -> IobenchCommand:
-    """Return a command, whose module is imported when it runs.
-
-    ``NAME_command`` has its function NAME; that of ``suite mllog`` is in ``suite_mllog``.
-    """
+    """Return a command, whose module is imported when it runs."""
     params: list[click.Parameter] = [_Argument(each) for each in text.arguments]
     params += map(_option, OPTIONS[name])
     return cls(

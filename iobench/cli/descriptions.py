@@ -39,10 +39,7 @@ def describe_dataset(
     files: str | None,
     screen: Screen,
 ) -> dict[str, Any]:
-    """Return what a dataset is, told from its files, or from a stand-in where none are at hand.
-
-    Nothing is left behind: where no stand-in exists yet, a tiny one is made and removed.
-    """
+    """Return what a dataset is, told from its files, or from a stand-in where none are at hand."""
     dataset = find_dataset(name, **options)
     pattern = FilePattern(files) if files is not None else None
     with _located(dataset, data_dir, pattern, screen) as (paths, locator, told_from):
@@ -156,20 +153,12 @@ def describe_options(factory: Any) -> list[dict[str, str]]:
         return [option.described() for option in factory.all_options()]
     text = inspect.getdoc(factory) or ""
     section = re.search(r"^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-{3,}$|\Z)", text, re.DOTALL | re.M)
-    options: list[dict[str, str]] = []
-    known = 0
-    for line in section[1].splitlines() if section else []:
-        head = re.match(r"(\w+(?:, \w+)*) : (.*)$", line)
-        if head:
-            known = len(options)
-            options += [
-                {"name": name, "values": head[2], "text": ""} for name in head[1].split(", ")
-            ]
-        elif options and line.strip():
-            for option in options[known:]:
-                text = f"{option['text']} {line.strip()}"
-                option["text"] = text.strip().replace("``", "")
-    return options
+    heads = re.compile(r"^(\w+(?:, \w+)*) : (.*)\n((?:[ ]+\S.*\n?)*)", re.M)
+    return [
+        {"name": name, "values": values, "text": " ".join(text.split()).replace("``", "")}
+        for names, values, text in (heads.findall(section[1]) if section else ())
+        for name in names.split(", ")
+    ]
 
 
 @contextmanager

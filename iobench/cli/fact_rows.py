@@ -52,10 +52,7 @@ def _label(key: str) -> str:
 
 
 def _phrase(value: Any, name: str = "") -> str:
-    """Return a value of JSON as words, e.g. ``"size 3, packed yes"``; an array as it is declared.
-
-    Digests of files are for machines, which have them in JSON.
-    """
+    """Return a value of JSON as words; an array as it is declared."""
     if isinstance(value, Mapping):
         if "dtype" in value and "shape" in value:
             return _array(value)

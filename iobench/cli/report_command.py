@@ -46,8 +46,7 @@ def report(
     wandb: str | None,
 ) -> None:
     """Print what a run measured, and write or log what else is named."""
-    _check_files(trace=trace, torch_trace=torch_trace, parquet=parquet)
-    _check_servers(mlflow, wandb)
+    _check(trace, torch_trace, parquet, mlflow, wandb)
     spelled = shown_as(json=json, markdown=markdown, renderer=renderer or "")
     if holds_several(run) and not any(
         (html, darshan, trace, parquet, mlflow, wandb, markdown, renderer)
@@ -82,8 +81,14 @@ def report(
             TerminalScreen().note(f"iobench: logged to {place}")
 
 
-def _check_files(*, trace: Path | None, torch_trace: Sequence[Path], parquet: Path | None) -> None:
-    """Refuse what could not be written before anything is read."""
+def _check(
+    trace: Path | None,
+    torch_trace: Sequence[Path],
+    parquet: Path | None,
+    mlflow: str | None,
+    wandb: str | None,
+) -> None:
+    """Refuse what could not be written or logged, before anything is read."""
     if trace is not None:
         from iobench.report.timeline.chrome_trace import check_trace_name
 
@@ -94,10 +99,6 @@ def _check_files(*, trace: Path | None, torch_trace: Sequence[Path], parquet: Pa
         from iobench.report.timeline.arrow_table import check_parquet
 
         check_parquet()
-
-
-def _check_servers(mlflow: str | None, wandb: str | None) -> None:
-    """Refuse options that name no server or project, before anything is done."""
     if mlflow is not None and not mlflow.strip():
         why = "is empty; expected the URI of a server, or env for MLFLOW_TRACKING_URI"
         raise click.BadParameter(why, param_hint="--mlflow")

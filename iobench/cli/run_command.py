@@ -28,20 +28,19 @@ def run(
 
     probe_s = probe_seconds(limits)
     requested = ScriptRun(tuple(command), **chosen_meters(os.environ), **values)
-    quiet = is_quiet()
 
     def say(line: str) -> None:
-        if not quiet:
+        if not is_quiet():
             print(f"iobench: {line}", file=sys.stderr)
 
     ended = run_script(requested, say)
     with default_signals():
         if ended.run is not None and ended.rank == 0:
-            _tell(ended, json, say, report=report and not quiet, probe_s=probe_s)
+            _report(ended, json, say, report=report and not is_quiet(), probe_s=probe_s)
     end_like(ended.code)
 
 
-def _tell(
+def _report(
     ended: EndedCommand,
     json: Path | None,
     say: Callable[[str], None],

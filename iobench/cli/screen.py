@@ -33,11 +33,7 @@ def is_quiet() -> bool:
 
 
 class TerminalScreen:
-    """Notes and progress bars on stderr; bars only when it is a terminal.
-
-    A notebook gives ``!iobench`` a terminal that cannot move its cursor: every redraw would stay.
-    So it would where ``TERM`` says that it cannot. With ``--quiet`` there are neither.
-    """
+    """Notes and progress bars on stderr; bars only when it is a terminal."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -55,11 +51,7 @@ class TerminalScreen:
 
     @contextmanager
     def progress(self, title: str, *, in_bytes: bool = False) -> Iterator[Progress]:
-        """Yield a function of (done, total) that moves a bar named ``title``.
-
-        ``in_bytes`` says that both are bytes: they are shown with their rate. No thread redraws
-        it: a thread would take time from what is measured, and is not wanted beside a fork.
-        """
+        """Yield a function of (done, total) that moves a bar named ``title``."""
         from iobench.datasets.contract import no_progress
 
         still = JUPYTER_KERNEL in os.environ or os.environ.get("TERM") in ("dumb", "unknown")

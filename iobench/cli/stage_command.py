@@ -26,13 +26,7 @@ if TYPE_CHECKING:
 ON: Final = {"memory": ", in memory", "network": ", over a network: this is not a local disk"}
 
 
-def stage(
-    *,
-    sources: Sequence[str],
-    to: Path | None,
-    remove: bool,
-    json: bool,
-) -> None:
+def stage(*, sources: Sequence[str], to: Path | None, remove: bool, json: bool) -> None:
     """Copy what is named, or remove copies."""
     if remove:
         if to is not None:

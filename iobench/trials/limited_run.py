@@ -39,10 +39,7 @@ def run_limited(
     started: Callable[[int], None] = lambda pid: None,
     environment: Mapping[str, str] | None = None,
 ) -> Ended:
-    """Run a command to its end, or to that of its limit; what it says goes into the log.
-
-    ``started`` gets its process id; ``environment`` is by default that of this process.
-    """
+    """Run a command to its end, or to that of its limit; what it says goes into the log."""
     with log.open("w") as file:
         # A session of its own: what it starts ends with it, and no terminal interrupts it.
         process = subprocess.Popen(

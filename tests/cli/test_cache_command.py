@@ -5,7 +5,6 @@ import json
 import os
 import pwd
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -109,20 +108,3 @@ def test_a_user_without_name_and_home_has_a_place_too(made: Path) -> None:
     found = as_other_user(made, *run, "--data-dir", made / "mine", "--batches", "3", user=54321)
     assert found.returncode == 0, found.stderr
     shutil.rmtree(Path(tempfile.gettempdir(), "iobench-54321"), ignore_errors=True)
-
-
-def test_a_file_system_without_times_of_use_is_said_so(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Then it is told when it was written, and not as if that were its last use."""
-    folder = tmp_path / "noatime"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=64m,noatime", "none", str(folder)]
-    if os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("no file system can be mounted here")
-    try:
-        shutil.copytree(made / "mine", folder / "copy")
-        (item,) = _items(folder, capsys)
-        assert item["used_wall_ns"] is None
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=False)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
-import netCDF4
 import numpy as np
 import pytest
 
 from iobench.cli import main
-from iobench.datasets import inspected_netcdf as inspected
 from iobench.datasets.standins import ensure_stand_in
-from iobench.stores.places import list_items
 from iobench_maelstrom.ens10.ens5mini import Ens5mini
 from tests.support.http_files import serve
 
@@ -128,30 +124,3 @@ def test_chunks_and_codecs_of_a_file_are_told(told, tmp_path):
     [variable] = told(tmp_path / "a.nc")["variables"]
     assert (variable["chunk"], variable["codec"]) == ([2, 3, 5], "shuffle, zlib")
     assert "\x1b" not in told(tmp_path / "a.nc", json_too=False)
-
-
-def test_a_zarr_store_of_others_is_told(told, tmp_path):
-    zarr = pytest.importorskip("zarr", minversion="3", reason="writes the store")
-    group = zarr.create_group(tmp_path / "a.zarr")
-    group.create_array("t", shape=(4, 6), chunks=(2, 6), dtype="f4", dimension_names=("time", "x"))[
-        :
-    ] = 1.0
-    found = told(tmp_path / "a.zarr")
-    assert found["format"] == "Zarr 3"
-    [variable] = found["variables"]
-    assert (variable["dims"], variable["chunk"]) == (["time", "x"], [2, 6])
-    assert variable["codec"] == "zstd"
-    assert found["sample_dims"] == ["time", "x"]
-
-
-def test_what_a_file_holds_is_kept_for_the_next_command(told, tmp_path, monkeypatch):
-    path = tmp_path / "a.nc"
-    with netCDF4.Dataset(path, "w") as file:
-        file.createDimension("time", 3)
-        file.createVariable("t", "f4", ("time",))[:] = 0
-    os.utime(path, (1.6e9, 1.6e9))
-    monkeypatch.setenv("IOBENCH_STORE_DIR", str(tmp_path / "kept"))
-    first = told(path)
-    monkeypatch.setattr(inspected, "inspect_netcdf", None)
-    assert told(path) == first
-    assert [item.kind for item in list_items([tmp_path / "kept"])] == ["index"]

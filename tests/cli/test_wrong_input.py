@@ -113,7 +113,6 @@ WRONG = {
     """,
     "advise": """
         RUN --tiny | --tiny
-        RUN --try -1 | --try
         RUN -- python x.py | --try
         x.nc --try 1 -- python | --try
         no-such-data --workers -1 | --workers

@@ -23,7 +23,7 @@ TORCH = {"store": "s.zarr", "framework": "torch"}
             NATIVE,
             GAPS,
             'iobench.open_dataset("a.nc", "b c.nc", sample_dim="time", split="train", '
-            'variables=["t", "u"], split_by=["train:time=2010/2012"], allow_gaps=True)'
+            'split_by=["train:time=2010/2012"], variables=["t", "u"], allow_gaps=True)'
             '.loader(8, shuffle=True, window="-1,0:1")',
         ),
         (STORED, GAPS, 'iobench.loader("s.zarr", 8, shuffle=True, window="-1,0:1")'),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from iobench.errors import OptionError, TrialError
+from iobench.errors import TrialError
 from iobench.findings.advice.proposals import AdvisedChange, Evidence, Gain, Lever, change
 from iobench.profiling.config import RunConfig
 from iobench.trials import configurations
@@ -121,5 +121,3 @@ def test_turns_are_compared_with_the_baseline_and_it_with_itself(
     assert len({config.out for config in asked}) == len(asked)
     assert sum(config.workers == 4 for config in asked) == 6
     assert screen.notes[-1] == "round 6 of 6 of the trial"
-    with pytest.raises(OptionError, match="0 rounds"):
-        try_changes(BASE, [advised(workers=4)], tmp_path, screen, rounds=0)

@@ -102,10 +102,7 @@ def advice_of(measured: Iterable[Loading], *, epochs: int | None = None) -> Advi
 
 
 def _judged(item: AdvisedChange | RuledOut, baseline: Loading) -> AdvisedChange | RuledOut:
-    """Return a change with what its price comes to and its commands, or the reason against it.
-
-    Where the loop hardly waits, nothing is proposed that is not proven.
-    """
+    """Return a change with what its price comes to and its commands, or the reason against it."""
     if isinstance(item, RuledOut):
         return item
     saved, gains = item.expected, item.expected >= WORTH_FRACTION

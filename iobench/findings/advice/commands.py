@@ -24,8 +24,8 @@ SETTINGS: Final = ("format", "framework", "pipeline", "workers", "prefetch", "ca
 """What a profile has options for; anything else is done where the script or the store is made."""
 SCRIPT_SETTINGS: Final = ("batch_size", "num_workers", "prefetch_factor", "persistent_workers")
 """Arguments of torch's DataLoader."""
-OPENED: Final = ("--data-dir", "--files", "--sample-dim", "--split", "--variables", "--split-by")
-"""Options of a profile that are arguments of `iobench.open_dataset`, the last two lists."""
+OPENED: Final = ("--data-dir", "--files", "--sample-dim", "--split", "--split-by")
+"""Options of a profile that are arguments of `iobench.open_dataset`, as `--variables` is."""
 
 
 class ProfileCommand(msgspec.Struct, frozen=True):
@@ -207,10 +207,7 @@ def _load(change: AdvisedChange, given: ProfileCommand, baseline: Loading) -> It
 
 
 def _of_samples(given: ProfileCommand, *, is_store: bool) -> str:
-    """Return the arguments of a loader that make its samples those of a profile.
-
-    Splits by coordinates a loader does not make.
-    """
+    """Return the arguments of a loader that make its samples those of a profile."""
     known = {"window": given.values("--window")}
     if is_store and not given.values("--split-by"):
         known["split"] = given.values("--split")
@@ -221,18 +218,16 @@ def _of_source(given: ProfileCommand) -> str:
     """Return the arguments of `iobench.open_dataset` that open what a profile did."""
     known: dict[str, Any] = {}
     for name in OPENED:
-        values = given.values(name)
-        if name == "--variables":
-            values = [each.strip() for value in values for each in value.split(",")]
-        if values:
-            known[name] = values if name in OPENED[-2:] else values[-1]
+        if values := given.values(name):
+            known[name] = values if name == "--split-by" else values[-1]
+    if names := ",".join(given.values("--variables")):
+        known["--variables"] = [each.strip() for each in names.split(",")]
     if pairs := [each.partition("=") for each in given.values("--option")]:
         known["--options"] = {name: value for name, _, value in pairs}
-    flags = (option[0] for option in given.options if len(option) == 1)
-    known |= {name: True for name in flags if name in OF_SOURCE}
-    written = {name[2:].replace("-", "_"): value for name, value in known.items()}
+    known |= {name: True for name, *value in given.options if not value and name in OF_SOURCE}
     return "".join(
-        f", {name}={'True' if value is True else _text(value)}" for name, value in written.items()
+        f", {name[2:].replace('-', '_')}={'True' if value is True else _text(value)}"
+        for name, value in known.items()
     )
 
 

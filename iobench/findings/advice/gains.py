@@ -32,10 +32,7 @@ LOOKS_AHEAD: Final = 64  # batches that a bound lets threads be ahead: more than
 
 
 class GainPredictor:
-    """Replays of the baseline under changes, each compared with the replay of it as it is.
-
-    ``ways`` are the baseline and what was measured in turns with it.
-    """
+    """Replays of the baseline under changes, each compared with the replay of it as it is."""
 
     def __init__(self, ways: Sequence[Loading]) -> None:
         self.ways, self.baseline = ways, ways[0]

@@ -173,10 +173,7 @@ def _memory_of(baseline: Loading, batches: int) -> Cost:
 
 
 def _kept_workers(predictor: GainPredictor) -> Judged:
-    """Yield keeping the workers of one epoch for the next.
-
-    Where the first batch of an epoch may be slow for another reason, the gain is to be measured.
-    """
+    """Yield keeping the workers of one epoch for the next."""
     run = predictor.run
     if not (run.restarts and run.recurs and predictor.baseline.framework == "torch"):
         return
@@ -268,28 +265,31 @@ def _staging(predictor: GainPredictor) -> Judged:
         return
     needed = baseline.files_nbytes or baseline.epoch_nbytes
     settings = {"stage": "node-local storage", "of": folder}
+    reason = None
     if near.mount_of(folder) is None:
-        yield ruled_out(levers, settings, Reason.NEAR_ALREADY)
+        reason = Reason.NEAR_ALREADY
     elif baseline.is_cached:
-        yield ruled_out(levers, settings, Reason.CACHED_ALREADY)
+        reason = Reason.CACHED_ALREADY
     elif not near.places:
-        yield ruled_out(levers, settings, Reason.NOWHERE_NEAR)
-    elif needed is None:
-        yield ruled_out(levers, settings, Reason.SIZE_UNKNOWN)
-    else:
-        place = next((each for each in near.places if each.free_nbytes > FREE_RATIO * needed), None)
-        if place is None:
-            free = max(each.free_nbytes for each in near.places)
-            yield ruled_out(levers, settings, Reason.TOO_LARGE, needed, free)
-            return
-        memory = baseline.memory_nbytes or near.memory_nbytes or 0
-        in_memory = place.in_memory or needed <= CACHE_FRACTION * memory
-        gain = _staged_gain(predictor, in_memory=in_memory)
-        rate = _read_rate(baseline.loader)
-        cost = Cost(stage_s=needed / rate if rate else None)
-        which = "memory_nbytes" if place.in_memory else "disk_nbytes"
-        settings = {"stage": place.path, "of": folder}
-        yield change(levers, settings, gain, replace(cost, **{which: needed}))
+        reason = Reason.NOWHERE_NEAR
+    if reason is not None or needed is None:
+        yield ruled_out(levers, settings, reason or Reason.SIZE_UNKNOWN)
+        return
+    place = next((each for each in near.places if each.free_nbytes > FREE_RATIO * needed), None)
+    if place is None:
+        free = max(each.free_nbytes for each in near.places)
+        yield ruled_out(levers, settings, Reason.TOO_LARGE, needed, free)
+        return
+    memory = baseline.memory_nbytes or near.memory_nbytes or 0
+    in_memory = place.in_memory or needed <= CACHE_FRACTION * memory
+    rate = _read_rate(baseline.loader)
+    cost = Cost(
+        stage_s=needed / rate if rate else None,
+        memory_nbytes=needed * place.in_memory,
+        disk_nbytes=needed * (not place.in_memory),
+    )
+    settings = {"stage": place.path, "of": folder}
+    yield change(levers, settings, _staged_gain(predictor, in_memory=in_memory), cost)
 
 
 def _staged_gain(predictor: GainPredictor, *, in_memory: bool) -> Gain:

@@ -145,11 +145,7 @@ def reported_loading(rank: RankRun) -> Loading:
 
 
 def baseline_first(measured: Iterable[Loading]) -> list[Loading]:
-    """Return what took turns, the baseline first.
-
-    Of one run of several training processes that which waits longest is taken. The baseline is how
-    an application loads today, else what loads the original files.
-    """
+    """Return what took turns, the baseline first."""
     by_path: dict[Path, Loading] = {}
     for each in measured:
         other = by_path.get(each.path, each)
