@@ -121,9 +121,3 @@ def test_no_step_is_faster_than_its_bounds_and_more_bandwidth_never_harms(
 def test_a_run_that_does_not_say_its_bytes_is_refused() -> None:
     with pytest.raises(ProfileError, match="64 of its batches read; give --bytes-per-sample"):
         demand_of(nbytes=-1)
-
-
-def test_a_run_without_compute_only_waits() -> None:
-    storage = SharedStorage(bytes_per_s=4e8)
-    points = scaling_curve(demand_of(step_ms=0), storage, [1, 4]).points
-    assert [point.exposed_fraction for point in points] == [1.0, 1.0]

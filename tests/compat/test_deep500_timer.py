@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import math
-import statistics
 import sys
 import types
 
@@ -53,8 +51,9 @@ def test_the_statistics(clock):
     tmr = timer.Timer()
     timed(tmr, clock, timer.TimeType.IO, 1, 2, 6)
     stats = tmr.get_time_stats(timer.TimeType.IO)
-    assert stats == (1, 3, 2, 6, pytest.approx(statistics.stdev([1, 2, 6])))
-    assert (stats.min, stats.mean, stats.median, stats.max) == (1, 3, 2, 6)
+    assert stats._asdict() == {
+        "min": 1, "mean": 3, "median": 2, "max": 6, "stdev": pytest.approx(7**0.5),
+    }  # fmt: skip
     timed(tmr, clock, timer.TimeType.COMM, 1)
     assert math.isnan(tmr.get_time_stats(timer.TimeType.COMM).stdev)
     with pytest.raises(ValueError, match=r"TimeType.OTHER: no region was timed"):
@@ -74,9 +73,6 @@ def test_the_text_of_the_statistics(clock, capsys, tmp_path):
     )
     tmr.print_all_time_stats()
     assert capsys.readouterr().out == expected
-    stream = io.StringIO()
-    tmr.print_all_time_stats(file=stream)
-    assert stream.getvalue() == expected
     tmr.save_all_time_stats(str(tmp_path / "stats.txt"))
     assert (tmp_path / "stats.txt").read_text() == expected
     with pytest.raises(FileExistsError):

@@ -27,8 +27,6 @@ class Samples:
 def make():
     if os.environ.get("BROKEN") == "extra":
         raise errors.MissingExtraError("needs rain: pip install rain")
-    if os.environ.get("BROKEN") == "words":
-        raise errors.FileFormatError("cloudy; never pip install rain")
     if os.environ.get("BROKEN") == "full":
         full = errors.StorageError("No space left on device")
         full.exit_code = 75

@@ -142,16 +142,6 @@ def test_a_cache_that_was_not_cleared_is_told_and_an_unknown_one_is_not(
         assert [line["value"] for line in lines if line["key"] == "cache_clear"] == said
 
 
-def test_without_the_package_a_line_says_what_installs_it(
-    suite: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "mlperf_logging.mllog.mllog", None)
-    assert main(["suite", "mllog", str(suite), "--out", str(tmp_path / "logs")]) == 69
-    said = capsys.readouterr().err
-    assert said == ("iobench: MLPerf's logs need mlperf-logging: pip install 'iobench[mlperf]'\n")
-    assert not (tmp_path / "logs").exists()
-
-
 @pytest.mark.parametrize(
     ("word", "why"),
     [

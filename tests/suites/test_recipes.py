@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from iobench.errors import IobenchError, OptionError, StorageError, UnknownNameError
+from iobench.errors import IobenchError, StorageError, UnknownNameError
 from iobench.suites.recipe import SuiteRecipe, read_recipe, recipe_names
 
 RECIPE = """
@@ -84,19 +84,17 @@ def test_changes_say_what_is_fixed_and_what_varies(tmp_path: Path) -> None:
     [
         ("batches = 8", "batchs = 8", "did you mean batches"),
         ("[vary]", "[varies]", "varies"),
-        ("repeats = 5", "repeat = 5", "repeat"),
         ("repeats = 5", "repeats = 2", "repeats"),
-        ("repeats = 5", 'repeats = "many"', r"\$.repeats"),
         ('"2min"', '"soon"', "limit 'soon'"),
         ('"wait_s"', '"waits_s"', "did you mean wait_s"),
         ("tiny = true", "tiny = 3", "tiny"),
-        ("batches = 8", 'out = "x"', "out"),
         ("batches = 8", "format = 'zarr'", "format"),
         ('dataset = ["one", "two"]', "", "dataset"),
         ('["one", "two"]', '"one"', r"\$.vary"),
         ('["one", "two"]', '["one", "one"]', "distinct"),
         ('format = ["source", "zarr:*"]', 'formt = "x"', "did you mean format"),
         ("[fixed]", "[fixed", "is no TOML"),
+        ("[[skip]]", '[[skip]]\ndataset = "*"\n[[skip]]', "no cell is left"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
@@ -112,11 +110,6 @@ def test_what_a_change_leaves_nothing_of_may_be_skipped(tmp_path: Path) -> None:
     assert len(recipe(tmp_path, RECIPE, "framework=native").cells()) == 6
     kept = recipe(tmp_path).to_json() | {"skip": [{}]}  # as folders have it that were made before
     assert len(SuiteRecipe.from_json(kept, where="recipe.json").cells()) == 12
-
-
-def test_a_skip_of_all_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="no cell is left"):
-        recipe(tmp_path, RECIPE + '\n[[skip]]\ndataset = "*"\n')
 
 
 @pytest.mark.parametrize("change", ["repets=3", "qzx=1", "repeats", "=3"])

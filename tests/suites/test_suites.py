@@ -161,7 +161,6 @@ def test_a_killed_suite_goes_on_where_it_was(write_recipe: Any, tmp_path: Path) 
         pytest.param("full", "failed", 1, "No space left", marks=pytest.mark.long),
         pytest.param("ended", "failed", 1, "interrupted", marks=pytest.mark.long),
         pytest.param("extra", "not available", 0, "pip install rain", marks=pytest.mark.long),
-        pytest.param("words", "failed", 1, "pip install rain", marks=pytest.mark.long),
     ],
 )
 @pytest.mark.thorough
@@ -197,19 +196,10 @@ def test_a_run_that_takes_too_long_is_ended(
     [
         ("batches = 4", "batches = 0", "cell .*: --batches 0: expected more than 0"),
         ('energy = "off"', 'energy = "on"', "cell .*: IOBENCH_ENERGY on: expected auto or off"),
-        ("batches = 4", "batches = 4\nlimits = 0", "cell .*: --limits 0: expected off"),
         ("batches = 4", 'batches = "few"', "cell .*Invalid value for '--batches'"),
         ("workers = [0, 1]", 'format = ["zar"]', "did you mean zarr"),
-        ("workers = [0, 1]", 'format = ["source,zarr"]', "expected one format"),
-        ("workers = [0, 1]", 'framework = ["dali"]', "or leave the cell out with a"),
         ('"tiny_samples:make"', '"maelstrom-ens1"', "did you mean maelstrom-ens10"),
         ('"tiny_samples:make"', '"there/is.nc"', "there is no such file"),
-        (
-            "workers = [0, 1]",
-            'format = ["zarr:codec=zstd"]',
-            "'codec=zstd' is no option; there are",
-        ),
-        ("workers = [0, 1]", 'format = ["zarr:inner-chunk=x"]', "inner-chunk"),
     ],
 )
 def test_cells_are_checked_before_anything_runs(
@@ -243,8 +233,8 @@ def test_a_lossy_store_shows_its_price(
     """Equal samples have equal digests, wherever they are read; rounded ones not."""
     recipe = write_recipe(
         ("workers = [0, 1]", 'format = ["source", "zarr", "zarr:dtype=float16"]'),
-        ('"step_s", "samples_per_s"', '"run_s", "energy_j", "max_relative_error"'),
-        ("repeats = 3", "repeats = 1\ndrop = 0"), ('energy = "off"', 'energy = "auto"'),
+        ('"step_s", "samples_per_s"', '"run_s", "max_relative_error"'),
+        ("repeats = 3", "repeats = 1\ndrop = 0"),
         ('"60s"', '"5min"'),
     )  # fmt: skip
     told = shown(capsys, recipe, "--out", tmp_path / "out")
@@ -254,8 +244,6 @@ def test_a_lossy_store_shows_its_price(
     assert digests["source"] == digests["zarr"] != digests["zarr:dtype=float16"]
     assert 0 < rows["zarr:dtype=float16"]["max_relative_error"]["mean"]["value"] < 1
     assert all(each["run_s"]["mean"]["value"] > 0 for each in rows.values())
-    energy = [each.figures["energy_j"] for each in runs if "energy_j" in each.figures]
-    assert all(each > 0 for each in energy), "unknown where no counter may be read, never 0"
 
 
 SCRIPT = """
@@ -321,11 +309,8 @@ def test_a_finished_suite_shows_other_figures_of_its_runs(
         ("os:system", 'option = "command=touch EXECUTED"\n'),
         ("maelstrom-yr", "command = 'touch EXECUTED'\n"),
         ("maelstrom-yr", 'darshan = "/tmp/library.so"\n'),
-        ("subprocess:run", ""),
         ("maelstrom-yr", 'option = "--allow-code"\n'),
-        ("maelstrom-yr", 'window = "--help"\n'),
         ("--help", ""),
-        ("-m", ""),
         ("", ""),
     ],
 )

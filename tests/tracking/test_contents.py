@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from tracked_runs import make_run
 
 from iobench.analysis.run import Run
-from iobench.masking import mask_line
 from iobench.tracking.run_metrics import LONGEST_VALUE, PREFIX, cut, legal_names, run_contents
 
 LEGAL = re.compile(r"[A-Za-z0-9_.-]+")
@@ -31,32 +30,6 @@ def test_a_value_is_never_longer_than_servers_take(text):
     found = cut(text)
     assert len(found) <= LONGEST_VALUE
     assert found == " ".join(text.split()) or "(cut, " in found
-
-
-@pytest.mark.parametrize(
-    ("environment", "text", "masked"),
-    [
-        (
-            {"MLFLOW_TRACKING_TOKEN": "abc.def", "SOME_PASSWORD": "x"},
-            "refused abc.def\nat https://u:p@h/ --api-key zzz, x",
-            "refused *** at https://***@h/ --api-key *** x",
-        ),
-        (
-            {"TOKENIZERS_PARALLELISM": "false", "MAX_TOKENS": "2048"},
-            "2048 samples, false",
-            "2048 samples, false",
-        ),
-        (
-            {"A_TOKEN": "abcd", "B_TOKEN": "abcdefgh", "C_TOKEN": "abcdef"},
-            "x abcdefgh abcd",
-            "x *** ***",
-        ),
-    ],
-)
-def test_secrets_of_the_environment_are_masked(monkeypatch, environment, text, masked):
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    assert mask_line(text) == masked
 
 
 def test_every_epoch_has_its_figures_and_they_add_up(tmp_path):

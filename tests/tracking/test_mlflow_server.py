@@ -87,6 +87,17 @@ def uri(port, monkeypatch, request):
     return f"http://127.0.0.1:{port}"
 
 
+@pytest.fixture
+def one_file(monkeypatch):
+    """A page that takes no time."""
+
+    def write(runs, folder, *_):
+        (folder / "page.html").write_text("<p>a page</p>")
+        return [folder / "page.html"]
+
+    monkeypatch.setattr("iobench.tracking.run_logging.write_files", write)
+
+
 def runs_of(uri):
     client = mlflow.MlflowClient(uri)
     experiment = client.get_experiment_by_name(os.environ["MLFLOW_EXPERIMENT_NAME"])
@@ -114,29 +125,20 @@ def test_a_run_is_read_back(uri, tmp_path, capsys):
     assert found.info.run_name == "wide net"
     assert found.info.start_time == 1_700_000_000_000
     assert found.info.end_time - found.info.start_time == 333
-    assert found.data.params["iobench/dataset"] == "maelstrom-yr"
-    assert found.data.params["iobench/machine/cpu_model"] == "a CPU"
-    assert found.data.params["iobench/workers"] == "1"
-    assert found.data.params["iobench/commit"] == "1f" * 20
-    assert found.data.params["iobench/version/numpy"] == "2.0"
-    assert found.data.params["iobench/threads/MKL_NUM_THREADS"] == "3"
+    for name, text in {
+        "dataset": "maelstrom-yr", "machine/cpu_model": "a CPU", "workers": "1",
+        "commit": "1f" * 20, "version/numpy": "2.0", "threads/MKL_NUM_THREADS": "3",
+    }.items():  # fmt: skip
+        assert found.data.params[f"iobench/{name}"] == text
     for name, value in {
-        "iobench/read/exposed_s/min": [(0, 0.01), (1, 0.04)],
-        "iobench/read/exposed_s/mean": [(0, 0.02), (1, 0.05)],
-        "iobench/read/exposed_s/median": [(0, 0.02), (1, 0.05)],
-        "iobench/read/exposed_s/max": [(0, 0.03), (1, 0.06)],
-        "iobench/read/exposed_s/stdev": [(0, 0.01), (1, 0.01)],
-        "iobench/decode.grib/busy_s/mean": [(0, 0.005), (1, 0.005)],
-        "iobench/batch_s/mean": [(0, 0.04), (1, 0.07)],
-        "iobench/exposed_io_s/max": [(0, 0.035), (1, 0.065)],
-        "iobench/forward_s/mean": [(0, 0.005), (1, 0.005)],
-        "iobench/backward_s/mean": [(0, 0.01), (1, 0.01)],
-        "iobench/epoch/batches": [(0, 3), (1, 3)],
-        "iobench/epoch/samples": [(0, 12), (1, 12)],
-    }.items():
-        told = history(client, found, name)
-        assert [step for step, _ in told] == [step for step, _ in value], name
-        assert [v for _, v in told] == pytest.approx([v for _, v in value], abs=1e-9), name
+        "read/exposed_s/min": [0.01, 0.04], "read/exposed_s/median": [0.02, 0.05],
+        "read/exposed_s/stdev": [0.01, 0.01], "decode.grib/busy_s/mean": [0.005, 0.005],
+        "batch_s/mean": [0.04, 0.07], "exposed_io_s/max": [0.035, 0.065],
+        "forward_s/mean": [0.005, 0.005], "epoch/samples": [12, 12],
+    }.items():  # fmt: skip
+        steps, values = zip(*history(client, found, f"iobench/{name}"), strict=True)
+        assert steps == (0, 1), name
+        assert values == pytest.approx(value, abs=1e-9), name
     metrics = found.data.metrics
     assert metrics["iobench/run/exposed_fraction"] == pytest.approx(document["wait_fraction"])
     assert metrics["iobench/run/samples_per_s"] == pytest.approx(document["samples_per_s"])
@@ -155,11 +157,11 @@ def test_a_run_is_read_back(uri, tmp_path, capsys):
     assert len(history(client, again, "iobench/run/wall_s")) == 1
 
 
+@pytest.mark.usefixtures("one_file")
 def test_a_server_that_dies_at_any_request_leaves_a_run_to_go_on_with(
     uri, relay, tmp_path, monkeypatch, capsys
 ):
     """Each try gets one request further; what is there in the end is there once."""
-    monkeypatch.setattr("iobench.tracking.run_logging.write_files", _one_file)
     run = make_run(tmp_path / "run")
     address = relay.uri.replace("//", f"//me:{SECRET}@")
     reached = 0
@@ -189,12 +191,7 @@ def test_a_server_that_dies_at_any_request_leaves_a_run_to_go_on_with(
     assert SECRET not in repr(found.to_dictionary())
 
 
-def _one_file(runs, folder, *_):
-    page = folder / "page.html"
-    page.write_text("<p>a page</p>")
-    return [page]
-
-
+@pytest.mark.usefixtures("one_file")
 def test_the_environment_alone_says_where_as_mantik_leaves_it(
     relay, uri, tmp_path, monkeypatch, capfd
 ):
@@ -202,7 +199,6 @@ def test_the_environment_alone_says_where_as_mantik_leaves_it(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"{relay.uri}/")
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", SECRET)
     run = make_run(tmp_path / "run", command=f"train.py --token {SECRET}")
-    monkeypatch.setattr("iobench.tracking.run_logging.write_files", _one_file)
     assert main(["report", str(run), "--mlflow", "env"]) == 0
     assert {seen[2].get("Authorization") for seen in relay.seen} == {f"Bearer {SECRET}"}
     _, (found,) = runs_of(uri)
@@ -211,13 +207,13 @@ def test_the_environment_alone_says_where_as_mantik_leaves_it(
     assert SECRET not in printed.err
 
 
+@pytest.mark.usefixtures("one_file")
 def test_a_run_that_goes_on_is_joined_and_not_ended(uri, tmp_path, monkeypatch):
     client = mlflow.MlflowClient(uri)
     experiment = client.create_experiment(os.environ["MLFLOW_EXPERIMENT_NAME"])
     mine = client.create_run(experiment, run_name="my training")
     client.log_param(mine.info.run_id, "iobench/batch_size", "mine")
     monkeypatch.setenv("MLFLOW_RUN_ID", mine.info.run_id)
-    monkeypatch.setattr("iobench.tracking.run_logging.write_files", _one_file)
     run = make_run(tmp_path / "run")
     log_run(run, mlflow=uri)
     monkeypatch.delenv("MLFLOW_RUN_ID")
@@ -230,9 +226,9 @@ def test_a_run_that_goes_on_is_joined_and_not_ended(uri, tmp_path, monkeypatch):
     assert found.data.params["iobench/format"] == "tfrecord"
 
 
+@pytest.mark.usefixtures("one_file")
 @pytest.mark.parametrize("several", ["formats", "ranks"])
 def test_several_profiles_are_nested_in_one(uri, tmp_path, monkeypatch, several):
-    monkeypatch.setattr("iobench.tracking.run_logging.write_files", _one_file)
     if several == "ranks":
         run, names = make_run(tmp_path / "run", ranks=2), {"rank-0", "rank-1"}
     else:
