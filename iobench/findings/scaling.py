@@ -44,7 +44,7 @@ FARTHEST: Final = 1 << 20
 """The largest number of ranks that saturation is looked for at."""
 MOST_MEASURED: Final = 16
 """Ranks of a job whose batches are looked at; what they do is alike."""
-FEWEST_BATCHES, FEWEST_STEADY = 2, 8
+FEWEST_STEADY: Final = 8
 """Fewer batches in steady state say less than all batches do."""
 N_SEEDS: Final = 3
 MOST_BATCHES: Final = 10_000
@@ -194,8 +194,6 @@ def _check(run: LoaderRun, nbytes_per_sample: float | None) -> None:
     why = ""
     if not run.can_replay:
         why = f"cannot be simulated on more ranks ({run.reason}); expected another loader"
-    elif len(run) < FEWEST_BATCHES:
-        why = f"has {len(run)} batch, expected at least {FEWEST_BATCHES}; run it for longer"
     elif n_unknown and nbytes_per_sample is None:
         why = (
             f"does not record how many bytes {n_unknown} of its batches read; give "

@@ -206,32 +206,19 @@ def read_folder_recipe(folder: Path) -> SuiteRecipe:
 
 
 def read_suites(folders: Iterable[Path]) -> tuple[list[SuiteResults], list[tuple[str, str]]]:
-    """Return the suites in folders, however deep, and files that cannot be read, each with why.
-
-    A suite is the folder that holds its recipe; where there is none, the folder of its cells.
-    """
+    """Return the suites in folders, however deep, and files that cannot be read, each with why."""
+    results: dict[Path, list[Result]] = defaultdict(list)
     suites, skipped = [], []
-    for top in folders:
-        results: dict[Path, list[Result]] = defaultdict(list)
-        for file in find_results(top):
-            try:
-                results[_suite_of(file.parent, top)].append(read_result(file))
-            except ProfileError as error:
-                why = str(error).removeprefix(f"{file}: ")
-                skipped.append((file.relative_to(top).as_posix(), why))
-        for folder, of_suite in results.items():
-            name, drop = folder.relative_to(top).as_posix(), 0
-            name = top.resolve().name if name == "." else name
-            try:
-                drop = read_folder_recipe(folder).drop if (folder / RECIPE_FILE).exists() else 0
-            except ProfileError as error:
-                skipped.append((f"{name}/{RECIPE_FILE}", str(error)))
-            suites.append(SuiteResults(name, tuple(of_suite), drop))
+    for file in dict.fromkeys(file for folder in folders for file in find_results(folder)):
+        try:
+            results[file.parent.parent.parent].append(read_result(file))
+        except ProfileError as error:
+            skipped.append((str(file), str(error).removeprefix(f"{file}: ")))
+    for folder, of_suite in results.items():
+        drop = 0
+        try:
+            drop = read_folder_recipe(folder).drop if (folder / RECIPE_FILE).exists() else 0
+        except ProfileError as error:
+            skipped.append((str(folder / RECIPE_FILE), str(error)))
+        suites.append(SuiteResults(str(folder), tuple(of_suite), drop))
     return suites, skipped
-
-
-def _suite_of(cell: Path, top: Path) -> Path:
-    above = [cell, *cell.parents]
-    within = above[: above.index(top) + 1]
-    of_recipe = (each for each in within if (each / RECIPE_FILE).exists())
-    return next(of_recipe, cell if cell == top else cell.parent)
