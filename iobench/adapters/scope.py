@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Literal
 from iobench.recording.outside import OutsideSpan, outside_lane, outside_span, thread_lane
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from iobench.recording.lanes import Lane
     from iobench.recording.recorder import Recorder
 
@@ -68,12 +66,7 @@ class LoadingScope:
         if self._lane is not None:
             self._lane.loading += 1
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._lane is not None:
             self._lane.loading -= 1
 
