@@ -61,11 +61,9 @@ def _script_title(reports: Sequence[RunReport]) -> str:
 
 def _loader(each: LoaderExposure) -> str:
     kind = each.kind.rpartition(".")[2] or "an unknown loader"
-    of = f" over {each.name}" if each.name else ""
-    size = units.count(each.batch_size)
-    return (
-        f"{kind}{of} ({each.framework}), {_workers(each.workers, each.threads)}, batch size {size}"
-    )
+    of = f"{kind} over {each.name}" if each.name else kind
+    workers, size = _workers(each.workers, each.threads), units.count(each.batch_size)
+    return f"{of} ({each.framework}), {workers}, batch size {size}"
 
 
 def _workers(workers: int, threads: int) -> str:
@@ -211,8 +209,8 @@ def _warnings(report: RunReport) -> Iterator[str]:
         yield f"Not recorded: {len(children) - MOST_LISTED} more processes."
     for known in report.process_facts:
         if known.ended not in ENDED_WELL:
-            process = "training process" if known.role == "consumer" else "command"
-            yield f"The {process} ended with {known.ended}."
+            role = "training" if known.role == "consumer" else known.role
+            yield f"The {role} process ended with {known.ended}."
 
 
 def _measured(report: RunReport) -> Iterator[str]:
@@ -227,15 +225,10 @@ def _measured(report: RunReport) -> Iterator[str]:
     if facts.steps is not None:
         first, end = facts.steps
         yield f"Recorded: only steps {units.count(first)} to {units.count(end - 1)}."
-    for share, what in (
-        (whole.whole_batch_fraction, "only the time of a batch as a whole is known"),
-        (
-            whole.estimated_fraction,
-            "samples are too short to time: stages are divided as in others",
-        ),
-    ):
-        if share:
-            yield f"In {units.fraction(share)} of the batches {what}."
+    if whole.whole_batch_fraction:
+        yield f"Of {units.fraction(whole.whole_batch_fraction)} of the batches no stage is known."
+    if whole.estimated_fraction:
+        yield f"Stages of {units.fraction(whole.estimated_fraction)} of the batches are estimated."
     stages = [row.stage for row in whole.stages] + [row.stage for row in whole.compute_stages]
     if not facts.is_script and not any(kind_named(each) is Kind.H2D for each in stages):
         device = facts.device

@@ -182,7 +182,7 @@ def write_run(path: Path, ranks: int, workers: int, n_batches: int, batch_size: 
             worker_pids=[10_000 + rank * 100 + worker + 1 for worker in range(workers)],
         )  # fmt: skip
         told = ProcessFacts(
-            10_000 + rank * 100, 1, "node", "consumer", rank, ranks, rank, "torchrun",
+            10_000 + rank * 100, 1, "node", "consumer", rank, ranks, "torchrun",
             loaders=[loader], ended="closed", unit_costs={"light_ns": 600, "full_ns": 2000,
             "io_ns": 1500},
         )  # fmt: skip

@@ -93,7 +93,7 @@ def write_job(path: Path, *, ranks: int = 3, batches: int = 12) -> Path:
         )  # fmt: skip
         recorder.close()
         ProcessFacts(
-            os.getpid(), 1, host_name(), "consumer", rank, ranks, rank, "torchrun",
+            os.getpid(), 1, host_name(), "consumer", rank, ranks, "torchrun",
             loaders=[
                 LoaderFacts(0, "torch", "torch.utils.data.DataLoader", "Fields", batch_size=2)
             ],

@@ -114,22 +114,19 @@ def _figure(cell: Cell, text: str | None = None) -> SafeText:
 
 def _rows(table: Table, *, total: bool = False) -> list[list[SafeText]]:
     text = spelled(table)
-    cells = ([table.total] if table.total else []) if total else table.rows
-    texts = ([text.total] if table.total else []) if total else text.rows
-    return [
-        [_figure(cell, shown) for cell, shown in zip(*row, strict=True)]
-        for row in zip(cells, texts, strict=True)
-    ]
+    cells, texts = (table.rows, text.rows)
+    if total:
+        cells, texts = ((table.total,), (text.total,)) if table.total else ((), ())
+    return [list(map(_figure, *row)) for row in zip(cells, texts, strict=True)]
 
 
 def _drawn_bar(bar: Bar, bars: Sequence[Bar]) -> list[tuple[str, float, float, str]]:
     """Return style, place, width and meaning of each piece, all bars being on one scale."""
-    whole = longest(bars)
-    drawn, x = [], 0.0
+    whole, drawn, x = longest(bars), [], 0.0
     for part in bar.parts:
         if part.length > 0:
-            width = max(LEAST, WIDTH * part.length / whole)
-            drawn.append((part.kind, round(x, 2), round(min(width, WIDTH), 2), part.what))
+            width = min(max(LEAST, WIDTH * part.length / whole), WIDTH)
+            drawn.append((part.kind, round(x, 2), round(width, 2), part.what))
             x += width
     return drawn
 
