@@ -145,12 +145,10 @@ def _table(blocks: Mapping[str, Sequence[Block]], n_rows: int) -> Section | None
     n_columns = len(table.columns) if compared else STAGE_COLUMNS
     at = [n for n, column in enumerate(table.columns[:n_columns]) if not column.is_spare]
     rows = [tuple(row[n] for n in at) for row in table.rows]
-    # Not what has a figure in columns alone that are not shown.
-    rows = [row for row in rows if compared or any(isinstance(cell, Quantity) for cell in row)]
     if len(rows) > n_rows:
-        shown, left = rows[: max(0, n_rows - 1)], rows[max(0, n_rows - 1) :]
+        left = rows[n_rows - 1 :]
         sums = ("",) * len(at[1:]) if compared else tuple(map(_sum, zip(*left, strict=True)))[1:]
-        rows = [*shown, (f"{units.count(len(left))} more", *sums)]
+        rows[n_rows - 1 :] = [(f"{units.count(len(left))} more", *sums)]
     total = tuple(table.total[n] for n in at) if table.total else ()
     short = Table(table.title, tuple(table.columns[n] for n in at), tuple(rows), total)
     return Section("table", "", (short,))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import textwrap
-from pathlib import PurePath
 from typing import Final
 
 from iobench.masking import printable
@@ -15,10 +14,8 @@ QUANTITY: Final = re.compile(
     r"|(?<=[<>]) (?=\d)"
 )
 GLUE: Final = "\x1f"
-LONGEST_NAME: Final = 26
-CUT: Final = ".../"
-ENDINGS: Final = ((". ", ".", 0.3), ("; ", " ...", 0.6), (", ", " ...", 0.6), (" ", " ...", 0.5))
-"""Where text may be cut, what stands there then, and how much of the room has to be used."""
+ENDINGS: Final = ((". ", ".", 0.3), (" ", " ...", 0.5))
+"""Where text may be cut, what stands there then, and how much of the line has to be used."""
 # Controls, which may move a terminal's cursor; marks that turn the direction of text; half of a
 # pair of surrogates, as in a file name that is not UTF-8.
 UNSHOWN: Final = re.compile(
@@ -34,36 +31,22 @@ def plain(text: str) -> str:
 def wrapped(text: str, width: int, *, indent: int = 0) -> list[str]:
     """Return lines of at most ``width``, broken between words and never inside a quantity."""
     retained = QUANTITY.sub(GLUE, plain(text))
+    spaces = " " * indent
     lines = textwrap.wrap(
-        retained,
-        width,
-        initial_indent=" " * indent,
-        subsequent_indent=" " * indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+        retained, width, initial_indent=spaces, subsequent_indent=spaces,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
     return [line.replace(GLUE, " ") for line in lines]
 
 
-def short_path(path: str, longest: int = LONGEST_NAME) -> str:
-    """Return the end of a path, in whole names where they fit, in one line."""
+def short_path(path: str, longest: int) -> str:
+    """Return the end of a path, in one line."""
     path = printable(path)
-    if len(path) <= longest:
-        return path
-    parts = PurePath(path).parts
-    short = parts[-1]
-    for part in reversed(parts[:-1]):
-        if len(CUT) + len(part) + 1 + len(short) > longest:
-            break
-        short = f"{part}/{short}"
-    return f"{CUT}{short}" if len(CUT) + len(short) <= longest else f"...{short[3 - longest :]}"
+    return path if len(path) <= longest else f"...{path[3 - longest :]}"
 
 
 def shortened(text: str, longest: int) -> str:
-    """Return text of at most ``longest`` characters: whole sentences, or one up to ``...``.
-
-    A sentence is cut where a part of it ends, else between words, and never inside a quantity.
-    """
+    """Return at most ``longest`` characters: whole sentences, or words up to ``...``."""
     text = plain(text)
     if len(text) <= longest:
         return text
