@@ -20,7 +20,7 @@ def info(
 ) -> None:
     """Print what a name, a file or a folder is."""
     facts = _facts(target, data_dir, files, options)
-    print_answer(facts_title(facts), *_parts(facts), figures=facts, json=json)
+    print_answer(_title(facts), *_parts(facts), figures=facts, json=json)
 
 
 def _facts(
@@ -41,10 +41,7 @@ def _facts(
             target, options=options, data_dir=data_dir, files=files, screen=TerminalScreen()
         )
     if data_dir or options or files:
-        raise OptionError(
-            f"--data-dir, --files and --option are for datasets, and {path} is not one; leave them "
-            "out"
-        )
+        raise OptionError(f"--data-dir, --files, --option: {path} is no dataset; leave them out")
     if target in format_names():
         return descriptions.describe_format(target)
     if (path / MANIFEST_NAME).exists():
@@ -55,8 +52,8 @@ def _facts(
         return descriptions.describe_files(path)
     if path.exists():
         raise OptionError(
-            f"{path}: is neither a store (it has no {MANIFEST_NAME}) nor a run (no run.json) nor "
-            "a Zarr store, and holds no *.nc, *.grib or *.zarr; name a file in it"
+            f"{path}: has no {MANIFEST_NAME}, no run.json, and no *.nc, *.grib or *.zarr; name a "
+            "file in it"
         )
     if isinstance(path, URL):
         raise MissingFileError(f"{path}: no such file, store or folder; check the spelling")
@@ -70,7 +67,7 @@ def _has_data(path: Path) -> bool:
     return bool(data_files(path)) or (not path.exists() and any(c in str(path) for c in "*?[#"))
 
 
-def facts_title(facts: Mapping[str, Any]) -> str:
+def _title(facts: Mapping[str, Any]) -> str:
     """Return one line for what was described."""
     match facts["kind"]:
         case "dataset":

@@ -58,30 +58,16 @@ class TerminalScreen:
         if still or self._is_quiet or not sys.stderr.isatty():
             yield no_progress
             return
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-            TransferSpeedColumn,
-        )
+        from rich import progress as bars
 
         from iobench.report.wrapping import plain
 
-        counts = (DownloadColumn(), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(),)
-        bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            *counts,
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=self._console,
-            auto_refresh=False,
-            transient=True,
-        )
+        counts: tuple[bars.ProgressColumn, ...] = (bars.MofNCompleteColumn(),)
+        if in_bytes:
+            counts = bars.DownloadColumn(), bars.TransferSpeedColumn()
+        text, times = bars.TextColumn("{task.description}", markup=False), bars.TimeElapsedColumn()
+        columns = text, bars.BarColumn(), *counts, times, bars.TimeRemainingColumn()
+        bar = bars.Progress(*columns, console=self._console, auto_refresh=False, transient=True)
         with bar:
             task = bar.add_task(plain(title), total=None)
             drawn = -1

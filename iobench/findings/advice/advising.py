@@ -235,15 +235,11 @@ def _gain_text(change: AdvisedChange) -> str:
 
 
 def _cost_text(change: AdvisedChange) -> str:
-    cost, pays = change.cost, change.break_even
-    text = ", ".join(_cost_parts(cost)) or "nothing"
-    if pays is None:
+    text, pays = ", ".join(_cost_parts(change.cost)) or "nothing", change.break_even
+    if pays is None or pays.epochs is None:
         return text
-    if pays.epochs is None:
-        return f"{text}; after how many epochs it pays for itself is unknown"
-    bound = cost.at_least or not change.is_proven
-    least = "after at least" if bound else "after"
-    return f"{text}; it pays for itself {least} {units.epochs(pays.epochs)} epochs"
+    least = "at least " * (change.cost.at_least or not change.is_proven)
+    return f"{text}; it pays for itself after {least}{units.epochs(pays.epochs)} epochs"
 
 
 def _cost_parts(cost: Cost) -> Iterator[str]:
