@@ -427,8 +427,8 @@ def _assumptions(curve: ScalingCurve) -> Iterator[str]:
     job, error = curve.measured, curve.model_error_fraction
     yield (
         f"Every rank does what was measured, on batches drawn from {units.count(job.batches)}: "
-        f"{units.nbytes(job.sample_nbytes)} a sample, in {units.number(job.reads_per_sample)} "
-        "reads, none faster than it was measured; a step waits for the slowest rank. Figures are "
+        f"{units.nbytes(job.sample_nbytes)} a sample, {units.number(job.reads_per_sample)} x read, "
+        "never faster than it was measured; a step waits for the slowest rank. Figures are "
         "for the steady state, without communication that the run did not have; "
         f"beyond {units.count(BOUND_FACTOR * job.ranks)} ranks samples/s are upper bounds."
     )

@@ -13,10 +13,6 @@ from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "support"))
-
-from measured_suites import write_suite
-
 import iobench
 from iobench.analysis.run import Run
 from iobench.cli import main
@@ -28,6 +24,23 @@ TOLD = {
 }  # fmt: skip
 NO_QUALITY = "Required AT_LEAST_ONE occurrence of 'eval_accuracy' but found 0"
 """The one rule of the open division that a suite cannot keep: it trains to no quality."""
+RECIPE = """
+[suite]
+repeats = 1
+drop = 0
+[vary]
+evaluate = ["validation"]
+[fixed]
+dataset = "deepcam"
+tiny = true
+epochs = 2
+batch-size = 2
+seed = 7
+cache = "cold"
+compute = "1ms"
+energy = "off"
+device = "none"
+"""
 Check = Callable[[Path], list[str]]
 
 
@@ -37,15 +50,9 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("h5py", reason="DeepCAM's samples are HDF5 files")
     pytest.importorskip("mlperf_logging", reason="it writes the lines")
     place = tmp_path_factory.mktemp("logged")
-    tables = {
-        "suite": {"name": "logged", "repeats": 1, "drop": 0},
-        "fixed": {
-            "dataset": "deepcam", "tiny": True, "epochs": 2, "batch-size": 2, "seed": 7,
-            "cache": "cold", "compute": "1ms", "energy": "off", "device": "none",
-        },
-        "vary": {"evaluate": ["validation"]},
-    }  # fmt: skip
-    return write_suite(place / "suite", place / "stores", tables)
+    (place / "logged.toml").write_text(f"{RECIPE}store-dir = '{place / 'stores'}'\n")
+    assert main(["suite", str(place / "logged.toml"), "--out", str(place / "suite")]) == 0
+    return place / "suite"
 
 
 @pytest.fixture
