@@ -52,9 +52,8 @@ TITLES: Final = {
 DOUBTS: Final = {
     "interval_includes_limit": "the interval contains the limit; measure longer",
     "short": (
-        "there is no interval for fewer than 48 steady-state steps, nor for too few complete "
-        "epochs after the first (four are enough, or two with 48 steps together); run more "
-        "batches or epochs"
+        "fewer than 48 steady-state steps, or too few complete epochs after the first (four are "
+        "enough, or two with 48 steps): run more"
     ),
     "lost": "spans were lost, so waits may be missing",
     "unknown": "too much of it has no known cause",

@@ -175,7 +175,7 @@ def _open(path: Path, place: int) -> _Opened:
     position = run.config.get("position")  # of the turns of a folder's runs
     sums: dict[Window, list[StepSums]] = {part: [] for part in PARTS}
     exposures: list[Exposure] = []
-    used, n_missing, n_unclosed = [], 0, 0
+    used, n_missing = [], 0
     for rank in run:
         for window, of_ranks in sums.items():
             n_blocks = len(of_ranks[0].blocks["wall"]) if of_ranks else None
@@ -183,9 +183,8 @@ def _open(path: Path, place: int) -> _Opened:
                 of_ranks.append(each)
         exposures.append(rank.exposure.without_waits())
         used.append(utilisation(rank))
-        n_missing += rank.lost_spans + sum(each.damaged for each in rank.all_processes)
-        n_missing += len(exposures[-1].missing_workers)
-        n_unclosed += sum(not each.closed for each in rank.all_processes)
+        n_missing += rank.lost_spans + len(exposures[-1].missing_workers)
+        n_missing += sum(each.damaged + (not each.closed) for each in rank.all_processes)
     if not exposures or len(sums["whole"]) < len(exposures):
         raise ProfileError(f"{path}: a training process got no batch; expected some of each")
     jobs = [each.job for each in exposures if each.job is not None]
@@ -194,8 +193,7 @@ def _open(path: Path, place: int) -> _Opened:
     n_batches = sum(each.whole.n_batches for each in exposures)
     n_summed = sum(each.n_summed for each in exposures)
     cautions = (
-        (n_missing, f"{path}: spans were lost or are damaged, so waits may be missing"),
-        (n_unclosed, f"{path}: {n_unclosed} of its processes were killed or are still running"),
+        (n_missing, f"{path}: spans were lost or processes killed, so waits may be missing"),
         (n_summed, f"{path}: {detailed_batches(n_batches, n_summed)}"),
     )
     return _Opened(
@@ -207,9 +205,9 @@ def _open(path: Path, place: int) -> _Opened:
             wall_ns=max(each.all_wall_ns for each in exposures),
             wait_fraction=sum(e.all_wait_ns for e in exposures) / wall_ns if wall_ns else None,
             mlperf_utilisation=mean_utilisation(used),
-            job_ns={}
-            if job is None
-            else {"wall": job.wall_ns, **{each.part: each.ns for each in job.parts}},
+            job_ns={"wall": job.wall_ns} | {each.part: each.ns for each in job.parts}
+            if job
+            else {},
             figures=last_figures(run),
         ),
         sums={part: add_ranks(e) for part, e in sums.items() if len(e) == len(exposures)},
@@ -249,13 +247,15 @@ def _configuration(run: Run, exposures: Sequence[Exposure]) -> dict[str, Any]:
 
 def _pair(first: _Opened, other: _Opened, window: Window) -> PairComparison:
     """Return the figures of two runs and their ratios, by rounds where they took turns."""
-    a, b = first.sums[window], other.sums[window]
-    turns = turns_of(a, b)
-    n_needed = [
-        _needed_steps(sums, len(of.blocks["wall"]), run.shown.ranks, is_paired=turns is not None)
-        for sums, of, run in zip((a, b), turns or (a, b), (first, other), strict=True)
-    ]
-    a, b = turns or (a, b)
+    whole = first.sums[window], other.sums[window]
+    turns = turns_of(*whole)
+    a, b = turns or whole
+    n_blocks = len(a.blocks["wall"]), len(b.blocks["wall"])
+    n_needed: list[int | None] = []
+    for sums, n_of, run in zip(whole, n_blocks, (first, other), strict=True):
+        needed = needed_steps(n_of, sums.unevenness, 0.0 if turns else sums.memory)
+        n_steps = (sums.total("batches") or 0.0) / run.shown.ranks
+        n_needed.append(needed if n_of > 1 and n_steps < needed else None)
     of_step, sizes = (
         [run.configuration.get(name) for run in (first, other)]
         for name in ("batches_per_step", "batch_size")
@@ -267,15 +267,9 @@ def _pair(first: _Opened, other: _Opened, window: Window) -> PairComparison:
         run=other.shown.run,
         figures=tuple(_figures(a, b, per, is_paired=turns is not None)),
         interval_of="blocks" if turns is None else "rounds",
-        n_blocks=(len(a.blocks["wall"]), len(b.blocks["wall"])),
+        n_blocks=n_blocks,
         needed_steps=(n_needed[0], n_needed[1]),
     )
-
-
-def _needed_steps(sums: StepSums, n_blocks: int, ranks: int, *, is_paired: bool) -> int | None:
-    """Return how many steps would be enough; None where there are as many, or no interval."""
-    needed = needed_steps(n_blocks, sums.unevenness, 0.0 if is_paired else sums.memory)
-    return needed if n_blocks > 1 and (sums.total("batches") or 0.0) / ranks < needed else None
 
 
 def _figures(a: StepSums, b: StepSums, per: str, *, is_paired: bool) -> Iterator[ComparedFigure]:
@@ -286,8 +280,7 @@ def _figures(a: StepSums, b: StepSums, per: str, *, is_paired: bool) -> Iterator
         for stage in {*a.stages, *b.stages}
     }  # fmt: skip
     stages = sorted(exposed, key=lambda stage: (-exposed[stage], stage))
-    of_sample = "samples" in a.blocks and "samples" in b.blocks
-    busy_per = "sample" if of_sample else "batch"
+    busy_per = "sample" if "samples" in a.blocks and "samples" in b.blocks else "batch"
     rows = (
         *((("step_ns", per, "wall", WEIGHTS[per], None),) if per != "sample" else ()),
         ("sample_ns", "sample", "wall", "samples", None),
