@@ -43,7 +43,7 @@ CALLS: Final = {Kind.OPEN: "opens", Kind.READ: "reads"}
 OWN_WORK: Final = "verify:digest"
 """What iobench does for digests, of no loader."""
 SUMMED: Final = "samples too short to be timed individually were not all seen; use --detail sample"
-SEEN: Final = ("opens", "reads", "read_nbytes")
+SEEN: Final = {"opens": Kind.OPEN, "reads": Kind.READ, "read_nbytes": Kind.READ}
 STEP: Final = 1 << 20
 
 
@@ -121,6 +121,9 @@ class _Tally:
         self._sum("samples", deliveries.n_samples[got], "the batch size is not known")
         self._sum("used_nbytes", deliveries.nbytes[got], "the size of a batch was not recorded")
         spans = run.spans[loop.mine[run.spans["process"]]]
+        for name, kind in SEEN.items():
+            if (spans["kind"] == kind).any():  # then none for a batch is 0, not unknown
+                self._sums[name] += 0
         spans = spans[np.isin(spans["batch"], deliveries.batch[got])]
         requested = spans["nbytes"][io_looks(spans)]
         if not len(requested):
@@ -135,7 +138,7 @@ class _Tally:
         some_whole = bool(is_whole.any())
         not_all = bool((spans["flags"] & Flag.ESTIMATED).any())
         not_all |= run.is_script and run.run_facts.detail == "auto" and bool(summed.any())
-        for what in ("handed_on_nbytes",) * some_whole + SEEN * not_all:
+        for what in ("handed_on_nbytes",) * some_whole + (*SEEN,) * not_all:
             self._lack(what, SUMMED)
         keys = stage_keys(spans)
         for key in np.unique(keys).tolist():
