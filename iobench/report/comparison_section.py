@@ -1,4 +1,4 @@
-"""Runs of the same samples side by side: waits, exposed shares, and what their stores cost."""
+"""Runs of the same samples side by side: waits, exposed shares and rates."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from iobench.analysis.exposure_figures import PartExposure
-    from iobench.report.document import Cell
     from iobench.report.run_report import RunReport
-    from iobench.runs.run_facts import StoreFacts
 
 
 def comparison_section(reports: Sequence[RunReport]) -> Section:
@@ -38,7 +36,6 @@ def comparison_section(reports: Sequence[RunReport]) -> Section:
             *setting_sentences(reports),
             *(verdict_of(each.diagnosis, _label(each)) for each in reports),
             _comparison_table(reports),
-            *_store_tables(reports),
         ),
     )
 
@@ -84,21 +81,3 @@ def _comparison_table(reports: Sequence[RunReport]) -> Table:
 
 def _waits(part: PartExposure) -> Iterator[float | None]:
     return (statistic(part.wait, name) for name in ("mean_ns", "median_ns"))
-
-
-def _store_tables(reports: Sequence[RunReport]) -> Iterator[Table]:
-    """Yield what ways of storing the same samples cost, where several were measured."""
-    stores = [(_label(each), each.facts.store) for each in reports if each.facts.store is not None]
-    if len(stores) > 1:
-        rows = tuple((label, *_store_cells(store)) for label, store in stores)
-        yield Table("Stores", columns("as", "stored per sample", "store", "largest error"), rows)
-
-
-def _store_cells(store: StoreFacts) -> tuple[Cell, ...]:
-    each = store.nbytes / store.n_samples if store.nbytes and store.n_samples else None
-    errors = ((name, of.get("max_absolute_error")) for name, of in store.lossy.items())
-    return (
-        Quantity(each, "B"),
-        Quantity(store.nbytes, "B", "{} (a probe)" if store.probe else "{}"),
-        ", ".join(f"{name} {units.number(error)}" for name, error in errors) or "none",
-    )

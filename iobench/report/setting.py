@@ -139,6 +139,8 @@ def _configuration(report: RunReport) -> Iterator[tuple[str, str | None]]:
     if store is not None:
         yield "store", units.nbytes(store.nbytes)
         yield "stored with", _pairs(store.options)
+        errors = ((name, of.get("max_absolute_error")) for name, of in store.lossy.items())
+        yield "largest error", ", ".join(f"{name} {units.number(each)}" for name, each in errors)
     yield "name", facts.name
     if facts.commit is not None:
         yield "commit", (facts.commit.hash or "")[:SHORT_HASH]
