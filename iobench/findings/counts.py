@@ -121,8 +121,9 @@ class _Tally:
         self._sum("samples", deliveries.n_samples[got], "the batch size is not known")
         self._sum("used_nbytes", deliveries.nbytes[got], "the size of a batch was not recorded")
         spans = run.spans[loop.mine[run.spans["process"]]]
+        is_call = (spans["flags"] & Flag.IO) == 0  # where there are any, none for a batch is 0
         for name, kind in SEEN.items():
-            if (spans["kind"] == kind).any():  # then none for a batch is 0, not unknown
+            if (is_call & (spans["kind"] == kind)).any():
                 self._sums[name] += 0
         spans = spans[np.isin(spans["batch"], deliveries.batch[got])]
         requested = spans["nbytes"][io_looks(spans)]
