@@ -53,8 +53,12 @@ MOST_FILES: Final = 1000
 """Rows of files, the largest."""
 MOST_SHOWN: Final = 4
 """Rows of files in the section."""
-SIZE_EDGES: Final = tuple(1 << power for power in range(10, 28, 2))
-"""1 KiB to 64 MiB; a size on an edge is in the class above it."""
+SIZES: Final = {
+    f"{size} {unit}": size * power
+    for unit, power in (("KiB", 1 << 10), ("MiB", 1 << 20))
+    for size in (1, 4, 16, 64, 256)[: 5 if unit == "KiB" else 4]
+}
+"""Edges of size classes; a size on an edge is in the class above it."""
 NARROW_NAME: Final = 20
 
 
@@ -144,10 +148,9 @@ def _file_of(name: str) -> str:
 def _by_size_class(nbytes: NDArray[np.int64]) -> dict[str, int]:
     """Return how many reads there are of each size class that has any."""
     sized = nbytes[nbytes > 0]
-    counts = np.bincount(np.searchsorted(SIZE_EDGES, sized, side="right"), minlength=10).tolist()
-    names = [f"< {units.nbytes(edge)}" for edge in SIZE_EDGES]
-    names.append(f"from {units.nbytes(SIZE_EDGES[-1])}")
-    return {name: number for name, number in zip(names, counts, strict=True) if number}
+    counts = np.bincount(np.searchsorted([*SIZES.values()], sized, side="right"), minlength=10)
+    names = [*(f"< {edge}" for edge in SIZES), f"from {[*SIZES][-1]}"]
+    return {name: number for name, number in zip(names, counts.tolist(), strict=True) if number}
 
 
 class _Bytes(msgspec.Struct):

@@ -107,15 +107,15 @@ def reading(*reads):
                 ("/d/a", 0, 100), ("/d/b", 500, 100), ("/d/a", 100, 50), ("/d/b", 700, 100),
                 ("/d/a", 0, 100), ("/d/a", 100, 100),
             ],
-            {"< 1.02 kB": 6},
+            {"< 1 KiB": 6},
             3 / 4,
         ),
         (
             [(f"/d/{n}", 0, n) for n in (1, KIB - 1, KIB, 64 * KIB - 1, 64 * KIB, 64 << 20)],
-            {"< 1.02 kB": 2, "< 4.10 kB": 1, "< 65.5 kB": 1, "< 262 kB": 1, "from 67.1 MB": 1},
+            {"< 1 KiB": 2, "< 4 KiB": 1, "< 64 KiB": 1, "< 256 KiB": 1, "from 64 MiB": 1},
             None,
         ),
-        ([("/d/a", 0, 100), ("/d/a", 100, 0)], {"< 1.02 kB": 1}, None),  # the end is no read
+        ([("/d/a", 0, 100), ("/d/a", 100, 0)], {"< 1 KiB": 1}, None),  # the end is no read
     ],
 )  # fmt: skip
 def test_sizes_and_order_of_reads(reads, sizes, sequential):
@@ -133,7 +133,7 @@ def test_probes_of_pages_are_no_reads():
         worker.span(Kind.READ, at + 1, at + 5, batch=number, nbytes=KIB, detail=file)
         worker.read(file, at + 2, at + 4, 0, KIB)
         run.wait(number, at, at + 5, nbytes=KIB)
-    assert run.figures().read_sizes == {"< 4.10 kB": 4}
+    assert run.figures().read_sizes == {"< 4 KiB": 4}
 
 
 def test_sums_over_a_batch_hold_its_reads_and_are_no_single_ones():
