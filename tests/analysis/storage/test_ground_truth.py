@@ -156,7 +156,7 @@ def test_single_reads(name, n_reads, is_known):
     assert sum(found.read_sizes.values()) == n_reads
     assert (found.sequential_fraction is not None) == is_known
     if is_known:
-        assert found.read_sizes["< 1.05 MB"] == 40  # uncompressed steps
+        assert found.read_sizes["< 1 MiB"] == 40  # uncompressed steps
 
 
 def test_without_darshan_its_figures_are_unknown():
