@@ -228,7 +228,7 @@ class Elements(html.parser.HTMLParser):
 @pytest.mark.parametrize("output", ["html", "compare"])
 def test_names_put_nothing_into_a_page(tmp_path: Path, say: Say, output: str) -> None:
     pages = []
-    for run in (whole_run(tmp_path / "hostile", HOSTILE), whole_run(tmp_path / "plain")):
+    for run in (whole_run(tmp_path / "hostile", HOSTILE), whole_run(tmp_path / "plain", "other")):
         target = tmp_path / f"{run.name}.html"
         code, _, err = say(FILES[output][0], run, "--html", target)
         assert code == 0, err
