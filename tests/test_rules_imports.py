@@ -41,9 +41,9 @@ ROOMS = {
     "registry": set(),
     "runs": {"json_files", "recording"},
     "analysis": {"runs", "recording", "storage"},
-    "report": {"analysis", "json_files", "runs", "recording", "registry", "storage"},
+    "report": {"analysis", "files", "json_files", "runs", "recording", "registry", "storage"},
     "findings": {
-        "analysis", "command_options", "json_files", "runs", "recording", "report",
+        "analysis", "command_options", "files", "json_files", "runs", "recording", "report",
         "storage",
     },
     "storage": {"files", "json_files", "recording"},
@@ -85,7 +85,7 @@ ROOMS = {
         "analysis", "command_options", "files", "json_files", "launch", "runs", "profiling",
         "recording", "registry", "report", "storage", "findings", "trials",
     },
-    "tracking": {"analysis", "json_files", "runs", "recording", "report"},
+    "tracking": {"analysis", "files", "json_files", "runs", "recording", "report"},
     "cli": {
         "analysis", "chunks", "command_options", "conversion", "datasets", "files", "launch",
         "runs", "profiling", "recording", "registry", "report", "sizes", "sources",

@@ -56,10 +56,10 @@ def write_text(text: str, file: TextIO) -> None:
 
 def write_document(document: Document, path: Path) -> None:
     """Write a document as a page that opens offline, and say where."""
+    from iobench.files.atomic import write_atomically
     from iobench.registry import find_renderer
-    from iobench.report.written import write_whole
 
-    write_whole(path, find_renderer("html").render(document))
+    write_atomically(path, find_renderer("html").render(document))
     say_written(path, "open it in a browser")
 
 

@@ -23,7 +23,6 @@ from iobench.masking import as_typed
 from iobench.report.one_screen import one_screen
 from iobench.report.renderers.json_text import JsonRenderer
 from iobench.report.report_document import report_document
-from iobench.report.written import write_whole
 from iobench.runs.folders import find_runs, holds_several
 
 if TYPE_CHECKING:
@@ -128,4 +127,6 @@ def _print_screen(
 def write_json(run: Path, path: Path) -> None:
     """Write the result of a run directory to a file."""
     document = report_document(open_runs(run, ()))
-    write_whole(path, JsonRenderer().render(document) + "\n")
+    from iobench.files.atomic import write_atomically
+
+    write_atomically(path, JsonRenderer().render(document) + "\n")

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 from iobench.analysis.run import Run
 from iobench.cli.documents import print_answer
 from iobench.errors import OptionError, ProfileError
-from iobench.files.atomic import storage_errors
+from iobench.files.atomic import storage_errors, write_atomically
 from iobench.report.document import Sentence
 from iobench.report.units import count
-from iobench.report.written import write_whole
 from iobench.suites.mllog import mllog_text
 from iobench.suites.results import MEASURED, find_results, read_result
 
@@ -35,7 +34,7 @@ def mllog(*, folder: Path, out: Path, tell: Sequence[str], json: bool) -> None:
     for log, text in logs.items():
         with storage_errors(out / log):
             (out / log).parent.mkdir(parents=True, exist_ok=True)
-        write_whole(out / log, text)
+        write_atomically(out / log, text)
     print_answer(
         f"{out}: {count(len(logs))} logs",
         Sentence(

@@ -7,7 +7,7 @@ import os
 import secrets
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from iobench.errors import IobenchError, StorageError
 from iobench.files.objects import TEMPORARY_SUFFIX as TEMPORARY_SUFFIX
@@ -121,7 +121,8 @@ class AtomicFile:
         self.path = path
         self._resumable = resumable
         self._folder = folder or path.parent
-        self._temporary = self._folder / f".{path.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
+        name = f".{path.name[:80]}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
+        self._temporary = self._folder / name
         with storage_errors(path, resumable=resumable):
             # Unbuffered: a BufferedWriter takes large arrays at a tenth of the disk's speed.
             self._stream = self._temporary.open("xb", buffering=0)
@@ -135,6 +136,11 @@ class AtomicFile:
             while len(view):
                 view = view[self._stream.write(view) :]
         self._behind.wrote(nbytes)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more data; writers of Arrow look at it."""
+        return self._stream.closed
 
     def rewind(self) -> None:
         """Go back to the first byte."""
@@ -178,8 +184,8 @@ def new_file(
     return RemoteFile(path)  # type: ignore[arg-type]
 
 
-def write_atomically(path: Path, data: bytes, *, resumable: bool = False) -> None:
-    """Write a small file so that it appears complete or not at all.
+def write_atomically(path: Path, data: bytes | str, *, resumable: bool = False) -> None:
+    """Write a small file, text as UTF-8, so that it appears complete or not at all.
 
     ``resumable`` is that of `AtomicFile`.
 
@@ -188,16 +194,36 @@ def write_atomically(path: Path, data: bytes, *, resumable: bool = False) -> Non
     StorageError
         When the file system refuses.
     """
+    if isinstance(data, str):
+        data = data.encode("utf-8", "backslashreplace")
     if not is_local(path):
         path.write_bytes(data)
         return
-    file = AtomicFile(path, resumable=resumable)
-    try:
+    with whole_file(path, resumable=resumable) as file:
         file.write(data)
-    except BaseException:
-        file.abort()
-        raise
-    file.commit()
+
+
+@contextmanager
+def whole_file(path: Path, *, resumable: bool = False) -> Iterator[BinaryIO]:
+    """Open a file to write in parts that appears complete at the end, or not at all.
+
+    A pipe or a device, as ``/dev/stdout``, is written as it is. A missing folder is a StorageError,
+    but for a file that is ``resumable``: what it means depends on the caller.
+    """
+    if not resumable and not path.parent.is_dir():
+        raise StorageError(f"{path}: its folder does not exist; make it or {OTHER_FOLDER}")
+    with storage_errors(path, resumable=resumable):
+        if path.exists() and not path.is_file():
+            with path.open("wb") as pipe:
+                yield pipe
+            return
+        file = AtomicFile(path, resumable=resumable)
+        try:
+            yield cast("BinaryIO", file)  # writers need no more than it has
+        except BaseException:
+            file.abort()
+            raise
+        file.commit()
 
 
 STEP_NBYTES = 1 << 20

@@ -15,12 +15,12 @@ import msgspec
 import numpy as np
 
 from iobench.errors import FileFormatError, MissingFileError, ProfileError
+from iobench.files.atomic import write_atomically
 from iobench.findings.batch_digests import delivered_samples
 from iobench.json_files import read_small_file
 from iobench.recording.kinds import WHOLE, WORKER_KINDS, Kind, Trait, stage_name
 from iobench.recording.span_file import Flag, io_looks
 from iobench.recording.span_keys import halves, stage_keys
-from iobench.report.written import write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -274,4 +274,4 @@ def write_counts(path: Path, runs: Mapping[str, Counts]) -> None:
     text = msgspec.json.encode(_File(1, dict(runs))).decode()
     with suppress(OSError):  # writing the file says what is wrong
         path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, msgspec.json.format(text, indent=1) + "\n")
+    write_atomically(path, msgspec.json.format(text, indent=1) + "\n")

@@ -57,13 +57,13 @@ def log_run(
 
 def write_files(runs: Sequence[Run], folder: Path, document: Document | None) -> list[Path]:
     """Write the page and the trace of runs; return the files."""
+    from iobench.files.atomic import write_atomically
     from iobench.report.renderers.html_page import HtmlRenderer
     from iobench.report.report_document import report_document
     from iobench.report.timeline.chrome_trace import write_trace
-    from iobench.report.written import write_whole
 
     page, trace = folder / "iobench.html", folder / "iobench-trace.json.gz"
-    write_whole(page, HtmlRenderer().render(document or report_document(runs)))
+    write_atomically(page, HtmlRenderer().render(document or report_document(runs)))
     write_trace(trace, runs)
     return [page, trace]
 

@@ -6,21 +6,21 @@ import json
 from importlib import import_module
 from importlib.metadata import version
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.analysis.run import Run
 from iobench.errors import MissingExtraError, ProfileError
+from iobench.files.atomic import whole_file
 from iobench.recording.kinds import stage_name
 from iobench.recording.span_file import Flag, io_looks
 from iobench.recording.span_keys import stages_of
 from iobench.report.timeline.model import lanes_of, machine_of, wall_offsets
-from iobench.report.written import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -67,7 +67,7 @@ def write_parquet(path: Path | str, runs: Sequence[Run]) -> None:
     tables = (_table(part, offsets, part.path.name if several else None) for part in parts)
     first = next(tables)
     texts = [each.name for each in first.schema if hasattr(each.type, "ordered")]
-    with whole_file(path) as file:
+    with whole_file(Path(path)) as file:
         writer = parquet.ParquetWriter(file, first.schema, compression="zstd", use_dictionary=texts)
         try:
             for table in chain([first], tables):

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from iobench.errors import FileFormatError, OptionError, ProfileError
+from iobench.files.atomic import whole_file
 from iobench.recording.kinds import (
     HANDOVER_KINDS,
     WORKER_KINDS,
@@ -30,7 +31,6 @@ from iobench.report.timeline.trace_events import (
     TraceWriter,
     delivery_events,
 )
-from iobench.report.written import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -110,7 +110,7 @@ def write_trace(
         "about": ABOUT,
     }
     document = {"displayTimeUnit": "ms", "baseTimeNanoseconds": base_ns, "otherData": about}
-    with whole_file(path) as plain:
+    with whole_file(Path(path)) as plain:
         # Neither name nor time in it: the same runs make the same file.
         packs = str(path).lower().endswith(".gz")
         packed = GzipFile("", "wb", COMPRESSION, plain, mtime=0) if packs else nullcontext(plain)
