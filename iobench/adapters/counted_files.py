@@ -10,7 +10,6 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.adapters import scope
-from iobench.adapters.patches import TimedCall
 from iobench.recording import activation
 from iobench.recording.kinds import Kind
 from iobench.recording.outside import describe
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iobench.adapters.patches import Arguments, Options, Patches
-    from iobench.recording.lanes import Lane
     from iobench.recording.outside import OutsideSpan
     from iobench.recording.recorder import Recorder
 
@@ -45,52 +43,41 @@ class CountedFile(io.FileIO):
 
     def readinto(self, buffer: Any) -> int | None:
         """Read into a buffer, as FileIO does."""
-        recorder = activation._active
-        lane = None if recorder is None else scope.lane_to_time(recorder)
-        if lane is None:
-            return _readinto(self, buffer)
-        # Once for each few KiB of a file: written out instead of a context manager.
-        count: int | None = None
-        now_ns = lane.now_ns
-        start_ns = now_ns()
-        try:
-            count = _readinto(self, buffer)
-        finally:
-            self._write(lane, start_ns, now_ns(), count)
+        count: int | None = self._timed(_readinto, buffer)
         return count
 
     def readall(self) -> bytes:
         """Read to the end, as FileIO does."""
-        return self._timed(_readall)
+        data: bytes = self._timed(_readall)
+        return data
 
     def read(self, size: int | None = -1) -> bytes:
         """Read at once, as FileIO does; called on the raw file alone."""
-        return self._timed(_read, size)
+        data: bytes = self._timed(_read, size)
+        return data
 
-    def _timed(self, read: Callable[..., bytes], *args: Any) -> bytes:
+    def _timed(self, read: Callable[..., Any], *args: Any) -> Any:
         recorder = activation._active
         lane = None if recorder is None else scope.lane_to_time(recorder)
         if lane is None:
             return read(self, *args)
-        data: bytes | None = None
+        result: Any = None
         now_ns = lane.now_ns
         start_ns = now_ns()
         try:
-            data = read(self, *args)
+            result = read(self, *args)
         finally:
-            self._write(lane, start_ns, now_ns(), None if data is None else len(data))
-        return data
-
-    def _write(self, lane: Lane, start_ns: int, end_ns: int, count: int | None) -> None:
-        recorder, described = self._description
-        if recorder is not lane.recorder:
-            described = describe(lane.recorder, Kind.READ, "", self.text_name)
-            self._description = (lane.recorder, described)
-        # No count: it failed, or is a file that would have to be waited for.
-        nbytes = -1 if count is None else count
-        lane.write(start_ns, end_ns, nbytes, -1, described)
-        if lane.tally is not None:
-            lane.tally.append((Kind.READ, "", start_ns, end_ns, nbytes))
+            end_ns = now_ns()
+            owner, described = self._description
+            if owner is not recorder:
+                described = describe(lane.recorder, Kind.READ, "", self.text_name)
+                self._description = (lane.recorder, described)
+            # No count: it failed, or is a file that would have to be waited for.
+            nbytes = -1 if result is None else result if type(result) is int else len(result)
+            lane.write(start_ns, end_ns, nbytes, -1, described)
+            if lane.tally is not None:
+                lane.tally.append((Kind.READ, "", start_ns, end_ns, nbytes))
+        return result
 
 
 # Seen by whoever asks for the class of ``file.buffer.raw``.
@@ -102,10 +89,8 @@ def adapt(patches: Patches, module: Any) -> None:
     is_shared = builtins.open is module.open
     patches.put(module, "open", _timed_open)
     ours = module.open
-    if is_shared:
+    if is_shared:  # somebody's own must go on being called
         patches.put(builtins, "open", lambda _: ours)
-    else:  # somebody's own, which must go on being called
-        patches.time(builtins, "open", TimedCall("open", Kind.OPEN))
 
 
 def _timed_open(original: Callable[..., Any]) -> Callable[..., Any]:

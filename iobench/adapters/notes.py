@@ -13,7 +13,6 @@ import sys
 import zipfile
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.adapters.counted_files import CountedFile
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -47,19 +46,28 @@ def file_name(file: Any) -> str:
         return file
     if isinstance(file, bytes | os.PathLike):
         return os.fsdecode(file)
-    name = getattr(file, "name", "")
+    name = getattr(file, "name", None) or getattr(file, "path", "")
     return name if isinstance(name, str) else ""
 
 
-def note_array(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
-    """Note the bytes of an array, a scalar or a string of bytes that came back."""
-    nbytes = len(result) if isinstance(result, bytes) else result.nbytes
+def note_bytes(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+    """Note the bytes that came back, in one piece or several, or that a call says it brought."""
+    if isinstance(result, dict | list):
+        parts = result.values() if isinstance(result, dict) else result
+        span.nbytes = sum(len(part) for part in parts if isinstance(part, bytes))
+        return
+    nbytes = len(result) if isinstance(result, bytes) else getattr(result, "nbytes", result)
     span.nbytes = nbytes if isinstance(nbytes, int) else -1
 
 
-def note_bytes(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
-    """Note the length of the bytes that came back, or the count of a call that filled a buffer."""
-    span.nbytes = result if isinstance(result, int) else len(result)
+def note_file(position: int, name: str) -> Note:
+    """Return a note of the file that an argument names, and of the bytes that came back."""
+
+    def note(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+        span.detail = file_name(argument(args, kwargs, position, name))
+        note_bytes(span, result, args, kwargs)
+
+    return note
 
 
 def note_name(position: int, name: str) -> Note:
@@ -111,15 +119,9 @@ def note_numpy_load(span: OutsideSpan, result: Any, args: Arguments, kwargs: Opt
         span.kind = Kind.DECODE
 
 
-def note_numpy_file(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
-    """Note what ``fromfile`` read, and of which file."""
-    span.detail = file_name(argument(args, kwargs, 0, "file"))
-    span.nbytes = result.nbytes
-
-
 def note_archive_member(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
     """Note a member of an ``npz`` archive, inflated where it is compressed."""
-    note_array(span, result, args, kwargs)
+    note_bytes(span, result, args, kwargs)
     archive = args[0].zip
     span.detail = file_name(archive.filename)
     names = archive.NameToInfo
@@ -147,7 +149,7 @@ def opens_hdf5(args: Arguments, kwargs: Options) -> bool:
 
 def note_hdf5_item(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
     """Note values that were read of a dataset, decoded in the same call where it has filters."""
-    note_array(span, result, args, kwargs)
+    note_bytes(span, result, args, kwargs)
     _note_hdf5(span, args[0])
 
 
@@ -221,7 +223,7 @@ def note_lazy_load(span: OutsideSpan, result: Any, args: Arguments, kwargs: Opti
     if span.holds_bytes:
         span.kind, span.label = Kind.PREPROCESS, "xarray"
     elif not span.holds_spans:
-        note_array(span, result, args, kwargs)
+        note_bytes(span, result, args, kwargs)
     source = args[0].array
     name = getattr(source, "variable_name", "")
     file = getattr(getattr(source, "datastore", None), "_filename", "")
@@ -245,45 +247,6 @@ def note_table(name: str) -> Note:
     return note_either
 
 
-# -- tar archives -------------------------------------------------------------------------
-
-
-def _tar_source(archive: Any) -> tuple[Any, bool]:
-    """Return the file below an archive, and whether that file has to be inflated."""
-    import tarfile
-
-    inflates = False
-    while isinstance(archive, tarfile._Stream | tarfile._StreamProxy):  # type: ignore[attr-defined]
-        inflates = inflates or getattr(archive, "comptype", "tar") != "tar"
-        archive = archive.fileobj
-    for name in ("fileobj", "_fp"):  # of gzip's files, of bz2's and lzma's
-        if hasattr(archive, name):
-            return getattr(archive, name), True
-    return archive, inflates
-
-
-def note_next_member(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
-    """Note the archive in which the next member is looked for."""
-    span.detail = file_name(_tar_source(args[0].fileobj)[0])
-
-
-def note_member(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
-    """Note a member that was read."""
-    source, inflates = _tar_source(args[0].fileobj)
-    span.detail = file_name(source)
-    if not result:  # whoever reads to the end asks once more
-        span.kind = 0
-    elif is_in_memory(source):
-        span.kind = Kind.DECODE
-    elif isinstance(getattr(source, "raw", source), CountedFile):
-        span.kind = Kind.DECODE if inflates else 0
-        span.nbytes = len(result) if inflates else -1
-        return
-    elif inflates:
-        fuse(span)
-    span.nbytes = len(result)
-
-
 # -- fsspec -------------------------------------------------------------------------------
 
 FETCHES: Final = frozenset(
@@ -295,26 +258,3 @@ FETCHES: Final = frozenset(
 def fetches(args: Arguments, kwargs: Options) -> bool:
     """Say whether a coroutine that is waited for brings bytes."""
     return getattr(args[1], "__name__", "") in FETCHES
-
-
-def note_object(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
-    """Note an object that was fetched."""
-    span.detail = str(args[1] if len(args) > 1 else kwargs["path"])
-    span.nbytes = len(result)
-
-
-def note_object_read(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
-    """Note what was read of an open object."""
-    span.detail = str(getattr(args[0], "path", ""))
-    span.nbytes = len(result)
-
-
-def note_fetched(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
-    """Note the bytes of an object, several by name, or several in a row."""
-    if len(args) > 2 and isinstance(args[2], str):
-        span.detail = args[2]
-    if isinstance(result, bytes):
-        span.nbytes = len(result)
-    elif isinstance(result, dict | list):
-        parts = result.values() if isinstance(result, dict) else result
-        span.nbytes = sum(len(part) for part in parts if isinstance(part, bytes))

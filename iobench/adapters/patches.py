@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
-import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -110,21 +108,11 @@ def _called_for(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
         scope.ELSEWHERE.reset(token)
 
 
-class Replaced(NamedTuple):
-    """One attribute that was replaced."""
-
-    owner: Any
-    name: str
-    before: object
-    after: object
-
-
 class Patches:
     """What is in the place of something else, and what was there."""
 
     def __init__(self) -> None:
-        self._patches: list[Replaced] = []
-        self._moved: list[tuple[Any, str]] = []
+        self._patches: list[tuple[Any, str, object, object]] = []  # owner, name, before, after
 
     def put(
         self, owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -139,29 +127,15 @@ class Patches:
             raise TypeError(f"{owner.__name__}.{name} cannot be called")
         after: Any = functools.wraps(original)(make(original))
         if isinstance(owner, ModuleType):
-            # So that both can be pickled by reference: ours under the name it took, the one it
-            # stands for, which somebody may hold, under the name where it is defined.
-            after.__module__ = owner.__name__
+            after.__module__ = owner.__name__  # so it is pickled by reference
             after.__name__ = after.__qualname__ = name
-            self._name_by_definition(original, owner.__name__)
         after = staticmethod(after) if static else after
         setattr(owner, name, after)
-        self._patches.append(Replaced(owner, name, before, after))
+        self._patches.append((owner, name, before, after))
 
     def time(self, owner: Any, name: str, row: TimedCall) -> None:
         """Put a timed function in the place of one."""
         self.put(owner, name, lambda original: timed(original, row))
-
-    def _name_by_definition(self, original: Any, public: str) -> None:
-        """Let a function name the module it is defined in, if it names the one it is shown in."""
-        name = getattr(original, "__name__", "")
-        if getattr(original, "__module__", None) != public:
-            return
-        for module in _defining_modules(original, public):
-            if getattr(sys.modules.get(module), name, None) is original:
-                original.__module__ = module
-                self._moved.append((original, public))
-                return
 
     def take_back(self) -> None:
         """Put everything back, last first; what somebody replaced in turn stays theirs."""
@@ -169,14 +143,3 @@ class Patches:
             owner, name, before, after = self._patches.pop()
             if vars(owner).get(name) is after:
                 setattr(owner, name, before)
-        while self._moved:
-            original, public = self._moved.pop()
-            original.__module__ = public
-
-
-def _defining_modules(original: Any, public: str) -> tuple[str, ...]:
-    if inspect.isfunction(original):
-        module = inspect.unwrap(original).__globals__.get("__name__", "")
-        return (module,) if module != public else ()
-    builtin = {"io": ("_io",), "numpy": ("numpy._core.multiarray", "numpy.core.multiarray")}
-    return builtin.get(public, ())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Literal
 
 from iobench.recording.outside import OutsideSpan, outside_lane, outside_span, thread_lane
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from iobench.recording.lanes import Lane
     from iobench.recording.recorder import Recorder
 
@@ -56,21 +59,15 @@ def lane_to_time(recorder: Recorder) -> Lane | None:
     return outside_lane(recorder, where == "everywhere")
 
 
-class LoadingScope:
-    """The calling thread makes a batch; made by :func:`loading`."""
-
-    __slots__ = ("_lane",)
-
-    def __enter__(self) -> None:
-        self._lane: Lane | None = thread_lane()
-        if self._lane is not None:
-            self._lane.loading += 1
-
-    def __exit__(self, *error: object) -> None:
-        if self._lane is not None:
-            self._lane.loading -= 1
-
-
-def loading() -> LoadingScope:
-    """Return a context manager: inside, the calling thread makes a batch."""
-    return LoadingScope()
+@contextmanager
+def loading() -> Iterator[None]:
+    """Mark that the calling thread makes a batch meanwhile."""
+    lane = thread_lane()
+    if lane is None:
+        yield
+        return
+    lane.loading += 1
+    try:
+        yield
+    finally:
+        lane.loading -= 1

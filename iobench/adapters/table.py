@@ -36,7 +36,7 @@ def _messages(prefix: str, decoder: str) -> tuple[TimedCall, ...]:
     return (
         *(TimedCall(name, Kind.READ, notes.note_message) for name in readers),
         *(
-            TimedCall(f"{decoder}{name}", Kind.DECODE, notes.note_array, optional=True)
+            TimedCall(f"{decoder}{name}", Kind.DECODE, notes.note_bytes, optional=True)
             for name in _GRIB_DECODERS
         ),
     )
@@ -74,12 +74,12 @@ TABLE: Final[Mapping[str, tuple[TimedCall, ...]]] = {
             "spec.AbstractFileSystem.open", Kind.OPEN, notes.note_name(1, "path"),
             only_if=notes.opens_to_read(2, "rb", "r", "rb", "rt"), by_threads=True,
         ),
-        _brought("spec.AbstractFileSystem.cat_file", notes.note_object),
-        _brought("spec.AbstractFileSystem.cat_ranges", notes.note_fetched),
-        _brought("spec.AbstractBufferedFile.read", notes.note_object_read),
+        _brought("spec.AbstractFileSystem.cat_file", notes.note_file(1, "path")),
+        _brought("spec.AbstractFileSystem.cat_ranges", notes.note_bytes),
+        _brought("spec.AbstractBufferedFile.read", notes.note_file(0, "self")),
     ),
     # What a thread waits for while fsspec's event loop fetches it.
-    "fsspec.asyn": (_brought("sync", notes.note_fetched, notes.fetches),),
+    "fsspec.asyn": (_brought("sync", notes.note_file(2, "path"), notes.fetches),),
     "gribapi": _messages("", "grib_"),
     "h5py": (
         TimedCall("File.__init__", Kind.OPEN, notes.note_name(1, "name"), only_if=notes.opens_hdf5),
@@ -97,12 +97,12 @@ TABLE: Final[Mapping[str, tuple[TimedCall, ...]]] = {
     ),
     "numpy": (
         TimedCall("load", Kind.READ, notes.note_numpy_load),
-        TimedCall("fromfile", Kind.READ, notes.note_numpy_file),
+        TimedCall("fromfile", Kind.READ, notes.note_file(0, "file")),
         # The class stays what it is: arrays are asked whether they are instances of it.
         TimedCall("memmap.__new__", Kind.OPEN, notes.note_name(1, "filename")),
         TimedCall("lib.npyio.NpzFile.__getitem__", Kind.READ, notes.note_archive_member),
-        _fused("loadtxt", notes.note_array),
-        _fused("genfromtxt", notes.note_array),
+        _fused("loadtxt", notes.note_bytes),
+        _fused("genfromtxt", notes.note_bytes),
     ),
     "pandas": (
         *(_fused(name, notes.note_table("filepath_or_buffer"))
@@ -117,10 +117,6 @@ TABLE: Final[Mapping[str, tuple[TimedCall, ...]]] = {
         _fused("ParquetFile.read"),
         _fused("ParquetFile.read_row_group"),
         _fused("ParquetFile.read_row_groups"),
-    ),
-    "tarfile": (
-        TimedCall("TarFile.next", Kind.OPEN, notes.note_next_member, encloses=True),
-        TimedCall("_FileInFile.read", Kind.READ, notes.note_member, encloses=True),
     ),
     "torch": (_fused("load", notes.note_path(0, "f")),),
     "xarray": (
@@ -137,7 +133,7 @@ TABLE: Final[Mapping[str, tuple[TimedCall, ...]]] = {
         # Scale, offset and masks.
         TimedCall(
             "coding.common._ElementwiseFunctionArray.get_duck_array", Kind.DECODE,
-            notes.note_array, encloses=True,
+            notes.note_bytes, encloses=True,
         ),
         _lock("backends.locks.CombinedLock"),
         _lock("backends.locks.SerializableLock"),

@@ -8,21 +8,22 @@ the call decodes; else, where a get is under way, it reads.
 from __future__ import annotations
 
 from bisect import bisect_left
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.adapters import scope
-from iobench.adapters.notes import READ_AND_DECODE, note_array
+from iobench.adapters.notes import READ_AND_DECODE, note_bytes
 from iobench.adapters.scope import ELSEWHERE
 from iobench.recording import activation
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from iobench.adapters.patches import Patches
 
 SELECTIONS: Final = ("basic", "orthogonal", "coordinate", "mask", "block")
-STORES: Final = ("DirectoryStore", "FSStore", "ZipStore", "LMDBStore", "SQLiteStore", "N5Store")
+STORES: Final = ("DirectoryStore", "FSStore", "ZipStore")
 """Of version 2, those that bring bytes themselves."""
 
 Piece = tuple[int, int, int, int]
@@ -31,31 +32,23 @@ Piece = tuple[int, int, int, int]
 def adapt(patches: Patches, zarr: Any) -> None:
     """Time selections; inside of one, gets of stores and codecs."""
     for name in SELECTIONS:
-        if f"get_{name}_selection" in vars(zarr.Array):  # by block: since 2.16
-            patches.put(zarr.Array, f"get_{name}_selection", _selecting)
+        patches.put(zarr.Array, f"get_{name}_selection", _selecting)
     if zarr.__version__.startswith("2."):
         _adapt_version_2(patches, zarr)
         return
-    sharding = zarr.codecs.ShardingCodec
-    patches.put(zarr.storage.StorePath, "get", lambda original: _awaited(original, Kind.READ))
-    patches.put(
-        zarr.abc.codec.BaseCodec,
-        "decode",
-        # A shard is taken apart by gets and by codecs of its own.
-        lambda original: _awaited(original, Kind.DECODE, but=sharding),
-    )
+    patches.put(zarr.storage.StorePath, "get", _awaited(Kind.READ))
+    # A shard is taken apart by gets and by codecs of its own.
+    decode = _awaited(Kind.DECODE, but=zarr.codecs.ShardingCodec)
+    patches.put(zarr.abc.codec.BaseCodec, "decode", decode)
 
 
 def _adapt_version_2(patches: Patches, zarr: Any) -> None:
     for name in STORES:
-        store = getattr(zarr.storage, name, None)
-        if store is not None and "__getitem__" in vars(store):
-            patches.put(store, "__getitem__", lambda original: _called(original, Kind.READ))
-    if "getitems" in vars(zarr.storage.FSStore):
-        patches.put(zarr.storage.FSStore, "getitems", lambda original: _called(original, Kind.READ))
+        patches.put(getattr(zarr.storage, name), "__getitem__", _called(Kind.READ))
+    patches.put(zarr.storage.FSStore, "getitems", _called(Kind.READ))
     # Whole chunks are decoded at their place in the answer, by the second of these alone.
     for name in ("_decode_chunk", "_process_chunk"):
-        patches.put(zarr.core.Array, name, lambda original: _called(original, Kind.DECODE))
+        patches.put(zarr.core.Array, name, _called(Kind.DECODE))
 
 
 def _selecting(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,7 +71,7 @@ def _selecting(original: Callable[..., Any]) -> Callable[..., Any]:
                     span.split(*piece)
             try:
                 span.detail = str(args[0].path)
-                note_array(span, result, args, kwargs)
+                note_bytes(span, result, args, kwargs)
             except Exception:  # noqa: BLE001 - the call went well, whatever zarr's object may do
                 span.nbytes = -1
         return result
@@ -86,64 +79,57 @@ def _selecting(original: Callable[..., Any]) -> Callable[..., Any]:
     return select
 
 
-def _awaited(
-    original: Callable[..., Any], kind: int, but: type | tuple[()] = ()
-) -> Callable[..., Any]:
-    """Return a coroutine function that notes for the call it works for when it ran."""
-
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        pieces = ELSEWHERE.get()
-        recorder = activation._active
-        if pieces is None or recorder is None or isinstance(args[0], but):
-            return await original(*args, **kwargs)
-        clock = recorder.clock
-        start_ns, nbytes = clock.now_ns(), 0
-        try:
-            result = await original(*args, **kwargs)
-            nbytes = _length(result) if kind == Kind.READ else -1
-        finally:
-            pieces.append((kind, start_ns, clock.now_ns(), nbytes))
-        return result
-
-    return call
+@contextmanager
+def _noted(kind: int) -> Iterator[list[Any]]:
+    """Note for the call that is worked for when this ran; yield a list for what it brings."""
+    pieces, recorder = ELSEWHERE.get(), activation._active
+    brought: list[Any] = []
+    if pieces is None or recorder is None:
+        yield brought
+        return
+    start_ns = recorder.clock.now_ns()
+    try:
+        yield brought
+    finally:
+        nbytes = sum(map(_length, brought)) if kind == Kind.READ else -1
+        pieces.append((kind, start_ns, recorder.clock.now_ns(), nbytes))
 
 
-def _called(original: Callable[..., Any], kind: int) -> Callable[..., Any]:
-    """Return what `_awaited` does, for a function."""
+def _awaited(kind: int, but: type | tuple[()] = ()) -> Callable[..., Any]:
+    """Return what makes a coroutine function note when it ran; one of ``but`` notes nothing."""
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        pieces = ELSEWHERE.get()
-        recorder = activation._active
-        if pieces is None or recorder is None:
-            return original(*args, **kwargs)
-        clock = recorder.clock
-        start_ns, nbytes = clock.now_ns(), 0
-        try:
-            result = original(*args, **kwargs)
-            nbytes = _length(result) if kind == Kind.READ else -1
-        finally:
-            pieces.append((kind, start_ns, clock.now_ns(), nbytes))
-        return result
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            if isinstance(args[0], but):
+                return await original(*args, **kwargs)
+            with _noted(kind) as brought:
+                brought.append(await original(*args, **kwargs))
+            return brought[0]
 
-    return call
+        return call
+
+    return make
+
+
+def _called(kind: int) -> Callable[..., Any]:
+    """Return what makes a function note when it ran."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with _noted(kind) as brought:
+                brought.append(original(*args, **kwargs))
+            return brought[0]
+
+        return call
+
+    return make
 
 
 def _length(result: Any) -> int:
     """Return the bytes of what a store brought: one object, several by name, or none."""
     if isinstance(result, dict):
-        return _sum([_length(part) for part in result.values()])
-    nbytes = getattr(result, "nbytes", None)
-    if isinstance(nbytes, int):
-        return nbytes
-    try:
-        return 0 if result is None else len(result)
-    except TypeError:
-        return -1
-
-
-def _sum(counts: list[int]) -> int:
-    """Return a sum; -1 if a part of it is unknown."""
-    return -1 if min(counts, default=0) < 0 else sum(counts)
+        return sum(map(_length, result.values()))
+    return 0 if result is None else len(result)
 
 
 def laid_out(pieces: Iterable[Piece]) -> list[Piece]:
@@ -171,5 +157,5 @@ def laid_out(pieces: Iterable[Piece]) -> list[Piece]:
     for kind, _, end, nbytes in pieces:
         if kind == Kind.READ and reads:
             interval = reads[min(bisect_left(ends, end), len(reads) - 1)]
-            interval[3] = _sum([interval[3], nbytes])
+            interval[3] += nbytes
     return [(kind, start, end, nbytes) for kind, start, end, nbytes in intervals]

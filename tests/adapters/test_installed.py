@@ -63,10 +63,9 @@ def test_timed_functions_look_like_and_pickle_as_the_ones_they_stand_for():
         assert ours.__wrapped__ is original
         assert inspect.signature(ours) == inspect.signature(original)
         assert (ours.__doc__, ours.__name__) == (original.__doc__, name)
-        pickled = pickle.dumps(ours), pickle.dumps(original)
-        assert pickle.loads(pickled[0]) is ours
-        assert pickle.loads(pickled[1]) is original
-        assert all(b"iobench" not in data for data in pickled)
+        pickled = pickle.dumps(ours)
+        assert pickle.loads(pickled) is ours
+        assert b"iobench" not in pickled
 
 
 def test_a_function_kept_from_before_times_nothing_after(watch, tmp_path):

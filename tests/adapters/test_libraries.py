@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import tarfile
 
 import numpy as np
 import pytest
@@ -240,33 +239,6 @@ def test_messages_are_read_and_values_decoded(watch, grib):
         ("read", -1),
     ]
     assert watch.spans[1].detail == str(grib)
-
-
-# -- tar archives -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("packed", "mode"), [("", "r|"), ("gz", "r:")])
-def test_members_of_a_tar_archive_are_found_and_read(watch, tmp_path, packed, mode):
-    noise = np.random.default_rng(0).bytes(50_000)
-    path = tmp_path / "a.tar"
-    with tarfile.open(path, f"w:{packed}") as archive:
-        for name in "abc":
-            told = tarfile.TarInfo(name)
-            told.size = len(noise)
-            archive.addfile(told, io.BytesIO(noise))
-
-    def work():
-        with open(path, "rb") as file, tarfile.open(fileobj=file, mode=mode + packed) as archive:  # noqa: PTH123
-            return [archive.extractfile(member).read() for member in archive]
-
-    assert watch(work) == 3 * [noise]
-    read = [span for span in watch.spans if span.kind == "read"]
-    assert len(path.read_bytes()) - 20_480 <= sum(span.nbytes for span in read)
-    assert sum(span.nbytes for span in read) <= len(path.read_bytes())
-    decoded = [span.nbytes for span in watch.spans if span.kind == "decode"]
-    assert sum(decoded) == (3 * len(noise) if packed else 0)
-    assert watch.stages.count("open") == 1 + 5  # the file; the first member twice, and none
-    assert {span.detail for span in watch.spans} == {str(path)}
 
 
 # -- what reads and decodes in one call ---------------------------------------------------
