@@ -436,8 +436,8 @@ OPTIONS: Final = {
         HTML,
         CommandOption(
             "--quarterly",
-            "Print the table of MAELSTROM D2.3 instead (application, framework, format) with the "
-            "published figures; the newest run of each cell.",
+            "Print the table of MAELSTROM D2.3 instead (application, framework, format) from "
+            "suites, with the published figures; the newest of each cell.",
             "flag",
         ),
     ),

@@ -119,7 +119,7 @@ COMMANDS: Final = {
                 "runs",
                 "RUN RUN...",
                 "Two to eight run directories, or a folder of runs in turns. With --quarterly: "
-                "folders with runs or suite results in them or below.",
+                "folders of suites.",
                 is_path=True,
             ),
         ),

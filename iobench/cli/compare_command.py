@@ -19,15 +19,13 @@ def compare(
     html: Path | None,
     quarterly: bool,
 ) -> None:
-    """Print runs side by side, or the quarterly table of them."""
+    """Print runs side by side, or the quarterly table of suites."""
     spelled = shown_as(json=json, markdown=markdown)
     if quarterly:
-        from iobench.findings.quarterly_table import SkippedRun, make_quarterly, quarterly_document
-        from iobench.suites.results import read_suites
+        from iobench.findings.quarterly_table import quarterly_document, quarterly_of
+        from iobench.suites.results import SuiteFolder
 
-        suites, unread = read_suites(each for each in runs if each.is_dir())
-        skipped = (SkippedRun(*each) for each in unread)
-        document = quarterly_document(make_quarterly(runs, suites, skipped))
+        document = quarterly_document(quarterly_of(map(SuiteFolder, runs)))
     else:
         from iobench.findings.compare import compare_runs, comparison_document
 

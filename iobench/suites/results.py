@@ -14,9 +14,7 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections import defaultdict
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -31,7 +29,7 @@ from iobench.suites.recipe import SuiteRecipe
 from iobench.trials.interleaving import turn_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from iobench.suites.recipe import Cell
 
@@ -70,24 +68,6 @@ class Result(msgspec.Struct, frozen=True):
     def key(self) -> tuple[tuple[str, str], ...]:
         """What tells its cell from others."""
         return tuple(sorted(self.cell.items()))
-
-    @property
-    def started_ns(self) -> int:
-        """When its process started, since 1970; 0 where that cannot be read."""
-        try:
-            moment = datetime.fromisoformat(self.started)
-            moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-            return int(moment.timestamp()) * 10**9
-        except (ValueError, OverflowError):
-            return 0
-
-
-class SuiteResults(msgspec.Struct, frozen=True):
-    """The results of a suite, and how many repeats its recipe drops at either end."""
-
-    name: str
-    results: tuple[Result, ...]
-    drop: int = 0
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
@@ -133,10 +113,12 @@ class Job(NamedTuple):
 
 
 class SuiteFolder:
-    """A suite's folder, whether it exists yet or not."""
+    """A suite's folder: of a recipe, whether it exists yet or not, or the one that is there."""
 
-    def __init__(self, path: Path, recipe: SuiteRecipe) -> None:
-        if (path / RECIPE_FILE).exists():
+    def __init__(self, path: Path, recipe: SuiteRecipe | None = None) -> None:
+        if recipe is None:
+            recipe = read_folder_recipe(path)
+        elif (path / RECIPE_FILE).exists():
             other = read_folder_recipe(path)
             # And not the other, which has no secrets.
             recipe = replace(recipe, metrics=other.metrics, title=other.title)
@@ -201,24 +183,8 @@ def read_folder_recipe(folder: Path) -> SuiteRecipe:
     file = folder / RECIPE_FILE
     try:
         return SuiteRecipe.from_json(read_json(file), where=str(file))
-    except (IobenchError, OSError, ValueError) as error:
+    except OSError as error:
+        why = f"{error.strerror or error}; expected the folder of a suite"
+        raise ProfileError(f"{file}: {why}") from error
+    except (IobenchError, ValueError) as error:
         raise ProfileError(f"{file}: is damaged ({error}); name a new folder") from error
-
-
-def read_suites(folders: Iterable[Path]) -> tuple[list[SuiteResults], list[tuple[str, str]]]:
-    """Return the suites in folders, however deep, and files that cannot be read, each with why."""
-    results: dict[Path, list[Result]] = defaultdict(list)
-    suites, skipped = [], []
-    for file in dict.fromkeys(file for folder in folders for file in find_results(folder)):
-        try:
-            results[file.parent.parent.parent].append(read_result(file))
-        except ProfileError as error:
-            skipped.append((str(file), str(error).removeprefix(f"{file}: ")))
-    for folder, of_suite in results.items():
-        drop = 0
-        try:
-            drop = read_folder_recipe(folder).drop if (folder / RECIPE_FILE).exists() else 0
-        except ProfileError as error:
-            skipped.append((str(folder / RECIPE_FILE), str(error)))
-        suites.append(SuiteResults(str(folder), tuple(of_suite), drop))
-    return suites, skipped

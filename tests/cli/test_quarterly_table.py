@@ -1,81 +1,73 @@
-"""``iobench compare --quarterly``: the table of D2.3 from folders of runs."""
+"""``iobench compare --quarterly``: the table of D2.3 from folders of suites."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iobench.cli import main
-from iobench.recording.kinds import Kind
-from iobench.recording.span_reader import Anchor
-from iobench.testing import CONSUMER, SketchedRun
+from iobench.suites.recipe import read_recipe
+from iobench.suites.results import MEASURED, Result, SuiteFolder, write_result
 
 if TYPE_CHECKING:
     import pytest
 
-MS = 1_000_000
-DAY = 86_400 * 10**9
+RECIPE = """
+[suite]
+repeats = 3
+[fixed]
+dataset = "own"
+[vary]
+format = ["zarr", "source"]
+workers = [0, 2]
+"""
 
 
-def made(
-    path: Path, *, day: int = 1, waits_ms: tuple[int, ...] = (4, 2, 6, 4), **changed: Any
-) -> Path:
-    """Return a serial run of whole epochs, two batches each: 1 ms forward, 2 ms backward."""
-
-    config = {
-        "dataset": "own", "format": "source", "framework": "native", "workers": 0, "prefetch": 0,
-        "batch_size": 1, "n_samples": 2, "sample_nbytes": 8, "machine": {"cpus": 2},
-    }  # fmt: skip
-    run, now = SketchedRun(config, **changed), 0
-    run.process = {"anchors": (Anchor(0, day * DAY),)}
-    for batch, wait_ms in enumerate(waits_ms):
-        of, end = {"batch": batch, "epoch": batch // 2}, now + wait_ms * MS
-        run.add(CONSUMER, Kind.READ, now, end, **of)
-        run.wait(batch, now, end, "consumer", nbytes=8, epoch=batch // 2)
-        run.add(CONSUMER, Kind.FORWARD, end, end + MS, **of)
-        now = end + 3 * MS
-        run.add(CONSUMER, Kind.BACKWARD, end + MS, now, **of)
-    run.shutdown(now, now)
-    run.round(0, now)
-    run.write(path)
+def suite_of(path: Path, day: int, step_s: float, **figures: float) -> Path:
+    """Write a suite's results; of three runs the lowest and highest are dropped."""
+    recipe = path.with_suffix(".toml")
+    recipe.write_text(RECIPE)
+    folder = SuiteFolder(path, read_recipe(recipe))
+    folder.create()
+    for job in folder.jobs():
+        place = folder.place(job.cell)
+        place.mkdir(parents=True, exist_ok=True)
+        took_s = (step_s / 2, step_s, 9.0)[job.round]
+        write_result(place, Result(
+            path.name, folder.recipe.digest, job.cell.values, job.round, MEASURED,
+            f"2026-11-0{day}T00:00:00+00:00", machine={"cores": 2, "cpu_model": "a CPU"},
+            figures={"step_s": took_s, "wait_s": took_s / 4, **figures},
+            options=job.cell.masked_options,
+        ))  # fmt: skip
     return path
 
 
-def document(capsys: pytest.CaptureFixture[str], *folders: Path) -> dict[str, Any]:
-    assert main(["compare", *map(str, folders), "--quarterly", "--json"]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
-
-
-def text_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    assert main(["compare", *map(str, arguments), "--quarterly"]) == 0
-    return capsys.readouterr().out
-
-
-def test_the_newest_run_stands_for_a_cell(
+def test_the_newest_of_each_cell_stands_beside_what_was_published(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    old = made(tmp_path / "z" / "old", day=1)
-    new = made(tmp_path / "a" / "new", day=3, waits_ms=(1, 1))
-    lossy = made(tmp_path / "lossy", day=4)
-    (file,) = lossy.rglob("*.spans")
-    data = file.read_bytes()
-    file.write_bytes(data[: len(data) - 4096] if len(data) > 8192 else data[:300])
-    torn = made(tmp_path / "torn", day=5)
-    (torn / "run.json").write_text("{")
-    empty = made(tmp_path / "empty", day=6, waits_ms=())
-    made(tmp_path / "other", day=1, format="zarr")
-    (tmp_path / ".hidden").mkdir()
-    shutil.copytree(old, tmp_path / ".hidden" / "run")
-    shutil.copytree(old, new / "inside")  # what is within a run is no run of its own
-    found = document(capsys, tmp_path, tmp_path / "a")
-    assert {row["run"] for row in found["rows"]} == {str(new), str(tmp_path / "other")}
-    why = {each["run"]: each["why"] for each in found["skipped"]}
-    assert set(why) == {str(path) for path in (old, lossy, torn, empty)}
-    assert why[str(old)] == f"older than {new}, which is of the same cell"
-    assert why[str(empty)] == "no batch was delivered"
-    assert "run.json" in why[str(torn)]
-    text = text_of(capsys, tmp_path)
-    assert text.index("native source") < text.index("native zarr")
+    old = suite_of(tmp_path / "old", 1, 0.5)
+    new = suite_of(tmp_path / "new", 2, 0.25, published_step_s=2.0, published_wait_s=0.5,
+                   **{"metric:loss": 3.0, "energy_j": 7.0})  # fmt: skip
+    for folder in (new / "cells").iterdir():
+        if folder.name.endswith("zarr-2"):
+            for file in folder.iterdir():
+                file.unlink()
+    assert main(["compare", str(new), str(old), "--quarterly", "--json"]) == 0
+    rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["rows"]
+    # The original files first; what the newer suite has not is of the older.
+    assert [(row["format"], row["others"], row["suite"]) for row in rows] == [
+        ("source", "workers 0", str(new)), ("source", "workers 2", str(new)),
+        ("zarr", "workers 0", str(new)), ("zarr", "workers 2", str(old)), ("", "", None),
+    ]  # fmt: skip
+    assert [row["means_s"]["batch"] for row in rows] == [0.25, 0.25, 0.25, 0.5, 2.0]
+    assert [row["exposed_fraction"] for row in rows] == [0.25] * 5
+    assert rows[0]["figures"] == {"loss": 3.0, "energy_j": 7.0}
+    assert (rows[0]["n_runs"], rows[4]["means_s"]) == (3, {"batch": 2.0, "I/O": 0.5})
+    assert main(["compare", str(new), str(old), "--quarterly"]) == 0
+    text = capsys.readouterr().out
+    assert "loss" in text
+    assert text.index("native source workers 2") < text.index("as published")
+    (tmp_path / "recipe.json").write_text("{")
+    assert main(["compare", str(tmp_path), "--quarterly"]) == 1
+    assert "is damaged" in capsys.readouterr().err

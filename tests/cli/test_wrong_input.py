@@ -133,8 +133,8 @@ WRONG = {
         RUN RUN RUN RUN RUN RUN RUN RUN RUN | 8
         RUN script | script
         RUN torn | run.json
-        empty --quarterly | empty
-        script --quarterly | 1
+        empty --quarterly | expected the folder of a suite
+        RUN --quarterly | recipe.json
     """,
     "verify": """
         mine --against own.nc --share 0 | --share

@@ -75,13 +75,13 @@ def outputs_of(case: Path) -> dict[str, Any]:
             "simulate": _said(
                 "simulate", found[0], "--ranks", "1..64", "--storage-bandwidth", "10GB/s", "--json"
             ),
-            "quarterly": _said("compare", "--quarterly", "results" if is_suite else ".", "--json"),
             "trace": _trace(whole[0]),
             "page": _page(whole[0]),
             "check": {run: _checks(run) for run in found[:4]},
         }
         if is_suite:
             said["suite"] = _said("suite", "recipe.toml", "--out", "results", "--json")
+            said["quarterly"] = _said("compare", "--quarterly", "results", "--json")
             several = [run for run in found if run[-1] in "012"][:6]
             said["compare"] = _said("compare", several[0], several[-1], "--json")
         elif len(found) > 1:
