@@ -240,7 +240,6 @@ CONVERT: Final = (
 RUN: Final = (
     CommandOption("--out", "The run directory. [default: iobench-runs/SCRIPT-N or NAME-N]", "path"),
     CommandOption("--name", "Name of the run, for reports, trackers and its directory."),
-    CommandOption("--steps", "Record these batches of the training loop only, e.g. 100:300."),
     CommandOption(
         "--batches-per-step", "Batches per optimiser step. [default: as observed]", "count"
     ),

@@ -16,7 +16,7 @@ from typing import Any, Final
 from iobench.recording.activation import activate
 from iobench.recording.job import find_job
 from iobench.recording.run_directory import RunDirectory
-from iobench.recording.session import RUN_PATH, RUN_STEPS, Recording, current_recording
+from iobench.recording.session import RUN_PATH, Recording, current_recording
 
 logger = logging.getLogger(__name__)
 
@@ -75,8 +75,6 @@ def _is_child() -> bool:
 
 def _begin_child() -> None:
     """Let the stages of this process be recorded, in a file that the first one opens."""
-    if os.environ.get(RUN_STEPS):
-        return  # which step the training loop is at is not known here
     run = RunDirectory.open(Path(os.environ[RUN_PATH]))
     activate(run.recorder(role="child", rank=find_job().rank, at_first_span=True))
 

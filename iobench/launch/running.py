@@ -33,7 +33,7 @@ from iobench.recording.meter import start_meter
 from iobench.recording.rotation import KEEP, RUN_LOOP, keep_text
 from iobench.recording.run_directory import RunDirectory, checked_name, next_run_path, run_name
 from iobench.recording.script_run import script_document, words_to_keep
-from iobench.recording.session import RUN_DETAIL, RUN_DIGESTS, RUN_PATH, RUN_STEPS, record
+from iobench.recording.session import RUN_DETAIL, RUN_DIGESTS, RUN_PATH, record
 from iobench.recording.this_process import host_name, name_in_files
 from iobench.registry import adapter_places
 from iobench.storage.darshan_gathering import gather_logs
@@ -50,7 +50,7 @@ PATIENCE_NS: Final = 10_000_000_000
 LOOK_NS: Final = 50_000_000
 INHERITED: Final = (
     *("IOBENCH_RUN_PARENT", "IOBENCH_RUN_RECORDS"),
-    *(RUN_STEPS, RUN_DIGESTS, RUN_LOOP, KEEP_COMMAND),
+    *(RUN_DIGESTS, RUN_LOOP, KEEP_COMMAND),
 )
 """Environment of an ``iobench run`` around this one, which sees nothing of it."""
 
@@ -61,7 +61,6 @@ class ScriptRun(msgspec.Struct, frozen=True):
     command: tuple[str, ...]  # the user's, as a shell would start it
     out: Path | None = None  # by default the next ``iobench-runs/<name or script>-N``
     name: str | None = None  # what the run is called in reports and by trackers
-    steps: str | None = None  # "100:300": batches of the training loop to record
     detail: str = "auto"  # or "sample", "batch"
     digests: bool = False
     darshan: tuple[str, ...] = ("off",)  # or ("auto",), or paths of the user's own logs
@@ -96,8 +95,7 @@ def run_script(
     if shutil.which(requested.command[0], path=environment.get("PATH")) is None:
         program = requested.command[0]
         raise OptionError(f"{program}: no such program; try iobench run -- python train.py")
-    # Refuses what is wrong with these.
-    record(Path(), steps=requested.steps, detail=requested.detail)
+    record(Path(), detail=requested.detail)  # refuses a wrong one
     is_on(ENERGY, requested.energy)
     is_on(MONITOR, requested.monitor)
     choice = DarshanChoice.parse(requested.darshan)
@@ -168,7 +166,6 @@ def _join(
     document = script_document(
         requested.words_to_keep,
         job,
-        steps=requested.steps,
         detail=requested.detail,
         digests=requested.digests,
         batches_per_step=requested.batches_per_step,
@@ -212,8 +209,6 @@ def _environment(
     inside = {name: value for name, value in environment.items() if name not in INHERITED}
     inside |= {RUN_PATH: str(run.path), RUN_TOKEN: job.token, RUN_DETAIL: requested.detail}
     inside[ADAPTERS] = ",".join("=".join(each) for each in adapter_places().items())
-    if requested.steps is not None:
-        inside[RUN_STEPS] = requested.steps
     if requested.digests:
         inside[RUN_DIGESTS] = "1"
     if requested.keep_command:

@@ -28,9 +28,9 @@ class DeliveryLog:
     """
 
     __slots__ = (
-        "__weakref__", "_asking", "_left", "_n_before", "_outer", "_round_ns",
-        "_trains", "_whole", "asked_ns", "delivered", "delivered_ns", "epoch", "loader", "number",
-        "recording", "resumed", "role", "yields",
+        "__weakref__", "_asking", "_left", "_outer", "_round_ns", "_trains", "_whole", "asked_ns",
+        "delivered", "delivered_ns", "epoch", "loader", "number", "recording", "resumed", "role",
+        "yields",
     )  # fmt: skip
 
     def __init__(
@@ -52,7 +52,6 @@ class DeliveryLog:
         self.resumed = False
         self._trains = False
         self._round_ns = -1
-        self._n_before = 0
         self._whole = recording.recorder.described(Kind.WAIT, WHOLE, CONSUMER)
         self.asked_ns = self.delivered_ns = -1  # of the last wait that was recorded
         self.delivered = (-1, "")  # number and maker of the last batch, recorded or not
@@ -83,11 +82,6 @@ class DeliveryLog:
         if not self._outer:
             return
         waiting.log = self
-        if recording.steps is not None:
-            if recording.step == recording.steps.stop:
-                recording.close_window()
-            if not recording.window_open:
-                return
         self._asking = True
         recorder = recording.recorder
         recorder.position(batch, self.epoch)
@@ -124,28 +118,18 @@ class DeliveryLog:
         if not self._outer:
             return
         self.recording.brought(self)
-        if self._asking:
-            self._answer(batch, nbytes, detail=maker)
-            self.recording.recorder.position(batch, self.epoch)
-        else:
-            self._answer()
-            self._n_before += 1
+        self._answer(batch, nbytes, detail=maker)
+        self.recording.recorder.position(batch, self.epoch)
         self.recording.stepped()
 
     def waited(
         self, asked_ns: int, delivered_ns: int, batch: int, *, nbytes: int = -1, maker: str = ""
     ) -> None:
         """Note a wait of a compiled loop that is over, in place of ``ask`` and ``deliver``."""
-        recording = self.recording
-        if recording.steps is not None and recording.step == recording.steps.stop:
-            recording.close_window()
-        if recording.window_open:
-            self.asked_ns, self.delivered_ns = asked_ns, delivered_ns
-            self._write(batch, nbytes, SHUTDOWN if batch < 0 else "", maker)
-        elif batch >= 0:
-            self._n_before += 1
+        self.asked_ns, self.delivered_ns = asked_ns, delivered_ns
+        self._write(batch, nbytes, SHUTDOWN if batch < 0 else "", maker)
         if batch >= 0:
-            recording.stepped()
+            self.recording.stepped()
 
     def begin_whole(self) -> bool:
         """Note that the loop makes a batch as a whole; `hold` or `fail_whole` follow."""
@@ -167,7 +151,7 @@ class DeliveryLog:
         self.asked_ns, self.delivered_ns, self.delivered = asked_ns, held_ns, (batch, CONSUMER)
         if recording.latest is not self:
             recording.brought(self)
-        recording.step += 1  # of no window: see `Recording.stepped`
+        recording.step += 1
         position, lane.position = lane.position, POSITION.pack(self.number, batch, self.epoch)
         lane.write(asked_ns, held_ns, nbytes, -1, self._whole)
         lane.position = position
@@ -197,7 +181,7 @@ class DeliveryLog:
             return
         recorder = self.recording.recorder
         recorder.emit(
-            Kind.OTHER, self._round_ns, recorder.clock.now_ns(), self._n_before, epoch=self.epoch,
+            Kind.OTHER, self._round_ns, recorder.clock.now_ns(), 0, epoch=self.epoch,
             sample=self.number, label=recorder.string(ROUND),
             detail=0 if self.loader is None else recorder.string(f"{LOADER}{self.loader.number}"),
         )  # fmt: skip

@@ -40,7 +40,7 @@ class MeasuredRecording(session.Recording):
         detail: str,
         unit_costs: Mapping[str, int | None],
     ) -> None:
-        super().__init__(run.path, steps=None, detail=detail, clock=recorder.clock)
+        super().__init__(run.path, detail=detail, clock=recorder.clock)
         self.run, self.recorder = run, recorder
         self.job = JobRank(rank=recorder.rank)
         self.facts = facts_of_this_process(recorder.role, self.job, unit_costs=dict(unit_costs))

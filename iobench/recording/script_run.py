@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import sys
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from iobench.command_words import KEEP_COMMAND, drop_values
-from iobench.errors import OptionError
 from iobench.masking import mask_words
 from iobench.recording.rotation import keep_nbytes
 from iobench.recording.this_process import machine
@@ -37,14 +35,12 @@ def script_document(
     command: Sequence[str],
     job: JobRank,
     *,
-    steps: range | str | None,
     detail: str,
     digests: bool = False,
     batches_per_step: int | None = None,
     name: str | None = None,
 ) -> dict[str, Any]:
     """Return what ``run.json`` says of the run of a user's script."""
-    chosen = checked_steps(steps)
     return {
         "kind": "script",
         "name": name,
@@ -52,27 +48,12 @@ def script_document(
         "job": job.token,
         "launcher": job.launcher,
         "world_size": job.world_size,
-        "steps": None if chosen is None else [chosen.start, chosen.stop],
         "detail": detail,
         "digests": digests,
         "batches_per_step": batches_per_step,
         "keep_nbytes": keep_nbytes(),
         "machine": machine(),
     }
-
-
-def checked_steps(steps: range | tuple[int, int] | str | None) -> range | None:
-    """Return the recording window, None of none; raise OptionError if it is no ``FIRST:END``."""
-    if steps is None:
-        return None
-    if isinstance(steps, str):
-        match = re.fullmatch(r"(\d+):(\d+)", steps)
-        chosen = range(int(match[1]), int(match[2])) if match else range(0)
-    else:
-        chosen = steps if isinstance(steps, range) else range(*steps)
-    if chosen.step != 1 or chosen.start < 0 or not len(chosen):
-        raise OptionError(f"steps {steps}: expected FIRST:END with 0 <= FIRST < END, e.g. 100:300")
-    return chosen
 
 
 def command_line(environ: Mapping[str, str] = os.environ) -> list[str]:

@@ -16,7 +16,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, SupportsFloat
 
-from iobench.errors import IobenchError, MissingExtraError, OptionError, StorageError
+from iobench.errors import IobenchError, OptionError, StorageError
 from iobench.recording.activation import activate
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock, process_start_ns
 from iobench.recording.costs import unit_costs
@@ -25,21 +25,19 @@ from iobench.recording.job import find_job
 from iobench.recording.process_io import read_process_io
 from iobench.recording.rotation import RUN_LOOP, LoopRotation, keep_nbytes
 from iobench.recording.run_directory import RunDirectory, next_run_path
-from iobench.recording.script_run import checked_steps, command_line, script_document
+from iobench.recording.script_run import command_line, script_document
 from iobench.recording.this_process import package_versions, thread_settings
 
 if TYPE_CHECKING:
     from iobench.recording.delivery_log import DeliveryLog
     from iobench.recording.facts import ProcessFacts
     from iobench.recording.job import JobRank
-    from iobench.recording.meter import Meter
     from iobench.recording.recorder import Recorder
 
 logger = logging.getLogger(__name__)
 
 RUN_PATH: Final = "IOBENCH_RUN"
 """Environment: the run directory that every process of a job writes to."""
-RUN_STEPS: Final = "IOBENCH_RUN_STEPS"  # environment: ``"100:300"``, the steps to record
 RUN_DETAIL: Final = "IOBENCH_RUN_DETAIL"  # environment: ``auto``, ``sample`` or ``batch``
 RUN_DIGESTS: Final = "IOBENCH_RUN_DIGESTS"  # environment: ``1`` keeps a digest of every batch
 DETAILS: Final = ("auto", "sample", "batch")
@@ -67,8 +65,8 @@ class _Open(Protocol):
 class Recording:
     """A process's part in a run; made by `record`, a context manager.
 
-    ``run``, ``recorder`` (the one ``stage`` writes to while the recording window is open) and
-    ``facts`` (what goes into the run beside the spans) are set from the start on.
+    ``run``, ``recorder`` (the one ``stage`` writes to) and ``facts`` (what goes into the run beside
+    the spans) are set from the start on.
     """
 
     run: RunDirectory
@@ -80,17 +78,13 @@ class Recording:
         self,
         path: Path | None,
         *,
-        steps: range | None,
         detail: str,
         digests: bool = False,
-        energy: bool = False,
-        monitor: str = "off",
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.job: JobRank = find_job()
         self.detail = detail
         self.digests = digests
-        self.steps = steps
         self.clock = clock
         # Where the training loop is: batches delivered so far, of all loaders; what passes that
         # begin now are for, and the epoch, where a framework says so; the pass that brought the
@@ -103,8 +97,6 @@ class Recording:
         # What the calling thread waits for: the outermost loader, if loaders are nested.
         self.waiting = threading.local()
         self._path = path
-        self._energy, self._monitor = energy, monitor
-        self._meter: Meter | None = None
         self._facts_path: Path | None = None
         self._started = self._closed = self._loaded = False
         self._pid = os.getpid()
@@ -132,21 +124,16 @@ class Recording:
         global _current
         run = RunDirectory.create(
             next_run_path(_script_name()) if self._path is None else self._path,
-            script_document(
-                command_line(), self.job, steps=self.steps, detail=self.detail, digests=self.digests
-            ),
+            script_document(command_line(), self.job, detail=self.detail, digests=self.digests),
             token=self.job.token,
             numbered=numbered and self._path is not None,
         )
         if self._path is not None and run.path != self._path.absolute() and self.job.rank == 0:
             logger.warning("%s: holds a run already; recording into %s", self._path, run.path)
         self._begin(run, unit_costs(self.clock))
-        self._read_host(energy=self._energy, monitor=self._monitor)
         values = {RUN_PATH: str(run.path), RUN_DETAIL: self.detail}
         if self.digests:
             values[RUN_DIGESTS] = "1"
-        if self.steps is not None:
-            values[RUN_STEPS] = f"{self.steps.start}:{self.steps.stop}"
         self._set_environment(values)
         _current = self
 
@@ -178,7 +165,7 @@ class Recording:
         self._started = True
         self.write_facts()
         atexit.register(self.close)
-        activate(self.recorder if self.window_open else None)
+        activate(self.recorder)
 
     def _join(self, other: Recording) -> None:
         """Be a view of the recording that goes on; ending this one ends nothing."""
@@ -190,17 +177,6 @@ class Recording:
         self._joined = other
         self.run, self.recorder, self.facts = other.run, other.recorder, other.facts
         self.digests = other.digests
-        other._read_host(energy=self._energy, monitor=self._monitor)
-
-    def _read_host(self, *, energy: bool, monitor: str) -> None:
-        """Look at this machine meanwhile; of its training processes the first one does."""
-        is_on = energy or monitor != "off"
-        if is_on and self.job.local_rank == 0 and self._meter is None:
-            from iobench.recording.meter import start_meter
-
-            self._meter = start_meter(
-                [self.run.path], energy=energy, machine=monitor != "off", clock=self.clock
-            )
 
     def _set_environment(self, values: dict[str, str]) -> None:
         """Let processes that are started from here find the run."""
@@ -217,14 +193,16 @@ class Recording:
             return  # a fork of the training process that left the normal way
         self._closed = True
         atexit.unregister(self.close)
-        self.close_window()
+        with self._lock:
+            logs = [*self._logs]
+        for log in logs:
+            log.leave()
+        activate(None)
         if self._loaded:
             self._describe()
         self.end_initial_load()
         self.recorder.own_ns += self.recorder.n_parts * (self.facts.unit_costs.get("light_ns") or 0)
         self.recorder.close()
-        if self._meter is not None:
-            self._meter.close()
         self.facts.ended = "closed" if error is None else type(error).__name__
         self.write_facts()
         for name, before in self._environment.items():
@@ -252,15 +230,6 @@ class Recording:
         """Whether it has ended, or this is a fork of the process it belongs to."""
         other = self._joined or self
         return other._closed or _this_pid != other._pid
-
-    @property
-    def window_open(self) -> bool:
-        """Whether the step the training loop is at is to be recorded."""
-        return self.steps is None or self.step in self.steps
-
-    def wants(self, ahead: int) -> bool:
-        """Return whether a batch submitted now, up to ``ahead`` steps early, is to be recorded."""
-        return self.steps is None or self.steps.start - ahead <= self.step < self.steps.stop
 
     def next_batch(self) -> int:
         """Return a number no other batch of this process has."""
@@ -349,45 +318,27 @@ class Recording:
             self.latest.trained()
 
     def open_log(self, log: _Open) -> None:
-        """Let a round, or what else goes on, be ended when the recording or its window ends."""
+        """Let a round, or what else goes on, be ended when the recording ends."""
         with self._lock:
             self._logs.add(log)
 
     def stepped(self) -> None:
-        """Count a delivery; opens and closes the recording window."""
+        """Count a delivery."""
         with self._lock:  # loops of several threads count together
             self.step = step = self.step + 1
-        if self.steps is None:
-            if step >= self._due_step:  # seldom
-                self._due_step = self._rotation.look(self.recorder)
-        elif step == self.steps.start:
-            activate(self.recorder)
-        elif step == self.steps.stop:
-            self.write_facts()
-        elif step == self.steps.stop + 1:
-            self.close_window()  # of a loop that had asked for this batch before the last one came
+        if step >= self._due_step:  # seldom
+            self._due_step = self._rotation.look(self.recorder)
 
     def _progress(self) -> tuple[int, int]:
         """Return the number of the latest batch, and how many there were."""
         return -1 if self.latest is None else self.latest.delivered[0], self.step
 
-    def close_window(self) -> None:
-        """End the rounds that go on: the loop asks for the first batch after the window."""
-        with self._lock:
-            logs = [*self._logs]
-        for log in logs:
-            log.leave()
-        activate(None)
-
 
 def record(
     path: Path | str | None = None,
     *,
-    steps: range | tuple[int, int] | str | None = None,
     detail: str = "auto",
     digests: bool = False,
-    energy: bool = False,
-    monitor: str = "off",
 ) -> Recording:
     """Record what the loaders of this script do: ``with iobench.record("run"):``.
 
@@ -400,44 +351,27 @@ def record(
     path : Path or str, optional
         Run directory; by default ``$IOBENCH_RUN``, else the next ``iobench-runs/<script>-N``. If it
         holds another run already, ``<path>-2``, ``<path>-3``, ...
-    steps : range or (int, int) or str, optional
-        Record only these batches of the training loop, ``100:300`` or ``range(100, 300)``.
     detail : str
         ``auto``: every sample while that costs under 1 %; ``sample``: always; ``batch``: sums.
     digests : bool
         Keep a digest of every batch that PyTorch's loaders make, for ``iobench compare``.
-    energy : bool
-        Read counters of energy of GPUs and processors, by a thread of this process: Python 3.12
-        and later warn where it forks (``iobench run`` reads them in a process of its own).
-    monitor : str
-        ``"auto"`` reads CPUs, memory, disks and network too, by the same thread; ``"off"``.
 
     Raises
     ------
     OptionError
-        If ``steps``, ``detail`` or ``monitor`` cannot be used.
+        If ``detail`` is none of these.
     MissingExtraError
         If ``digests`` are asked for, and xxhash is not installed.
     """
-    environment = os.environ
     if digests:
-        _load_xxhash()
-    if path is None and environment.get(RUN_PATH):
-        path = environment[RUN_PATH]
+        from iobench.recording.digests import load_xxhash  # only recordings with digests need it
+
+        load_xxhash()
+    if path is None:
+        path = os.environ.get(RUN_PATH) or None
     if detail not in DETAILS:
         raise OptionError(f"detail {detail!r}: expected one of {', '.join(DETAILS)}")
-    if monitor != "off":
-        from iobench.recording.machine_head import is_on
-
-        is_on("monitor", monitor)
-    return Recording(
-        None if path is None else Path(path),
-        steps=checked_steps(steps),
-        detail=detail,
-        digests=digests,
-        energy=energy,
-        monitor=monitor,
-    )
+    return Recording(None if path is None else Path(path), detail=detail, digests=digests)
 
 
 def metric(name: str, value: SupportsFloat) -> None:
@@ -498,9 +432,8 @@ def _start_from_environment(path: str) -> Recording | None:
     try:
         return record(
             path,
-            steps=os.environ.get(RUN_STEPS) or None,
             detail=os.environ.get(RUN_DETAIL) or "auto",
-            digests=_wants_digests(),
+            digests=os.environ.get(RUN_DIGESTS) == "1",
         ).start(numbered=False)  # the directory is that of its job, or none
     except IobenchError as error:
         _refused = True
@@ -514,10 +447,7 @@ def loop_recording() -> Recording | None:
     above = _current
     if current_recording() is not None or above is None or above._facts_path is None:
         return current_recording()
-    fork = Recording(
-        above.run.path, steps=above.steps, detail=above.detail, digests=above.digests,
-        clock=above.clock,
-    )  # fmt: skip
+    fork = Recording(above.run.path, detail=above.detail, digests=above.digests, clock=above.clock)
     fork._begin(above.run, above.facts.unit_costs)
     _current = fork
     # Children of multiprocessing leave without the functions of ``atexit``.
@@ -525,24 +455,6 @@ def loop_recording() -> Recording | None:
     if ending is not None:
         ending.Finalize(None, fork.close, exitpriority=0)
     return fork
-
-
-def _wants_digests() -> bool:
-    """Return whether the environment asks for digests, and they can be."""
-    if os.environ.get(RUN_DIGESTS) != "1":
-        return False
-    try:
-        _load_xxhash()
-    except MissingExtraError as error:
-        logger.warning("recording without digests: %s", error)
-        return False
-    return True
-
-
-def _load_xxhash() -> None:
-    from iobench.recording.digests import load_xxhash  # only recordings with digests need it
-
-    load_xxhash()
 
 
 def _script_name() -> str:

@@ -224,9 +224,6 @@ def _measured(report: RunReport) -> Iterator[str]:
         yield "How many of the bytes read came from the device is unknown."
     took = units.fraction(whole.overhead_fraction)
     yield f"iobench's own overhead: {took} of the time, which slows the rest by an unknown amount."
-    if facts.steps is not None:
-        first, end = facts.steps
-        yield f"Recorded: only steps {units.count(first)} to {units.count(end - 1)}."
     if whole.whole_batch_fraction:
         yield f"Of {units.fraction(whole.whole_batch_fraction)} of the batches no stage is known."
     if whole.estimated_fraction:

@@ -216,7 +216,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     files_hint: str | None = None
     own_label: str | None = msgspec.field(default=None, name="label")
     launcher: str = ""  # of the training processes
-    steps: tuple[int, int] | None = None  # first step recorded, first one not; None: all
+    steps: tuple[int, int] | None = None  # of earlier recordings: the only ones recorded
     storage_limits: Any = None
     storage_probed: str | None = None  # before or after the run
     storage_after: Any = None

@@ -241,7 +241,7 @@ def _saved(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def save(self: Any, *args: Any, **kwargs: Any) -> Any:
         recording = current_recording()
-        if recording is None or not recording.window_open:
+        if recording is None:
             return original(self, *args, **kwargs)
         with recording.recorder.span(Kind.CHECKPOINT):
             return original(self, *args, **kwargs)

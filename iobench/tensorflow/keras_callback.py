@@ -99,7 +99,6 @@ class KerasCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
         if recording is None or self._begun_ns < 0:
             return
         ended_ns = recording.clock.now_ns()
-        recorded = recording.window_open
         numbers, batches, watches = [], [], []
         for wait in take_waits(recording):
             watch = watch_of(wait)
@@ -114,20 +113,19 @@ class KerasCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
         if asked is not None and in_python and asked.log.delivered_ns >= self._begun_ns:
             batches = [(asked.log.asked_ns, asked.log.delivered_ns)]
             numbers, watches = [asked.batch], [asked]
-        if recorded:
-            recorder = recording.recorder
-            ends_ns = [asked_ns for asked_ns, _ in batches[1:]] + [ended_ns]
-            starts_ns = [delivered_ns for _, delivered_ns in batches] or [self._begun_ns]
-            for start_ns, end_ns, number, watch in zip(
-                starts_ns, ends_ns, numbers or [-1], watches or [None], strict=True
-            ):
-                step = LoopStep(start_ns, max(start_ns, end_ns), number, self._epoch)
-                recorder.emit(
-                    kind, step.start_ns, step.end_ns, batch=number, epoch=self._epoch,
-                    label=recorder.string(label),
-                )  # fmt: skip
-                if kind == Kind.STEP and watch is not None:
-                    watch.computed(step, StepScopes.of(self.model, len(numbers)))
+        recorder = recording.recorder
+        ends_ns = [asked_ns for asked_ns, _ in batches[1:]] + [ended_ns]
+        starts_ns = [delivered_ns for _, delivered_ns in batches] or [self._begun_ns]
+        for start_ns, end_ns, number, watch in zip(
+            starts_ns, ends_ns, numbers or [-1], watches or [None], strict=True
+        ):
+            step = LoopStep(start_ns, max(start_ns, end_ns), number, self._epoch)
+            recorder.emit(
+                kind, step.start_ns, step.end_ns, batch=number, epoch=self._epoch,
+                label=recorder.string(label),
+            )  # fmt: skip
+            if kind == Kind.STEP and watch is not None:
+                watch.computed(step, StepScopes.of(self.model, len(numbers)))
         self._begun_ns = -1
 
 

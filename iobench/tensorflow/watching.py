@@ -108,7 +108,7 @@ class IteratorWatch:
         number = self.recording.next_batch()
         self.log.deliver(number, nbytes=nbytes, maker=THREADS)
         if self.log.delivered_ns == before_ns:
-            return  # outside the recording window, or another loader's work
+            return  # another loader's work
         self.batch = number
         if not self._n and (place := _place_of(data)):
             self._unseen(PLACED.format(place))
@@ -125,18 +125,16 @@ class IteratorWatch:
         if not is_batch:
             self.log.waited(asked_ns, delivered_ns, -1)
             return -1
-        recorded = self.recording.window_open
         self._number_epoch()
         number = self.recording.next_batch()
         self.log.waited(asked_ns, delivered_ns, number, maker=THREADS)
         self.batch = number
-        if recorded:
-            self._note(asked_ns, delivered_ns, number)
-            if just_now:
-                self._move_window()
-            elif self._tracer is not None and not self._tracer.started:
-                self._tracer = None
-                self._unseen(COMPILED)
+        self._note(asked_ns, delivered_ns, number)
+        if just_now:
+            self._move_window()
+        elif self._tracer is not None and not self._tracer.started:
+            self._tracer = None
+            self._unseen(COMPILED)
         return number
 
     def computed(self, step: LoopStep, scopes: StepScopes) -> None:

@@ -154,7 +154,7 @@ class Observation:
 
     def checkpoint(self) -> contextlib.AbstractContextManager[object]:
         """Return what records that the training loop asks a StatefulDataLoader for its state."""
-        if not self.live or not self.recording.window_open:
+        if not self.live:
             return contextlib.nullcontext()
         return self.recorder.span(Kind.CHECKPOINT, SNAPSHOT)
 
@@ -201,7 +201,7 @@ class LocalObservation(Observation):
         pins: bool,
     ) -> None:
         super().__init__(known, log)
-        self._sparse = not pins and self.recording.steps is None
+        self._sparse = not pins
         try:
             self.maker = known.makers.pop()  # passes that go on at once have one each
         except IndexError:
@@ -229,14 +229,11 @@ class LocalObservation(Observation):
 
     def begin(self, index: Any, drawn_ns: int) -> Any:
         """Give a batch its number; return its index for the fetcher."""
-        recording = self.recording
-        wanted = recording.window_open
         now_ns = self.recorder.clock.now_ns()
-        tag = BatchTag(recording.next_batch(), self.log.epoch, now_ns, wanted)
-        if wanted:
-            self.recorder.emit(
-                Kind.SAMPLER, drawn_ns, now_ns, -1, -1, tag.batch, tag.epoch, -1, 0, 0, 0
-            )
+        tag = BatchTag(self.recording.next_batch(), self.log.epoch, now_ns, True)
+        self.recorder.emit(
+            Kind.SAMPLER, drawn_ns, now_ns, -1, -1, tag.batch, tag.epoch, -1, 0, 0, 0
+        )
         self.maker.theirs_ns += now_ns - drawn_ns
         return self.maker.begin(tag, index)
 
@@ -297,8 +294,6 @@ class WorkersObservation(Observation):
     ----------
     known, log
         As of `Observation`.
-    ahead : int
-        How many batches are submitted before the first one is delivered.
     pins : bool
         Whether a thread of this process moves batches to page-locked memory.
 
@@ -308,10 +303,9 @@ class WorkersObservation(Observation):
         The task that was taken out of the queue last.
     """
 
-    def __init__(self, known: KnownLoader, log: DeliveryLog, *, ahead: int, pins: bool) -> None:
+    def __init__(self, known: KnownLoader, log: DeliveryLog, *, pins: bool) -> None:
         super().__init__(known, log)
         self.got = -1
-        self._ahead = ahead
         self._pins = pins
         self._pinning: tuple[BatchTag, int, int] | None = None
         self._drawn: BatchTag | None = None
@@ -331,7 +325,7 @@ class WorkersObservation(Observation):
         """Give a batch its number, its indices drawn since then; None if nothing records."""
         if not self.live:
             return None
-        wanted = not self.blind and self.recording.wants(self._ahead)
+        wanted = not self.blind
         now_ns = self.recorder.clock.now_ns()
         tag = BatchTag(self.recording.next_batch(), self.log.epoch, now_ns, wanted)
         if wanted and start_ns >= 0:
@@ -423,7 +417,7 @@ class WorkersObservation(Observation):
 
     def snapshot(self) -> contextlib.AbstractContextManager[object]:
         """Return what records that a StatefulDataLoader notes where it is."""
-        if not self.live or not self.recording.window_open:
+        if not self.live:
             return contextlib.nullcontext()
         return self.recorder.span(Kind.SERIALISE, SNAPSHOT)
 

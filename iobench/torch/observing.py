@@ -159,8 +159,7 @@ def _observe_worked(
     known: KnownLoader,
     log: DeliveryLog,
 ) -> Iterator[Any]:
-    ahead = loader.num_workers * (loader.prefetch_factor or 1)
-    observation = WorkersObservation(known, log, ahead=ahead, pins=_pins(loader))
+    observation = WorkersObservation(known, log, pins=_pins(loader))
     copy, context = _private_copy(loader, observation)
     # The copy may be changed by torch's method: what it keeps is the user's loader's as well.
     hooked = dict(copy.__dict__)

@@ -8,7 +8,7 @@ tells
 - idle and under load (matrix products, ``--seconds`` of each): the counter's joules beside the sum
   of NVML's readings of power, the estimate of GPUs that count none; exits with 1 where they
   differ by more than a quarter under load;
-- a run under ``iobench.record(energy=True)`` that loads for 1 s and computes for 1 s, six times:
+- a run under ``iobench.record`` beside a meter that loads for 1 s and computes for 1 s, six times:
   joules while waiting and computing as `energy_of` tells them, beside the power of either; exits
   with 1 where computing took no more than waiting, or the two do not add up to the whole.
 """
@@ -16,6 +16,7 @@ tells
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import itertools
 import json
@@ -32,6 +33,7 @@ from iobench.analysis.run import Run
 from iobench.findings.energy import energy_of
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.energy_counters import open_counters
+from iobench.recording.meter import start_meter
 
 if TYPE_CHECKING:
     from iobench.recording.energy_counters import EnergyCounter
@@ -113,7 +115,10 @@ def beside_power(counter: EnergyCounter, uuid: str, work: Any, seconds: float) -
 
 def waits_and_steps(load: Load, folder: Path) -> dict[str, Any]:
     """Wait for 1 s and compute for 1 s, and let iobench tell what either took."""
-    with iobench.record(folder / "run", energy=True) as session:
+    with (
+        iobench.record(folder / "run") as session,
+        contextlib.closing(start_meter([session.run.path], energy=True, machine=False)),
+    ):
         log = DeliveryLog(session, session.add_loader("own", "Sleeper", "sleeps"), epoch=0)
         for number in range(ROUNDS):
             log.ask(number)

@@ -57,7 +57,6 @@ profile maelstrom-yr --tiny --limits URL --batches 2 --no-such-option
 profile --no-such-option=URL
 run URL
 run --out URL -- true
-run --steps URL -- true
 run --name URL -- true
 report URL
 report RUN --html URL

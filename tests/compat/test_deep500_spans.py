@@ -97,7 +97,7 @@ class Step:
 
 @pytest.fixture(autouse=True)
 def no_run_around(monkeypatch):
-    for name in ("IOBENCH_RUN", "IOBENCH_RUN_STEPS", "IOBENCH_RUN_DETAIL", "IOBENCH_RUN_TOKEN"):
+    for name in ("IOBENCH_RUN", "IOBENCH_RUN_DETAIL", "IOBENCH_RUN_TOKEN"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -177,8 +177,8 @@ def clock(monkeypatch):
     return clock
 
 
-def recording(tmp_path, clock, steps=None):
-    return Recording(tmp_path / "run", steps=steps, detail="auto", clock=clock)
+def recording(tmp_path, clock):
+    return Recording(tmp_path / "run", detail="auto", clock=clock)
 
 
 def region(tmr, clock, key, duration_ns, **more):

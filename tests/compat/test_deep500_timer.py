@@ -20,7 +20,7 @@ KEYS = tuple(key for key in timer.TimeType if key is not timer.TimeType.ALL)
 
 @pytest.fixture(autouse=True)
 def no_run_around(monkeypatch):
-    for name in ("IOBENCH_RUN", "IOBENCH_RUN_STEPS", "IOBENCH_RUN_DETAIL", "IOBENCH_RUN_TOKEN"):
+    for name in ("IOBENCH_RUN", "IOBENCH_RUN_DETAIL", "IOBENCH_RUN_TOKEN"):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -244,17 +244,6 @@ def test_an_evaluation_between_batches_makes_no_evaluation_of_their_pass(
     assert roles == {0: {""}, 1: {"evaluation"}}
 
 
-def test_only_the_steps_that_were_chosen_are_recorded(
-    tmp_path: Path, hooks: Any, fields: Callable[..., Any]
-) -> None:
-    data = grain.MapDataset.source(fields(40)).to_iter_dataset(NO_THREADS).batch(2)
-    with record(tmp_path / "run", steps=range(8, 14)):
-        assert sum(1 for _ in data) == 20
-    profile = open_profile(tmp_path / "run")
-    opaque = profile.spans[profile.spans["kind"] == Kind.OPAQUE]
-    assert len(delivered(profile)) == len(opaque) == 6
-
-
 def test_nothing_is_left_behind(hooks: Any, fields: Callable[..., Any]) -> None:
     class Own(grain.IterDataset):  # made while the hooks are there
         def __iter__(self) -> Any:

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import iobench
 from iobench.errors import OptionError, ProfileError
 from iobench.recording import meter
 from iobench.recording.energy_counters import EnergyCounter, EnergyCounters
@@ -184,8 +183,6 @@ def test_options_are_auto_or_off():
     assert (is_on("monitor", "auto"), is_on("energy", "off")) == (True, False)
     with pytest.raises(OptionError, match=r"energy 10: expected auto or off"):
         is_on("energy", "10")
-    with pytest.raises(OptionError, match="monitor often: expected auto or off"):
-        iobench.record(monitor="often")
 
 
 def test_energy_is_read_first_and_last_and_drivers_are_let_go_of(tmp_path, counter):
@@ -317,17 +314,3 @@ def test_a_process_that_is_killed_leaves_its_readings(tmp_path):
     ended = subprocess.run([sys.executable, "-c", program, str(tmp_path)], timeout=60, check=False)
     assert ended.returncode == -9
     assert len(only(tmp_path).time_ns) >= 2
-
-
-def test_a_script_looks_where_it_asks_for_it(tmp_path, monkeypatch, counter):
-    monkeypatch.delenv("IOBENCH_RUN", raising=False)
-    with iobench.record(tmp_path / "run", energy=True, monitor="auto"):
-        with iobench.record(energy=True, monitor="auto"):
-            counter.value = 4
-        assert counter.ends == 0
-    assert counter.ends == 1
-    assert only(tmp_path / "run").energy[0].energy_j[-1] == 4e-6
-    assert only(tmp_path / "run").head.cpus
-    with iobench.record(tmp_path / "other"):
-        pass
-    assert read_machines(tmp_path / "other") == ((), ())

@@ -98,7 +98,7 @@ def train(recording: Recording, n_batches: int, tell: int = -1) -> None:
 
 @pytest.mark.usefixtures("bounded_to_1_mb")
 def test_what_a_training_process_starts_keeps_within_its_bound(tmp_path: Path) -> None:
-    with Recording(tmp_path / "run", steps=None, detail="auto", clock=FakeClock(1000)) as recording:
+    with Recording(tmp_path / "run", detail="auto", clock=FakeClock(1000)) as recording:
         train(recording, 20_000)
         assert sum(each.stat().st_size for each in recording.run.spans_path.iterdir()) < 1.4e6
     run = open_profile(tmp_path / "run")
@@ -116,9 +116,7 @@ def test_a_kill_at_any_moment_loses_nothing_and_counts_nothing_twice(
     ready, tell = os.pipe()
     process = os.fork()
     if not process:
-        recording = Recording(
-            tmp_path / "run", steps=None, detail="auto", clock=FakeClock(1000)
-        ).start()
+        recording = Recording(tmp_path / "run", detail="auto", clock=FakeClock(1000)).start()
         train(recording, 10**9, tell)
     while n_ticks > 0:
         n_ticks -= len(os.read(ready, n_ticks))

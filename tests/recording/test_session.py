@@ -22,13 +22,13 @@ from iobench.testing import FakeClock
 
 @pytest.fixture(autouse=True)
 def no_run_around(monkeypatch):
-    for name in ("IOBENCH_RUN", "IOBENCH_RUN_STEPS", "IOBENCH_RUN_DETAIL", "IOBENCH_RUN_TOKEN"):
+    for name in ("IOBENCH_RUN", "IOBENCH_RUN_DETAIL", "IOBENCH_RUN_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("iobench.recording.session._refused", False)
 
 
-def recording(path, *, steps=None, clock=None):
-    return Recording(path, steps=steps, detail="auto", clock=clock or FakeClock())
+def recording(path, *, clock=None):
+    return Recording(path, detail="auto", clock=clock or FakeClock())
 
 
 def spans_of(path):
@@ -158,64 +158,6 @@ def test_a_wait_that_a_script_times_gives_way_to_loaders(tmp_path, calls, waits,
     assert len(rounds_of(tmp_path / "run")) == len(waits)
 
 
-# -- the window
-
-
-def test_only_the_steps_asked_for_are_recorded(tmp_path):
-    clock = FakeClock()
-    with recording(tmp_path / "run", steps=range(2, 4), clock=clock) as session:
-        assert active_recorder() is None
-        assert [session.wants(ahead) for ahead in (1, 2)] == [False, True]
-        one_pass(session, clock, n_batches=6)
-        assert active_recorder() is None
-    assert [span[2] for span in waits_of(tmp_path / "run")] == [2, 3]
-    (around,) = rounds_of(tmp_path / "run")
-    assert around[6] == 2, "deliveries of the round before the window"
-    assert around[4] - around[3] == 2 * 31, "up to the asking for the first batch outside"
-
-
-class Around:
-    """What goes on."""
-
-    def leave(self):
-        pass
-
-
-def test_rounds_may_begin_in_other_threads_while_the_window_closes(tmp_path):
-    switch_s = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    done = threading.Event()
-    try:
-        with recording(tmp_path / "run", steps=range(10)) as session:
-
-            def begin():
-                while not done.is_set():
-                    logs = [Around() for _ in range(100)]
-                    for each in logs:
-                        session.open_log(each)
-
-            other = threading.Thread(target=begin)
-            other.start()
-            try:
-                for _ in range(2000):
-                    session.close_window()
-            finally:
-                done.set()
-                other.join(60)
-    finally:
-        sys.setswitchinterval(switch_s)
-
-
-def test_the_window_closes_for_a_loop_that_was_waiting_when_it_ended(tmp_path):
-    with recording(tmp_path / "run", steps=range(1)) as session:
-        log = DeliveryLog(session, None)
-        log.ask()
-        log.deliver(session.next_batch())
-        assert active_recorder() is session.recorder
-        session.stepped()  # a delivery to another thread's loop, asked for before
-        assert active_recorder() is None
-
-
 # -- who records, and where
 
 
@@ -230,10 +172,9 @@ def test_stages_of_the_script_go_to_the_run(tmp_path):
 def test_the_environment_starts_a_recording_where_a_loader_asks(tmp_path, monkeypatch):
     assert current_recording() is loop_recording() is None
     monkeypatch.setenv("IOBENCH_RUN", str(tmp_path / "run"))
-    monkeypatch.setenv("IOBENCH_RUN_STEPS", "3:5")
     session = current_recording()
     assert session is current_recording()
-    assert (session.run.path, session.steps) == (tmp_path / "run", range(3, 5))
+    assert session.run.path == tmp_path / "run"
     session.close()
 
 
@@ -301,15 +242,9 @@ def test_all_ranks_of_a_job_find_the_same_numbered_run(tmp_path):
     assert names == ["run-3", "run-3", "run-4"]
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [({"detail": "fine"}, "auto, sample, batch")]
-    + [({"steps": steps}, "FIRST:END")
-       for steps in ("", "5", "5:5", "6:5", (-1, 3), range(0, 9, 2), "a:b")],
-)  # fmt: skip
-def test_options_that_are_none_are_refused(options, text):
-    with pytest.raises(OptionError, match=text):
-        iobench.record(**options)
+def test_a_detail_that_is_none_is_refused():
+    with pytest.raises(OptionError, match="auto, sample, batch"):
+        iobench.record(detail="fine")
 
 
 # -- processes
@@ -347,13 +282,13 @@ def test_a_fork_that_asks_loaders_is_a_training_process_of_its_own(tmp_path):
 
 def test_a_fork_that_ends_at_once_leaves_what_it_recorded(tmp_path):
     clock = FakeClock(1000)
-    with recording(tmp_path / "run", clock=clock, steps=range(1, 3)):
+    with recording(tmp_path / "run", clock=clock):
         pid = os.fork()
         if not pid:
             _train(clock, 4, "own")
             os._exit(0)
         assert os.waitpid(pid, 0) == (pid, 0)
-    assert [span[2] for span in waits_of(tmp_path / "run")] == [1, 2]
+    assert [span[2] for span in waits_of(tmp_path / "run")] == [0, 1, 2, 3, -1]
 
 
 # -- what a process says of itself

@@ -26,7 +26,6 @@ CONFIG: dict[str, Any] = {
     "job": "torch:1",
     "launcher": "torchrun",
     "world_size": 1,
-    "steps": None,
     "machine": {"cpus": 4},
 }
 

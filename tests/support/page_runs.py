@@ -73,7 +73,6 @@ def write_job(path: Path, *, ranks: int = 3, batches: int = 12) -> Path:
         "job": "torch:1",
         "launcher": "torchrun",
         "world_size": ranks,
-        "steps": None,
         "machine": {"cpus": 4},
     }
     run = RunDirectory.create(path, config)

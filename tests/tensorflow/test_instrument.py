@@ -131,13 +131,6 @@ def test_a_table_of_the_users_own_comes_first(shards: list[str], tmp_path: Path)
     assert labels(profile, spans_of(profile, Kind.OPEN)) == {"TFRecord"}
 
 
-def test_only_the_steps_asked_for_are_recorded(shards: list[str], tmp_path: Path) -> None:
-    with record(tmp_path / "run", steps=(5, 9)):
-        assert sum(1 for _ in instrument(pipeline(shards))) == N_EXAMPLES // 2
-    waits = spans_of(open_profile(tmp_path / "run"), Kind.WAIT)
-    assert waits["batch"][waits["batch"] >= 0].tolist() == [5, 6, 7, 8]
-
-
 def test_what_is_made_of_an_instrumented_dataset_is_seen_too(
     shards: list[str], tmp_path: Path
 ) -> None:

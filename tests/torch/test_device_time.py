@@ -24,7 +24,7 @@ from iobench.torch.device_time import DeviceTimer
 
 @pytest.fixture(autouse=True)
 def no_run_around(monkeypatch):
-    for name in ("IOBENCH_RUN", "IOBENCH_RUN_STEPS", "IOBENCH_RUN_DETAIL", "IOBENCH_RUN_TOKEN"):
+    for name in ("IOBENCH_RUN", "IOBENCH_RUN_DETAIL", "IOBENCH_RUN_TOKEN"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -38,8 +38,8 @@ def device(clock):
     return QueueDevice(clock)
 
 
-def recording(path, clock, steps=None):
-    return Recording(path / "run", steps=steps, detail="auto", clock=clock)
+def recording(path, clock):
+    return Recording(path / "run", detail="auto", clock=clock)
 
 
 def rows_of(session, *, device):
@@ -88,26 +88,6 @@ def test_the_device_is_waited_for_once_a_flush(tmp_path, clock, device):
         assert device.n_waits == 2
     assert device.n_waits == 3  # what was left, as the recording ends
     assert len([row for row in rows_of(session, device=True) if row[0] == "forward"]) == 20
-
-
-def test_nothing_is_done_outside_a_recording_or_its_window(tmp_path, clock, device):
-    timer = DeviceTimer(clock=device)
-    with timer("forward"):
-        device.work(1)
-    timer.start("step")
-    timer.end("step")
-    with recording(tmp_path, clock, steps=range(1, 2)) as session:
-        log = DeliveryLog(session, session.add_loader("torch", "a", "b"))
-        for batch in range(3):
-            log.ask()
-            clock.advance(1)
-            log.deliver(batch)
-            with timer("forward"):
-                clock.advance(1)
-    # The step before the first wait of the window is timed too, as no batch of it.
-    spans = rows_of(session, device=True)
-    assert [(row[0], row[4]) for row in spans] == [("forward", -1), ("forward", 1), ("other", -1)]
-    assert len(device.released) == 5
 
 
 def test_what_the_host_waited_under_device_work_is_not_exposed(tmp_path, clock, device):

@@ -55,7 +55,7 @@ class Tiny:
 
 def recorded(folder, clock, *loaders, n_batches=0):
     """Return what a loop over the loaders records; it leaves each after so many batches."""
-    with Recording(folder / "run", steps=None, detail="auto", clock=clock):
+    with Recording(folder / "run", detail="auto", clock=clock):
         clock.n_reads = 0  # a start measures what spans cost
         for loader in loaders:
             for number, _ in enumerate(loader, 1):
@@ -133,7 +133,7 @@ def test_other_loaders_asked_meanwhile_keep_their_batches_and_order(tmp_path):
     within = DataLoader(Tiny(clock, 64), batch_size=32)
     beside = DataLoader(Tiny(clock, 96), batch_size=32)
     loader = DataLoader(Tiny(clock, 6_400, {3200: lambda: list(within)}), batch_size=32)
-    with Recording(tmp_path / "run", steps=None, detail="auto", clock=clock):
+    with Recording(tmp_path / "run", detail="auto", clock=clock):
         for number, _ in enumerate(loader):
             if number == 150:
                 assert len(list(beside)) == 3
@@ -174,7 +174,7 @@ def test_the_last_batch_has_the_samples_that_are_left(tmp_path, n_samples):
 def test_two_passes_over_one_loader_at_once_keep_their_batches(tmp_path):
     clock = CountingClock()
     loader = DataLoader(Tiny(clock, 3_200), batch_size=32)
-    with Recording(tmp_path / "run", steps=None, detail="auto", clock=clock):
+    with Recording(tmp_path / "run", detail="auto", clock=clock):
         for _ in loader:
             pass
         ahead = iter(loader)
@@ -194,7 +194,7 @@ def test_a_pass_goes_on_after_a_sample_that_failed(tmp_path):
         raise ValueError("no such sample")
 
     loader = DataLoader(Tiny(clock, 3_210, {1600: fail}), batch_size=32)
-    with Recording(tmp_path / "run", steps=None, detail="auto", clock=clock):
+    with Recording(tmp_path / "run", detail="auto", clock=clock):
         batches = iter(loader)
         for _ in range(50):
             next(batches)
@@ -208,7 +208,7 @@ def test_a_pass_goes_on_after_a_sample_that_failed(tmp_path):
 def test_a_fork_in_the_middle_of_a_pass_goes_on_and_takes_nothing_away(tmp_path):
     clock = CountingClock()
     loader = DataLoader(Tiny(clock, 3_200), batch_size=32)
-    with Recording(tmp_path / "run", steps=None, detail="auto", clock=clock):
+    with Recording(tmp_path / "run", detail="auto", clock=clock):
         batches = iter(loader)
         for _ in range(50):
             next(batches)
@@ -241,7 +241,7 @@ def test_the_loop_and_its_workers_keep_the_same_batches(tmp_path, monkeypatch, p
         TensorDataset(torch.arange(20_000)), batch_size=16, num_workers=2,
         persistent_workers=persistent,
     )  # fmt: skip
-    with Recording(tmp_path / "run", steps=None, detail="sample"):
+    with Recording(tmp_path / "run", detail="sample"):
         for _ in range(8):
             for _ in loader:
                 pass

@@ -34,7 +34,7 @@ FORWARD_S, BACKWARD_S, STEP_S = 0.006, 0.010, 0.004
 
 @pytest.fixture(autouse=True)
 def hooked(monkeypatch):
-    for name in ("IOBENCH_RUN", "IOBENCH_RUN_STEPS", "IOBENCH_RUN_DETAIL", "IOBENCH_RUN_TOKEN"):
+    for name in ("IOBENCH_RUN", "IOBENCH_RUN_DETAIL", "IOBENCH_RUN_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     hooks.install()
     yield

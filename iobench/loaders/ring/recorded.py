@@ -51,7 +51,6 @@ class RecordedPass:
 
     def __init__(self, recording: Recording, loader: LoaderFacts, sample_nbytes: int) -> None:
         self._recording, self._sample_nbytes = recording, sample_nbytes
-        self._ahead = loader.prefetch + loader.threads
         self._log = DeliveryLog(recording, loader)
 
     def next_batch(self) -> int:
@@ -60,9 +59,7 @@ class RecordedPass:
 
     def recorder(self) -> Recorder | None:
         """Return where reader threads note the batch they begin; None if that is not recorded."""
-        recording = self._recording
-        wanted = not recording.closed and recording.wants(self._ahead)
-        return recording.recorder if wanted else None
+        return None if self._recording.closed else self._recording.recorder
 
     @property
     def waits(self) -> bool:

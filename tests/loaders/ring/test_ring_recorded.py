@@ -109,21 +109,6 @@ def test_a_wait_that_fails_is_told(tmp_path):
     assert exposure(profile).n_failed_waits == 1
 
 
-def test_only_the_steps_asked_for_are_written(tmp_path):
-    with iobench.record(tmp_path / "run", steps=range(4, 6)):
-        loader = ring(200)
-        for _ in loader:
-            pass
-        loader.close()
-    profile = iobench.open_profile(tmp_path / "run")
-    waits = waits_of(profile)
-    assert waits["batch"][waits["batch"] >= 0].tolist() == [4, 5]
-    reads = profile.spans[profile.spans["kind"] == Kind.READ]
-    # Those were read before the loop came to their steps; what is read after them is not kept.
-    assert {4, 5} <= set(reads["batch"].tolist())
-    assert reads["batch"].max() <= 5 + loader.depth + loader.threads
-
-
 def test_batches_are_the_same_and_places_are_kept_while_recorded(tmp_path):
     def taken(loader):
         first = [batch["number"].tolist() for batch, _ in zip(loader, range(2), strict=False)]
