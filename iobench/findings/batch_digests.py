@@ -1,82 +1,74 @@
-"""Which batches a run delivered, in which order, by their digests."""
+"""Which batches a run delivered, by their digests, and whether two runs delivered the same."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections import Counter, defaultdict
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from iobench.findings.contract import Finding
-from iobench.recording.digests import BATCHES, SAMPLES, TABLE_DTYPE
+from iobench.recording.digests import BATCHES, SAMPLES
 from iobench.report import units
-from iobench.report.document import Column, Quantity, Section, Table, sentences
+from iobench.report.document import Column, Quantity, Section, Sentence, Table, sentences
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from iobench.analysis.run import RankRun
 
-Integers = NDArray[np.int64]
-Key = tuple[int, int]
 N_EPOCHS: Final = 3
 """Epochs whose digest is shown."""
 COLUMNS: Final = tuple(map(Column, ("epoch", "samples", "digest, in any order")))
 OF_PROFILE: Final = "profile"
 """The loader of ``iobench profile``, whose number is -1."""
-DELIVERED: Final = np.dtype(
-    [
-        ("loader", "<i8"), ("epoch", "<i8"), ("order", "<i8"), ("rank", "<i8"), ("batch", "<i8"),
-        ("n_samples", "<i8"), ("known", "?"), ("high", "<u8"), ("low", "<u8"),
-    ]
-)  # fmt: skip
-"""A batch that was delivered, or of earlier versions a sample of one."""
 
 
-class EpochDelivery(msgspec.Struct, frozen=True, eq=False):
-    """What one loader delivered in one epoch, ranks by turns; rows are of `DELIVERED`."""
+class Delivered(NamedTuple):
+    """A batch that a training loop got, at its turn among those of its rank."""
+
+    turn: int
+    rank: int
+    batch: int
+    n_samples: int
+    digest: int | None
+
+
+class EpochDelivery(msgspec.Struct, frozen=True):
+    """What one loader delivered in one epoch, ranks by turns."""
 
     loader: int
     epoch: int
-    is_complete: bool
-    rows: NDArray[Any]
-
-    def __len__(self) -> int:
-        return len(self.rows)
+    batches: tuple[Delivered, ...]
 
     @property
     def n_samples(self) -> int:
         """Samples in batches with a digest."""
-        return int(self.rows["n_samples"][self.rows["known"]].sum())
-
-    @property
-    def n_unknown(self) -> int:
-        """Batches without a digest."""
-        return len(np.unique(self.rows[["rank", "batch"]][~self.rows["known"]]))
+        return sum(each.n_samples for each in self.batches if each.digest is not None)
 
     @property
     def digests(self) -> list[int]:
-        """The digest of each batch."""
-        halves = zip(self.rows["high"].tolist(), self.rows["low"].tolist(), strict=True)
-        return [(high << 64) + low for high, low in halves]
+        """The digests of the batches, of those that have one."""
+        return [each.digest for each in self.batches if each.digest is not None]
 
     @property
     def digest(self) -> int | None:
-        """The sum of the digests modulo 2^128; None where a batch is unknown.
+        """The sum of the digests modulo 2^128; None where a batch has none.
 
         A sum and not an exclusive or, in which a batch that comes twice would cancel out.
         """
-        return None if self.n_unknown else sum(self.digests) % (1 << 128)
+        digests = self.digests
+        return sum(digests) % (1 << 128) if len(digests) == len(self.batches) else None
 
 
-class DeliveredSamples(msgspec.Struct, frozen=True, eq=False):
+class DeliveredSamples(msgspec.Struct, frozen=True):
     """All batches of a run, by loader, then epoch; recorded where digests were requested."""
 
     recorded: bool
     epochs: tuple[EpochDelivery, ...] = ()
     scheme: str = BATCHES
-    n_damaged: int = 0
 
     @property
     def by_epoch(self) -> dict[str, EpochDelivery]:
@@ -86,91 +78,129 @@ class DeliveredSamples(msgspec.Struct, frozen=True, eq=False):
             for each in self.epochs
         }
 
-    @property
-    def n_samples(self) -> int:
-        """Samples in batches with a digest."""
-        return sum(each.n_samples for each in self.epochs)
-
 
 def delivered_samples(runs: Iterable[RankRun]) -> DeliveredSamples:
     """Return the batches that training processes of one run delivered, as all those of a `Run`."""
-    ranks = list(runs)
-    job = (ranks[0].job or ranks[0]) if ranks else None
-    if job is None or (job.digests is None and not job.run_facts.digests):
-        return DeliveredSamples(recorded=False)
-    tables, ends = zip(*map(_of_rank, ranks), strict=True)
-    table = np.concatenate(tables)
-    # Of the same place in the epoch, one rank after the other.
-    table = table[np.lexsort((table["rank"], table["order"], table["epoch"], table["loader"]))]
-    keys = {*map(tuple, table[["loader", "epoch"]].tolist()), *(key for of in ends for key in of)}
-    epochs = []
-    for loader, epoch in sorted(keys):
-        rows = table[(table["loader"] == loader) & (table["epoch"] == epoch)]
-        complete = all(each.get((loader, epoch), False) for each in ends)
-        complete = complete and bool(rows["known"].all()) and not job.run_facts.steps
-        epochs.append(EpochDelivery(loader, epoch, complete, rows))
-    if job.digests is None:
-        return DeliveredSamples(True, tuple(epochs))
-    return DeliveredSamples(True, tuple(epochs), job.digests.scheme, job.digests.n_damaged)
+    batches, recorded, scheme = defaultdict[tuple[int, int], list[Delivered]](list), False, BATCHES
+    for run in runs:
+        if run.digests is not None:
+            scheme = run.digests.scheme
+        if run.digests is not None or run.run_facts.digests:
+            recorded = True
+            for key, each in _delivered(run):
+                batches[key].append(each)
+    epochs = [EpochDelivery(*key, tuple(sorted(each))) for key, each in sorted(batches.items())]
+    return DeliveredSamples(recorded, tuple(epochs), scheme)
 
 
-def _of_rank(run: RankRun) -> tuple[NDArray[Any], dict[Key, bool]]:
-    """Return the batches one training process got, and which of its epochs came to their end."""
-    deliveries = run.deliveries
-    delivered = np.flatnonzero(deliveries.batch >= 0)
-    rows, of = _digests_of(run, deliveries.batch[delivered])
-    place = delivered[of]
-    table = np.zeros(len(of), DELIVERED)
-    table["loader"], table["epoch"] = deliveries.loader[place], deliveries.epoch[place]
-    table["rank"], table["batch"] = run.rank, deliveries.batch[place]
-    table["order"] = np.arange(len(table))
-    for name in ("n_samples", "known", "high", "low"):
-        table[name] = rows[name]
-    evaluates = not run.is_script and bool(deliveries.evaluates.any())
-    if not run.is_script and not evaluates:
-        return table, _place_in_plan(table, run)
-    ended: dict[Key, bool] = {}
-    ends = deliveries.ends_round & deliveries.evaluates if evaluates else deliveries.ends_round
-    for row in np.flatnonzero((deliveries.batch >= 0) | deliveries.ends_round).tolist():
-        key = int(deliveries.loader[row]), int(deliveries.epoch[row])
-        ended[key] = ended.get(key, False) or bool(ends[row])
-    return table, ended
+def _delivered(run: RankRun) -> Iterator[tuple[tuple[int, int], Delivered]]:
+    """Yield what a training process got by loader and epoch, which of a plan its samples say."""
+    noted: dict[int, tuple[int, int | None]] = {}
+    for rank, batch, n_samples, digest in () if run.digests is None else run.digests.rows:
+        each = n_samples, digest
+        if rank == run.rank and noted.setdefault(batch, each) != each:
+            noted[batch] = 0, None  # two processes noted different ones
+    of, n_epoch, n_before = run.deliveries, run.run_facts.n_samples or 0, 0
+    got = np.flatnonzero(of.batch >= 0)
+    is_plan = not run.is_script and not of.evaluates.any()
+    columns = (each[got].tolist() for each in (of.loader, of.epoch, of.batch))
+    for turn, (loader, epoch, batch) in enumerate(zip(*columns, strict=True)):
+        n_samples, digest = noted.get(batch, (0, None))
+        if is_plan:  # of a stream of unknown length all is one epoch
+            epoch = n_before // n_epoch if n_epoch else 0
+            n_before += n_samples or run.run_facts.batch_size or 1
+        yield (loader, epoch), Delivered(turn, run.rank, batch, n_samples, digest)
 
 
-def _digests_of(run: RankRun, batches: Integers) -> tuple[NDArray[Any], Integers]:
-    """Return the digests of delivered batches in order, and the place of each one's batch.
+class SamplesVerdict(Enum):
+    """What is proven of two runs; of several epochs, the last of these that one of them has."""
 
-    A batch that is not whole, or was recorded differently twice, has one row, without samples.
-    """
-    rows = np.zeros(1, TABLE_DTYPE)
-    rows["batch"] = -1
-    if run.digests is not None:
-        rows = np.concatenate((rows, run.digests.rows))
-    rows = np.unique(rows)  # by batch and position; what two recordings saw alike counts once
-    first, end = (np.searchsorted(rows["batch"], batches, side=side) for side in ("left", "right"))
-    last = len(rows) - 1
-    is_whole = (end > first) & (end - first == rows["n_rows"][np.minimum(first, last)])
-    count = np.where(is_whole, end - first, 1)
-    of = np.repeat(np.arange(len(batches)), count)
-    position = np.arange(len(of)) - np.repeat(np.cumsum(count) - count, count)
-    table = rows[np.minimum(first[of] + position, last)]
-    table[~is_whole[of]] = np.zeros(1, TABLE_DTYPE)
-    table["known"] &= table["position"] == position
-    return table, of
+    SAME_ORDER = "identical samples, same order"
+    SAME_BEGINNING = "identical samples, same order, as far as both go"
+    OTHER_ORDER = "identical samples, different order"
+    UNKNOWN = "unknown"
+    DIFFERENT = "different batches"
 
 
-def _place_in_plan(table: NDArray[Any], run: RankRun) -> dict[Key, bool]:
-    """Give each batch of a measured plan the epoch of its first sample; return which are whole."""
-    size, n_samples = run.run_facts.batch_size or 1, run.run_facts.n_samples or 0
-    counts = np.where(table["n_samples"] > 0, table["n_samples"], size)
-    first = np.cumsum(counts) - counts
-    # Of a stream of unknown length all is one epoch.
-    table["epoch"] = first // n_samples if n_samples else 0
-    n_delivered = int(counts.sum())
-    return {
-        (loader, epoch): n_samples > 0 and n_delivered >= (epoch + 1) * n_samples
-        for loader, epoch in set(map(tuple, table[["loader", "epoch"]].tolist()))
-    }
+class FirstDifference(msgspec.Struct, frozen=True):
+    """The first batch that differs: its place in the epoch, its number and digest in both runs."""
+
+    epoch: int
+    place: int
+    batches: tuple[int, int]
+    digests: tuple[str, str]
+
+
+class SamplesComparison(msgspec.Struct, frozen=True):
+    """What two runs delivered: samples in batches with a digest, and how many were compared."""
+
+    verdict: SamplesVerdict
+    why_unknown: str | None = None
+    n_compared: int = 0
+    n_samples: tuple[int, int] = (0, 0)
+    first_difference: FirstDifference | None = None
+
+
+def compare_samples(a: DeliveredSamples, b: DeliveredSamples) -> SamplesComparison:
+    """Return whether two runs delivered the same samples; ranks are taken together."""
+    # Where both runs have one loader, it is that one, whatever its number.
+    is_only = all(len({each.loader for each in samples.epochs}) == 1 for samples in (a, b))
+    of_a, of_b = (
+        {(0 if is_only else each.loader, each.epoch): each for each in samples.epochs}
+        for samples in (a, b)
+    )
+    epochs = [_compare_epoch(each, of_b[key]) for key, each in of_a.items() if key in of_b]
+    why = None if epochs else "no epoch in common"
+    if not (a.recorded and b.recorded):
+        why = "one of them was made without --digests"
+    elif a.scheme != b.scheme:
+        why = "digests of another scheme, of an earlier version"
+    worst = SamplesComparison(SamplesVerdict.UNKNOWN, why)
+    if why is None:
+        worst = max(epochs, key=lambda each: [*SamplesVerdict].index(each.verdict))
+    return SamplesComparison(
+        worst.verdict,
+        worst.why_unknown,
+        0 if why is not None else sum(each.n_compared for each in epochs),
+        (sum(e.n_samples for e in a.epochs), sum(e.n_samples for e in b.epochs)),
+        worst.first_difference,
+    )
+
+
+def _compare_epoch(a: EpochDelivery, b: EpochDelivery) -> SamplesComparison:
+    if a.digest is None or b.digest is None:
+        return SamplesComparison(SamplesVerdict.UNKNOWN, "digests are missing")
+    pairs = [*zip(a.batches, b.batches, strict=False)]
+    n_compared = sum(first.n_samples for first, _ in pairs)
+    place = next((at for at, (x, y) in enumerate(pairs) if x.digest != y.digest), None)
+    if place is None:
+        same = len(a.batches) == len(b.batches)
+        verdict = SamplesVerdict.SAME_ORDER if same else SamplesVerdict.SAME_BEGINNING
+        return SamplesComparison(verdict, None, n_compared)
+    if Counter(a.digests) == Counter(b.digests):
+        return SamplesComparison(SamplesVerdict.OTHER_ORDER, None, n_compared)
+    if any(first.n_samples != other.n_samples for first, other in pairs[:-1]):
+        return SamplesComparison(SamplesVerdict.UNKNOWN, "batches of other sizes")
+    first, other = pairs[place]
+    digests = f"{first.digest:032x}", f"{other.digest:032x}"
+    difference = FirstDifference(a.epoch, place, (first.batch, other.batch), digests)
+    return SamplesComparison(SamplesVerdict.DIFFERENT, None, n_compared, (0, 0), difference)
+
+
+def samples_sentences(of: SamplesComparison, a: str, b: str) -> tuple[Sentence, ...]:
+    """Return the verdict, how much of the runs it is about, and the first batch that differs."""
+    if of.verdict is SamplesVerdict.UNKNOWN:
+        return (Sentence(f"Samples of {a} and {b}: unknown, {of.why_unknown}.", "strong"),)
+    n_a, n_b = map(units.count, of.n_samples)
+    counts = f"{units.count(of.n_compared)} of {n_a} in {a} and {n_b} in {b} compared"
+    verdict = Sentence(f"Samples: {of.verdict.value}, {counts}.", "strong")
+    if of.first_difference is None:
+        return (verdict,)
+    first = of.first_difference
+    where = f"epoch {first.epoch}, place {units.count(first.place)}"
+    (of_a, of_b), (batch_a, batch_b) = first.digests, first.batches
+    differ = f"{of_a} in batch {batch_a} of {a}, {of_b} in batch {batch_b} of {b}"
+    return verdict, Sentence(f"First batch that differs: {where}: {differ}.")
 
 
 class EpochDigest(msgspec.Struct, frozen=True):

@@ -23,8 +23,11 @@ from iobench.analysis.intervals import (
 )
 from iobench.analysis.run import Run
 from iobench.errors import OptionError, ProfileError
-from iobench.findings.batch_digests import delivered_samples
-from iobench.findings.compare_samples import compare_samples, samples_sentences
+from iobench.findings.batch_digests import (
+    compare_samples,
+    delivered_samples,
+    samples_sentences,
+)
 from iobench.findings.run_figures import last_figures, own_title
 from iobench.findings.utilisation import Utilisation, mean_utilisation, utilisation
 from iobench.recording.kinds import stage_title
@@ -49,8 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from iobench.analysis.exposure_figures import Exposure, Window
-    from iobench.findings.batch_digests import DeliveredSamples
-    from iobench.findings.compare_samples import SamplesComparison
+    from iobench.findings.batch_digests import DeliveredSamples, SamplesComparison
     from iobench.report.document import Block, Cell, Unit
 
 COMPARISON_VERSION: Final = 3

@@ -7,7 +7,7 @@ batches to look alike.
 
 One file per process in ``digests/`` of the run directory, little-endian: a header of 64 bytes, then
 rows, each appended by one write, so that what a worker made before it was killed is there. Files of
-version 1 have a row for each sample, whose digests can be compared with their like alone.
+version 1 have a row for each sample; such digests can be compared with their like alone.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import os
 import struct
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -32,6 +33,7 @@ from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.recording.this_process import host_name, name_in_files
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -41,29 +43,11 @@ logger = logging.getLogger(__name__)
 MAGIC: Final = b"IOBDGSTS"
 HEADER: Final = struct.Struct("<8s2I2q32x")
 """Magic, version, bytes of a row, pid, rank."""
-ROW: Final = struct.Struct("<4i16s")
-ROWS: Final = {
-    1: np.dtype(
-        [
-            ("sample", "<i8"), ("batch", "<i4"), ("epoch", "<i4"), ("position", "<i4"),
-            ("n_rows", "<i4"), ("high", ">u8"), ("low", ">u8"), ("flags", "<u4"), ("check", "<u4"),
-        ]
-    ),
-    2: np.dtype(
-        [
-            ("batch", "<i4"), ("epoch", "<i4"), ("n_samples", "<i4"), ("known", "<i4"),
-            ("high", ">u8"), ("low", ">u8"),
-        ]
-    ),
-}  # fmt: skip
-"""By version of the file."""
-TABLE_DTYPE: Final = np.dtype(
-    [
-        ("batch", "<i4"), ("position", "<i4"), ("n_rows", "<i4"), ("n_samples", "<i4"),
-        ("known", "?"), ("high", "<u8"), ("low", "<u8"), ("rank", "<i4"),
-    ]
-)  # fmt: skip
-"""A batch, or of version 1 a sample: at a position of so many rows of its batch."""
+ROWS: Final = {1: struct.Struct("<q4i16s2I"), 2: struct.Struct("<4i16s")}
+"""By version of the file: batch, epoch, samples, whether the digest is known, and the digest.
+
+Of version 1: sample, batch, epoch, position, samples of its batch, digest, flags, checksum.
+"""
 BATCHES, SAMPLES = "batch", "sample"
 
 
@@ -132,38 +116,25 @@ def _add_array(array: NDArray[Any], name: str, update: Any) -> None:
 
 def _as_array(value: Any) -> tuple[NDArray[Any], str]:
     """Return a value as an array, and what its bits are where NumPy has no name for that."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
-        return _of_torch(torch, value)
-    if isinstance(value, bool | int | float | complex | np.generic | np.ndarray) or hasattr(
-        value, "__array__"
-    ):
-        try:
-            array = np.asarray(value)
-        except (TypeError, ValueError, RuntimeError, LookupError, AttributeError) as error:
-            raise UndigestibleError(f"a {type(value).__qualname__}: {error}") from error
-        if array.dtype.kind != "O" or isinstance(value, np.ndarray):
-            return array, ""
-    kind = type(value)
-    raise UndigestibleError(
-        f"a batch holds a {kind.__module__}.{kind.__qualname__}, whose value iobench cannot read; "
-        "expected arrays, tensors, numbers, texts, and dicts, lists and tuples of these"
-    )
-
-
-def _of_torch(torch: Any, value: Any) -> tuple[NDArray[Any], str]:
-    name, bits = str(value.dtype).removeprefix("torch."), {1: torch.uint8, 2: torch.int16}
+    torch, kind = sys.modules.get("torch"), f"{type(value).__module__}.{type(value).__qualname__}"
     try:
-        if value.layout is not torch.strided or value.is_nested or value.is_quantized:
-            raise TypeError("it is not dense")
-        plain = value.detach().resolve_conj().resolve_neg().cpu().contiguous()
-        if hasattr(np, name) or name == "bool":
-            return plain.numpy(), ""
-        return plain.view(bits[plain.element_size()]).numpy(), name
-    except (RuntimeError, TypeError, KeyError) as error:  # also one of shape alone
-        raise UndigestibleError(
-            f"a batch holds a tensor of {name}, {value.layout}: {error}"
-        ) from error
+        if torch is not None and isinstance(value, torch.Tensor):
+            plain = value.detach().resolve_conj().resolve_neg().cpu().contiguous()
+            name = str(value.dtype).removeprefix("torch.")
+            if hasattr(np, name) or name == "bool":
+                return plain.numpy(), ""
+            bits = {1: torch.uint8, 2: torch.int16}[plain.element_size()]
+            return plain.view(bits).numpy(), name
+        if isinstance(value, bool | int | float | complex) or hasattr(value, "__array__"):
+            array = np.asarray(value)
+            if array.dtype.kind != "O" or isinstance(value, np.ndarray):
+                return array, ""
+    except (TypeError, ValueError, RuntimeError, LookupError, AttributeError) as error:
+        raise UndigestibleError(f"a batch holds a {kind}: {error}") from error
+    raise UndigestibleError(
+        f"a batch holds a {kind}, whose value iobench cannot read; expected arrays, tensors, "
+        "numbers, texts, and dicts, lists and tuples of these"
+    )
 
 
 class DigestLog:
@@ -185,32 +156,26 @@ class DigestLog:
             if not self._warned:
                 self._warned = True
                 logger.warning("digests: %s", error)
-        row = ROW.pack(batch, epoch, n_samples, bool(digest), digest)
+        row = ROWS[2].pack(batch, epoch, n_samples, bool(digest), digest)
         with self._lock:
             if self._failed:
                 return
             try:
-                if self._pid != os.getpid():
-                    self._open()
-                if os.write(self._fd, row) < len(row):
+                if os.write(self._opened(), row) < len(row):
                     raise OSError("no space left")
             except OSError as error:
                 self._failed = True
-                logger.warning(
-                    "%s: no more digests are written (%s); the run continues",
-                    self._folder, error.strerror or error,
-                )  # fmt: skip
+                logger.warning("%s: no more digests are written (%s)", self._folder, error)
 
-    def _open(self) -> None:
-        """Begin a file of this process; a fork's is its own, and its parent's stays open there."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        name = f"{name_in_files(host_name())}-{os.getpid()}-{SYSTEM_CLOCK.wall_ns()}.bin"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        fd = os.open(self._folder / name, flags, 0o666)
-        if self._fd >= 0:
-            os.close(self._fd)
-        os.write(fd, HEADER.pack(MAGIC, max(ROWS), ROW.size, os.getpid(), self._rank))
-        self._fd, self._pid = fd, os.getpid()
+    def _opened(self) -> int:
+        """Return the file of this process; a fork begins its own."""
+        if self._pid != os.getpid():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            name = f"{name_in_files(host_name())}-{os.getpid()}-{SYSTEM_CLOCK.wall_ns()}.bin"
+            self._fd = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            self._pid = os.getpid()
+            os.write(self._fd, HEADER.pack(MAGIC, 2, ROWS[2].size, self._pid, self._rank))
+        return self._fd
 
     def close(self) -> None:
         """Close the file. Idempotent; more to note opens another one."""
@@ -220,47 +185,57 @@ class DigestLog:
             self._fd = self._pid = -1
 
 
-class DigestTable(msgspec.Struct, frozen=True, eq=False):
-    """The digests of a run's batches, of version 1 of its samples, in no order."""
+class BatchDigest(NamedTuple):
+    """A batch that a training process's loader made; the digest is None where it is not known."""
 
-    rows: NDArray[Any]  # TABLE_DTYPE
+    rank: int
+    batch: int
+    n_samples: int
+    digest: int | None
+
+
+class DigestTable(msgspec.Struct, frozen=True):
+    """The digests of a run's batches, as its processes noted them."""
+
+    rows: tuple[BatchDigest, ...]
     scheme: str  # what a digest was made of: "batch", or "sample" in earlier versions
-    n_damaged: int  # files that cannot be read, and rows that were cut off
-
-    def of_rank(self, rank: int) -> DigestTable:
-        """Return those of one training process; nobody knows whose the damaged ones are."""
-        return DigestTable(self.rows[self.rows["rank"] == rank], self.scheme, self.n_damaged)
 
 
 def read_digests(run: Path) -> DigestTable | None:
     """Return the digests in a run directory; None where no process wrote any."""
     paths = sorted((run / "digests").glob("*.bin"))
-    tables, n_damaged, scheme = [np.zeros(0, TABLE_DTYPE)], 0, BATCHES
+    rows, scheme = list[BatchDigest](), BATCHES
     for path in paths:
         try:
             data = read_small_file(path, limit=LARGEST_NBYTES)
         except OSError:
             data = b""
         if len(data) < HEADER.size or data[: len(MAGIC)] != MAGIC:
-            n_damaged += 1
-            continue
+            continue  # its batches have no digest
         _, version, nbytes, _, rank = HEADER.unpack_from(data)
-        if version not in ROWS or nbytes != ROWS[version].itemsize:
+        if version not in ROWS or nbytes != ROWS[version].size:
             raise ProfileError(
                 f"{path}: digests of version {version}, expected {max(ROWS)} or lower; use the "
                 "iobench that wrote them"
             )
-        n_rows, cut = divmod(len(data) - HEADER.size, nbytes)
-        n_damaged += cut > 0
-        rows = np.frombuffer(data, ROWS[version], n_rows, HEADER.size)
-        table = np.zeros(n_rows, TABLE_DTYPE)
-        table["n_rows"] = table["n_samples"] = 1
-        for name in set(TABLE_DTYPE.names or ()) & set(rows.dtype.names or ()):
-            table[name] = rows[name]
+        whole = data[HEADER.size : len(data) - (len(data) - HEADER.size) % nbytes]
         if version == 1:
-            scheme, table["known"] = SAMPLES, rows["flags"] == 0
-        table["rank"] = rank if abs(rank) < 1 << 31 else -1
-        written = (table["n_samples"] > 0) & (table["n_rows"] > 0)  # else reserved alone
-        n_damaged += int((~written).sum())
-        tables.append(table[written])
-    return DigestTable(np.concatenate(tables), scheme, n_damaged) if paths else None
+            scheme = SAMPLES
+            rows += [BatchDigest(rank, *each) for each in _joined_samples(whole)]
+        else:
+            rows += [
+                BatchDigest(rank, batch, n_samples, int.from_bytes(digest) if known else None)
+                for batch, _, n_samples, known, digest in ROWS[version].iter_unpack(whole)
+            ]
+    return DigestTable(tuple(rows), scheme) if paths else None
+
+
+def _joined_samples(data: bytes) -> Iterator[tuple[int, int, int | None]]:
+    """Yield batches of version 1, whose digest is the sum of those of their samples."""
+    batches = defaultdict[int, list[tuple[int, bytes]]](list)
+    for _, batch, _, _, n_rows, digest, flags, _ in ROWS[1].iter_unpack(data):
+        batches[batch].append((0 if flags else n_rows, digest))
+    for batch, samples in batches.items():
+        total = sum(int.from_bytes(digest) for _, digest in samples) % (1 << 128)
+        is_whole = all(n_rows == len(samples) for n_rows, _ in samples)
+        yield batch, len(samples), total if is_whole else None

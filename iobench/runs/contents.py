@@ -133,7 +133,6 @@ class RunData(msgspec.Struct, frozen=True):
                 self.run_facts, self.facts, processes, rank, summed=self.summed is not None
             ),
             rank=rank,
-            digests=None if self.digests is None else self.digests.of_rank(rank),
             stopped=tuple(each for each in self.stopped if each.rank == rank),
         )
 

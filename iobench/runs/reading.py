@@ -111,7 +111,6 @@ class RunFiles:
             row += len(file.spans)
         processes = tuple(_process(file) for file in files)
         spans, summed = without_gaps(spans, files, strings)
-        digests, is_bounded = self._digests, summed is not None
         return RunData(
             path=self.path,
             config=self.config,
@@ -119,12 +118,12 @@ class RunFiles:
             spans=_with_whole_batches(spans, strings),
             strings=strings,
             missing_workers=find_missing_workers(
-                self.run_facts, self._facts, processes, rank, summed=is_bounded
+                self.run_facts, self._facts, processes, rank, summed=summed is not None
             ),
             facts=self._facts,
             ranks=self.ranks,
             rank=rank,
-            digests=digests if digests is None or rank is None else digests.of_rank(rank),
+            digests=self._digests,
             machines=tuple(self._machines),
             damaged_machines=tuple(self._damaged_machines),
             stopped=tuple(each for each in self._stopped if rank is None or each.rank == rank),

@@ -17,13 +17,13 @@ from iobench.testing import SketchedRun
 pytest.importorskip("xxhash", reason="digests need the extra 'digest'")
 
 from iobench.analysis.run import Run
-from iobench.findings.batch_digests import delivered_samples
-from iobench.findings.compare_samples import (
+from iobench.findings.batch_digests import (
     SamplesComparison,
     SamplesVerdict,
     compare_samples,
+    delivered_samples,
 )
-from iobench.recording.digests import DigestLog, batch_digest, read_digests
+from iobench.recording.digests import DigestLog, DigestTable, batch_digest, read_digests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 SAME, OTHER = SamplesVerdict.SAME_ORDER, SamplesVerdict.OTHER_ORDER
 DIFFERENT, UNKNOWN = SamplesVerdict.DIFFERENT, SamplesVerdict.UNKNOWN
+BEGINNING = SamplesVerdict.SAME_BEGINNING
 CHANGED = 1000
 """Added to the value of a sample that was changed."""
 
@@ -96,10 +97,10 @@ def test_the_same_batches_in_any_order_have_one_digest_which_counts_them():
     (epoch,) = delivered_samples(Run(run([0, 1, 2, 3, 4]))).epochs
     parts = [digest_of(0, 1), digest_of(2, 3), digest_of(4)]
     assert epoch.digest == sum(parts) % (1 << 128)
-    assert (epoch.is_complete, len(epoch), epoch.n_samples) == (True, 3, 5)
+    assert (len(epoch.batches), epoch.n_samples) == (3, 5)
     assert delivered_samples(Run(run([2, 3, 0, 1, 4]))).epochs[0].digest == epoch.digest
     even, ahead = (delivered_samples(Run(run([0, 1], undelivered=n))) for n in (0, 2))
-    assert (ahead.n_samples, ahead.epochs[0].digest) == (2, even.epochs[0].digest)
+    assert (ahead.epochs[0].n_samples, ahead.epochs[0].digest) == (2, even.epochs[0].digest)
     once, twice = (
         delivered_samples(Run(run(each))).epochs[0].digest for each in ([0, 1], [0, 1] * 2)
     )
@@ -134,28 +135,17 @@ def test_the_first_batch_that_differs_is_named(samples, data):
     assert first.digests[0] == f"{digest_of(*batch):032x}" != first.digests[1]
 
 
-def test_a_batch_that_one_run_lacks_is_named():
-    for a, b in (([0, 1, 2, 3], [0, 1]), ([0, 1], [0, 1, 5])):
-        found = compared(run(a), run(b))
-        assert found.verdict is DIFFERENT
-        assert found.first_difference is not None
-        assert (found.first_difference.place, None in found.first_difference.digests) == (1, True)
-
-
 def test_of_runs_that_ended_early_the_beginning_both_have_is_compared():
-    part = run([5, 6], n_samples=9)
-    found = compared(run([5, 6, 7, 8], n_samples=9), part)
-    assert (found.verdict, found.n_compared, found.n_samples) == (SAME, 2, (4, 2))
+    found = compared(run([5, 6, 7, 8], n_samples=9), run([5, 6], n_samples=9))
+    assert (found.verdict, found.n_compared, found.n_samples) == (BEGINNING, 2, (4, 2))
     changed = run([0, 1, 2, 3, 4, 5], n_samples=9, changed=[5])
     found = compared(run([0, 1, 2, 3, 4, 5, 6], n_samples=9), changed)
     assert found.verdict is DIFFERENT
-    found = compared(run([0, 1, 2, 3], n_samples=9), run([8, 7, 2, 5], n_samples=9))
-    assert found.verdict is UNKNOWN
 
 
 def test_what_cannot_be_compared_is_unknown():
     plain = run([0, 1, 2, 3])
-    old = replace(plain, digests=replace(plain.digests, scheme="sample"))
+    old = replace(plain, digests=DigestTable(plain.digests.rows, "sample"))
     without = replace(plain, digests=None, config={})
     for a, b in (
         (plain, run([0, 1, 2, 3], batch_size=1)),
@@ -174,11 +164,9 @@ def test_what_cannot_be_compared_is_unknown():
 
 def test_a_batch_is_of_the_epoch_of_its_first_sample():
     seen = delivered_samples(Run(run([0, 1, 2, 2, 1, 0], batch_size=2, n_samples=3)))
-    assert [(each.epoch, len(each), each.is_complete) for each in seen.epochs] == [
-        (0, 2, True), (1, 1, True),
-    ]  # fmt: skip
+    assert [(each.epoch, len(each.batches)) for each in seen.epochs] == [(0, 2), (1, 1)]
     (epoch,) = delivered_samples(Run(run([0, 1, 2, 2, 1], n_samples=0))).epochs  # of unknown length
-    assert (epoch.epoch, epoch.n_samples, epoch.is_complete) == (0, 5, False)
+    assert (epoch.epoch, epoch.n_samples) == (0, 5)
 
 
 def test_a_batch_that_two_processes_noted_counts_once_if_alike():
@@ -190,7 +178,7 @@ def test_ranks_are_taken_together():
     whole = run([0, 1, 2, 3], batch_size=1, n_samples=4)
     parts = ranked([0, 2], [1, 3])
     seen = delivered_samples(Run(parts))
-    assert [epoch.rows["rank"].tolist() for epoch in seen.epochs] == [[0, 1, 0, 1]]
+    assert [[each.rank for each in epoch.batches] for epoch in seen.epochs] == [[0, 1, 0, 1]]
     assert seen.epochs[0].digest == delivered_samples(Run(whole)).epochs[0].digest
     assert compared(whole, parts).verdict is SAME
 

@@ -322,9 +322,10 @@ def test_an_evaluation_follows_each_epoch_and_is_told_apart(iobench_here, store_
     assert run["n_samples"] == 6
     table = read_digests(Path("run"))
     assert table is not None
-    rows = np.sort(table.rows, order="batch").reshape(2, 5)
-    assert rows["n_samples"].tolist() == [[2, 2, 2, 2, 1]] * 2
-    assert rows["low"][0, 3:].tolist() == rows["low"][1, 3:].tolist()  # validation, in order
+    rows = sorted(table.rows)
+    assert [each.n_samples for each in rows] == [2, 2, 2, 2, 1] * 2
+    validation = [[each.digest for each in rows[at : at + 2]] for at in (3, 8)]  # in order
+    assert validation[0] == validation[1]
     assert len(run["digests"]["epoch_digests"]) == 2
 
 

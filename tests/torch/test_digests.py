@@ -14,8 +14,7 @@ import torch
 
 import iobench
 from iobench.analysis.run import Run
-from iobench.findings.batch_digests import delivered_samples
-from iobench.findings.compare_samples import SamplesVerdict, compare_samples
+from iobench.findings.batch_digests import SamplesVerdict, compare_samples, delivered_samples
 from iobench.torch import DataLoader
 
 pytestmark = pytest.mark.timeout(60)
@@ -79,9 +78,7 @@ def recorded(path, dataset, *, seed=0, epochs=1, **options):
 def test_workers_make_no_difference(tmp_path):
     alone = recorded(tmp_path / "0", Numbers(), batch_size=3, epochs=2)
     seen = delivered_samples(Run(alone))
-    assert [(each.epoch, each.n_samples, each.is_complete) for each in seen.epochs] == [
-        (0, 12, True), (1, 12, True),
-    ]  # fmt: skip
+    assert [(each.epoch, each.n_samples) for each in seen.epochs] == [(0, 12), (1, 12)]
     worked = recorded(tmp_path / "2", Numbers(), batch_size=3, num_workers=2, epochs=2)
     assert compared(alone, worked).verdict is SAME
     other = recorded(tmp_path / "1", Numbers(), batch_size=5, epochs=2)
@@ -109,7 +106,7 @@ def test_however_a_loader_makes_its_batches(tmp_path, workers):
         assert compared(first, drained(tmp_path / name, loader)).verdict is SAME, name
     alone = drained(tmp_path / "1", DataLoader(Numbers(), batch_size=None, num_workers=workers))
     (epoch,) = delivered_samples(Run(alone)).epochs
-    assert (len(epoch), epoch.n_samples) == (12, 12)
+    assert (len(epoch.batches), epoch.n_samples) == (12, 12)
 
 
 def test_a_killed_worker_leaves_what_it_delivered(tmp_path):
@@ -124,14 +121,16 @@ def test_a_killed_worker_leaves_what_it_delivered(tmp_path):
             pass
     killed = iobench.open_profile(tmp_path / "1")
     (epoch,) = delivered_samples(Run(killed)).epochs
-    assert (epoch.n_samples, epoch.n_unknown, epoch.is_complete) == (9, 0, False)
+    assert epoch.n_samples == 9
+    assert epoch.digest is not None
     found = compared(plain, killed)
-    assert (found.verdict, found.n_compared, found.n_samples) == (SAME, 9, (12, 9))
+    assert found.verdict is SamplesVerdict.SAME_BEGINNING
+    assert (found.n_compared, found.n_samples) == (9, (12, 9))
 
 
 def test_batches_whose_value_cannot_be_read_are_unknown(tmp_path, caplog):
     options = {"batch_size": 2, "collate_fn": list}
     profile = recorded(tmp_path / "run", Odd(), **options)
-    assert delivered_samples(Run(profile)).epochs[0].n_unknown == 2
+    assert delivered_samples(Run(profile)).epochs[0].digest is None
     assert compared(profile, profile).verdict is SamplesVerdict.UNKNOWN
     assert "whose value iobench cannot read" in caplog.text
