@@ -37,8 +37,7 @@ class Counters(msgspec.Struct, frozen=True):
     """
 
     table: NDArray[Any]
-    estimated: NDArray[np.bool_]  # by delivery: whether its time was split as that of others,
-    whole: NDArray[np.bool_]  # or is known as a whole alone
+    estimated: NDArray[np.bool_]  # by delivery: whether its time was split as that of others
     written_ns: NDArray[np.float64] | None  # writing its spans; None where the cost is unknown
     n_lanes: int  # threads that wrote them; a device's are written by one that has others
 
@@ -70,11 +69,9 @@ def counters_of(profile: RunData, loop: TrainingLoop, deliveries: Deliveries) ->
         np.add.at(table[name], place[chosen], looks[column][chosen])
     is_whole = (spans["kind"] == Kind.FUSED) & (spans["label"] == profile.string_number(WHOLE))
     estimated = np.unique(spans["batch"][((spans["flags"] & Flag.ESTIMATED) != 0) & ~is_whole])
-    whole = np.unique(spans["batch"][is_whole])
     return Counters(
         table,
         np.isin(deliveries.batch, estimated[estimated >= 0]),
-        np.isin(deliveries.batch, whole[whole >= 0]),
         _written_ns(spans, _unit_costs(profile, loop), deliveries),
         len(np.unique(lane_keys(spans[(spans["flags"] & Flag.DEVICE) == 0]))),
     )

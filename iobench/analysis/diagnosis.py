@@ -10,13 +10,7 @@ import msgspec
 from iobench.recording.kinds import WORKER_KINDS, Kind
 
 if TYPE_CHECKING:
-    from iobench.analysis.exposure_figures import (
-        Exposure,
-        JobTime,
-        LoaderExposure,
-        PartExposure,
-        Window,
-    )
+    from iobench.analysis.exposure_figures import Exposure, LoaderExposure, PartExposure, Window
 
 IO_BOUND_FRACTION: Final = 0.2
 """From this share of its time on, a training loop that waits is I/O-bound."""
@@ -54,17 +48,10 @@ class Diagnosis(msgspec.Struct, frozen=True):
     hidden_fraction: float | None  # share of the loading work that was hidden behind compute
     start_fraction: float  # waits outside the steady state, as a share of the whole run
     again_fraction: float  # of epochs after the first: share that they wait at start and end
-    in_script: bool = False
-    loop_fraction: float | None = None  # share of its process's time that the loop is
-    job: JobTime | None = None  # where all of its process's time went
-    validation: PartExposure | None = None
-    waited_for: LoaderExposure | None = None  # of loaders that differ the one most waited for
-    waited_fraction: float | None = None  # its share; those made again for each epoch are one
-    stopped: str = ""  # why recording stopped before the end, and where
-    n_batches: int = 0  # that all of this is of
-    n_summed: int = 0  # between those, of which there are sums only
-    first_epoch_fraction: float | None = None  # waits of the first epoch after its fill
-    first_epoch_is_cold: bool = False  # whether it read from the device, and others from memory
+    waited_for: LoaderExposure | None  # of loaders that differ the one most waited for
+    waited_fraction: float | None  # its share; those made again for each epoch are one
+    first_epoch_fraction: float | None  # waits of the first epoch after its fill
+    exposure: Exposure  # all of these figures
 
 
 def diagnose(exposure: Exposure) -> Diagnosis:
@@ -81,7 +68,6 @@ def diagnose(exposure: Exposure) -> Diagnosis:
         else _verdict(whole.n_batches, window.wait_fraction, exposure.has_compute)
         if exposure.has_consumer
         else Verdict.NO_CONSUMER,
-        stopped=exposure.stopped,
         window=exposure.window,
         wait_fraction=window.wait_fraction,
         top_stage=top.stage if top else None,
@@ -98,24 +84,10 @@ def diagnose(exposure: Exposure) -> Diagnosis:
             ),
             None,
         ),
-        first_epoch_is_cold=_is_cold_at_first(whole, window),
-        in_script=exposure.is_script,
-        loop_fraction=exposure.loop_fraction,
-        job=exposure.job,
-        validation=exposure.validation,
         waited_for=waited_for,
         waited_fraction=loader_ns / whole.wait_ns if whole.wait_ns and waited_for else None,
-        n_batches=whole.n_batches,
-        n_summed=exposure.n_summed,
+        exposure=exposure,
     )
-
-
-def _is_cold_at_first(whole: PartExposure, later: PartExposure) -> bool:
-    """Tell whether most bytes that came from the device came before the later part of a run."""
-    if not whole.cold_fraction or later.cold_fraction is None:
-        return False
-    cold = later.cold_fraction * (later.read_nbytes or 0)
-    return cold < whole.cold_fraction * (whole.read_nbytes or 0) / 2
 
 
 def _waited_for(exposure: Exposure) -> tuple[LoaderExposure | None, int]:

@@ -66,7 +66,7 @@ def exposure_of(run: RankRun) -> Exposure:
         validation=part_of(run, evaluates) if evaluates.any() and not evaluates.all() else None,
         recurring_start_ns=int(deliveries.wait_ns[repeated & ~steady].sum()),
         phases=_phases(run),
-        long_waits=find_long_waits(profile, deliveries, run.attribution),
+        long_waits=find_long_waits(deliveries, run.attribution),
         n_rounds=len(np.unique(deliveries.round)),
         n_unfinished_rounds=deliveries.n_unfinished_rounds,
         workers=main.workers,
@@ -93,6 +93,7 @@ def exposure_of(run: RankRun) -> Exposure:
         ),
         has_compute=profile.run_facts.compute.step_ns != 0,
         steps=deliveries.steps,
+        waits_ns=tuple(deliveries.wait_ns[deliveries.batch >= 0].tolist()),
     )
 
 
@@ -158,9 +159,8 @@ def part_of(run: RankRun, chosen: Marks) -> PartExposure:
         nbytes=int(nbytes.sum()) if (nbytes >= 0).all() else None,
         stages=_stages(run, chosen),
         compute_stages=_compute_stages(run, chosen),
-        waits_ns=tuple(waits_ns.tolist()),
-        wait=None if wait is None else wait.in_whole_ns(),
-        step=None if step is None else step.in_whole_ns(),
+        wait=wait,
+        step=step,
         read_nbytes=max(counted["read_nbytes"], counted["undecoded_nbytes"])
         if len(looked_at) and looked_at.all() and not counted["read_unknown"]
         else None,
@@ -168,7 +168,6 @@ def part_of(run: RankRun, chosen: Marks) -> PartExposure:
         overhead_fraction=_overhead_fraction(run, chosen, wall_ns),
         decoded=_decoded(run, counted),
         estimated_fraction=int(counters.estimated[with_batch].sum()) / max(len(waits_ns), 1),
-        whole_batch_fraction=int(counters.whole[with_batch].sum()) / max(len(waits_ns), 1),
         step_compute_ns=_compute_of_step(run, chosen),
     )
 

@@ -73,19 +73,10 @@ class StepStatistics(msgspec.Struct, frozen=True):
 
     n_steps: int
     min_ns: int
-    mean_ns: float
-    median_ns: float
+    mean_ns: int
+    median_ns: int
     max_ns: int
-    stdev_ns: float | None
-
-    def in_whole_ns(self) -> StepStatistics:
-        """Return them rounded to the nanosecond."""
-        return replace(
-            self,
-            mean_ns=round(self.mean_ns),
-            median_ns=round(self.median_ns),
-            stdev_ns=None if self.stdev_ns is None else round(self.stdev_ns),
-        )
+    stdev_ns: int | None
 
 
 class DecodedChunkFigures(msgspec.Struct, frozen=True):
@@ -128,7 +119,6 @@ class PartExposure(msgspec.Struct, frozen=True):
     nbytes: int | None  # None where a delivery does not say
     stages: tuple[StageExposure, ...]  # largest exposed time first, then largest busy time
     compute_stages: tuple[ComputeStage, ...]  # between deliveries, as far as there are spans
-    waits_ns: tuple[int, ...]  # of every delivered batch, in order
     # The waits of each whole step of the optimiser, of each batch where its batches are unknown
     wait: StepStatistics | None
     # Read by loading processes, by whatever code, cached or not; of mappings what stages report
@@ -138,7 +128,6 @@ class PartExposure(msgspec.Struct, frozen=True):
     # measured it, else by what a span costs
     overhead_fraction: float | None
     estimated_fraction: float = 0.0  # of batches whose stages are in the proportions of others
-    whole_batch_fraction: float = 0.0  # of batches too short for spans of their stages
     decoded: DecodedChunkFigures | None = None  # None where it was not counted, or not all
     step: StepStatistics | None = None  # the time of each step; None where that is unknown
     # Computed, by stage in a whole step of the optimiser; empty where unknown
@@ -217,8 +206,7 @@ class LongWaits(msgspec.Struct, frozen=True):
     wait_ns: int
     typical_ns: int  # their median
     period_steps: int | None  # from one to the next where that is regular
-    # "round start", "epoch start", "worker start", "fill", "first epoch" or "file change"
-    coincides_with: str | None
+    coincides_with: str | None  # "round start", "worker start", "fill" or "first epoch"
 
 
 class LoaderExposure(msgspec.Struct, frozen=True):
@@ -265,7 +253,6 @@ class JobPart(msgspec.Struct, frozen=True):
     part: str
     ns: int
     nbytes: int | None = None  # read for it, written in it, or delivered to the loop
-    n_files: int | None = None  # that the initial load read
 
 
 class JobTime(msgspec.Struct, frozen=True):
@@ -299,7 +286,7 @@ def job_of_ranks(ranks: Sequence[JobTime]) -> JobTime:
 
     So no two clocks are compared. Of those that ran longest it is the one that spent most on
     getting data: where they take their steps together, the others waited for it as they computed.
-    Bytes and files are those of all of them.
+    Bytes are those of all of them.
     """
     least_ns = NEARLY * max(each.wall_ns for each in ranks)
     longest = max(
@@ -307,11 +294,7 @@ def job_of_ranks(ranks: Sequence[JobTime]) -> JobTime:
         key=lambda each: (each.load_ns, each.wall_ns, -each.rank),
     )
     parts = tuple(
-        replace(
-            part,
-            nbytes=_sum([each.part(part.part).nbytes for each in ranks]),
-            n_files=_sum([each.part(part.part).n_files for each in ranks]),
-        )
+        replace(part, nbytes=_sum([each.part(part.part).nbytes for each in ranks]))
         for part in longest.parts
     )
     unknown = [*dict.fromkeys(text for each in ranks for text in each.unknown)]
@@ -356,6 +339,7 @@ class Exposure(msgspec.Struct, frozen=True):
     recurring: PartExposure | None = None
     validation: PartExposure | None = None  # passes that validate, test or predict
     recurring_start_ns: int = 0  # waits of these epochs outside of their steady state
+    waits_ns: tuple[int, ...] = ()  # of every delivered batch, in order
 
     @property
     def n_summed(self) -> int:
@@ -394,17 +378,3 @@ class Exposure(msgspec.Struct, frozen=True):
     def part(self, window: Window) -> PartExposure | None:
         """Return one of the parts; None where the run has none."""
         return {"recurring": self.recurring, "steady": self.steady, "whole": self.whole}[window]
-
-    def without_waits(self) -> Exposure:
-        """Return it without the wait of every step: of many ranks they would fill the memory."""
-
-        def slim(part: PartExposure | None) -> PartExposure | None:
-            return part and replace(part, waits_ns=())
-
-        return replace(
-            self,
-            whole=replace(self.whole, waits_ns=()),
-            steady=slim(self.steady),
-            recurring=slim(self.recurring),
-            validation=slim(self.validation),
-        )

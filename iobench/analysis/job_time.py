@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
 
-IMPORTED_NBYTES: Final = 200_000_000
-"""What imports read is less, of the largest frameworks, too."""
+STEP_KINDS: Final = (Kind.FORWARD, Kind.BACKWARD, Kind.STEP)
 RELOAD: Final = "reload"
 """Reading outside of loops after the first loader was asked: of ``between``."""
 
@@ -76,9 +75,6 @@ def job_time_of(run: RankRun) -> JobTime | None:
     imports, steps = _imports(known), spans[spans["kind"] == Kind.STEP]
     first_ns = int(deliveries.from_ns.min(initial=end_ns if closed_ns is None else closed_ns))
     first_ns = min(first_ns, int(steps["start_ns"].min(initial=first_ns)))  # training has begun
-    n_outside = int((deliveries.at(steps["start_ns"].astype(np.int64)) < 0).sum())
-    few = 2 * n_outside > len(steps)
-    step_kinds = (Kind.BACKWARD, Kind.STEP, *((Kind.FORWARD,) if few else ()))
     reads = _reads_of(run, process, imports)
     before = reads[reads["start_ns"] < first_ns]
     later = reads[(reads["start_ns"] >= first_ns) & _is_outside(reads, deliveries, ends)]
@@ -94,7 +90,7 @@ def job_time_of(run: RankRun) -> JobTime | None:
         ("train_compute", *_inside_passes(deliveries, trains)),
         *_summed(run, known.started_ns),
         ("imports", imports[:, 0], imports[:, 1]),
-        *(("train_compute", *_times(spans, kind)) for kind in step_kinds),
+        *(("train_compute", *_times(spans, kind)) for kind in STEP_KINDS),
         ("initial_load", before["start_ns"], np.minimum(before["end_ns"], first_ns)),
         ("shutdown", np.array([closed_ns or end_ns]), np.array([end_ns])),
         (RELOAD, later["start_ns"], later["end_ns"]),
@@ -111,34 +107,18 @@ def job_time_of(run: RankRun) -> JobTime | None:
         "validation_wait": _delivered(run, ~trains),
         "between": _known_bytes(later),
     }
-    load_nbytes = nbytes["initial_load"] or 0
-    if run.summed is not None:
-        unknown.append("what of the batches without details was validation: it counts as training")
     if not len(imports):
         unknown.append("imports, which cannot be separated from other work outside of loops")
-    if few:
-        unknown.append(
-            f"what {n_outside} of {len(steps)} optimiser's steps waited for: they follow no batch "
-            "of a loader that iobench follows. Work besides forward, backward and optimiser counts "
-            "as outside of loops"
-        )
     if run.lost_spans:
         unknown.append("what was in spans that were lost; its time stands elsewhere")
-    if (deliveries.role[deliveries.batch >= 0] == "").any():
+    if run.summed is not None or (deliveries.role[deliveries.batch >= 0] == "").any():
         unknown.append("what some passes over loaders are for; they count as training")
-    unseen_nbytes = (known.initial_nbytes or 0) - IMPORTED_NBYTES - load_nbytes
-    if unseen_nbytes > 0:
-        unknown.append(
-            f"how long it took to read at least {unseen_nbytes / 1e6:.0f} MB before the first "
-            "batch, which iobench did not see; that time counts as outside of loops"
-        )
     bound_by = max(PARTS, key=lambda each: part_ns[each])
     lost_end_ns = clock.end_ns - int(spans["end_ns"].max(initial=known.started_ns))
     lost = closed_ns is None and bound_by == "between" and 2 * lost_end_ns > part_ns[bound_by]
-    files = {"initial_load": _n_files(run, before)}
     return JobTime(
         clock.end_ns - clock.start_ns,
-        tuple(JobPart(each, part_ns[each], nbytes.get(each), files.get(each)) for each in PARTS),
+        tuple(JobPart(each, part_ns[each], nbytes.get(each)) for each in PARTS),
         bound_by=None if lost else bound_by,
         unknown=tuple(unknown),
         reload_ns=part_ns[RELOAD],
@@ -174,15 +154,10 @@ def _ends(run: RankRun, process: int, facts: ProcessFacts) -> tuple[int | None, 
     end_ns = next((each for each in ended if each is not None), -1)
     if end_ns < last_ns:
         end_ns = last_ns
-        what = "its recording ended" if owner.closed else "its last span"
-        unknown.append(f"when the process ended; its time is until {what}")
+        unknown.append("when the process ended; its time is until the last that was recorded")
     if closed_ns is None:
-        how = facts.ended or next((each.ended for each in launchers), None)
-        by = f" ({how})" if how not in (None, "closed", "exit 0") else ""
-        unknown.append(
-            "what the process did after its last span, as it ended without ending its recording"
-            f"{by}; that stands outside of loops"
-        )
+        how = facts.ended or next((each.ended for each in launchers), None) or "unknown end"
+        unknown.append(f"what the process did after its last span ({how}): outside of loops")
     return closed_ns, end_ns, unknown
 
 
@@ -241,21 +216,6 @@ def _spans_of_loop(run: RankRun, process: int) -> NDArray[Any]:
 def _known_bytes(spans: NDArray[Any]) -> int | None:
     known = spans["nbytes"][spans["nbytes"] >= 0]
     return int(known.sum()) if len(known) else None
-
-
-def _n_files(run: RankRun, reads: NDArray[Any]) -> int | None:
-    """Return how many files what was read is of, as ``"a.nc"`` or ``"a.nc:variable"``.
-
-    None where a name may be that of an array of a store.
-    """
-    files = set()
-    for number in np.unique(reads["detail"]).tolist():
-        name = run.strings[number]
-        file, _, variable = name.rpartition(":")
-        files.add(file if file and not variable.startswith("//") else name)
-    files.discard("")
-    known = bool(files) and all("." in each.rpartition("/")[2] for each in files)
-    return len(files) if known else None
 
 
 def _is_outside(reads: NDArray[Any], deliveries: Deliveries, ends: Integers) -> Marks:

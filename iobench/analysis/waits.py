@@ -10,13 +10,10 @@ from numpy.typing import NDArray
 
 from iobench.analysis.deliveries import FILL, FIRST_EPOCH, STARTUP
 from iobench.analysis.exposure_figures import LongWaits, StepStatistics
-from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, is_one_of
-from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from iobench.analysis.attribution import Attribution
     from iobench.analysis.deliveries import Deliveries
-    from iobench.runs.contents import RunData
 
 Marks = NDArray[np.bool_]
 
@@ -41,16 +38,14 @@ def step_statistics(times_ns: NDArray[np.int64]) -> StepStatistics | None:
     return StepStatistics(
         n_steps=len(times_ns),
         min_ns=int(times_ns.min()),
-        mean_ns=int(times_ns.sum()) / len(times_ns),
-        median_ns=float(np.median(times_ns)),
+        mean_ns=round(int(times_ns.sum()) / len(times_ns)),
+        median_ns=round(float(np.median(times_ns))),
         max_ns=int(times_ns.max()),
-        stdev_ns=float(np.std(times_ns, ddof=1)) if len(times_ns) > 1 else None,
+        stdev_ns=round(float(np.std(times_ns, ddof=1))) if len(times_ns) > 1 else None,
     )
 
 
-def find_long_waits(
-    profile: RunData, deliveries: Deliveries, attribution: Attribution
-) -> LongWaits | None:
+def find_long_waits(deliveries: Deliveries, attribution: Attribution) -> LongWaits | None:
     """Return the waits that hold much of the run, None unless (mean - median) x steps > 10 %."""
     steps = np.flatnonzero(deliveries.batch >= 0)
     wall_ns = int(deliveries.wall_ns.sum())
@@ -74,11 +69,9 @@ def find_long_waits(
         coincides_with=_coincidence(
             {
                 "round start": deliveries.position[steps] == 0,
-                "epoch start": _changes(deliveries.epoch[steps], deliveries.loader[steps]),
                 "worker start": attribution.worker_start[steps],
                 "fill": np.isin(deliveries.phase[steps], (STARTUP, FILL)),
                 "first epoch": deliveries.phase[steps] == FIRST_EPOCH,
-                "file change": _file_changes(profile, deliveries)[steps],
             },
             long,
             above,
@@ -108,28 +101,3 @@ def _coincidence(
         if share >= EXPLAINED_FRACTION and lift >= LIFT:
             result = min(result or (0.0, 0, ""), (-share, n_steps, name))
     return result and result[2]
-
-
-def _changes(values: NDArray[np.int64], loader: NDArray[np.int64]) -> Marks:
-    """Tell where a value differs from the one before of that loader; the first from none."""
-    marks = np.zeros(len(values), dtype=bool)
-    for number in np.unique(loader):
-        rows = np.flatnonzero(loader == number)
-        marks[rows] = np.diff(values[rows], prepend=values[rows[:1]]) != 0
-    return marks
-
-
-def _file_changes(profile: RunData, deliveries: Deliveries) -> Marks:
-    """Tell whose batch was read from a file that its process had not read just before."""
-    spans = profile.spans
-    read = spans[
-        is_one_of(spans["kind"], READING_KINDS | MIXED_KINDS)
-        & (spans["detail"] != 0)
-        & ((spans["flags"] & Flag.IO) == 0)
-    ]
-    read = read[np.lexsort((read["start_ns"], read["thread"], read["process"]))]
-    same_lane = (read["process"][1:] == read["process"][:-1]) & (
-        read["thread"][1:] == read["thread"][:-1]
-    )
-    changed = same_lane & (read["detail"][1:] != read["detail"][:-1])
-    return np.isin(deliveries.batch, read["batch"][1:][changed]) & (deliveries.batch >= 0)

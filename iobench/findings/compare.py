@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from iobench.analysis.exposure_figures import job_of_ranks
 from iobench.analysis.intervals import (
@@ -183,7 +184,7 @@ def _open(path: Path, place: int) -> _Opened:
             n_blocks = len(of_ranks[0].blocks["wall"]) if of_ranks else None
             if (each := step_sums(rank, window, n_blocks)) is not None:
                 of_ranks.append(each)
-        exposures.append(rank.exposure.without_waits())
+        exposures.append(replace(rank.exposure, waits_ns=()))
         used.append(utilisation(rank))
         n_missing += rank.lost_spans + len(exposures[-1].missing_workers)
         n_missing += sum(each.damaged + (not each.closed) for each in rank.all_processes)

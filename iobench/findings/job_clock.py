@@ -88,17 +88,13 @@ def _piece(part: JobPart) -> BarPart:
 def _part_table(job: JobTime) -> Table:
     return Table(
         "",
-        (
-            *(Column("part"), Column("time", "time"), Column("of the job")),
-            *(Column("bytes"), Column("files")),
-        ),
+        (Column("part"), Column("time", "time"), Column("of the job"), Column("bytes")),
         tuple(
             (
                 PART_NAMES[each.part],
                 Quantity(each.ns, "ns"),
                 Quantity(job.share(each.ns), "share"),
                 NOT_APPLICABLE if each.nbytes is None else Quantity(each.nbytes, "B"),
-                NOT_APPLICABLE if each.n_files is None else Quantity(each.n_files, "count"),
             )
             for each in job.parts
             if each.ns
@@ -107,7 +103,6 @@ def _part_table(job: JobTime) -> Table:
             "all",
             Quantity(job.wall_ns, "ns"),
             Quantity(1.0 if job.wall_ns else None, "share"),
-            "",
             "",
         ),
     )

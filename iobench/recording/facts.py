@@ -106,7 +106,6 @@ class ProcessFacts(msgspec.Struct):
     imports_ns: list[tuple[Ns, Ns]] = []
     versions: dict[str, str] = {}  # of packages it imported that read, decode, compute or train
     thread_settings: dict[str, str] = {}  # variables for threads of libraries, and "affinity"
-    initial_nbytes: Ns | None = None  # that its read calls had returned before any loader
     batches_per_step: Number | None = None  # whose gradients a framework collects for one step
     moves: list[str] = []  # frameworks whose moves from the host to devices were watched
     metrics: list[EpochMetric] = []  # the script's own figures

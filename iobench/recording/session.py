@@ -22,7 +22,6 @@ from iobench.recording.clocks import SYSTEM_CLOCK, Clock, process_start_ns
 from iobench.recording.costs import unit_costs
 from iobench.recording.facts import EpochMetric, LoaderFacts, facts_of_this_process, facts_path
 from iobench.recording.job import find_job
-from iobench.recording.process_io import read_process_io
 from iobench.recording.rotation import RUN_LOOP, LoopRotation, keep_nbytes
 from iobench.recording.run_directory import RunDirectory, next_run_path
 from iobench.recording.script_run import command_line, script_document
@@ -243,12 +242,10 @@ class Recording:
         return number
 
     def end_initial_load(self) -> None:
-        """Note what was read before the first loader is asked, if that was not yet."""
+        """Note, once, what was imported before the first loader is asked."""
         if self._loaded:
             return
         self._loaded = True
-        counted = read_process_io()
-        self.facts.initial_nbytes = None if counted is None else counted[0]
         self._describe()
         self.write_facts()
 

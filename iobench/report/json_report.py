@@ -207,7 +207,7 @@ def _figures(part: PartExposure | None) -> PartFigures | None:
 
 def _of_waits(report: RunReport) -> dict[str, Any]:
     """Return what a run has where a loader was asked for batches."""
-    whole = report.exposure.whole
+    whole, waits_ns = report.exposure.whole, report.exposure.waits_ns
     figures = msgspec.structs.asdict(whole.figures)
     del figures["batches"]
     return figures | {
@@ -216,7 +216,7 @@ def _of_waits(report: RunReport) -> dict[str, Any]:
         "cold_fraction": whole.cold_fraction,
         "overhead_fraction": whole.overhead_fraction,
         "wait_per_step": whole.wait,
-        "waits_ns": whole.waits_ns if len(whole.waits_ns) == whole.n_batches else None,
+        "waits_ns": waits_ns if len(waits_ns) == whole.n_batches else None,
         "phases": {
             each.phase: PhaseFigures(each.wall_ns, each.wait_ns) for each in report.exposure.phases
         },

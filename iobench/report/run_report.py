@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from iobench.analysis.diagnosis import Diagnosis, diagnose
 from iobench.analysis.epochs import epoch_figures
@@ -54,7 +55,7 @@ def make_reports(runs: Iterable[Run]) -> tuple[RunReport, ...]:
 def _report(rank: RankRun) -> RunReport:
     profile, exposure, findings = rank.job or rank, rank.exposure, installed_findings()
     # Of many ranks the wait of every step would fill the memory.
-    shown = exposure.without_waits() if rank.is_one_of_many else exposure
+    shown = replace(exposure, waits_ns=()) if rank.is_one_of_many else exposure
     return RunReport(
         run=str(profile.path),
         facts=rank.about,

@@ -61,18 +61,17 @@ JUDGEMENTS: Final[Mapping[Verdict, str]] = {
 }
 COINCIDENCES: Final = {
     "round start": "the first batch of a round",
-    "epoch start": "the first batch of an epoch",
     "worker start": "the first batch of a worker",
     "fill": "the pipeline filling up",
     "first epoch": "the first epoch",
-    "file change": "a change of file",
 }
 
 
 def verdict_sentence(diagnosis: Diagnosis) -> str:
     """Return what is concluded: what a script's job is bound by, and what its loop waits for."""
-    job = () if diagnosis.job is None else (job_sentence(diagnosis.job),)
-    return " ".join((*job, *_of_loop(diagnosis), *_of_validation(diagnosis)))
+    job = diagnosis.exposure.job
+    of_job = () if job is None else (job_sentence(job),)
+    return " ".join((*of_job, *_of_loop(diagnosis), *_of_validation(diagnosis)))
 
 
 def job_sentence(job: JobTime) -> str:
@@ -93,21 +92,21 @@ def job_sentence(job: JobTime) -> str:
 
 def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
     """Yield what the training loop waits for, and what has to be known of it."""
-    verdict, window = diagnosis.verdict, diagnosis.window
+    verdict, window, exposure = diagnosis.verdict, diagnosis.window, diagnosis.exposure
     if verdict is Verdict.NOT_RECORDED:
         yield (
             "No verdict: nothing was recorded, because recording stopped "
-            f"({diagnosis.stopped}). Free space there, or name another folder with --out."
+            f"({exposure.stopped}). Free space there, or name another folder with --out."
         )
         return
     if verdict in (Verdict.NO_CONSUMER, Verdict.NO_BATCH):
         yield JUDGEMENTS[verdict]
         return
     share = units.fraction(diagnosis.wait_fraction)
-    in_script = diagnosis.in_script and diagnosis.job is None
+    in_script = exposure.is_script and exposure.job is None
     yield (
         f"{JUDGEMENTS[verdict]}: {OVER[window]} the training loop waits {share} of its time for "
-        f"data{_blame(diagnosis)}{extent_text(diagnosis.loop_fraction, in_script=in_script)}."
+        f"data{_blame(diagnosis)}{extent_text(exposure.loop_fraction, in_script=in_script)}."
     )
     unknown = diagnosis.unknown_fraction or 0.0
     if unknown >= WORTH_SAYING and diagnosis.top_stage != "unknown":
@@ -117,11 +116,11 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"{share} of the whole run's wait is for {loader_words(diagnosis.waited_for)}."
         if not diagnosis.waited_for.role:
             yield "Whether that loader trains is unknown."
-    if diagnosis.n_summed:
-        which = detailed_batches(diagnosis.n_batches, diagnosis.n_summed)
+    if exposure.n_summed:
+        which = detailed_batches(exposure.whole.n_batches, exposure.n_summed)
         yield f"Details, and exposed time by stage, are of {which}."
-    if diagnosis.stopped:
-        yield f"Recording stopped before the end ({diagnosis.stopped}): what came after is lost."
+    if exposure.stopped:
+        yield f"Recording stopped before the end ({exposure.stopped}): what came after is lost."
     if verdict is Verdict.NO_COMPUTE:
         return
     if diagnosis.again_fraction >= WORTH_SAYING:
@@ -137,13 +136,12 @@ def _of_first_epoch(diagnosis: Diagnosis) -> Iterator[str]:
     """Yield what the first epoch waits where that is clearly more than the verdict says."""
     first, later = diagnosis.first_epoch_fraction, diagnosis.wait_fraction
     if first is not None and later is not None and first - later >= WORTH_SAYING:
-        cold = " as it reads from the device" * diagnosis.first_epoch_is_cold
-        yield f"The first epoch waits {units.fraction(first)} of its time{cold}."
+        yield f"The first epoch waits {units.fraction(first)} of its time."
 
 
 def _of_validation(diagnosis: Diagnosis) -> Iterator[str]:
     """Yield what a validation waits, after the training; nothing where that is little."""
-    validation = diagnosis.validation
+    validation = diagnosis.exposure.validation
     if validation is not None and (validation.wait_fraction or 0.0) >= WORTH_SAYING:
         share = units.fraction(validation.wait_fraction)
         wait = units.duration(validation.wait_ns)

@@ -224,8 +224,6 @@ def _measured(report: RunReport) -> Iterator[str]:
         yield "How many of the bytes read came from the device is unknown."
     took = units.fraction(whole.overhead_fraction)
     yield f"iobench's own overhead: {took} of the time, which slows the rest by an unknown amount."
-    if whole.whole_batch_fraction:
-        yield f"Of {units.fraction(whole.whole_batch_fraction)} of the batches no stage is known."
     if whole.estimated_fraction:
         yield f"Stages of {units.fraction(whole.estimated_fraction)} of the batches are estimated."
     stages = [row.stage for row in whole.stages] + [row.stage for row in whole.compute_stages]

@@ -79,14 +79,14 @@ def check(figures):
         assert sum(window.exposed_ns.values()) == window.wait_ns >= 0
         assert window.wait_ns + window.compute_ns == window.wall_ns
         assert window.compute_ns >= 0
-        assert sum(window.waits_ns) <= window.wait_ns
-        assert all(wait >= 0 for wait in window.waits_ns)
         for row in window.stages:
             assert 0 <= row.exposed_ns <= row.busy_ns, row
             assert row.hidden_ns + row.exposed_ns == row.busy_ns
             assert row.n_spans >= 0
             assert row.nbytes is None or row.nbytes >= 0
         assert window.cold_fraction is None or 0 <= window.cold_fraction <= 1
+    assert sum(figures.waits_ns) <= figures.whole.wait_ns
+    assert all(wait >= 0 for wait in figures.waits_ns)
     assert sum(phase.wall_ns for phase in figures.phases) == figures.whole.wall_ns
     assert sum(phase.wait_ns for phase in figures.phases) == figures.whole.wait_ns
     assert sum(loader.wait_ns for loader in figures.loaders) == figures.whole.wait_ns

@@ -77,15 +77,9 @@ def test_the_first_of_several_epochs_is_apart_and_told():
         ("startup", 1), ("fill", 3), ("first epoch", 6), ("steady", 30), ("drain", 1),
     ]  # fmt: skip
     found = diagnose(figures)
-    assert (found.verdict, found.first_epoch_is_cold) == (Verdict.HIDDEN, False)
+    assert found.verdict == Verdict.HIDDEN
     first = figures.phases[2]
     assert found.first_epoch_fraction == first.wait_ns / first.wall_ns > 0.4
-    cold = replace(
-        figures,
-        whole=replace(figures.whole, read_nbytes=400, cold_fraction=0.25),
-        steady=replace(figures.steady, read_nbytes=300, cold_fraction=0.0),
-    )
-    assert diagnose(cold).first_epoch_is_cold
 
 
 def test_a_profile_without_two_whole_epochs_is_judged_as_it_is():

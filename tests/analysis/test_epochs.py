@@ -81,12 +81,12 @@ def test_epochs_add_up_to_the_run(made, workers, step_ns, told):
         assert each.batch is not None
         n = each.part.n_batches
         assert each.batch.n_steps == n
-        assert each.batch.mean_ns * n == pytest.approx(each.batches_ns)
+        assert each.batch.mean_ns * n == pytest.approx(each.batches_ns, abs=n)
         assert each.batches_ns <= each.part.wall_ns
         assert [*each.busy] == [*each.exposed] == [row.stage for row in each.part.stages]
         for row in each.part.stages:
             assert each.busy[row.stage].n_steps == n
-            assert each.exposed[row.stage].mean_ns * n <= row.exposed_ns + 1e-6
+            assert each.exposed[row.stage].mean_ns * n <= row.exposed_ns + n
 
 
 actions = st.lists(
@@ -118,10 +118,10 @@ def test_statistics_are_those_of_the_standard_library(values):
     found = step_statistics(np.array(values, dtype=np.int64))
     assert found.n_steps == len(values)
     assert (found.min_ns, found.max_ns) == (min(values), max(values))
-    assert found.mean_ns == pytest.approx(statistics.mean(values))
-    assert found.median_ns == pytest.approx(statistics.median(values))
+    assert found.mean_ns == pytest.approx(statistics.mean(values), abs=1)
+    assert found.median_ns == pytest.approx(statistics.median(values), abs=1)
     if len(values) > 1:
-        assert found.stdev_ns == pytest.approx(statistics.stdev(values), abs=1e-3)
+        assert found.stdev_ns == pytest.approx(statistics.stdev(values), abs=1)
     else:
         assert found.stdev_ns is None
 

@@ -88,7 +88,7 @@ def test_each_part_has_its_time_and_they_add_up():
     }
     assert job.wall_ns == 2_900
     assert job.bound_by == "between"
-    assert (job.part("initial_load").nbytes, job.part("initial_load").n_files) == (3_000, 3)
+    assert job.part("initial_load").nbytes == 3_000
     assert (job.part("checkpoint").nbytes, job.part("stage_in").nbytes) == (80, 7)
     assert job.unknown == ("what some passes over loaders are for; they count as training",)
 
@@ -121,22 +121,6 @@ def test_what_is_read_of_installed_packages_is_no_initial_load():
     job, _ = job_of(script, imports_ns=[(0, 0)])
     assert times(job)["initial_load"] == 10
     assert job.part("initial_load").nbytes == 2_000
-
-
-@pytest.mark.parametrize(
-    ("names", "n_files"),
-    [
-        (("a.npy", "b.npy", "a.npy"), 2),
-        (("/data/a.nc:t2m", "/data/a.nc:/group/u", "s3://bucket/b.nc:t2m", "s3://bucket/b.nc"), 2),
-        (("t2m", "a.npy"), None),  # an array of a store has any number of files
-    ],
-)
-def test_variables_of_a_file_are_no_files(names, n_files):
-    script = Script()
-    for name in names:
-        read(script, 100, file=name)
-    job, _ = job_of(script)
-    assert job.part("initial_load").n_files == n_files
 
 
 def test_data_read_anew_between_passes_is_told():
@@ -183,8 +167,7 @@ def test_a_script_that_is_killed_in_its_initial_load(ended):
     assert (job.wall_ns, job.bound_by) == (9_000, None)
     assert "shutdown" not in times(job)
     (text,) = job.unknown
-    assert "as it ended without ending its recording" in text
-    assert ("SIGKILL" in text) == (ended is not None)
+    assert (ended or "unknown end") in text
 
 
 def test_an_iterator_that_is_kept_trains_no_longer_than_it_did():

@@ -232,21 +232,3 @@ def test_what_an_inner_loader_does_is_the_outer_ones_wait_alone(steps):
     assert found.whole.exposed_ns.get("read", 0) == spent
     assert [each.n_batches for each in found.loaders] == [len(steps), 0]
     assert found.loaders[1].n_rounds == 0
-
-
-def test_an_epoch_starts_where_that_of_its_own_loader_changes():
-    script = Script()
-    train, validation = script.loader(0, 0, (10, 0, 0)), script.loader(0, 0, (10, 0, 0))
-    for step in range(40):
-        train.next()
-        script.sketch.spans[-1]["epoch"] = step // 20
-        if step % 5 == 0:
-            validation.next()
-            script.sketch.spans[-1]["epoch"] = 7
-        if step == 19:
-            train.stages = (4000, 0, 0)
-        if step == 20:
-            train.stages = (10, 0, 0)
-    long = exposure(script.data()).long_waits
-    assert long is not None
-    assert (long.n_waits, long.coincides_with) == (1, "epoch start")

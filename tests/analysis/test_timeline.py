@@ -62,11 +62,12 @@ def check(profile: RunData, ranks: tuple[int, ...] = (0,)) -> Timeline:
     expected: dict[str, int] = {}
     wait_ns = 0
     for rank in ranks:
-        whole = exposure(profile, rank=rank).whole
+        known = exposure(profile, rank=rank)
+        whole = known.whole
         for row in whole.stages:
             if row.kind not in WAITING_KINDS and row.kind != Kind.OPAQUE:
                 expected[row.stage] = expected.get(row.stage, 0) + row.exposed_ns
-        expected["wait"] = expected.get("wait", 0) + sum(whole.waits_ns)
+        expected["wait"] = expected.get("wait", 0) + sum(known.waits_ns)
         wait_ns += whole.wait_ns
     for stage, expected_ns in expected.items():
         total, n_spans = found.get(stage, (0, 0))

@@ -9,15 +9,13 @@ from iobench.recording.kinds import Kind
 from iobench.testing import CONSUMER, SketchedRun
 
 
-def serial_run(waits, epochs=None, files=None, rounds=None):
+def serial_run(waits, rounds=None):
     sketch = SketchedRun({"workers": 0, "prefetch": 1})
     clock, starts = 0, []
     for batch, wait in enumerate(waits):
         starts.append(clock)
-        detail = files[batch] if files else ""
-        sketch.add(CONSUMER, Kind.READ, clock, clock + wait, batch=batch, detail=detail)
-        epoch = epochs[batch] if epochs else 0
-        sketch.wait(batch, clock, clock + wait, "consumer", epoch=epoch)
+        sketch.add(CONSUMER, Kind.READ, clock, clock + wait, batch=batch)
+        sketch.wait(batch, clock, clock + wait, "consumer", epoch=0)
         clock += wait + 100
     edges = [starts[first] for first in rounds or [0]] + [clock]
     for number, (start, end) in enumerate(itertools.pairwise(edges)):
@@ -53,16 +51,9 @@ TENTH, SEVENTH = long_at(30, 0, 10, 20), long_at(70, *range(0, 70, 7))
 @pytest.mark.parametrize(
     ("waits", "more", "coincides_with"),
     [
-        (TENTH, {"epochs": [step // 10 for step in range(30)]}, "epoch start"),
         (TENTH, {"rounds": [0, 10, 20]}, "round start"),
-        (
-            long_at(40, 10, 20, 30),
-            {"files": [f"{step // 10}" for step in range(40)]},
-            "file change",
-        ),
-        (long_at(40, 5, 15, 25, 35), {"files": [f"{step}" for step in range(40)]}, None),
         (long_at(40, 5, 15, 25, 35), {}, None),
-        (SEVENTH, {"epochs": [step // 2 for step in range(70)]}, None),
+        (SEVENTH, {"rounds": [*range(0, 70, 2)]}, None),
     ],
 )
 def test_what_long_waits_coincide_with(waits, more, coincides_with):

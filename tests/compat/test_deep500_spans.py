@@ -153,7 +153,7 @@ def test_an_old_script_gets_waits_rounds_and_stages(tmp_path, mlflow):
     exposure = iobench.exposure(profile)
     assert exposure.n_rounds == 2
     assert exposure.whole.n_batches == 24
-    assert exposure.whole.wait_ns == sum(exposure.whole.waits_ns)
+    assert exposure.whole.wait_ns == sum(exposure.waits_ns)
 
 
 def test_a_loader_that_is_seen_tells_its_own_waits(tmp_path, mlflow):

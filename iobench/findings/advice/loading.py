@@ -96,7 +96,7 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
 
 def loading_of(rank: RankRun, runs: Sequence[LoaderRun]) -> Loading:
     """Return how a training process loads; ``runs`` are what its loaders did."""
-    facts, exposure = rank.about, rank.exposure.without_waits()
+    facts, exposure = rank.about, replace(rank.exposure, waits_ns=())
     if not exposure.has_consumer or not runs:
         return Loading(path=rank.path, facts=facts, exposure=exposure)
     run = max(runs, key=lambda each: each.wait_ns)

@@ -199,7 +199,7 @@ def test_tab_reaches_the_lanes_and_enter_the_longest_waits(page: Page) -> None:
             break
     assert "waits" in page.locator(".tl-canvas").get_attribute("aria-label")
     profile = small_run().data()
-    waits = sorted(exposure(profile).whole.waits_ns, reverse=True)
+    waits = sorted(exposure(profile).waits_ns, reverse=True)
     said = page.locator(".tl-live")
     for place in (0, 1):
         page.keyboard.press("Enter")
