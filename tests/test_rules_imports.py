@@ -367,7 +367,6 @@ FOR_OTHERS = {
         ("doctor", {"numpy", "psutil", "asyncio"}),
         ("list", NOT_OF_NUMPY),
         ("cache", NOT_OF_NUMPY),
-        ("info RUN", NOT_OF_NUMPY),
         ("report RUN", NOT_OF_NUMPY | FOR_OTHERS),
     ],
 )

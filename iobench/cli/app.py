@@ -11,7 +11,6 @@ from iobench.cli.command import (
     SETTINGS,
     CommandArgument,
     CommandText,
-    IobenchCommand,
     make_command,
 )
 
@@ -87,8 +86,8 @@ COMMANDS: Final = {
     "list": Text("data", "List the datasets and store formats by the names other commands take."),
     "info": Text(
         "data",
-        "Say what a dataset's samples are, a format's options, what a file, a store or a run is.",
-        (Argument("target", "NAME|FILE|STORE|RUN", "A name, a path or a URL."),),
+        "Say what a dataset's samples are, a format's options, what a file or a store is.",
+        (Argument("target", "NAME|FILE|STORE", "A name, a path or a URL."),),
     ),
     "synthesize": Text(
         "data",
@@ -159,7 +158,7 @@ OF_MLLOG: Final = Text(
 )
 
 
-class SuiteCommand(IobenchCommand):
+class SuiteCommand(click.Command):
     """Measures the recipe that it is given, unless the first word is `MLLOG`."""
 
     def make_context(
@@ -172,7 +171,7 @@ class SuiteCommand(IobenchCommand):
         return command.make_context(f"{info_name} {MLLOG}", args[1:], parent, **extra)
 
 
-class AdviseCommand(IobenchCommand):
+class AdviseCommand(click.Command):
     """Takes what follows ``--`` for the command of the script."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -184,10 +183,6 @@ class AdviseCommand(IobenchCommand):
 
 class _Commands(click.Group):
     """All commands, by groups."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return their names, in the order of `COMMANDS`."""
-        return list(COMMANDS)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one section for each group."""
@@ -202,30 +197,18 @@ class _Commands(click.Group):
                 )
 
 
-def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value:
-        from importlib.metadata import version
-
-        click.echo(f"iobench {version('iobench')}")
-        ctx.exit()
-
-
-VERSION: Final = click.Option(
-    ["--version"], is_flag=True, help="Print the version and exit.", expose_value=False,
-    is_eager=True, callback=_show_version,
-)  # fmt: skip
-
-
 def make_app() -> click.Group:
     """Return the command line application."""
     classes = {"suite": SuiteCommand, "advise": AdviseCommand}
-    return _Commands(
+    commands = {
+        name: make_command(name, text, classes.get(name, click.Command))
+        for name, text in COMMANDS.items()
+    }
+    app = _Commands(
         "iobench",
-        commands={
-            name: make_command(name, text, classes.get(name, IobenchCommand))
-            for name, text in COMMANDS.items()
-        },
-        params=[VERSION, QUIET_OPTION],
+        commands=commands,
+        params=[QUIET_OPTION],
         help="Where does training on weather and climate data wait for its data, and why?",
         context_settings=SETTINGS,
     )
+    return click.version_option(package_name="iobench", message="iobench %(version)s")(app)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections import Counter
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -57,64 +57,28 @@ class _LocalPath(click.Path):
         return super().convert(value, param, ctx)
 
 
-class _Argument(click.Argument):
-    """An argument with a line of help."""
-
-    def __init__(self, described: CommandArgument) -> None:
-        kind = _LocalPath(path_type=Path, readable=False) if described.is_path else _PLACE
-        super().__init__(
-            [described.field],
-            type=kind,
-            metavar=described.metavar,
-            nargs=-1 if "..." in described.metavar else 1,
-            required=not described.metavar.startswith("["),
-        )
-        self.words = (described.metavar, described.help)
-
-
-class IobenchCommand(click.Command):
-    """A command that refuses a second value where only the last one would count."""
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return its own parameters, and those of every command."""
-        own, common = self.params, super().get_params(ctx)[len(self.params) :]
-        return [*own, QUIET_OPTION, *common]
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse, after each option was looked for a second time; a plain flag may be repeated."""
-        *_, order = self.make_parser(ctx).parse_args(args=list(args))
-        given = Counter(each for each in order if isinstance(each, click.Option))
-        for option, times in given.items():
-            is_plain_flag = option.is_flag and not option.secondary_opts
-            if times > 1 and not (option.multiple or is_plain_flag):
-                ctx.fail(
-                    f"{option.opts[0]} is given {times} times; it takes one value: give it once"
-                )
-        return super().parse_args(ctx, args)
-
-    def format_arguments(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write nothing: click before 8.5 has no such section, so ``format_options`` writes it."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the arguments, then the options."""
-        if rows := [each.words for each in self.params if isinstance(each, _Argument)]:
-            with formatter.section("Arguments"):
-                formatter.write_dl(rows)
-        super().format_options(ctx, formatter)
-
-
 def make_command(
-    name: str, text: CommandText, cls: type[IobenchCommand] = IobenchCommand
-) -> IobenchCommand:
+    name: str, text: CommandText, cls: type[click.Command] = click.Command
+) -> click.Command:
     """Return a command, whose module is imported when it runs."""
-    params: list[click.Parameter] = [_Argument(each) for each in text.arguments]
-    params += map(_option, OPTIONS[name])
+    params: list[click.Parameter] = [*map(_argument, text.arguments), *map(_option, OPTIONS[name])]
+    words = [inspect.cleandoc(text.help), *(f"{a.metavar}: {a.help}" for a in text.arguments)]
     return cls(
         name,
-        params=params,
-        help=text.help,
+        params=[*params, QUIET_OPTION],
+        help="\n\n".join(words),
         callback=_function(name),
         context_settings={**SETTINGS, **SETTINGS_OF.get(name, {})},
+    )
+
+
+def _argument(described: CommandArgument) -> click.Argument:
+    return click.Argument(
+        [described.field],
+        type=_LOCAL if described.is_path else _PLACE,
+        metavar=described.metavar,
+        nargs=-1 if "..." in described.metavar else 1,
+        required=not described.metavar.startswith("["),
     )
 
 
@@ -179,8 +143,6 @@ def _pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:
         name, equals, text = pair.partition("=")
         if not equals or not name:
             raise OptionError(f"{option} {pair}: expected NAME=VALUE")
-        if name in options:
-            raise OptionError(f"{option} {pair}: {name} is given twice; give it once")
         options[name] = text
     return options
 
@@ -216,7 +178,7 @@ QUIET_OPTION: Final = click.Option(
 """Of every command, as ``--help`` is."""
 
 
-def parsed(command: IobenchCommand, words: Sequence[str]) -> dict[str, Any]:
+def parsed(command: click.Command, words: Sequence[str]) -> dict[str, Any]:
     """Return the values that the function of a command would get."""
     with command.make_context(f"iobench {command.name}", list(words)) as context:
         return context.params

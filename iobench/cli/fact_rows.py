@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from iobench.report.document import Table, properties
@@ -10,44 +11,41 @@ from iobench.report.units import UNKNOWN, byte_rate, duration, nanoseconds, nbyt
 
 FEW: Final = 8
 """More of a kind (files, shards) are shortened."""
-UNITS: Final = ("nbytes", "_ns", "_s")
+UNITS: Final = ("nbytes", "_ns", "_s", "seconds")
 """What keys of figures with a unit end in."""
 
 
 def fact_table(facts: Mapping[str, Any], without: Collection[str] = ()) -> Table:
     """Return a table of facts: an object or a list of objects with a row for each."""
-    rows = ((name, value) for name, value in facts.items() if name not in without)
-    return properties([row for name, value in rows for row in _rows(name, value)])
+    rows: list[tuple[str, str]] = []
+    for name, value in facts.items():
+        if name not in without:
+            texts = _texts(name, value) or ["none"]
+            rows += zip([_label(name), *[""] * len(texts)], texts, strict=False)
+    return properties(rows)
 
 
-def _rows(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    texts: Iterable[str] = (_phrase(value, name),)
-    if isinstance(value, Mapping) and value:
-        texts = _lines(value, name)
-    elif _is_objects(value):
-        texts = [_phrase(each) for each in value[:FEW]]
-        if len(value) > FEW:
-            texts += [f"and {len(value) - FEW} more"]
-    for place, text in enumerate(texts):
-        yield "" if place else _label(name), text
+def _texts(name: str, value: Any) -> list[str]:
+    """Return the lines of a fact."""
+    if isinstance(value, Mapping):
+        texts = []
+        for key, each in value.items():
+            unit = key if key.endswith(UNITS) else name
+            whole = _is_objects(each)
+            texts += _texts(key, each) if whole else [f"{_label(key)}: {_phrase(each, unit)}"]
+        return texts
+    if _is_objects(value):
+        return _shortened(map(_phrase, value))
+    return [_phrase(value, name)]
 
 
 def _is_objects(value: Any) -> bool:
     return isinstance(value, list | tuple) and bool(value) and isinstance(value[0], Mapping)
 
 
-def _lines(known: Mapping[str, Any], whole: str) -> Iterator[str]:
-    for name, value in known.items():
-        if _is_objects(value):
-            yield from map(_phrase, value)
-        else:
-            yield f"{_label(name)}: {_phrase(value, whole if whole.endswith(UNITS) else name)}"
-
-
 def _label(key: str) -> str:
     """Return a key as words: what says its unit is shown with the value."""
-    unit = "" if key.endswith("_per_s") else "_s"
-    key = key.removeprefix("n_").removesuffix("_ns").removesuffix(unit)
+    key = re.sub("^n_|_ns$|(?<!_per)_s$", "", key)
     return key.replace("nbytes", "size").replace("_n_", "_").replace("_", " ")
 
 
@@ -56,25 +54,20 @@ def _phrase(value: Any, name: str = "") -> str:
     if isinstance(value, Mapping):
         if "dtype" in value and "shape" in value:
             return _array(value)
-        inner = ((key, each) for key, each in value.items() if key != "fingerprints")
-        return ", ".join(f"{_label(key)} {_phrase(each, key)}" for key, each in inner) or "none"
+        return ", ".join(f"{_label(key)} {_phrase(value[key], key)}" for key in value) or "none"
     if isinstance(value, list | tuple):
-        return _shortened([_phrase(inner) for inner in value]) or "none"
+        return ", ".join(_shortened(map(_phrase, value))) or "none"
     if value is None:
         return UNKNOWN if name.endswith(UNITS) else "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int | float):
-        return _figure(value, name)
-    return str(value)
-
-
-def _figure(value: float, name: str) -> str:
+    if not isinstance(value, int | float):
+        return str(value)
     if name.endswith("nbytes"):
         return nbytes(value)
     if name.endswith("bytes_per_s"):
         return byte_rate(value)
-    if name.endswith(("_ns", "_s", "seconds")) and "wall_ns" not in name and "_per_" not in name:
+    if name.endswith(UNITS) and "_per_" not in name:
         return duration(value if name.endswith("_ns") else nanoseconds(value))
     return number(value) if isinstance(value, float) else str(value)
 
@@ -90,8 +83,9 @@ def _array(variable: Mapping[str, Any]) -> str:
     return text
 
 
-def _shortened(names: Sequence[str]) -> str:
-    """Return names with commas; of more than `FEW` the last one and how many there are."""
-    if len(names) <= FEW:
-        return ", ".join(names)
-    return f"{', '.join(names[: FEW - 1])}, ... {names[-1]} ({len(names)} in all)"
+def _shortened(texts: Iterable[str]) -> list[str]:
+    """Return texts; of more than `FEW` the first and the last, and how many there are."""
+    listed = list(texts)
+    if len(listed) <= FEW:
+        return listed
+    return [*listed[: FEW - 2], "...", f"{listed[-1]} ({len(listed)} in all)"]

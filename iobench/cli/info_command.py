@@ -1,17 +1,54 @@
-"""``iobench info``: what a dataset, a store format, a store or a run is."""
+"""``iobench info``: what a dataset, a store format, a store or files are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import inspect
+import shlex
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.cli.documents import print_answer
+from iobench.cli.fact_rows import fact_table
+from iobench.cli.screen import TerminalScreen
+from iobench.datasets.baseline import pipelines_of
+from iobench.datasets.contract import Synthesizer
+from iobench.datasets.locate import FileLocator
+from iobench.datasets.patterns import FilePattern
+from iobench.datasets.published_files import PublishedFiles
+from iobench.datasets.standins import StandInIdentity, ensure_stand_in
+from iobench.errors import MissingFileError, OptionError
+from iobench.files.urls import URL, as_path
+from iobench.registry import (
+    dataset_factory,
+    dataset_names,
+    find_dataset,
+    find_format,
+    format_names,
+    unknown_name,
+)
+from iobench.report.document import Command, sentences
+from iobench.stores.manifest import MANIFEST_NAME
+from iobench.stores.places import choose_place, list_places
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from iobench.datasets.contract import Dataset, SampleIndex
+    from iobench.samples import SampleSpec
+    from iobench.sources.request import Screen
 
-    from iobench.report.document import Block, Section
-
+SAMPLE_FROM: Final = {
+    "files": "the files found",
+    "stand-in": "the stand-in that profiles use: same sizes as the real data",
+    "tiny stand-in": "a tiny stand-in made for this answer: real samples may be larger",
+}
+TITLES: Final = {
+    "dataset": "{name}: {title}",
+    "format": "{name}: a store format, layout version {version}",
+    "store": "{path}: {format} store of {dataset}",
+    "file": "{path}: {format}",
+}
 IN_TITLE: Final = {"kind", "name", "title", "path", "command"}
 
 
@@ -20,78 +57,196 @@ def info(
 ) -> None:
     """Print what a name, a file or a folder is."""
     facts = _facts(target, data_dir, files, options)
-    print_answer(_title(facts), *_parts(facts), figures=facts, json=json)
+    title = TITLES[facts["kind"]].format(**facts)
+    if facts["kind"] == "format":
+        print_answer(title, *sentences(facts["text"]), figures=facts, json=json)
+        return
+    command = facts.get("command")
+    commands = [Command(command, "Profile it with one sample per index")] if command else []
+    print_answer(title, fact_table(facts, IN_TITLE), *commands, figures=facts, json=json)
 
 
 def _facts(
     target: str, data_dir: Path | None, files: str | None, options: dict[str, str]
 ) -> dict[str, Any]:
-    from iobench.chunks.zarr_arrays.store import is_zarr
-    from iobench.cli import descriptions
-    from iobench.cli.screen import TerminalScreen
-    from iobench.errors import MissingFileError, OptionError
-    from iobench.files.urls import URL, as_path
-    from iobench.registry import dataset_names, format_names, unknown_name
-    from iobench.runs.folders import holds_runs
-    from iobench.stores.manifest import MANIFEST_NAME
-
-    path = as_path(target)
     if target in dataset_names():
-        return descriptions.describe_dataset(
+        return describe_dataset(
             target, options=options, data_dir=data_dir, files=files, screen=TerminalScreen()
         )
+    path = as_path(target)
     if data_dir or options or files:
         raise OptionError(f"--data-dir, --files, --option: {path} is no dataset; leave them out")
     if target in format_names():
-        return descriptions.describe_format(target)
+        return describe_format(target)
     if (path / MANIFEST_NAME).exists():
-        return descriptions.describe_store(path)
-    if not isinstance(path, URL) and holds_runs(path):
-        return descriptions.describe_run(path)
-    if path.is_file() or is_zarr(path) or (not isinstance(path, URL) and _has_data(path)):
-        return descriptions.describe_files(path)
-    if path.exists():
-        raise OptionError(
-            f"{path}: has no {MANIFEST_NAME}, no run.json, and no *.nc, *.grib or *.zarr; name a "
-            "file in it"
-        )
-    if isinstance(path, URL):
-        raise MissingFileError(f"{path}: no such file, store or folder; check the spelling")
+        return describe_store(path)
+    if isinstance(path, URL) or path.exists() or any(sign in target for sign in "*?[#"):
+        return describe_files(path)
     raise unknown_name("dataset", target, dataset_names())
 
 
-def _has_data(path: Path) -> bool:
-    """Return whether a folder holds data, or a pattern or ``FILE#group`` may name some."""
-    from iobench.datasets.user_files import data_files
+def describe_dataset(
+    name: str,
+    *,
+    options: Mapping[str, str],
+    data_dir: Path | None,
+    files: str | None,
+    screen: Screen,
+) -> dict[str, Any]:
+    """Return what a dataset is, told from its files, or from a stand-in where none are at hand."""
+    dataset = find_dataset(name, **options)
+    pattern = FilePattern(files) if files is not None else None
+    with _located(dataset, data_dir, pattern, screen) as (paths, locator, told_from):
+        with screen.progress(f"indexing {name}") as move:
+            locator.progress = move
+            index = dataset.samples(paths, locator)
+        provenance = dict(index.provenance)
+        return {
+            "kind": "dataset",
+            "name": name,
+            "title": dataset.title,
+            "options": _options(dataset_factory(name)),
+            "told_from": SAMPLE_FROM[told_from],
+            "stand_in": locator.stand_in,
+            "files": {
+                "n_files": len(paths),
+                "nbytes": sum(path.stat().st_size for path in paths),
+                "names": [path.name for path in paths],
+            },
+            "n_samples": len(index),
+            **_samples(index),
+            "pipelines": list(pipelines_of(dataset)),
+            "sample": _sample(index.spec),
+            "normalisation": provenance.get("normalisation"),
+            "fused": list(dataset.fused),
+            "terms_of_use": provenance.get("terms_of_use")
+            or getattr(dataset, "terms_of_use", None),
+            "citation": provenance.get("citation") or getattr(dataset, "citation", None),
+        }
 
-    return bool(data_files(path)) or (not path.exists() and any(c in str(path) for c in "*?[#"))
+
+def describe_format(name: str) -> dict[str, Any]:
+    """Return what a store format says of itself and its options: its docstring, by paragraphs."""
+    fmt = find_format(name)
+    text = (inspect.getdoc(type(fmt)) or "").replace("``", "")
+    paragraphs = [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
+    return {"kind": "format", "name": fmt.name, "version": fmt.version, "text": paragraphs}
 
 
-def _title(facts: Mapping[str, Any]) -> str:
-    """Return one line for what was described."""
-    match facts["kind"]:
-        case "dataset":
-            return f"{facts['name']}: {facts['title']}"
-        case "format":
-            return f"{facts['name']}: a store format, layout version {facts['version']}"
-        case "store":
-            return f"{facts['path']}: {facts['format']} store of {facts['dataset'] or 'unknown'}"
-        case _:
-            return f"{facts['path']}: {facts.get('format', facts['kind'])}"
+def describe_store(path: Path) -> dict[str, Any]:
+    """Return what a store holds, checked against its files' sizes."""
+    from iobench.stores.finished_store import open_store
+    from iobench.stores.index_file import has_index
+
+    store = open_store(path)
+    manifest = store.manifest
+    try:
+        return {
+            "kind": "store",
+            "path": str(store.path),
+            "format": manifest.format,
+            "format_version": manifest.format_version,
+            "dataset": manifest.dataset,
+            "codec": store.codec,
+            "n_samples": manifest.n_samples,
+            **(_samples(store.index()) if has_index(manifest) else {}),
+            "nbytes": manifest.nbytes,
+            "n_shards": len(manifest.shards),
+            "n_files": len(manifest.files),
+            "sample": _sample(manifest.spec),
+            "options": dict(manifest.options),
+            "normalisation": dict(manifest.normalisation) or None,
+            "statistics": dict(manifest.statistics),
+            "lossy": dict(manifest.lossy),
+            "provenance": dict(manifest.provenance),
+        }
+    finally:
+        store.close()
 
 
-def _parts(facts: Mapping[str, Any]) -> Iterator[Section | Block]:
-    from iobench.cli.fact_rows import fact_table
-    from iobench.report.document import Command, Section, sentences
+def describe_files(path: Path) -> dict[str, Any]:
+    """Return what a file of the user's own, or the first in a folder, holds; how it is profiled."""
+    from iobench.datasets.file_description import describe_file, likely_sample_dim
+    from iobench.datasets.user_files import split_group
+    from iobench.sources.opening import expand_sources
 
-    if facts["kind"] == "format":
-        yield from sentences(facts["text"])
+    files = [path] if isinstance(path, URL) else list(map(as_path, expand_sources([str(path)])))
+    cache_dir = choose_place().path / "indexes"
+    parted = [split_group(file) for file in files]
+    files, group = [file for file, _ in parted], parted[0][1]
+    known = describe_file(files[0], cache_dir=cache_dir, group=group)
+    result = likely_sample_dim(files, cache_dir=cache_dir, group=group)
+    dims = [result[0]] if result else known["sample_dims"][:1]
+    words = ["iobench", "profile", str(path), "--sample-dim", *dims]
+    nbytes = sum(file.stat().st_size for file in files) if files[0].is_file() else None
+    command = shlex.join(words) if dims else None
+    where = {"kind": "file", "path": str(path), "n_files": len(files), "first": str(files[0])}
+    return {**where, "nbytes": nbytes, **known, "command": command}
+
+
+def _options(factory: Any) -> list[dict[str, str]]:
+    """Return a factory's options: a recipe's own, else what its docstring says of parameters."""
+    if isinstance(factory, type) and issubclass(factory, PublishedFiles):
+        return [option.described() for option in factory.all_options()]
+    text = (inspect.getdoc(factory) or "").partition("Parameters\n----------\n")[2]
+    return [{"text": " ".join(text.partition("\n\n")[0].split())}] if text else []
+
+
+@contextmanager
+def _located(
+    dataset: Dataset,
+    data_dir: Path | None,
+    pattern: FilePattern | None,
+    screen: Screen,
+) -> Iterator[tuple[Sequence[Path], FileLocator, str]]:
+    """Yield the files, what found them, and whether they are real, a stand-in or a tiny one."""
+    if isinstance(data_dir, Path) and not data_dir.is_dir():  # a URL is listed
+        raise MissingFileError(
+            f"--data-dir {data_dir}: no such folder; name the one that holds the files"
+        )
+    other = data_dir or (pattern.folder if pattern else None)
+    real = FileLocator(data_dir=data_dir, pattern=pattern, cache_dir=Path(tempfile.gettempdir()))
+    try:
+        paths = dataset.files(real)
+    except MissingFileError:
+        if other is not None or real.n_found or not isinstance(dataset, Synthesizer):
+            raise
+    else:
+        real.cache_dir = choose_place().path / "indexes"
+        yield paths, real, "files"
         return
-    if facts["kind"] == "run":
-        for number, run in enumerate(facts["runs"]):
-            name = f"as {run.get('format', 'unknown')}"
-            yield Section(f"run-{number}", name, (fact_table(dict(sorted(run.items()))),))
-        return
-    yield fact_table(facts, IN_TITLE)
-    if facts.get("command"):
-        yield Command(facts["command"], "Profile it with one sample per index")
+    for place in list_places():
+        root = StandInIdentity.of(dataset).root(place)
+        if (root / "stand-in.json").exists():
+            locator = FileLocator(stand_in=root, cache_dir=place / "indexes")
+            yield dataset.files(locator), locator, "stand-in"
+            return
+    with tempfile.TemporaryDirectory(prefix="iobench-info-") as folder:
+        with screen.progress(f"tiny stand-in of {dataset.name}") as move:
+            root = ensure_stand_in(dataset, Path(folder, "files"), tiny=True, progress=move)
+        locator = FileLocator(stand_in=root, cache_dir=Path(folder, "indexes"))
+        yield dataset.files(locator), locator, "tiny stand-in"
+
+
+def _sample(spec: SampleSpec) -> dict[str, Any]:
+    variables = [{**variable.to_dict(), "nbytes": variable.nbytes} for variable in spec]
+    return {"nbytes": spec.nbytes, "variables": variables}
+
+
+def _samples(index: SampleIndex) -> dict[str, Any]:
+    """Return what samples are along, how long that is, their splits, the first and last name."""
+    names = index.coordinate
+    return {
+        "along": list(index.dims),
+        "splits": {split: len(numbers) for split, numbers in index.splits.items()},
+        "coordinate": [names[place] for place in {0: 0, len(names) - 1: 0}] if names else [],
+        "coordinates": [
+            {
+                "name": each.name,
+                "dims": [*each.dims],
+                "units": str(each.attributes.get("units", "")),
+            }
+            for each in index.meteorology.coordinates
+        ],
+        "left_out": dict(index.meteorology.left_out),
+    }

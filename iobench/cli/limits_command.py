@@ -49,7 +49,7 @@ def limits(*, path: str, like: str | None, duration_s: float, json: bool) -> Non
 
 def _requests(like: str, screen: Screen) -> Requests:
     """Return the reads of a dataset's, a store's or a run's samples."""
-    from iobench.cli.descriptions import describe_dataset
+    from iobench.cli.info_command import describe_dataset
     from iobench.errors import OptionError
     from iobench.profiling.storage_limits import requests_of_folder, requests_of_samples
     from iobench.registry import dataset_names, unknown_name

@@ -26,7 +26,6 @@ GOALS_S: Final = {
     "iobench --help": 0.15,
     "iobench list": 0.4,
     "iobench info store": 0.4,
-    "iobench info run": 0.4,
     "iobench report run": 0.4,
     "iobench doctor": 1.5,
     "iobench cache": 0.7,

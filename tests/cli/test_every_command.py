@@ -1,4 +1,4 @@
-"""What holds for all commands: one value is given once, and what they exit with."""
+"""What holds for all commands: their options, and what they exit with."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
-from iobench import errors
 from iobench.cli import main
 from iobench.cli.app import make_app
 from iobench.cli.interrupts import Interrupted
@@ -23,30 +21,6 @@ COMMANDS: dict[str, Any] = make_app().commands
 def needs_words(command: Any) -> bool:
     """Tell whether a command is about something that is named."""
     return any(each.param_type_name == "argument" for each in command.params)
-
-
-def twice(option: Any) -> list[str]:
-    spelled, other = option.opts[0], (option.secondary_opts or option.opts)[-1]
-    if option.is_flag:
-        return [spelled, other]
-    return [spelled, "1", f"{other}=1" if other.startswith("--") else f"{other}1"]
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_an_option_of_one_value_is_given_once(name: str) -> None:
-    command = COMMANDS[name]
-    for option in command.params:
-        if option.param_type_name != "option" or option.name == "help":
-            continue
-        refused = not option.multiple and not (option.is_flag and not option.secondary_opts)
-        words, said = [*twice(option), "word", "word"], ""
-        try:
-            command.make_context(name, words)
-        except click.UsageError as error:
-            said = error.message
-        except (click.exceptions.Exit, errors.IobenchError):
-            pass
-        assert (f"{option.opts[0]} is given 2 times" in said) is refused, (option.opts, said)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -91,7 +65,7 @@ def test_options_are_few_and_those_of_the_table() -> None:
     assert sum(map(len, OPTIONS.values())) + len(["--version"]) <= 140
     for name, command in COMMANDS.items():
         has = [each.opts[0] for each in command.params if each.param_type_name == "option"]
-        assert has == [each.name.partition("/")[0] for each in OPTIONS[name]]
+        assert has == [*(each.name.partition("/")[0] for each in OPTIONS[name]), "--quiet"]
 
 
 def test_quiet_leaves_a_script_alone(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``iobench info`` says what a dataset, a store and a run are; only what it learnt is left."""
+"""``iobench info`` says what a dataset, a store and a file are; only what it learnt is left."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def told(capsys, tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def run_and_store(tmp_path_factory):
+def store(tmp_path_factory):
     folder = tmp_path_factory.mktemp("info")
     arguments = ["--format", "source,numpy", "--workers", "0", "--batches", "4", "--json"]
     places = ["--store-dir", str(folder / "stores"), "--out", str(folder / "run"), "--tiny"]
@@ -42,7 +42,7 @@ def run_and_store(tmp_path_factory):
         code = main(["profile", "maelstrom-ens5mini", *arguments, *places, "--compute", "none"])
     assert code == 0
     [manifest] = (folder / "stores").rglob("iobench.json")
-    return folder / "run", manifest.parent
+    return manifest.parent
 
 
 def test_a_dataset_without_files_is_told_from_a_tiny_stand_in_that_is_removed(
@@ -70,8 +70,7 @@ def test_a_dataset_with_files_is_told_from_them(told, tmp_path):
 
 
 @pytest.mark.quick_cases(1)
-def test_a_store(told, run_and_store):
-    _, store = run_and_store
+def test_a_store(told, store):
     answer = told(store)
     assert (answer["kind"], answer["format"]) == ("store", "numpy")
     assert answer["dataset"] == "maelstrom-ens5mini"

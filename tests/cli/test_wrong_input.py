@@ -90,10 +90,9 @@ WRONG = {
         own.nc mine --to numpy --variables t --dry-run --stage decoded | mine
     """,
     "info": """
-        empty | iobench.json
+        empty | GRIB
         maelstrom-ens5mini --data-dir empty | ens5mini.01.nc
-        torn | run.json
-        maelstrom-power --option day=1 --option day=2 | twice
+        own.nc --option day=1 | --option
     """,
     "limits": """
         empty | empty
