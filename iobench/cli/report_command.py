@@ -76,7 +76,7 @@ def report(
         from iobench.cli.screen import TerminalScreen
         from iobench.tracking.run_logging import log_run
 
-        for place in log_run(run, mlflow=mlflow, wandb=wandb, opened=runs, document=document):
+        for place in log_run(run, runs, document, mlflow, wandb):
             TerminalScreen().note(f"iobench: logged to {place}")
 
 

@@ -2,31 +2,30 @@
 
 What MLflow's environment says holds: server, token, user, experiment, and ``MLFLOW_RUN_ID``, the
 run that is joined. That is all that ``mantik.init_tracking()`` sets. Whatever is done may be done
-again: a run is found by its key, which is a tag, and a metric at the same time is the same.
+again: a run of ours is found by its key, which is a tag, and a metric at the same time is the same.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from iobench.errors import IobenchError, MissingExtraError, OptionError, TrackingError
+from iobench.errors import MissingExtraError, OptionError, TrackingError
 from iobench.masking import mask_line, mask_urls
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from iobench.tracking.run_metrics import RunContents
 
 ENVIRONMENT: Final = "env"
 """In place of a URI: the server that ``MLFLOW_TRACKING_URI`` names."""
 KEY: Final = "iobench.key"
-JOINED: Final = "iobench.joined"
 PARENT: Final = "mlflow.parentRunId"
 ARTIFACTS: Final = "iobench"
-MOST: Final = {"params": 100, "tags": 100, "metrics": 500}
-"""How many one request may hold."""
 # A server that is down is found out in seconds, not in MLflow's four minutes; and MLflow says
 # nothing but to the server.
 DEFAULTS: Final = {
@@ -44,9 +43,11 @@ class MlflowRuns:
 
     def __init__(self, uri: str, retry: str) -> None:
         self.server, self._retry, self._top = _server_of(uri), retry, ""
+        self._joined = os.environ.get("MLFLOW_RUN_ID", "")
+        for name, value in DEFAULTS.items():
+            os.environ.setdefault(name, value)
         try:
-            with added_environment(DEFAULTS):
-                from mlflow import MlflowClient
+            from mlflow import MlflowClient
         except ImportError as error:
             raise MissingExtraError(
                 "--mlflow needs MLflow, which is not installed: pip install 'iobench[track]'"
@@ -58,31 +59,28 @@ class MlflowRuns:
         """Log a training process; return where people look at it, of several at them all."""
         from mlflow.entities import Metric, Param, RunTag
 
+        key, start_ms = contents.key, contents.start_ms
         with self._errors():
-            if contents.name and not self._top:
-                self._top = self._open(f"{contents.key}-all", contents.title, contents.start_ms)
-            run = self._open(contents.key, contents.full_name, contents.start_ms, self._top)
-            existing = self._client.get_run(run).data.params
-            parameters = contents.parameters.items()
-            self._send(run, "params", [Param(k, v) for k, v in parameters if k not in existing])
-            self._send(run, "tags", [RunTag(k, v) for k, v in contents.tags.items()])
+            if not self._top:
+                whole = f"{key}-all" if contents.name else key
+                self._top = self._joined or self._open(whole, contents.title, start_ms)
+            run = self._top
+            if contents.name:
+                run = self._open(key, contents.full_name, start_ms, run)
             values = [(each.time_ms, each.epoch, each.metrics) for each in contents.epochs]
             values.append((contents.end_ms, 0, contents.totals))
             metrics = [Metric(k, v, *when) for *when, each in values for k, v in each.items()]
-            self._send(run, "metrics", metrics)
+            params = [Param(k, v) for k, v in contents.parameters.items()]
+            tags = [RunTag(k, v) for k, v in contents.tags.items()]
+            self._client.log_batch(run, metrics=metrics, params=params, tags=tags)
             for file in files:
-                self._client.log_artifact(self._top or run, str(file), ARTIFACTS)
-            for each in {run, self._top or run}:
-                self._end(each, contents.end_ms)
-            return self._address(self._top or run)
+                self._client.log_artifact(self._top, str(file), ARTIFACTS)
+            for each in {run, self._top} - {self._joined}:  # which goes on
+                self._client.set_terminated(each, "FINISHED", end_time=contents.end_ms or None)
+            return self._address()
 
     def _open(self, key: str, title: str, start_ms: int, parent: str = "") -> str:
-        """Return the id of a run: the one that is joined, one that was created before, or a new."""
-        joined = os.environ.get("MLFLOW_RUN_ID", "") if not parent else ""
-        if joined:
-            self._client.set_tag(joined, KEY, key)
-            self._client.set_tag(joined, JOINED, "true")
-            return joined
+        """Return the id of a run: the one that was created before, or a new."""
         experiment = self._experiment()
         runs = self._client.search_runs([experiment], f"tags.`{KEY}` = '{key}'", max_results=1)
         if runs:
@@ -101,28 +99,18 @@ class MlflowRuns:
         known = self._client.get_experiment_by_name(name)
         return str(self._client.create_experiment(name) if known is None else known.experiment_id)
 
-    def _send(self, run: str, what: str, values: Sequence[Any]) -> None:
-        for start in range(0, len(values), MOST[what]):
-            self._client.log_batch(run, **{what: values[start : start + MOST[what]]})
-
-    def _end(self, run: str, end_ms: int) -> None:
-        if JOINED not in self._client.get_run(run).data.tags:
-            self._client.set_terminated(run, "FINISHED", end_time=end_ms or None)
-
-    def _address(self, run: str) -> str:
+    def _address(self) -> str:
         server = mask_urls(self.server)
         if not server.startswith(("http:", "https:")):
-            return f"{server}, run {run}"
-        experiment = self._client.get_run(run).info.experiment_id
-        return f"{server.partition('?')[0].rstrip('/')}/#/experiments/{experiment}/runs/{run}"
+            return f"{server}, run {self._top}"
+        experiment = self._client.get_run(self._top).info.experiment_id
+        server = server.partition("?")[0].rstrip("/")
+        return f"{server}/#/experiments/{experiment}/runs/{self._top}"
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _errors(self) -> AbstractContextManager[None]:
         from mlflow.exceptions import MlflowException
 
-        where = mask_line(self.server)
-        with client_errors(MlflowException, where, self._retry), added_environment(DEFAULTS):
-            yield
+        return client_errors(MlflowException, mask_line(self.server), self._retry)
 
 
 @contextmanager
@@ -130,40 +118,25 @@ def client_errors(kind: type[Exception], where: str, retry: str) -> Iterator[Non
     """Turn what a server's library raises into one line without credentials."""
     try:
         yield
-    except IobenchError:
-        raise
     except (kind, OSError) as error:  # some parts of it let those of requests pass
-        raise TrackingError(f"{where}: {short_reason(error)}; {retry}") from None
+        raise TrackingError(f"{where}: {_reason(error)}; {retry}") from None
 
 
 def _server_of(uri: str) -> str:
     """Return the URI of a server, of the environment for `ENVIRONMENT`."""
-    if not uri.strip():
-        raise OptionError("--mlflow: expected the URI of a server, such as http://127.0.0.1:5000")
-    if uri != ENVIRONMENT:
-        return uri
-    server = os.environ.get("MLFLOW_TRACKING_URI", "").strip()
-    if not server:
-        raise OptionError("--mlflow env: MLFLOW_TRACKING_URI is not set; set it, or name the URI")
-    return server
+    server = os.environ.get("MLFLOW_TRACKING_URI", "") if uri == ENVIRONMENT else uri
+    if not server.strip():
+        raise OptionError(
+            f"--mlflow {uri}: expected the URI of a server, such as http://127.0.0.1:5000, or "
+            "env with MLFLOW_TRACKING_URI set"
+        )
+    return server.strip()
 
 
-def short_reason(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """Return what went wrong: errors of connections hold a line for each layer of a client."""
     text = mask_line(str(error))
     for what in ("Connection refused", "timed out", "Name or service not known"):
         if what in text:
             return f"is not answering ({what.lower()})"
-    return text if len(text) <= LONGEST_REASON else f"{text[: LONGEST_REASON - 3]}..."
-
-
-@contextmanager
-def added_environment(defaults: Mapping[str, str]) -> Iterator[None]:
-    """Add to the environment what it does not have, and take that away again."""
-    added = {name: value for name, value in defaults.items() if name not in os.environ}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            os.environ.pop(name, None)
+    return text[:LONGEST_REASON]

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iobench.analysis.run import open_runs
 from iobench.masking import mask_urls
 from iobench.tracking.mlflow_runs import MlflowRuns
 from iobench.tracking.run_metrics import run_contents
@@ -20,20 +19,13 @@ if TYPE_CHECKING:
 
 
 def log_run(
-    run: Path | str,
-    *,
-    mlflow: str | None = None,
-    wandb: str | None = None,
-    opened: Sequence[Run] | None = None,
-    document: Document | None = None,
+    run: Path, opened: Sequence[Run], document: Document, mlflow: str | None, wandb: str | None
 ) -> tuple[str, ...]:
     """Log a run, or one per format, to MLflow, to Weights & Biases, or both; return where it is.
 
     ``mlflow`` is a URI or ``env``, ``wandb`` a project or ``entity/project``; ``opened`` and
-    ``document`` are the run's, where the caller has them. Logged again it is the same run there.
+    ``document`` are the run's. Logged again it is the same run there.
     """
-    run = Path(run)
-    opened = open_runs(run) if opened is None else opened
     title = next((each.about.name for each in opened if each.about.name), run.absolute().name)
     logs: list[MlflowRuns | WandbRuns] = []
     if mlflow is not None:
@@ -55,15 +47,14 @@ def log_run(
     return tuple(dict.fromkeys(places))
 
 
-def write_files(runs: Sequence[Run], folder: Path, document: Document | None) -> list[Path]:
+def write_files(runs: Sequence[Run], folder: Path, document: Document) -> list[Path]:
     """Write the page and the trace of runs; return the files."""
     from iobench.files.atomic import write_atomically
     from iobench.report.renderers.html_page import HtmlRenderer
-    from iobench.report.report_document import report_document
     from iobench.report.timeline.chrome_trace import write_trace
 
     page, trace = folder / "iobench.html", folder / "iobench-trace.json.gz"
-    write_atomically(page, HtmlRenderer().render(document or report_document(runs)))
+    write_atomically(page, HtmlRenderer().render(document))
     write_trace(trace, runs)
     return [page, trace]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,9 +64,7 @@ class RunContents(msgspec.Struct, frozen=True):
 
 def run_contents(run: RankRun, title: str = "", name: str = "") -> RunContents:
     """Return what is logged of one training process."""
-    exposure, whole, spans = run.exposure, run.exposure.whole, run.spans
-    stages = [row.stage for row in whole.stages]
-    names = legal_names([*stages, *(row.stage for row in whole.compute_stages)])
+    spans = run.spans
     first = next((each for each in run.processes if each.anchors), None)
     anchor = None if first is None else first.anchors[0]
     # By how much the wall clock is ahead of the clock of the spans.
@@ -79,9 +76,7 @@ def run_contents(run: RankRun, title: str = "", name: str = "") -> RunContents:
     tags = {
         "iobench.version": version("iobench"),
         "iobench.run": run.path.name,
-        "iobench.verdict": verdict_sentence(diagnose(exposure)),
-        "iobench.recorded_by": run.about.iobench_version,
-        "iobench.missing": ", ".join(exposure.missing_workers) or None,
+        "iobench.verdict": verdict_sentence(diagnose(run.exposure)),
     }
     identity = (first and first.boot_id, first and first.pid, anchor and anchor.wall_ns, name)
     return RunContents(
@@ -90,35 +85,22 @@ def run_contents(run: RankRun, title: str = "", name: str = "") -> RunContents:
         name=name,
         parameters=_parameters(run),
         epochs=tuple(
-            EpochMetrics(each.epoch, wall_ms(each.end_ns), _epoch_metrics(each, names))
+            EpochMetrics(each.epoch, wall_ms(each.end_ns), _epoch_metrics(each))
             for each in run.cached(epoch_figures)
         ),
-        totals=_totals(exposure, names),
-        tags={key: cut(mask_line(value)) for key, value in tags.items() if value},
+        totals=_totals(run.exposure),
+        tags={key: mask_line(value)[:LONGEST_VALUE] for key, value in tags.items()},
         start_ms=wall_ms(spans["start_ns"].min()) if len(spans) else 0,
         end_ms=wall_ms(spans["end_ns"].max()) if len(spans) else 0,
     )
 
 
-def legal_names(texts: Iterable[str]) -> dict[str, str]:
-    """Return for each text a part of a name that all servers take, no two the same.
+def legal_name(text: str) -> str:
+    """Return a part of a name that all servers take: a stage's kind and label with a dot between.
 
-    A stage's kind and label are separated by a dot: a colon is legal on some systems only.
+    A colon is legal on some systems only.
     """
-    names: dict[str, str] = {}
-    for text in dict.fromkeys(texts):
-        legal = ILLEGAL.sub("_", text.replace(":", ".", 1)).strip(".")[:LONGEST_NAME] or "_"
-        name, number = legal, 2
-        while name in names.values():
-            name, number = f"{legal}-{number}", number + 1
-        names[text] = name
-    return names
-
-
-def cut(text: str) -> str:
-    """Return a text of one line that is not too long."""
-    text = " ".join(text.split())
-    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."
+    return ILLEGAL.sub("_", text.replace(":", ".", 1)).strip(".")[:LONGEST_NAME] or "_"
 
 
 def _known(metrics: Metrics) -> dict[str, float]:
@@ -139,55 +121,46 @@ def _statistics(name: str, times: StepStatistics | None) -> Metrics:
 
 def _part(name: str, part: PartExposure) -> Metrics:
     """Return the figures of an epoch, or of another part of a run."""
-    wall_s = seconds(part.wall_ns)
     return {
-        f"{name}/wall_s": wall_s,
+        f"{name}/wall_s": seconds(part.wall_ns),
         f"{name}/wait_s": seconds(part.wait_ns),
         f"{name}/compute_s": seconds(part.compute_ns),
         f"{name}/exposed_fraction": part.wait_fraction,
         f"{name}/batches": part.n_batches,
         f"{name}/samples": part.n_samples,
-        f"{name}/samples_per_s": part.n_samples / wall_s if part.n_samples and wall_s else None,
-        f"{name}/bytes_per_s": part.nbytes / wall_s if part.nbytes and wall_s else None,
+        f"{name}/samples_per_s": part.samples_per_s,
+        f"{name}/bytes_per_s": part.bytes_per_s,
     }
 
 
-def _epoch_metrics(epoch: EpochFigures, names: Mapping[str, str]) -> dict[str, float]:
+def _epoch_metrics(epoch: EpochFigures) -> dict[str, float]:
     validation = epoch.validation
     metrics: Metrics = {
         **_part("epoch", epoch.training or epoch.part),
-        "epoch/batches_s": seconds(epoch.batches_ns),
         "epoch/validation_s": None if validation is None else seconds(validation.wall_ns),
         "epoch/validation_wait_s": None if validation is None else seconds(validation.wait_ns),
         "epoch/complete": float(epoch.complete),
     }
     times = {
         "batch_s": epoch.batch, "exposed_io_s": epoch.wait,
-        "step_s": epoch.step, "step_exposed_io_s": epoch.step_wait,
         "forward_s": epoch.forward, "backward_s": epoch.backward,
-        **{f"{names[stage]}/busy_s": each for stage, each in epoch.busy.items()},
-        **{f"{names[stage]}/exposed_s": each for stage, each in epoch.exposed.items()},
-        **{f"{names[stage]}/compute_s": each for stage, each in epoch.computed.items()},
+        **{f"{legal_name(stage)}/busy_s": each for stage, each in epoch.busy.items()},
+        **{f"{legal_name(stage)}/exposed_s": each for stage, each in epoch.exposed.items()},
     }  # fmt: skip
     for name, each in times.items():
         metrics |= _statistics(name, each)
     return _known(metrics)
 
 
-def _totals(exposure: Exposure, names: Mapping[str, str]) -> dict[str, float]:
+def _totals(exposure: Exposure) -> dict[str, float]:
     metrics: Metrics = {"lost_spans": exposure.lost_spans}
-    if exposure.is_script:
-        metrics["run/loop_fraction"] = exposure.loop_fraction
-    parts = {"run": exposure.whole, "steady": exposure.steady, "recurring": exposure.recurring}
-    for name, part in parts.items():
+    for name, part in (("run", exposure.whole), ("steady", exposure.steady)):
         if part is not None:
             metrics |= _part(name, part)
             metrics[f"{name}/accelerator_utilisation"] = part.accelerator_utilisation
-            metrics[f"{name}/cold_fraction"] = part.cold_fraction
-            metrics[f"{name}/overhead_fraction"] = part.overhead_fraction
     for row in exposure.whole.stages:
-        metrics[f"run/{names[row.stage]}/busy_s"] = seconds(row.busy_ns)
-        metrics[f"run/{names[row.stage]}/exposed_s"] = seconds(row.exposed_ns)
+        metrics[f"run/{legal_name(row.stage)}/busy_s"] = seconds(row.busy_ns)
+        metrics[f"run/{legal_name(row.stage)}/exposed_s"] = seconds(row.exposed_ns)
     return _known(metrics)
 
 
@@ -210,7 +183,7 @@ def _parameters(run: RankRun) -> dict[str, str]:
         **{f"machine/{key}": value for key, value in facts.machine.items()},
     }
     return {
-        PREFIX + "/".join(legal_names(key.split("/")).values()): cut(mask_line(str(value)))
+        PREFIX + "/".join(map(legal_name, key.split("/"))): mask_line(str(value))[:LONGEST_VALUE]
         for key, value in values.items()
         if value is not None and value != ""
     }

@@ -10,26 +10,17 @@ from hypothesis import strategies as st
 from tracked_runs import make_run
 
 from iobench.analysis.run import Run
-from iobench.tracking.run_metrics import LONGEST_VALUE, PREFIX, cut, legal_names, run_contents
+from iobench.tracking.run_metrics import PREFIX, legal_name, run_contents
 
 LEGAL = re.compile(r"[A-Za-z0-9_.-]+")
 
 
-@given(st.lists(st.text(), max_size=8, unique=True))
-def test_names_are_legal_and_no_two_the_same(texts):
-    names = legal_names(texts)
-    assert len(set(names.values())) == len(texts)
-    for name in names.values():
-        assert LEGAL.fullmatch(name)
-        assert not set(name) <= {"."}
-        assert len(PREFIX + name) < 250
-
-
-@given(st.text(max_size=2000))
-def test_a_value_is_never_longer_than_servers_take(text):
-    found = cut(text)
-    assert len(found) <= LONGEST_VALUE
-    assert found == " ".join(text.split()) or "(cut, " in found
+@given(st.text())
+def test_names_are_legal(text):
+    name = legal_name(text)
+    assert LEGAL.fullmatch(name)
+    assert not set(name) <= {"."}
+    assert len(PREFIX + name) < 250
 
 
 def test_every_epoch_has_its_figures_and_they_add_up(tmp_path):

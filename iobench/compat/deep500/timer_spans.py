@@ -17,16 +17,11 @@ if TYPE_CHECKING:
 KINDS: Final = {"FORWARD": Kind.FORWARD, "BACKWARD": Kind.BACKWARD, "COMM": Kind.COMM}
 # They hold the regions of other keys: on the timeline, in no sum.
 HOLDING: Final = frozenset({"EPOCH", "BATCH"})
-UNSEEN: Final = (
-    "what happens in its waits: the script times them itself, around a loader of its own"
-)
+UNSEEN: Final = "what happens in its waits: the script times them, around a loader of its own"
 
 
 class RegionSpans:
-    """Writes the regions of a timer: of a device on its lane, else of the training loop.
-
-    Those of key ``IO`` are the loop's waits, if no loader inside is.
-    """
+    """Writes the regions of a timer: of a device on its lane, else of the training loop."""
 
     def __init__(self, lane: DeviceLane | None = None) -> None:
         self._lane = lane

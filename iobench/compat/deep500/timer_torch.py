@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from iobench.compat.deep500.timer import HostTimes, Timer, TimeStats, TimeType
 from iobench.compat.deep500.timer_cpugpu import CPUGPUTimerBase, DeviceTimes, NoDeviceTimes
-
-if TYPE_CHECKING:
-    from iobench.compat.deep500.timer import TimeSource
 
 __all__ = ["CPUGPUTimer", "CPUGPUTimerBase", "TimeStats", "TimeType", "Timer"]
 
@@ -24,7 +21,7 @@ class CPUGPUTimer(CPUGPUTimerBase):
     def __init__(self) -> None:
         super().__init__(cpu_timer_impl=HostTimes, gpu_timer_impl=self._gpu_times)
 
-    def _gpu_times(self) -> TimeSource:
+    def _gpu_times(self) -> HostTimes | DeviceTimes:
         import torch
 
         from iobench.torch.device import current_accelerator
