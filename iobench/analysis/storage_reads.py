@@ -243,21 +243,6 @@ def _of_spans(
     return some
 
 
-def sequential_fraction(reads: NDArray[Any]) -> float | None:
-    """Return which share of the reads went on where the last one of the file ended, or further on.
-
-    Of those after the first of each file and process; None where places are unknown.
-    """
-    if (reads["offset"] < 0).any():
-        return None
-    ordered = reads[np.lexsort((reads["start_ns"], reads["file"], reads["process"]))]
-    after, before = ordered[1:], ordered[:-1]
-    same = (after["file"] == before["file"]) & (after["process"] == before["process"])
-    if not same.any():
-        return None
-    return float((after["offset"] >= before["offset"] + before["nbytes"])[same].mean())
-
-
 def epoch_nbytes(run: RankRun) -> int | None:
     """Return what is read in an epoch of the training's own loader; None where that is unknown."""
     deliveries, spans = run.deliveries, run.spans

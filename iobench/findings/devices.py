@@ -20,7 +20,6 @@ from iobench.recording.kinds import (
     OTHER,
     Kind,
     Trait,
-    copies_batches,
     is_one_of,
     kind_named,
     kinds_that,
@@ -41,20 +40,6 @@ Integers = NDArray[np.int64]
 USE_KINDS: Final = kinds_that(Trait.USES_BATCH)
 """Work on a batch. Regions under other names may hold anything, the wait itself included."""
 NEVER: Final = np.iinfo(np.int64).max
-COSTLY: Final = 0.05
-"""Share of the run's time from which what copies cost is said with what shortens it."""
-AT_LIMIT: Final = 0.8
-"""Of the link's rate, from which on copies are as fast as they get."""
-MUCH_FASTER: Final = 1.2
-REMEDIES: Final = {
-    "pinned memory": "from pinned memory they are faster: pin_memory=True with non_blocking=True, "
-    "or iobench.torch.StoreLoader(device=...)",
-    "copies ahead": "the loop makes them one by one; iobench.torch.StoreLoader(device=...) copies "
-    "ahead of it",
-    "fewer bytes": "the link is at its limit for copies of this size; only fewer bytes help, such "
-    "as a smaller dtype, or larger batches",
-}
-"""What makes copies cost less."""
 
 
 class Copies(msgspec.Struct, frozen=True):
@@ -63,14 +48,12 @@ class Copies(msgspec.Struct, frozen=True):
     ``exposed_ns`` is how long they kept a device with nothing else to do from a batch that the loop
     was after; ``bytes_per_s`` is over the time that devices copied, by their own marks;
     ``limit_bytes_per_s`` what the link carried from such memory before the run, in copies as large.
-    ``remedy`` is what would make them cost less, of `REMEDIES`, where they cost 5 % of the run.
     """
 
     nbytes: int | None
     exposed_ns: int | None
     bytes_per_s: float | None
     limit_bytes_per_s: float | None
-    remedy: str | None
 
 
 class DeviceSums(msgspec.Struct, frozen=True):
@@ -259,35 +242,7 @@ def _copies(run: RankRun, exposed_ns: int | None) -> Copies | None:
     if pins or (link is not None and pageable is None):
         memory = "pinned"
     limit = {"pinned": pinned, "pageable": pageable}.get(memory or "")
-    exposed_ns = exposed_ns if len(device) else None
-    remedy = None
-    if memory == "pageable" and pinned and pageable and pinned > MUCH_FASTER * pageable:
-        remedy = "pinned memory"
-    elif _mostly_in_loop(run, host):
-        remedy = "copies ahead"
-    elif rate and limit and rate >= AT_LIMIT * limit:
-        remedy = "fewer bytes"
-    lost_ns = sum(_loop_and_wait_ns(run)) if exposed_ns is None else exposed_ns
-    is_costly = lost_ns >= COSTLY * run.exposure.whole.wall_ns
-    return Copies(nbytes, exposed_ns, rate, limit, remedy if is_costly else None)
-
-
-def _loop_and_wait_ns(run: RankRun) -> tuple[int, int]:
-    """Return the loop's time in copies between its waits, and how long it waited for some."""
-    whole = run.exposure.whole
-    rows = (row for row in whole.stages if copies_batches(row.stage) or row.kind == Kind.COPY_QUEUE)
-    loop = (row.busy_ns for row in whole.compute_stages if row.stage == Kind.H2D.spelled)
-    return sum(loop), sum(row.exposed_ns for row in rows)
-
-
-def _mostly_in_loop(run: RankRun, host: NDArray[Any]) -> bool:
-    """Return whether all copies are made in threads that wait for batches, or most of the time."""
-    loop_ns, waited_ns = _loop_and_wait_ns(run)
-    hidden = (row.hidden_ns for row in run.exposure.whole.stages if copies_batches(row.stage))
-    place = ["process", "thread"]
-    loops = {*np.unique(run.spans[run.spans["kind"] == Kind.WAIT][place]).tolist()}
-    is_in_loop = loops.issuperset(np.unique(host[place]).tolist())
-    return is_in_loop or loop_ns >= waited_ns + sum(hidden)
+    return Copies(nbytes, exposed_ns if len(device) else None, rate, limit)
 
 
 def device_section(device: DeviceSums) -> Section:
@@ -312,8 +267,6 @@ def _texts(device: DeviceSums) -> Iterator[str]:
         )
     if copies.exposed_ns is not None:
         yield f"Copies kept it idle for {units.duration(copies.exposed_ns)}; the rest was hidden."
-    if copies.remedy is not None:
-        yield f"Copies cost 5 % of the run's time or more: {REMEDIES[copies.remedy]}."
 
 
 FINDING: Final = Finding("device", 200, DeviceSums, device_sums, device_section)

@@ -32,12 +32,11 @@ PARTS: Final = ("gpu", "cpu", "memory")
 """What adds up; a counter of the whole machine has them all in it."""
 COVERED: Final = 0.999
 """From this share of the run on, nothing is said of the rest."""
-COLUMNS: Final = tuple(map(Column, ("", "whole run", "", "an epoch", "waiting", "of it")))
+COLUMNS: Final = tuple(map(Column, ("", "whole run", "an epoch", "waiting", "of it")))
 NOTE: Final = (
     "Counters are for whole GPUs and processors: they include other jobs and idle power. Between "
     "two readings power is taken as constant. Training processes of one machine share it equally."
 )
-J_PER_WH: Final = 3_600
 
 
 class KindEnergy(msgspec.Struct, frozen=True):
@@ -182,7 +181,6 @@ def _cells(name: str, kinds: Sequence[KindEnergy]) -> tuple[Cell, ...]:
     return (
         name,
         Quantity(total_j, "J"),
-        Quantity(total_j / J_PER_WH, "Wh"),
         Quantity(_sum(epoch_j), "J"),
         Quantity(wait_j, "J"),
         Quantity(wait_j / total_j if wait_j is not None and total_j else None, "share"),

@@ -33,16 +33,12 @@ HELP: Final = {
         "convert them once (iobench convert), or stage them onto node-local storage."
     ),
     "stage_in": "stage while the job waits in its queue, or only the files that are read.",
-    "train_compute": "faster loading saves at most the time spent waiting for data.",
-    "train_wait": "see 'What to try next'.",
     "validation_compute": "validate less often, on fewer batches, or without gradients.",
     "validation_wait": (
         "workers for the validation's loader that persist (persistent_workers of a DataLoader), "
         "or a larger batch."
     ),
     "checkpoint": "checkpoints less often, or to node-local storage.",
-    "between": "a Python profiler can show what it was.",
-    "shutdown": "what happened while the process ended was not recorded.",
 }
 
 
@@ -74,10 +70,8 @@ def _time_lines(job: JobTime) -> Iterator[str]:
             f"Of the computing, {units.duration(job.comm_ns)} is spent in collective operations, "
             "including waiting for other ranks in them."
         )
-    if job.bound_by is not None:
-        reads = job.bound_by == "between" and 2 * job.reload_ns > job.part("between").ns
-        advice = HELP["initial_load" if reads else job.bound_by]
-        yield f"The largest part, {PART_NAMES[job.bound_by]}: {advice}"
+    if job.bound_by in HELP:
+        yield f"The largest part, {PART_NAMES[job.bound_by]}: {HELP[job.bound_by]}"
     yield from (f"Not known: {text}." for text in job.unknown)
 
 

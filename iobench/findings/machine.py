@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from iobench.analysis.host_time import training_process, wait_and_other_ns
 from iobench.findings.contract import Finding
-from iobench.recording.machine_head import PAGE_NBYTES
 from iobench.report import units
 from iobench.report.document import NOT_APPLICABLE, Column, Quantity, Section, Table, sentences
 from iobench.runs.machine_samples import of_process
@@ -26,21 +25,23 @@ Integers = NDArray[np.int64]
 FULL: Final = 0.9
 """Busy for so much of the time that the loop waited: saturated."""
 SHORT_OF_MEMORY: Final = 0.1
-"""Tasks held up by lack of memory for so much of the waits, or ..."""
-SWAPPING: Final = 1 << 20
-"""... so many bytes a second read back from swap."""
+"""Tasks held up by lack of memory for so much of the waits: short of it."""
 MOST_MACHINES: Final = 4
 IDLE: Final = 0.01
 """What was busy for less, and moved less than a MiB a second, is left out, but for CPUs."""
 COLUMNS: Final = tuple(map(Column, ("busy", "waiting", "else", "moved", "saturated")))
+NOTE: Final = (
+    "Other jobs are included; short waits mix with computing. Saturated: busy for 90 % of the "
+    "waits, or short of memory; it need not be the cause of the wait."
+)
 
 
 class ResourceUse(msgspec.Struct, frozen=True):
     """How busy something was while the training loop waited and in the rest of its passes.
 
     Fractions are of the time, of memory how long some task was held up by lack of it (PSI); None
-    where there was no such time, or it is unknown. ``saturated`` is 0.9 or more of the waits; of
-    memory 0.1, or a MiB a second read back from swap.
+    where there was no such time, or it is unknown. ``saturated`` is 0.9 or more of the waits, of
+    memory 0.1.
     """
 
     name: str
@@ -51,18 +52,11 @@ class ResourceUse(msgspec.Struct, frozen=True):
 
 
 class MachineUse(msgspec.Struct, frozen=True):
-    """One machine, while a training process waited for ``wait_ns``: of several the longest.
-
-    ``memory_nbytes`` is of the machine, or what the cgroup allows; ``memory_peak_nbytes`` the most
-    that was taken at a reading, page cache left out; ``process_peak_nbytes`` by one process.
-    """
+    """One machine, while a training process waited for ``wait_ns``: of several the longest."""
 
     host: str
     wait_ns: int
     resources: tuple[ResourceUse, ...]
-    memory_nbytes: int | None
-    memory_peak_nbytes: int | None
-    process_peak_nbytes: int | None
 
 
 class MachineFigures(msgspec.Struct, frozen=True):
@@ -97,43 +91,17 @@ def _use_of(run: RankRun) -> MachineUse | None:
     if samples is None or process is None or len(samples.time_ns) < 2 or not samples.head.cpus:
         return None
     wait_ns, other_ns = wait_and_other_ns(run, samples.time_ns)
-    inside = np.flatnonzero(wait_ns + other_ns)
-    if not len(inside):
+    if not (wait_ns + other_ns).any():
         return None
-    head, energy = samples.head, of_process(run.energy, process)
-    column = "memory.used_nbytes" if head.memory_limit_nbytes is None else "cgroup.used_nbytes"
-    taken = samples.values.get(column, np.full(len(samples.time_ns), np.nan))
-    taken = taken[inside[0] : inside[-1] + 2]
-    peaks = [each.peak_nbytes or 0 for each in run.all_processes if each.rank == run.rank]
-    gpus = [each for each in (() if energy is None else energy.gpus) if _is_rising(each.time_ns)]
-    return MachineUse(
-        host=samples.host,
-        wait_ns=int(wait_ns.sum()),
-        resources=(
-            *(_use(*each, wait_ns, other_ns) for each in _series(samples)),
-            *(
-                _use(gpu.title, gpu.busy[1:], None, *wait_and_other_ns(run, gpu.time_ns))
-                for gpu in gpus
-            ),
-        ),
-        memory_nbytes=head.memory_limit_nbytes or head.memory_nbytes,
-        memory_peak_nbytes=None if np.isnan(taken).all() else int(np.nanmax(taken)),
-        process_peak_nbytes=max(peaks, default=0) or None,
-    )
-
-
-def _is_rising(time_ns: Integers) -> bool:
-    return len(time_ns) > 1 and bool((np.diff(time_ns) > 0).all())
+    resources = tuple(_use(*each, wait_ns, other_ns) for each in _series(samples))
+    return MachineUse(samples.head.host, int(wait_ns.sum()), resources)
 
 
 def _use(
     name: str, busy: Floats | None, moved: Floats | None, wait_ns: Integers, other_ns: Integers
 ) -> ResourceUse:
     wait, other, rate = _mean(busy, wait_ns), _mean(busy, other_ns), _mean(moved, wait_ns)
-    if name == "memory":
-        saturated = (wait or 0.0) >= SHORT_OF_MEMORY or (rate or 0.0) >= SWAPPING
-    else:
-        saturated = (wait or 0.0) >= FULL
+    saturated = (wait or 0.0) >= (SHORT_OF_MEMORY if name == "memory" else FULL)
     return ResourceUse(name, wait, other, saturated, rate)
 
 
@@ -147,10 +115,8 @@ def _mean(values: Floats | None, weights: Integers) -> float | None:
 def _series(samples: MachineSamples) -> Iterator[tuple[str, Floats | None, Floats | None]]:
     """Yield what there is on a machine: how busy it was, and what it moved per second."""
     yield *max(samples.cpu_limits().items(), key=lambda each: np.nanmean(each[1])), None
-    held, swapped = map(samples.per_second, ("pressure.memory_us", "swap.in_pages"))
-    if held is not None or swapped is not None:
-        moved = None if swapped is None else swapped * PAGE_NBYTES
-        yield "memory", None if held is None else held / 1e6, moved
+    if (held := samples.per_second("pressure.memory_us")) is not None:
+        yield "memory", held / 1e6, None
     for name in samples.names("disk"):
         busy, *moves = (
             samples.per_second(f"disk:{name}.{each}") for each in ("busy_ms", "read", "written")
@@ -162,6 +128,8 @@ def _series(samples: MachineSamples) -> Iterator[tuple[str, Floats | None, Float
         most = max((each for each in moves if each is not None), key=np.nansum)
         limit = samples.head.links.get(name)
         yield f"network {name}", np.minimum(most / limit, 1.0) if limit else None, most
+    for name in samples.names("gpu"):
+        yield samples.head.sources[int(name)].title, samples.gpu_busy(name), None
 
 
 def machine_section(load: MachineFigures) -> Section:
@@ -184,16 +152,8 @@ def _table(machine: MachineUse, *, alone: bool) -> Table:
         for each in machine.resources
         if each.name in ("cpus", "quota") or not _is_idle(each)
     )
-    used, of, by_one = map(
-        units.nbytes,
-        (machine.memory_peak_nbytes, machine.memory_nbytes, machine.process_peak_nbytes),
-    )
-    note = (
-        f"Memory used: {used} of {of} at most, {by_one} by one process of this run. Other jobs are "
-        "included; short waits mix with computing."
-    )
     # Reports are shown to others: only several machines need names.
-    return Table("" if alone else f"{machine.host}, slowest rank", COLUMNS, rows, note=note)
+    return Table("" if alone else f"{machine.host}, slowest rank", COLUMNS, rows, note=NOTE)
 
 
 def _is_idle(use: ResourceUse) -> bool:
@@ -204,11 +164,6 @@ def _is_idle(use: ResourceUse) -> bool:
 def _texts(load: MachineFigures) -> Iterator[str]:
     if len(load.machines) > MOST_MACHINES:
         yield f"{units.count(len(load.machines) - MOST_MACHINES)} more machines are in the JSON."
-    if any(each.saturated for machine in load.machines for each in machine.resources):
-        yield (
-            "Saturated means busy for at least 90 % of the waits, or short of memory: it coincides "
-            "with the wait, but need not be its cause."
-        )
     if load.damaged_files:
         yield f"Damaged files, whose content is missing here: {', '.join(load.damaged_files)}."
 

@@ -1,4 +1,4 @@
-"""Work that no table of stages has: operations of opaque loaders, dask's threads, other threads."""
+"""Work that no table of stages has: operations of opaque loaders, and other threads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from iobench.analysis.ledger import apportion
 from iobench.analysis.time_intervals import covered
 from iobench.findings.contract import Finding
-from iobench.recording.kinds import GRAPH, WORKER_KINDS, Kind, is_one_of
+from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import halves, lane_keys
 from iobench.report import units
@@ -33,21 +33,17 @@ class OtherWork(msgspec.Struct, frozen=True):
     """Work of a training process that no wait is charged to, batch by batch.
 
     ``operators_exposed_ns`` is an estimate: the wait for opaque loaders, by the operations that
-    they report sums of. ``dask_graphs`` is how many dask computed for samples, ``dask_threads`` its
-    threads in each process, ``background_busy_ns`` work of other threads for no known batch.
+    they report sums of. ``background_busy_ns`` is work of other threads for no known batch.
     """
 
     operators_exposed_ns: Mapping[str, int]
-    dask_graphs: int
-    dask_threads: int
     background_busy_ns: int
 
 
 def other_work(run: RankRun) -> OtherWork | None:
     """Return such work of a training process; None where there was none."""
-    graphs, threads = _dask(run)
-    work = OtherWork(_operators(run), graphs, threads, _background_ns(run))
-    return work if work.operators_exposed_ns or graphs or work.background_busy_ns else None
+    work = OtherWork(_operators(run), _background_ns(run))
+    return work if work.operators_exposed_ns or work.background_busy_ns else None
 
 
 def _operators(run: RankRun) -> dict[str, int]:
@@ -100,20 +96,6 @@ def _threads(operators: Sequence[Mapping[str, Any]]) -> list[int]:
     return numbers
 
 
-def _dask(run: RankRun) -> tuple[int, int]:
-    """Return how many graphs dask computed for samples, and its threads in each process."""
-    spans, strings = run.spans, run.strings
-    number = run.string_number(GRAPH)
-    graphs = spans[(spans["kind"] == Kind.PREPROCESS) & (spans["label"] == number)]
-    graphs = graphs[graphs["batch"] >= 0]
-    if number < 0 or not len(graphs):
-        return 0, 0
-    # "of SCHEDULER THREADS", as the adapter writes it; in the calling thread there is one.
-    notes = [strings[detail].split() for detail in np.unique(graphs["detail"]).tolist()]
-    threads = [int(note[2]) for note in notes if len(note) == 3 and note[1] == "threads"]
-    return len(graphs), max(threads, default=1)
-
-
 def _background_ns(run: RankRun) -> int:
     """Return the work during the loop of threads that neither make batches nor train."""
     waits = run.deliveries
@@ -145,12 +127,6 @@ def _texts(work: OtherWork) -> Iterator[str]:
         longest = sorted(work.operators_exposed_ns.items(), key=lambda each: -each[1])
         parts = [f"{name} {units.duration(ns)}" for name, ns in longest[:MOST_LISTED]]
         yield f"Estimated: the opaque wait falls on the busiest operations: {'; '.join(parts)}."
-    if work.dask_graphs:
-        yield (
-            f"dask computed {units.count(work.dask_graphs)} graphs in up to "
-            f"{units.count(work.dask_threads)} threads of each process; DASK_NUM_WORKERS sets the "
-            "threads. A sample waits for the critical path of its tasks."
-        )
     if work.background_busy_ns:
         yield (
             f"Other threads worked for {units.duration(work.background_busy_ns)} on no known "

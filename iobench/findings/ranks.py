@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from statistics import median_low
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.host_time import length_before
 from iobench.analysis.loop import ONLY
 from iobench.analysis.time_intervals import covered
 from iobench.findings.contract import Finding
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.report import units
-from iobench.report.document import (
-    NOT_APPLICABLE,
-    Bar,
-    BarPart,
-    Chart,
-    Column,
-    Quantity,
-    Section,
-    Table,
-    sentences,
-)
+from iobench.report.document import NOT_APPLICABLE, Column, Quantity, Section, Table, sentences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,9 +31,7 @@ PassName = tuple[str, str, str, int, int]
 """Framework, class and name of a loader, which of those alike, and which of its passes."""
 
 MOST_RANKS: Final = 16
-MOST_HEAT_RANKS: Final = 256
 MOST_RANGES: Final = 6
-N_BINS: Final = 48
 
 
 class RankFigures(msgspec.Struct, frozen=True):
@@ -52,7 +40,6 @@ class RankFigures(msgspec.Struct, frozen=True):
     ``wait_ns`` is its whole wait, None without a loader that iobench sees; ``exposed_ns`` that in
     the steps in which it was last while all others had their batch. ``comm_held_ns`` is how long
     collective operations held its loop, waiting for other ranks included; None without any.
-    ``waits_ns`` has `N_BINS` parts of the job's time.
     """
 
     rank: int
@@ -61,7 +48,6 @@ class RankFigures(msgspec.Struct, frozen=True):
     exposed_ns: int
     steps_last: int
     comm_held_ns: int | None
-    waits_ns: tuple[int, ...]
 
 
 class JobFigures(msgspec.Struct, frozen=True):
@@ -103,8 +89,7 @@ class RankSteps(msgspec.Struct, frozen=True):
     delivered_ns: Integers
     step_wait_ns: Integers
     wait_ns: int | None
-    wait_start_ns: Integers
-    wait_end_ns: Integers
+    from_ns: int
     until_ns: int
     comm_held_ns: int | None
 
@@ -134,8 +119,7 @@ def steps_of_rank(run: RankRun) -> RankSteps | None:
         delivered_ns=deliveries.delivered_ns[rows],
         step_wait_ns=waited[rows + 1] - waited[first],
         wait_ns=int(waited[-1]) if len(rows) else None,
-        wait_start_ns=deliveries.requested_ns,
-        wait_end_ns=deliveries.delivered_ns,
+        from_ns=int(deliveries.requested_ns[0]) if len(deliveries) else 0,
         until_ns=int(deliveries.until_ns[-1]) if len(deliveries) else 0,
         comm_held_ns=_communication(run),
     )
@@ -188,9 +172,8 @@ def compare_ranks(ranks: Sequence[RankSteps]) -> JobFigures:
     alone_ns = np.minimum(wait_ns, delivered[last] - delivered[before])
     exposed_ns = np.bincount(rank[last], alone_ns, minlength=len(ranks)).astype(np.int64)
     steps_last = np.bincount(rank[last], minlength=len(ranks))
-    begin = min((each.wait_start_ns[0] + by for each, by in pairs if each.until_ns), default=0)
+    begin = min((each.from_ns + by for each, by in pairs if each.until_ns), default=0)
     end = max((each.until_ns + by for each, by in pairs if each.until_ns), default=0)
-    edges = begin + _bin_ns(int(end - begin)) * np.arange(N_BINS + 1, dtype=np.int64)
     figures = tuple(
         RankFigures(
             rank=each.rank,
@@ -199,9 +182,8 @@ def compare_ranks(ranks: Sequence[RankSteps]) -> JobFigures:
             exposed_ns=int(exposed_ns[place]),
             steps_last=int(steps_last[place]),
             comm_held_ns=each.comm_held_ns,
-            waits_ns=_in_bins(each, edges - by),
         )
-        for place, (each, by) in enumerate(pairs)
+        for place, each in enumerate(ranks)
     )
     waits = [each.wait_ns for each in figures if each.wait_ns is not None]
     all_ns: int = sum(waits)
@@ -215,10 +197,6 @@ def compare_ranks(ranks: Sequence[RankSteps]) -> JobFigures:
         exposed_ns=int(alone_ns.sum()),
         imbalance=max(waits) * len(waits) / all_ns if len(waits) > 1 and all_ns else None,
     )
-
-
-def _bin_ns(wall_ns: int) -> int:
-    return max(1, -(-wall_ns // N_BINS))
 
 
 def _missing(ranks: Sequence[RankSteps]) -> dict[str, tuple[int, ...]]:
@@ -250,14 +228,8 @@ def _clock_shifts(ranks: Sequence[RankSteps]) -> list[int]:
     for each in ranks:
         of = pairs.setdefault(each.boot_id, [])
         of.extend(anchor.wall_ns - anchor.monotonic_ns for anchor in each.anchors)
-    middle = {name: _middle(of) for name, of in pairs.items()}
+    middle = {name: median_low(of or [0]) for name, of in pairs.items()}
     return [middle[each.boot_id] - middle[ranks[0].boot_id] for each in ranks]
-
-
-def _middle(values: list[int]) -> int:
-    """Return the median; whole, since times since 1970 are too long for a float."""
-    values = sorted(values) or [0]
-    return (values[len(values) // 2] + values[(len(values) - 1) // 2]) // 2
 
 
 def _steps(ranks: Sequence[RankSteps]) -> tuple[Integers, int]:
@@ -279,16 +251,10 @@ def _last_two(step: Integers, delivered: Integers) -> tuple[Integers, Integers]:
     return order[several], order[several - 1]
 
 
-def _in_bins(rank: RankSteps, edges: Integers) -> tuple[int, ...]:
-    if not len(rank.wait_start_ns):
-        return (0,) * (len(edges) - 1)
-    return tuple(np.diff(length_before(rank.wait_start_ns, rank.wait_end_ns, edges)).tolist())
-
-
 def ranks_section(job: JobFigures) -> Section:
     """Return what a job waited for, rank by rank."""
     blocks: list[Block] = [*sentences(_lines(job)), *sentences(_missing_lines(job), "caution")]
-    blocks += [*_heat_map(job), _rank_table(job)]
+    blocks.append(_rank_table(job))
     return Section("job", "All training processes", tuple(blocks))
 
 
@@ -303,16 +269,6 @@ def _lines(job: JobFigures) -> Iterator[str]:
         )
     if job.imbalance is not None:
         yield f"The largest wait of a rank is {units.ratio(job.imbalance)} times the mean."
-    if idle := [each.rank for each in job.ranks if each.wait_ns is None]:
-        yield f"Without a loader that iobench sees: rank {_ranges(idle)}."
-    if len({each.host for each in job.ranks}) > 1:
-        yield "Machines are aligned by their wall clocks."
-    if held := [each.comm_held_ns for each in job.ranks if each.comm_held_ns is not None]:
-        yield (
-            f"Collective operations hold the training loops of {units.count(len(held))} ranks for "
-            f"{units.duration(sum(held))} in total, including waiting in them for ranks that "
-            "arrive later."
-        )
 
 
 def _missing_lines(job: JobFigures) -> Iterator[str]:
@@ -331,12 +287,8 @@ def _ranges(ranks: Sequence[int]) -> str:
     return ", ".join([*words[:MOST_RANGES], *(["..."] if len(words) > MOST_RANGES else [])])
 
 
-def _slowest(job: JobFigures, most: int) -> list[RankFigures]:
-    return sorted(job.ranks, key=lambda each: (-(each.wait_ns or 0), each.rank))[:most]
-
-
 def _rank_table(job: JobFigures) -> Table:
-    shown = _slowest(job, MOST_RANKS)
+    shown = sorted(job.ranks, key=lambda each: (-(each.wait_ns or 0), each.rank))[:MOST_RANKS]
     more = f", the {len(shown)} of {len(job.ranks)} that wait longest"
     times = ("wait", "alone", "in collectives")
     return Table(
@@ -357,24 +309,6 @@ def _rank_table(job: JobFigures) -> Table:
 
 def _duration(value_ns: int | None) -> Cell:
     return NOT_APPLICABLE if value_ns is None else Quantity(value_ns, "ns")
-
-
-def _heat_map(job: JobFigures) -> Iterator[Chart]:
-    """Return rank by time: how much of each bin was waited."""
-    if not job.steps_wall_ns:
-        return
-    shown = sorted(_slowest(job, MOST_HEAT_RANKS), key=lambda each: each.rank)
-    bin_ns = _bin_ns(job.steps_wall_ns)
-    bars = (
-        Bar(tuple(BarPart("exposed", ns / bin_ns) for ns in each.waits_ns), str(each.rank))
-        for each in shown
-    )
-    yield Chart(
-        "Waiting by rank and time, from blank (none) to full (all of the time); one column is "
-        f"{units.duration(bin_ns)} of {units.duration(job.steps_wall_ns)}",
-        tuple(bars),
-        bin_ns,
-    )
 
 
 FINDING: Final[Finding[Any]] = Finding(

@@ -14,7 +14,6 @@ from iobench.analysis.storage_reads import (
     StageStorage,
     evidence_of,
     incomplete_modules,
-    sequential_fraction,
     single_reads,
     stage_storage,
 )
@@ -23,17 +22,14 @@ from iobench.findings.contract import Finding
 from iobench.recording.kinds import stage_title
 from iobench.report import units
 from iobench.report.document import Column, Quantity, Section, Sentence, Table, sentences
-from iobench.report.wrapping import short_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from numpy.typing import NDArray
-
     from iobench.analysis.placement import Placement, ProcessPlacement
     from iobench.analysis.run import RankRun
     from iobench.analysis.storage_reads import ReadEvidence
-    from iobench.report.document import Block, Cell
+    from iobench.report.document import Block
     from iobench.storage.storage_trace import ProcessTrace
 
 PAGE_CACHE, MMAP, COMPRESSION = "page cache", "mmap", "compression"
@@ -51,15 +47,6 @@ COLUMNS: Final = {
 }
 MOST_FILES: Final = 1000
 """Rows of files, the largest."""
-MOST_SHOWN: Final = 4
-"""Rows of files in the section."""
-SIZES: Final = {
-    f"{size} {unit}": size * power
-    for unit, power in (("KiB", 1 << 10), ("MiB", 1 << 20))
-    for size in (1, 4, 16, 64, 256)[: 5 if unit == "KiB" else 4]
-}
-"""Edges of size classes; a size on an edge is in the class above it."""
-NARROW_NAME: Final = 20
 
 
 class ByteRow(msgspec.Struct, frozen=True):
@@ -82,15 +69,12 @@ class StorageFigures(msgspec.Struct, frozen=True):
     """What storage did in a run of one training process.
 
     ``bytes`` has the run first, then processes, then files, largest first; ``in_stages`` the stages
-    that read where Darshan's log is there; ``read_sizes`` single reads by size class;
-    ``sequential_fraction`` the share of reads that begin where the last one of the file ended or
-    further on; ``notes`` how much of the run Darshan saw, and what could not be read.
+    that read where Darshan's log is there; ``notes`` how much of the run Darshan saw, and what
+    could not be read.
     """
 
     bytes: tuple[ByteRow, ...] = ()
     in_stages: Mapping[str, StageStorage] = {}
-    read_sizes: Mapping[str, int] = {}
-    sequential_fraction: float | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -100,13 +84,10 @@ def storage_of(run: RankRun) -> StorageFigures | None:
         text = "Darshan's logs are evaluated in jobs of few ranks."
         return None if run.trace is None else StorageFigures(notes=(text,))
     known = evidence_of(run)
-    rows, reads, placement = _byte_rows(known), single_reads(known), run.placement
     return StorageFigures(
-        bytes=rows,
+        bytes=_byte_rows(known),
         in_stages=stage_storage(known) if known.logs else {},
-        read_sizes={} if reads is None else _by_size_class(reads["nbytes"]),
-        sequential_fraction=None if reads is None else sequential_fraction(reads),
-        notes=() if placement is None else tuple(_covered(placement)),
+        notes=() if run.placement is None else tuple(_covered(run.placement)),
     )
 
 
@@ -145,14 +126,6 @@ def _file_of(name: str) -> str:
     return head if head and not Path(name).exists() and tail else name
 
 
-def _by_size_class(nbytes: NDArray[np.int64]) -> dict[str, int]:
-    """Return how many reads there are of each size class that has any."""
-    sized = nbytes[nbytes > 0]
-    counts = np.bincount(np.searchsorted([*SIZES.values()], sized, side="right"), minlength=10)
-    names = [*(f"< {edge}" for edge in SIZES), f"from {[*SIZES][-1]}"]
-    return {name: number for name, number in zip(names, counts.tolist(), strict=True) if number}
-
-
 class _Bytes(msgspec.Struct):
     """The bytes of a row, and the evidence for a reason: what was decoded, what was mapped."""
 
@@ -188,11 +161,6 @@ class _Bytes(msgspec.Struct):
         """The bytes by who counted."""
         return self.requested, self.darshan, self.read_calls, self.device
 
-    @property
-    def size(self) -> tuple[int, str]:
-        """What rows are sorted by: the largest first."""
-        return -max(filter(None, self.columns), default=0), self.name
-
 
 def _byte_rows(known: ReadEvidence) -> tuple[ByteRow, ...]:
     """Return the rows of the run, of each process that read, of each file; largest first."""
@@ -208,9 +176,14 @@ def _byte_rows(known: ReadEvidence) -> tuple[ByteRow, ...]:
                 files.setdefault(each.name, []).append(each)
     if not processes:
         return ()
-    sums = sorted((_sum(name, parts) for name, parts in files.items()), key=lambda e: e.size)
-    every = [_sum("run", processes), *sorted(processes, key=lambda e: e.size), *sums[:MOST_FILES]]
+    sums = _sorted(_sum(name, parts) for name, parts in files.items())
+    every = [_sum("run", processes), *_sorted(processes), *sums[:MOST_FILES]]
     return tuple(each.row() for each in every)
+
+
+def _sorted(rows: Iterable[_Bytes]) -> list[_Bytes]:
+    """Return the largest first."""
+    return sorted(rows, key=lambda e: (-max(filter(None, e.columns), default=0), e.name))
 
 
 def _of_process(known: ReadEvidence, index: int, files: Sequence[_Bytes]) -> _Bytes | None:
@@ -345,47 +318,22 @@ def storage_section(figures: StorageFigures) -> Section | None:
     """Return what storage did: how much of it is known, then bytes, stages and single reads."""
     blocks: list[Block] = [*sentences(figures.notes)]
     if figures.bytes:
-        blocks += _byte_blocks(figures.bytes)
-        blocks += sentences(REASONS[each] for each in figures.bytes[0].reasons)
+        whole = figures.bytes[0]
+        counts = (f"{of} {units.nbytes(getattr(whole, name))}" for name, of in COLUMNS.items())
+        blocks.append(Sentence(f"Bytes read: {', '.join(counts)}."))
+        blocks += sentences(REASONS[each] for each in whole.reasons)
     if figures.in_stages:
         blocks.append(_stage_table(figures.in_stages))
-    if figures.read_sizes:
-        sizes = (f"{units.count(each)} of {name}" for name, each in figures.read_sizes.items())
-        blocks += sentences((f"Single reads by size: {', '.join(sizes)}.",))
-    if figures.sequential_fraction is not None:
-        share = units.fraction(figures.sequential_fraction)
-        blocks += sentences((f"{share} of the reads continue forward in their file.",))
     return Section("storage", "Storage", tuple(blocks), is_folded=True) if blocks else None
-
-
-def _byte_blocks(rows: Sequence[ByteRow]) -> Iterator[Block]:
-    """Yield bytes read by the run in a sentence, and of its largest files in a table."""
-    has_log = any(row.darshan_nbytes is not None for row in rows)
-    columns = {name: of for name, of in COLUMNS.items() if has_log or name != "darshan_nbytes"}
-    counts = (f"{of} {units.nbytes(getattr(rows[0], name))}" for name, of in columns.items())
-    yield Sentence(f"Bytes read: {', '.join(counts)}.")
-    files = [row for row in rows[1:] if " (process " not in row.name]
-    if len(files) > 1:
-        yield Table(
-            "Largest files" if len(files) <= MOST_SHOWN else f"Largest of {len(files)} files",
-            (Column(""), *map(Column, columns.values())),
-            tuple(_byte_cells(row, columns) for row in files[:MOST_SHOWN]),
-        )
-
-
-def _byte_cells(row: ByteRow, columns: Iterable[str]) -> tuple[Cell, ...]:
-    nbytes = (Quantity(getattr(row, each), "B") for each in columns)
-    return short_path(row.name, NARROW_NAME), *nbytes
 
 
 def _stage_table(stages: Mapping[str, StageStorage]) -> Table:
     """Return how much of each stage that read was storage."""
-    columns = (Column("stage"), Column("busy", "time"), Column("storage", "time"), Column("of it"))
-    rows = []
-    for stage, each in stages.items():
-        share = None if each.storage_ns is None else each.storage_ns / max(1, each.busy_ns)
-        times = (Quantity(each.busy_ns, "ns"), Quantity(each.storage_ns, "ns"))
-        rows.append((stage_title(stage), *times, Quantity(share, "share")))
+    columns = (Column("stage"), Column("busy", "time"), Column("storage", "time"))
+    rows = (
+        (stage_title(stage), Quantity(each.busy_ns, "ns"), Quantity(each.storage_ns, "ns"))
+        for stage, each in stages.items()
+    )
     return Table("Storage inside the stages that read", columns, tuple(rows))
 
 

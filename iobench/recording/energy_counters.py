@@ -39,12 +39,11 @@ PARTITION: Final = "a partition has no counter of its own: the card's is of all 
 
 
 class EnergyCounter(msgspec.Struct, frozen=True):
-    """A counter, and what its driver says of the use of a GPU: percent busy, bytes used."""
+    """A counter, and by how many percent its driver says that a GPU is busy."""
 
     source: EnergySource
     read_uj: Callable[[], float]
     busy_percent: Callable[[], Any] | None = None
-    used_nbytes: Callable[[], Any] | None = None
 
 
 @dataclass
@@ -53,7 +52,7 @@ class EnergyCounters:
 
     counters: list[EnergyCounter] = field(default_factory=list)
     unreadable: list[UnreadableEnergy] = field(default_factory=list)
-    refusals: tuple[type[Exception], ...] = ()
+    refusals: tuple[type[Exception], ...] = (ValueError,)
     ends: list[Callable[[], object]] = field(default_factory=list)
 
     @property
@@ -62,9 +61,8 @@ class EnergyCounters:
         return {each.source.kind for each in self.counters}
 
     def refuse(self, kind: str, reason: str) -> None:
-        """Note that energy of a kind cannot be read; the same once."""
-        if (energy := UnreadableEnergy(kind, reason)) not in self.unreadable:
-            self.unreadable.append(energy)
+        """Note that energy of a kind cannot be read."""
+        self.unreadable.append(UnreadableEnergy(kind, reason))
 
     def close(self) -> None:
         """End the use of the drivers; where one is gone there is nothing left to end."""
@@ -98,7 +96,8 @@ def _number(path: Path, unit: str = "") -> int:
     return int(words[0])
 
 
-def _line(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """Return what a file of the kernel's holds; ``""`` where it cannot be read."""
     try:
         return path.read_text("ascii", "replace").strip()
     except OSError:
@@ -111,24 +110,25 @@ def _add_file(
     """Add a counter that is a file, if it can be read now."""
     try:
         _number(path, unit)
-    except OSError as error:
-        result.refuse(source.kind, f"{(error.strerror or str(error)).lower()} ({path})")
-    except ValueError as error:
-        result.refuse(source.kind, f"{error} ({path})")
+    except (OSError, ValueError) as error:
+        result.refuse(source.kind, f"{getattr(error, 'strerror', None) or error} ({path})")
     else:
         result.counters.append(EnergyCounter(source, lambda: _number(path, unit) * unit_uj))
 
 
 def _add_rapl(result: EnergyCounters, root: Path) -> None:
     for folder in sorted(root.glob("intel-rapl:*")):
-        title = _line(folder / "name")
+        title = text_of(folder / "name")
         if folder.name.count(":") == 1 and title.startswith("package"):
             kind = CPU
         elif folder.name.count(":") == 2 and title == "dram":
-            kind, title = MEMORY, f"dram of {_line(root / folder.name.rpartition(':')[0] / 'name')}"
+            kind, title = (
+                MEMORY,
+                f"dram of {text_of(root / folder.name.rpartition(':')[0] / 'name')}",
+            )
         else:
             continue
-        wraps = _line(folder / "max_energy_range_uj")
+        wraps = text_of(folder / "max_energy_range_uj")
         wraps_uj = int(wraps) if wraps.isdecimal() else None
         name = f"{kind}:{folder.name}"
         source = EnergySource(name, kind, title, wraps_uj)
@@ -139,7 +139,7 @@ def _add_cray(result: EnergyCounters, root: Path) -> None:
     better = result.kinds
     for path in sorted(root.glob("*energy")):
         kind, title = CRAY_KINDS.get(path.name, ("", ""))
-        if re.fullmatch(r"accel\d+_energy", path.name) and not _line(path).startswith("0 "):
+        if re.fullmatch(r"accel\d+_energy", path.name) and not text_of(path).startswith("0 "):
             kind, title = GPU, path.name.split("_")[0]  # 0: there is no such accelerator
         if kind and kind not in better:
             result.unreadable = [each for each in result.unreadable if each.kind != kind]
@@ -176,25 +176,22 @@ def _add_gpus(
     chosen = [*handles]
     for name in variables:
         chosen = chosen_gpus(environment.get(name), chosen)
-    texts = [f"{each}={environment[each]}" for each in variables if each in environment]
     if not handles:
         result.refuse(GPU, "no GPU")
-    elif any("MIG-" in each for each in texts):
+    elif any("MIG-" in environment.get(each, "") for each in variables):
         result.refuse(GPU, MIG)
     elif not chosen:
-        result.refuse(GPU, f"the job sees no GPU ({', '.join(texts)})")
+        result.refuse(GPU, f"the job sees no GPU by {' and '.join(variables)}")
     for name in chosen:
         try:
             result.counters.append(counter_of(name, handles[name]))
-        except ValueError as error:
-            result.refuse(GPU, f"{name}: {error}")
         except result.refusals as error:
             result.refuse(GPU, f"{name}: {_reason(error)}")
 
 
 def _reason(error: Exception) -> str:
-    """Return a driver's words; AMD's without their number and name."""
-    return str(getattr(error, "err_info", error)).rpartition(" - ")[2].strip().lower()
+    """Return a driver's words; AMD's have them beside a number."""
+    return str(getattr(error, "err_info", error))
 
 
 def _add_nvidia(
@@ -212,13 +209,9 @@ def _add_nvidia(
         nvml.nvmlInit()
         result.ends.append(nvml.nvmlShutdown)
         for index in range(nvml.nvmlDeviceGetCount()):
-            try:
+            with contextlib.suppress(nvml.NVMLError):  # of one that is not for this job
                 handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            except nvml.NVMLError as error:
-                if error.value != nvml.NVML_ERROR_NO_PERMISSION:  # else it is not for this job
-                    raise
-                continue
-            handles[str(nvml.nvmlDeviceGetUUID(handle))] = handle
+                handles[str(nvml.nvmlDeviceGetUUID(handle))] = handle
     except nvml.NVMLError as error:
         return result.refuse(GPU, _reason(error) if has_driver or result.ends else none)
     return _add_gpus(
@@ -227,21 +220,15 @@ def _add_nvidia(
 
 
 def _nvidia_counter(nvml: Any, uuid: str, handle: Any) -> EnergyCounter:
-    is_divided = False
-    try:
-        is_divided = nvml.nvmlDeviceGetMigMode(handle)[0] == nvml.NVML_DEVICE_MIG_ENABLE
-    except nvml.NVMLError as error:
-        if error.value != nvml.NVML_ERROR_NOT_SUPPORTED:
-            raise
-    if is_divided:
-        raise ValueError(MIG)
+    with contextlib.suppress(nvml.NVMLError):  # of one that has no such mode
+        if nvml.nvmlDeviceGetMigMode(handle)[0] == nvml.NVML_DEVICE_MIG_ENABLE:
+            raise ValueError(MIG)
     nvml.nvmlDeviceGetTotalEnergyConsumption(handle)
     title = str(nvml.nvmlDeviceGetName(handle))
     return EnergyCounter(
         EnergySource(f"{GPU}:{uuid}", GPU, title),
         lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) * 1000,
         lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
-        lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used,
     )
 
 
@@ -286,16 +273,13 @@ def _amd_counter(smi: Any, name: str, handle: Any) -> EnergyCounter:
             raise ValueError("reports no energy")
         return float(count * answer["counter_resolution"])
 
-    partition = "SPX"
     with contextlib.suppress(AttributeError, smi.AmdSmiException):  # of one that has none
-        partition = smi.amdsmi_get_gpu_compute_partition(handle)
-    if partition not in ("", "N/A", "SPX"):
-        raise ValueError(PARTITION)
+        if smi.amdsmi_get_gpu_compute_partition(handle) not in ("", "N/A", "SPX"):
+            raise ValueError(PARTITION)
     energy_uj()
     title = str(smi.amdsmi_get_gpu_asic_info(handle)["market_name"])
     return EnergyCounter(
         EnergySource(f"{GPU}:{name}", GPU, title),
         energy_uj,
         lambda: smi.amdsmi_get_gpu_activity(handle).get("gfx_activity"),
-        lambda: smi.amdsmi_get_gpu_memory_usage(handle, smi.AmdSmiMemoryType.VRAM),
     )

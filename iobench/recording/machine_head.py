@@ -18,7 +18,6 @@ METER_VERSION: Final = 1
 METER_FOLDER: Final = "machine"
 OWN_COLUMN: Final = "own_cpu_ns"
 UNKNOWN: Final = -1
-PAGE_NBYTES: Final = 4096
 
 
 class EnergySource(msgspec.Struct, frozen=True):
@@ -47,7 +46,6 @@ class MachineHead(msgspec.Struct, frozen=True):
     ticks_per_s: int = 100
     quota_cpus: float | None = None  # how many of them the cgroup allows
     memory_nbytes: int | None = None
-    memory_limit_nbytes: int | None = None
     # What each value of a reading is, after its time and the CPUs' ticks; "energy:<n>.uj" is the
     # counter at this place of the sources.
     columns: tuple[str, ...] = ()

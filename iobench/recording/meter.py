@@ -3,14 +3,12 @@
 A line of JSON (`MachineHead`), then readings of equal length, each appended by one write, so that a
 process that is killed loses one at most: the monotonic time (int64), the busy ticks of each CPU
 (uint32, beginning again at 0), and a value for each column of the head (int64, -1 where it is
-unknown or was not due). All are counts since the machine started, but for memory and GPUs: a
-reading left out makes others coarser and not wrong. The last column is the CPU time in ns that
-reading took so far.
+unknown or was not due). All are counts since the machine started, but for memory and GPUs. The last
+column is the CPU time in ns that reading took so far.
 
-CPUs are those that this process may run on; a quota of CPUs and a limit of memory are those of its
-cgroup (v2) or one above it, the tightest. Disks are those with a device of their own, so that none
-is counted twice through LVM or RAID; links likewise where there are such, else, as in a container,
-all but the loopback. psutil has no pressure and no cgroups: these are read here.
+CPUs are those that this process may run on, a quota of CPUs the tightest of its cgroup (v2) and
+those above it. Disks and links are those with a device of their own, so that none is counted twice
+through LVM or RAID; of links without any, as in a container, all but the loopback.
 """
 
 from __future__ import annotations
@@ -33,12 +31,11 @@ import psutil
 
 from iobench.cpus import cgroup_folders
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
-from iobench.recording.energy_counters import EnergyCounters, open_counters
+from iobench.recording.energy_counters import EnergyCounters, open_counters, text_of
 from iobench.recording.machine_head import (
     METER_FOLDER,
     METER_VERSION,
     OWN_COLUMN,
-    PAGE_NBYTES,
     UNKNOWN,
     MachineHead,
 )
@@ -61,7 +58,11 @@ LARGE_NBYTES: Final = 8 << 20
 PATIENCE_S: Final = 2.0
 """A driver that does not answer delays the end of a process by no more."""
 MOST_DEVICES: Final = 32
+TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 MBIT_NBYTES: Final = 125_000
+DISK_COLUMNS: Final = {"busy_ms": "busy_time", "read": "read_bytes", "written": "write_bytes"}
+LINK_COLUMNS: Final = {"received": "bytes_recv", "sent": "bytes_sent"}
+"""Our columns, and psutil's names of what they count."""
 REFUSALS: Final = (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError)
 """What reading raises where a system does not have something."""
 
@@ -72,68 +73,45 @@ class _Source(NamedTuple):
     is_slow: bool = False
 
 
-class _Cpus:
-    """The CPUs that this process may run on, and for how many ticks each was busy."""
-
-    def __init__(self, root: Path) -> None:
-        stat = _text(root / "proc/stat")
-        there = [int(each) for each in re.findall(r"^cpu(\d+) ", stat, re.MULTILINE)]
-        allowed = os.sched_getaffinity(0) if root == Path("/") else there
-        self._rows = [row for row, cpu in enumerate(there) if cpu in allowed]
-        self._ticks = [0] * len(self._rows)
-        self._ticks_per_s = os.sysconf("SC_CLK_TCK")
-        self.head = {
-            "cpus": tuple(there[row] for row in self._rows), "ticks_per_s": self._ticks_per_s,
-        }  # fmt: skip
-
-    def ticks(self) -> list[int]:
-        """Return for how many ticks each was busy, as before where that cannot be read."""
-        with contextlib.suppress(*REFUSALS):
-            times = psutil.cpu_times(percpu=True)
-            busy = (
-                each.user + each.nice + each.system + each.irq + each.softirq + each.steal
-                for each in (times[row] for row in self._rows)
-            )
-            self._ticks = [round(each * self._ticks_per_s) for each in busy]
-        return self._ticks
+def _allowed_cpus(root: Path) -> tuple[list[int], tuple[int, ...]]:
+    """Return the places among the system's CPUs of those that may be used, and their numbers."""
+    there = [
+        int(each) for each in re.findall(r"^cpu(\d+) ", text_of(root / "proc/stat"), re.MULTILINE)
+    ]
+    allowed = os.sched_getaffinity(0) if root == Path("/") else there
+    rows = [row for row, cpu in enumerate(there) if cpu in allowed]
+    return rows, tuple(there[row] for row in rows)
 
 
 def _sources(root: Path, head: dict[str, Any]) -> Iterator[_Source]:
     """Yield what is read of cgroup, pressure, memory, disks and links; add constants to a head."""
-    yield from _cgroup(root, head)
+    yield from _quota(root, head)
     for what in ("cpu", "memory", "io"):
         path = root / "proc/pressure" / what
         yield _Source((f"pressure.{what}_us",), _one(functools.partial(_pressure, path)))
     yield _Source(("memory.used_nbytes", "memory.cached_nbytes"), _memory, is_slow=True)
     with contextlib.suppress(*REFUSALS):
         head["memory_nbytes"] = psutil.virtual_memory().total
-    if (root / "proc/vmstat").exists():  # else psutil warns
-        yield _Source(("swap.in_pages",), _swap, is_slow=True)
-    yield _disks(root / "sys/block")
-    yield _links(root / "sys/class/net", head)
+    yield _devices("disk", root / "sys/block", _disk_counters, DISK_COLUMNS)
+    links = _devices("net", root / "sys/class/net", _link_counters, LINK_COLUMNS)
+    yield links
+    names = {each.rpartition(".")[0].partition(":")[2] for each in links.columns}
+    speeds = _known(psutil.net_if_stats).items()
+    carried = {name: each.speed * MBIT_NBYTES for name, each in speeds if name in names}
+    head["links"] = {name: speed for name, speed in carried.items() if speed}
 
 
-def _cgroup(root: Path, head: dict[str, Any]) -> Iterator[_Source]:
-    """Yield the tightest quota and limit, from the process's cgroup up to the root."""
-    quotas, limits = [], []
+def _quota(root: Path, head: dict[str, Any]) -> Iterator[_Source]:
+    """Yield how much of the tightest quota is used, of the process's cgroup or one above it."""
+    quotas = []
     for folder in cgroup_folders(root / "sys/fs/cgroup", root / "proc/self/cgroup"):
-        quota, _, period = _text(folder / "cpu.max").strip().partition(" ")
+        quota, _, period = text_of(folder / "cpu.max").partition(" ")
         if quota.isdecimal() and period.isdecimal():
             quotas.append((int(quota) / int(period), folder / "cpu.stat"))
-        limit = _text(folder / "memory.max").strip()
-        if limit.isdecimal():
-            limits.append((int(limit), folder))
     if quotas:
         head["quota_cpus"], stat = min(quotas)
-        yield _Source(("cgroup.cpu_us",), lambda: _named(stat, ("usage_usec",)))
-    if limits:
-        head["memory_limit_nbytes"], folder = min(limits)
-
-        def used() -> list[int]:  # files that are cached are no memory that is missing
-            (cached,) = _named(folder / "memory.stat", ("inactive_file",))
-            return [int(_text(folder / "memory.current")) - cached]
-
-        yield _Source(("cgroup.used_nbytes",), used, is_slow=True)
+        usage = re.compile(r"^usage_usec (\d+)", re.MULTILINE)
+        yield _Source(("cgroup.cpu_us",), lambda: usage.findall(text_of(stat))[:1])
 
 
 def _memory() -> tuple[int, int]:
@@ -141,40 +119,27 @@ def _memory() -> tuple[int, int]:
     return now.total - now.available, now.cached
 
 
-def _swap() -> list[int]:
-    now = psutil.swap_memory()
-    return [now.sin // PAGE_NBYTES if now.total else UNKNOWN]
+def _disk_counters() -> Any:
+    return psutil.disk_io_counters(perdisk=True, nowrap=False)
 
 
-def _disks(folder: Path) -> _Source:
+def _link_counters() -> Any:
+    return psutil.net_io_counters(pernic=True, nowrap=False)
+
+
+def _devices(
+    sort: str, folder: Path, query: Callable[[], Any], columns: Mapping[str, str]
+) -> _Source:
+    """Return what is read of disks or links: of those with a device, else of any link."""
+
     def read() -> Iterator[int]:
-        now = psutil.disk_io_counters(perdisk=True, nowrap=False)
-        for disk in disks:
-            one = now.get(disk)
-            yield from (one.busy_time, one.read_bytes, one.write_bytes) if one else (UNKNOWN,) * 3
+        now = query()
+        return (getattr(now.get(name), of, UNKNOWN) for name in names for of in columns.values())
 
-    names = _known(lambda: psutil.disk_io_counters(perdisk=True, nowrap=False))
-    disks = [each for each in names if (folder / each / "device").exists()][:MOST_DEVICES]
-    columns = ("busy_ms", "read", "written")
-    return _Source([f"disk:{disk}.{each}" for disk in disks for each in columns], read)
-
-
-def _links(folder: Path, head: dict[str, Any]) -> _Source:
-    def read() -> Iterator[int]:
-        now = psutil.net_io_counters(pernic=True, nowrap=False)
-        for link in links:
-            one = now.get(link)
-            yield from (one.bytes_recv, one.bytes_sent) if one else (UNKNOWN,) * 2
-
-    counters = _known(lambda: psutil.net_io_counters(pernic=True, nowrap=False))
-    names = [each for each in counters if each != "lo"]
-    links = [each for each in names if (folder / each / "device").exists()] or names
-    links = links[:MOST_DEVICES]
-    speeds = _known(psutil.net_if_stats)
-    carried = {each: speeds[each].speed * MBIT_NBYTES for each in links if each in speeds}
-    head["links"] = {name: speed for name, speed in carried.items() if speed}
-    directions = ("received", "sent")
-    return _Source([f"net:{link}.{each}" for link in links for each in directions], read)
+    known = [each for each in _known(query) if each != "lo"]
+    names = [each for each in known if (folder / each / "device").exists()]
+    names = (names or known * (sort == "net"))[:MOST_DEVICES]
+    return _Source([f"{sort}:{name}.{each}" for name in names for each in columns], read)
 
 
 class Meter:
@@ -188,22 +153,24 @@ class Meter:
         energy: bool,
         machine: bool,
         clock: Clock = SYSTEM_CLOCK,
-        period_ns: int | None = None,
     ) -> None:
         self._files, self._clock = dict(files), clock
-        self._period_ns = PERIOD_NS if period_ns is None else period_ns
         self._nbytes = self._n_readings = self._cpu_ns = 0
         self._pid, self._stopped = os.getpid(), threading.Event()
         self._thread: threading.Thread | None = None
         self._energy = open_counters(environment, SYSTEM_ROOT) if energy else EnergyCounters()
         self._refusals = REFUSALS + self._energy.refusals
-        self._cpus = _Cpus(SYSTEM_ROOT) if machine else None
-        about: dict[str, Any] = {} if self._cpus is None else {**self._cpus.head}
-        self._sources = [
-            _Source((f"energy:{place}.uj",), _one(each.read_uj))
-            for place, each in enumerate(self._energy.counters)
+        self._cpu_rows, cpus = _allowed_cpus(SYSTEM_ROOT) if machine else ([], ())
+        self._ticks = [0] * len(cpus)
+        about: dict[str, Any] = {"cpus": cpus, "ticks_per_s": TICKS_PER_S}
+        counters = [*enumerate(self._energy.counters)]
+        self._sources = [_Source((f"energy:{n}.uj",), _one(of.read_uj)) for n, of in counters]
+        gpus = [
+            _Source((f"gpu:{n}.busy",), _one(of.busy_percent))
+            for n, of in counters
+            if of.busy_percent
         ]
-        possible = [*self._gpu_use(), *(_sources(SYSTEM_ROOT, about) if machine else ())]
+        possible = [*gpus, *(_sources(SYSTEM_ROOT, about) if machine else ())]
         self._sources += [
             each for each in possible if any(value != UNKNOWN for value in self._values(each))
         ]
@@ -218,12 +185,6 @@ class Meter:
         document = {"version": METER_VERSION, **msgspec.to_builtins(head)}
         self._write(json.dumps(document, separators=(",", ":")).encode() + b"\n")
 
-    def _gpu_use(self) -> Iterator[_Source]:
-        for place, each in enumerate(self._energy.counters):
-            for name, query in (("busy", each.busy_percent), ("used", each.used_nbytes)):
-                if query is not None:
-                    yield _Source((f"gpu:{place}.{name}",), _one(query))
-
     def _values(self, source: _Source) -> Sequence[int]:
         try:
             return [int(each) for each in source.read()]
@@ -234,7 +195,7 @@ class Meter:
     def period_ns(self) -> int:
         """Time to the next reading: longer in a long run, and where reading takes long."""
         cost_ns = self._cpu_ns // max(self._n_readings, 1)
-        return max(self._period_ns << (self._nbytes // LARGE_NBYTES), cost_ns * MOST_OF_A_CPU)
+        return max(PERIOD_NS << (self._nbytes // LARGE_NBYTES), cost_ns * MOST_OF_A_CPU)
 
     def read(self, *, everything: bool = False) -> None:
         """Read what is due once, and write what it shows."""
@@ -244,12 +205,20 @@ class Meter:
         for each in self._sources:
             due = slow or not each.is_slow
             values += self._values(each) if due else [UNKNOWN] * len(each.columns)
-        ticks = [] if self._cpus is None else self._cpus.ticks()
-        self._write(
-            self._pack(now_ns, *(each & 0xFFFFFFFF for each in ticks), *values, self._cpu_ns)
-        )
+        self._write(self._pack(now_ns, *self._busy_ticks(), *values, self._cpu_ns))
         self._n_readings += 1
         self._cpu_ns += self._clock.cpu_ns() - begun_ns
+
+    def _busy_ticks(self) -> list[int]:
+        """Return for how many ticks each CPU was busy, as before where that cannot be read."""
+        with contextlib.suppress(*REFUSALS):
+            times = psutil.cpu_times(percpu=True) if self._cpu_rows else []
+            busy = (
+                each.user + each.nice + each.system + each.irq + each.softirq + each.steal
+                for each in (times[row] for row in self._cpu_rows)
+            )
+            self._ticks = [round(each * TICKS_PER_S) & 0xFFFFFFFF for each in busy]
+        return self._ticks
 
     def start(self) -> Meter:
         """Read from now on, in a thread of its own where there is anything to read."""
@@ -342,14 +311,6 @@ def _one(query: Callable[[], Any]) -> Callable[[], Iterable[Any]]:
     return lambda: [query()]
 
 
-def _text(path: Path) -> str:
-    """Return what a file of the kernel's holds; ``""`` where it cannot be read."""
-    try:
-        return path.read_text("ascii", "replace")
-    except OSError:
-        return ""
-
-
 def _known(query: Callable[[], Any]) -> dict[str, Any]:
     """Return what psutil has by name; nothing where the system has no such thing."""
     try:
@@ -358,12 +319,6 @@ def _known(query: Callable[[], Any]) -> dict[str, Any]:
         return {}
 
 
-def _named(path: Path, names: Sequence[str]) -> list[int]:
-    """Return the numbers that follow these names at the beginning of lines."""
-    numbers = dict(line.split(None, 1) for line in _text(path).splitlines() if " " in line)
-    return [int(numbers[name].split()[0]) for name in names]
-
-
 def _pressure(path: Path) -> int:
     """Return for how many microseconds some task was held up; the second line is of all tasks."""
-    return int(_text(path).partition("\n")[0].rpartition("total=")[2])
+    return int(text_of(path).partition("\n")[0].rpartition("total=")[2])

@@ -19,7 +19,7 @@ Style = Literal["", "strong", "caution", "good", "fair", "bad"]
 """How a sentence is meant; the last three are the colours of a verdict."""
 Unit = Literal[
     "ns", "s", "B", "B/s", "samples/s", "share", "change", "count", "ratio", "number", "epochs",
-    "J", "Wh",
+    "J",
 ]  # fmt: skip
 """Of a quantity. ``"s"`` has five decimals, as publications print it; ``"share"`` and ``"change"``
 are parts of one, said in per cent, the latter with its sign; a ``"ratio"`` is said in three digits,

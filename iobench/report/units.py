@@ -20,7 +20,6 @@ def _steps(prefixes: str, unit: str) -> tuple[tuple[str, int], ...]:
 
 DURATIONS: Final = _steps("num ", "s")
 JOULES: Final = _steps("um kM", "J")
-WATT_HOURS: Final = _steps("um kM", "Wh")
 BYTES: Final = _steps(" kMGTP", "B")
 
 
@@ -63,11 +62,6 @@ def moment(wall_ns: int) -> str:
 def joules(j: float | None) -> str:
     """Return an energy in three digits and the unit that suits it, e.g. ``"1.24 kJ"``."""
     return UNKNOWN if j is None else _scaled(j * 1e6, JOULES, zero="0 J")
-
-
-def watt_hours(wh: float | None) -> str:
-    """Return an energy as electricity is billed, e.g. ``"0.345 Wh"``."""
-    return UNKNOWN if wh is None else _scaled(wh * 1e6, WATT_HOURS, zero="0 Wh")
 
 
 def nbytes(value: float | None) -> str:

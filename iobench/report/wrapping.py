@@ -10,7 +10,7 @@ from iobench.masking import printable
 
 # The space of "21.1 ms", "88 %", "< 0.1 %", not to be broken at; held by a character of no text.
 QUANTITY: Final = re.compile(
-    r"(?<=\d) (?=(?:[num]?s|[kMGTP]?B(?:/s)?|[KMGT]iB|%|samples/s|[umkM]?J|W|[umkM]?Wh)(?![\w/]))"
+    r"(?<=\d) (?=(?:[num]?s|[kMGTP]?B(?:/s)?|[KMGT]iB|%|samples/s|[umkM]?J|W)(?![\w/]))"
     r"|(?<=[<>]) (?=\d)"
 )
 GLUE: Final = "\x1f"

@@ -105,7 +105,7 @@ class RunData(msgspec.Struct, frozen=True):
     @property
     def energy(self) -> tuple[MachineSamples, ...]:
         """Machines whose counters of energy were looked for."""
-        return tuple(each for each in self.machines if each.has_energy)
+        return tuple(each for each in self.machines if each.head.sources or each.head.unreadable)
 
     @property
     def is_script(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -23,8 +24,6 @@ Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 SECOND: Final = 1e9
 WRAPS: Final = 1 << 32
-MOST_WATTS: Final = 10_000
-"""No processor or GPU takes more: a counter that would say so was set back, and did not wrap."""
 UNREADABLE: Final = (
     *(OSError, ValueError, TypeError, AttributeError, LookupError, OverflowError),
     msgspec.ValidationError,
@@ -41,15 +40,6 @@ class EnergySeries(msgspec.Struct, frozen=True, eq=False):
     n_resets: int
 
 
-class GpuSeries(msgspec.Struct, frozen=True, eq=False):
-    """How busy a GPU was lately (a share), and how much of its memory was used; NaN is unknown."""
-
-    title: str
-    time_ns: Integers
-    busy: Floats
-    used_nbytes: Floats
-
-
 class MachineSamples(msgspec.Struct, frozen=True, eq=False):
     """One machine's readings."""
 
@@ -58,22 +48,6 @@ class MachineSamples(msgspec.Struct, frozen=True, eq=False):
     ticks: Integers  # by reading and CPU: for how many it was busy, modulo 2**32
     values: dict[str, Floats]  # by column; what was not due on a straight line, NaN is unknown
     energy: tuple[EnergySeries, ...] = ()
-    gpus: tuple[GpuSeries, ...] = ()
-
-    @property
-    def host(self) -> str:
-        """The machine it is of."""
-        return self.head.host
-
-    @property
-    def boot_id(self) -> str:
-        """Since which start."""
-        return self.head.boot_id
-
-    @property
-    def has_energy(self) -> bool:
-        """Whether counters of energy were looked for."""
-        return bool(self.head.sources or self.head.unreadable)
 
     @property
     def step_ns(self) -> Integers:
@@ -96,9 +70,14 @@ class MachineSamples(msgspec.Struct, frozen=True, eq=False):
         return rates
 
     def names(self, what: str) -> tuple[str, ...]:
-        """Return the devices of a sort, ``"disk"`` or ``"net"``, in the order of the head."""
+        """Return the devices of a sort (``"disk"``, ``"net"``, ``"gpu"``), in the head's order."""
         columns = (each.rpartition(".")[0].partition(":") for each in self.head.columns)
         return tuple(dict.fromkeys(name for sort, _, name in columns if sort == what))
+
+    def gpu_busy(self, name: str) -> Floats | None:
+        """Return how busy a GPU was at the end of each step, as a share; None where unknown."""
+        percent = self.values.get(f"gpu:{name}.busy")
+        return None if percent is None else percent[1:] / 100
 
     def cpu_limits(self) -> dict[str, Floats]:
         """Return how much of the CPUs was used, of those allowed and of the cgroup's quota."""
@@ -147,52 +126,35 @@ def _samples(head: MachineHead, data: bytes) -> MachineSamples:
         rows = rows[np.append(True, np.diff(rows["time_ns"]) > 0)]
     time_ns = rows["time_ns"].astype(np.int64)
     counts = {name: rows[name].astype(np.int64) for name in head.columns}
-    unknown = np.full(len(rows), UNKNOWN)
-    energy, gpus = [], []
-    for place, source in enumerate(head.sources):
-        energy.append(_series(source, time_ns, counts[f"energy:{place}.uj"]))
-        names = [f"gpu:{place}.{each}" for each in ("busy", "used")]
-        if counts.keys() & names:
-            gpus.append(_gpu(source.title, time_ns, *(counts.get(each, unknown) for each in names)))
+    energy = (
+        _series(source, time_ns, counts[f"energy:{place}.uj"])
+        for place, source in enumerate(head.sources)
+    )
     return MachineSamples(
         head,
         time_ns,
         rows["ticks"].astype(np.int64).reshape(len(rows), len(head.cpus)),
         {name: _between(time_ns, each) for name, each in counts.items()},
         tuple(energy),
-        tuple(gpus),
     )
 
 
 def _lines_of_energy(head: MachineHead, data: bytes) -> MachineSamples:
     """Return what earlier versions wrote of energy: lines of JSON, the last one perhaps cut off."""
     rows: list[list[Any]] = []
-    usage: list[list[Any]] = []
     for line in data.split(b"\n")[:-1]:
-        try:
+        with contextlib.suppress(ValueError):
             row = parse_json(line)
-        except ValueError:
-            continue
-        if isinstance(row, list) and len(row) == 1 + 2 * len(head.sources):
-            rows.append(row)
-        elif isinstance(row, dict) and "usage" in row:
-            usage += [[row["time_ns"], *each] for each in row["usage"]]
+            if isinstance(row, list) and len(row) == 1 + 2 * len(head.sources):
+                rows.append([UNKNOWN if each is None else each for each in row])
     # A moment, then of each counter how much later it was read, and its value.
-    time_ns, *read = _columns(rows, 1 + 2 * len(head.sources))
-    energy = [
+    time_ns, *read = np.array(rows, dtype=np.int64).reshape(-1, 1 + 2 * len(head.sources)).T
+    energy = (
         _series(source, time_ns + late_ns, count)
         for source, late_ns, count in zip(head.sources, read[::2], read[1::2], strict=True)
-    ]
-    used = _columns(usage, 4)
-    of_gpus = [(int(each), used[:, used[1] == each]) for each in np.unique(used[1])]
-    gpus = [_gpu(head.sources[place].title, *of[[0, 2, 3]]) for place, of in of_gpus]
+    )
     none = np.zeros(0, dtype=np.int64)
-    return MachineSamples(head, none, none.reshape(0, 0), {}, tuple(energy), tuple(gpus))
-
-
-def _columns(rows: list[list[Any]], n: int) -> Integers:
-    known = [[UNKNOWN if each is None else each for each in row] for row in rows]
-    return np.array(known, dtype=np.int64).reshape(len(rows), n).T
+    return MachineSamples(head, none, none.reshape(0, 0), {}, tuple(energy))
 
 
 def _series(source: EnergySource, time_ns: Integers, energy_uj: Integers) -> EnergySeries:
@@ -202,18 +164,10 @@ def _series(source: EnergySource, time_ns: Integers, energy_uj: Integers) -> Ene
     times, values = times[rising], values[rising]
     steps = np.diff(values)
     wrapped = steps + (source.wraps_uj or 0)
-    # A watt for a nanosecond is a thousandth of a microjoule.
-    wraps = (steps < 0) & (wrapped >= 0) & (wrapped <= MOST_WATTS * np.diff(times) // 1000)
-    wraps &= source.wraps_uj is not None
-    resets = (steps < 0) & ~wraps
-    steps = np.where(resets, values[1:], np.where(wraps, wrapped, steps))
+    resets = (steps < 0) & (wrapped < 0)
+    steps = np.where(resets, values[1:], np.where(steps < 0, wrapped, steps))
     energy_j = np.append(0, np.cumsum(steps))[: len(times)] / 1e6
     return EnergySeries(source, times, energy_j, int(resets.sum()))
-
-
-def _gpu(title: str, time_ns: Integers, percent: Integers, nbytes: Integers) -> GpuSeries:
-    busy = np.where((percent >= 0) & (percent <= 100), percent / 100, np.nan)
-    return GpuSeries(title, time_ns, busy, np.where(nbytes >= 0, nbytes, np.nan))
 
 
 def _between(time_ns: Integers, counts: Integers) -> Floats:
@@ -230,10 +184,11 @@ def of_process(
     machines: Iterable[MachineSamples], process: Process | None
 ) -> MachineSamples | None:
     """Return what is of the machine that a process ran on; None where it was not looked for."""
-    if process is None:
-        return None
     for each in machines:
-        known = each.boot_id and process.boot_id
-        if each.boot_id == process.boot_id if known else each.host == process.host:
+        if process is None:
+            break
+        head = each.head
+        known = head.boot_id and process.boot_id
+        if head.boot_id == process.boot_id if known else head.host == process.host:
             return each
     return None

@@ -141,27 +141,6 @@ def test_bytes_are_those_of_batches_or_unknown(more, nbytes):
     assert sums_of(sketch).copies.nbytes == nbytes
 
 
-SLOW = {**LINK, "pageable_bytes_per_s": PINNED_RATE}
-
-
-@pytest.mark.parametrize(
-    ("build", "memory", "link", "times", "remedy"),
-    [
-        (in_the_loop, "pageable", LINK, (5, 10, 10), "pinned memory"),
-        (in_the_loop, "pageable", None, (5, 10, 10), "copies ahead"),
-        (in_the_loop, "pageable", SLOW, (5, 10, 10), "copies ahead"),
-        (in_the_loop, "pinned", LINK, (1, 100, 10), None),  # 1 % is not worth any work
-        (ahead, "pinned", LINK, (1, 1, 3), "fewer bytes"),
-        (ahead, "pinned", None, (5, 1, 1), None),
-        (ahead, "pageable", LINK, (1, 30, 30), None),
-    ],
-)
-def test_what_shortens_copies_is_said_where_they_cost_time(build, memory, link, times, remedy):
-    copy_ms, work_ms, n = times
-    sketch = build(with_device(memory, link), copy_ms=copy_ms, work_ms=work_ms, n=n)
-    assert sums_of(sketch).copies.remedy == remedy
-
-
 def test_pinned_by_a_thread_of_the_loader_is_pinned():
     sketch = in_the_loop(with_device("pageable"), copy_ms=5, work_ms=10)
     sketch.add(CONSUMER, Kind.PIN, 0, MS, batch=0, nbytes=NBYTES, thread=3)

@@ -7,12 +7,11 @@ from msgspec.structs import replace
 from scripts import LOOP, Script
 
 from iobench.analysis.run import Run
-from iobench.findings.ranks import N_BINS, compare_ranks, ranks_section, steps_of_rank
+from iobench.findings.ranks import compare_ranks, steps_of_rank
 from iobench.recording.facts import ProcessFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import Anchor
-from iobench.report.document import Sentence
 
 
 def job(waits, *, compute=10, hosts=None):
@@ -45,10 +44,6 @@ def compared(profiles):
     return compare_ranks(steps_of(profiles))
 
 
-def words(figures):
-    return [each.text for each in ranks_section(figures).blocks if isinstance(each, Sentence)]
-
-
 jobs = st.integers(1, 20).flatmap(
     lambda n: st.lists(
         st.lists(st.integers(0, 100), min_size=n, max_size=n), min_size=2, max_size=4
@@ -67,8 +62,7 @@ def test_each_step_waits_for_the_last_rank_and_for_it_alone_beyond_the_second_la
     assert sum(each.steps_last for each in figures.ranks) == figures.steps == len(by_step)
     longest = [max(each) for each in zip(*waits, strict=True)]
     for rank, each in zip(figures.ranks, waits, strict=True):
-        assert rank.wait_ns == sum(each) == sum(rank.waits_ns)
-        assert all(0 <= value <= -(-figures.steps_wall_ns // N_BINS) for value in rank.waits_ns)
+        assert rank.wait_ns == sum(each)
         assert rank.comm_held_ns == sum(longest) - sum(each) + 2 * len(each)
     moved = [profiles[place] for place in order if place < len(profiles)]
     assert compared(moved) == figures
@@ -86,7 +80,6 @@ def test_a_rank_without_a_loop_is_on_no_other_machine_and_in_no_time():
     assert [each.wait_ns for each in figures.ranks] == [5, None]
     assert figures.steps_wall_ns == 45
     assert [each.comm_held_ns for each in figures.ranks] == [40, None]
-    assert "Without a loader that iobench sees: rank 1." in words(figures)
 
 
 def test_steps_of_one_rank_alone_are_apart():
@@ -150,7 +143,7 @@ def test_other_machines_are_set_by_wall_clock(wall):
     profiles = job([[30, 5], [10, 6]], hosts=["a", "b"])
     figures = compared([on_host(profiles[0], 0, 0), on_host(profiles[1], 10**12, wall)])
     assert figures.exposed_ns <= figures.wait_ns
-    assert [(each.wait_ns, sum(each.waits_ns)) for each in figures.ranks] == [(35, 35), (16, 16)]
+    assert [each.wait_ns for each in figures.ranks] == [35, 16]
     if not wall:
         assert (figures.wait_ns, figures.exposed_ns) == (36, 21)
     alone = [on_host(each, 0, wall) for each in job([[30, 5], [10, 6]])]

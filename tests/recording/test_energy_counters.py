@@ -53,7 +53,7 @@ class Driver(types.ModuleType):
 
 class Nvidia(Driver):
     NVMLError = NvmlError
-    NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_NO_PERMISSION, NVML_DEVICE_MIG_ENABLE = 3, 4, 1
+    NVML_DEVICE_MIG_ENABLE = 1
 
     def __init__(self, gpus, starts=None):
         super().__init__("pynvml", NvmlError, gpus, starts)
@@ -80,16 +80,12 @@ class Nvidia(Driver):
     def nvmlDeviceGetUtilizationRates(self, handle):
         return types.SimpleNamespace(gpu=self.answer(handle, "busy"), memory=99)
 
-    def nvmlDeviceGetMemoryInfo(self, handle):
-        return types.SimpleNamespace(used=self.answer(handle, "used"), free=1, total=2)
-
     def nvmlDeviceGetMigMode(self, handle):
         return self.answer(handle, "mig")
 
 
 class Amd(Driver):
     AmdSmiException = AmdError
-    AmdSmiMemoryType = types.SimpleNamespace(VRAM="vram")
 
     def __init__(self, gpus, starts=None):
         super().__init__("amdsmi", AmdError, gpus, starts)
@@ -112,9 +108,6 @@ class Amd(Driver):
 
     def amdsmi_get_gpu_activity(self, handle):
         return {"gfx_activity": self.answer(handle, "busy")}
-
-    def amdsmi_get_gpu_memory_usage(self, handle, memory):
-        return self.answer(handle, memory)
 
 
 @pytest.fixture
@@ -161,11 +154,11 @@ def test_counts_of_gpus_are_in_microjoules_and_drivers_are_ended(nvidia, amd, op
     module = amd({"a": {"count": 100}, "b": {"count": 2, "partition": "SPX"}})
     assert opened() == ({f"gpu:GPU-{'a' * 16}": 1550, f"gpu:GPU-{'b' * 16}": 31}, [])
     assert module.in_use == 0
-    for install, gpu in ((nvidia, {"mj": 1, "used": 5}), (amd, {"count": 1, "vram": 5})):
+    for install, gpu in ((nvidia, {"mj": 1}), (amd, {"count": 1})):
         (tmp_path / "sys/module/amdgpu").rmdir() if install is nvidia else None
         install({"a": {**gpu, "busy": 37}})
         (counter,) = open_counters({}, tmp_path).counters
-        assert (counter.busy_percent(), counter.used_nbytes()) == (37, 5)
+        assert counter.busy_percent() == 37
 
 
 @pytest.mark.parametrize(
@@ -180,7 +173,7 @@ def test_only_gpus_that_the_job_sees_count(nvidia, opened, visible, names):
     readings, reasons = opened({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
     assert [*readings] == [f"gpu:GPU-{name}0000" for name in names]
     if not names:
-        assert reasons == [f"the job sees no GPU (CUDA_VISIBLE_DEVICES={visible})"]
+        assert reasons == ["the job sees no GPU by CUDA_VISIBLE_DEVICES"]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +200,7 @@ NVIDIA_CASES = [
     ({"a": {"mj": 1, "mig": (1, 1)}}, None, "", [MIG]),
     ({"a": {"mj": 1}}, "MIG-GPU-a0000/1/0", "", [MIG]),
     ({"a": {"mj": NvmlError(15)}, "b": {"mj": 4}, "c": {}}, None, "b",
-     ["GPU-a0000: gpu is lost", "GPU-c0000: not supported"]),
+     ["GPU-a0000: GPU is lost", "GPU-c0000: Not Supported"]),
     ({}, None, "", ["no GPU"]),
 ]  # fmt: skip
 
@@ -228,13 +221,13 @@ def test_drivers_that_are_not_there_are_named(nvidia, amd, opened, tmp_path):
     nvidia({}, starts=12)
     assert opened() == ({}, ["no NVIDIA driver"])
     (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
-    assert opened() == ({}, ["not found"])
+    assert opened() == ({}, ["Not Found"])
     amd({"a": {}, "b": {"count": AmdError(10)}, "c": {"count": 1, "partition": "CPX"}})
     sys.modules["pynvml"] = None
     readings, problems = opened()
     assert readings == {}
     assert problems[:2] == [
-        f"GPU-{'a' * 16}: feature not supported", f"GPU-{'b' * 16}: permission denied",
+        f"GPU-{'a' * 16}: {AMD_WORDS[2]}", f"GPU-{'b' * 16}: {AMD_WORDS[10]}",
     ]  # fmt: skip
     assert "a partition has no counter of its own" in problems[2]
     assert problems[3] == "the energy of GPUs needs nvidia-ml-py: pip install 'iobench[gpu]'"
@@ -297,7 +290,7 @@ def test_what_cannot_be_read_has_its_reason_and_is_not_zero(tmp_path, opened, mo
         return really_open(path, *arguments, **more)
 
     monkeypatch.setattr("io.open", refuse)
-    assert opened(but=("gpu", "memory")) == ({}, [f"permission denied ({path})"])
+    assert opened(but=("gpu", "memory")) == ({}, [f"Permission denied ({path})"])
 
 
 def test_hpe_crays_joules_come_after_the_counters_of_the_parts_themselves(tmp_path, opened, nvidia):

@@ -172,7 +172,6 @@ QUANTITIES: dict[str, Callable[[Any], str]] = {
     "s": "{:.5f}".format,
     "share": units.fraction,
     "change": units.signed_fraction,
-    "Wh": units.watt_hours,
 }
 
 

@@ -33,9 +33,6 @@ class StandInMachine:
         Mbit/s of network interfaces with a device; 0 tells none.
     quota : str
         A cgroup's ``cpu.max``.
-    memory_limit : int
-        A cgroup's ``memory.max``; 0 is none.
-    swap : bool
     pressure : bool
         Whether the kernel tells of it.
     has_devices : bool
@@ -50,35 +47,30 @@ class StandInMachine:
         disks: dict[str, bool] | None = None,
         links: dict[str, int] | None = None,
         quota: str = "",
-        memory_limit: int = 0,
-        swap: bool = False,
         pressure: bool = True,
         has_devices: bool = True,
     ) -> None:
         self.root, self.n_cpus = root, n_cpus
         self.disks = {"sda": True} if disks is None else disks
         self.links = {"eth0": 10_000} if links is None else links
-        self.quota, self.memory_limit = quota, memory_limit
-        self.swap, self.pressure, self.has_devices = swap, pressure, has_devices
+        self.quota, self.pressure, self.has_devices = quota, pressure, has_devices
         self.clock = FakeClock(0)
         self.ns = 0
         self.cpu_ns = [0.0] * n_cpus
-        self.used_ns = self.throttled = self.periods = 0.0
+        self.used_ns = 0.0
         self.held_ns = dict.fromkeys(("cpu", "memory", "io"), 0.0)
         self.busy_ns = dict.fromkeys(self.disks, 0.0)
         self.read = dict.fromkeys(self.disks, 0)
         self.received = dict.fromkeys(self.links, 0)
-        self.swapped_pages = 0
         self.used_nbytes, self.cached_nbytes, self.total_nbytes = 4 * GIB, 2 * GIB, 16 * GIB
-        self.group_nbytes = 0
         self.write()
 
     def advance(self, ms: int, **busy: Any) -> None:
         """Let time go by in which things are busy for shares of it.
 
         ``cpus`` is a share for each; ``disk`` of the first one, with ``disk_nbytes``;
-        ``net_nbytes`` through the first link; ``memory`` and ``io`` of time held up;
-        ``swap_pages``; ``quota`` and ``throttled`` of the cgroup's.
+        ``net_nbytes`` through the first link; ``memory`` and ``io`` of time held up; ``quota`` of
+        the cgroup's.
         """
         ns = ms * MS
         self.ns += ns
@@ -92,12 +84,9 @@ class StandInMachine:
             self.received[link] += busy.get("net_nbytes", 0)
         for what in ("memory", "io"):
             self.held_ns[what] += busy.get(what, 0) * ns
-        self.swapped_pages += busy.get("swap_pages", 0)
         if self.quota:
             quota, period = map(int, self.quota.split())
             self.used_ns += busy.get("quota", 0) * ns * quota / period
-            self.periods += ns / 1e3 / period
-            self.throttled += busy.get("throttled", 0) * ns / 1e3 / period
         self.write()
 
     def write(self) -> None:
@@ -109,10 +98,8 @@ class StandInMachine:
         self._file("proc/stat", "\n".join([whole, *cpus, "intr 77 0 1", "ctxt 5"]))
         free = self.total_nbytes - self.used_nbytes
         memory = {"MemTotal": self.total_nbytes, "MemFree": KIB, "MemAvailable": free, "Buffers": 0,
-                  "Cached": self.cached_nbytes, "SwapTotal": GIB if self.swap else 0,
-                  "SwapFree": 0, "Shmem": 0, "Active": 0, "Inactive": 0}  # fmt: skip
+                  "Cached": self.cached_nbytes, "Shmem": 0, "Active": 0, "Inactive": 0}  # fmt: skip
         self._file("proc/meminfo", "\n".join(f"{k}:  {v // KIB} kB" for k, v in memory.items()))
-        self._file("proc/vmstat", f"nr_free_pages 7\npswpin {self.swapped_pages}\npswpout 3")
         for what, ns in self.held_ns.items() if self.pressure else ():
             some = f"some avg10=0.00 avg60=0.00 avg300=0.00 total={round(ns / 1000)}"
             self._file(f"proc/pressure/{what}", f"{some}\n{some.replace('some', 'full')}")
@@ -134,14 +121,7 @@ class StandInMachine:
         group = "sys/fs/cgroup/job"
         if self.quota:
             self._file(f"{group}/cpu.max", self.quota)
-            told = (self.used_ns / 1e3, self.periods, self.throttled)
-            names = ("usage_usec", "nr_periods", "nr_throttled")
-            lines = (f"{k} {round(v)}" for k, v in zip(names, told, strict=True))
-            self._file(f"{group}/cpu.stat", "\n".join(lines))
-        if self.memory_limit:
-            self._file(f"{group}/memory.max", str(self.memory_limit))
-            self._file(f"{group}/memory.current", str(self.group_nbytes + GIB))
-            self._file(f"{group}/memory.stat", f"anon 5\ninactive_file {GIB}\nfile 3")
+            self._file(f"{group}/cpu.stat", f"usage_usec {round(self.used_ns / 1e3)}\nnr_periods 2")
 
     def _file(self, name: str, text: str) -> None:
         path = self.root / name
@@ -166,7 +146,5 @@ class StandInMachine:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{host or 'this'}.samples"
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        return Meter(
-            [(path, file)], {}, energy=False, machine=True, clock=self.clock,
-            period_ns=period_ms * MS,
-        )  # fmt: skip
+        monkeypatch.setattr(meter, "PERIOD_NS", period_ms * MS)
+        return Meter([(path, file)], {}, energy=False, machine=True, clock=self.clock)

@@ -27,7 +27,6 @@ WORDS: Final[Mapping[Unit, Callable[[Any], str]]] = {
     "number": units.number,
     "epochs": units.epochs,
     "J": units.joules,
-    "Wh": units.watt_hours,
 }
 
 

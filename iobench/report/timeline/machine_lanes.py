@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from iobench.analysis.run import RankRun
-    from iobench.runs.machine_samples import GpuSeries, MachineSamples
+    from iobench.runs.machine_samples import MachineSamples
 
 Floats = NDArray[np.float64]
 SHARE, BYTES, RATE = "share", "bytes", "rate"
@@ -49,15 +49,14 @@ def lanes_of_machine(run: RankRun) -> tuple[tuple[str, str], list[MachineLane]]:
     samples = of_process(run.machines, process)
     if process is None or samples is None or len(samples.time_ns) < 2:
         return ("", ""), []
-    energy = of_process(run.energy, process)
     return machine_of(process), [
         MachineLane(name, unit, edges, values, top or float(np.nanmax(values)) or 1.0)
-        for name, unit, edges, values, top in _figures(samples, energy.gpus if energy else ())
+        for name, unit, edges, values, top in _figures(samples)
         if values is not None and not np.isnan(values).all()
     ]
 
 
-def _figures(samples: MachineSamples, gpus: Sequence[GpuSeries]) -> Iterator[Figure]:
+def _figures(samples: MachineSamples) -> Iterator[Figure]:
     edges, head = samples.time_ns, samples.head
 
     def rate(column: str, divisor: float = 1.0) -> Floats | None:
@@ -74,7 +73,6 @@ def _figures(samples: MachineSamples, gpus: Sequence[GpuSeries]) -> Iterator[Fig
         yield f"held up for {what}", SHARE, edges, rate(f"pressure.{what}_us", 1e6), 1.0
     for name, column, top in (
         ("memory taken", "memory.used_nbytes", head.memory_nbytes),
-        ("memory of the cgroup", "cgroup.used_nbytes", head.memory_limit_nbytes),
         ("page cache", "memory.cached_nbytes", head.memory_nbytes),
     ):
         if column in samples.values:
@@ -86,10 +84,9 @@ def _figures(samples: MachineSamples, gpus: Sequence[GpuSeries]) -> Iterator[Fig
     for link in samples.names("net"):
         for what in ("received", "sent"):
             yield f"{link} {what}", RATE, edges, rate(f"net:{link}.{what}"), head.links.get(link)
-    for gpu in gpus:
-        if len(gpu.time_ns) > 1:
-            yield f"{gpu.title} busy", SHARE, gpu.time_ns, gpu.busy[1:], 1.0
-            yield f"{gpu.title} memory", BYTES, gpu.time_ns, gpu.used_nbytes[1:], None
+    for gpu in samples.names("gpu"):
+        title = head.sources[int(gpu)].title
+        yield f"{title} busy", SHARE, edges, samples.gpu_busy(gpu), 1.0
 
 
 def machine_payload(run: RankRun, start_ns: int, end_ns: int) -> list[dict[str, Any]]:

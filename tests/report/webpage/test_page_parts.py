@@ -41,10 +41,7 @@ def test_what_a_tracer_saw_is_shown(tmp_path: Path) -> None:
     assert wrong_figures(page.figures) == []
     assert "Storage" in page.texts["h2"]
     storage = page.document["runs"][0]["storage"]
-    assert storage["bytes"][-1]["darshan_nbytes"] in values_of(page, "B")
     assert storage["in_stages"]["read"]["busy_ns"] in values_of(page, "ns")
-    assert "</b>.bin" in page.words
-    assert "b" not in {tag for tag, named in page.elements if "bin" in str(named)}
 
 
 def test_joules_are_shown_and_what_is_not_readable_is_never_zero() -> None:
@@ -60,7 +57,6 @@ def test_joules_are_shown_and_what_is_not_readable_is_never_zero() -> None:
     assert wrong_figures(page.figures) == []
     assert "Energy" in page.texts["h2"]
     (total,) = {each["total_j"] for each in page.document["runs"][0]["energy"]["kinds"].values()}
-    assert total / 3600 in values_of(page, "Wh")
     assert total in values_of(page, "J")
     assert "CPUs: permission denied" in page.words
     assert "Energy" not in PageParts(render_page([Run(profile)])).texts["h2"]
