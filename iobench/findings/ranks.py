@@ -10,13 +10,24 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.analysis.host_time import length_before
 from iobench.analysis.loop import ONLY
 from iobench.analysis.time_intervals import covered
 from iobench.findings.contract import Finding
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.report import units
-from iobench.report.document import NOT_APPLICABLE, Column, Quantity, Section, Table, sentences
+from iobench.report.document import (
+    NOT_APPLICABLE,
+    Bar,
+    BarPart,
+    Chart,
+    Column,
+    Quantity,
+    Section,
+    Table,
+    sentences,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,7 +42,9 @@ PassName = tuple[str, str, str, int, int]
 """Framework, class and name of a loader, which of those alike, and which of its passes."""
 
 MOST_RANKS: Final = 16
+MOST_HEAT_RANKS: Final = 256
 MOST_RANGES: Final = 6
+N_BINS: Final = 48
 
 
 class RankFigures(msgspec.Struct, frozen=True):
@@ -40,6 +53,7 @@ class RankFigures(msgspec.Struct, frozen=True):
     ``wait_ns`` is its whole wait, None without a loader that iobench sees; ``exposed_ns`` that in
     the steps in which it was last while all others had their batch. ``comm_held_ns`` is how long
     collective operations held its loop, waiting for other ranks included; None without any.
+    ``waits_ns`` has `N_BINS` parts of the job's time.
     """
 
     rank: int
@@ -48,6 +62,7 @@ class RankFigures(msgspec.Struct, frozen=True):
     exposed_ns: int
     steps_last: int
     comm_held_ns: int | None
+    waits_ns: tuple[int, ...]
 
 
 class JobFigures(msgspec.Struct, frozen=True):
@@ -89,7 +104,8 @@ class RankSteps(msgspec.Struct, frozen=True):
     delivered_ns: Integers
     step_wait_ns: Integers
     wait_ns: int | None
-    from_ns: int
+    wait_start_ns: Integers
+    wait_end_ns: Integers
     until_ns: int
     comm_held_ns: int | None
 
@@ -119,7 +135,8 @@ def steps_of_rank(run: RankRun) -> RankSteps | None:
         delivered_ns=deliveries.delivered_ns[rows],
         step_wait_ns=waited[rows + 1] - waited[first],
         wait_ns=int(waited[-1]) if len(rows) else None,
-        from_ns=int(deliveries.requested_ns[0]) if len(deliveries) else 0,
+        wait_start_ns=deliveries.requested_ns,
+        wait_end_ns=deliveries.delivered_ns,
         until_ns=int(deliveries.until_ns[-1]) if len(deliveries) else 0,
         comm_held_ns=_communication(run),
     )
@@ -172,8 +189,9 @@ def compare_ranks(ranks: Sequence[RankSteps]) -> JobFigures:
     alone_ns = np.minimum(wait_ns, delivered[last] - delivered[before])
     exposed_ns = np.bincount(rank[last], alone_ns, minlength=len(ranks)).astype(np.int64)
     steps_last = np.bincount(rank[last], minlength=len(ranks))
-    begin = min((each.from_ns + by for each, by in pairs if each.until_ns), default=0)
+    begin = min((each.wait_start_ns[0] + by for each, by in pairs if each.until_ns), default=0)
     end = max((each.until_ns + by for each, by in pairs if each.until_ns), default=0)
+    edges = begin + _bin_ns(int(end - begin)) * np.arange(N_BINS + 1, dtype=np.int64)
     figures = tuple(
         RankFigures(
             rank=each.rank,
@@ -182,8 +200,9 @@ def compare_ranks(ranks: Sequence[RankSteps]) -> JobFigures:
             exposed_ns=int(exposed_ns[place]),
             steps_last=int(steps_last[place]),
             comm_held_ns=each.comm_held_ns,
+            waits_ns=_in_bins(each, edges - by),
         )
-        for place, each in enumerate(ranks)
+        for place, (each, by) in enumerate(pairs)
     )
     waits = [each.wait_ns for each in figures if each.wait_ns is not None]
     all_ns: int = sum(waits)
@@ -197,6 +216,10 @@ def compare_ranks(ranks: Sequence[RankSteps]) -> JobFigures:
         exposed_ns=int(alone_ns.sum()),
         imbalance=max(waits) * len(waits) / all_ns if len(waits) > 1 and all_ns else None,
     )
+
+
+def _bin_ns(wall_ns: int) -> int:
+    return max(1, -(-wall_ns // N_BINS))
 
 
 def _missing(ranks: Sequence[RankSteps]) -> dict[str, tuple[int, ...]]:
@@ -251,10 +274,16 @@ def _last_two(step: Integers, delivered: Integers) -> tuple[Integers, Integers]:
     return order[several], order[several - 1]
 
 
+def _in_bins(rank: RankSteps, edges: Integers) -> tuple[int, ...]:
+    if not len(rank.wait_start_ns):
+        return (0,) * (len(edges) - 1)
+    return tuple(np.diff(length_before(rank.wait_start_ns, rank.wait_end_ns, edges)).tolist())
+
+
 def ranks_section(job: JobFigures) -> Section:
     """Return what a job waited for, rank by rank."""
     blocks: list[Block] = [*sentences(_lines(job)), *sentences(_missing_lines(job), "caution")]
-    blocks.append(_rank_table(job))
+    blocks += [*_heat_map(job), _rank_table(job)]
     return Section("job", "All training processes", tuple(blocks))
 
 
@@ -287,8 +316,12 @@ def _ranges(ranks: Sequence[int]) -> str:
     return ", ".join([*words[:MOST_RANGES], *(["..."] if len(words) > MOST_RANGES else [])])
 
 
+def _slowest(job: JobFigures, most: int) -> list[RankFigures]:
+    return sorted(job.ranks, key=lambda each: (-(each.wait_ns or 0), each.rank))[:most]
+
+
 def _rank_table(job: JobFigures) -> Table:
-    shown = sorted(job.ranks, key=lambda each: (-(each.wait_ns or 0), each.rank))[:MOST_RANKS]
+    shown = _slowest(job, MOST_RANKS)
     more = f", the {len(shown)} of {len(job.ranks)} that wait longest"
     times = ("wait", "alone", "in collectives")
     return Table(
@@ -309,6 +342,24 @@ def _rank_table(job: JobFigures) -> Table:
 
 def _duration(value_ns: int | None) -> Cell:
     return NOT_APPLICABLE if value_ns is None else Quantity(value_ns, "ns")
+
+
+def _heat_map(job: JobFigures) -> Iterator[Chart]:
+    """Return rank by time: how much of each bin was waited."""
+    if not job.steps_wall_ns:
+        return
+    shown = sorted(_slowest(job, MOST_HEAT_RANKS), key=lambda each: each.rank)
+    bin_ns = _bin_ns(job.steps_wall_ns)
+    bars = (
+        Bar(tuple(BarPart("exposed", ns / bin_ns) for ns in each.waits_ns), str(each.rank))
+        for each in shown
+    )
+    yield Chart(
+        "Waiting by rank and time, from blank (none) to full (all of the time); one column is "
+        f"{units.duration(bin_ns)} of {units.duration(job.steps_wall_ns)}",
+        tuple(bars),
+        bin_ns,
+    )
 
 
 FINDING: Final[Finding[Any]] = Finding(

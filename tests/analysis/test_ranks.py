@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from scripts import LOOP, Script
 
 from iobench.analysis.run import Run
-from iobench.findings.ranks import compare_ranks, steps_of_rank
+from iobench.findings.ranks import N_BINS, compare_ranks, steps_of_rank
 from iobench.recording.facts import ProcessFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
@@ -62,7 +62,8 @@ def test_each_step_waits_for_the_last_rank_and_for_it_alone_beyond_the_second_la
     assert sum(each.steps_last for each in figures.ranks) == figures.steps == len(by_step)
     longest = [max(each) for each in zip(*waits, strict=True)]
     for rank, each in zip(figures.ranks, waits, strict=True):
-        assert rank.wait_ns == sum(each)
+        assert rank.wait_ns == sum(each) == sum(rank.waits_ns)
+        assert all(0 <= value <= -(-figures.steps_wall_ns // N_BINS) for value in rank.waits_ns)
         assert rank.comm_held_ns == sum(longest) - sum(each) + 2 * len(each)
     moved = [profiles[place] for place in order if place < len(profiles)]
     assert compared(moved) == figures
@@ -143,7 +144,7 @@ def test_other_machines_are_set_by_wall_clock(wall):
     profiles = job([[30, 5], [10, 6]], hosts=["a", "b"])
     figures = compared([on_host(profiles[0], 0, 0), on_host(profiles[1], 10**12, wall)])
     assert figures.exposed_ns <= figures.wait_ns
-    assert [each.wait_ns for each in figures.ranks] == [35, 16]
+    assert [(each.wait_ns, sum(each.waits_ns)) for each in figures.ranks] == [(35, 35), (16, 16)]
     if not wall:
         assert (figures.wait_ns, figures.exposed_ns) == (36, 21)
     alone = [on_host(each, 0, wall) for each in job([[30, 5], [10, 6]])]
