@@ -65,6 +65,8 @@ def changed_config(config: RunConfig, settings: Settings) -> RunConfig | None:
         return config if config.stores and not config.formats else None
     if not settings or not settings.keys() <= {*SETTINGS, "store"}:
         return None
+    if "format" in settings and not config.targets:  # nothing to make samples of
+        return None
     if "store" in settings:
         config = config.of_store(str(settings["store"]))
     changed: dict[str, Any] = {

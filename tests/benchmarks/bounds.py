@@ -177,8 +177,8 @@ def promises(run: Path) -> Iterator[tuple[str, dict[str, Any], Told]]:
 
 def _told(change: AdvisedChange | RuledOut) -> Told | None:
     if isinstance(change, RuledOut):
-        unneeded = change.reason is Reason.NOT_WAITED_FOR and change.needed is not None
-        return Told(None, change.needed, None) if unneeded else None
+        unneeded = change.reason is Reason.NOT_WAITED_FOR
+        return Told(None, change.figures[0], None) if unneeded else None
     low = None if change.evidence is Evidence.BOUND else change.low_fraction
     return Told(low, change.high_fraction, change.saved_fraction)
 
@@ -187,14 +187,9 @@ def _made(change: AdvisedChange | RuledOut) -> Iterator[tuple[str, dict[str, Any
     """Yield the ways in which a change can be made here."""
     settings, levers = change.settings, change.levers
     options: dict[str, Any] = {}
-    names = {"num_workers": "workers", "prefetch_factor": "prefetch"}
-    for name, value in settings.items():
-        if name in names:
-            options[names[name]] = int(value)
-        elif name in ("persistent_workers", "in_order"):
-            options["persistent" if name == "persistent_workers" else name] = value == "True"
-    if settings.get("made") == "once":
-        options["anew"] = False
+    options |= {name: settings[name] for name in ("workers", "prefetch") if name in settings}
+    if "persistent_workers" in settings:
+        options |= {"persistent": True, "anew": False}
     if Lever.LOADER in levers:
         yield "", {"loader": "fast", **({"store": STORED} if Lever.FORMAT in levers else {})}
         if Lever.FORMAT not in levers:

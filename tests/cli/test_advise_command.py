@@ -62,14 +62,9 @@ def test_json_has_the_same_figures_and_the_commands_parse(tmp_path: Path, iobenc
     # Six of thirteen ms hide behind a step of seven.
     assert best["saved_fraction"] == pytest.approx(6 / 13, abs=0.01)
     assert best["saved_s"] == pytest.approx(6.0, abs=0.1)
-    assert best["cost"]["convert_s"] == 0
-    gains = document["payoffs"]["gains"]
-    stages = {name: each["saved_fraction"] for name, each in gains.items() if name != "all"}
-    # Of a batch of 13 ms, 0.8 ms of the read and 0.4 ms of the decode.
-    assert stages == pytest.approx({"read": 0.8 / 13, "decode": 0.4 / 13}, rel=0.02)
+    assert best["cost"]["spent_s"] == 0
     (store,) = (each for each in document["to_measure"] if "format" in each["settings"])
-    assert store["break_even"]["never"] is False
-    assert store["break_even"]["epochs"] > 0
+    assert store["break_even"] == {"epochs": None, "never": False, "staging_to_epoch": None}
     for change in (*document["changes"], *document["to_measure"]):
         for command in change["commands"]:
             if command.startswith("iobench profile"):

@@ -22,8 +22,9 @@ TORCH = {"store": "s.zarr", "framework": "torch"}
         (
             NATIVE,
             GAPS,
-            'iobench.open_dataset("a.nc", "b c.nc", sample_dim="time", split="train", '
-            'split_by=["train:time=2010/2012"], variables=["t", "u"], allow_gaps=True)'
+            'iobench.open_dataset("a.nc", "b c.nc", split="train", '
+            'split_by=["train:time=2010/2012"], allow_gaps=True, sample_dim="time", '
+            'variables=["t", "u"])'
             '.loader(8, shuffle=True, window="-1,0:1")',
         ),
         (STORED, GAPS, 'iobench.loader("s.zarr", 8, shuffle=True, window="-1,0:1")'),

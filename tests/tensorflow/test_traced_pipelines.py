@@ -101,7 +101,7 @@ def test_no_gain_is_predicted_and_the_reason_is_said(tmp_path: Path) -> None:
     advice = advice_of([loading_of(rank, runs)])
     assert advice is not None
     assert (advice.changes, advice.to_measure) == ((), ())
-    assert advice.sentence == f"No advice: {run.reason}."
+    assert advice.sentence == f"No advice. Nothing is predicted: {run.reason}."
 
 
 def test_that_no_gpu_is_timed_is_said_where_there_is_one(

@@ -52,7 +52,7 @@ class Screen:
 
 
 def advised(**settings: str | int) -> AdvisedChange:
-    return change((Lever.FORMAT,), settings, Gain(Evidence.REPLAYED, 0.5, 0.4, 0.6, True))
+    return change((Lever.CACHE,), settings, Gain(Evidence.REPLAYED, 0.5, 0.4, 0.6, True))
 
 
 def test_the_baseline_is_one_way_alone_and_short() -> None:
@@ -87,7 +87,7 @@ def test_finished_stores_are_tried_without_their_source() -> None:
     assert (other.targets, other.stores, other.formats) == ((), ("b",), ())
 
 
-@pytest.mark.parametrize("settings", [{}, {"made": "once"}, {"format": "zarr", "codec": "x"}])
+@pytest.mark.parametrize("settings", [{}, {"made": "once"}, {"persistent_workers": "True"}])
 def test_what_no_profile_can_be_told_is_not_tried(settings, tmp_path: Path) -> None:
     assert changed_config(BASE, settings) is None
     with pytest.raises(TrialError, match="cannot be tried"):

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from iobench.analysis.break_even import BreakEven
-from iobench.analysis.replay.runs import beginning_of
 from iobench.findings.advice.commands import commands_of
 from iobench.findings.advice.gains import UNSEEN_WORKERS_ERROR, GainPredictor
 from iobench.findings.advice.levers import measured_changes, predicted_changes
 from iobench.findings.advice.loading import Loading, baseline_first
 from iobench.findings.advice.proposals import (
+    NO_COST,
     Advice,
     AdviceBaseline,
     AdviceOutcome,
@@ -21,35 +21,20 @@ from iobench.findings.advice.proposals import (
     Evidence,
     Reason,
     RuledOut,
+    ruled_out,
     signed,
 )
-from iobench.findings.faster_stages import UNSEEN_ERROR, WITHHELD_ABOVE, is_trusted, payoffs
+from iobench.findings.faster_stages import UNSEEN_ERROR, is_trusted
 from iobench.report import units
-from iobench.report.document import (
-    Column,
-    Command,
-    Document,
-    Section,
-    Sentence,
-    Table,
-    sentences,
-)
-from iobench.report.sentences import OVER, detailed_batches, extent_text
+from iobench.report.document import Column, Command, Document, Section, Sentence, Table, sentences
+from iobench.report.sentences import OVER, extent_text
 
 if TYPE_CHECKING:
-    from iobench.findings.advice.proposals import Cost, TriedChange
+    from iobench.findings.advice.proposals import TriedChange
     from iobench.report.document import Block
 
-PAYOFF_BATCHES: Final = 500
-PAYOFF_FACTOR: Final = 0.8
-"""Of the time of a stage, what a faster one takes."""
 WORTH_FRACTION: Final = 0.01
 """Of the time, what a change saves at least that is proposed."""
-EVIDENCE: Final = {
-    Evidence.MEASURED: "measured, alternating with the baseline",
-    Evidence.REPLAYED: "by replay",
-    Evidence.BOUND: "the actual saving has to be measured",
-}
 
 
 def advice_of(measured: Iterable[Loading], *, epochs: int | None = None) -> Advice | None:
@@ -61,135 +46,110 @@ def advice_of(measured: Iterable[Loading], *, epochs: int | None = None) -> Advi
     ways = baseline_first(measured)
     if not ways or not len(ways[0].loader) or not ways[0].judged.wall_ns:
         return None
-    baseline = ways[0] if epochs is None else replace(ways[0], epochs=epochs)
-    ways[0], run = baseline, baseline.loader
-    predictor = GainPredictor(ways) if run.can_replay else None
-    error = None if predictor is None else predictor.error_fraction
+    ways[0] = baseline = ways[0] if epochs is None else replace(ways[0], epochs=epochs)
+    predictor = GainPredictor(ways)
+    error = predictor.error_fraction
     items = [*measured_changes(ways)]
-    faster = None
-    if predictor is not None and is_trusted(error):
+    if is_trusted(error):
         items += predicted_changes(predictor)
-        faster = payoffs(beginning_of(run, PAYOFF_BATCHES), PAYOFF_FACTOR)
     judged = [_judged(item, baseline) for item in items]
-    proposed = [each for each in judged if isinstance(each, AdvisedChange)]
-    proposed.sort(key=lambda each: -each.expected)
-    advice = Advice(
+    proposed = sorted((each for each in judged if isinstance(each, AdvisedChange)), key=_rank)
+    changes = tuple(each for each in proposed if each.is_proven)
+    to_measure = tuple(each for each in proposed if not each.is_proven)
+    outcome, sentence = _outcome(changes, to_measure, error, baseline)
+    return Advice(
         run=str(baseline.path),
         is_script=baseline.facts.is_script,
-        outcome=AdviceOutcome.ADVICE,
+        outcome=outcome,
         about=_about(baseline),
-        sentence="",
-        batches=baseline.exposure.whole.n_batches,
-        summed_batches=baseline.exposure.n_summed,
+        sentence=sentence,
         baseline=AdviceBaseline(
             label=baseline.label,
             format=baseline.format or None,
-            workers=run.workers,
-            prefetch=run.prefetch,
-            batch_size=run.batch_size,
             sample_ns=baseline.sample_ns,
             epoch_s=baseline.epoch_s,
             wait_fraction=baseline.wait_fraction,
         ),
         replay_error_fraction=error,
-        payoffs=faster,
-        changes=tuple(each for each in proposed if each.is_proven),
-        to_measure=tuple(each for each in proposed if not each.is_proven),
+        changes=changes,
+        to_measure=to_measure,
         ruled_out=tuple(each for each in judged if isinstance(each, RuledOut)),
     )
-    advice = replace(advice, outcome=_outcome(advice, baseline))
-    return replace(advice, sentence=_sentence(advice, baseline))
+
+
+def _rank(change: AdvisedChange) -> float:
+    """Return where a change stands, small numbers first."""
+    return -change.expected
 
 
 def _judged(item: AdvisedChange | RuledOut, baseline: Loading) -> AdvisedChange | RuledOut:
     """Return a change with what its price comes to and its commands, or the reason against it."""
     if isinstance(item, RuledOut):
         return item
-    saved, gains = item.expected, item.expected >= WORTH_FRACTION
-    if item.is_proven is False or not (gains or item.evidence is Evidence.BOUND):
-        noisy = item.evidence is Evidence.MEASURED and gains
-        error = None if item.low_fraction is None else saved - item.low_fraction
-        return item.against(Reason.WITHIN_NOISE if noisy else Reason.GAINS_NOTHING, saved, error)
-    if not gains or (baseline.is_hidden and not item.is_proven):
-        return item.against(Reason.NOT_WAITED_FOR, saved)
-    epoch_s, spent_s = baseline.epoch_s, item.cost.spent_s
+    saved, epoch_s, spent_s = item.expected, baseline.epoch_s, item.cost.spent_s
+    if baseline.is_hidden and not item.is_proven:
+        return ruled_out(item.levers, item.settings, Reason.NOT_WAITED_FOR, saved)
+    if item.is_proven is False or saved < WORTH_FRACTION:
+        return ruled_out(item.levers, item.settings, Reason.GAINS_NOTHING, saved)
     saved_s = None if epoch_s is None else epoch_s * saved
     pays = None if spent_s == 0.0 else BreakEven.of(spent_s, epoch_s, saved_s)
     after, last = None if pays is None else pays.epochs, baseline.epochs
     if "stage" in item.settings and after is not None and last is not None and last <= after:
-        return item.against(Reason.TOO_FEW_EPOCHS, after, last)
+        return ruled_out(item.levers, item.settings, Reason.TOO_FEW_EPOCHS, after, last)
     commands = commands_of(item, baseline)
     return replace(item, saved_s=saved_s, break_even=pays, commands=commands)
 
 
-def _outcome(advice: Advice, baseline: Loading) -> AdviceOutcome:
-    if advice.changes or advice.to_measure:
-        return AdviceOutcome.ADVICE
-    if baseline.is_hidden:
-        return AdviceOutcome.NOTHING_TO_GAIN
-    if advice.payoffs is None:
-        return (
-            AdviceOutcome.OPAQUE if advice.replay_error_fraction is None else AdviceOutcome.WITHHELD
-        )
-    alone = advice.payoffs.no_single_stage_helps
-    return AdviceOutcome.NO_SINGLE_STAGE if alone else AdviceOutcome.NOTHING_FOUND
+def _outcome(
+    changes: Sequence[AdvisedChange],
+    to_measure: Sequence[AdvisedChange],
+    error: float | None,
+    baseline: Loading,
+) -> tuple[AdviceOutcome, str]:
+    """Return what comes of it all, also in a sentence."""
+    outcome, why = AdviceOutcome.ADVICE, ""
+    if changes:
+        text = f"Best: {changes[0].title} saves {units.fraction(changes[0].expected)} of the time"
+    elif to_measure:
+        text = "Nothing is certain to help, but some changes are worth measuring"
+    elif baseline.is_hidden:
+        outcome, wait = AdviceOutcome.NOTHING_TO_GAIN, units.fraction(baseline.wait_fraction)
+        text = f"Nothing to gain: the training loop waits {wait} of its time"
+    elif is_trusted(error):
+        outcome = AdviceOutcome.NOTHING_FOUND
+        text = "The training loop waits, but no change is predicted to help"
+    else:
+        outcome, text = AdviceOutcome.WITHHELD, "No advice"
+    if error is None:
+        why = baseline.loader.reason or "it is not known which workers made the batches"
+    elif not is_trusted(error):
+        why = f"a replay of the unmodified run misses its time by {signed(error)}"
+    in_script = baseline.facts.is_script and outcome is not AdviceOutcome.WITHHELD
+    text += f"{extent_text(baseline.exposure.loop_fraction, in_script=in_script)}."
+    return outcome, f"{text} Nothing is predicted: {why}." if why else text
 
 
 def _about(baseline: Loading) -> str:
-    run, facts, exposure = baseline.loader, baseline.facts, baseline.exposure
-    when = OVER[exposure.window]
-    if exposure.n_summed:
-        when = f"in {detailed_batches(exposure.whole.n_batches, exposure.n_summed)}, {when}"
+    facts = baseline.facts
     return (
         f"{facts.dataset or 'a script'}{', a stand-in' if facts.stand_in else ''}: "
-        f"{baseline.label}, workers: {units.count(run.workers)}. The training loop waits "
-        f"{units.fraction(baseline.wait_fraction)} of its time {when}; a sample takes "
-        f"{units.duration(baseline.sample_ns)}."
-    )
-
-
-def _sentence(advice: Advice, baseline: Loading) -> str:
-    """Return what comes of it all, in one sentence: how much of a script it is of among it."""
-    extent = extent_text(baseline.exposure.loop_fraction, in_script=advice.is_script)
-    why = _untrusted(advice, baseline)
-    match advice.outcome:
-        case AdviceOutcome.NOTHING_TO_GAIN:
-            wait = units.fraction(baseline.wait_fraction)
-            text = f"Nothing to gain: the training loop waits {wait} of its time{extent}"
-        case AdviceOutcome.WITHHELD | AdviceOutcome.OPAQUE:
-            text = f"No advice: {why}"
-        case AdviceOutcome.NO_SINGLE_STAGE:
-            text = (
-                "No single faster stage will help: different stages hold up the loop at different "
-                f"times, so only several faster stages together gain time{extent}"
-            )
-        case AdviceOutcome.NOTHING_FOUND:
-            text = f"The training loop waits, but no change is predicted to help{extent}"
-        case AdviceOutcome.ADVICE:
-            text = f"Nothing is certain to help, but some changes are worth measuring{extent}"
-            if advice.changes:
-                best = advice.changes[0]
-                of = "the training loop's time" if extent else "the time"
-                text = f"Best: {best.title} saves {units.fraction(best.expected)} of {of}{extent}"
-            if advice.payoffs is None:
-                text += f". Only what was measured is here: {why}"
-    return f"{text}."
-
-
-def _untrusted(advice: Advice, baseline: Loading) -> str:
-    """Return why nothing is said that rests on a replay."""
-    error = advice.replay_error_fraction
-    if error is None:
-        return baseline.loader.reason or "it is not known which workers made the batches"
-    return (
-        f"a replay of the unmodified run misses its time by {signed(error)}; above "
-        f"{units.fraction(WITHHELD_ABOVE)}, iobench gives no predictions"
+        f"{baseline.label}, workers: {units.count(baseline.loader.workers)}. The training loop "
+        f"waits {units.fraction(baseline.wait_fraction)} of its time "
+        f"{OVER[baseline.exposure.window]}; a sample takes {units.duration(baseline.sample_ns)}."
     )
 
 
 def advice_document(advice: Advice) -> Document:
     """Return what is advised on a run."""
-    result = [Section("advice", "", sentences(_summary(advice)))]
+    summary = [advice.about, advice.sentence]
+    if is_trusted(advice.replay_error_fraction):
+        summary.append(
+            "A replay of the unmodified run misses its time by "
+            f"{signed(advice.replay_error_fraction)}. Predictions include an error of "
+            f"{units.fraction(UNSEEN_ERROR)} of the time, or "
+            f"{units.fraction(UNSEEN_WORKERS_ERROR)} for another number of workers."
+        )
+    result = [Section("advice", "", sentences(summary))]
     if advice.changes:
         epoch_s = advice.baseline.epoch_s
         epoch = f" (an epoch over all samples now takes {_seconds(epoch_s)})" if epoch_s else ""
@@ -204,56 +164,41 @@ def advice_document(advice: Advice) -> Document:
     return Document("Advice", tuple(result), figures=lambda: advice)
 
 
-def _summary(advice: Advice) -> Iterator[str]:
-    yield advice.about
-    yield advice.sentence
-    if advice.payoffs is not None and advice.payoffs.gains:
-        error = signed(advice.replay_error_fraction)
-        yield (
-            f"A replay of the unmodified run misses its time by {error}. Predictions include an "
-            f"error of {units.fraction(UNSEEN_ERROR)} of the time, or "
-            f"{units.fraction(UNSEEN_WORKERS_ERROR)} for another number of workers."
-        )
-
-
 def _blocks(changes: Sequence[AdvisedChange], first: int) -> tuple[Block, ...]:
     result: list[Block] = []
     for number, change in enumerate(changes, first):
+        epoch = "" if change.saved_s is None else f", {_seconds(change.saved_s)} of an epoch"
         result += [
             Sentence(f"{number}. {change.title}", "strong"),
-            Sentence(f"It saves {_gain_text(change)}. It costs {_cost_text(change)}."),
+            Sentence(
+                f"It saves {_share_text(change)} of the time {basis(change)}{epoch}. It costs "
+                f"{', '.join(_cost_parts(change))}."
+            ),
             *(Command(line) for line in change.commands),
         ]
     return tuple(result)
 
 
-def _gain_text(change: AdvisedChange) -> str:
-    bound = change.evidence is Evidence.BOUND
-    epoch = "" if change.saved_s is None else f", {_seconds(change.saved_s)} of an epoch"
-    few = "; too few batches to distinguish it from noise" * (not bound and not change.is_proven)
-    return f"{_share_text(change)} of the time{epoch}; {EVIDENCE[change.evidence]}{few}"
+def basis(change: AdvisedChange) -> str:
+    """Return what a predicted saving rests on."""
+    few = "" if change.is_proven or change.evidence is Evidence.BOUND else ", too few batches"
+    return f"{change.evidence.text}{few}"
 
 
-def _cost_text(change: AdvisedChange) -> str:
-    text, pays = ", ".join(_cost_parts(change.cost)) or "nothing", change.break_even
-    if pays is None or pays.epochs is None:
-        return text
-    least = "at least " * (change.cost.at_least or not change.is_proven)
-    return f"{text}; it pays for itself after {least}{units.epochs(pays.epochs)} epochs"
-
-
-def _cost_parts(cost: Cost) -> Iterator[str]:
-    if cost.convert_s is None:
-        yield "a conversion of unknown length"
-    elif cost.convert_s:
-        yield f"{'at least ' * cost.at_least}{_seconds(cost.convert_s)} to convert"
-    if cost.stage_s is None:
-        yield "copying the files once, which takes an unknown time"
-    elif cost.stage_s:
-        yield f"{_seconds(cost.stage_s)} to copy the files once, at the rate of this run's reads"
+def _cost_parts(change: AdvisedChange) -> Iterator[str]:
+    cost, pays = change.cost, change.break_even
+    if cost == NO_COST:
+        yield "nothing"
+    if cost.spent_s is None:
+        yield "a conversion or copy of unknown length"
+    elif cost.spent_s:
+        yield f"{_seconds(cost.spent_s)} once"
     for nbytes, what in ((cost.disk_nbytes, "on disk"), (cost.memory_nbytes, "of memory")):
         if nbytes != 0:
             yield f"{'an unknown amount' if nbytes is None else units.nbytes(nbytes)} {what}"
+    if pays is not None and pays.epochs is not None:
+        least = "" if change.is_proven else "at least "
+        yield f"and pays for itself after {least}{units.epochs(pays.epochs)} epochs"
 
 
 def trial_section(advice: Advice) -> Section:
@@ -269,25 +214,22 @@ def trial_section(advice: Advice) -> Section:
     )
     if tried[0].band_low_fraction is None:
         lead = "Fewer than 6 rounds give no 95 % interval and no noise; use --rounds 6 or more."
-    promised = {each.title: _share_text(each) for each in (*advice.changes, *advice.to_measure)}
+    promised = {
+        each.title: "at most " * (each.evidence is Evidence.BOUND) + _share_text(each)
+        for each in (*advice.changes, *advice.to_measure)
+    }
     rows = tuple(
         (each.title, promised[each.title], _share_text(each), "noise" * bool(each.is_noise))
         for each in tried
     )
     table = Table("", tuple(map(Column, ("", "predicted", "obtained", ""))), rows)
-    staged = (
-        f"{each.title}: staging took {_seconds(each.staging_s)}; the copy has been removed."
-        for each in tried
-        if each.staging_s is not None
-    )
-    return Section("tried", "Tried", (Sentence(lead), table, *sentences(staged)))
+    return Section("tried", "Tried", (Sentence(lead), table))
 
 
 def _share_text(saved: AdvisedChange | TriedChange) -> str:
-    """Return what was saved, and between what; or no more than what."""
-    if saved.saved_fraction is None:
-        assert isinstance(saved, AdvisedChange)
-        return f"at most {units.fraction(saved.expected)}"
+    """Return what is saved, and between what where that is known."""
+    if isinstance(saved, AdvisedChange) and saved.saved_fraction is None:
+        return units.fraction(saved.expected)
     known = saved.low_fraction is not None
     between = f" ({_between(saved.low_fraction, saved.high_fraction)})" if known else ""
     return f"{signed(saved.saved_fraction)}{between}"

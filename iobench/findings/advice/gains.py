@@ -36,8 +36,9 @@ class GainPredictor:
 
     def __init__(self, ways: Sequence[Loading]) -> None:
         self.ways, self.baseline = ways, ways[0]
-        self.run = beginning_of(self.baseline.loader, LONGEST_RUN)
-        self.error_fraction = replay_error(self.baseline.loader)
+        run = self.baseline.loader
+        self.run = beginning_of(run, LONGEST_RUN)
+        self.error_fraction = replay_error(run) if run.can_replay else None
         self._before: dict[Machine | None, Floats] = {}
 
     def gain(
@@ -51,7 +52,7 @@ class GainPredictor:
             self._before[machine] = _times(self.run, Change(), machine)
         after = _times(instead or self.run, change, machine)
         least = UNSEEN_ERROR if machine is None else UNSEEN_WORKERS_ERROR
-        error = min(max(abs(self.error_fraction), least), 1.0)
+        error = min(max(abs(self.error_fraction or 0.0), least), 1.0)
         found = predicted(self._before[machine], after, epochs=self.run.judged_epochs, error=error)
         return Gain(Evidence.REPLAYED, found.saved, found.low, found.high, found.helps)
 

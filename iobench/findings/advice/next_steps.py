@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iobench.analysis.diagnosis import Verdict, diagnose
-from iobench.findings.advice.advising import advice_of
+from iobench.findings.advice.advising import advice_of, basis
 from iobench.findings.advice.commands import ProfileCommand
 from iobench.findings.advice.loading import Loading, reported_loading
 from iobench.findings.advice.proposals import Evidence
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
 
 MOST_ADVISED: Final = 2
-EVIDENCE: Final = {
-    Evidence.MEASURED: "as measured here",
-    Evidence.REPLAYED: "by replay",
-    Evidence.BOUND: "at most, to be measured",
-}
 
 
 class NextStep(msgspec.Struct, frozen=True):
@@ -43,30 +38,25 @@ class NextSteps(tuple[NextStep, ...]):
 
     @classmethod
     def after(cls, ways: Iterable[Loading]) -> NextSteps:
-        """Return what to try after these; of several the one that waits least is gone on from."""
+        """Return what to try after these."""
         ways = tuple(ways)
-        steps = cls(_steps(ways))
+        steps = cls(_steps([each for each in ways if each.wait_fraction is not None]))
         steps.ways = ways
         return steps
 
 
 def _steps(ways: Sequence[Loading]) -> Iterator[NextStep]:
-    measured = [each for each in ways if each.wait_fraction is not None]
-    if not measured:
+    if not ways:
         return
-    best = min(measured, key=lambda each: each.wait_fraction or 0.0)
-    exposure, facts, verdict = best.exposure, best.facts, diagnose(best.exposure).verdict
-    given = ProfileCommand.parsed(facts.command)
-    if verdict is Verdict.NO_COMPUTE:
-        if given is not None:
-            reason = "with a step time, the report shows how much loading compute can hide"
-            yield NextStep(reason, given.varied({"--compute": "25ms"}))
-    else:
+    best = min(ways, key=lambda each: each.wait_fraction or 0.0)
+    exposure, verdict = best.exposure, diagnose(best.exposure).verdict
+    facts, given = best.facts, ProfileCommand.parsed(best.facts.command)
+    if verdict is not Verdict.NO_COMPUTE:
         hidden = verdict is Verdict.HIDDEN
-        advised = [*_advised([best] if hidden else ways)]
-        yield from advised
-        if hidden and not advised:
-            yield NextStep("nothing to gain from faster loading at this step time")
+        yield from _advised([best] if hidden else ways, hidden=hidden)
+    elif given is not None:
+        reason = "with a step time, the report shows how much loading compute can hide"
+        yield NextStep(reason, given.varied({"--compute": "25ms"}))
     # Rounds end where epochs do on a cold cache: however many there are, each has to fill again.
     if given is not None and exposure.window == "whole" and exposure.n_rounds <= 1:
         longer = given.varied({"--batches": "200"}, ("--duration", "--epochs"))
@@ -76,28 +66,23 @@ def _steps(ways: Sequence[Loading]) -> Iterator[NextStep]:
         yield NextStep(f"the same profile on real files of {facts.dataset}, in DIR", real)
 
 
-def _advised(ways: Sequence[Loading]) -> Iterator[NextStep]:
-    """Yield what ``iobench advise`` has to say of these runs, in short: the best few changes."""
+def _advised(ways: Sequence[Loading], *, hidden: bool) -> Iterator[NextStep]:
+    """Yield the best few changes that ``iobench advise`` proposes."""
     advice = advice_of(ways)
-    if advice is None:
-        return
-    whose = "the training loop's time" if advice.is_script else "the time"
-    changes = (*advice.changes, *advice.to_measure)[:MOST_ADVISED]
-    for change in changes:
-        reason = f"saves {units.fraction(change.expected)} of {whose} {EVIDENCE[change.evidence]}"
-        if not change.is_proven and change.evidence is not Evidence.BOUND:
-            reason += ", too few batches to be certain"
+    changes = () if advice is None else (*advice.changes, *advice.to_measure)
+    is_script = ways[0].facts.is_script
+    whose = "the training loop's time" if is_script else "the time"
+    for change in changes[:MOST_ADVISED]:
         # A script's dataset is an object of its own: a command would not find it by name.
-        commands = [line for line in change.commands if line.startswith("iobench ")]
-        if change.evidence is not Evidence.MEASURED:  # first of all to be tried
-            commands.sort(key=lambda line: not line.startswith("iobench profile "))
-        command = None if advice.is_script or not commands else commands[0]
-        lines = [line for line in change.commands if line.startswith("DataLoader(...")]
-        code = f" ({lines[0]})" if lines and command is None else ""
-        yield NextStep(f"{change.title}{code}: {reason}", command)
-    if advice.is_script and changes:
+        lines = [line for line in change.commands if line.startswith("iobench ") and not is_script]
+        command = lines[0 if change.evidence is Evidence.MEASURED else -1] if lines else None
+        saves = f"saves {units.fraction(change.expected)} of {whose} {basis(change)}"
+        yield NextStep(f"{change.title}: {saves}", command)
+    if changes and is_script:
         command = shlex.join(["iobench", "advise", str(as_typed(ways[0].path))])
         yield NextStep("the lines to change, what they cost, and other changes", command)
+    if hidden and not changes:
+        yield NextStep("nothing to gain from faster loading at this step time")
 
 
 def next_section(steps: NextSteps) -> Section | None:

@@ -13,7 +13,6 @@ from iobench.report import units
 
 if TYPE_CHECKING:
     from iobench.analysis.break_even import BreakEven
-    from iobench.findings.faster_stages import Payoffs
 
 ADVICE_VERSION: Final = 2
 """Raised when a key changes its meaning or goes; new keys do not raise it."""
@@ -34,16 +33,16 @@ class Lever(Enum):
     CODEC = "codec"  # fewer bytes from storage for more decoding, or the reverse
 
 
-OF_STORES: Final = {Lever.FORMAT, Lever.CHUNKS, Lever.CODEC}
-"""What needs a conversion."""
-
-
 class Evidence(Enum):
-    """What a predicted gain rests on."""
+    """What a predicted gain rests on: as JSON has it, and in words."""
 
-    MEASURED = "measured"  # it was run, in turns with the baseline
-    REPLAYED = "replayed"  # the loader's own rule over stage times that were measured
-    BOUND = "bound"  # it cannot gain more; what it does gain has to be measured
+    _value_: str
+    MEASURED = "measured", "as measured here"
+    REPLAYED = "replayed", "by replay"
+    BOUND = "bound", "at most, to be measured"
+
+    def __init__(self, word: str, text: str) -> None:
+        self._value_, self.text = word, text
 
 
 def signed(value: float | None) -> str:
@@ -55,28 +54,14 @@ def signed(value: float | None) -> str:
 class Reason(Enum):
     """Why a change is not proposed: as JSON has it, a sentence, and how its figures are written."""
 
-    IN_USE = "in use", "already in use."
     NO_MORE_CPUS = "no more CPUs", "CPUs to use: {1}; each already has a worker.", units.number
+    OWN_ORDER = "own order", "this source sets the order of its samples and runs its own workers."
     CACHED_ALREADY = "cached already", "this run already read everything from memory."
     TOO_LARGE = "too large", "needs {0}; {1} is available.", units.nbytes
     SIZE_UNKNOWN = "size unknown", "the run did not record the sizes that this needs."
-    GAINS_NOTHING = "gains nothing", "predicted to save {0}."
-    WITHIN_NOISE = "within noise", "saved {0}, within the noise; measure more batches."
-    OWN_ORDER = "own order", "this source sets the order of its samples and runs its own workers."
-    NOT_WAITED_FOR = "not waited for", "the training loop hardly waits for it: {0} at most."
-    NO_WORKERS = "no workers", "the training loop loads its own data, so nothing can prefetch."
-    READS_WHAT_IT_USES = "reads what it uses", "{0} are read for {1} used.", units.nbytes
     CHUNKS_FIT = "chunks fit", "{0} bytes are read, {1} decoded for each byte used.", units.ratio
-    NO_SOURCE = (
-        "no source",
-        "needs a conversion, but this run has only finished stores; name their source as well, as "
-        "in iobench profile SOURCE STORE --format zarr:codec=blosc-lz4.",
-    )
-    NEAR_ALREADY = "near already", "the files are not on a shared file system."
-    NOWHERE_NEAR = (
-        "nowhere near",
-        "none of $SLURM_TMPDIR, $TMPDIR and /dev/shm is local to this machine.",
-    )
+    GAINS_NOTHING = "gains nothing", "saves {0}, which is nothing, or noise."
+    NOT_WAITED_FOR = "not waited for", "the training loop hardly waits for it: {0} at most."
     TOO_FEW_EPOCHS = (
         "too few epochs",
         "it pays for itself after about {0} epochs of {1}; pass --epochs for a longer training.",
@@ -112,17 +97,9 @@ class Gain(msgspec.Struct, frozen=True):
 class Cost(msgspec.Struct, frozen=True):
     """What a change takes; None is unknown, 0 is nothing."""
 
-    convert_s: float | None = 0.0
-    at_least: bool = False  # whether that is only what making the samples takes
+    spent_s: float | None = 0.0  # once, before the epochs: to convert or to copy
     disk_nbytes: int | None = 0
     memory_nbytes: int | None = 0
-    stage_s: float | None = 0.0
-
-    @property
-    def spent_s(self) -> float | None:
-        """What is spent once, before the epochs."""
-        unknown = self.convert_s is None or self.stage_s is None
-        return None if unknown else (self.convert_s or 0.0) + (self.stage_s or 0.0)
 
 
 NO_COST: Final = Cost()
@@ -139,12 +116,6 @@ class AdvisedChange(Gain, frozen=True, kw_only=True):
     break_even: BreakEven | None = None  # None for what is not spent for once
     commands: tuple[str, ...] = ()  # that make it, and for a profile those that measure it
 
-    def against(
-        self, reason: Reason, needed: float | None = None, available: float | None = None
-    ) -> RuledOut:
-        """Return the same with a reason against it."""
-        return ruled_out(self.levers, self.settings, reason, needed, available)
-
 
 class RuledOut(msgspec.Struct, frozen=True):
     """Something not proposed, why, and the figures that say so."""
@@ -153,8 +124,7 @@ class RuledOut(msgspec.Struct, frozen=True):
     title: str
     settings: Settings
     reason: Reason
-    needed: float | None  # bytes, CPUs, epochs, or a gain
-    available: float | None  # or the gain's error
+    figures: tuple[float | None, ...]  # of its sentence: bytes, CPUs, epochs or shares
     sentence: str
 
 
@@ -167,38 +137,26 @@ def change(
 
 
 def ruled_out(
-    levers: tuple[Lever, ...],
-    settings: Settings,
-    reason: Reason,
-    needed: float | None = None,
-    available: float | None = None,
+    levers: tuple[Lever, ...], settings: Settings, reason: Reason, *figures: float | None
 ) -> RuledOut:
     """Return something not proposed, with the sentence of its reason."""
-    known = (needed, available)
-    figures = (units.UNKNOWN if each is None else reason.written(each) for each in known)
-    sentence = reason.text.format(*figures)
-    title = title_of(levers, settings)
-    return RuledOut(levers, title, settings, reason, needed, available, sentence)
+    written = (units.UNKNOWN if each is None else reason.written(each) for each in figures)
+    sentence, title = reason.text.format(*written), title_of(levers, settings)
+    return RuledOut(levers, title, settings, reason, figures, sentence)
 
 
 TITLES: Final = (
     (Lever.FORMAT, "store", "the store {store}"),
-    (Lever.FORMAT, "format", "finished samples as {format}"),
+    (Lever.FORMAT, "", "finished samples as {format}"),
     (Lever.LOADER, "framework", "{framework} as the loader"),
-    (Lever.LOADER, "pipeline", "{pipeline} as the loader"),
-    (Lever.WORKERS, "workers", "{workers} worker{s}"),
-    (Lever.WORKERS, "num_workers", "{num_workers} worker{s}"),
-    (Lever.PREFETCH, "prefetch", "a prefetch of {prefetch} batches"),
-    (Lever.PREFETCH, "prefetch_factor", "a prefetch of {prefetch_factor} batches"),
-    (Lever.KEEP_WORKERS, "made", "one loader for all epochs, with its workers kept"),
-    (Lever.KEEP_WORKERS, "", "workers kept between epochs"),
+    (Lever.LOADER, "", "{pipeline} as the loader"),
+    (Lever.WORKERS, "", "{workers} worker{s}"),
+    (Lever.PREFETCH, "", "a prefetch of {prefetch} batches"),
+    (Lever.KEEP_WORKERS, "", "one loader for all epochs, with its workers kept"),
     (Lever.CACHE, "stage", "files staged to {stage}"),
     (Lever.CACHE, "", "files read into the page cache beforehand"),
     (Lever.CHUNKS, "", "chunks that hold one sample each"),
-    (Lever.CODEC, "codec", "stored as {codec}"),
-    (Lever.CODEC, "dtype", "stored as {dtype}"),
-    (Lever.FORMAT, "", "finished samples as a store"),
-    (Lever.CODEC, "", "stored as another codec"),
+    (Lever.CODEC, "", "stored as {format}"),
 )
 """What a change of a lever is called: the first row whose setting it has, or that needs none."""
 
@@ -210,7 +168,7 @@ def title_of(levers: tuple[Lever, ...], settings: Settings) -> str:
         next(text for each, setting, text in TITLES if each is lever and setting in known)
         for lever in levers
     ]
-    plural = "" if 1 in (settings.get("workers"), settings.get("num_workers")) else "s"
+    plural = "" if settings.get("workers") == 1 else "s"
     title = " and ".join(titles).format_map({**settings, "s": plural})
     return title.replace("native as the", "the fast")
 
@@ -237,9 +195,7 @@ class AdviceOutcome(Enum):
     """What comes of looking for advice."""
 
     NOTHING_TO_GAIN = "nothing to gain"  # the loop hardly waits, and nothing is proposed
-    WITHHELD = "withheld"  # the replay misses this run's own time
-    OPAQUE = "opaque"  # it cannot be replayed
-    NO_SINGLE_STAGE = "no single stage"  # only several stages together gain
+    WITHHELD = "withheld"  # there is no replay, or it misses this run's own time
     NOTHING_FOUND = "nothing found"  # it waits, but nothing is predicted to help
     ADVICE = "advice"
 
@@ -249,9 +205,6 @@ class AdviceBaseline(msgspec.Struct, frozen=True, kw_only=True):
 
     label: str
     format: str | None
-    workers: int
-    prefetch: int
-    batch_size: int | None
     sample_ns: float | None
     epoch_s: float | None  # over all samples
     wait_fraction: float | None
@@ -265,11 +218,8 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     outcome: AdviceOutcome
     about: str  # what was measured, in a sentence
     sentence: str  # what comes of it all
-    batches: int
-    summed_batches: int  # besides those, of which there are sums only
     baseline: AdviceBaseline
     replay_error_fraction: float | None = None  # on the unmodified baseline
-    payoffs: Payoffs | None = None
     changes: tuple[AdvisedChange, ...] = ()  # best first
     to_measure: tuple[AdvisedChange, ...] = ()  # bounds, and what too few batches show
     ruled_out: tuple[RuledOut, ...] = ()
