@@ -55,14 +55,10 @@ def simulate(
 
 def _byte_rate(text: str) -> float:
     """Return bytes per second, of ``100GB/s`` or ``100GB``; bits (``Gb``) are refused."""
-    size = re.sub(r" ?/ ?s$", "", text.strip())
-    try:
-        if size.endswith("b") and not size.islower():
-            raise OptionError("bits")
-        return float(parse_nbytes("", size))
-    except OptionError:
-        why = "expected bytes per second, not bits, such as 100GB/s"
-        raise OptionError(f"--storage-bandwidth {text}: {why}") from None
+    size = text.strip().removesuffix("/s")
+    if size.endswith("b") and not size.islower():
+        raise OptionError(f"--storage-bandwidth {text}: expected bytes, not bits, such as 100GB/s")
+    return float(parse_nbytes("--storage-bandwidth", size))
 
 
 def _rate(text: str) -> float:

@@ -32,13 +32,12 @@ from iobench.report.document import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from iobench.analysis.run import RankRun, Run
 
 Floats = NDArray[np.float64]
 
-SCALING_VERSION: Final = 2
 MOST_RANKS: Final = 16_384
 FARTHEST: Final = 1 << 20
 """The largest number of ranks that saturation is looked for at."""
@@ -86,14 +85,10 @@ class MeasuredJob(msgspec.Struct, frozen=True, kw_only=True):
     """A run of one rank or more, as a simulation takes it."""
 
     ranks: int
-    batches: int
     batch_size: int
     rule: str
     workers: int
-    batches_ahead: int
-    step_ns: float | None  # mean in steady state; None with several loaders, or without one
-    sample_nbytes: float
-    reads_per_sample: float
+    ahead: int  # batches in flight at most; 0 where the loop makes each when it asks for it
 
 
 class RankDemand(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,11 +98,6 @@ class RankDemand(msgspec.Struct, frozen=True, kw_only=True):
     job: MeasuredJob
     times: NDArray[Any]  # of TIMES
     starts: tuple[int, ...]
-
-    @property
-    def ahead(self) -> int:
-        """Batches in flight at most; 0 where the loop makes each when it asks for it."""
-        return 0 if self.job.rule == "serial" else self.job.batches_ahead
 
 
 class ScalingPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,15 +120,14 @@ class Saturation(msgspec.Struct, frozen=True):
 
 
 class ScalingCurve(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``iobench simulate`` says; the error is of the modelled step of the measured run."""
+    """What ``iobench simulate`` says."""
 
     run: str
     measured: MeasuredJob
     storage: SharedStorage
     points: tuple[ScalingPoint, ...]
     saturation: Saturation | None
-    model_error_fraction: float | None
-    schema_version: int = SCALING_VERSION
+    schema_version: int = 2
 
 
 def rank_demand(
@@ -169,20 +158,14 @@ def rank_demand(
     workers, ahead = max(1, first.workers), max(1, first.workers, first.prefetch)
     if first.rule is LoaderRule.POOL:
         ahead = workers * max(1, first.prefetch)
-    steady = [rank.exposure.steady for rank in ranks]
-    steps = [part.wall_ns / part.n_batches for part in steady if part and part.n_batches]
     return RankDemand(
         name=first.name,
         job=MeasuredJob(
             ranks=len(run),
-            batches=len(times),
             batch_size=size,
             rule=first.rule.value,
             workers=workers,
-            batches_ahead=ahead,
-            step_ns=float(np.mean(steps)) if steps and max(map(len, loaders)) == 1 else None,
-            sample_nbytes=float(times["nbytes"].mean()) / size,
-            reads_per_sample=reads,
+            ahead=0 if first.rule is LoaderRule.SERIAL else ahead,
         ),
         times=times,
         starts=tuple(np.cumsum([0, *map(len, parts)]).tolist()),
@@ -272,14 +255,12 @@ def scaling_curve(demand: RankDemand, storage: SharedStorage, ranks: Sequence[in
                 free_step_ns=round(free_ns),
             )
         )
-    modelled_ns = _step(demand, SharedStorage(), job.ranks)[0] if job.step_ns else 0.0
     return ScalingCurve(
         run=demand.name,
         measured=job,
         storage=storage,
         points=tuple(point for point in points if point.ranks in ranks),
         saturation=_saturation(demand, storage, points) if is_bounded else None,
-        model_error_fraction=modelled_ns / job.step_ns - 1 if job.step_ns else None,
     )
 
 
@@ -290,7 +271,7 @@ def _step(demand: RankDemand, storage: SharedStorage, ranks: int) -> tuple[float
     and those at the end, when less and less is read ahead. Medians of simulations that each draw
     neighbouring batches of a measured rank.
     """
-    ahead = demand.ahead or 1
+    ahead = demand.job.ahead or 1
     lead = ahead + demand.job.workers
     # Whole turns of the pipeline: its workers may end their batches together.
     turns = -(-min(max(MOST_BATCHES // ranks, FEWEST_STEPS), MOST_STEPS) // ahead)
@@ -316,7 +297,7 @@ def _simulated(
     served = storage.serving_ns(drawn["nbytes"], drawn["reads"])
     shared = _shared(served)
     is_queue = demand.job.rule == "threads"
-    ahead, workers, ranks = demand.ahead, demand.job.workers, np.arange(rows.shape[1])
+    ahead, workers, ranks = demand.job.ahead, demand.job.workers, np.arange(rows.shape[1])
     free, held = np.zeros((workers, len(ranks))), np.zeros(rows.shape)
     requested = np.zeros(len(rows) + 1)
     for step in range(len(rows)):
@@ -405,7 +386,7 @@ def scaling_document(curve: ScalingCurve) -> Document:
         sections=(
             Section("verdict", "", sentences((_verdict(curve.saturation),))),
             Section("ranks", "", (Table("", tuple(map(Column, names)), rows),)),
-            Section("assumed", "Assumptions", sentences(_assumptions(curve))),
+            Section("assumed", "Assumptions", sentences((_assumptions(job.ranks),))),
         ),
         figures=lambda: msgspec.to_builtins(curve),
     )
@@ -423,14 +404,9 @@ def _verdict(saturation: Saturation | None) -> str:
     return f"Storage saturates at {_ranks(saturation.ranks)}: {saturation.by}."
 
 
-def _assumptions(curve: ScalingCurve) -> Iterator[str]:
-    job, error = curve.measured, curve.model_error_fraction
-    yield (
-        f"Every rank does what was measured, on batches drawn from {units.count(job.batches)}: "
-        f"{units.nbytes(job.sample_nbytes)} a sample, {units.number(job.reads_per_sample)} x read, "
-        "never faster than it was measured; a step waits for the slowest rank. Figures are "
-        "for the steady state, without communication that the run did not have; "
-        f"beyond {units.count(BOUND_FACTOR * job.ranks)} ranks samples/s are upper bounds."
+def _assumptions(ranks: int) -> str:
+    return (
+        "Every rank does what was measured, never faster; a step waits for the slowest rank. "
+        "Figures are for the steady state, without communication that the run did not have; beyond "
+        f"{units.count(BOUND_FACTOR * ranks)} ranks samples/s are upper bounds."
     )
-    if error is not None:
-        yield f"Model error on the measured run: {units.signed_fraction(error)}."

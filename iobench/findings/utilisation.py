@@ -24,21 +24,18 @@ if TYPE_CHECKING:
 
     from iobench.analysis.run import RankRun
 
-FORMULA: Final = "DLIO 2.0.0 (e1919d7)"
 NOT_SAVING: Final = stage_name(Kind.CHECKPOINT, "snapshot")
 """A loader asked for its own state, perhaps at every step: that ends no block."""
 
 
 class Utilisation(msgspec.Struct, frozen=True):
-    """The mean of epochs, and of ranks; None where no step but the first was taken."""
+    """The mean of epochs, and of ranks."""
 
-    fraction: float | None
-    n_counted: int
-    formula: str = FORMULA
+    fraction: float
 
 
 def utilisation(run: RankRun) -> Utilisation | None:
-    """Return the accelerator utilisation of a training process; None where it took no step.
+    """Return the accelerator utilisation of a training process; None where it took no second step.
 
     Compute is what lies between a batch and the next request, but for collective operations,
     evaluations and checkpoints.
@@ -48,20 +45,16 @@ def utilisation(run: RankRun) -> Utilisation | None:
     epochs: dict[int, list[tuple[int, float]]] = defaultdict(list)
     for epoch, n_steps, fraction in _blocks(run):
         epochs[epoch].append((n_steps, fraction))
-    if not epochs:
+    if all(n_steps == 1 for blocks in epochs.values() for n_steps, _ in blocks):
         return None
-    n_counted = sum(n - 1 for blocks in epochs.values() for n, _ in blocks)
     shares = [fmean([f for _, f in each], [n for n, _ in each]) for each in epochs.values()]
-    return Utilisation(fmean(shares) if n_counted else None, n_counted)
+    return Utilisation(fmean(shares))
 
 
 def mean_utilisation(parts: Sequence[Utilisation | None]) -> Utilisation | None:
     """Return the mean of training processes, of those that took steps."""
-    known = [each for each in parts if each is not None]
-    if not known:
-        return None
-    shares = [each.fraction for each in known if each.fraction is not None]
-    return Utilisation(fmean(shares) if shares else None, sum(each.n_counted for each in known))
+    shares = [each.fraction for each in parts if each is not None]
+    return Utilisation(fmean(shares)) if shares else None
 
 
 def _blocks(run: RankRun) -> Iterator[tuple[int, int, float]]:
@@ -106,7 +99,7 @@ def _saves(stage: str) -> bool:
 
 def utilisation_section(answer: Utilisation) -> Section:
     """Return the utilisation."""
-    text = f"Accelerator utilisation by {FORMULA}: {units.fraction(answer.fraction)}."
+    text = f"Accelerator utilisation by DLIO's formula: {units.fraction(answer.fraction)}."
     return Section("utilisation", "MLPerf Storage", (Sentence(text),), is_folded=True)
 
 

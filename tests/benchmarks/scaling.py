@@ -190,8 +190,7 @@ def main() -> None:
             for ranks in RANKS:
                 measured[ranks].append(run_job(ranks, loader, 0))
         rows += [print_row(name, point, measured[point.ranks]) for point in curve.points]
-        print(f"{name}: saturation {curve.saturation}; the model misses the recorded job's step by "
-              f"{100 * (curve.model_error_fraction or 0):+.1f} %")  # fmt: skip
+        print(f"{name}: saturation {curve.saturation}")
     held_out = [row for row in rows if row[4] > 1]
     for title, chosen in (("2 to 4 ranks", held_out), ("all", rows)):
         print(

@@ -104,9 +104,9 @@ WRONG = {
     "simulate": """
         RUN --ranks 4..1 | --ranks
         RUN --ranks 1..1000000 | --ranks
-        RUN --storage-bandwidth fast | 100GB/s
+        RUN --storage-bandwidth fast | 1GB
         RUN --storage-bandwidth 100Gb/s | bits
-        RUN --storage-bandwidth measured | 100GB/s
+        RUN --storage-bandwidth measured | 1GB
         RUN --storage-iops 0 | --storage-iops
         script | script
     """,
