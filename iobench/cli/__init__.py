@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments:
         print(FIRST_STEPS)
         return 0
-    from iobench.cli.masked_streams import masked_streams
+    from iobench.cli.own_process import masked_streams
 
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY and arguments[0] in LOADERS:
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     from iobench.cli.app import make_app
-    from iobench.cli.interrupts import Interrupted, interruptible
+    from iobench.cli.own_process import Interrupted, interruptible
     from iobench.errors import IobenchError
 
     try:
@@ -82,18 +82,12 @@ def _run(arguments: list[str]) -> int:
         retained = retained or f"finished work is kept; run it again: {again}"
         return _say(f"iobench: interrupted; {retained}", INTERRUPTED)
     except PermissionError as error:
-        if error.filename is None:
-            raise
-        return _say(
-            f"iobench: {error.filename}: permission denied; ask its owner for the "
-            "right to read it, or name another",
-            1,
-        )
+        return _say(f"iobench: {error}; ask its owner for the right, or name another", 1)
     except BrokenPipeError:
         # Whoever read stdout has seen enough; keep the interpreter from flushing into it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (MemoryError, RuntimeError, ImportError, OSError) as error:
-        if not _wants_memory(error):
+        if not isinstance(error, MemoryError) and not any(sign in str(error) for sign in OF_MEMORY):
             raise
         reason = " ".join(str(error).split())[-LONGEST_REASON:].strip()
         return _say(
@@ -102,11 +96,6 @@ def _run(arguments: list[str]) -> int:
             1,
         )
     return 0
-
-
-def _wants_memory(error: BaseException) -> bool:
-    """Tell whether an error is that memory or a thread was refused, as ``ulimit -v`` makes it."""
-    return isinstance(error, MemoryError) or any(sign in str(error) for sign in OF_MEMORY)
 
 
 def _notes(error: BaseException) -> list[str]:

@@ -147,7 +147,6 @@ COMMANDS: Final = {
     "doctor": Text(
         "installation",
         "Find every optional library and CliMetLab plugin, and say what installs those missing.",
-        (Argument("extras", "[EXTRA...]", "Look for these extras alone. [default: all]"),),
     ),
 }
 """What the help of each says, by the group that it is shown in."""

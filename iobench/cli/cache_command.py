@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from msgspec import to_builtins
+
 from iobench.cli.documents import print_answer
 from iobench.errors import MissingFileError, OptionError
 from iobench.recording.clocks import SYSTEM_CLOCK
-from iobench.report.document import Quantity, properties, sentences
+from iobench.report.document import Quantity, properties
 from iobench.report.units import UNKNOWN, moment, nbytes
 from iobench.stores.places import list_items, list_places, remove_item
 
@@ -32,26 +34,11 @@ def cache(
     going = _named(remove, items)
     for item in going:
         remove_item(item)
-    others = sorted({item.owner for item in items if not item.is_mine})
     items = [item for item in items if item not in going]
-    others *= "all" in remove
-    notes = sentences(
-        [f"Kept, because they belong to other users: {', '.join(others)}"] * bool(others)
-    )
-    left = _amount(items) + ("" if older_than is None else f" last used over {older_than} ago")
-    if going:
-        left = f"removed {_amount(going)}; left: {_amount(items)}"
-    figures = [
-        {
-            **{name: getattr(each, name) for name in ("kind", "title", "nbytes", "owner")},
-            "path": str(each.path),
-            "changed_wall_ns": each.changed_ns,
-            "used_wall_ns": each.used_ns,
-        }
-        for each in items
-    ]
+    title = f"removed {_amount(going)}; left: {_amount(items)}" if going else _amount(items)
     table = properties([row for item in items for row in _rows(item)])
-    print_answer(left, *[table] * bool(items), *notes, figures={"items": figures}, json=json)
+    figures = {"items": to_builtins(items, enc_hook=str)}
+    print_answer(title, *[table] * bool(items), figures=figures, json=json)
 
 
 def _named(remove: Sequence[str], items: Sequence[Item]) -> list[Item]:

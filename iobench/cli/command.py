@@ -32,7 +32,7 @@ REPEATED: Final = {"texts", "paths", "formats", "pairs"}
 
 
 class CommandArgument(NamedTuple):
-    """What a command is about: ``...`` in the metavar is several words, ``[`` first also none."""
+    """What a command is about: ``...`` in the metavar is several words."""
 
     field: str
     metavar: str
@@ -78,7 +78,7 @@ def _argument(described: CommandArgument) -> click.Argument:
         type=_LOCAL if described.is_path else _PLACE,
         metavar=described.metavar,
         nargs=-1 if "..." in described.metavar else 1,
-        required=not described.metavar.startswith("["),
+        required=True,
     )
 
 

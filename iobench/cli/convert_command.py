@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.cli.documents import print_answer
@@ -55,28 +54,18 @@ def convert(
         facts = {"kind": "plan", "out": str(request.out), **facts}
     else:
         outcome = run(request, screen)
-        path, facts = str(as_typed(outcome.path)), outcome.to_dict()
-        command = _profile_command(path)
+        path, facts = _named(str(as_typed(outcome.path))), outcome.to_dict()
         title = f"{outcome.dataset} as {outcome.format} in {path}"
         shown += [STAND_IN] * outcome.stand_in
         shown.append(fact_table(facts, OF_OUTCOME))
         if not outcome.was_finished:
-            check = shlex.join(["iobench", "verify", _as_argument(path)])
-            shown.append(Command(check, "Check it"))
-        shown.append(Command(command, "Measure loading it"))
-        next_command = _profile_command(str(outcome.path))
+            shown.append(Command(shlex.join(["iobench", "verify", path]), "Check it"))
+        shown.append(Command(shlex.join(["iobench", "profile", path]), "Measure loading it"))
+        next_command = shlex.join(["iobench", "profile", _named(str(outcome.path))])
         facts = {"kind": "conversion", **facts, "next_command": next_command}
     print_answer(title, *shown, figures=facts, json=json)
 
 
-def _profile_command(store: str) -> str:
-    """Return the command that measures loading a finished store."""
-    is_path = os.sep in store or bool(Path(store).suffix)
-    # A plain word may be the name of a dataset.
-    named = _as_argument(store) if is_path else f".{os.sep}{store}"
-    return shlex.join(["iobench", "profile", named])
-
-
-def _as_argument(path: str) -> str:
-    """Return a path that is no option, whatever it begins with."""
-    return f".{os.sep}{path}" if path.startswith("-") else path
+def _named(path: str) -> str:
+    """Return a path as commands take it: a plain word may be the name of a dataset."""
+    return path if os.sep in path else f".{os.sep}{path}"

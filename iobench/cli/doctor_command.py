@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import re
-import sys
-from collections.abc import Sequence
 from importlib import metadata
 from typing import Final
 
 from iobench.cli.documents import print_answer
-from iobench.registry import unknown_name
 from iobench.report.document import Command, Section, properties
 from iobench.storage.darshan_setup import find_runtime
 
@@ -30,24 +27,19 @@ PLUGINS: Final = {
 }
 
 
-def doctor(*, extras: Sequence[str], json: bool) -> None:
+def doctor(*, json: bool) -> None:
     """Print which optional libraries, plugins and Darshan runtime are here."""
-    packages = _packages()
-    for extra in extras:
-        if extra not in packages:
-            raise unknown_name("extra", extra, sorted(packages))
     rows = []
-    for extra in extras or sorted(packages):
-        present = {name: _version(name) for name in packages[extra]}
-        lacking = ", ".join(filter(None, map(_lacks, present.items(), packages[extra].values())))
+    for extra, packages in sorted(_packages().items()):
+        present = {name: _version(name) for name in packages}
+        lacking = ", ".join(filter(None, map(_lacks, present.items(), packages.values())))
         state = lacking or ", ".join(map(" ".join, present.items()))
         rows.append((extra, state, f"pip install 'iobench[{extra}]'" if lacking else ""))
-    for name, pinned in PLUGINS.items() if not extras or "climetlab" in extras else ():
+    for name, pinned in PLUGINS.items():
         install = "" if _version(name) else f"pip install --no-deps {name}=={pinned}"
         rows.append((name, _version(name) or "not installed", install))
-    if not extras or "darshan" in extras:
-        missing = "not found; load its module, or set DARSHAN_LIB to its libdarshan.so"
-        rows.append(("Darshan's runtime", str(find_runtime(os.environ) or missing), ""))
+    missing = "not found; load its module, or set DARSHAN_LIB to its libdarshan.so"
+    rows.append(("Darshan's runtime", str(find_runtime(os.environ) or missing), ""))
     commands = (Command(line, f"{name} is not complete") for name, _, line in rows if line)
     versions = {"iobench": _version("iobench"), "python": platform.python_version()}
     keyed = [dict(zip(("name", "state", "install"), row, strict=True)) for row in rows]
@@ -60,14 +52,13 @@ def doctor(*, extras: Sequence[str], json: bool) -> None:
 
 
 def _packages() -> dict[str, dict[str, str]]:
-    """Return the packages of each extra that this system can have, with their versions."""
+    """Return the packages of each extra, with their versions."""
     packages: dict[str, dict[str, str]] = {}
     for line in metadata.requires("iobench") or []:
         requirement, _, marker = line.partition(";")
         extra = re.search(r"extra == ['\"]([\w-]+)['\"]", marker)
         parts = re.match(r"\s*([\w.-]+)(?:\[[^\]]*\])?\s*(.*?)\s*$", requirement)
-        system = re.search(r"sys_platform == ['\"](\w+)['\"]", marker)
-        if extra and parts and (not system or system[1] == sys.platform):
+        if extra and parts:
             packages.setdefault(extra[1], {})[parts[1].lower()] = parts[2].strip("()")
     return {extra: each for extra, each in packages.items() if extra not in UNIONS}
 

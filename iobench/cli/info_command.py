@@ -6,7 +6,7 @@ import inspect
 import shlex
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,11 +38,6 @@ if TYPE_CHECKING:
     from iobench.samples import SampleSpec
     from iobench.sources.request import Screen
 
-SAMPLE_FROM: Final = {
-    "files": "the files found",
-    "stand-in": "the stand-in that profiles use: same sizes as the real data",
-    "tiny stand-in": "a tiny stand-in made for this answer: real samples may be larger",
-}
 TITLES: Final = {
     "dataset": "{name}: {title}",
     "format": "{name}: a store format, layout version {version}",
@@ -95,8 +90,7 @@ def describe_dataset(
 ) -> dict[str, Any]:
     """Return what a dataset is, told from its files, or from a stand-in where none are at hand."""
     dataset = find_dataset(name, **options)
-    pattern = FilePattern(files) if files is not None else None
-    with _located(dataset, data_dir, pattern, screen) as (paths, locator, told_from):
+    with _located(dataset, data_dir, files, screen) as (paths, locator, samples_of):
         with screen.progress(f"indexing {name}") as move:
             locator.progress = move
             index = dataset.samples(paths, locator)
@@ -106,7 +100,7 @@ def describe_dataset(
             "name": name,
             "title": dataset.title,
             "options": _options(dataset_factory(name)),
-            "told_from": SAMPLE_FROM[told_from],
+            "told_from": samples_of,
             "stand_in": locator.stand_in,
             "files": {
                 "n_files": len(paths),
@@ -138,9 +132,8 @@ def describe_store(path: Path) -> dict[str, Any]:
     from iobench.stores.finished_store import open_store
     from iobench.stores.index_file import has_index
 
-    store = open_store(path)
-    manifest = store.manifest
-    try:
+    with closing(open_store(path)) as store:
+        manifest = store.manifest
         return {
             "kind": "store",
             "path": str(store.path),
@@ -160,8 +153,6 @@ def describe_store(path: Path) -> dict[str, Any]:
             "lossy": dict(manifest.lossy),
             "provenance": dict(manifest.provenance),
         }
-    finally:
-        store.close()
 
 
 def describe_files(path: Path) -> dict[str, Any]:
@@ -194,38 +185,33 @@ def _options(factory: Any) -> list[dict[str, str]]:
 
 @contextmanager
 def _located(
-    dataset: Dataset,
-    data_dir: Path | None,
-    pattern: FilePattern | None,
-    screen: Screen,
+    dataset: Dataset, data_dir: Path | None, files: str | None, screen: Screen
 ) -> Iterator[tuple[Sequence[Path], FileLocator, str]]:
-    """Yield the files, what found them, and whether they are real, a stand-in or a tiny one."""
-    if isinstance(data_dir, Path) and not data_dir.is_dir():  # a URL is listed
-        raise MissingFileError(
-            f"--data-dir {data_dir}: no such folder; name the one that holds the files"
-        )
-    other = data_dir or (pattern.folder if pattern else None)
+    """Yield the files, what located them, and whether they are real or a stand-in, in words."""
+    pattern = FilePattern(files) if files is not None else None
     real = FileLocator(data_dir=data_dir, pattern=pattern, cache_dir=Path(tempfile.gettempdir()))
     try:
         paths = dataset.files(real)
     except MissingFileError:
-        if other is not None or real.n_found or not isinstance(dataset, Synthesizer):
+        if data_dir or files or real.n_found or not isinstance(dataset, Synthesizer):
             raise
     else:
         real.cache_dir = choose_place().path / "indexes"
-        yield paths, real, "files"
+        yield paths, real, "the files found"
         return
     for place in list_places():
         root = StandInIdentity.of(dataset).root(place)
         if (root / "stand-in.json").exists():
             locator = FileLocator(stand_in=root, cache_dir=place / "indexes")
-            yield dataset.files(locator), locator, "stand-in"
+            text = "the stand-in that profiles use: same sizes as the real data"
+            yield dataset.files(locator), locator, text
             return
     with tempfile.TemporaryDirectory(prefix="iobench-info-") as folder:
         with screen.progress(f"tiny stand-in of {dataset.name}") as move:
             root = ensure_stand_in(dataset, Path(folder, "files"), tiny=True, progress=move)
         locator = FileLocator(stand_in=root, cache_dir=Path(folder, "indexes"))
-        yield dataset.files(locator), locator, "tiny stand-in"
+        text = "a tiny stand-in made for this answer: real samples may be larger"
+        yield dataset.files(locator), locator, text
 
 
 def _sample(spec: SampleSpec) -> dict[str, Any]:

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-import click
-
 from iobench.analysis.run import open_runs
 from iobench.cli.documents import (
     print_document,
@@ -21,7 +19,6 @@ from iobench.cli.documents import (
 from iobench.errors import OptionError
 from iobench.masking import as_typed
 from iobench.report.one_screen import one_screen
-from iobench.report.renderers.json_text import JsonRenderer
 from iobench.report.report_document import report_document
 from iobench.runs.folders import find_runs, holds_several
 
@@ -45,8 +42,9 @@ def report(
     wandb: str | None,
 ) -> None:
     """Print what a run measured, and write or log what else is named."""
-    _check(trace, torch_trace, parquet, mlflow, wandb)
     spelled = shown_as(json=json, markdown=markdown, renderer=renderer or "")
+    if torch_trace and trace is None:
+        raise OptionError("--torch-trace: needs --trace, into which it is merged; give both")
     if holds_several(run) and not any(
         (html, darshan, trace, parquet, mlflow, wandb, markdown, renderer)
     ):
@@ -56,12 +54,6 @@ def report(
         return
     runs = open_runs(run, darshan)
     document = report_document(runs)
-    if full or spelled:
-        print_document(document, spelled)
-    else:
-        _print_screen(document, run, darshan)
-    if html is not None:
-        write_document(document, html)
     if trace is not None:
         from iobench.report.timeline.chrome_trace import write_trace
 
@@ -72,38 +64,18 @@ def report(
 
         write_parquet(parquet, runs)
         say_written(parquet)
+    if html is not None:
+        write_document(document, html)
+    if full or spelled:
+        print_document(document, spelled)
+    else:
+        _print_screen(document, run, darshan)
     if mlflow is not None or wandb is not None:
         from iobench.cli.screen import TerminalScreen
         from iobench.tracking.run_logging import log_run
 
         for place in log_run(run, runs, document, mlflow, wandb):
             TerminalScreen().note(f"iobench: logged to {place}")
-
-
-def _check(
-    trace: Path | None,
-    torch_trace: Sequence[Path],
-    parquet: Path | None,
-    mlflow: str | None,
-    wandb: str | None,
-) -> None:
-    """Refuse what could not be written or logged, before anything is read."""
-    if trace is not None:
-        from iobench.report.timeline.chrome_trace import check_trace_name
-
-        check_trace_name(trace)
-    elif torch_trace:
-        raise OptionError("--torch-trace: needs --trace, into which it is merged; give both")
-    if parquet is not None:
-        from iobench.report.timeline.arrow_table import check_parquet
-
-        check_parquet()
-    if mlflow is not None and not mlflow.strip():
-        why = "is empty; expected the URI of a server, or env for MLFLOW_TRACKING_URI"
-        raise click.BadParameter(why, param_hint="--mlflow")
-    if wandb is not None and ("://" in wandb or not wandb.strip("/ ")):
-        why = "expected PROJECT or ENTITY/PROJECT; the server is $WANDB_BASE_URL"
-        raise click.BadParameter(why, param_hint="--wandb")
 
 
 def print_report(run: Path, *, json: bool, file: TextIO | None = None) -> None:
@@ -122,11 +94,3 @@ def _print_screen(
     given = (word for log in logs for word in ("--darshan", str(log)))
     whole = shlex.join(["iobench", "report", str(as_typed(run)), *given, "--full"])
     write_text(one_screen(document, whole, file), sys.stdout if file is None else file)
-
-
-def write_json(run: Path, path: Path) -> None:
-    """Write the result of a run directory to a file."""
-    document = report_document(open_runs(run, ()))
-    from iobench.files.atomic import write_atomically
-
-    write_atomically(path, JsonRenderer().render(document) + "\n")

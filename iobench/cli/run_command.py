@@ -49,8 +49,12 @@ def _report(
     probe_s: float | None,
 ) -> None:
     """Print the report and write the JSON; what fails is said, and changes no exit code."""
-    from iobench.cli.report_command import print_report, write_json
+    from iobench.analysis.run import open_runs
+    from iobench.cli.report_command import print_report
     from iobench.errors import IobenchError
+    from iobench.files.atomic import write_atomically
+    from iobench.report.renderers.json_text import JsonRenderer
+    from iobench.report.report_document import report_document
 
     assert ended.run is not None
     again = shlex.join(["iobench", "report", str(ended.run)])
@@ -70,7 +74,8 @@ def _report(
         if json is not None and str(json) == "-":
             print_report(ended.run, json=True)
         elif json is not None:
-            write_json(ended.run, json)
+            document = report_document(open_runs(ended.run))
+            write_atomically(json, JsonRenderer().render(document) + "\n")
     except (IobenchError, OSError) as error:
         failed = f"iobench: no report: {' '.join(str(error).split())}\n"
     except Exception:  # noqa: BLE001 - days of training must not end in our mistake

@@ -75,7 +75,7 @@ def test_what_was_not_used_for_long_is_listed_and_only_then_removed(
     (old,) = _items(made, capsys, "--older-than", "30d")
     assert old["path"] == str(made / "mine")
     assert old["owner"] == pwd.getpwuid(os.geteuid()).pw_name
-    assert 39.9 < (time.time_ns() - int(str(old["changed_wall_ns"]))) / 86_400e9 < 40.1
+    assert 39.9 < (time.time_ns() - int(str(old["changed_ns"]))) / 86_400e9 < 40.1
     assert _items(made, capsys, "--older-than", "41d") == []
     # What is named, and was used since, stays.
     new = ["cache", "--store-dir", str(made), "--older-than", "5w", "--remove", str(made / "new")]

@@ -12,7 +12,7 @@ import pytest
 
 from iobench.cli import main
 from iobench.cli.app import make_app
-from iobench.cli.interrupts import Interrupted
+from iobench.cli.own_process import Interrupted
 from iobench.command_options import OPTIONS
 
 COMMANDS: dict[str, Any] = make_app().commands

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from iobench.cli import main
-from iobench.cli.interrupts import Interrupted
+from iobench.cli.own_process import Interrupted
 from iobench.profiling.profile_run import measure
 
 GOING = '''

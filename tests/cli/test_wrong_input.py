@@ -151,9 +151,6 @@ WRONG = {
         --older-than 30 | 30d
         --older-than=-3d | 30d
     """,
-    "doctor": """
-        netcfd | netcdf
-    """,
 }
 CASES = [
     (f"{command} {words}", key)

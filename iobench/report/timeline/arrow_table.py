@@ -78,11 +78,6 @@ def write_parquet(path: Path | str, runs: Sequence[Run]) -> None:
             writer.is_open = False
 
 
-def check_parquet() -> None:
-    """Refuse tables, by a `MissingExtraError`, where pyarrow is not installed."""
-    _pyarrow("pyarrow.parquet")
-
-
 def _pyarrow(name: str = "pyarrow") -> Any:
     try:
         return import_module(name)
