@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.kinds import Kind
-from iobench.recording.process_io import ProcessIoReader
+from iobench.recording.process_io import ProcessIo
 from iobench.recording.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def unit_costs(clock: Clock = SYSTEM_CLOCK) -> dict[str, int | None]:
 
             return _median_cost_ns(work, clock)
 
-        read = ProcessIoReader()
+        read = ProcessIo().read
 
         def look() -> None:
             for _ in range(SPANS_PER_ROUND):

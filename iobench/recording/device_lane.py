@@ -34,10 +34,6 @@ DEVICE_FLAGS: Final = Flag.DEVICE | Flag.DETAIL
 DRIFT: Final = 20_000
 """The clocks of host and device go apart by less than one in so many."""
 REGIONS_AN_ANCHOR: Final = 64
-CLOSE_NS: Final = 100_000
-"""How closely the time of a mark should be known."""
-MARKS_A_WRITE: Final = 3
-"""That are waited for, at most, until it is."""
 
 # Lanes with regions that are not written yet, so that no timer that is dropped takes them along.
 _pending: Final[set[DeviceLane]] = set()
@@ -120,11 +116,7 @@ class DeviceLane:
             return len(self._regions)
 
     def noticed(self, recorder: Recorder, region: DeviceRegion, noticed_ns: int) -> None:
-        """Write a region whose last mark somebody waited for, and found passed at ``noticed_ns``.
-
-        So nothing is waited for here. Late to notice, as who was asleep is, does not make the
-        region late: on the device's time it lies behind those before it.
-        """
+        """Write a region whose last mark somebody waited for, and found passed at that time."""
         with self._driver():
             if self.failed:
                 return
@@ -133,11 +125,7 @@ class DeviceLane:
             self._write_noticed(recorder, region, noticed_ns)
 
     def look(self) -> None:
-        """Write what the device is seen to have passed, as it was given to it; wait for nothing.
-
-        Who looks now and then notices late. So a region counts as done as early as it can have
-        been: an idle device begins at once, and one that is busy was idle before.
-        """
+        """Write what the device is seen to have passed, each as early as it can have been."""
         with self._driver():
             recorder, regions = self._recorder, self._regions
             if recorder is None or self.failed:
@@ -163,7 +151,7 @@ class DeviceLane:
         self._widest_ns = max(self._widest_ns, sighting.width_ns)
         if is_first or self._n_since >= REGIONS_AN_ANCHOR:
             latest_ns = end_ns + self._widest_ns if looked else end_ns
-            self._emit_anchor(recorder, latest_ns - self._widest_ns, latest_ns)
+            self._emit(recorder, _ANCHORS, latest_ns - self._widest_ns, latest_ns)
             self._n_since = self._widest_ns = 0
 
     def _sight(
@@ -228,14 +216,6 @@ class DeviceLane:
             (passed if clock.passed(region.last) else left).append(region)
         begun = [region.put_ns + clock.between_ns(region.first, anchor) for region in passed]
         sighting = self._sight(anchor, max([put_ns, *begun]), noticed_ns, own=True)
-        for _ in range(1, MARKS_A_WRITE):
-            if sighting.width_ns <= CLOSE_NS:
-                break
-            put_ns = now_ns()
-            if (another := clock.mark()) is None:
-                break
-            clock.wait(another)
-            sighting = self._sight(another, put_ns, now_ns(), own=True)
         for region in passed:
             start_ns = sighting.latest_ns - clock.between_ns(region.first, sighting.mark)
             end_ns = sighting.latest_ns - clock.between_ns(region.last, sighting.mark)
@@ -243,7 +223,7 @@ class DeviceLane:
             if self._releases:
                 clock.release(region.first)
                 clock.release(region.last)
-        self._emit_anchor(recorder, sighting.earliest_ns, sighting.latest_ns)
+        self._emit(recorder, _ANCHORS, sighting.earliest_ns, sighting.latest_ns)
         self._regions = left
         if not left:
             _pending.discard(self)
@@ -254,9 +234,6 @@ class DeviceLane:
             self._lane, region.kind, start_ns, end_ns, batch=region.batch, epoch=region.epoch,
             nbytes=region.nbytes, label=recorder.string(region.label), flags=DEVICE_FLAGS,
         )  # fmt: skip
-
-    def _emit_anchor(self, recorder: Recorder, earliest_ns: int, latest_ns: int) -> None:
-        self._emit(recorder, _ANCHORS, earliest_ns, latest_ns)
 
     def drop(self) -> None:
         """Forget what is not written."""

@@ -105,7 +105,7 @@ class ProcessFacts(msgspec.Struct):
     # Its main thread's imports under `iobench run`; the first one begins with the interpreter.
     imports_ns: list[tuple[Ns, Ns]] = []
     versions: dict[str, str] = {}  # of packages it imported that read, decode, compute or train
-    thread_settings: dict[str, str] = {}  # variables for threads of libraries, and "affinity"
+    thread_settings: dict[str, str] = {}  # variables for threads of libraries
     batches_per_step: Number | None = None  # whose gradients a framework collects for one step
     moves: list[str] = []  # frameworks whose moves from the host to devices were watched
     metrics: list[EpochMetric] = []  # the script's own figures

@@ -5,7 +5,6 @@ Where that says nothing, torch.distributed is asked, if the script has set it up
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from typing import TYPE_CHECKING, Final
@@ -27,7 +26,7 @@ class JobRank(msgspec.Struct, frozen=True):
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
-    launcher: str = ""  # "torchrun", "mpirun", "srun", "tf.distribute"; "" for a single process
+    launcher: str = ""  # "torchrun", "mpirun", "srun", "lightning"; "" for a single process
     token: str = ""  # the same for all processes of one job step and of no other; "" for one
 
 
@@ -36,7 +35,6 @@ def find_job(environment: Mapping[str, str] = os.environ) -> JobRank:
     result = (
         _torchrun(environment)
         or _mpi(environment)
-        or _tensorflow(environment)
         or _slurm(environment)
         or _lightning(environment)
         or _process_group()
@@ -77,19 +75,6 @@ def _mpi(environment: Mapping[str, str]) -> JobRank | None:
     names = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "SLURM_JOB_ID")
     ids = [environment[name] for name in names if environment.get(name)]
     return JobRank(rank, size, local, "mpirun", "mpi:" + ":".join(ids or [str(os.getppid())]))
-
-
-def _tensorflow(environment: Mapping[str, str]) -> JobRank | None:
-    try:
-        described = json.loads(environment.get("TF_CONFIG", ""))
-        workers = described["cluster"]["worker"]
-        task = described["task"]
-        chief = len(described["cluster"].get("chief", ()))
-        rank = int(task["index"]) + (chief if task["type"] == "worker" else 0)
-    except (ValueError, KeyError, TypeError):
-        return None
-    hosts = ",".join(map(str, workers))
-    return JobRank(rank, chief + len(workers), rank, "tf.distribute", f"tf:{hosts}")
 
 
 def _slurm(environment: Mapping[str, str]) -> JobRank | None:

@@ -22,61 +22,27 @@ _open: Final = os.open
 _pread: Final = os.pread
 
 
-class ProcessIoReader:
-    """Reads ``/proc/self/io`` again and again; keeps it open, which halves what a reading costs."""
+class ProcessIo:
+    """Reads ``/proc/self/io`` again and again: it stays open, which halves what a reading costs."""
 
     def __init__(self) -> None:
         self._descriptor = self._pid = -1
+        self._last = self.read()
 
-    def __call__(self) -> tuple[int, int] | None:
-        """Return (rchar, read_bytes); None where there is no such file."""
-        if self._pid == os.getpid():
-            with contextlib.suppress(OSError, ValueError):
-                return _parsed(_pread(self._descriptor, 512, 0))
-            # Closed, and maybe another file's by now: not ours to close.
-        self._pid = -1
-        try:
-            self._descriptor = _open("/proc/self/io", os.O_RDONLY)
-            self._pid = os.getpid()
-            return _parsed(_pread(self._descriptor, 512, 0))
-        except (OSError, ValueError):
-            self.close()
-            return None
-
-    def close(self) -> None:
-        """Close the file; the next reading opens it again. Idempotent."""
-        pid, self._pid = self._pid, -1
-        if pid == os.getpid():
-            with contextlib.suppress(OSError):
-                os.close(self._descriptor)
-
-    def __del__(self) -> None:
-        self.close()
-
-
-def read_process_io() -> tuple[int, int] | None:
-    """Return (rchar, read_bytes) of this process so far; None where there is no such file."""
-    return ProcessIoReader()()
-
-
-def _parsed(text: bytes) -> tuple[int, int]:
-    """Return the two counts; ValueError if this is not what the kernel writes."""
-    fields = text.split(None, 10)
-    if fields[:1] != [b"rchar:"] or fields[8:9] != [b"read_bytes:"]:
-        raise ValueError("no counts of a process")
-    return int(fields[1]), int(fields[9])
-
-
-class ProcessIo:
-    """Counts what this process has read since the last call."""
-
-    def __init__(self) -> None:
-        self._read = ProcessIoReader()
-        self._last = self._read()
+    def read(self) -> tuple[int, int] | None:
+        """Return (rchar, read_bytes) of this process so far; None where they are unknown."""
+        with contextlib.suppress(OSError, ValueError):
+            if self._pid != os.getpid():
+                self._descriptor, self._pid = _open("/proc/self/io", os.O_RDONLY), os.getpid()
+            fields = _pread(self._descriptor, 512, 0).split(None, 10)
+            if fields[:1] == [b"rchar:"] and fields[8:9] == [b"read_bytes:"]:
+                return int(fields[1]), int(fields[9])
+        self._pid = -1  # closed by the script, and maybe another file's by now: not ours to close
+        return None
 
     def delta(self) -> tuple[int, int] | None:
         """Return (rchar, read_bytes) since the last call; None where they are unknown."""
-        now = self._read()
+        now = self.read()
         last, self._last = self._last, now
         if now is None or last is None:
             return None
@@ -88,3 +54,13 @@ class ProcessIo:
         if delta is not None:
             now = recorder.clock.now_ns()
             recorder.emit(Kind.READ, now, now, *delta, batch, epoch, -1, 0, 0, Flag.IO)
+
+    def __del__(self) -> None:
+        if self._pid == os.getpid():
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)
+
+
+def read_process_io() -> tuple[int, int] | None:
+    """Return (rchar, read_bytes) of this process so far; None where they are unknown."""
+    return ProcessIo().read()

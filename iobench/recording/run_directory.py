@@ -35,12 +35,9 @@ class RunDirectory:
     def create(
         cls, path: Path, config: dict[str, Any], *, token: str = "", numbered: bool = False
     ) -> RunDirectory:
-        """Make the directory, or be one of several processes of a job that write to it.
+        """Make the directory, or join the run there, where ``token`` is that of its job.
 
-        On a network or parallel file system span files lie in a spool until they are gathered.
-        ``token`` is the same for all processes of the job and of no other run; the config of
-        whoever comes first counts. ``numbered``: where the directory holds another run, all
-        processes of the job take ``<path>-2``, ``<path>-3``, ...; else that is a StorageError.
+        ``numbered``: where it holds another run, all processes of the job take ``<path>-2``, ...
         """
         first = Path(path).absolute()
         config = {**config, "job": token} if token else config

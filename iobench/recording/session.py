@@ -197,9 +197,8 @@ class Recording:
         for log in logs:
             log.leave()
         activate(None)
-        if self._loaded:
-            self._describe()
         self.end_initial_load()
+        self._describe()
         self.recorder.own_ns += self.recorder.n_parts * (self.facts.unit_costs.get("light_ns") or 0)
         self.recorder.close()
         self.facts.ended = "closed" if error is None else type(error).__name__

@@ -133,11 +133,8 @@ def _unreadable(path: Path, error: OSError) -> ProfileError:
 
 
 def _head(path: Path, header: bytes) -> Head:
-    if not header.startswith(layout.MAGIC):
-        what = "is empty" if not header else "is no span file"
-        raise ProfileError(f"{path}: {what}; remove it, or measure again")
-    if len(header) < layout.HEADER_NBYTES:
-        raise ProfileError(f"{path}: cut short within its header; remove it, or measure again")
+    if len(header) < layout.HEADER_NBYTES or not header.startswith(layout.MAGIC):
+        raise ProfileError(f"{path}: is no span file, or cut short; remove it, or measure again")
     version = layout.IDENTITY.unpack_from(header)[1]
     if version != layout.VERSION:
         raise ProfileError(

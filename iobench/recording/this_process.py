@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.cpus import available_cpus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 # Names they are imported by, and what they are installed as where that is another one.
 VERSIONED: Final = {
@@ -76,20 +76,8 @@ def machine() -> dict[str, Any]:
 
 
 def thread_settings(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables that say how many threads libraries use, and ``affinity``."""
-    settings = {name: environ[name] for name in THREAD_VARIABLES if name in environ}
-    return {**settings, "affinity": _ranges(os.sched_getaffinity(0))}
-
-
-def _ranges(numbers: Iterable[int]) -> str:
-    """Return numbers as ``"0-3,8"``."""
-    pairs: list[list[int]] = []
-    for number in sorted(numbers):
-        if pairs and number == pairs[-1][1] + 1:
-            pairs[-1][1] = number
-        else:
-            pairs.append([number, number])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in pairs)
+    """Return the variables that say how many threads libraries use."""
+    return {name: environ[name] for name in THREAD_VARIABLES if name in environ}
 
 
 def package_versions() -> dict[str, str]:

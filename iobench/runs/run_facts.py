@@ -70,7 +70,6 @@ class EmulatedStep(msgspec.Struct, frozen=True):
     forward_ns: Ns | None = None  # for one batch, as backward_ns
     backward_ns: Ns | None = None
     source: str | None = None  # where that time is from
-    evaluation_ns: Ns | None = None  # of a batch of an evaluation; 0: as forward_ns
 
     @property
     def step_ns(self) -> int | None:
@@ -78,13 +77,6 @@ class EmulatedStep(msgspec.Struct, frozen=True):
         if self.forward_ns is None or self.backward_ns is None:
             return None
         return self.forward_ns + self.backward_ns
-
-
-class EvaluatedSamples(msgspec.Struct, frozen=True):
-    """What was evaluated after each epoch."""
-
-    split: str
-    n_samples: Count  # of one evaluation
 
 
 class PublishedWait(msgspec.Struct, frozen=True):
@@ -206,22 +198,18 @@ class RunFacts(msgspec.Struct, frozen=True):
     published: PublishedWait = PublishedWait()
     cache: CacheFacts = CacheFacts()
     cold_known: bool | None = None  # whether the file system reports what came from the device
-    setup_s: Mapping[str, float] = msgspec.field(default_factory=dict, name="setup")
     store: StoreFacts | None = None
     machine: Mapping[str, Any] = msgspec.field(default_factory=dict)
     iobench_version: str | None = None  # that recorded it
     command: str | None = None
     spelled: str | None = None  # how --format spells it, where it was given with options
     sources: tuple[str, ...] | None = None  # as named; none of stores alone, None where not told
-    files_hint: str | None = None
     own_label: str | None = msgspec.field(default=None, name="label")
-    launcher: str = ""  # of the training processes
     steps: tuple[int, int] | None = None  # of earlier recordings: the only ones recorded
     storage_limits: Any = None
     storage_probed: str | None = None  # before or after the run
     storage_after: Any = None
     no_storage_probe: str | None = None
-    storage_probe_s: float | None = None  # which is in no other figure
     staged_copy: StagedFacts | None = None
     near: NearPlaces | None = None
     chunks: ChunkFacts | None = None
@@ -241,7 +229,6 @@ class RunFacts(msgspec.Struct, frozen=True):
     files_nbytes: Nbytes | None = None
     n_samples_all: Count | None = None  # of the whole dataset
     title: str | None = None  # what a named dataset is
-    evaluated: EvaluatedSamples | None = None
     device: DeviceFacts | None = None
     no_device: str | None = None  # why there was none
 

@@ -14,7 +14,6 @@ from iobench.loaders.batch_plan import BatchPlan, plan_batches
 from iobench.loaders.compute import Compute
 from iobench.loaders.contract import Batch
 from iobench.loaders.measure import ROUND_BATCHES, MeasuredPipeline, measure
-from iobench.recording import process_io
 from iobench.recording.activation import active_recorder
 from iobench.recording.kinds import Kind
 from iobench.recording.process_io import ProcessIo
@@ -121,7 +120,7 @@ def test_several_runs_take_turns(bench):
 
 def test_what_another_run_reads_is_not_counted(bench, monkeypatch):
     """Both load in this process, whose reads are counted; each batch of theirs reads 100 bytes."""
-    monkeypatch.setattr(process_io, "ProcessIoReader", lambda: lambda: (100 * len(bench.order), 0))
+    monkeypatch.setattr(ProcessIo, "read", lambda self: (100 * len(bench.order), 0))
     runs = dict(zip("ab", (bench("a", limit=60), bench("b", limit=30)), strict=True))
     for run, _ in runs.values():
         run.process_io = ProcessIo()

@@ -8,7 +8,7 @@ from iobench.recording import process_io
 from iobench.recording import span_file as layout
 from iobench.recording.costs import unit_costs
 from iobench.recording.kinds import Kind
-from iobench.recording.process_io import ProcessIo, ProcessIoReader, read_process_io
+from iobench.recording.process_io import ProcessIo, read_process_io
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import read_span_file
@@ -54,7 +54,7 @@ def test_no_count_is_unknown(monkeypatch):
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_fork_reads_counts_of_its_own(tmp_path):
     (tmp_path / "file").write_bytes(bytes(1 << 24))
-    read = ProcessIoReader()
+    read = ProcessIo().read
     read()
     (tmp_path / "file").read_bytes()
     child = os.fork()

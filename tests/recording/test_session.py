@@ -288,7 +288,7 @@ def test_a_fork_that_ends_at_once_leaves_what_it_recorded(tmp_path):
             _train(clock, 4, "own")
             os._exit(0)
         assert os.waitpid(pid, 0) == (pid, 0)
-    assert [span[2] for span in waits_of(tmp_path / "run")] == [0, 1, 2, 3, -1]
+    assert [span[2] for span in waits_of(tmp_path / "run")] == [-1, 0, 1, 2, 3, -1]
 
 
 # -- what a process says of itself

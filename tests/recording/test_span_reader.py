@@ -56,9 +56,9 @@ def test_a_sound_file_is_read_whole(whole, read):
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda data: b"", "is empty"),
+        (lambda data: b"", "is no span file"),
         (lambda data: b"GRIB" + data[4:], "is no span file"),
-        (lambda data: data[:100], "cut short"),
+        (lambda data: data[:100], "or cut short"),
         (lambda data: changed(data, 8, b"\x09"), "version 9"),
         (lambda data: changed(data, 16, b"\xff\xff"), "header is damaged"),
     ],
