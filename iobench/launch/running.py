@@ -30,7 +30,7 @@ from iobench.recording.facts import ProcessFacts, read_process_facts
 from iobench.recording.job import RUN_TOKEN, JobRank, find_job
 from iobench.recording.machine_head import ENERGY, MONITOR, is_on
 from iobench.recording.meter import start_meter
-from iobench.recording.rotation import KEEP, RUN_LOOP, keep_text
+from iobench.recording.rotation import KEEP, RUN_LOOP, keep_nbytes
 from iobench.recording.run_directory import RunDirectory, checked_name, next_run_path, run_name
 from iobench.recording.script_run import script_document, words_to_keep
 from iobench.recording.session import RUN_DETAIL, RUN_DIGESTS, RUN_PATH, record
@@ -111,8 +111,8 @@ def run_script(
     inside = _environment(requested, job, run, environment)
     if job.rank == 0:
         say(
-            f"recording into {as_typed(run.path)}; of more than {keep_text()} a rank ({KEEP}) the "
-            "first and the latest spans stay, and sums"
+            f"recording into {as_typed(run.path)}; of more than {keep_nbytes() / 1e6:.0f} MB a "
+            f"rank ({KEEP}) the first and the latest spans stay, and sums"
         )
     setup = begin_tracing(choice, run, job, requested.command, environment, say)
     with contextlib.closing(_meter(requested, job, run, environment)):

@@ -1,11 +1,8 @@
 """What a device did, as spans on a lane of its own, on the time of the host.
 
-A mark is put into the device's queue where a region begins and ends, and looked at much later,
-many at a time. To bring them to the host's time one more mark is waited for: the only
-synchronisation there is. Its time on the host is known to lie between the time it was put there,
-or that of any mark plus the device time since, and the time its passing was noticed. Who notices
-late, as who was asleep is, makes nothing late: what was known of marks before holds on, with the
-device's time since, and an idle device passes another mark at once.
+Marks around a region are looked at much later, many at a time. A mark was passed between the time
+it was put there, or that of any mark before plus the device's time since, and the time its passing
+was noticed: so who notices late makes nothing late.
 """
 
 from __future__ import annotations
@@ -28,8 +25,7 @@ if TYPE_CHECKING:
     from iobench.recording.recorder import Recorder
 
 ANCHOR: Final = "anchor"
-"""Label of the span, of kind ``other``, in which the device passed a mark: how far its times may
-be off."""
+"""Label of the span, of kind ``other``, in which the device passed a mark: its times' accuracy."""
 DEVICE_FLAGS: Final = Flag.DEVICE | Flag.DETAIL
 DRIFT: Final = 20_000
 """The clocks of host and device go apart by less than one in so many."""

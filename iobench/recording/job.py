@@ -1,7 +1,4 @@
-"""Which of a job's training processes this one is, and which job: from the environment.
-
-Where that says nothing, torch.distributed is asked, if the script has set it up already.
-"""
+"""Which of a job's training processes this one is, and which job."""
 
 from __future__ import annotations
 

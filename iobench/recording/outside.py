@@ -1,7 +1,4 @@
-"""Spans from outside: of calls of libraries whose caller named no stage.
-
-They keep silent where the call is timed already, and where the process is not loading.
-"""
+"""Spans of calls of libraries whose caller named no stage, where the process loads."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Bytes a process requested and bytes that came from the device, from ``/proc/self/io``.
 
-``rchar`` counts what ``read`` and its kin returned, cached or not; ``read_bytes`` what storage
-had to deliver (Linux, filesystems/proc); file systems over a network may not count the latter.
-Reads through a mapping do not show in ``rchar``.
+File systems over a network may not count the latter (``read_bytes``), and reads through a mapping
+do not show in the former (``rchar``).
 """
 
 from __future__ import annotations

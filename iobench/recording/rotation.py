@@ -1,8 +1,7 @@
 """Recordings of any length within a bound: the first batches stay and the latest, sums of the rest.
 
-A process writes its spans in segments. Of each rank those of the first batches stay, a quarter of
-the bound, and those of the latest; between them segments are removed and added up. The training
-loop decides by the numbers of batches, and the processes that load for it drop the same batches.
+A process writes segments. Those between the first batches, a quarter of the bound, and the latest
+are removed and added up: by number of batch, as the training loop says, in all processes of a rank.
 """
 
 from __future__ import annotations
@@ -38,7 +37,6 @@ KEEP: Final = "IOBENCH_KEEP"
 RUN_LOOP: Final = "IOBENCH_RUN_LOOP"
 """Environment: the span file of the training process that a process works for."""
 KEPT_NBYTES: Final = 64_000_000  # a report of as much takes under 10 s and 500 MB
-KEPT_TEXT: Final = "64 MB"
 LEAST_NBYTES: Final = 8_000_000
 UNITS: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 SEGMENTS: Final = 256  # in how many segments a rank keeps its spans, about
@@ -62,11 +60,6 @@ def keep_nbytes(environment: Mapping[str, str] = os.environ) -> int:
     if nbytes < LEAST_NBYTES:
         raise OptionError(f"{KEEP}={text}: expected a size of 8 MB at least, such as 256MB or 2GB")
     return nbytes
-
-
-def keep_text(environment: Mapping[str, str] = os.environ) -> str:
-    """Return `keep_nbytes` as it was spelled."""
-    return environment.get(KEEP, "").strip() or KEPT_TEXT
 
 
 class Rotation:

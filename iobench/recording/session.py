@@ -1,8 +1,4 @@
-"""``record``: this process's part in a run of a user's own script.
-
-Every process of the script has one: the training processes, found by whoever hooks a loader
-through `current_recording`, and what they start, through the environment.
-"""
+"""``record``: this process's part in a run of a user's own script."""
 
 from __future__ import annotations
 
@@ -62,12 +58,9 @@ class _Open(Protocol):
 
 
 class Recording:
-    """A process's part in a run; made by `record`, a context manager.
+    """A process's part in a run; made by `record`, a context manager."""
 
-    ``run``, ``recorder`` (the one ``stage`` writes to) and ``facts`` (what goes into the run beside
-    the spans) are set from the start on.
-    """
-
+    # From the start on: where it writes, what `stage` writes to, what else it says of itself.
     run: RunDirectory
     recorder: Recorder
     facts: ProcessFacts
@@ -407,10 +400,7 @@ def metric(name: str, value: SupportsFloat) -> None:
 
 
 def current_recording() -> Recording | None:
-    """Return this process's recording; starts one where the environment names a run directory.
-
-    A run directory that cannot be used is one warning: the script goes on as without iobench.
-    """
+    """Return this process's recording; starts one where the environment names a run directory."""
     if _current is not None:
         return _current if os.getpid() == _current._pid else None
     path = os.environ.get(RUN_PATH)

@@ -1,7 +1,4 @@
-"""One number for what two columns of spans say together: a stage, a lane, a batch of a process.
-
-The first column is above bit 32, so numbers are in the order of it; `halves` takes them apart.
-"""
+"""One number for two columns of spans, the first one above bit 32: a stage, a lane, a batch."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Writing a span file: space is reserved before it is mapped, and given out in chunks.
-
-A process whose recording stopped leaves an empty file, where there may be no space for a byte; its
-name says all: host, process, rank, number of the error, spans lost.
-"""
+"""Writing a span file: space is reserved before it is mapped, and given out in chunks."""
 
 from __future__ import annotations
 
@@ -207,12 +203,8 @@ class SpanWriter:
         layout.OWN.pack_into(self._header, layout.OWN_OFFSET, once_ns, own_ns)
 
     def close(self, monotonic_ns: int, wall_ns: int, peak_nbytes: int | None = None) -> None:
-        """Unmap, cut the file to what is used, and mark it closed.
-
-        The mappings go first: a late write into space cut off would be SIGBUS; into a closed
-        mapping it is a TypeError or ValueError, which the recorder counts. OSError if the file
-        cannot be cut; its spans are whole all the same.
-        """
+        """Unmap, cut the file to what is used, and mark it closed, or raise OSError."""
+        # First: a late write into space cut off would be SIGBUS; here it is an error, and counted.
         for mapping in list(self._maps):
             mapping.close()
         self._step = self._strings = None
@@ -237,6 +229,7 @@ class SpanWriter:
         os.close(self._descriptor)
 
 
+# An empty file: where there may be no space for a byte, the name of a file says all.
 STOPPED_NAME: Final = re.compile(
     r"(?P<host>.+)-(?P<pid>\d{1,18})-rank(?P<rank>\d{1,9})-error(?P<error>\d{1,6})"
     r"-lost(?P<lost>\d{1,18})\.stopped"

@@ -75,17 +75,13 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class RunData(msgspec.Struct, frozen=True):
-    """What was read of a run, or of one training process of it; by whatever order its files came.
-
-    ``spans`` are of `PROFILE_DTYPE`; their ``label`` and ``detail`` are indices into ``strings``,
-    of which the first is ``""``.
-    """
+    """What was read of a run, or of one training process of it."""
 
     path: Path  # the run directory
     config: Mapping[str, Any]  # what ``run.json`` says; ``run_facts`` is the same, typed
     processes: tuple[Process, ...]  # by rank, role, worker number and start
-    spans: NDArray[Any]
-    strings: tuple[str, ...]
+    spans: NDArray[Any]  # of `PROFILE_DTYPE`, whose ``label`` and ``detail`` are indices of
+    strings: tuple[str, ...]  # these; the first is ""
     missing_workers: tuple[str, ...]  # that were expected, or started, and left no span file
     facts: tuple[ProcessFacts, ...] = ()  # what the processes of all ranks say of themselves
     ranks: tuple[int, ...] = ()  # training processes that left spans, read or not
