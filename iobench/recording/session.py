@@ -90,7 +90,7 @@ class Recording:
         self.waiting = threading.local()
         self._path = path
         self._facts_path: Path | None = None
-        self._started = self._closed = self._loaded = False
+        self._started = self._closed = False
         self._pid = os.getpid()
         self._batches, self._rounds = itertools.count(), itertools.count()
         self._lock = threading.RLock()
@@ -190,7 +190,6 @@ class Recording:
         for log in logs:
             log.leave()
         activate(None)
-        self.end_initial_load()
         self._describe()
         self.recorder.own_ns += self.recorder.n_parts * (self.facts.unit_costs.get("light_ns") or 0)
         self.recorder.close()
@@ -230,16 +229,9 @@ class Recording:
         """Return a number no other round of this process has."""
         number = next(self._rounds)
         if not number:
-            self.end_initial_load()
+            self._describe()
+            self.write_facts()
         return number
-
-    def end_initial_load(self) -> None:
-        """Note, once, what was imported before the first loader is asked."""
-        if self._loaded:
-            return
-        self._loaded = True
-        self._describe()
-        self.write_facts()
 
     def _describe(self) -> None:
         """Look at the versions of what was imported by now."""
