@@ -68,7 +68,7 @@ def _write_counts(run: Path, counts: Path, *, json: bool) -> None:
     lines = [
         f"{name}: unknown, so not compared: {', '.join(unknown)}"
         for name, each in written.items()
-        if (unknown := [key for key, of in (each.exact | each.at_most).items() if of is None])
+        if (unknown := [key for key, of in each.exact.items() if of is None])
     ]
     print_answer(
         f"Written to {counts}; commit it",

@@ -6,8 +6,7 @@ and how far they had come when the run ended is chance.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -18,9 +17,8 @@ from iobench.errors import FileFormatError, MissingFileError, ProfileError
 from iobench.files.atomic import write_atomically
 from iobench.findings.batch_digests import delivered_samples
 from iobench.json_files import read_small_file
-from iobench.recording.kinds import WHOLE, WORKER_KINDS, Kind, Trait, stage_name
-from iobench.recording.span_file import Flag, io_looks
-from iobench.recording.span_keys import halves, stage_keys
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,41 +28,26 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun, Run
 
 Value = int | str | None
-Bound = Literal["asked_nbytes", "peak_nbytes"]
-BOUNDS: Final[tuple[Bound, Bound]] = ("asked_nbytes", "peak_nbytes")
-STAGES: Final = "stages/"
 DIGESTS: Final = "digests/"
-FIGURES: Final = (
-    "samples", "used_nbytes", "opens", "reads", "read_nbytes", "handed_on_nbytes",
-)  # fmt: skip
-LESS_IS_BETTER: Final = ("opens", "reads", "read_nbytes", "handed_on_nbytes", STAGES)
+CALLS: Final = {"opens": Kind.OPEN, "reads": Kind.READ, "read_nbytes": Kind.READ}
 """Work done for what is delivered: less of it for the same samples is an improvement."""
-CALLS: Final = {Kind.OPEN: "opens", Kind.READ: "reads"}
-OWN_WORK: Final = "verify:digest"
-"""What iobench does for digests, of no loader."""
 SUMMED: Final = "samples too short to be timed individually were not all seen; use --detail sample"
-SEEN: Final = {"opens": Kind.OPEN, "reads": Kind.READ, "read_nbytes": Kind.READ}
-STEP: Final = 1 << 20
 
 
 class Counts(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was done for the batches that were delivered, over all training processes.
 
-    ``exact`` by name, None where unknown: ``batches``; those of `FIGURES`, of which stages say how
-    many files were opened, calls read, and bytes they brought, and ``handed_on_nbytes`` passed
-    through stages between samples and the loop; ``stages/NAME/spans`` and ``stages/NAME/nbytes``
-    of loading work; ``digests/LOADER/EPOCH``: of its samples in any order. ``at_most`` for bounds:
-    ``asked_nbytes`` that loading processes requested from the system, by any code, and
-    ``peak_nbytes``, the most memory of each process, summed. ``unknown`` says why.
+    ``exact`` by name, None where unknown: ``batches``, ``samples``, ``used_nbytes`` of batches;
+    ``opens`` of files, ``reads`` and ``read_nbytes`` of stages; ``digests/LOADER/EPOCH`` of batches
+    in any order. ``unknown`` says why.
     """
 
     exact: dict[str, Value]
-    at_most: dict[Bound, int | None]
     unknown: dict[str, str] = {}
 
 
 class CountDifference(msgspec.Struct, frozen=True):
-    """One figure that is not as expected; None where there is no such stage or epoch.
+    """One figure that is not as expected; None where there is no such epoch.
 
     ``less_work`` for the same samples is an improvement.
     """
@@ -75,180 +58,96 @@ class CountDifference(msgspec.Struct, frozen=True):
     less_work: bool = False
 
 
-class CountsComparison(msgspec.Struct, frozen=True):
-    """How many counts are as expected, which are not, and why others are unknown."""
-
-    n_equal: int
-    differences: tuple[CountDifference, ...]
-    unknown: dict[str, str]
-
-
 def counts_of(run: Run) -> Counts:
     """Return what a run did; refuse one that has other counts each time."""
-    data, why = run.data, None
-    requested, tally = data.run_facts.asked, _Tally()
-    if data.summed is not None:
-        why = f"only sums are kept of {data.summed.n_batches} of its batches; set IOBENCH_KEEP"
-    else:
-        for rank in run:
-            tally.add(rank)
-        limit = requested.get("batches")
-        if not tally.batches:
-            why = "no loader delivered a batch"
-        elif requested.get("steady_s") is not None and (limit is None or tally.batches < limit):
-            why = (
-                f"was ended by its time limit after {tally.batches} batches; profile with "
-                "--batches N or --epochs E"
-            )
-    if why is not None:
-        raise ProfileError(f"{data.path}: its counts are not reproducible: {why}")
-    return tally.counts(run)
-
-
-class _Tally:
-    """Sums over training processes by name of a figure, and why one is not exact."""
-
-    def __init__(self) -> None:
-        self._unknown: dict[str, str] = {}
-        self._sums = defaultdict[str, int](int)
-        self.batches = 0
-
-    def add(self, run: RankRun) -> None:
-        """Add what one training process and its loading processes did."""
-        loop, deliveries = run.loop, run.deliveries
-        got = deliveries.batch >= 0
-        self.batches += int(got.sum())
-        self._sum("samples", deliveries.n_samples[got], "the batch size is not known")
-        self._sum("used_nbytes", deliveries.nbytes[got], "the size of a batch was not recorded")
-        spans = run.spans[loop.mine[run.spans["process"]]]
-        is_call = (spans["flags"] & Flag.IO) == 0  # where there are any, none for a batch is 0
-        for name, kind in SEEN.items():
-            if (is_call & (spans["kind"] == kind)).any():
-                self._sums[name] += 0
-        spans = spans[np.isin(spans["batch"], deliveries.batch[got])]
-        requested = spans["nbytes"][io_looks(spans)]
-        if not len(requested):
-            self._lack("asked_nbytes", "no process counted what it read")
-        self._sum("asked_nbytes", requested, "a process could not count what it read")
-        self._add_stages(run, spans[(spans["flags"] & (Flag.IO | Flag.DETAIL)) == 0])
-
-    def _add_stages(self, run: RankRun, spans: NDArray[Any]) -> None:
-        summed = (spans["flags"] & Flag.SUMMED) != 0
-        pieces = np.where(summed, spans["pieces"], 1).astype(np.int64)
-        is_whole = (spans["kind"] == Kind.FUSED) & (spans["label"] == run.string_number(WHOLE))
-        some_whole = bool(is_whole.any())
-        not_all = bool((spans["flags"] & Flag.ESTIMATED).any())
-        not_all |= run.is_script and run.run_facts.detail == "auto" and bool(summed.any())
-        for what in ("handed_on_nbytes",) * some_whole + (*SEEN,) * not_all:
-            self._lack(what, SUMMED)
-        keys = stage_keys(spans)
-        for key in np.unique(keys).tolist():
-            number, label = halves(key)
-            kind, rows = Kind(number), keys == key
-            name, why = stage_name(kind, run.strings[label]), "the stage does not record its bytes"
-            nbytes, n_calls = spans["nbytes"][rows].astype(np.int64), pieces[rows]
-            if name == OWN_WORK:
-                continue
-            if Trait.COPIES in kind.traits:
-                self._sum("handed_on_nbytes", nbytes, why)
-            if kind == Kind.READ:
-                self._sum("read_nbytes", nbytes, why)
-            if kind not in WORKER_KINDS:
-                continue
-            for what, values in (("spans", n_calls), ("nbytes", nbytes)):
-                if not_all and (some_whole or kind != Kind.COLLATE):
-                    self._lack(f"{STAGES}{name}/{what}", SUMMED)
-                self._sum(f"{STAGES}{name}/{what}", values, why)
-            if kind in CALLS:
-                self._sum(CALLS[kind], n_calls)
-
-    def _sum(self, name: str, values: NDArray[Any], why: str = "") -> None:
-        if (values < 0).any():
-            self._lack(name, why)
-        self._sums[name] += int(values.sum())
-
-    def _lack(self, name: str, why: str) -> None:
-        self._unknown.setdefault(name, why)
-
-    def counts(self, run: Run) -> Counts:
-        """Return the sums, and None for each that is not exact."""
-        data = run.data
-        for what in SEEN:
-            if what not in self._sums:
-                self._lack(what, "no such call was seen")
-        names = [*FIGURES, *sorted(each for each in self._sums if each.startswith(STAGES))]
-        if data.lost_spans or data.missing_workers:
-            n_missing = len(data.missing_workers)
-            lost = f"{data.lost_spans} spans were lost, {n_missing} processes left none"
-            self._unknown |= dict.fromkeys(names, lost)
-        peaks = [process.peak_nbytes for process in data.processes]
-        if data.run_facts.asked.get("workers", 0) is None:
-            self._lack("peak_nbytes", "the number of loading processes was left to this machine")
-        elif None in peaks:
-            self._lack("peak_nbytes", "a process did not close its recording")
-        self._sums["peak_nbytes"] = sum(peak or 0 for peak in peaks)
-        exact: dict[str, Value] = {"batches": self.batches}
-        exact |= {name: self._known(name) for name in names}
-        exact |= self._digests(run)
-        return Counts(exact, {name: self._known(name) for name in BOUNDS}, self._unknown)
-
-    def _known(self, name: str) -> int | None:
-        return None if name in self._unknown else self._sums[name]
-
-    def _digests(self, run: Run) -> dict[str, str]:
-        samples = delivered_samples(run)
-        digests = {f"{DIGESTS}{name}": each.digest for name, each in samples.by_epoch.items()}
-        if not samples.recorded or None in digests.values():
-            self._lack("digests", "some batch has none; use --digests")
-            return {}
-        return {name: f"{each:032x}" for name, each in digests.items()}
-
-
-def expected_counts(counts: Counts) -> Counts:
-    """Return what a run like this one is to do; bounds have a quarter more, in whole MiB."""
-    bounds = {
-        name: None if value is None else -(-value * 5 // 4 // STEP) * STEP
-        for name, value in counts.at_most.items()
+    data = run.data
+    sums = dict.fromkeys(("batches", "samples", "used_nbytes", *CALLS), 0)
+    unknown, seen = dict[str, str](), set[int]()
+    for rank in run if data.summed is None else ():
+        spans = rank.spans[rank.loop.mine[rank.spans["process"]]]
+        spans = spans[(spans["flags"] & Flag.IO) == 0]
+        seen.update(np.unique(spans["kind"]).tolist())
+        for name, amounts, why in _amounts(rank, spans):
+            sums[name] += int(amounts.sum())
+            if (amounts < 0).any():
+                unknown.setdefault(name, why)
+    if (why_chance := _why_chance(run, sums["batches"])) is not None:
+        raise ProfileError(f"{data.path}: its counts are not reproducible: {why_chance}")
+    for name, kind in CALLS.items():
+        if kind not in seen:  # where there are any, none for a batch is 0
+            unknown.setdefault(name, "no such call was seen")
+    if data.lost_spans or data.missing_workers:
+        lost = f"{data.lost_spans} spans lost, {len(data.missing_workers)} processes left none"
+        unknown |= dict.fromkeys([*sums][1:], lost)
+    samples = delivered_samples(run)
+    digests = {f"{DIGESTS}{name}": each.digest for name, each in samples.by_epoch.items()}
+    if not samples.recorded or None in digests.values():
+        unknown["digests"], digests = "some batch has none; use --digests", {}
+    exact: dict[str, Value] = {
+        name: None if name in unknown else total for name, total in sums.items()
     }
-    return Counts(counts.exact, bounds)
+    return Counts(exact | {name: f"{each:032x}" for name, each in digests.items()}, unknown)
 
 
-def compare_counts(expected: Counts, counts: Counts) -> CountsComparison:
-    """Return where a run differs from what is expected; bounds may be anything below.
+def _why_chance(run: Run, n_batches: int) -> str | None:
+    """Return why another run like this one would have other counts; None where it would not."""
+    data, requested = run.data, run.data.run_facts.asked
+    limit = requested.get("batches")
+    if data.summed is not None:
+        return f"only sums are kept of {data.summed.n_batches} of its batches; set IOBENCH_KEEP"
+    if not n_batches:
+        return "no loader delivered a batch"
+    if any(each.role == "consumer" and not each.closed for each in data.processes):
+        return "a training process was killed or is still running"
+    if requested.get("steady_s") is not None and (limit is None or n_batches < limit):
+        return (
+            f"was ended by its time limit after {n_batches} batches; profile with --batches N or "
+            "--epochs E"
+        )
+    return None
 
-    What the file does not know, a new stage excepted, is not compared.
+
+def _amounts(run: RankRun, spans: NDArray[Any]) -> Iterator[tuple[str, NDArray[np.int64], str]]:
+    """Yield what is summed, by name, and why it is unknown where some of it is negative."""
+    of, got = run.deliveries, run.deliveries.batch >= 0
+    yield "batches", got.astype(np.int64), ""
+    yield "samples", of.n_samples[got], "the batch size is not known"
+    yield "used_nbytes", of.nbytes[got], "the size of a batch was not recorded"
+    spans = spans[np.isin(spans["batch"], of.batch[got]) & ((spans["flags"] & Flag.DETAIL) == 0)]
+    summed = (spans["flags"] & Flag.SUMMED) != 0
+    is_part = bool((spans["flags"] & Flag.ESTIMATED).any())
+    if is_part or (run.is_script and run.run_facts.detail == "auto" and summed.any()):
+        yield from ((name, np.array([-1]), SUMMED) for name in CALLS)
+    pieces = np.where(summed, spans["pieces"], 1).astype(np.int64)
+    for name, kind in CALLS.items():
+        amounts = spans["nbytes"].astype(np.int64) if name == "read_nbytes" else pieces
+        yield name, amounts[spans["kind"] == kind], "the stage does not record its bytes"
+
+
+def compare_counts(
+    expected: Counts, counts: Counts
+) -> tuple[tuple[CountDifference, ...], dict[str, str]]:
+    """Return where a run differs from what is expected, and why what is expected is unknown.
+
+    What the file does not know is not compared.
     """
-    before, now = expected.exact, counts.exact
-    differences, unknown, n_equal = list[CountDifference](), dict[str, str](), 0
-    for name in sorted({*before, *now}):
-        old, new = before.get(name), now.get(name)
+    differences, unknown = list[CountDifference](), dict[str, str]()
+    for name, old in expected.exact.items():
+        new = counts.exact.get(name)
         why = counts.unknown.get("digests" if name.startswith(DIGESTS) else name)
-        is_new_stage = name not in before and name.endswith("/spans")
-        if old is None and (new is None or not is_new_stage):
+        if old is None or old == new:
             continue
         if new is None and why is not None:
             unknown[name] = why
-        elif old == new:
-            n_equal += 1
         else:
             is_less = isinstance(old, int) and isinstance(new, int) and new < old
-            less_work = is_less and name.startswith(LESS_IS_BETTER)
-            differences.append(CountDifference(name, old, new, less_work))
-    for bound, limit in expected.at_most.items():
-        value = counts.at_most.get(bound)
-        if limit is not None and value is None:
-            unknown[bound] = counts.unknown.get(bound, "")
-        elif limit is not None and value is not None and value > limit:
-            differences.append(CountDifference(bound, limit, value))
-        elif limit is not None:
-            n_equal += 1
-    return CountsComparison(n_equal, tuple(differences), unknown)
+            differences.append(CountDifference(name, old, new, is_less and name in CALLS))
+    return tuple(differences), unknown
 
 
 class _File(msgspec.Struct, frozen=True):
-    iobench_counts: Literal[1]
+    iobench_counts: Literal[2]
     runs: dict[str, Counts]
-    about: str = "what a run does, exactly; made by iobench check --update"
 
     def __post_init__(self) -> None:
         if not all(each.exact for each in self.runs.values()):
@@ -271,7 +170,7 @@ def read_counts(path: Path) -> dict[str, Counts]:
 
 def write_counts(path: Path, runs: Mapping[str, Counts]) -> None:
     """Write what is expected of each run; the file is whole at every instant."""
-    text = msgspec.json.encode(_File(1, dict(runs))).decode()
+    text = msgspec.json.encode(_File(2, dict(runs))).decode()
     with suppress(OSError):  # writing the file says what is wrong
         path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, msgspec.json.format(text, indent=1) + "\n")

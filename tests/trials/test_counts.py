@@ -15,7 +15,6 @@ from iobench.findings.counts import (
     Counts,
     compare_counts,
     counts_of,
-    expected_counts,
     read_counts,
 )
 from iobench.recording.kinds import Kind
@@ -32,27 +31,15 @@ COUNTS = Counts(
         "opens": 3,
         "reads": 80,
         "read_nbytes": 1600,
-        "handed_on_nbytes": 800,
-        "stages/read/spans": 80,
-        "stages/read/nbytes": 1600,
-        "stages/decode/spans": 40,
-        "stages/decode/nbytes": None,
         "digests/profile/0": "ab",
     },
-    {"asked_nbytes": 10_000_000, "peak_nbytes": 200_000_000},
-    {"stages/decode/nbytes": "the stage does not record its bytes"},
 )
 
 
 def changed(gone: tuple[str, ...] = (), **figures: Any) -> Counts:
     """Return `COUNTS` with some figures other ones, by name."""
     exact = {name: value for name, value in COUNTS.exact.items() if not name.startswith(gone)}
-    at_most = {name: figures.pop(name, value) for name, value in COUNTS.at_most.items()}
-    return Counts({**exact, **figures}, at_most, COUNTS.unknown)
-
-
-def stages_of(counts: Counts) -> dict[str, Any]:
-    return {name: each for name, each in counts.exact.items() if name.startswith("stages/")}
+    return Counts({**exact, **figures})
 
 
 def test_what_was_delivered_is_counted(make_run):
@@ -61,7 +48,6 @@ def test_what_was_delivered_is_counted(make_run):
         recorder.emit(Kind.READ, 1, 2, 7, -1, 900 + batch)
         recorder.emit(Kind.READ, 1, 2, 1000, 0, batch, 0, -1, 0, 0, Flag.IO)
         recorder.emit(Kind.READ, 1, 2, 7, -1, batch, 0, -1, 0, 0, Flag.DETAIL)
-        recorder.emit(Kind.SERIALISE, 1, 2, 80, -1, batch)
 
     found = counts_of(Run(make_run(n_batches=10, extra=chance)))
     assert found.exact == {
@@ -71,31 +57,17 @@ def test_what_was_delivered_is_counted(make_run):
         "opens": None,
         "reads": 20,
         "read_nbytes": 2000,
-        "handed_on_nbytes": 1600,
-        "stages/collate/spans": 10,
-        "stages/collate/nbytes": 800,
-        "stages/read/spans": 20,
-        "stages/read/nbytes": 2000,
     }
     assert "opens" in found.unknown
-    assert found.at_most["asked_nbytes"] == 10_000
-    peak = found.at_most["peak_nbytes"]
-    assert peak is not None
-    assert peak > 1 << 20
 
 
-def test_stages_are_the_same_with_digests_and_of_sums(make_run):
-    def digest(recorder: Any, batch: int) -> None:
-        label = recorder.string("digest")
-        recorder.emit(Kind.VERIFY, 0, 1, -1, -1, batch, 0, -1, label)
-
+def test_calls_that_are_sums_are_counted(make_run):
     runs = (
         make_run("singly", n_batches=5, reads=4, nbytes=100),
-        make_run("digests", n_batches=5, reads=4, nbytes=100, extra=digest),
         make_run("sums", n_batches=5, reads=1, flags=Flag.SUMMED, nbytes=400),
     )
-    singly, digests, sums = (stages_of(counts_of(Run(path))) for path in runs)
-    assert singly == digests == sums
+    singly, sums = (counts_of(Run(path)).exact for path in runs)
+    assert singly == sums
 
 
 @pytest.mark.parametrize(
@@ -108,12 +80,6 @@ def test_stages_are_the_same_with_digests_and_of_sums(make_run):
 def test_what_was_not_all_seen_is_unknown(make_run, flags, config):
     found = counts_of(Run(make_run(n_batches=4, flags=flags, config=config)))
     assert (found.exact["reads"], found.exact["read_nbytes"]) == (None, None)
-    assert stages_of(found) == {
-        "stages/collate/spans": 4,
-        "stages/collate/nbytes": 320,
-        "stages/read/spans": None,
-        "stages/read/nbytes": None,
-    }
     assert "--detail sample" in found.unknown["reads"]
     assert found.exact["used_nbytes"] == 320
 
@@ -130,12 +96,10 @@ def test_a_run_that_its_time_ended_is_refused(make_run):
 
 def test_lost_spans_leave_nothing_exact(make_run):
     profile = Run(make_run(n_batches=4)).data
-    process = replace(profile.processes[0], lost=3, peak_nbytes=None)
+    process = replace(profile.processes[0], lost=3)
     found = counts_of(Run(msgspec.structs.replace(profile, processes=(process,))))
-    assert "3 spans were lost" in found.unknown["reads"]
-    names = ("samples", "reads", "stages/read/spans")
-    assert [found.exact[name] for name in names] == [None] * 3
-    assert "peak_nbytes" in found.unknown
+    assert "3 spans lost" in found.unknown["reads"]
+    assert [found.exact[name] for name in ("samples", "reads")] == [None] * 2
 
 
 @pytest.mark.parametrize(
@@ -143,42 +107,35 @@ def test_lost_spans_leave_nothing_exact(make_run):
     [
         (changed(), []),
         (changed(opens=4), [("opens", 3, 4, False)]),
-        (changed(**{"stages/verify/spans": 5}), [("stages/verify/spans", None, 5, False)]),
         (changed(**{"digests/profile/0": "cd"}), [("digests/profile/0", "ab", "cd", False)]),
-        (changed(("stages/decode/",)), [("stages/decode/spans", 40, None, False)]),
-        (changed(peak_nbytes=10**9), [("peak_nbytes", 239 << 20, 10**9, False)]),
+        (changed(("digests/",)), [("digests/profile/0", "ab", None, False)]),
         (changed(batches=9, reads=70), [("batches", 10, 9, False), ("reads", 80, 70, True)]),
     ],
 )
 def test_differences_and_less_work_are_named(found, differences):
-    compared = compare_counts(expected_counts(COUNTS), found)
-    assert [*map(msgspec.structs.astuple, compared.differences)] == differences
-    # Seven figures, three of stages and one that is not known, a digest, two bounds.
-    n_other = len({name for name, *_ in differences} - {"stages/verify/spans"})
-    assert compared.n_equal == 7 + 3 + 1 + 2 - n_other
+    compared, unknown = compare_counts(COUNTS, found)
+    assert [*map(msgspec.structs.astuple, compared)] == differences
+    assert not unknown
 
 
 def test_what_a_run_does_not_record_is_no_difference():
-    without = changed(("digests/",), opens=None, peak_nbytes=None)
-    found = replace(without, unknown={"opens": "o", "digests": "d", "peak_nbytes": "p"})
-    compared = compare_counts(expected_counts(COUNTS), found)
-    assert compared.differences == ()
-    assert compared.unknown == {"opens": "o", "digests/profile/0": "d", "peak_nbytes": "p"}
-    assert compare_counts(expected_counts(without), COUNTS).differences == ()
+    without = changed(("digests/",), opens=None)
+    found = replace(without, unknown={"opens": "o", "digests": "d"})
+    assert compare_counts(COUNTS, found) == ((), {"opens": "o", "digests/profile/0": "d"})
+    assert compare_counts(without, COUNTS) == ((), {})
 
 
 def counts_file(**run: Any) -> str:
-    return json.dumps({"iobench_counts": 1, "runs": {"run": run}})
+    return json.dumps({"iobench_counts": 2, "runs": {"run": run}})
 
 
 @pytest.mark.parametrize(
     "document",
     [
         "{",
-        json.dumps({"iobench_counts": 2, "runs": {}}),
-        counts_file(exact={"a": 0.5}, at_most={}),
-        counts_file(exact={}, at_most={}),
-        counts_file(exact={"a": 1}, at_most={"peak": 1}),
+        json.dumps({"iobench_counts": 1, "runs": {}}),
+        counts_file(exact={"a": 0.5}),
+        counts_file(exact={}),
     ],
 )
 def test_another_file_is_refused(tmp_path, document):
