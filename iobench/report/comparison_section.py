@@ -9,7 +9,6 @@ from iobench.report.document import (
     NOT_APPLICABLE,
     Bar,
     BarPart,
-    Column,
     Quantity,
     Section,
     Table,
@@ -56,7 +55,7 @@ def _comparison_table(reports: Sequence[RunReport]) -> Table:
             *columns("as", "samples/s"),
             *columns("wait, mean", "wait, median", unit_group="wait", unit=WAIT_UNIT),
             *columns("exposed, whole run", "exposed, steady", "accelerator utilisation", "loaded"),
-            *(Column("bytes read per byte delivered"), Column("cold reads", is_spare=True)),
+            *columns("bytes read per byte delivered", "cold reads"),
         ),
         tuple(
             (

@@ -18,12 +18,10 @@ NOT_APPLICABLE: Final = "-"
 Style = Literal["", "strong", "caution", "good", "fair", "bad"]
 """How a sentence is meant; the last three are the colours of a verdict."""
 Unit = Literal[
-    "ns", "s", "B", "B/s", "samples/s", "share", "change", "count", "ratio", "number", "epochs",
-    "J",
+    "ns", "B", "B/s", "samples/s", "share", "count", "ratio", "number", "J"
 ]  # fmt: skip
-"""Of a quantity. ``"s"`` has five decimals, as publications print it; ``"share"`` and ``"change"``
-are parts of one, said in per cent, the latter with its sign; a ``"ratio"`` is said in three digits,
-a ``"number"`` in three significant ones, ``"epochs"`` in two."""
+"""Of a quantity. A ``"share"`` is a part of one, said in per cent; a ``"ratio"`` is said in three
+digits, a ``"number"`` in three significant ones."""
 
 
 class Quantity(msgspec.Struct, frozen=True):
@@ -75,14 +73,12 @@ class Chart(msgspec.Struct, frozen=True):
 class Column(msgspec.Struct, frozen=True):
     """A column of a table; the times of one ``unit_group`` are said in one unit.
 
-    It is ``unit`` where that is given, else that of the largest. A narrow page may leave out what
-    ``is_spare``.
+    It is ``unit`` where that is given, else that of the largest.
     """
 
     name: str
     unit_group: str = ""
     unit: str = ""
-    is_spare: bool = False
 
 
 class Table(msgspec.Struct, frozen=True):

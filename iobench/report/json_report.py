@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from iobench.analysis.diagnosis import Verdict  # noqa: TC001 - msgspec asks, as of the others
 from iobench.analysis.epochs import EpochTime, epoch_times
 from iobench.analysis.exposure_figures import (
-    ComputeStage,  # noqa: TC001 - msgspec asks, as of those that follow
+    ComputeStage,  # noqa: TC001
     LongWaits,  # noqa: TC001
     PartFigures,  # noqa: TC001
     StageExposure,  # noqa: TC001
@@ -30,12 +31,17 @@ if TYPE_CHECKING:
 
 JSON_VERSION: Final = 2
 """Raised when a key changes its meaning or goes; new keys do not raise it."""
+FACTS: Final = (
+    "kind", "name", "command", "dataset", "format", "framework", "label", "stand_in", "tiny",
+    "n_samples", "batch_size", "threads", "iobench_version",
+)  # fmt: skip
+"""Keys that are facts of a run of the same name."""
 
 
 class DiagnosisFigures(msgspec.Struct, frozen=True):
     """What is concluded, as data."""
 
-    verdict: str
+    verdict: Verdict
     window: str  # what it is about: "recurring", "steady" or "whole"
     wait_fraction: float | None
     top_stage: str | None  # with the largest exposed time
@@ -142,34 +148,16 @@ def run_document(report: RunReport) -> RunDocument:
     steps, commit, store = exposure.steps, facts.commit, facts.store
     return RunDocument(
         run=report.run,
-        kind=facts.kind,
-        name=facts.name,
-        command=facts.command,
+        **{name: getattr(facts, name) for name in FACTS},
         commit_hash=None if commit is None else commit.hash,
-        dataset=facts.dataset,
-        format=facts.format,
-        framework=facts.framework,
         pipeline=None if facts.is_script else facts.pipeline,
-        label=facts.label,
-        stand_in=facts.stand_in,
-        tiny=facts.tiny,
-        n_samples=facts.n_samples,
-        batch_size=facts.batch_size,
         workers=exposure.workers,
-        threads=facts.threads,
-        iobench_version=facts.iobench_version,
         versions=dict(facts.versions),
         machine=dict(facts.machine),
         store_path=None if store is None else store.path,
         rank=exposure.rank,
         verdict=verdict_sentence(diagnosis),
-        diagnosis=DiagnosisFigures(
-            diagnosis.verdict.value,
-            diagnosis.window,
-            diagnosis.wait_fraction,
-            diagnosis.top_stage,
-            diagnosis.hidden_fraction,
-        ),
+        diagnosis=msgspec.convert(diagnosis, DiagnosisFigures, from_attributes=True),
         batches=whole.n_batches,
         **(_of_waits(report) if waited else dict.fromkeys(_of_waits(report))),
         stages=whole.stages if waited else (),
@@ -240,15 +228,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def to_json(runs: Iterable[Run]) -> dict[str, Any]:
-    """Return ``{"runs": [...], "job": ...}`` for ``json.dumps(allow_nan=False)``.
-
-    There is one for each run, of a job of several training processes one for each rank.
-
-    Raises
-    ------
-    ProfileError
-        If one cannot be analysed.
-    """
+    """Return ``{"runs": [...], "job": ...}``, of a job a run for each rank."""
     reports = make_reports(runs)
     return reports_to_json(reports, job_figures(reports) if reports else None)
 

@@ -11,7 +11,6 @@ from iobench.report.document import (
     NOT_APPLICABLE,
     Bar,
     BarPart,
-    Chart,
     Column,
     Drawing,
     KeyFigure,
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
         Window,
     )
     from iobench.analysis.processes import ProcessWork
-    from iobench.report.document import Block, Cell, Style
+    from iobench.report.document import Cell, Style
     from iobench.report.run_report import RunReport
 
 WAIT_UNIT: Final = "ms"
@@ -93,26 +92,11 @@ def verdict_section(report: RunReport, *, with_setting: bool = True) -> Section:
         (
             verdict_of(report.diagnosis),
             *(stand_in_sentences([report]) if with_setting else ()),
-            *(_figures(exposure) if has_batches else ()),
+            *((KeyFigures(tuple(_key_figures(exposure))),) if has_batches else ()),
             *sentences((*spoken, described)),
             *(setting_sentences([report]) if with_setting else ()),
         ),
     )
-
-
-def _figures(exposure: Exposure) -> Iterator[Block]:
-    """Yield the time judged as one bar, compute and the wait by what it was for, and figures."""
-    part = exposure.judged
-    title = (
-        f"{PARTS[exposure.window].capitalize()}, {units.duration(part.wall_ns)}: computing "
-        f"{units.duration(part.compute_ns)}, waiting for data {units.duration(part.wait_ns)}"
-    )
-    waits = (
-        BarPart("exposed", row.exposed_ns, f"waiting for {stage_title(row.stage)}")
-        for row in part.stages
-    )
-    yield Chart(title, (Bar((BarPart("compute", part.compute_ns, "computing"), *waits)),))
-    yield KeyFigures(tuple(_key_figures(exposure)))
 
 
 def _key_figures(exposure: Exposure) -> Iterator[KeyFigure]:
@@ -271,13 +255,8 @@ def phases_section(exposure: Exposure) -> Section:
             for each in phases
         ),
         total=row("whole run", whole.wall_ns, whole.wait_ns, n_calls),
-        bars=tuple(_wait_bar(each.wait_ns, each.wall_ns - each.wait_ns) for each in phases),
     )
     return Section("phases", "Start-up, fill, steady state, end", (table,), is_folded=True)
-
-
-def _wait_bar(wait_ns: int, rest_ns: int) -> Bar:
-    return Bar((BarPart("exposed", wait_ns, "waiting"), BarPart("compute", rest_ns, "computing")))
 
 
 def epochs_section(report: RunReport) -> Section | None:
@@ -285,7 +264,6 @@ def epochs_section(report: RunReport) -> Section | None:
     epochs = [each for each in report.epochs if each.training and each.training.n_batches]
     if len(epochs) < (1 if report.facts.is_script else 2):
         return None
-    validates = any(each.validation is not None for each in epochs)
     shown = epochs[:MOST_EPOCHS]
     table = Table(
         "",
@@ -293,27 +271,20 @@ def epochs_section(report: RunReport) -> Section | None:
             *columns("epoch", "batches"),
             *columns("total", "compute", "wait", unit_group="epoch"),
             Column("exposed"),
-            *columns(*(["validation", "its wait"] if validates else []), unit_group="epoch"),
         ),
-        tuple(_epoch_row(each, validates) for each in shown),
+        tuple(_epoch_row(each) for each in shown),
         note=f"--json lists all {len(epochs)} epochs." if len(epochs) > MOST_EPOCHS else "",
-        bars=tuple(
-            _wait_bar(part.wait_ns, part.compute_ns)
-            for part in (each.training or each.part for each in shown)
-        ),
     )
     return Section("epochs", "Epoch by epoch, with the start-up and end of each", (table,))
 
 
-def _epoch_row(epoch: EpochFigures, validates: bool) -> tuple[Cell, ...]:
-    training, validation = epoch.training or epoch.part, epoch.validation
-    validated = (0, 0) if validation is None else (validation.wall_ns, validation.wait_ns)
+def _epoch_row(epoch: EpochFigures) -> tuple[Cell, ...]:
+    training = epoch.training or epoch.part
     return (
         units.count(epoch.epoch),
         Quantity(training.n_batches, "count", "{}" if epoch.complete else "{} (not all)"),
         *quantities("ns", training.wall_ns, training.compute_ns, training.wait_ns),
         _share(training.wait_ns, training.wall_ns),
-        *(quantities("ns", *validated) if validates else ()),
     )
 
 
@@ -323,7 +294,7 @@ def loaders_section(exposure: Exposure) -> Section:
     table = Table(
         "",
         (
-            *columns("loader", "class", "workers", "batch size", "rounds", "batches"),
+            *columns("loader", "class", "workers", "batch size", "batches"),
             *(Column("wait", "time"), Column("share of wait")),
         ),
         tuple(_loader_row(each, exposure.whole.wait_ns) for each in rows),
@@ -337,7 +308,7 @@ def _loader_row(each: LoaderExposure, wait_ns: int) -> tuple[Cell, ...]:
         loader_words(each).removeprefix("loader "),
         each.kind.rpartition(".")[2] or units.UNKNOWN,
         *quantities("count", each.workers or each.threads),
-        *quantities("count", each.batch_size, each.n_rounds, each.n_batches),
+        *quantities("count", each.batch_size, each.n_batches),
         *quantities("ns", each.wait_ns),
         _share(each.wait_ns, wait_ns),
     )

@@ -14,11 +14,9 @@ from rich.text import Text
 
 from iobench.report import units
 from iobench.report.document import (
-    NOT_APPLICABLE,
     Command,
     Document,
     KeyFigures,
-    Quantity,
     Section,
     Sentence,
     Table,
@@ -30,7 +28,7 @@ from iobench.report.wrapping import shortened
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from iobench.report.document import Block, Cell, Style
+    from iobench.report.document import Block, Style
 
 MOST_LINES: Final = 40
 MOST_WARNINGS: Final = 8
@@ -142,22 +140,8 @@ def _table(blocks: Mapping[str, Sequence[Block]], n_rows: int) -> Section | None
     table = next((each for each in known if isinstance(each, Table)), None)
     if table is None:
         return None
-    n_columns = len(table.columns) if compared else STAGE_COLUMNS
-    at = [n for n, column in enumerate(table.columns[:n_columns]) if not column.is_spare]
-    rows = [tuple(row[n] for n in at) for row in table.rows]
-    if len(rows) > n_rows:
-        left = rows[n_rows - 1 :]
-        sums = ("",) * len(at[1:]) if compared else tuple(map(_sum, zip(*left, strict=True)))[1:]
-        rows[n_rows - 1 :] = [(f"{units.count(len(left))} more", *sums)]
-    total = tuple(table.total[n] for n in at) if table.total else ()
-    short = Table(table.title, tuple(table.columns[n] for n in at), tuple(rows), total)
-    return Section("table", "", (short,))
-
-
-def _sum(cells: Sequence[Cell]) -> Cell:
-    """Return a column's figures as one; unknown where one of them is."""
-    figures = [each for each in cells if isinstance(each, Quantity)]
-    if not figures:
-        return NOT_APPLICABLE
-    known = [each.value for each in figures if each.value is not None]
-    return Quantity(sum(known) if len(known) == len(figures) else None, figures[0].unit)
+    n = None if compared else STAGE_COLUMNS
+    rows, shown = [row[:n] for row in table.rows], table.columns[:n]
+    if (n_left := len(rows) - n_rows + 1) > 1:
+        rows[n_rows - 1 :] = [(f"{units.count(n_left)} more", *[""] * len(shown[1:]))]
+    return Section("table", "", (Table(table.title, shown, tuple(rows), table.total[:n]),))

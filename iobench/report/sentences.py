@@ -84,10 +84,7 @@ def job_sentence(job: JobTime) -> str:
     most = job.part(job.bound_by)
     share = job.share(most.ns)
     wall = units.duration(job.wall_ns)
-    text = f"Largest part of the job: {PART_NAMES[most.part]}, {units.fraction(share)} of {wall}."
-    if most.part == "train_compute" and 2 * job.comm_ns >= most.ns:
-        text += " Most of that is held up by collective operations."
-    return text
+    return f"Largest part of the job: {PART_NAMES[most.part]}, {units.fraction(share)} of {wall}."
 
 
 def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
@@ -114,8 +111,6 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
     if diagnosis.waited_for is not None and diagnosis.waited_fraction is not None:
         share = units.fraction(diagnosis.waited_fraction)
         yield f"{share} of the whole run's wait is for {loader_words(diagnosis.waited_for)}."
-        if not diagnosis.waited_for.role:
-            yield "Whether that loader trains is unknown."
     if exposure.n_summed:
         which = detailed_batches(exposure.whole.n_batches, exposure.n_summed)
         yield f"Details, and exposed time by stage, are of {which}."
@@ -129,13 +124,8 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
     if window == "steady" and diagnosis.start_fraction >= WORTH_SAYING:
         share = units.fraction(diagnosis.start_fraction)
         yield f"Waits outside the steady state are another {share} of the run."
-    yield from _of_first_epoch(diagnosis)
-
-
-def _of_first_epoch(diagnosis: Diagnosis) -> Iterator[str]:
-    """Yield what the first epoch waits where that is clearly more than the verdict says."""
-    first, later = diagnosis.first_epoch_fraction, diagnosis.wait_fraction
-    if first is not None and later is not None and first - later >= WORTH_SAYING:
+    first = diagnosis.first_epoch_fraction or 0.0
+    if first - (diagnosis.wait_fraction or 0.0) >= WORTH_SAYING:
         yield f"The first epoch waits {units.fraction(first)} of its time."
 
 
@@ -173,10 +163,8 @@ def detailed_batches(n_batches: int, n_summed: int) -> str:
 
 def extent_text(share: float | None, *, in_script: bool) -> str:
     """Return how much of the job a script's training loop is, where it is not most of it."""
-    if not in_script or (share is not None and share >= MOST):
+    if not in_script or share is None or share >= MOST:
         return ""
-    if share is None:
-        return "; that loop's share of the script's time was not recorded"
     return f"; that loop takes {units.fraction(share)} of the script's time"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iobench.recording.kinds import Kind, kind_named
 from iobench.report import units
 from iobench.report.document import Command, Section, properties, sentences
 from iobench.runs.run_facts import OWN
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from iobench.runs.run_facts import RunFacts
 
 SOURCE: Final = "source"
-SHORT_HASH: Final = 12
 MUCH_DECODED: Final = 2.0
 """Bytes decoded for each one used, above which a report says what chunks would fit."""
 STAND_IN: Final = "STAND-IN: generated files, not the real dataset"
@@ -131,19 +129,11 @@ def configuration_section(report: RunReport) -> Section:
 
 def _configuration(report: RunReport) -> Iterator[tuple[str, str | None]]:
     """Yield the configuration; no host and no paths, as reports are shown to others."""
-    facts, store, device = report.facts, report.facts.store, report.facts.device
-    yield "reader threads", units.count(facts.threads) if facts.threads else ""
+    facts, store = report.facts, report.facts.store
     yield "prefetch, batches", units.count(report.exposure.prefetch)
     yield "available samples", units.count(facts.n_samples)
     yield "a sample", units.nbytes(facts.sample_nbytes)
-    if store is not None:
-        yield "store", units.nbytes(store.nbytes)
-        yield "stored with", _pairs(store.options)
-        errors = ((name, of.get("max_absolute_error")) for name, of in store.lossy.items())
-        yield "largest error", ", ".join(f"{name} {units.number(each)}" for name, each in errors)
-    yield "name", facts.name
-    if facts.commit is not None:
-        yield "commit", (facts.commit.hash or "")[:SHORT_HASH]
+    yield "stored with", "" if store is None else _pairs(store.options)
     yield "versions", _pairs(facts.versions, " ")
     yield "threads", _pairs(facts.thread_settings)
     yield "iobench", facts.iobench_version
@@ -152,11 +142,8 @@ def _configuration(report: RunReport) -> Iterator[tuple[str, str | None]]:
         if key != "host":
             name = key.removesuffix("_nbytes").replace("_", " ")
             yield name, units.nbytes(value) if is_size else str(value)
-    if device is not None:
-        yield "accelerator", device.title or device.name
-    if device is not None and device.link is not None:
-        rate = units.byte_rate(device.link.pinned_bytes_per_s)
-        yield "host to device", f"{rate} from pinned memory"
+    if facts.device is not None:
+        yield "accelerator", facts.device.title or facts.device.name
 
 
 def _pairs(values: Mapping[str, str], between: str = "=") -> str:
@@ -202,8 +189,6 @@ def _warnings(report: RunReport) -> Iterator[str]:
             f"Thread {each.thread} of {each.process} (process {each.pid}) also waited for batches, "
             f"{units.duration(each.wait_ns)} in total, which no figure includes."
         )
-    if any(row.stage == "opaque" and not row.n_spans for row in exposure.whole.stages):
-        yield "How long opaque loading, which a loader does not report, was hidden is unknown."
     yield from (f"Not seen: {what}." for what in unseen(report))
     children = [child for known in report.process_facts for child in known.children]
     yield from (f"Not recorded: {child}" for child in children[:MOST_LISTED])
@@ -211,8 +196,7 @@ def _warnings(report: RunReport) -> Iterator[str]:
         yield f"Not recorded: {len(children) - MOST_LISTED} more processes."
     for known in report.process_facts:
         if known.ended not in ENDED_WELL:
-            role = "training" if known.role == "consumer" else known.role
-            yield f"The {role} process ended with {known.ended}."
+            yield f"The {known.role} process ended with {known.ended}."
 
 
 def _measured(report: RunReport) -> Iterator[str]:
@@ -226,11 +210,7 @@ def _measured(report: RunReport) -> Iterator[str]:
     yield f"iobench's own overhead: {took} of the time, which slows the rest by an unknown amount."
     if whole.estimated_fraction:
         yield f"Stages of {units.fraction(whole.estimated_fraction)} of the batches are estimated."
-    stages = [row.stage for row in whole.stages] + [row.stage for row in whole.compute_stages]
-    if not facts.is_script and not any(kind_named(each) is Kind.H2D for each in stages):
-        device = facts.device
-        why = facts.no_device or "no accelerator"
-        if device is not None:
-            maker = device.copied_by
-            why = f"{maker} makes them ahead of time" if maker else "no array can be copied"
-        yield f"Host-to-device copies: not measured ({why})."
+    device = facts.device
+    if not facts.is_script and (device is None or device.copied_by):
+        why = f"{device.copied_by} makes them ahead of time" if device else facts.no_device
+        yield f"Host-to-device copies: not measured ({why or 'no accelerator'})."

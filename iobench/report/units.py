@@ -74,14 +74,6 @@ def byte_rate(bytes_per_s: float | None) -> str:
     return UNKNOWN if bytes_per_s is None else f"{_scaled(bytes_per_s, BYTES, zero='0 B')}/s"
 
 
-def power_of_two(value: int) -> str:
-    """Return a size that caches and buffers come in, e.g. ``"64 KiB"``; others as `nbytes`."""
-    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if value >= 1 << power and value % (1 << power) == 0:
-            return f"{value >> power:,} {unit}"
-    return nbytes(value)
-
-
 def ratio(value: float | None) -> str:
     """Return a quotient or a rate in three digits, e.g. ``"1.20"``."""
     if value is None:

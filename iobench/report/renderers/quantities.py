@@ -16,16 +16,13 @@ if TYPE_CHECKING:
 
 WORDS: Final[Mapping[Unit, Callable[[Any], str]]] = {
     "ns": units.duration,
-    "s": "{:.5f}".format,
     "B": units.nbytes,
     "B/s": units.byte_rate,
     "samples/s": units.ratio,
     "share": units.fraction,
-    "change": units.signed_fraction,
     "count": units.count,
     "ratio": units.ratio,
     "number": units.number,
-    "epochs": units.epochs,
     "J": units.joules,
 }
 

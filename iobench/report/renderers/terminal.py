@@ -27,6 +27,8 @@ INDENT: Final = 2
 NARROWEST: Final = 60
 WIDEST: Final = 110
 """Between these the report follows the terminal; what is narrower breaks lines itself."""
+GAP: Final = 2
+"""Spaces between columns."""
 NAME: Final = 24
 """Characters that names of rows get before columns have to stand below; longer ones are folded."""
 LAST: Final = "next"
@@ -117,22 +119,15 @@ class TerminalRenderer:
             self._line(line, style)
 
     def _table(self, table: Table) -> None:
-        """Draw a table, closer together, or without what is spare, where it would not fit.
-
-        What does not fit even so stands below, after the names of the rows again.
-        """
+        """Draw a table; columns that do not fit stand below, after the names of the rows again."""
         if table.title:
             self._sentence(table.title, "bold", indent=INDENT)
         text = spelled(table)
         if not text.has_headings:
             self._properties(text)
             return
-        shown = tuple(range(len(table.columns)))
-        gap = int(self._fits(text, shown, gap=1))
-        if not gap and not self._fits(text, shown):
-            shown = tuple(at for at in shown if not table.columns[at].is_spare)
-        for columns in self._parts(text, shown):
-            self._draw(text, columns, gap)
+        for columns in self._parts(text):
+            self._draw(text, columns)
         if table.note:
             self._sentence(table.note, indent=INDENT)
             self._gap()
@@ -152,17 +147,17 @@ class TerminalRenderer:
                 self._line(f"{'':{INDENT}}{before}{line}".rstrip())
         self._gap()
 
-    def _fits(self, text: SpelledTable, columns: Sequence[int], *, gap: int = 0) -> bool:
+    def _fits(self, text: SpelledTable, columns: Sequence[int]) -> bool:
         """Whether columns fit; names of rows and last words may be folded to `NAME` characters."""
         first, *others = (_width(text, at) for at in columns)
         if others and _wraps(text, columns[-1]):
             others[-1] = min(others[-1], NAME)
-        needed = INDENT + min(first, NAME) + sum(width + 1 + gap for width in others)
+        needed = INDENT + min(first, NAME) + sum(width + GAP for width in others)
         return needed <= self._console.width
 
-    def _parts(self, text: SpelledTable, columns: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    def _parts(self, text: SpelledTable) -> Iterator[tuple[int, ...]]:
         """Yield as many columns as fit after the names of rows."""
-        first, *left = columns
+        first, *left = range(len(text.names))
         while left:
             n = len(left)
             while n > 1 and not self._fits(text, (first, *left[:n])):
@@ -170,10 +165,10 @@ class TerminalRenderer:
             yield (first, *left[:n])
             left = left[n:]
 
-    def _draw(self, text: SpelledTable, columns: Sequence[int], gap: int) -> None:
+    def _draw(self, text: SpelledTable, columns: Sequence[int]) -> None:
         headings = [_folded(text, at) for at in columns]
         height = max(map(len, headings))
-        drawn = DrawnTable(box=RULED, padding=(0, gap, 0, 0), pad_edge=False, show_edge=False)
+        drawn = DrawnTable(box=RULED, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
         for at, lines in zip(columns, headings, strict=True):
             is_name = at == columns[0]
             above = [""] * (height - len(lines))

@@ -13,13 +13,7 @@ import numpy as np
 
 from iobench.errors import FileFormatError, OptionError, ProfileError
 from iobench.files.atomic import whole_file
-from iobench.recording.kinds import (
-    HANDOVER_KINDS,
-    WORKER_KINDS,
-    Kind,
-    is_one_of,
-    stage_name,
-)
+from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of, stage_name
 from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import stages_of
 from iobench.report.timeline.machine_lanes import counter_events, lanes_of_machine
@@ -46,17 +40,13 @@ COMPRESSION: Final = 1
 ABOUT: Final = (
     "Times are microseconds after base_wall_ns, exact to the nanosecond in runs of up to 50 days. "
     "The training loop waited for exposed_ns of a span's own time, without that of spans inside "
-    "it; category 'exposed' is at least half exposed, 'hidden' at most a hundredth. Spans of one "
-    "thread that overlap without nesting are on a thread of their own; batches in queues are "
-    "asynchronous pairs (b, e)."
+    "it. Spans of one thread that overlap without nesting are on threads of their own; batches in "
+    "queues are asynchronous pairs (b, e)."
 )
 CALL_COLUMNS: Final = ("span", "file", "nbytes", "offset", "exposed_ns")
-CATEGORIES: Final = (",exposed", ",partly exposed", ",hidden", "")
 
 
-class SpanArgs(
-    msgspec.Struct, omit_defaults=True, gc=False, rename={"rate": "GB/s", "nbytes": "bytes"}
-):
+class SpanArgs(msgspec.Struct, omit_defaults=True, gc=False, rename={"nbytes": "bytes"}):
     """What viewers show of a span or a read call; what is unknown is left out."""
 
     file: str | None = None
@@ -65,7 +55,6 @@ class SpanArgs(
     sample: int | None = None
     epoch: int | None = None
     nbytes: int | None = None
-    rate: float | None = None
     exposed_ns: int | None = None
     cpu_ns: int | None = None
     sum_of_samples: int | None = None
@@ -205,11 +194,10 @@ class PlacedSpans:
         timeline = self.timeline
         start, end, stage = self.start_ns[rows], self.end_ns[rows], timeline.stage[rows]
         names = np.array(timeline.stages, dtype=object)
-        words = [[kind.family.value + word for word in CATEGORIES] for kind in timeline.kinds]
+        families = np.array([kind.family.value for kind in timeline.kinds], dtype=object)
         columns = (
             *(names[stage], self.pid[rows], self.tid[rows], start / 1000),
-            np.array(words, dtype=object)[stage, self._categories(rows)],
-            (end - start) / 1000,
+            *(families[stage], (end - start) / 1000),
         )
         spans = map(Event, repeat("X"), *(each.tolist() for each in columns), self._arguments(rows))
         until = (end / 1000).tolist()
@@ -220,21 +208,10 @@ class PlacedSpans:
             if is_queued:
                 yield Event("e", span.name, span.pid, span.tid, ts, span.cat, id=span.id)
 
-    def _categories(self, rows: slice) -> NDArray[np.int64]:
-        """Return the place of each span in `CATEGORIES`."""
-        spans, exposed_ns = self.timeline.spans[rows], self.timeline.exposed_ns[rows]
-        share = self.run.sums.share[self.timeline.row[rows]]
-        share[(spans["kind"] == Kind.WAIT) & (exposed_ns > 0)] = 1
-        cases = [exposed_ns < 0, share >= 0.5, share <= 0.01, share >= 0]
-        return np.select(cases, [3, 0, 2, 1], 3)
-
     def _arguments(self, rows: slice) -> Iterator[SpanArgs]:
         spans, exposed = self.timeline.spans[rows], self.timeline.exposed_ns[rows]
         kind, nbytes = spans["kind"], spans["nbytes"]
         loads = is_one_of(kind, WORKER_KINDS)
-        length_ns = spans["end_ns"] - spans["start_ns"]
-        has_bytes = (nbytes >= 0) & (kind != Kind.OTHER)
-        has_rate = has_bytes & (loads | is_one_of(kind, HANDOVER_KINDS)) & (length_ns > 0)
         detailed = spans["detail"] != 0
         detail = np.array(self.run.strings, dtype=object)[spans["detail"]]
         # The sample of waits and rounds is the round's number.
@@ -246,8 +223,7 @@ class PlacedSpans:
             _known(spans["batch"]),
             _known(spans["sample"], (spans["sample"] >= 0) & ~is_round),
             _known(spans["epoch"]),
-            _known(nbytes, has_bytes),
-            _known(np.round(nbytes / np.maximum(length_ns, 1), 4), has_rate),
+            _known(nbytes, (nbytes >= 0) & (kind != Kind.OTHER)),
             _known(exposed),
             _known(spans["cpu_ns"]),
             _known(spans["pieces"], (spans["flags"] & Flag.SUMMED) != 0),

@@ -21,8 +21,6 @@ Floats = NDArray[np.float64]
 SHARE, BYTES, RATE = "share", "bytes", "rate"
 Figure = tuple[str, str, NDArray[np.int64], Floats | None, float | None]
 """Name, unit, edges, values if there are any, and top where it is not the largest value."""
-ONE_CPU: Final = "CPU "
-"""Begins the names of single CPUs, of which a page has the mean."""
 MOST_STEPS: Final = 2000
 """Of a lane on a page; of more, several become their mean."""
 STEPS: Final = 1000
@@ -67,8 +65,6 @@ def _figures(samples: MachineSamples) -> Iterator[Figure]:
         limits = samples.cpu_limits()
         yield "CPUs", SHARE, edges, limits["cpus"], 1.0
         yield "CPUs of the quota", SHARE, edges, limits.get("quota"), 1.0
-        for number, busy in zip(head.cpus, samples.busy().T, strict=True):
-            yield f"{ONE_CPU}{number}", SHARE, edges, busy, 1.0
     for what in ("memory", "io", "cpu"):
         yield f"held up for {what}", SHARE, edges, rate(f"pressure.{what}_us", 1e6), 1.0
     for name, column, top in (
@@ -97,8 +93,6 @@ def machine_payload(run: RankRun, start_ns: int, end_ns: int) -> list[dict[str, 
     """
     groups: dict[int, dict[str, Any]] = {}
     for each in lanes_of_machine(run)[1]:
-        if each.name.startswith(ONE_CPU):
-            continue
         first, last = np.searchsorted(each.edges_ns, (start_ns, end_ns))
         part = slice(max(first - 1, 0), last + 1)
         inside = each.edges_ns[part]

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 Integers = NDArray[Any]
 
 SPAN_LIMIT: Final = 500_000
-NAME_LIMIT: Final = 120
-"""Characters of a file name; longer ones lose their middle."""
 
 
 class TimelinePayload(msgspec.Struct, frozen=True):
@@ -49,9 +47,7 @@ def timeline_payload(run: RankRun, limit: int = SPAN_LIMIT) -> TimelinePayload:
     details = np.append(0, timeline.spans["detail"][chosen])
     strings, name_of_span = np.unique(details, return_inverse=True)
     names = [run.strings[each] for each in strings.tolist()]
-    # Of a long name the end says most.
-    short = [f"{name[:39]}…{name[-80:]}" if len(name) > NAME_LIMIT else name for name in names]
-    spelled = json.dumps(short).encode("ascii")
+    spelled = json.dumps(names).encode("ascii")
     columns = _columns(timeline, chosen, name_of_span[1:])
     planes = {name: _planes(values) for name, values in columns.items()}
     meta = {
@@ -77,29 +73,12 @@ def timeline_payload(run: RankRun, limit: int = SPAN_LIMIT) -> TimelinePayload:
 def choose_spans(timeline: Timeline, limit: int) -> Integers:
     """Return the rows of a timeline that are shown, in ascending order.
 
-    All waits, the longest where even these are too many; half of what is left of ``limit`` for
-    the spans with most exposed time, the other half for a uniform sample of the rest, always the
-    same for the same run.
+    First the longest waits, then what has most exposed time, then what takes longest.
     """
-    if len(timeline) <= limit:
-        return np.arange(len(timeline), dtype=np.int64)
-    is_wait = timeline.spans["kind"] == Kind.WAIT
     length_ns = timeline.spans["end_ns"] - timeline.spans["start_ns"]
-    waits = _longest(np.flatnonzero(is_wait), length_ns, limit)
-    space = limit - len(waits)
-    others = np.flatnonzero(~is_wait)
-    exposed = others[timeline.exposed_ns[others] > 0]
-    worst = _longest(exposed, timeline.exposed_ns, space // 2)
-    rest = np.setdiff1d(others, worst, assume_unique=True)
-    # Drawn and not every n-th: stages follow each other in a period as well.
-    random = np.random.default_rng(0)
-    sampled = random.choice(rest, min(space - len(worst), len(rest)), replace=False, shuffle=False)
-    return np.sort(np.concatenate((waits, worst, sampled)))
-
-
-def _longest(rows: Integers, by: Integers, most: int) -> Integers:
-    """Return the rows of the greatest values; of equal ones, the first."""
-    return np.sort(rows[np.argsort(-by[rows], kind="stable")[:most]])
+    is_wait = timeline.spans["kind"] == Kind.WAIT
+    exposed_ns = np.where(is_wait, length_ns, timeline.exposed_ns)
+    return np.sort(np.lexsort((-length_ns, -exposed_ns, ~is_wait))[:limit])
 
 
 def _lanes(run: RunData, timeline: Timeline, chosen: Integers) -> list[dict[str, Any]]:

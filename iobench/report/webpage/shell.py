@@ -40,9 +40,7 @@ TIMELINE_SCRIPTS: Final = (
 """Files of ``assets/`` in the order in which a page needs them."""
 STYLES: Final = ("page.css", "dark.css")
 SCRIPTS: Final = ("page.js",)
-LIGHT: Final = ":root"
 DARK: Final = ':root[data-theme="dark"]'
-UNSET: Final = ":root:not([data-theme])"
 HARD_SPACE: Final = "\u00a0"
 
 
@@ -63,25 +61,17 @@ class SafeText(str):
 
 def styles(*, drawn: bool) -> tuple[str, ...]:
     """Return the style sheets in their order; ``drawn`` where scripts draw, as a timeline."""
-    texts = tuple(map(_with_kinds, _assets((*STYLES, *(TIMELINE_STYLES if drawn else ())))))
-    # Where no script runs to set the theme, the system's choice holds.
-    unset = next(text for text in texts if text.startswith(DARK)).replace(DARK, UNSET, 1)
-    return (*texts, f"@media (prefers-color-scheme: dark) {{\n{unset}\n}}")
+    return (*_assets((*STYLES, *(TIMELINE_STYLES if drawn else ()))), _kinds())
 
 
-def _with_kinds(text: str) -> str:
-    """Add the kinds to a sheet of colours, and their swatches to the light one."""
-    for root in (LIGHT, DARK):
-        if text.startswith(f"{root} {{"):
-            lines = [
-                f"  --kind-{kind.spelled}: {kind.light if root == LIGHT else kind.dark};"
-                for kind in Kind
-            ]
-            text = text.replace("{", "\n".join(("{", *lines)), 1)
-    if text.startswith(f"{LIGHT} {{"):
-        swatch = ".swatch.kind-{0} {{ background: var(--kind-{0}); }}"
-        text = "\n".join((text, *(swatch.format(kind.spelled) for kind in Kind)))
-    return text
+def _kinds() -> str:
+    """Return the colour of each kind of span, in both themes, and its swatch."""
+    return "\n".join(
+        f":root {{ --kind-{kind.spelled}: {kind.light}; }}\n"
+        f"{DARK} {{ --kind-{kind.spelled}: {kind.dark}; }}\n"
+        f".swatch.kind-{kind.spelled} {{ background: var(--kind-{kind.spelled}); }}"
+        for kind in Kind
+    )
 
 
 def scripts(*, drawn: bool) -> tuple[str, ...]:

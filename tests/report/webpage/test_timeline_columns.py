@@ -92,7 +92,7 @@ def test_absurd_numbers_come_back_as_well(rows: list[tuple[int, int, int, int]])
     check(sketch.data())
 
 
-def test_all_waits_are_shown_half_of_the_rest_by_exposed_time() -> None:
+def test_all_waits_are_shown_and_the_rest_by_exposed_time() -> None:
     profile = many_spans(3000)
     timeline = timeline_of(Run(profile))
     is_wait = timeline.spans["kind"] == Kind.WAIT
