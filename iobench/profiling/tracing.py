@@ -75,8 +75,7 @@ class ProfileTracing:
         """
         if self._runtime is None:
             return
-        own = [_folders(files) for _, files in runs]
-        every = set().union(*own)
+        every = {path for _, files in runs for path in _folders(files)}
         try:
             setup = set_up(out, self._runtime, sys.executable, os.environ, every)
         except StorageError as error:
@@ -88,11 +87,8 @@ class ProfileTracing:
         self._setup, self._runs = setup, tuple(run for run, _ in runs)
         open_files.let_go()  # what is open already is not seen
         self._stack.enter_context(tracing(setup))
-        for (run, _), folders in zip(runs, own, strict=True):
-            document = setup.document(run.path)
-            if len(runs) > 1:  # they share the log of this process
-                document["folders"] = {"own": _texts(folders), "others": _texts(every - folders)}
-            run.update(darshan=document)
+        for run, _ in runs:
+            run.update(darshan=setup.document(run.path))
 
     def _refuse(self, reason: str) -> None:
         self._document = {"state": "off", "reason": reason}
@@ -119,10 +115,6 @@ class ProfileTracing:
 def _folders(files: Iterable[Path]) -> set[Path]:
     """Return the folders that files lie in, and those of them that are folders themselves."""
     return {path if path.is_dir() else path.parent for path in map(Path.absolute, files)}
-
-
-def _texts(folders: Iterable[Path]) -> list[str]:
-    return sorted(map(str, folders))
 
 
 def _pids(paths: Iterable[Path]) -> set[int]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection
     from pathlib import Path
 
 PATIENCE_NS: Final = 10_000_000_000
@@ -57,17 +57,13 @@ def gather_logs(
     if mmap != folder and not alive - logs:
         shutil.rmtree(mmap, ignore_errors=True)
     lines = [f"darshan: {'1 log' if len(logs) == 1 else f'{len(logs)} logs'} in {folder}"]
-    if missing := {*pids} - logs - alive:
-        lines.append(f"darshan: no log of {_processes(missing)}: killed, or ended by a signal")
-    if waited_for := alive - logs:
-        owner = _processes(waited_for)
-        lines.append(f"darshan: {owner} is still running and writes its log when it ends")
+    for these, why in (
+        ({*pids} - logs - alive, "left no log: killed, or ended by a signal"),
+        (alive - logs, "still running; a log is written at the end"),
+    ):
+        if these:
+            lines.append(f"darshan: of processes {', '.join(map(str, sorted(these)))}: {why}")
     return lines
-
-
-def _processes(pids: Iterable[int]) -> str:
-    numbers = sorted(pids)
-    return ("process " if len(numbers) == 1 else "processes ") + ", ".join(map(str, numbers))
 
 
 def make_dated(folder: Path, wall_ns: int, *, n_days: int) -> None:

@@ -171,7 +171,6 @@ class _Complaints:
 def main(descriptor: int) -> None:
     """Read the logs whose paths come over a connection until it ends."""
     answers = Connection(descriptor)
-    answers.send("begun")
     while True:
         try:
             path = answers.recv()

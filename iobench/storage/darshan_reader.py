@@ -6,16 +6,14 @@ import os
 import signal
 import socket
 import stat
-import struct
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 from msgspec.structs import replace
 
 from iobench.errors import (
@@ -23,7 +21,6 @@ from iobench.errors import (
     IobenchError,
     MissingExtraError,
     MissingFileError,
-    StorageError,
 )
 from iobench.storage.darshan_gathering import LOGS_FOLDER
 from iobench.storage.storage_trace import ProcessTrace, StorageTrace
@@ -34,8 +31,6 @@ if TYPE_CHECKING:
 READER: Final = "iobench.storage.darshan_log"
 PATIENCE_S: Final = 60.0
 PATIENCE_S_PER_MB: Final = 1.0
-LOG_MAGIC: Final = 6567223
-"""``DARSHAN_MAGIC_NR``, after a version of eight bytes."""
 _NOT_INHERITED: Final = ("DARSHAN_", "DXT_", "IOBENCH_RUN")
 
 
@@ -66,7 +61,7 @@ def read_run_traces(
     )
     if not named and not there:
         return StorageTrace(notes=gone) if gone else None
-    trace = _part_of_run(read_traces([*named, *there]), facts)
+    trace = read_traces([*named, *there])
     return replace(trace, notes=(*trace.notes, *gone))
 
 
@@ -75,35 +70,6 @@ def _is_there(path: Path) -> bool:
         return path.exists()
     except OSError:  # in a folder that may not be looked into
         return False
-
-
-def _part_of_run(trace: StorageTrace, facts: Mapping[str, Any]) -> StorageTrace:
-    """Return what is of one of several formats that were profiled together.
-
-    They have one log of their main process: files of the others are left out, by the nearest
-    folder.
-    """
-    folders = facts.get("folders")
-    if not isinstance(folders, Mapping):
-        return trace
-    own, others = ([PurePath(text) for text in folders.get(name, ())] for name in ("own", "others"))
-
-    def depth(file: PurePath, among: Sequence[PurePath]) -> int:
-        return max((len(each.parts) for each in among if file.is_relative_to(each)), default=0)
-
-    def part(log: ProcessTrace) -> ProcessTrace:
-        files = [PurePath(name) for name in log.files]
-        chosen = np.array([depth(file, own) >= depth(file, others) for file in files], dtype=bool)
-        number = np.cumsum(chosen, dtype=np.int32) - 1
-        tables = {}
-        for name in ("segments", "counters"):
-            rows = getattr(log, name)
-            tables[name] = rows[chosen[rows["file"]]].copy()
-            tables[name]["file"] = number[tables[name]["file"]]
-        names = tuple(name for name, is_own in zip(log.files, chosen, strict=True) if is_own)
-        return replace(log, files=names, **tables)
-
-    return replace(trace, processes=tuple(map(part, trace.processes)))
 
 
 def read_traces(paths: Sequence[Path]) -> StorageTrace:
@@ -142,7 +108,7 @@ def read_traces(paths: Sequence[Path]) -> StorageTrace:
                     notes.append(f"{log}: {error}")
                 except OSError as error:
                     notes.append(f"{log}: cannot be read: {error.strerror or error}")
-        except (MissingExtraError, StorageError) as error:
+        except MissingExtraError as error:
             notes.append(f"{len(logs)} Darshan logs are not read: {error}")
             traces = {}
         finally:
@@ -159,13 +125,6 @@ def _check(log: Path) -> None:
         )
     if not stat.S_ISREG(log.stat().st_mode):  # a pipe would be waited for
         raise FileFormatError("is no regular file; expected a log")
-    with log.open("rb") as file:
-        head = file.read(16)
-    if not head:
-        raise FileFormatError("is empty: its process was killed, or the disk is full")
-    magic = [struct.unpack(f"{order}q", head[8:])[0] for order in "<>"] if len(head) == 16 else []
-    if LOG_MAGIC not in magic:
-        raise FileFormatError("is not a Darshan log")
 
 
 class _Reader:
@@ -212,12 +171,6 @@ class _Reader:
                     env=child_environment(),
                 )
             self._answers = Connection(ours.detach())
-            try:
-                self._answers.recv()  # that it has begun: what fails before is no log's fault
-            except (EOFError, ConnectionResetError):
-                raise StorageError(
-                    f"the process that reads Darshan logs did not start: {self._end()}"
-                ) from None
         return self._answers
 
     def stop(self) -> int:

@@ -13,15 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 Reach = Literal["local", "network", "memory", "unknown"]
-MEMORY: Final = frozenset({"tmpfs", "ramfs", "hugetlbfs", "devtmpfs"})
-NETWORK: Final = frozenset(
-    {"nfs", "nfs4", "smbfs", "cifs", "smb2", "smb3", "ceph", "afs", "9p", "pvfs2", "orangefs"}
-    | {"lustre", "gpfs", "beegfs", "panfs", "wekafs", "virtiofs"}
-)
-LOCAL: Final = frozenset(
-    {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "bcachefs", "zfs", "reiserfs", "jfs", "vfat"}
-    | {"msdos", "exfat", "ntfs3", "ntfs", "iso9660", "squashfs", "erofs", "fuseblk"}
-)
+REACHES: Final[dict[Reach, frozenset[str]]] = {
+    "memory": frozenset({"tmpfs", "ramfs", "hugetlbfs", "devtmpfs"}),
+    "network": frozenset(
+        {"nfs", "nfs4", "smbfs", "cifs", "smb2", "smb3", "ceph", "afs", "9p", "pvfs2", "orangefs"}
+        | {"lustre", "gpfs", "beegfs", "panfs", "wekafs", "virtiofs"}
+    ),
+    "local": frozenset(
+        {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "bcachefs", "zfs", "reiserfs", "jfs"}
+        | {"vfat", "msdos", "exfat", "ntfs3", "ntfs", "iso9660", "squashfs", "erofs", "fuseblk"}
+    ),
+}
 """Others may lie on anything: layers of others, what a user's process serves, shared disks."""
 
 # Kept by the kernel for file systems on a block device; a network or memory one may count nothing.
@@ -63,17 +65,10 @@ def file_system_on(mount: Mount | None) -> FileSystem:
     if mount is None:
         return FileSystem()
     family = mount.kind.partition(".")[0]
-    reach: Reach = "unknown"
-    if family in LOCAL:
-        reach = "local"
-    elif family in NETWORK:
-        reach = "network"
-    elif family in MEMORY:
-        reach = "memory"
     return FileSystem(
         name=mount.kind,
         mount=mount.point,
-        reach=reach,
+        reach=next((reach for reach, families in REACHES.items() if family in families), "unknown"),
         counts_device_reads=family in COUNTING,
         in_page_cache=family not in OWN_CACHE,
     )

@@ -12,18 +12,9 @@ from iobench.files.urls import is_url
 from iobench.storage.file_systems import file_system_of, file_system_on, read_mounts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from iobench.storage.file_systems import FileSystem
-
-
-def _local_folders(environ: Mapping[str, str]) -> Iterator[Path]:
-    """Yield ``$SLURM_TMPDIR``, ``$TMPDIR`` or the system's own folder, and ``/dev/shm``."""
-    for text in (
-        environ.get("SLURM_TMPDIR"), environ.get("TMPDIR") or tempfile.gettempdir(), "/dev/shm"
-    ):  # fmt: skip
-        if text:
-            yield Path(text).absolute()
 
 
 def _free_nbytes(path: Path, on: FileSystem) -> int | None:
@@ -47,7 +38,9 @@ def near_places(
     none of its disks, nor its memory.
     """
     places, mounts = [], set()
-    for path in _local_folders(environ):
+    temporary = environ.get("TMPDIR") or tempfile.gettempdir()
+    folders = filter(None, (environ.get("SLURM_TMPDIR"), temporary, "/dev/shm"))
+    for path in (Path(each).absolute() for each in folders):
         on = file_system_of(path)
         if on.reach not in ("local", "memory") or on.name.startswith("fuse") or on.mount in mounts:
             continue

@@ -10,11 +10,8 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
+from typing import TYPE_CHECKING, Final
 
 from iobench.errors import OptionError, StorageError
 from iobench.files.urls import is_url
@@ -27,11 +24,7 @@ READ_NBYTES = 8 << 20
 
 
 def evict(files: Sequence[Path]) -> None:
-    """Write back and drop the cached pages of the files (``posix_fadvise``, DONTNEED).
-
-    Pages that some process has mapped stay: look at `residency` afterwards. A URL is an
-    `OptionError`, a file that cannot be opened a `StorageError`.
-    """
+    """Write back and drop the cached pages of the files; those that a process has mapped stay."""
     _refuse_remote(files, "cold")
     for file in _whole(files):
         fd = _open(file)
@@ -43,10 +36,7 @@ def evict(files: Sequence[Path]) -> None:
 
 
 def warm_up(files: Sequence[Path]) -> None:
-    """Read every byte of the files once, so that the page cache holds what fits.
-
-    A URL is an `OptionError`, a file that cannot be read a `StorageError`.
-    """
+    """Read every byte of the files once, so that the page cache holds what fits."""
     _refuse_remote(files, "warm")
     buffer = bytearray(READ_NBYTES)
     for file in _whole(files):
@@ -80,8 +70,8 @@ def residency(files: Sequence[Path]) -> float | None:
             os.close(fd)
         if result is None:
             return None
-        n_pages += result.n
-        resident += result.resident
+        resident += result[0]
+        n_pages += result[1]
     return resident / n_pages if n_pages else None
 
 
@@ -124,26 +114,19 @@ AT_ONCE: Final = 128 << 20
 """Length of the mappings that are looked at: ``mincore`` writes one byte a page."""
 
 
-class Pages(msgspec.Struct, frozen=True):
-    """How many pages there are, and how many of them the page cache holds."""
+def pages_of(fd: int, offset: int = 0, nbytes: int | None = None) -> tuple[int, int] | None:
+    """Return how many pages of a range of an open file the page cache holds, and has in all.
 
-    resident: int
-    n: int
-
-
-def pages_of(fd: int, offset: int = 0, nbytes: int | None = None) -> Pages | None:
-    """Return what the page cache holds of a range of an open file; None where nothing tells.
-
-    The range is cut at the end of the file, and goes there where ``nbytes`` is None.
+    None where nothing tells. The range ends with the file, also where ``nbytes`` is None.
     """
     size = os.fstat(fd).st_size
     end = size if nbytes is None else min(size, offset + nbytes)
     first = offset // mmap.PAGESIZE * mmap.PAGESIZE
     if end <= first:
-        return Pages(0, 0)
-    libc = _libc()
-    if libc is None or not _may_query_pages(fd):
+        return 0, 0
+    if not _may_query_pages(fd):
         return None
+    libc = ctypes.CDLL(None)
     resident = n = 0
     for start in range(first, end, AT_ONCE):
         length = min(AT_ONCE, end - start)
@@ -163,7 +146,7 @@ def pages_of(fd: int, offset: int = 0, nbytes: int | None = None) -> Pages | Non
             return None
         resident += sum(page & 1 for page in bytes(held))
         n += len(held)
-    return Pages(resident, n)
+    return resident, n
 
 
 def _may_query_pages(fd: int) -> bool:
@@ -172,12 +155,3 @@ def _may_query_pages(fd: int) -> bool:
     return os.geteuid() in (0, status.st_uid) or os.access(
         f"/proc/self/fd/{fd}", os.W_OK, effective_ids=os.access in os.supports_effective_ids
     )
-
-
-@cache
-def _libc() -> Any:
-    try:
-        libc = ctypes.CDLL(None, use_errno=True)
-    except OSError:
-        return None
-    return libc if hasattr(libc, "mincore") else None

@@ -11,7 +11,6 @@ import contextlib
 import errno
 import mmap
 import os
-import stat
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -23,7 +22,6 @@ import numpy as np
 from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.files.urls import is_url
 from iobench.recording.clocks import SYSTEM_CLOCK
-from iobench.recording.process_io import read_process_io
 from iobench.recording.this_process import host_name
 from iobench.storage.file_systems import file_system_of
 from iobench.storage.page_cache import pages_of
@@ -67,13 +65,7 @@ REQUEST_DTYPE: Final = np.dtype([("file", "<i8"), ("offset", "<i8"), ("nbytes", 
 
 
 def probe_seconds(limits: str, environ: Mapping[str, str] = os.environ) -> float | None:
-    """Return how long the probe of a run may take, by ``--limits``; None for none.
-
-    Raises
-    ------
-    OptionError
-        If it is neither ``auto`` nor ``off`` nor a number of seconds.
-    """
+    """Return how long the probe of a run may take, by ``--limits``; None for none."""
     text = environ.get(LIMITS, DEFAULT_S) if limits == "auto" else limits
     if text == "off":
         return None
@@ -95,13 +87,11 @@ def probe_run(
     like: str = "",
     duration_s: float,
     clock: Clock = SYSTEM_CLOCK,
-    seed: int = 0,
 ) -> StorageLimits:
     """Read ranges of a run's files as the run does, for so long at most, and return what that gave.
 
     A read that was begun by then is waited for. A folder stands for the files below it; ``like``
-    says whose requests these are, ``seed`` is of the ranges. Where there is nothing to probe, or it
-    cannot be read, it is an `IobenchError`.
+    says whose requests these are. Where there is nothing to probe it is an `IobenchError`.
     """
     start_ns = clock.now_ns()
     if not files:
@@ -112,7 +102,7 @@ def probe_run(
     probe = _Probe([path for path, _ in chosen], readers, clock)
     sizes = [nbytes for _, nbytes in chosen]
     n = min(TURN_READS, max(readers, TURN_NBYTES // request))
-    requests = random_requests(sizes, request, 2 * TURNS * n, np.random.default_rng(seed))
+    requests = random_requests(sizes, request, 2 * TURNS * n, np.random.default_rng(0))
     try:
         probe.measure(aligned(requests), n, start_ns + round(duration_s * 1e9))
     except OSError as error:
@@ -154,17 +144,9 @@ def _spread(among: Sequence[Any], most: int) -> list[Any]:
 def _files_at(path: Path) -> list[tuple[Path, int]]:
     if is_url(path):
         raise OptionError(f"{path}: is read over the network; limits are those of a mounted folder")
-    try:
-        mode = path.stat().st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise OptionError(f"{path}: is neither a file nor a folder")
-        if stat.S_ISDIR(mode):
-            os.scandir(path).close()
-    except FileNotFoundError as error:
-        raise MissingFileError(f"{path}: no such file or folder; check the spelling") from error
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
-    files = [path] if stat.S_ISREG(mode) else islice(_below(path), MOST_ENTRIES)
+    if not path.exists():
+        raise MissingFileError(f"{path}: no such file or folder; check the spelling")
+    files = [path] if path.is_file() else islice(_below(path), MOST_ENTRIES)
     sizes = []
     for file in files:
         with contextlib.suppress(OSError):  # gone meanwhile, or a link to nothing
@@ -220,7 +202,6 @@ class _Reads(msgspec.Struct):
     refused: str = ""
     nbytes: int = 0
     wall_ns: int = 0
-    device_nbytes: int | None = 0
     latencies_ns: list[int] = []
 
     def figures(self, method: str, threads: int, served_by: str) -> ReadFigures:
@@ -333,7 +314,6 @@ class _Probe:
         until_ns: int,
     ) -> None:
         """Read each share of the requests by a thread of its own; none begins after the end."""
-        before = read_process_io()
         shares = [each for each in np.array_split(requests, self.readers) if len(each)]
         try:
             with ThreadPoolExecutor(self.readers) as pool:
@@ -348,15 +328,10 @@ class _Probe:
                 raise
             reads.refused = f"{self.file_system.name} refuses O_DIRECT"
             return
-        after = read_process_io()
         if calls:
             reads.nbytes += sum(nbytes for *_, nbytes in calls)
             reads.wall_ns += max(end for _, end, _ in calls) - min(start for start, *_ in calls)
             reads.latencies_ns += [end - start for start, end, _ in calls]
-            if before is None or after is None or reads.device_nbytes is None:
-                reads.device_nbytes = None
-            else:
-                reads.device_nbytes += after[1] - before[1]
 
     def _read_share(
         self, fds: Sequence[int], requests: NDArray[Any], buffer: mmap.mmap, deadline_ns: int
@@ -377,9 +352,8 @@ class _Probe:
         """Return the figures of both ways."""
         on = self.file_system
         storage = {"local": DEVICE, "network": SERVER, "memory": MEMORY}.get(on.reach, STORAGE)
-        counted = self.direct.device_nbytes
-        if on.counts_device_reads and counted is not None and 2 * counted < self.direct.nbytes:
-            storage = UNKNOWN  # a file system that quietly reads through the page cache
+        if on.reach == "local" and not on.in_page_cache:
+            storage = UNKNOWN  # ZFS quietly reads through its own cache
         cache = MEMORY if on.reach == "memory" else CACHE
         return (
             self.direct.figures(DIRECT, self.readers, storage),
@@ -390,7 +364,7 @@ class _Probe:
 def _held(fd: int, offset: int, nbytes: int) -> float:
     """Return which share of a range the page cache holds; NaN where nothing tells."""
     pages = pages_of(fd, offset, nbytes)
-    return float("nan") if pages is None else pages.resident / max(pages.n, 1)
+    return float("nan") if pages is None else pages[0] / max(pages[1], 1)
 
 
 def latency_figures(latencies_ns: Sequence[int]) -> tuple[int, ...]:

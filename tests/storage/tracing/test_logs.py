@@ -30,8 +30,8 @@ def test_processes_that_go_on_are_waited_for_but_not_for_ever(tmp_path: Path) ->
     assert 10**9 <= clock.now_ns() < 2 * 10**9
     one, missing, alive = lines
     assert one == f"darshan: 1 log in {tmp_path}"
-    assert f"no log of process {GONE + 1}:" in missing
-    assert f"process {os.getpid()} is still running" in alive
+    assert f"of processes {GONE + 1}: left no log" in missing
+    assert f"of processes {os.getpid()}: still running" in alive
     # Nobody is waited for who is gone or has a log.
     _log(tmp_path, os.getpid())
     clock = FakeClock()
