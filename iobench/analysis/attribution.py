@@ -97,10 +97,7 @@ def _charge_compute(lanes: Lanes, stage: Integers, deliveries: Deliveries, ledge
 
 
 def _ready(deliveries: Deliveries, pool: _Pool) -> tuple[Integers, NDArray[np.bool_]]:
-    """Charge the waits for batches that were not ready, in order; return when each was ready.
-
-    That is -1, and not marked, where loading threads did not make it or nothing of it is known.
-    """
+    """Charge the waits for batches that were not ready, in order; return when each was ready."""
     ready_ns = np.full(len(deliveries), -1, dtype=np.int64)
     created = np.zeros(len(deliveries), dtype=bool)
     rows = np.flatnonzero(deliveries.batch >= 0)
@@ -173,10 +170,7 @@ class _Own:
         return rows[of], piece, length
 
     def charge(self, low_ns: Integers, rest: Integers) -> None:
-        """Expose each wait from ``low_ns`` on: to the loop's spans, the rest to a stage.
-
-        What the thread did during a wait counts as busy; at the end of a round it is the end.
-        """
+        """Expose each wait from ``low_ns`` on: to the loop's spans, the rest to a stage."""
         deliveries, ledger = self.deliveries, self.ledger
         at = np.flatnonzero(~deliveries.ends_round)
         delivery, piece, length = self._inside(at, deliveries.requested_ns[at])

@@ -6,11 +6,7 @@ import msgspec
 
 
 class BreakEven(msgspec.Struct, frozen=True):
-    """When what is spent once has been saved again, epoch by epoch.
-
-    ``staging_to_epoch`` is T_staging / T_epoch, the compute-to-staging throughput ratio of MLPerf
-    HPC (Farrell et al. 2021, arXiv:2110.11466, section II).
-    """
+    """When what is spent once has been saved again, epoch by epoch."""
 
     epochs: float | None  # until it has paid; None where it never does, or that is unknown
     never: bool  # whether epochs get no shorter

@@ -93,10 +93,7 @@ def io_counters(
 def _undecoded_nbytes(
     profile: RunData, loop: TrainingLoop, deliveries: Deliveries
 ) -> NDArray[np.int64]:
-    """Return what read stages handed on as it was stored, by delivery and, last, outside.
-
-    A span that does not report its bytes adds nothing, and so does a stage that decodes as well.
-    """
+    """Return what read stages handed on as it was stored, by delivery and, last, outside."""
     reads = find_read_spans(profile)
     spans = profile.spans[reads.rows]
     chosen = loop.mine[spans["process"]] & ~reads.decoding

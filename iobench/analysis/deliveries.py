@@ -53,12 +53,7 @@ KERAS: Final = "tensorflow"
 
 
 class Waits(msgspec.Struct, frozen=True):
-    """The waits of one training loop, in order of time, as their spans say; a row for each.
-
-    A delivery's share of the wall time, ``[from_ns, until_ns)``, is from being asked for it (the
-    start of the stretch for the first) to being asked for the next (the end of the stretch for the
-    last). They tile the stretches; a stretch is a round, or rounds of several loaders that overlap.
-    """
+    """The waits of one training loop, in order of time, as their spans say; a row for each."""
 
     requested_ns: Integers
     delivered_ns: Integers
@@ -144,10 +139,7 @@ class Deliveries(Waits, frozen=True):
     phase: Integers  # index into `PHASES`
 
     def in_part(self, window: Window) -> Marks:
-        """Tell which are of a part of the run: all; or `repeated`, or in steady state.
-
-        Of the latter two those that train; where all passes evaluate, theirs.
-        """
+        """Tell which are of a part of the run: all; or `repeated`, or in steady state."""
         if window == "whole":
             return np.ones(len(self), dtype=bool)
         chosen = self.repeated if window == "recurring" else self.phase == STEADY
@@ -312,11 +304,7 @@ def _evaluated_rounds(waits: Waits, evaluations: NDArray[Any], place: Integers) 
 
 
 def roles_of_loaders(waits: Waits, role: Texts) -> dict[int, str]:
-    """Return what loaders are for, by number, those of which it is known.
-
-    Of a loader that does both, what trains counts; of one for several evaluations, all of them. Of
-    one that evaluates in some passes, and is not known in others, nobody knows.
-    """
+    """Return what loaders are for, by number, those of which it is known."""
     result: dict[int, str] = {}
     for number in np.unique(waits.loader).tolist():
         rows = (waits.loader == number) & (waits.batch >= 0)
@@ -329,11 +317,7 @@ def roles_of_loaders(waits: Waits, role: Texts) -> dict[int, str]:
 
 
 def by_importance(waits: Waits, roles: Mapping[int, str]) -> list[int]:
-    """Return the numbers of the loaders that brought batches: the one that a report is about first.
-
-    Those that train come before those of which nobody knows, and those that evaluate come last;
-    of each sort the one with most batches is first.
-    """
+    """Return the loaders that brought batches: that trains first, that evaluate last."""
     numbers, counts = np.unique(waits.loader[waits.batch >= 0], return_counts=True)
     rank = {TRAINING: 0} | dict.fromkeys(EVALUATIONS, 2)
     return sorted(
@@ -386,10 +370,7 @@ def _phases(waits: Waits, rounds: Rounds, settings: Sequence[LoaderFacts]) -> In
 
 
 def _without_first_epoch(phase: Integers, of_epoch: Integers, complete: frozenset[int]) -> Integers:
-    """Return phases in which the first of several whole epochs is no part of the steady state.
-
-    What is read for the first time may come from the device, and later from memory.
-    """
+    """Return phases in which the first of several whole epochs is no part of the steady state."""
     steady, number = phase == STEADY, of_epoch.min(initial=0)
     first = steady & (of_epoch == number)
     if not complete > {number} or not (steady & ~first).any():
@@ -398,11 +379,7 @@ def _without_first_epoch(phase: Integers, of_epoch: Integers, complete: frozense
 
 
 def _n_samples(loop: TrainingLoop, waits: Waits) -> Integers:
-    """Return the samples of each batch.
-
-    The last batches of a round may be short: they are counted by their bytes if all before them,
-    of that loader, have the same number of bytes.
-    """
+    """Return the samples of each batch."""
     with_batch = waits.batch >= 0
     samples = np.where(with_batch, -1, 0).astype(np.int64)
     for number in np.unique(waits.loader[with_batch]).tolist():
@@ -454,11 +431,7 @@ def _epochs(waits: Waits, main: int, renewed: Sequence[int]) -> Integers:
 
 
 def _repeated(waits: Waits, number: Integers, of_main: Marks) -> Marks:
-    """Tell which waits are of epochs as a long training has them: whole, after the first.
-
-    An epoch is whole that was recorded from its first batch to its end, or that the training went
-    on from to the next one; of under half the batches of the longest it is no epoch like others.
-    """
+    """Tell which waits are of epochs as a long training has them: whole, after the first."""
     main = of_main & (waits.batch >= 0)
     result, counts = np.unique(number[main], return_counts=True)
     if len(result) < 2:
@@ -474,11 +447,7 @@ def _repeated(waits: Waits, number: Integers, of_main: Marks) -> Marks:
 
 
 def _begun(waits: Waits, of_epoch: Integers, of_main: Marks) -> Integers:
-    """Return the epochs whose first batch was recorded.
-
-    It is the first one of a round that is not resumed, or follows the last one of the epoch before
-    it in that round.
-    """
+    """Return the epochs whose first batch was recorded."""
     rows = np.flatnonzero(of_main & (waits.batch >= 0))
     number, rounds = of_epoch[rows], waits.round[rows]
     follows = np.append(False, (number[1:] != number[:-1]) & (rounds[1:] == rounds[:-1]))
@@ -509,11 +478,7 @@ def _complete(waits: Waits, number: Integers, of_main: Marks, profile: RunData) 
 
 
 def _full(numbers: Integers, counts: Integers, n_samples: int, batch_size: int) -> list[int]:
-    """Return the epochs that have all batches.
-
-    An epoch may have one more than fit into it: its last batch is short, or of the next one as
-    well. Whether the last epoch misses that one is said from the epochs before it.
-    """
+    """Return the epochs that have all batches."""
     if not len(numbers) or batch_size > n_samples:
         return []
     full = counts >= n_samples // batch_size
@@ -548,10 +513,7 @@ def _filled(said: Integers, rounds: Integers) -> Integers:
 
 
 def _renewed(loop: TrainingLoop, waits: Waits, role: Texts, main: int) -> list[int]:
-    """Return the loaders that are the one that trains, made again for each epoch.
-
-    They are alike and have one round each, with as many batches, or cut off.
-    """
+    """Return the loaders that are the one that trains, made again for each epoch."""
     loaders = loop.loaders
     if main == ONLY:
         return []
@@ -578,11 +540,7 @@ def _renewed(loop: TrainingLoop, waits: Waits, role: Texts, main: int) -> list[i
 def _steps(
     profile: RunData, loop: TrainingLoop, waits: Waits, trains: Marks, of_epoch: Integers
 ) -> tuple[Integers, StepFigures | None]:
-    """Return the step of each delivery, from 0, and what is known of steps.
-
-    -1 is of none: batches that do not train or are followed by no step, waits without a batch.
-    None where nothing was delivered to train on.
-    """
+    """Return the step of each delivery, from 0, and what is known of steps."""
     step = np.full(len(waits), -1, dtype=np.int64)
     rows = np.flatnonzero((waits.batch >= 0) & trains)
     if not len(rows):
@@ -624,11 +582,8 @@ def _steps(
 
 
 def _used(waits: Waits, rows: Integers, backward_ns: Integers) -> Integers:
-    """Return when each batch was trained on: from its delivery, or its backward pass.
-
-    Frameworks draw batches ahead of their use. Where a pass over a loader has as many backward
-    passes as batches, the n-th is of the n-th.
-    """
+    """Return when each batch was trained on: from its delivery, or its backward pass."""
+    # Frameworks draw batches ahead: of as many backward passes as batches the n-th is of the n-th.
     used = waits.delivered_ns[rows].copy()
     rounds, first = np.unique(waits.round[rows], return_index=True)
     order = np.argsort(first)

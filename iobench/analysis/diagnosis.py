@@ -104,11 +104,7 @@ def _waited_for(exposure: Exposure) -> tuple[LoaderExposure | None, int]:
 
 
 def hidden_fraction(window: PartExposure) -> float | None:
-    """Return the share of the loading work that compute hid; None without such work.
-
-    What nobody saw being done was as long as it was waited for; what of it was hidden is not
-    known, so it is in neither part.
-    """
+    """Return the share of the loading work that compute hid; None without such work."""
     work = [
         row
         for row in window.stages

@@ -28,11 +28,7 @@ Marks = NDArray[np.bool_]
 
 
 class EpochFigures(msgspec.Struct, frozen=True):
-    """One pass of the training loop over its samples; its parts add up to the run's, exactly.
-
-    What other loaders delivered belongs to the epoch that went on, or had just ended: a validation
-    to the epoch before it. Statistics are of what trains; None, or no entry, where there is none.
-    """
+    """One pass of the training loop over its samples; its parts add up to the run's, exactly."""
 
     epoch: int  # as the loader that trains numbers it, from 0
     rank: int

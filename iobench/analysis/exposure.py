@@ -36,13 +36,7 @@ HARDLY_ANY_NBYTES: Final = 1 << 20
 
 
 def refuse_what_has_no_sum(profile: RunData) -> None:
-    """Refuse spans so long, or of so many bytes, that their sums are no 64-bit integers.
-
-    Raises
-    ------
-    ProfileError
-        If they are.
-    """
+    """Refuse spans so long, or of so many bytes, that their sums are no 64-bit integers."""
     spans = profile.spans
     sums = [spans[name].sum(dtype=np.float64) for name in ("end_ns", "nbytes", "cpu_ns")]
     sums[0] -= spans["start_ns"].sum(dtype=np.float64)
@@ -265,10 +259,7 @@ def _cold_fraction(profile: RunData, counted: Mapping[str, int]) -> float | None
 
 
 def _overhead_fraction(run: RankRun, chosen: Marks, wall_ns: int) -> float | None:
-    """Return what recording took, over the time: of the loop or of its workers, the larger share.
-
-    As the processes measured it themselves, else by what a span costs alone.
-    """
+    """Return the share of the time that recording took, of the loop or its workers, the larger."""
     processes = [owner for owner, mine in zip(run.processes, run.loop.mine, strict=True) if mine]
     loop = [process.own_ns for process in processes if process.role == "consumer"]
     if wall_ns and loop and all(own is not None for own in loop):

@@ -210,10 +210,7 @@ class LongWaits(msgspec.Struct, frozen=True):
 
 
 class LoaderExposure(msgspec.Struct, frozen=True):
-    """One loader of the training loop, and what of the wait was for it; "" where unknown.
-
-    The waits of all loaders add up to that of the whole run.
-    """
+    """One loader of the training loop, and what of the wait was for it; "" where unknown."""
 
     number: int | None  # as its process counts them; None of rounds whose loader is unknown
     framework: str

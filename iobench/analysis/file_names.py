@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 
 def file_of(text: str) -> str:
-    """Return what of a stage's text is the name of a file; ``""`` if it names none.
-
-    ``x.nc:t2m`` is a variable of a file; a bare word (``t2m``, ``worker-0``) is none.
-    """
+    """Return what of a stage's text is the name of a file; ``""`` if it names none."""
     text = text.removeprefix("file://")
     head, _, tail = text.rpartition(":")
     if head and not tail.startswith("/"):
@@ -37,10 +34,7 @@ def file_of(text: str) -> str:
 
 
 class FileNames:
-    """Names of files: Darshan's path, or the folder of a store that spans name.
-
-    Files of Python itself have none. True where spans name any file.
-    """
+    """Names of files: Darshan's path, or the folder of a store that spans name."""
 
     def __init__(self, texts: Iterable[str], files: Iterable[str]) -> None:
         self._of_text: dict[str, str] = {}
@@ -59,11 +53,11 @@ class FileNames:
                 self._of_text[text] = self._of_file[matches[0]] = matches[0]
             elif plain[1]:
                 self._of_text[text] = folders.setdefault(plain[1], file_of(text))
-        depths = sorted({name.count("/") + 1 for name in folders if not name.startswith("/")})
-        for path in whole - self._of_file.keys() if folders else ():
-            folder = _innermost(path, folders, depths)
-            if folder is not None:
-                self._of_file[path] = folder
+        for path in whole - self._of_file.keys():
+            ends = ((_end_of(each, path), folders[each]) for each in folders)
+            end, name = max(ends, default=(-1, ""))
+            if end >= 0:
+                self._of_file[path] = name
 
     def __bool__(self) -> bool:
         return bool(self._of_text)
@@ -104,12 +98,8 @@ def _matches(path: str, whole: set[str], by_base: dict[str, list[str]]) -> list[
     return ends if len(ends) == 1 else []
 
 
-def _innermost(path: str, folders: dict[str, str], depths: list[int]) -> str | None:
-    """Return the name of the innermost folder that a file lies in, if any is named."""
-    parts = path.split("/")
-    for length in range(len(parts) - 1, 1, -1):
-        ends = ["/".join(parts[length - depth : length]) for depth in depths if depth < length]
-        for name in ("/".join(parts[:length]), *ends):
-            if name in folders:
-                return folders[name]
-    return None
+def _end_of(folder: str, path: str) -> int:
+    """Return where a folder, absolute or the end of one, ends in a path inside it; else -1."""
+    name = folder.lstrip("/")
+    place = path.rfind(f"/{name}/")
+    return -1 if place < 0 or (place > 0 and folder != name) else place + len(name)

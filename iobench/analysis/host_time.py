@@ -25,10 +25,7 @@ def training_process(run: RankRun) -> Process | None:
 
 
 def waits_and_walls(run: RankRun) -> tuple[tuple[Integers, Integers], tuple[Integers, Integers]]:
-    """Return from when to when the loop waited, and from when to when its passes went on.
-
-    Where nothing waited the latter is from the first span to the last.
-    """
+    """Return from when to when the loop waited, and from when to when its passes went on."""
     deliveries = run.deliveries
     waits = deliveries.requested_ns, deliveries.delivered_ns
     return waits, (deliveries.from_ns, deliveries.until_ns) if len(deliveries) else _extent(run)

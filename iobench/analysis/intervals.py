@@ -129,10 +129,7 @@ def _ratio(a: Blocks, b: Blocks, *, is_paired: bool) -> Interval:
 
 
 def block_ratio(a: Blocks, b: Blocks) -> Interval:
-    """Return the ratio of ``b`` to ``a``, two runs that have nothing to do with each other.
-
-    How often such intervals hold the true ratio: ``tests/benchmarks/comparison_coverage.py``.
-    """
+    """Return the ratio of ``b`` to ``a``, two runs that have nothing to do with each other."""
     return _ratio(a, b, is_paired=False)
 
 
@@ -218,10 +215,7 @@ def n_blocks_of(n_steps: int) -> int:
 def _block_of_each(
     n_steps: int, epochs: NDArray[np.int64] | None, n_blocks: int | None = None
 ) -> tuple[NDArray[np.int64], int]:
-    """Return in which block each of a run's steps is, and how many blocks there are.
-
-    Where ``epochs`` (not decreasing) says of which epoch each step is, blocks are of whole epochs.
-    """
+    """Return in which block each of a run's steps is, and how many blocks there are."""
     place, n_places, most = np.arange(n_steps), n_steps, n_blocks_of(n_steps)
     if epochs is not None:
         distinct, place = np.unique(epochs, return_inverse=True)
@@ -350,19 +344,12 @@ def unevenness(wall: NDArray[np.float64]) -> float:
 
 
 def needed_steps(n_blocks: int, unevenness: float, memory: float = 0.0) -> int:
-    """Return how many steps an interval of so many blocks needs to be long enough.
-
-    With few long steps that carry the time, or long spells, it misses more often than promised:
-    ``tests/benchmarks/comparison_coverage.py``.
-    """
+    """Return how many steps an interval of so many blocks needs to be long enough."""
     return ceil(n_blocks * max(EVEN_STEPS * unevenness, MEMORIES * memory))
 
 
 def add_ranks(parts: Sequence[StepSums]) -> StepSums:
-    """Return the sums of training processes that ran at once; what one lacks is not known.
-
-    ``loop`` is the wall time of one of them on average.
-    """
+    """Return the sums of training processes that ran at once; what one lacks is not known."""
     names = dict.fromkeys(name for part in parts for name in part.blocks)
     zero = np.zeros(len(parts[0].blocks["batches"]))
     added = {

@@ -53,12 +53,7 @@ class _Clock:
 
 
 def job_time_of(run: RankRun) -> JobTime | None:
-    """Return where the time of a script's training process went.
-
-    None of ``iobench profile``; where the start of the process is not known; where recording
-    stopped, or was of a part of the steps alone; and where it was of so many that sums of several
-    processes are all that is left.
-    """
+    """Return where the time of a script's training process went."""
     loop = run.loop
     if not run.is_script or run.run_facts.steps is not None or run.stopped:
         return None

@@ -68,10 +68,7 @@ class Ledger:
     def count(
         self, spans: NDArray[Any], pieces: Pieces, stage: Integers, delivery: Integers
     ) -> None:
-        """Count spans, bytes and CPU time, each span once, where its first piece is.
-
-        ``pieces.span`` points into ``spans``; stage and delivery are by piece.
-        """
+        """Count spans, bytes and CPU time, each span once, where its first piece is."""
         first = np.flatnonzero(pieces.first)
         place = delivery[first] * len(self.stages) + stage[first]
         row = pieces.span[first]

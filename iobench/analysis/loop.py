@@ -181,10 +181,7 @@ class Rounds(msgspec.Struct, frozen=True):
 
 
 def find_rounds(profile: RunData, loop: TrainingLoop) -> Rounds:
-    """Return the rounds of a training loop that have a wait.
-
-    A killed process leaves no span of its last rounds: they end with the loop's last span.
-    """
+    """Return the rounds of a training loop that have a wait."""
     waits = loop.waits
     labels = np.array([text == "round" for text in profile.strings], dtype=bool)
     spans = profile.spans[profile.spans["process"] == loop.process]
@@ -230,12 +227,7 @@ def outermost(spans: NDArray[Any], kinds: Iterable[Kind]) -> NDArray[Any]:
 def _with_what_followed(
     lane: NDArray[Any], start_ns: Integers, end_ns: Integers, n_batches: Integers
 ) -> Integers:
-    """Return the ends of rounds with the training on batches that were drawn ahead.
-
-    Lightning and accelerate ask for one more before they train on the last one, to know that it
-    is: so the round is over by then. As many backward passes as it has batches are its own, where
-    so many come before another round.
-    """
+    """Return the ends of rounds with the training on batches that were drawn ahead."""
     backward = outermost(lane, {Kind.BACKWARD})
     if not len(backward):
         return end_ns
@@ -309,10 +301,7 @@ def _loader_number(text: str) -> int:
 
 
 def _by_time(waits: NDArray[Any], marks: NDArray[Any], lane: NDArray[Any]) -> Rounds:
-    """Return the rounds of waits that do not name theirs: each lies in the marked one around it.
-
-    Waits outside every marked round make up one round for each stretch between marked ones.
-    """
+    """Return the rounds of waits that do not name theirs: each lies in the marked one around it."""
     requested, delivered = waits["start_ns"].astype(np.int64), waits["end_ns"].astype(np.int64)
     marks = marks[np.argsort(marks["start_ns"], kind="stable")]
     starts, ends = marks["start_ns"].astype(np.int64), marks["end_ns"].astype(np.int64)

@@ -14,11 +14,7 @@ Integers = NDArray[np.int64]
 
 
 class Pieces(msgspec.Struct, frozen=True):
-    """Stretches of threads that never overlap on one lane, by lane and time; a row for each.
-
-    A span without time of its own (empty, or filled by the spans inside it) has one empty piece,
-    so that every span is found here.
-    """
+    """Stretches of threads that never overlap on one lane, by lane and time; a row for each."""
 
     start_ns: Integers
     end_ns: Integers

@@ -25,11 +25,7 @@ Integers = NDArray[np.int64]
 
 
 class Turns(msgspec.Struct, frozen=True):
-    """The pieces of the loading threads, joined where they follow each other in one batch.
-
-    Rows are by lane, then time; ``piece`` has one row more, so that turn i holds the pieces
-    ``piece[i]:piece[i + 1]``; ``item`` is what of its batch it was all about, -1 for the batch.
-    """
+    """The pieces of the loading threads, joined where they follow each other in one batch."""
 
     lane: Integers
     batch: Integers
@@ -66,10 +62,7 @@ def make_turns(pieces: Pieces, part: Integers | None = None, item: Integers | No
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """A part of a path: ``[low_ns, high_ns)`` inside a turn, or between turns (turn -1).
-
-    A stretch between two turns is named by the turn that ran late, ``late``.
-    """
+    """A part of a path: ``[low_ns, high_ns)`` inside a turn, or between turns (turn -1)."""
 
     turn: int
     low_ns: int
@@ -137,10 +130,7 @@ class Walker:
         self._claims: dict[int, tuple[list[Stretch], int, int]] = {}
 
     def ready(self, batch: int, delivered_ns: int) -> tuple[int, int] | None:
-        """Return (turn, time) at which the batch was ready; None where nothing of it is known.
-
-        Work that goes on after the batch was taken is no part of it.
-        """
+        """Return (turn, time) at which the batch was ready; None where nothing of it is known."""
         turns = [turn for turn in self._of_batch.get(batch, ()) if self._start[turn] < delivered_ns]
         if not turns:
             return None

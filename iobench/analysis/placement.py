@@ -32,8 +32,6 @@ LATEST_NS: Final = 50_000_000
 """By how much the times of a log may be off. Of another boot or process they are off by more."""
 ROUNDED_NS: Final = 300
 """Darshan keeps times as seconds since 1970 in floats of 64 bits, which are 238 ns apart."""
-CLOCK_STEP_NS: Final = 1_000_000
-"""By more than this two anchors do not differ unless the wall clock was set."""
 MAY_READ: Final = kinds_that(Trait.READS | Trait.MIXED | Trait.READS_LATE)
 _BY_PREFERENCE: Final = (Trait.TELLS_READ, Trait.MIXED, Trait.READS, Trait.READS_LATE)
 PLACED_DTYPE: Final = np.dtype(
@@ -43,7 +41,6 @@ PLACED_DTYPE: Final = np.dtype(
         ("offset", "<i8"),
         ("nbytes", "<i8"),
         ("span", "<i8"),
-        ("exposed_ns", "<i8"),
         ("file", "<i4"),
         ("stray", "?"),
     ]
@@ -51,16 +48,13 @@ PLACED_DTYPE: Final = np.dtype(
 """One read on the run's clock.
 
 ``span`` is the row in ``RunData.spans`` of the stage it lies in, -1 if in none. ``stray`` marks
-what Darshan credited to the wrong file; it counts nowhere. ``exposed_ns`` is the part of it that
-the training loop waited for, -1 where unknown. ``file`` is an index into `ProcessPlacement.files`.
+what Darshan credited to the wrong file; it counts nowhere. ``file`` is an index into
+`ProcessPlacement.files`.
 """
 
 
 class ProcessPlacement(msgspec.Struct, frozen=True):
-    """One process of a run and its log, by their indices in the profile and the trace.
-
-    The marker allows to add `low_ns` to `high_ns` to the log's times; `offset_ns` is added.
-    """
+    """One process of a run and its log, by their indices in the profile and the trace."""
 
     process: int
     trace: int
@@ -93,7 +87,6 @@ class TraceCoverage(msgspec.Struct, frozen=True):
     partial: tuple[str, ...]  # logs that ran out of memory, and in which modules
     n_segments: int
     n_placed: int
-    n_stray: int
     problems: tuple[str, ...]  # what could not be read and what to do
     others: OtherLogs | None = None
 
@@ -110,18 +103,12 @@ class Placement(msgspec.Struct, frozen=True):
     coverage: TraceCoverage
 
 
-def place_segments(
-    profile: RunData, trace: StorageTrace, exposed: NDArray[np.float64] | None = None
-) -> Placement:
-    """Return the reads of each process of a run in its stages.
-
-    ``exposed`` is the part of each span that was waited for, NaN where unknown.
-    """
+def place_segments(profile: RunData, trace: StorageTrace) -> Placement:
+    """Return the reads of each process of a run in its stages."""
     names, placed = names_of(profile, trace), []
     for index, (number, low_ns, high_ns) in sorted(_join(profile, trace.processes).items()):
         log, stages = trace.processes[number], _stages(profile, index, names)
         reads = _placed_reads(profile.processes[index], log, stages, names, low_ns, high_ns)
-        reads["exposed_ns"] = _exposed(reads, exposed)
         # Of one byte in no stage: iobench looks whether a page is in the cache.
         reads = reads[(reads["nbytes"] != 1) | (reads["span"] >= 0)]
         placed.append(ProcessPlacement(index, number, low_ns, high_ns, log.files, reads))
@@ -167,10 +154,7 @@ def _offsets(owner: Process, log: ProcessTrace) -> tuple[int, int] | None:
 
 
 class _Stages(msgspec.Struct, frozen=True):
-    """The stages of one process in which reads may lie: row in ``RunData.spans``, times, names.
-
-    `read_names` are those of stages that read, which alone may hold reads of such files.
-    """
+    """The stages of one process in which reads may lie: row in ``RunData.spans``, times, names."""
 
     row: Integers
     start_ns: Integers
@@ -239,11 +223,7 @@ def _placed_reads(
 
 
 def _holders(stages: _Stages, reads: NDArray[Any], files: NDArray[Any], slack_ns: int) -> Integers:
-    """Return the innermost stage around each read, -1 if there is none.
-
-    A stage that names the file comes before one that names nothing, which holds only files that no
-    stage that reads names.
-    """
+    """Return the innermost stage around each read, -1 if there is none."""
     place = np.full(len(reads), -1, np.int64)
     by_name = np.array([name in stages.read_names for name in files], dtype=bool)
     start, end = reads["start_ns"], reads["end_ns"]
@@ -264,39 +244,23 @@ def _holders(stages: _Stages, reads: NDArray[Any], files: NDArray[Any], slack_ns
 def _strays(
     log: ProcessTrace, stages: _Stages, reads: NDArray[Any], place: Integers
 ) -> NDArray[np.bool_]:
-    """Mark reads that Darshan credited to a file whose descriptor had another's number.
+    """Mark reads in no stage of their file that begin where all that stages read of it ends.
 
-    After ``np.load`` Darshan still takes the duplicate of the descriptor for the file; what a
-    pipe or socket with its number carries then seems to follow the end of the file. So such reads
-    lie in no stage of their file though it has had one, begin where all that was read of it ends,
-    and there was a duplicate: POSIX counts twice as many openings as streams.
+    After ``np.load`` Darshan still takes the duplicate of the descriptor for the file: what a pipe
+    or socket with its number carries then seems to follow the end of the file.
     """
-    file, n_files = reads["file"].astype(np.int64), len(log.files)
+    file, n_files, inside = reads["file"].astype(np.int64), len(log.files), place >= 0
     first, end = np.full(n_files, np.iinfo(np.int64).max), np.zeros(n_files, np.int64)
-    inside = place >= 0
     np.minimum.at(first, file[inside], stages.start_ns[place[inside]])
     np.maximum.at(end, file[inside], (reads["offset"] + reads["nbytes"])[inside])
-    counters = log.counters
-    streams, of = counters["stdio_opens"], counters["file"]
-    duplicated = np.zeros(n_files, bool)
-    duplicated[of] = (streams > 0) & (counters["posix_opens"] >= 2 * streams)
-    np.maximum.at(end, of, np.maximum(counters["stdio_read_nbytes"], 0) // np.maximum(streams, 1))
-    strays: NDArray[np.bool_] = (
-        (reads["nbytes"] > 0)
-        & ~inside
-        & (reads["start_ns"] >= first[file])
-        & duplicated[file]
-        & (reads["offset"] >= end[file])
-    )
+    counters, duplicated = log.counters, np.zeros(n_files, bool)
+    streams = counters["stdio_opens"]
+    duplicated[counters["file"]] = (streams > 0) & (counters["posix_opens"] >= 2 * streams)
+    read_ns = np.maximum(counters["stdio_read_nbytes"], 0) // np.maximum(streams, 1)
+    np.maximum.at(end, counters["file"], read_ns)
+    after = (reads["start_ns"] >= first[file]) & (reads["offset"] >= end[file])
+    strays: NDArray[np.bool_] = (reads["nbytes"] > 0) & ~inside & duplicated[file] & after
     return strays
-
-
-def _exposed(reads: NDArray[Any], exposed: NDArray[np.float64] | None) -> Integers:
-    if exposed is None or not len(exposed):
-        return np.full(len(reads), -1, np.int64)
-    share = np.where(reads["span"] >= 0, exposed[reads["span"]], np.nan)
-    part = np.rint(np.nan_to_num(share) * (reads["end_ns"] - reads["start_ns"]))
-    return np.where(np.isnan(share), -1, part).astype(np.int64)
 
 
 def _coverage(
@@ -323,7 +287,6 @@ def _coverage(
         ),
         n_segments=sum(map(len, segments)),
         n_placed=sum(int((each["span"] >= 0).sum()) for each in segments),
-        n_stray=sum(int(each["stray"].sum()) for each in segments),
         problems=(*trace.notes, *_problems(profile, joined, others)),
         others=_sums(others),
     )
@@ -337,13 +300,8 @@ def _problems(
     profile: RunData, joined: Mapping[int, ProcessTrace], others: Sequence[ProcessTrace]
 ) -> Iterator[str]:
     for index, log in joined.items():
-        owner = profile.processes[index]
-        yield from (f"{_label(owner)}: {problem}" for problem in log.problems)
-        first, last = owner.anchors[0], owner.anchors[-1]
-        step_ns = (last.wall_ns - last.monotonic_ns) - (first.wall_ns - first.monotonic_ns)
-        if abs(step_ns) > CLOCK_STEP_NS:
-            name = _label(owner)
-            yield f"{name}: the wall clock was set during the run: times after that are off"
+        label = _label(profile.processes[index])
+        yield from (f"{label}: {problem}" for problem in log.problems)
     yield from dict.fromkeys(f"{log.path.name}: {text}" for log in others for text in log.problems)
 
 

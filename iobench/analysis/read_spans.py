@@ -43,10 +43,7 @@ class CountedBytes(msgspec.Struct, frozen=True):
 
 
 def find_read_spans(profile: RunData) -> ReadSpans:
-    """Return the spans of a profile that read, but for counters, parts of sums, Python's own files.
-
-    Tracers leave those files out as well: imports read them, no loader.
-    """
+    """Return the spans that read, but for counters, parts of sums and Python's own files."""
     spans = profile.spans
     stages, number = stages_of(spans, profile.strings)
     reading = np.array([_hands_on(*stage) for stage in stages], bool)
@@ -127,10 +124,7 @@ def counted_bytes(profile: RunData, reads: ReadSpans) -> tuple[CountedBytes, ...
 
 
 def _mapped_nbytes(profile: RunData, reads: ReadSpans, looks: NDArray[Any]) -> int:
-    """Return the mapped bytes of one process, as `CountedBytes` has them.
-
-    By batch, so nothing of a process whose looks or stages do not report theirs.
-    """
+    """Return the mapped bytes of one process, as `CountedBytes` has them."""
     mine = profile.spans["process"][reads.rows] == looks["process"][0]
     batch, nbytes = profile.spans["batch"][reads.rows[mine]], reads.nbytes[mine]
     numbers, place = np.unique(looks["batch"], return_inverse=True)

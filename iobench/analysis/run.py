@@ -46,11 +46,7 @@ ANALYSED_SPANS: Final = 1 << 21
 
 
 class RankRun(RunData, frozen=True, dict=True, eq=False, kw_only=True):
-    """One training process of a run and its loading processes; findings are cached.
-
-    Attributes raise `ProfileError` if the waits of the training loop overlap, or the spans add up
-    to more than there can be.
-    """
+    """One training process of a run and its loading processes; findings are cached."""
 
     rank: int
     job: RunData | None = None  # all ranks, where they were read together
@@ -154,10 +150,7 @@ class RankRun(RunData, frozen=True, dict=True, eq=False, kw_only=True):
         return exposure_of(self)
 
     def samples_in(self, chosen: NDArray[np.bool_]) -> int | None:
-        """Return the samples of some batches: by their bytes, else by the batch size.
-
-        ``chosen`` marks deliveries that brought a batch. None where neither is known.
-        """
+        """Return the samples of some batches: by their bytes, else by the batch size."""
         nbytes = self.deliveries.nbytes[chosen]
         sample_nbytes = self.run_facts.sample_nbytes
         if sample_nbytes and (nbytes >= 0).all() and not (nbytes % sample_nbytes).any():
@@ -194,7 +187,7 @@ class RankRun(RunData, frozen=True, dict=True, eq=False, kw_only=True):
             return None
         from iobench.analysis.placement import place_segments
 
-        return place_segments(self, self.trace, self.sums.share if self.is_sound else None)
+        return place_segments(self, self.trace)
 
 
 class Run:

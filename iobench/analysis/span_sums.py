@@ -39,12 +39,7 @@ def unknown_sums(n_spans: int) -> SpanSums:
 
 
 def sums_of_spans(profile: RunData, deliveries: Deliveries, attribution: Attribution) -> SpanSums:
-    """Return what of each span of one training process is counted where.
-
-    The sum of ``busy_ns`` and of ``exposed_ns`` over a stage of work is that stage's of its
-    `Exposure.whole`, and the sum of ``exposed_ns`` over its waits is ``wait_ns``. What no span
-    covers, as hand-over and gaps of workers, is the difference between the two.
-    """
+    """Return what of each span of one training process is counted where."""
     spans, ledger, work = profile.spans, attribution.ledger, attribution.work()
     result = replace(unknown_sums(len(spans)), share=_shares(spans, ledger, work))
     loads = ~ledger.stages.waiting[work.stage]
@@ -102,12 +97,7 @@ def _scaled(amount: Integers, times: Integers, over: Integers) -> Integers:
 
 
 def _shares(spans: NDArray[Any], ledger: Ledger, work: ChargedWork) -> NDArray[np.float64]:
-    """Return the exposed share of each span, NaN where it is not known.
-
-    A stage's exposed time in a delivery is spread over its busy time there evenly. Spans without
-    time of their own, those of kinds that are waiting themselves, and what the training loop
-    computes have no share; a sample's span beside a summed one has that one's.
-    """
+    """Return the exposed share of each span, NaN where it is not known."""
     busy_ns = ledger.busy_ns[work.delivery, work.stage]
     exposed_ns = ledger.exposed_ns[work.delivery, work.stage]
     waited_for = np.where(

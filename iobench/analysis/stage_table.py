@@ -42,11 +42,7 @@ MOVING_KINDS: Final = frozenset({Kind.PIN, Kind.H2D})
 
 
 class StageTable:
-    """The stages of a profile, numbered by the alphabet so that file order does not matter.
-
-    A name is ``kind`` or ``kind:label``, as everywhere; ``of_span`` has the stage of each span
-    given to the constructor, ``waiting`` tells which stages are waiting itself.
-    """
+    """The stages of a profile, numbered by the alphabet so that file order does not matter."""
 
     __slots__ = ("_number", "kinds", "names", "of_span", "waiting")
 

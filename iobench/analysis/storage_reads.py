@@ -43,10 +43,7 @@ READ_DTYPE: Final = np.dtype(
 
 
 class ReadEvidence(msgspec.Struct, frozen=True):
-    """Evidence of the reads of a training process and its workers: spans, ``/proc``, Darshan.
-
-    `logs` has Darshan's, by process, of those that have one with their marker.
-    """
+    """Evidence of the reads of a training process and its workers: spans, ``/proc``, Darshan."""
 
     profile: RunData
     reading: ReadSpans
@@ -78,11 +75,7 @@ def _has_all_segments(log: ProcessTrace) -> bool:
 
 
 class StageStorage(msgspec.Struct, frozen=True):
-    """One stage that read: its own time in all processes, and how much of it was storage.
-
-    ``storage_ns`` is the union of the segments inside its spans, thread by thread, and Darshan's
-    time of ``fread``, which has no segments; None where Darshan did not see all its processes.
-    """
+    """One stage that read: its own time in all processes, and how much of it was storage."""
 
     busy_ns: int
     storage_ns: int | None
@@ -182,10 +175,7 @@ def _add_streams(
 
 
 def single_reads(known: ReadEvidence) -> NDArray[Any] | None:
-    """Return every read of a run as `READ_DTYPE`, by start; None where only sums are known.
-
-    Of Darshan's segments where they are nearly all of a process's reading, else of its stages.
-    """
+    """Return every read of a run as `READ_DTYPE`, by start; None where only sums are known."""
     parts, files = [], dict[str, int]()
     process = known.profile.spans["process"][known.reading.rows]
     for index in range(len(known.profile.processes)):

@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 
 def laid_in_line(profile: RunData, spans: NDArray[Any]) -> NDArray[Any]:
-    """Return spans of a profile with tasks on critical paths on the lanes that asked for them.
-
-    The CPU time of what is around them there grows by theirs, as if the thread had spent it.
-    """
+    """Return spans of a profile with tasks on critical paths on the lanes that asked for them."""
     computed = spans["kind"] == Kind.PREPROCESS
     graphs = np.flatnonzero(computed & (spans["label"] == profile.string_number(GRAPH)))
     if not len(graphs):

@@ -16,10 +16,7 @@ Integers = NDArray[np.int64]
 
 
 def groups(start: Integers, end: Integers, *, touching: bool = False) -> Integers:
-    """Return for each interval, by start, the number of its group: those that overlap share one.
-
-    ``touching`` joins those as well of which one begins where the other ends.
-    """
+    """Return for each interval, by start, the number of its group: those that overlap share one."""
     if not len(start):
         return np.zeros(0, dtype=np.int64)
     reached = np.maximum.accumulate(end)[:-1]

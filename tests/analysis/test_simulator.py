@@ -123,11 +123,12 @@ def test_no_pool_breaks_its_bounds(work, step, workers, prefetch, in_order, hand
 def test_the_sampler_works_in_the_training_loop():
     stages = (*STAGES, Kind.SAMPLER)
     profile, _, _ = run(plain((1, 1, 1, 5), 10, n_batches=20, stages=stages, workers=1))
-    figures = exposure(profile).whole
+    found = exposure(profile)
+    figures = found.whole
     # The first two are drawn in the first wait, the first batch is made beside the second draw.
     exposed = {stage: ns / MS for stage, ns in figures.exposed_ns.items() if ns}
     assert exposed == {"startup": 5, "read": 1, "decode": 1, "collate": 1, "sampler": 7 + 17 * 5}
-    waits = [round(ns / MS) for ns in figures.waits_ns]
+    waits = [round(ns / MS) for ns in found.waits_ns]
     assert waits == [15, *[5] * 17, 0, 0]
     # Only a faster sampler helps; what it draws before the first batch is start-up to a replay.
     (recorded,) = recorded_runs(Run(profile).of_rank())

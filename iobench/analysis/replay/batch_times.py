@@ -30,11 +30,7 @@ NEVER: Final = int(np.iinfo(np.int64).max)
 def loader_run(
     lanes: Lanes, data: RunData, deliveries: Deliveries, batches: LoaderBatches, rule: LoaderRule
 ) -> LoaderRun:
-    """Return what spans say of some batches, each made by one thread for the most part.
-
-    ``workers`` is how many worked on whole batches in one round, at most; ``prefetch`` by how many
-    threads were ahead where they waited for a free buffer, 0 where they never did.
-    """
+    """Return what spans say of some batches, each made by one thread for the most part."""
     n, is_serial = len(batches), rule is LoaderRule.SERIAL
     work = _Work(lanes, data, deliveries, batches, is_serial=is_serial)
     shape = n, len(work.stages)
@@ -104,11 +100,7 @@ def loader_run(
 
 
 class _Work:
-    """The pieces of work on the batches, each with the place of its batch (``of``).
-
-    Of each batch: the lane it was begun on (-1 for none) and when, until when that lane was at it,
-    and when all was done.
-    """
+    """The pieces of work on the batches, each with the place of its batch (``of``)."""
 
     def __init__(
         self,
@@ -198,10 +190,7 @@ def _submitted(lanes: Lanes, batches: LoaderBatches, work: _Work, *, in_threads:
 
 
 def _batches_ahead(batches: LoaderBatches, submitted: Integers) -> int:
-    """Return how many batches before the one begun was just taken when a buffer was free for it.
-
-    Where several were taken at that very instant, it is not known which of them freed one.
-    """
+    """Return how many batches before the one begun was just taken when a buffer was free for it."""
     lags = [np.zeros(0, dtype=np.int64)]
     for number in range(len(batches.start_ns)):
         rows = np.flatnonzero(batches.round == number)
@@ -228,11 +217,7 @@ def _startup(batches: LoaderBatches, submitted: Integers, work: _Work) -> Intege
 def _delays(
     batches: LoaderBatches, submitted: Integers, startup: Integers, work: _Work
 ) -> tuple[Integers, Integers]:
-    """Return from submission to first stage, and what a busy worker took between two batches.
-
-    A busy worker has no delay of the first sort that could be observed: it has the usual one of
-    those that were idle, or as much of it as there was time for.
-    """
+    """Return from submission to first stage, and what a busy worker took between two batches."""
     lane, begin = work.first_lane, work.begin_ns
     order = np.lexsort((begin, lane, batches.round))
     same = (np.diff(lane[order]) == 0) & (np.diff(batches.round[order]) == 0)
@@ -250,6 +235,7 @@ def _delays(
     delivered = batches.delivered_ns[wait]
     inside = (batches.requested_ns[wait] < submitted) & (submitted < delivered)
     submit -= np.where(idle & ~first & noted & inside, delivered - submitted, 0)
+    # A busy worker shows no delay: it has the usual one, or as much of it as there was time for.
     usual = submit[idle & ~first]
     typical = int(np.median(usual)) if len(usual) else 0
     busy = known & ~idle
@@ -274,12 +260,8 @@ def _workers(batches: LoaderBatches, work: _Work) -> tuple[Integers, int]:
 def _picked_up(
     batches: LoaderBatches, ready: Integers, there: Integers, loop: Integers
 ) -> tuple[Integers, Integers]:
-    """Return how long each batch was on its way, and what picking it up took.
-
-    Of a batch that was waited for, that and its way are one stretch. Batches that had lain ready
-    show what the loop needs beyond its own stages; the rest was the pipe, which takes its time
-    during compute as well.
-    """
+    """Return how long each batch was on its way, and what picking it up took."""
+    # Batches that had lain ready show what picking up takes; the rest of a wait was the pipe.
     transit = np.zeros(len(batches), dtype=np.int64)
     visited = ready != UNKNOWN
     rest = batches.delivered_ns - there - loop

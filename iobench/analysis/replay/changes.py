@@ -30,11 +30,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def changed(run: LoaderRun, change: Change) -> LoaderRun:
-    """Return a run with other times, or another rule; ``wall_ns`` and ``wait_ns`` stay as measured.
-
-    A loop that loads for itself shows neither how long workers take to start nor what handing a
-    batch over takes, so for workers in its place both are 0.
-    """
+    """Return a run with other times or rule; ``wall_ns`` and ``wait_ns`` stay as measured."""
     if change.work_of is not None:
         run = _with_work_of(run, change.work_of)
     if change.stage_factors:
@@ -132,11 +128,7 @@ def _with_workers(run: LoaderRun, workers: int, prefetch: int) -> LoaderRun:
 
 
 def _with_starts(run: LoaderRun, workers: int) -> LoaderRun:
-    """Return a run in whose rounds so many workers start, as those did.
-
-    What a worker's first batch of a round takes beyond a usual one is its start as well: a dataset
-    opens its files, and imports what it needs, when it is first called.
-    """
+    """Return a run in whose rounds so many workers start, as those did."""
     usual = _usual_work(run)
     work = run.work_ns.copy()
     for rows in _rows_by_round(run):
@@ -154,10 +146,7 @@ def _with_starts(run: LoaderRun, workers: int) -> LoaderRun:
 
 
 def _with_persistent_workers(run: LoaderRun) -> LoaderRun:
-    """Return a run whose workers start in its first round, and are there in all others.
-
-    Of part of a run the first round may be one of those others.
-    """
+    """Return a run whose workers start in its first round, and are there in all others."""
     if not run.restarts or not run.workers:
         return run
     usual, later = _usual_work(run), (np.arange(len(run.startup_ns)) > 0) | run.repeated

@@ -31,11 +31,7 @@ Integers = NDArray[np.int64]
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """A run simulated; times in integer ns.
-
-    ``waits_ns`` has the wait for each batch; ``judged_ns`` what each batch took that shows what a
-    long training sees, from one request to the next.
-    """
+    """A run simulated; times in integer ns."""
 
     wall_ns: int
     wait_ns: int
@@ -194,11 +190,7 @@ def machine_of(run: RunData) -> Machine:
 
 
 def _loop_cpu_fraction(run: RunData) -> float:
-    """Return how much of a CPU the loop's steps took: by their spans, else by what runs them.
-
-    ``iobench profile`` sleeps. A script whose steps record no CPU time sleeps while a device works,
-    and else computes by itself.
-    """
+    """Return how much of a CPU the loop's steps took: by their spans, else by what runs them."""
     if not run.is_script:
         return 0.0
     spans = run.spans

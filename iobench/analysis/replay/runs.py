@@ -40,12 +40,7 @@ UNSEEN_LIMIT: Final = 0.01
 
 
 def recorded_runs(run: RankRun, *, max_batches: int | None = None) -> tuple[LoaderRun, ...]:
-    """Return what each loader of a training process did, the one that trains first.
-
-    Those that only evaluate are left out where one trains. What cannot be replayed has
-    `LoaderRule.OPAQUE`, and says why in ``reason``. Of each loader there are ``max_batches`` at
-    most, from the start of the run, or of its epochs as a long training has them.
-    """
+    """Return what each loader of a training process did, the one that trains first."""
     deliveries = run.deliveries
     own = deliveries.loader
     deliveries = replace(deliveries, loader=np.where(deliveries.of_main, deliveries.main, own))
@@ -134,11 +129,7 @@ def _why_not(run: LoaderRun) -> str:
 
 
 class LoaderBatches:
-    """The batches of one loader among the waits, and its rounds; each is replayed by itself.
-
-    ``rows`` are those of the deliveries. Of the last of ``max_batches`` what follows it belongs
-    to it, to the next question. Times are as in `LoaderRun`; ``start_ns`` is when rounds began.
-    """
+    """The batches of one loader among the waits, and its rounds; each is replayed by itself."""
 
     def __init__(self, deliveries: Deliveries, loader: int, max_batches: int | None) -> None:
         of_loader, with_batch = deliveries.loader == loader, deliveries.batch >= 0
@@ -207,11 +198,7 @@ class LoaderBatches:
 def part_of_epochs(
     round: Integers, chosen: Marks, steady: Marks, n_batches: int
 ) -> tuple[Integers, NDArray[np.float64] | None]:
-    """Return the rows of the first chosen rounds that have so many batches at most together.
-
-    Where fewer fit than tell how rounds vary, the first batches of each of that many, with how many
-    each then stands for: those of the steady state for all that were left out.
-    """
+    """Return the rows of the first chosen rounds that have so many batches at most together."""
     rows = np.flatnonzero(chosen)
     rounds, counts = np.unique(round[rows], return_counts=True)
     fits = np.cumsum(counts) <= n_batches
@@ -229,10 +216,7 @@ def part_of_epochs(
 
 
 def beginning_of(run: LoaderRun, n_batches: int) -> LoaderRun:
-    """Return a run's first batches as a run of their own, the run itself where it has no more.
-
-    Where its epochs recur, those of the first such epochs, or the first ones of each.
-    """
+    """Return a run's first batches as a run of their own, the run itself where it has no more."""
     if len(run) <= n_batches:
         return run
     rows = np.arange(n_batches)

@@ -43,7 +43,7 @@ ABOUT: Final = (
     "it. Spans of one thread that overlap without nesting are on threads of their own; batches in "
     "queues are asynchronous pairs (b, e)."
 )
-CALL_COLUMNS: Final = ("span", "file", "nbytes", "offset", "exposed_ns")
+CALL_COLUMNS: Final = ("span", "file", "nbytes", "offset")
 
 
 class SpanArgs(msgspec.Struct, omit_defaults=True, gc=False, rename={"nbytes": "bytes"}):
@@ -255,10 +255,9 @@ def _call_events(placed: PlacedSpans, one: ProcessPlacement) -> Iterator[Event]:
     stages, stage = stages_of(run.spans[np.maximum(calls["span"], 0)], run.strings)
     names, files = [stage_name(*each) for each in stages], [*one.files, ""]
     columns = (start / 1000, length / 1000, sub, stage, *map(calls.__getitem__, CALL_COLUMNS))
-    for ts, dur, lane, number, span, file, nbytes, offset, exposed_ns in zip(
+    for ts, dur, lane, number, span, file, nbytes, offset in zip(
         *(each.tolist() for each in columns), strict=True
     ):
         args = SpanArgs(files[file], nbytes=nbytes, offset=offset)
-        args.exposed_ns = exposed_ns if exposed_ns >= 0 else None
         args.stage = names[number] if span >= 0 else None
         yield Event("X", "read call", pid, tids[lane], ts, "storage", dur, args)

@@ -164,9 +164,9 @@ def test_strays_are_reads_after_the_end_of_a_duplicated_file(
     run.workers[0].count(FILES[0], stdio_opens=1, stdio_reads=1, stdio_read_nbytes=10)
     call(run, 0, STARTS[0] + 2.03, STARTS[0] + 2.035, offset, nbytes)
     run.workers[0].counters[FILES[0]]["posix_opens"] = opens
-    coverage = coverage_of(run)
-    assert coverage.n_stray == n_stray, what
-    assert coverage.n_placed == 20
+    found = placed(run)
+    assert sum(each.segments["stray"].sum() for each in found.processes) == n_stray, what
+    assert found.coverage.n_placed == 20
 
 
 def two_of_one_number(host: str) -> tuple[TracedRun, RunData]:
@@ -239,7 +239,7 @@ def test_a_log_with_less_than_all_is_not_complete() -> None:
     assert (cut.partial, cut.complete) == ((f"{WORKER}: POSIX",), False)
 
 
-def test_a_clock_that_was_set_is_named_and_one_that_was_read_late_is_not_followed() -> None:
+def test_a_clock_that_was_read_late_is_not_followed() -> None:
     def ended(run: TracedRun, step_ns: int) -> RunData:
         """Let the wall clock be on by so much a second after the start."""
         profile = run.data()
@@ -250,9 +250,6 @@ def test_a_clock_that_was_set_is_named_and_one_that_was_read_late_is_not_followe
             changed.append(replace(who, anchors=(first, last)))
         return replace(profile, processes=tuple(changed))
 
-    run = visits()
-    (problem,) = coverage_of(ended(run, 30 * MS), run.workers[0].log()).problems
-    assert "the wall clock was set during the run" in problem
     # A microsecond within a stage counts; an anchor is several off, and no drift.
     tight = visits(margin=5e-6)
     late = coverage_of(ended(tight, 100_000), tight.workers[0].log())
