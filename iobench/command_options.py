@@ -325,11 +325,6 @@ OPTIONS: Final = {
             field="n_tried",
         ),
         CommandOption("--rounds", "--try: rounds; fewer than 6 give no interval.", "count", 6),
-        CommandOption(
-            "--epochs",
-            "Epochs of the training, in which staging has to pay. [default: the script's]",
-            "count",
-        ),
         JSON,
     ),
     "simulate": (

@@ -39,9 +39,7 @@ OF_STORES: Final = {"tensorflow", "dali"}
 """Frameworks that read stores alone."""
 
 
-def advise(
-    *, words: Sequence[str], n_tried: int | None, rounds: int, epochs: int | None, json: bool
-) -> None:
+def advise(*, words: Sequence[str], n_tried: int | None, rounds: int, json: bool) -> None:
     """Rank what would help, and print it; run the best of it where that is said."""
     screen = TerminalScreen()
     config, run = None, Path(words[0])
@@ -60,7 +58,7 @@ def advise(
         run = profile(config, screen)
         screen.note(f"kept in {run}; show this advice again with: iobench advise {run}")
     ways = [loading_of(each, recorded_runs(each)) for one in open_runs(run) for each in one]
-    advice = advice_of(ways, epochs=epochs)
+    advice = advice_of(ways)
     if advice is None:
         raise ProfileError(
             f"{run}: no loader delivered a batch; expected a run with a training loop. iobench "

@@ -30,7 +30,7 @@ def way(profile):
     rank = Run(profile).of_rank()
     loading = loading_of(rank, recorded_runs(rank))
     facts = replace(loading.facts, kind="script")
-    known = {"framework": "torch", "is_cached": True, "waits_for_storage": False}
+    known = {"framework": "torch", "is_cached": True}
     return replace(loading, cpus=2, machine=None, facts=facts, **known)
 
 

@@ -23,20 +23,12 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     prefetch: int | None = None
     keep_workers: bool = False
     """Workers live on from one round to the next, and begin a later one without a start."""
-    work_of: LoaderRun | None = None
-    """Take what the workers do, and the pick-up, from this run: another format, cold reads."""
-    read_nbytes_per_s: float | None = None
-    """Reads take as long as their bytes at this rate, where that is longer."""
 
 
 def changed(run: LoaderRun, change: Change) -> LoaderRun:
     """Return a run with other times or rule; ``wall_ns`` and ``wait_ns`` stay as measured."""
-    if change.work_of is not None:
-        run = _with_work_of(run, change.work_of)
     if change.stage_factors:
         run = _with_factors(run, change.stage_factors)
-    if change.read_nbytes_per_s is not None:
-        run = _with_read_rate(run, change.read_nbytes_per_s)
     if change.workers is not None or change.prefetch is not None:
         workers = run.workers if change.workers is None else change.workers
         run = _with_workers(run, workers, change.prefetch or run.prefetch or 2)
@@ -60,37 +52,6 @@ def _with_factors(run: LoaderRun, factors: Mapping[str, float]) -> LoaderRun:
                     array[:, column] = _scaled(array[:, column], factor)
     pickup = np.maximum(run.pickup_ns + (loop - run.loop_ns).sum(axis=1), 0)
     return replace(run, work_ns=work, cpu_ns=cpu, async_ns=other, loop_ns=loop, pickup_ns=pickup)
-
-
-def _with_work_of(run: LoaderRun, other: LoaderRun) -> LoaderRun:
-    """Take the work of another run's batches in turn, the steady ones where there are any."""
-    rows = np.flatnonzero(other.steady) if other.steady.any() else np.arange(len(other))
-    rows = rows[np.arange(len(run)) % len(rows)]
-    ratio = 1.0
-    if run.batch_size and other.batch_size:
-        ratio = run.batch_size / other.batch_size
-    arrays = (
-        "work_ns", "cpu_ns", "async_ns", "read_nbytes", "gap_ns", "transit_ns", "pickup_ns",
-        "loop_ns",
-    )  # fmt: skip
-    times = {name: _scaled(getattr(other, name)[rows], ratio) for name in arrays}
-    return replace(run, stages=other.stages, loop_stages=other.loop_stages, **times)
-
-
-def _with_read_rate(run: LoaderRun, nbytes_per_s: float) -> LoaderRun:
-    columns = [number for number, name in enumerate(run.stages) if name.partition(":")[0] == "read"]
-    least = np.rint(run.read_nbytes / nbytes_per_s * 1e9).astype(np.int64)
-    work, cpu, stages, other = run.work_ns, run.cpu_ns, run.stages, run.async_ns
-    if columns:
-        spent = work[:, columns].sum(axis=1)
-    else:  # read and decoded in one: reading waits as long as it takes beyond that
-        spent = work.sum(axis=1)
-        columns, stages = [len(stages)], (*stages, "read")
-        nothing = np.zeros((len(run), 1), dtype=np.int64)
-        work, cpu, other = (np.hstack((each, nothing)) for each in (work, cpu, other))
-    work = work.copy()
-    work[:, columns[0]] += np.maximum(least - spent, 0)
-    return replace(run, stages=stages, work_ns=work, cpu_ns=cpu, async_ns=other)
 
 
 def _with_workers(run: LoaderRun, workers: int, prefetch: int) -> LoaderRun:

@@ -37,17 +37,15 @@ WORTH_FRACTION: Final = 0.01
 """Of the time, what a change saves at least that is proposed."""
 
 
-def advice_of(measured: Iterable[Loading], *, epochs: int | None = None) -> Advice | None:
+def advice_of(measured: Iterable[Loading]) -> Advice | None:
     """Return what would help, ranked by what it gains; None of what delivered no batch.
 
     Ways of loading the same samples are compared with the first that `baseline_first` returns.
-    ``epochs`` is how many the training has, where its run does not say.
     """
     ways = baseline_first(measured)
     if not ways or not len(ways[0].loader) or not ways[0].judged.wall_ns:
         return None
-    ways[0] = baseline = ways[0] if epochs is None else replace(ways[0], epochs=epochs)
-    predictor = GainPredictor(ways)
+    baseline, predictor = ways[0], GainPredictor(ways)
     error = predictor.error_fraction
     items = [*measured_changes(ways)]
     if is_trusted(error):
@@ -93,9 +91,6 @@ def _judged(item: AdvisedChange | RuledOut, baseline: Loading) -> AdvisedChange 
         return ruled_out(item.levers, item.settings, Reason.GAINS_NOTHING, saved)
     saved_s = None if epoch_s is None else epoch_s * saved
     pays = None if spent_s == 0.0 else BreakEven.of(spent_s, epoch_s, saved_s)
-    after, last = None if pays is None else pays.epochs, baseline.epochs
-    if "stage" in item.settings and after is not None and last is not None and last <= after:
-        return ruled_out(item.levers, item.settings, Reason.TOO_FEW_EPOCHS, after, last)
     commands = commands_of(item, baseline)
     return replace(item, saved_s=saved_s, break_even=pays, commands=commands)
 
@@ -150,23 +145,19 @@ def advice_document(advice: Advice) -> Document:
             f"{units.fraction(UNSEEN_WORKERS_ERROR)} for another number of workers."
         )
     result = [Section("advice", "", sentences(summary))]
-    if advice.changes:
+    if changes := (*advice.changes, *advice.to_measure):
         epoch_s = advice.baseline.epoch_s
         epoch = f" (an epoch over all samples now takes {_seconds(epoch_s)})" if epoch_s else ""
-        changes = _blocks(advice.changes, 1)
-        result.append(Section("changes", f"What would help, best first{epoch}", changes))
-    if advice.to_measure:
-        changes = _blocks(advice.to_measure, 1 + len(advice.changes))
-        result.append(Section("to-measure", "What may help but has to be measured", changes))
+        result.append(Section("changes", f"What would help, best first{epoch}", _blocks(changes)))
     if advice.ruled_out:
         known = sentences(f"{each.title}: {each.sentence}" for each in advice.ruled_out)
         result.append(Section("ruled-out", "Not proposed", known))
     return Document("Advice", tuple(result), figures=lambda: advice)
 
 
-def _blocks(changes: Sequence[AdvisedChange], first: int) -> tuple[Block, ...]:
+def _blocks(changes: Sequence[AdvisedChange]) -> tuple[Block, ...]:
     result: list[Block] = []
-    for number, change in enumerate(changes, first):
+    for number, change in enumerate(changes, 1):
         epoch = "" if change.saved_s is None else f", {_seconds(change.saved_s)} of an epoch"
         result += [
             Sentence(f"{number}. {change.title}", "strong"),

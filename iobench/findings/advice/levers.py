@@ -46,10 +46,8 @@ MOST_WORKERS_PER_CPU: Final = 4
 MEMORY_FRACTION: Final = 0.5  # of the memory, what batches that are ready may take
 CACHE_FRACTION: Final = 0.8  # of the memory, what files in the page cache may take
 FREE_RATIO: Final = 1.05  # of the bytes to be staged, what has to be free
-MEMORY_NBYTES_PER_S: Final = 1e9  # what the page cache gives a reader at least
 READ_PER_BYTE: Final = 1.5  # from so many read for each one used, chunks do not fit samples
 COLD_FRACTION: Final = 0.5
-HARDLY_UNKNOWN: Final = 0.05  # of the time of reads, what may be decoding in them
 MAKING: Final = tuple(kind.spelled for kind in sorted(WORKER_KINDS) if kind != Kind.COLLATE)
 """What loading a finished sample needs none of but reading, and that may be fast."""
 READING: Final = tuple(kind.spelled for kind in sorted(READING_KINDS))
@@ -84,16 +82,10 @@ def measured_changes(ways: Sequence[Loading]) -> Judged:
 def predicted_changes(predictor: GainPredictor) -> Judged:
     """Yield what changes would gain by replay, or no more than; or why they would not."""
     facts = predictor.baseline.facts
-    yield from _workers(predictor)
-    yield from _prefetch(predictor)
-    yield from _kept_workers(predictor)
-    if facts.is_script or not facts.own_order:
-        yield from _finished_samples(predictor)
-        yield from _fast_loader(predictor)
-    yield from _page_cache(predictor)
-    yield from _staging(predictor)
-    yield from _chunks(predictor)
-    yield from _codec(predictor)
+    stored = (_finished_samples, _fast_loader) if facts.is_script or not facts.own_order else ()
+    levers = (_workers, _prefetch, _kept_workers, *stored, _page_cache, _staging, _chunks, _codec)
+    for lever in levers:
+        yield from lever(predictor)
 
 
 def _workers(predictor: GainPredictor) -> Judged:
@@ -105,7 +97,7 @@ def _workers(predictor: GainPredictor) -> Judged:
         return
     if cpus is None:
         return
-    most = _most_workers(run, cpus) if baseline.waits_for_storage else cpus
+    most = cpus if baseline.is_cached else _most_workers(run, cpus)
     numbers = [n for n in (*(n for n in WORKERS if n < most), most) if n != run.workers]
     best = _best(numbers, lambda n: predictor.gain(Change(workers=n), baseline.machine))
     if best is not None:
@@ -234,39 +226,25 @@ def _staging(predictor: GainPredictor) -> Judged:
         free = max((each.free_nbytes for each in near.places), default=0)
         yield ruled_out((Lever.CACHE,), settings, Reason.TOO_LARGE, needed, free)
         return
-    memory = baseline.memory_nbytes or near.memory_nbytes or 0
     rate = _read_rate(baseline.loader)
     cost = Cost(
         needed / rate if rate else None,
         memory_nbytes=needed * place.in_memory,
         disk_nbytes=needed * (not place.in_memory),
     )
-    in_memory = place.in_memory or needed <= CACHE_FRACTION * memory
-    gain = _staged_gain(predictor, in_memory=in_memory)
+    gain = predictor.bound(on_cpu(predictor.run, (*READING, *MIXED)))
     yield change((Lever.CACHE,), {"stage": place.path, "of": folder}, gain, cost)
-
-
-def _staged_gain(predictor: GainPredictor, *, in_memory: bool) -> Gain:
-    """Return what reading a staged copy gains, where memory holds it; else at most that."""
-    run, kinds = predictor.run, (*READING, *MIXED)
-    work_ns, cpu_ns = (each[:, is_one_of(run, kinds)] for each in (run.work_ns, run.cpu_ns))
-    unknown_ns = work_ns[cpu_ns < 0].sum()
-    is_known = work_ns.size and unknown_ns <= HARDLY_UNKNOWN * work_ns.sum()
-    if not in_memory or not is_known or (run.read_nbytes < 0).any():
-        return predictor.bound(on_cpu(run, kinds))
-    staged = replace(on_cpu(run, kinds), read_nbytes_per_s=MEMORY_NBYTES_PER_S)
-    machine = predictor.baseline.machine  # but for its storage, which is never short
-    return predictor.gain(staged, machine and replace(machine, read_nbytes_per_s=None))
 
 
 def _read_rate(run: LoaderRun) -> float | None:
     """Return how many bytes a second this run's readers got at once."""
-    on_cpu_ns = np.where(is_one_of(run, MIXED), np.maximum(run.cpu_ns, 0), 0)
-    waits_ns = int((run.work_ns - on_cpu_ns)[:, is_one_of(run, (*READING, *MIXED))].sum())
-    nbytes = int(run.read_nbytes.sum())
-    if waits_ns <= 0 or nbytes <= 0 or (run.read_nbytes < 0).any():
+    reads_ns, nbytes = (
+        int(run.work_ns[:, is_one_of(run, READING)].sum()),
+        int(run.read_nbytes.sum()),
+    )
+    if not reads_ns or nbytes <= 0 or (run.read_nbytes < 0).any():
         return None
-    return nbytes / waits_ns * 1e9 * max(1, run.workers)
+    return nbytes / reads_ns * 1e9 * max(1, run.workers)
 
 
 def _chunks(predictor: GainPredictor) -> Judged:

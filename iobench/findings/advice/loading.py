@@ -49,10 +49,8 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     files_nbytes: int | None = None  # read in an epoch over all samples
     epoch_nbytes: int | None = None  # read in an epoch of a script, over all its processes
     folder: str | None = None  # what has all files in it that were read
-    is_cached: bool = False  # whether it read everything from memory
-    waits_for_storage: bool = False  # whether time off the CPU may be storage's
+    is_cached: bool = False  # whether it read from memory, all but a little
     machine: Machine | None = None  # what the workers and the loop share in a replay
-    epochs: int | None = None
 
     @property
     def loader(self) -> LoaderRun:
@@ -105,15 +103,14 @@ def loading_of(rank: RankRun, runs: Sequence[LoaderRun]) -> Loading:
     ranks_here = sum(each.role == "consumer" and each.host in hosts for each in job.facts)
     cpus, memory = (_number(facts.machine.get(name)) for name in ("cpus", "memory_nbytes"))
     cold, resident = whole.cold_fraction, facts.cache.resident_fraction_before or 0.0
-    is_cached = cold == 0.0 or (cold is None and resident >= CACHED_FRACTION)
+    is_cached = resident >= CACHED_FRACTION if cold is None else cold <= HARDLY_COLD
     counted = whole.nbytes // whole.n_samples if whole.n_samples and whole.nbytes else None
     store, files_nbytes = facts.store, facts.files_nbytes
+    n_all = (None if store is None else store.n_samples_all) or facts.n_samples_all
     if store is not None and store.n_samples and store.nbytes:
-        n_samples_all = store.n_samples_all or store.n_samples
-        files_nbytes = store.nbytes * n_samples_all // store.n_samples
+        files_nbytes = store.nbytes * (store.n_samples_all or store.n_samples) // store.n_samples
     else:
         store = None
-    n_all = (None if facts.store is None else facts.store.n_samples_all) or facts.n_samples_all
     return Loading(
         path=rank.path,
         facts=facts,
@@ -133,9 +130,7 @@ def loading_of(rank: RankRun, runs: Sequence[LoaderRun]) -> Loading:
         epoch_nbytes=epoch_nbytes(rank) if is_script else None,
         folder=_folder(rank),
         is_cached=is_cached,
-        waits_for_storage=not is_cached if cold is None else cold > HARDLY_COLD,
         machine=machine_of(job),
-        epochs=len(rank.deliveries.complete_epochs) or None if is_script else None,
     )
 
 
@@ -159,20 +154,16 @@ def baseline_first(measured: Iterable[Loading]) -> list[Loading]:
 
 
 def _folder(rank: RankRun) -> str | None:
-    """Return what all files that were read have in common, of a script those that spans name."""
+    """Return what all files that were read have in common, of a script those that others share."""
     near = rank.about.near
-    if near is None or near.folder is not None or not rank.about.is_script:
+    storage = rank.cached(storage_of) if rank.about.is_script else None
+    if near is None or near.folder is not None or storage is None:
         return None if near is None else near.folder
-    storage = rank.cached(storage_of)
-    rows = () if storage is None else storage.bytes
-    files = [row for row in rows if row.name.startswith("/")]
+    far = [row for row in storage.bytes if near.mount_of(row.name) is not None]
     # What a script reads besides its data, as settings, may lie elsewhere.
-    far = [row for row in files if near.mount_of(row.name) is not None]
-    for some in (far, files):
-        nbytes = sum(row.requested_nbytes or 0 for row in some)
-        if rows and 2 * nbytes > (rows[0].requested_nbytes or 0):
-            return os.path.commonpath([row.name for row in some])
-    return None
+    nbytes = sum(row.requested_nbytes or 0 for row in far)
+    most = far and 2 * nbytes > (storage.bytes[0].requested_nbytes or 0)
+    return os.path.commonpath([row.name for row in far]) if most else None
 
 
 def _samples_of_epoch(rank: RankRun, run: LoaderRun) -> int | None:

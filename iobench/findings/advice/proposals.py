@@ -56,17 +56,12 @@ class Reason(Enum):
 
     NO_MORE_CPUS = "no more CPUs", "CPUs to use: {1}; each already has a worker.", units.number
     OWN_ORDER = "own order", "this source sets the order of its samples and runs its own workers."
-    CACHED_ALREADY = "cached already", "this run already read everything from memory."
+    CACHED_ALREADY = "cached already", "this run already read from memory."
     TOO_LARGE = "too large", "needs {0}; {1} is available.", units.nbytes
     SIZE_UNKNOWN = "size unknown", "the run did not record the sizes that this needs."
     CHUNKS_FIT = "chunks fit", "{0} bytes are read, {1} decoded for each byte used.", units.ratio
     GAINS_NOTHING = "gains nothing", "saves {0}, which is nothing, or noise."
     NOT_WAITED_FOR = "not waited for", "the training loop hardly waits for it: {0} at most."
-    TOO_FEW_EPOCHS = (
-        "too few epochs",
-        "it pays for itself after about {0} epochs of {1}; pass --epochs for a longer training.",
-        units.epochs,
-    )
 
     def __init__(self, word: str, text: str, written: Callable[[float], str] = signed) -> None:
         self._value_, self.text, self.written = word, text, written

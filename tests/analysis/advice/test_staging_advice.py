@@ -1,16 +1,10 @@
-"""Staging is proposed where storage holds the loop up and a near place has room, and nowhere else.
-
-The known truth of a gain is the same loader's rule run over near reads.
-"""
+"""Staging is proposed where storage holds the loop up and a near place has space, nowhere else."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 from schedules import STAGES, pool
 
@@ -18,7 +12,7 @@ from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.findings.advice.advising import advice_of
 from iobench.findings.advice.loading import loading_of
-from iobench.findings.advice.proposals import Evidence, Lever, Reason
+from iobench.findings.advice.proposals import Lever, Reason
 from iobench.recording.kinds import Kind
 
 MS, MB, GB = 10**6, 10**6, 10**9
@@ -56,8 +50,8 @@ def run_of(reads_ms, *, workers=2, step_ms=5.0, rest_ms=4.0, cpu=0.02, nbytes=8 
     return Run(replace(profile, path=Path("run"), config=told)).of_rank()
 
 
-def advised(run, **options: Any):
-    advice = advice_of([loading_of(run, recorded_runs(run))], **options)
+def advised(run):
+    advice = advice_of([loading_of(run, recorded_runs(run))])
     assert advice is not None
     return advice
 
@@ -72,39 +66,11 @@ def why_not(advice) -> Reason | None:
     return ruled_out.get(Lever.CACHE)
 
 
-@pytest.mark.thorough
-@given(
-    data=st.data(),
-    workers=st.integers(0, 6),
-    step_ms=st.floats(0.5, 60),
-    rest_ms=st.floats(0, 40),
-    latency_ms=st.floats(20, 200),
-    mbytes=st.floats(0.1, 16),
-)
-def test_the_predicted_gain_is_that_of_near_reads(
-    data, workers, step_ms, rest_ms, latency_ms, mbytes
-) -> None:
-    spread = st.lists(st.floats(0.5, 2.0), min_size=40, max_size=40)
-    far = [latency_ms * each for each in data.draw(spread)]
-    near = [max(0.02 * each, mbytes * MB / GB * 1000) for each in far]  # CPU time, or 1 GB/s
-    shape = {"workers": workers, "step_ms": step_ms, "rest_ms": rest_ms}
-    run = run_of(far, nbytes=round(mbytes * MB), **shape)
-    truth = run_of(near, **shape).exposure.judged.wall_ns / run.exposure.judged.wall_ns
-    advice = advised(run)
-    change = staging(advice)
-    if change is None:
-        assert why_not(advice) in (Reason.GAINS_NOTHING, Reason.NOT_WAITED_FOR)
-        assert 1 - truth < 0.2
-        return
-    assert change.evidence is Evidence.REPLAYED
-    assert change.saved_fraction == pytest.approx(1 - truth, abs=0.03)
-    if change.low_fraction is not None:
-        assert change.low_fraction <= 1 - truth <= change.high_fraction
-
-
 def test_its_price_is_one_reading_of_all_files_and_its_command_names_them() -> None:
     advice = advised(run_of([100.0] * 60))
     change = staging(advice)
+    # Two readers wait 98 of the 105 ms of a batch each; a step takes 5 of the 52.5 of the loop.
+    assert change.high_fraction == pytest.approx(0.9, abs=0.03)
     # 8 MB in 0.1 s of each of two readers.
     assert change.cost.spent_s == pytest.approx(2 * GB / 160e6)
     assert change.cost.disk_nbytes == 2 * GB
@@ -131,10 +97,3 @@ def test_it_is_not_proposed(config, reason) -> None:
     advice = advised(run_of([100.0] * 60, **config))
     assert staging(advice) is None
     assert why_not(advice) is reason
-
-
-def test_it_is_not_proposed_for_a_training_that_ends_before_it_has_paid() -> None:
-    run = run_of([100.0] * 60)
-    least = staging(advised(run)).break_even.epochs
-    assert why_not(advised(run, epochs=max(1, int(least)))) is Reason.TOO_FEW_EPOCHS
-    assert staging(advised(run, epochs=int(least) + 1)) is not None

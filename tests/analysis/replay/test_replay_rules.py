@@ -91,21 +91,6 @@ def test_batches_that_a_pool_handed_over_out_of_order_are_not_replayed():
     assert "taken as they came" in run.reason
 
 
-def test_the_work_of_another_run_is_taken_in_turn():
-    schedule = {"workers": 1, "prefetch": 2, "step_ns": 40}
-    run = run_of({**schedule, "durations": [(60, 30, 10)] * 20})
-    other = run_of({**schedule, "durations": [(20, 10, 0)] * 7})
-    assert replay(run, Change(work_of=other)).wall_ns == 20 * 40 + 30
-    assert replay(run, Change(work_of=run)).wall_ns == run.wall_ns
-
-
-def test_reads_take_as_long_as_their_bytes_at_a_rate():
-    # The schedule's reads are of one byte for each ns.
-    run = run_of({"durations": [(60, 30, 10)] * 20, "workers": 0, "step_ns": 5})
-    assert replay(run, Change(read_nbytes_per_s=0.5e9)).wall_ns == run.wall_ns + 20 * 60
-    assert replay(run, Change(read_nbytes_per_s=2e9)).wall_ns == run.wall_ns
-
-
 def threads(durations, *, n_threads, ahead, step_ns):
     """Return the run of threads that take the next batch while fewer than ``ahead`` are ready."""
     sketch = SketchedRun(
