@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
 
 from iobench.analysis.intervals import block_ratio, blocks_of, paired_ratio
 from iobench.analysis.replay.changes import Change
@@ -26,12 +25,12 @@ if TYPE_CHECKING:
 WORTH_FRACTION: Final = 0.01
 """Less than this share of the time is nothing to gain."""
 MAX_STAGES: Final = 8
-OTHERS: Final = "others"
+"""So many are also replayed alone, those that took most time."""
 ALL: Final = "all"
 IN_LOOP_FRACTION: Final = 0.05
 """From this share of the wait on, a stage of the loop itself is one that may be made faster."""
 FACTOR: Final = 0.5
-"""A faster stage of a report takes half as long."""
+"""A faster stage takes half as long."""
 WITHHELD_ABOVE: Final = 0.1
 """Of the replay's error: nothing that rests on it is said."""
 UNSEEN_ERROR: Final = 0.05
@@ -65,22 +64,6 @@ class Payoffs(msgspec.Struct, frozen=True):
     reason: str | None = None
     gains: dict[str, Payoff] = {}
 
-    @property
-    def alone(self) -> dict[str, Payoff]:
-        """Those of single stages."""
-        return {name: each for name, each in self.gains.items() if name != ALL}
-
-    @property
-    def joint_fraction(self) -> float:
-        """Share of the time saved if all stages were faster; 0 where it is unknown."""
-        return self.gains[ALL].saved_fraction if self.gains else 0.0
-
-    @property
-    def no_single_stage_helps(self) -> bool:
-        """Whether stages gain something together, and none by itself."""
-        best = max((each.saved_fraction for each in self.alone.values()), default=0.0)
-        return self.joint_fraction >= WORTH_FRACTION > best
-
 
 def is_trusted(error_fraction: float | None) -> bool:
     """Return whether a replay meets the run's own time well enough to predict another."""
@@ -88,12 +71,10 @@ def is_trusted(error_fraction: float | None) -> bool:
 
 
 class Prediction(msgspec.Struct, frozen=True):
-    """What a change saves, as shares of the time of a batch now.
+    """What a change saves of the time of a batch; between ``low`` and ``high`` in another run.
 
-    Another run as long as this one, whose batches vary as these do, saves between ``low`` and
-    ``high`` with 95 %; None where there are too few batches. ``helps`` is whether these batches
-    would have taken less time: False where what they save is within what a replay may miss, None
-    where they are too few or too unlike.
+    ``helps`` is whether these batches would have taken less time: False where what they save is
+    within what a replay may miss, None where they are too few or too unlike.
     """
 
     saved: float
@@ -111,10 +92,8 @@ def predicted(
 ) -> Prediction:
     """Return what a change saves, from what each batch takes without it and with it.
 
-    The interval is that of two runs which have nothing to do with each other, as ``iobench
-    compare`` has it, widened by ``error``, what a replay may miss: that both replays are of the
-    same batches shows whether these gain, but not what other batches will. With ``epochs`` (of
-    `LoaderRun.judged_epochs`) what varies is how long epochs take.
+    The interval is that of two runs apart (other batches vary as well), widened by ``error``. With
+    ``epochs`` (of `LoaderRun.judged_epochs`) what varies is how long epochs take.
     """
     if not before.sum():
         return Prediction(0.0, None, None, None)
@@ -138,18 +117,13 @@ def faster_stages(run: RankRun) -> Payoffs | None:
     Of several loaders that which trains is replayed; of a job of many nothing.
     """
     runs = run.cached(reported_loaders)
-    return payoffs(runs[0], FACTOR) if runs else None
+    return payoffs(runs[0]) if runs else None
 
 
-def payoffs(run: LoaderRun, factor: float) -> Payoffs:
-    """Return what a run would save if stages took ``factor`` times as long, by replay.
-
-    Of more than `MAX_STAGES` stages the shortest are taken together as ``"others"``.
-    """
+def payoffs(run: LoaderRun) -> Payoffs:
+    """Return what a run would save if stages took half as long, by replay."""
     if not run.can_replay or run.wall_ns <= 0:
         return Payoffs(None, run.reason or "nothing was measured")
-    in_loop = _stages_in_loop(run)
-    run = _merged(run, MAX_STAGES - len(in_loop))
     unmodified = replay(run)
     before = unmodified.judged_ns.astype(np.float64)
     error = unmodified.wall_ns / run.wall_ns - 1
@@ -157,17 +131,19 @@ def payoffs(run: LoaderRun, factor: float) -> Payoffs:
         return Payoffs(error)
 
     def saved(*stages: str) -> Payoff:
-        change = Change(stage_factors=dict.fromkeys(stages, factor))
-        after = replay(run, change).judged_ns.astype(np.float64)
-        gain = predicted(before, after, epochs=run.judged_epochs)
-        share = float((before - after).sum() / before.sum()) if before.sum() else 0.0
-        return Payoff(share, gain.low, gain.high)
+        change = Change(stage_factors=dict.fromkeys(stages, FACTOR))
+        gain = predicted(
+            before, replay(run, change).judged_ns.astype(np.float64), epochs=run.judged_epochs
+        )
+        return Payoff(gain.saved, gain.low, gain.high)
 
-    stages = (*run.stages, *in_loop)
-    alone = {stage: saved(stage) for stage in stages}
-    order = sorted(stages, key=lambda stage: (-alone[stage].saved_fraction, stage))
-    together = saved(*stages) if stages else Payoff(0.0, None, None)
-    return Payoffs(error, None, {**{stage: alone[stage] for stage in order}, ALL: together})
+    busy, in_loop = run.work_ns.sum(axis=0), _stages_in_loop(run)
+    used = [run.stages[at] for at in np.argsort(-busy, kind="stable").tolist() if busy[at]]
+    alone = {each: saved(each) for each in (*used[: MAX_STAGES - len(in_loop)], *in_loop)}
+    order = sorted(alone, key=lambda stage: (-alone[stage].saved_fraction, stage))
+    return Payoffs(
+        error, None, {**{each: alone[each] for each in order}, ALL: saved(*used, *in_loop)}
+    )
 
 
 def _stages_in_loop(run: LoaderRun) -> tuple[str, ...]:
@@ -179,25 +155,6 @@ def _stages_in_loop(run: LoaderRun) -> tuple[str, ...]:
         for at in longest
         if run.loop_stages[at] not in run.stages and spent[at] > IN_LOOP_FRACTION * run.wait_ns
     )
-
-
-def _merged(run: LoaderRun, most: int) -> LoaderRun:
-    """Return a run with so many stages of workers at most, and none that took no time."""
-    busy = run.work_ns.sum(axis=0)
-    used = np.flatnonzero(busy)
-    alone = used
-    if len(used) > most:
-        alone = np.sort(np.argsort(-busy, kind="stable")[: most - 1])
-    rest = np.setdiff1d(used, alone)
-    names = tuple(run.stages[column] for column in alone.tolist())
-    arrays = {}
-    for name in ("work_ns", "cpu_ns", "async_ns"):
-        values = getattr(run, name)
-        joined = values[:, rest].sum(axis=1, keepdims=True)
-        if name == "cpu_ns":
-            joined[(values[:, rest] < 0).any(axis=1)] = -1
-        arrays[name] = np.hstack([values[:, alone], *([joined] if len(rest) else [])])
-    return replace(run, stages=(*names, *([OTHERS] if len(rest) else [])), **arrays)
 
 
 def replay_section(of: Payoffs) -> Section:
@@ -215,16 +172,17 @@ def _sentence(of: Payoffs) -> str:
 
 
 def _gain(of: Payoffs) -> str:
-    joint = of.gains[ALL]
+    alone = dict(of.gains)
+    joint = alone.pop(ALL)
     if joint.saved_fraction < WORTH_FRACTION:
         return (
             "Nothing to gain from faster stages: halving all of them would save "
             f"{_share(joint.saved_fraction)} of the loader's time"
         )
     everything = f"halving all of them would save {_share(joint.saved_fraction)}{_between(joint)}"
-    stage, best = next(iter(of.alone.items()))
+    stage, best = next(iter(alone.items()))
     saved = f"{_share(best.saved_fraction)} of the loader's time"
-    if of.no_single_stage_helps:
+    if best.saved_fraction < WORTH_FRACTION:
         return f"No single stage will help: the best one alone would save {saved}; {everything}"
     return f"Halving {stage_title(stage)} would save {saved}{_between(best)}; {everything}"
 

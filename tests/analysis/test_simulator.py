@@ -133,8 +133,10 @@ def test_the_sampler_works_in_the_training_loop():
     # Only a faster sampler helps; what it draws before the first batch is start-up to a replay.
     (recorded,) = recorded_runs(Run(profile).of_rank())
     total_ms = replay(recorded).judged_ns.sum() / MS
-    gains = payoffs(recorded, 0.2).alone
-    saved = {stage: each.saved_fraction * total_ms for stage, each in gains.items()}
+    gains = payoffs(recorded).gains
+    saved = {
+        stage: each.saved_fraction * total_ms for stage, each in gains.items() if stage != "all"
+    }
     assert next(iter(saved)) == "sampler"
-    assert saved.pop("sampler") == pytest.approx(16 * 5 * 0.8, abs=5)  # steady
+    assert saved.pop("sampler") == pytest.approx(16 * 5 * 0.5, abs=5)  # steady
     assert max(saved.values()) <= 1

@@ -45,7 +45,6 @@ def test_four_workers_gain_in_the_steady_state_what_halving_a_stage_obtains(halv
     after = run_of(np.where(np.array(names) == halved, times / 2, times))
     gains = faster_stages(Run(before).of_rank())
     assert gains is not None
-    assert not gains.no_single_stage_helps
     steady = [exposure(profile).steady for profile in (before, after)]
     each_ns = [part.wall_ns / part.n_batches for part in steady if part is not None]
     obtained = 1 - each_ns[1] / each_ns[0]
