@@ -34,9 +34,9 @@ def run(
             print(f"iobench: {line}", file=sys.stderr)
 
     ended = run_script(requested, say)
-    with default_signals():
-        if ended.run is not None and ended.rank == 0:
-            _report(ended, json, say, report=report and not is_quiet(), probe_s=probe_s)
+    default_signals()
+    if ended.run is not None and ended.rank == 0:
+        _report(ended, json, say, report=report and not is_quiet(), probe_s=probe_s)
     end_like(ended.code)
 
 

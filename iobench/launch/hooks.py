@@ -22,6 +22,17 @@ logger = logging.getLogger(__name__)
 
 RECORDED_ABOVE: Final = "IOBENCH_RUN_RECORDS"
 """Environment: set where a process above records."""
+OBSERVERS: Final = {
+    "torch": {
+        "loaders": "iobench.torch.hooks",
+        "checkpoints": "iobench.torch.checkpoint_times",
+        "collective operations": "iobench.torch.communication",
+    },
+    "tensorflow": {"loaders": "iobench.tensorflow.hooks"},
+    "grain": {"loaders": "iobench.jax.hooks"},
+    "jax": {"transfers": "iobench.jax.device_puts"},
+}
+"""What is seen of a library, and the module that installs it: by name, as those import launch's."""
 
 _begun = False
 _recording: Recording | None = None
@@ -79,42 +90,23 @@ def _begin_child() -> None:
     activate(run.recorder(role="child", rank=find_job().rank, at_first_span=True))
 
 
-def torch() -> None:
-    """Let PyTorch's loaders and checkpoints be seen, now that torch is whole."""
-    if "torch.utils.data" in sys.modules:
-        _install("iobench.torch.hooks", "loaders of torch")
-        _install("iobench.torch.checkpoint_times", "checkpoints of torch")
-        _install("iobench.torch.communication", "collective operations of torch")
-
-
-def tensorflow() -> None:
-    """Let iterators of tf.data and Keras' loops be seen; Keras may come first, last or alone."""
-    module = sys.modules.get("tensorflow")
-    if module is not None and hasattr(module, "__version__"):
-        _install("iobench.tensorflow.hooks", "loaders of tensorflow")
-
-
-def grain() -> None:
-    """Let pipelines of grain be seen, in its worker processes, too."""
-    _install("iobench.jax.hooks", "loaders of grain")
-
-
-def jax() -> None:
-    """Let what JAX moves to its devices be seen."""
-    _install("iobench.jax.device_puts", "transfers of jax")
-
-
-def horovod() -> None:
-    """Say that what Horovod sends is not seen."""
-    _add_unseen("collective operations of Horovod")
-
-
-def _install(module: str, what: str) -> None:
-    """Call a package's ``install()``: by name, since those of frameworks import launch's."""
-    try:
-        importlib.import_module(module).install()
-    except Exception as error:  # noqa: BLE001 - an unknown version of a framework may do anything
-        _add_unseen(f"{what}: {type(error).__name__}: {error}", warn=True)
+def after(name: str) -> None:
+    """Do what follows the import of a library that is whole now; Keras stands for tensorflow."""
+    if name == "begin":
+        begin()
+        return
+    if name == "horovod":
+        _add_unseen("collective operations of Horovod")
+        return
+    if name == "torch" and "torch.utils.data" not in sys.modules:
+        return
+    if name == "tensorflow" and not hasattr(sys.modules.get(name), "__version__"):
+        return
+    for what, module in OBSERVERS[name].items():
+        try:
+            importlib.import_module(module).install()
+        except Exception as error:  # noqa: BLE001 - an unknown version may do anything
+            _add_unseen(f"{what} of {name}: {type(error).__name__}: {error}", warn=True)
 
 
 def _add_unseen(text: str, *, warn: bool = False) -> None:

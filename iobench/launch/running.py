@@ -43,11 +43,11 @@ from iobench.storage.near_places import near_places
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from iobench.recording.meter import Meter
 
 BOOT: Final = Path(__file__).parent / "boot"
 PATIENCE_NS: Final = 10_000_000_000
 LOOK_NS: Final = 50_000_000
+INTERPRETER: Final = re.compile(r"(python|pypy)[\d.]*")
 INHERITED: Final = (
     *("IOBENCH_RUN_PARENT", "IOBENCH_RUN_RECORDS"),
     *(RUN_DIGESTS, RUN_LOOP, KEEP_COMMAND),
@@ -96,8 +96,7 @@ def run_script(
         program = requested.command[0]
         raise OptionError(f"{program}: no such program; try iobench run -- python train.py")
     record(Path(), detail=requested.detail)  # refuses a wrong one
-    is_on(ENERGY, requested.energy)
-    is_on(MONITOR, requested.monitor)
+    energy, machine = is_on(ENERGY, requested.energy), is_on(MONITOR, requested.monitor)
     choice = DarshanChoice.parse(requested.darshan)
     job = _own_job(environment)
     run = _join(requested, job, choice, say)
@@ -115,7 +114,10 @@ def run_script(
             f"rank ({KEEP}) the first and the latest spans stay, and sums"
         )
     setup = begin_tracing(choice, run, job, requested.command, environment, say)
-    with contextlib.closing(_meter(requested, job, run, environment)):
+    first = job.local_rank == 0  # of this machine's launchers, which reads its counters
+    with contextlib.closing(
+        start_meter([run.path], environment, energy=first and energy, machine=first and machine)
+    ):
         started_ns = clock.now_ns()
         traced = inside if setup is None else setup.environment(inside)
         code = run_and_wait(requested.command, traced)
@@ -133,19 +135,6 @@ def run_script(
     recorded = read_process_facts(run.processes_path)
     nothing = "" if run.stopped() else nothing_recorded(recorded, facts)
     return EndedCommand(code, run.path, job.rank, _not_closed(recorded, job), nothing)
-
-
-def _meter(
-    requested: ScriptRun, job: JobRank, run: RunDirectory, environment: Mapping[str, str]
-) -> Meter:
-    """Read this machine and its counters from now on; of its launchers the first one does."""
-    first = job.local_rank == 0
-    return start_meter(
-        [run.path],
-        environment,
-        energy=first and is_on(ENERGY, requested.energy),
-        machine=first and is_on(MONITOR, requested.monitor),
-    )
 
 
 def _own_job(environment: Mapping[str, str]) -> JobRank:
@@ -283,26 +272,7 @@ def end_tracing(
 
 def _python_of(command: Sequence[str], environment: Mapping[str, str]) -> str:
     """Return the Python that a command, also of ``srun`` or ``mpirun``, will run; else this one."""
-    pythons = (interpreter_of(word, environment) for word in (*command, "python3"))
-    return next((each for each in pythons if each is not None), sys.executable)
-
-
-def interpreter_of(word: str, environment: Mapping[str, str]) -> str | None:
-    """Return the Python that a program is, or is read by (``torchrun``); None of anything else."""
     path = environment.get("PATH")
-    program = shutil.which(word, path=path)
-    for each in () if program is None else (program, *_words_of_script(program)):
-        result = shutil.which(each, path=path)
-        if result and re.fullmatch(r"(python|pypy)[\d.]*", Path(result).name):
-            return result
-    return None
-
-
-def _words_of_script(program: str) -> list[str]:
-    """Return what the first line of a script names; nothing of other programs."""
-    try:
-        with Path(program).open("rb") as file:
-            line = file.readline(512).decode("utf-8", "replace")
-    except OSError:
-        return []
-    return line[2:].split() if line.startswith("#!") else []
+    programs = (shutil.which(word, path=path) for word in (*command, "python3"))
+    pythons = (each for each in programs if each and INTERPRETER.fullmatch(Path(each).name))
+    return next(pythons, sys.executable)

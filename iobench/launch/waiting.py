@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from iobench.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 FORWARDED: Final = frozenset(
     {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
@@ -66,15 +65,10 @@ def _reached_all(received: signal.struct_siginfo) -> bool:
     return sender.strip() == "slurmstepd"
 
 
-@contextmanager
-def default_signals() -> Iterator[None]:
+def default_signals() -> None:
     """Let Ctrl-C and the like end this process: no more is left of it than a report."""
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in FORWARDED}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    for number in FORWARDED:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def end_like(code: int) -> NoReturn:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from iobench.launch.running import interpreter_of
 from iobench.recording.kinds import Kind
 
 POOL = """
@@ -124,24 +123,6 @@ def test_it_is_said_after_the_command_that_nothing_was_recorded_and_why(
     assert done.returncode == 6
     assert done.stderr.splitlines()[-1].startswith("iobench: nothing was recorded: ")
     assert "no Python 3.11 or later" in done.stderr
-
-
-def _program(path: Path, text: str = "") -> str:
-    path.write_text(text)
-    path.chmod(0o755)
-    return str(path)
-
-
-def test_the_interpreter_is_the_one_that_a_program_names(tmp_path: Path) -> None:
-    python = _program(tmp_path / "python3.11")
-    _program(tmp_path / "torchrun", f"#!{python}\n")
-    _program(tmp_path / "by-env", "#!/usr/bin/env python3.11\n")
-    _program(tmp_path / "mpirun", "#!/bin/sh\n")
-    environment = {"PATH": str(tmp_path)}
-    for word in ("python3.11", python, "torchrun", "by-env"):
-        assert interpreter_of(word, environment) == python, word
-    for word in ("mpirun", "train.py"):
-        assert interpreter_of(word, environment) is None, word
 
 
 SECRET = "QQsecretQQ"

@@ -30,7 +30,7 @@ LAUNCHERS = {
 HELPERS = ("resource_tracker", "semaphore_tracker")
 SPAWNED = ("multiprocessing.spawn", "multiprocessing.forkserver", "popen_loky_posix")
 
-# After which import what is done: a function of iobench.launch.hooks, or of this module.
+# After which import what is done: what ``after`` of iobench.launch.hooks takes.
 AFTER = {
     "numpy": "begin",
     "iobench.recording": "begin",
@@ -324,7 +324,7 @@ def _act(name: str) -> None:
     try:
         hooks = __import__("iobench.launch.hooks", fromlist=["hooks"])
         while _due:
-            getattr(hooks, _due.pop())()
+            hooks.after(_due.pop())
         hooks.count_once(time.perf_counter_ns() - began_ns)
     except Exception as error:  # noqa: BLE001 - the import the user asked for has worked
         note("unseen", f"{name}: {type(error).__name__}: {error}")
