@@ -46,14 +46,14 @@ class Copies(msgspec.Struct, frozen=True):
     """The copies of batches to devices, over the whole run; None is unknown.
 
     ``exposed_ns`` is how long they kept a device with nothing else to do from a batch that the loop
-    was after; ``bytes_per_s`` is over the time that devices copied, by their own marks;
-    ``limit_bytes_per_s`` what the link carried from such memory before the run, in copies as large.
+    was after; ``bytes_per_s`` is over the time that devices copied, by their own marks; ``memory``
+    is ``pinned`` or ``pageable``, which is slower to copy from.
     """
 
     nbytes: int | None
     exposed_ns: int | None
     bytes_per_s: float | None
-    limit_bytes_per_s: float | None
+    memory: str | None
 
 
 class DeviceSums(msgspec.Struct, frozen=True):
@@ -234,15 +234,11 @@ def _copies(run: RankRun, exposed_ns: int | None) -> Copies | None:
     nbytes = int(timed["nbytes"].sum()) if (timed["nbytes"] > 0).all() else None
     device_ns = int(_length(device).sum())
     rate = nbytes * 1e9 / device_ns if nbytes is not None and device_ns else None
-    link, memory = None if facts is None else facts.link, None if facts is None else facts.memory
-    pinned = None if link is None else link.pinned_bytes_per_s
-    pageable = None if link is None else link.pageable_bytes_per_s
-    # Where a thread pins batches, or the device pins all memory, there is no other.
-    pins = any(row.kind == Kind.PIN and row.busy_ns for row in run.exposure.whole.stages)
-    if pins or (link is not None and pageable is None):
+    memory = None if facts is None else facts.memory
+    # Where a thread pins batches there is no other.
+    if any(row.kind == Kind.PIN and row.busy_ns for row in run.exposure.whole.stages):
         memory = "pinned"
-    limit = {"pinned": pinned, "pageable": pageable}.get(memory or "")
-    return Copies(nbytes, exposed_ns if len(device) else None, rate, limit)
+    return Copies(nbytes, exposed_ns if len(device) else None, rate, memory)
 
 
 def device_section(device: DeviceSums) -> Section:
@@ -259,12 +255,9 @@ def _texts(device: DeviceSums) -> Iterator[str]:
     copies = device.copies
     if copies is None:
         return
-    yield f"Copied to it: {units.nbytes(copies.nbytes)} at {units.byte_rate(copies.bytes_per_s)}."
-    if copies.limit_bytes_per_s is not None:
-        yield (
-            f"One copy of such a size, with nothing else running, reached "
-            f"{units.byte_rate(copies.limit_bytes_per_s)}."
-        )
+    memory = "" if copies.memory is None else f" from {copies.memory} memory"
+    rate = units.byte_rate(copies.bytes_per_s)
+    yield f"Copied to it{memory}: {units.nbytes(copies.nbytes)} at {rate}."
     if copies.exposed_ns is not None:
         yield f"Copies kept it idle for {units.duration(copies.exposed_ns)}; the rest was hidden."
 

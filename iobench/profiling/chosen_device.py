@@ -41,11 +41,11 @@ class ChosenDevice(msgspec.Struct, frozen=True):
     facts: Mapping[str, Any] = msgspec.field(default_factory=dict)
     why_none: str = ""
 
-    def document(self, *, link: Mapping[str, Any] | None, loader: MeasuredLoader) -> dict[str, Any]:
+    def document(self, loader: MeasuredLoader) -> dict[str, Any]:
         """Return what ``run.json`` says of it, and of copies to it: see `DeviceFacts`."""
         if self.accelerator is None:
             return {"no_device": self.why_none}
-        told = {"name": self.accelerator.name, "facts": dict(self.facts), "link": link}
+        told = {"name": self.accelerator.name, "facts": dict(self.facts)}
         return {"device": {**told, "memory": loader.copied_from, "copied_by": loader.copied_by}}
 
     def place_for(self, framework: str) -> str | int | None:

@@ -51,7 +51,6 @@ from iobench.profiling.config import (
     OF_STORES,
     RunConfig,
 )
-from iobench.profiling.device_link import measure_link
 from iobench.profiling.formats import Prepared, prepare
 from iobench.profiling.given_stores import check_made_of, open_given
 from iobench.profiling.profiled import samples_of_source, samples_of_stores
@@ -127,9 +126,6 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
     prepared = _prepare(config, profiled, given, baselines, batch_size, screen)
     compute = _compute(config, profiled, batch_size, prepared[0].work.spec.nbytes)
     costs = unit_costs()
-    link = None
-    if device.accelerator is not None:
-        link = measure_link(device.accelerator, batch_size * prepared[0].work.spec.nbytes)
     out = _new_run_path(config, profiled.name if source is not None else given[0].store.path.stem)
     folders = _folders([one.label for one in prepared])
     runs: list[MeasuredPipeline] = []
@@ -163,7 +159,7 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
                 stack.callback(directory.gather)
                 directories.append(directory)
                 run = _make_run(config, one, directory, device, compute, batch_size, costs, stack)
-                directory.update(**device.document(link=link, loader=run.loader))
+                directory.update(**device.document(run.loader))
                 runs.append(run)
             files = [one.files for one, _ in reasons]
             tracing.begin(out, list(zip(directories, files, strict=True)))

@@ -116,21 +116,11 @@ class StoreFacts(msgspec.Struct, frozen=True):
     lossy: Mapping[str, Mapping[str, float]] = msgspec.field(default_factory=dict)
 
 
-class LinkFacts(msgspec.Struct, frozen=True):
-    """What the link to a device was measured to carry, before the run."""
-
-    pinned_bytes_per_s: float | None = None
-    pageable_bytes_per_s: float | None = None  # None where all memory goes the first way
-    nbytes: Nbytes | None = None  # of each copy, as of a batch
-    n: Count | None = None  # copies of a sort; the fastest counts
-
-
 class DeviceFacts(msgspec.Struct, frozen=True):
     """The device that batches were copied to."""
 
     name: str  # as cuda:0
     facts: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    link: LinkFacts | None = None  # None where it was not measured
     memory: str | None = None  # pinned or pageable, which batches are copied from
     copied_by: str = ""  # the framework that copied ahead; empty where iobench did
 

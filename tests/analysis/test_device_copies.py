@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 ON_DEVICE = {"flags": Flag.DEVICE | Flag.DETAIL, "thread": 1}
 MS = 1_000_000
 NBYTES = 1_000_000
-PINNED_RATE, PAGEABLE_RATE = 1.25e9, 0.25e9
-LINK = {
-    "pinned_bytes_per_s": PINNED_RATE, "pageable_bytes_per_s": PAGEABLE_RATE,
-    "nbytes": NBYTES, "n": 20,
-}  # fmt: skip
 
 
 def profile_of(sketch: SketchedRun) -> RunData:
@@ -35,8 +30,8 @@ def profile_of(sketch: SketchedRun) -> RunData:
     return msgspec.structs.replace(profile, processes=processes)
 
 
-def with_device(memory: str | None, link: dict[str, Any] | None = LINK) -> SketchedRun:
-    told = {"name": "cuda:0", "facts": {"title": "GPU"}, "link": link, "memory": memory}
+def with_device(memory: str | None) -> SketchedRun:
+    told = {"name": "cuda:0", "facts": {"title": "GPU"}, "memory": memory}
     return SketchedRun(config={"device": told, "threads": 2})
 
 
@@ -89,7 +84,7 @@ def test_what_the_loop_copies_itself_keeps_the_device_from_its_work(copy_ms, wor
     assert found.copies.nbytes == 10 * NBYTES
     assert found.busy_ns["h2d"] == found.copies.exposed_ns == 10 * copy_ms * MS
     assert found.copies.bytes_per_s == pytest.approx(NBYTES / (copy_ms * 1e-3))
-    assert found.copies.limit_bytes_per_s == PINNED_RATE
+    assert found.copies.memory == "pinned"
 
 
 @given(st.integers(1, 10), st.integers(10, 30))
@@ -144,4 +139,4 @@ def test_bytes_are_those_of_batches_or_unknown(more, nbytes):
 def test_pinned_by_a_thread_of_the_loader_is_pinned():
     sketch = in_the_loop(with_device("pageable"), copy_ms=5, work_ms=10)
     sketch.add(CONSUMER, Kind.PIN, 0, MS, batch=0, nbytes=NBYTES, thread=3)
-    assert sums_of(sketch).copies.limit_bytes_per_s == PINNED_RATE
+    assert sums_of(sketch).copies.memory == "pinned"
