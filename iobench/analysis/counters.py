@@ -8,9 +8,8 @@ import msgspec
 import numpy as np
 
 from iobench.analysis.read_spans import find_read_spans
-from iobench.recording.kinds import WHOLE, Kind
+from iobench.recording.kinds import WHOLE, Kind, lane_keys
 from iobench.recording.span_file import Flag, io_looks
-from iobench.recording.span_keys import lane_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

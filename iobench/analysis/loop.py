@@ -14,8 +14,7 @@ from iobench.analysis.time_intervals import groups
 from iobench.errors import ProfileError
 from iobench.recording.delivery_log import LOADER, RESUMED
 from iobench.recording.facts import LoaderFacts
-from iobench.recording.kinds import STARTUP, TRAINS, Kind, is_one_of
-from iobench.recording.span_keys import lane_keys
+from iobench.recording.kinds import STARTUP, TRAINS, Kind, is_one_of, lane_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

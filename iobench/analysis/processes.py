@@ -10,9 +10,8 @@ import numpy as np
 from iobench.analysis.ledger import Ledger
 from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.stage_table import StageTable
-from iobench.recording.kinds import Kind
+from iobench.recording.kinds import Kind, lane_keys
 from iobench.recording.span_file import Flag
-from iobench.recording.span_keys import lane_keys
 
 if TYPE_CHECKING:
     from iobench.runs.contents import RunData

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
-from iobench.recording.kinds import Kind, Trait, decodes_too, reads_storage
+from iobench.recording.kinds import Kind, Trait, decodes_too, lane_keys, reads_storage, stages_of
 from iobench.recording.span_file import Flag, io_looks
-from iobench.recording.span_keys import lane_keys, stages_of
 from iobench.storage.storage_trace import is_of_interpreter
 
 if TYPE_CHECKING:

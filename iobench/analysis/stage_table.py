@@ -13,11 +13,14 @@ from iobench.recording.kinds import (
     LOOP_KINDS,
     WAITING_KINDS,
     Kind,
+    halves,
     is_one_of,
+    key_of,
+    lane_keys,
     stage_name,
+    stages_of,
 )
 from iobench.recording.span_file import Flag
-from iobench.recording.span_keys import halves, key_of, lane_keys, stages_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,9 +16,17 @@ from iobench.analysis.read_spans import (
     names_interpreter,
 )
 from iobench.analysis.time_intervals import covered
-from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of, reads_storage, stage_name
+from iobench.recording.kinds import (
+    WORKER_KINDS,
+    Kind,
+    halves,
+    is_one_of,
+    lane_keys,
+    reads_storage,
+    stage_keys,
+    stage_name,
+)
 from iobench.recording.span_file import Flag
-from iobench.recording.span_keys import halves, lane_keys, stage_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

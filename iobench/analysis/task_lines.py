@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.analysis.time_intervals import nesting
-from iobench.recording.kinds import GRAPH, TASK, Kind
-from iobench.recording.span_keys import lane_keys
+from iobench.recording.kinds import GRAPH, TASK, Kind, lane_keys
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

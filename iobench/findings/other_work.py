@@ -11,9 +11,8 @@ import numpy as np
 from iobench.analysis.ledger import apportion
 from iobench.analysis.time_intervals import covered
 from iobench.findings.contract import Finding
-from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of
+from iobench.recording.kinds import WORKER_KINDS, Kind, halves, is_one_of, lane_keys
 from iobench.recording.span_file import Flag
-from iobench.recording.span_keys import halves, lane_keys
 from iobench.report import units
 from iobench.report.document import Section, sentences
 

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from iobench.analysis.replay.loader_run import LoaderRule, LoaderRun
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.errors import ProfileError
-from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, Kind
+from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, Kind, batch_keys
 from iobench.recording.span_file import Flag
-from iobench.recording.span_keys import batch_keys
 from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,

@@ -27,12 +27,11 @@ from iobench.launch.waiting import run_and_wait
 from iobench.masking import as_typed
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.facts import ProcessFacts, read_process_facts
-from iobench.recording.job import RUN_TOKEN, JobRank, find_job
+from iobench.recording.job import RUN_TOKEN, JobRank, find_job, script_document, words_to_keep
 from iobench.recording.machine_head import ENERGY, MONITOR, is_on
 from iobench.recording.meter import start_meter
 from iobench.recording.rotation import KEEP, RUN_LOOP, keep_nbytes
 from iobench.recording.run_directory import RunDirectory, checked_name, next_run_path, run_name
-from iobench.recording.script_run import script_document, words_to_keep
 from iobench.recording.session import RUN_DETAIL, RUN_DIGESTS, RUN_PATH, record
 from iobench.recording.this_process import host_name, name_in_files
 from iobench.registry import adapter_places

@@ -1,20 +1,28 @@
-"""Which of a job's training processes this one is, and which job."""
+"""A script's run: which training process of which job this one is, and what ``run.json`` says."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from iobench.recording.this_process import boot_id
+from iobench.command_words import KEEP_COMMAND, drop_values
+from iobench.masking import mask_words
+from iobench.recording.rotation import keep_nbytes
+from iobench.recording.this_process import boot_id, machine
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 RUN_TOKEN: Final = "IOBENCH_RUN_TOKEN"
 """Set by who starts a run of several processes: the same for all of them, new for each run."""
+KERNEL_MODULE: Final = "ipykernel_launcher"
+"""What Jupyter starts for a notebook: nobody typed it, and its arguments are temporary files."""
+NOTEBOOK_NAME: Final = "JPY_SESSION_NAME"  # set by Jupyter to the notebook's path
 
 
 class JobRank(msgspec.Struct, frozen=True):
@@ -101,3 +109,41 @@ def _process_group() -> JobRank | None:
         return JobRank(distributed.get_rank(), distributed.get_world_size())
     except (AttributeError, RuntimeError, ValueError):
         return None  # torch was built without it, or is being imported
+
+
+def script_document(
+    command: Sequence[str],
+    job: JobRank,
+    *,
+    detail: str,
+    digests: bool = False,
+    batches_per_step: int | None = None,
+    name: str | None = None,
+) -> dict[str, Any]:
+    """Return what ``run.json`` says of the run of a user's script."""
+    return {
+        "kind": "script",
+        "name": name,
+        "command": shlex.join(command),
+        "job": job.token,
+        "launcher": job.launcher,
+        "world_size": job.world_size,
+        "detail": detail,
+        "digests": digests,
+        "batches_per_step": batches_per_step,
+        "keep_nbytes": keep_nbytes(),
+        "machine": machine(),
+    }
+
+
+def command_line(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Return how this process was started, as it may be kept; of a notebook, its name alone."""
+    words = [str(part) for part in getattr(sys, "orig_argv", sys.argv)]
+    if KERNEL_MODULE in words:
+        return ["notebook", *filter(None, [Path(environ.get(NOTEBOOK_NAME, "")).name])]
+    return words_to_keep(words, keep_values=environ.get(KEEP_COMMAND) == "1")
+
+
+def words_to_keep(command: Sequence[str], *, keep_values: bool) -> list[str]:
+    """Return what may be kept of a command: no credentials, and no values unless asked."""
+    return mask_words(command if keep_values else drop_values(command))

@@ -200,8 +200,7 @@ class LoopRotation(Rotation):
 
     def _ended(self, own: Path) -> Iterator[Path]:
         """Yield the span files of processes that this one started, and that have ended."""
-        from iobench.recording.span_reader import read_head
-        from iobench.recording.spool import has_ended
+        from iobench.recording.span_reader import has_ended, read_head
 
         for path in (path for folder in self._folders for path in sorted(folder.glob("*.spans"))):
             with contextlib.suppress(ProfileError):

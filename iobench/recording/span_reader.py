@@ -19,6 +19,7 @@ from iobench.masking import mask_urls
 from iobench.recording import span_file as layout
 from iobench.recording.kinds import Kind, is_one_of
 from iobench.recording.sums import Chunk, Sums, read_sums, segment_paths
+from iobench.recording.this_process import boot_id, host_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -292,3 +293,24 @@ def _name_missing_strings(spans: NDArray[Any], contents: _Contents) -> None:
             if number not in contents.strings:
                 contents.strings[number] = UNKNOWN_TEXT
                 contents.damaged += 1
+
+
+def has_ended(path: Path) -> bool:
+    """Return whether nobody writes to a span file any more; False where that is not certain."""
+    try:
+        head = read_head(path)
+    except ProfileError:
+        return False
+    if head.end is not None:
+        return True
+    if head.host != host_name():
+        return False
+    if head.boot_id != boot_id():
+        return bool(head.boot_id)
+    try:
+        os.kill(head.pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -11,9 +11,17 @@ import numpy as np
 
 from iobench.errors import ProfileError
 from iobench.recording import span_file as layout
-from iobench.recording.kinds import ROUND, STARTUP, TRAINS, WAITING_KINDS, Kind, is_one_of
+from iobench.recording.kinds import (
+    ROUND,
+    STARTUP,
+    TRAINS,
+    WAITING_KINDS,
+    Kind,
+    halves,
+    is_one_of,
+    stage_keys,
+)
 from iobench.recording.span_file import Flag
-from iobench.recording.span_keys import halves, stage_keys
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -11,7 +11,6 @@ import msgspec
 from msgspec.structs import replace
 
 from iobench.errors import ProfileError
-from iobench.recording.script_run import ScriptCommit  # noqa: TC001 - msgspec asks
 
 if TYPE_CHECKING:
     from iobench.recording.facts import ProcessFacts
@@ -25,6 +24,12 @@ Five = tuple[Seconds, Seconds, Seconds, Seconds, Seconds]
 OWN: Final = "own"
 FILE_KINDS: Final = ("NetCDF", "Zarr", "GRIB")
 PUBLISHED_FIGURES: Final = ("min", "mean", "median", "max", "stdev")
+
+
+class ScriptCommit(msgspec.Struct, frozen=True):
+    """The commit of the repository that a script lay in; whether files differed is never known."""
+
+    hash: str | None = None  # None if unknown
 
 
 class ChunkFacts(msgspec.Struct, frozen=True):

@@ -12,9 +12,14 @@ import pytest
 
 from iobench.errors import ProfileError, StorageError
 from iobench.recording.kinds import Kind
-from iobench.recording.run_directory import RunDirectory
+from iobench.recording.run_directory import (
+    RunDirectory,
+    choose_spool,
+    file_system_type,
+    gather,
+    is_shared,
+)
 from iobench.recording.span_reader import read_span_file
-from iobench.recording.spool import choose_spool, file_system_type, gather, is_shared
 from tests.support.spools import on_shared
 
 MOUNTS = """\
@@ -109,7 +114,13 @@ DIES = """
 import os, signal, sys
 from pathlib import Path
 from iobench.recording.kinds import Kind
-from iobench.recording.run_directory import RunDirectory
+from iobench.recording.run_directory import (
+    RunDirectory,
+    choose_spool,
+    file_system_type,
+    gather,
+    is_shared,
+)
 recorder = RunDirectory.open(Path(sys.argv[1])).recorder(role="worker", worker=1)
 recorder.emit(Kind.READ, 1, 2)
 os.kill(os.getpid(), signal.SIGKILL)

@@ -13,9 +13,9 @@ from iobench.errors import OptionError
 from iobench.recording.activation import active_recorder
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.facts import read_process_facts
+from iobench.recording.job import command_line
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
-from iobench.recording.script_run import command_line
 from iobench.recording.session import Recording, current_recording, loop_recording
 from iobench.testing import FakeClock
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def on_shared(monkeypatch: pytest.MonkeyPatch, shared: Path, spool: Path | None = None) -> None:
     """Let every path under ``shared`` lie on a parallel file system, and ``spool`` on the node."""
     monkeypatch.setattr(
-        "iobench.recording.spool.file_system_type",
+        "iobench.recording.run_directory.file_system_type",
         lambda path: "lustre" if Path(path).is_relative_to(shared) else "ext4",
     )
     if spool is not None:

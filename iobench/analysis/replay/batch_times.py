@@ -11,8 +11,14 @@ from iobench.analysis.deliveries import STEADY
 from iobench.analysis.partition import leaf_pieces, pieces_inside
 from iobench.analysis.replay.loader_run import LoaderRule, LoaderRun
 from iobench.analysis.stage_table import StageTable
-from iobench.recording.kinds import HANDOVER_KINDS, WORKER_KINDS, Kind, is_one_of, stage_name
-from iobench.recording.span_keys import stages_of
+from iobench.recording.kinds import (
+    HANDOVER_KINDS,
+    WORKER_KINDS,
+    Kind,
+    is_one_of,
+    stage_name,
+    stages_of,
+)
 
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries

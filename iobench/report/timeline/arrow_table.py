@@ -14,9 +14,8 @@ import numpy as np
 from iobench.analysis.run import Run
 from iobench.errors import MissingExtraError, ProfileError
 from iobench.files.atomic import whole_file
-from iobench.recording.kinds import stage_name
+from iobench.recording.kinds import stage_name, stages_of
 from iobench.recording.span_file import Flag, io_looks
-from iobench.recording.span_keys import stages_of
 from iobench.report.timeline.model import lanes_of, machine_of, wall_offsets
 
 if TYPE_CHECKING:

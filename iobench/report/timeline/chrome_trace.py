@@ -13,9 +13,8 @@ import numpy as np
 
 from iobench.errors import FileFormatError, OptionError, ProfileError
 from iobench.files.atomic import whole_file
-from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of, stage_name
+from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of, stage_name, stages_of
 from iobench.recording.span_file import Flag
-from iobench.recording.span_keys import stages_of
 from iobench.report.timeline.machine_lanes import counter_events, lanes_of_machine
 from iobench.report.timeline.model import machine_of, sub_lanes, timeline_of, wall_offsets
 from iobench.report.timeline.torch_trace import TorchTrace

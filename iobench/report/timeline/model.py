@@ -10,9 +10,16 @@ import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.time_intervals import nesting
-from iobench.recording.kinds import QUEUED_KINDS, Kind, is_one_of, stage_name
+from iobench.recording.kinds import (
+    QUEUED_KINDS,
+    Kind,
+    halves,
+    is_one_of,
+    lane_keys,
+    stage_name,
+    stages_of,
+)
 from iobench.recording.span_file import Flag
-from iobench.recording.span_keys import halves, lane_keys, stages_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
