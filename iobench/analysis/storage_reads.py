@@ -44,10 +44,6 @@ NEARLY_ALL: Final = 0.95
 """Segments of less than this share of a process's bytes do not stand for its reads."""
 _EVER: Final = np.iinfo(np.int64)
 """When something was of which no time is known."""
-READ_DTYPE: Final = np.dtype(
-    [("start_ns", "<i8"), ("offset", "<i8"), ("nbytes", "<i8"), ("process", "<i4"), ("file", "<i4")]
-)
-"""``file`` is a number of the file; offset and bytes are -1 where unknown."""
 
 
 class ReadEvidence(msgspec.Struct, frozen=True):
@@ -182,25 +178,25 @@ def _add_streams(
             times[at] = times.get(at, 0) + int(row["stdio_read_ns"])
 
 
-def single_reads(known: ReadEvidence) -> NDArray[Any] | None:
-    """Return every read of a run as `READ_DTYPE`, by start; None where only sums are known."""
-    parts, files = [], dict[str, int]()
+def read_sizes(known: ReadEvidence) -> NDArray[np.int64] | None:
+    """Return the bytes of each read, of segments where they are nearly all; None if only sums."""
+    parts = []
     process = known.profile.spans["process"][known.reading.rows]
     for index in range(len(known.profile.processes)):
         rows = known.reading.rows[process == index]
-        part = _of_segments(known, index, files)
+        part = _of_segments(known, index)
         if part is None and len(rows):
-            part = _of_spans(known, rows, files)
-            if part is None:
+            spans = known.profile.spans[rows]
+            if (((spans["flags"] & Flag.SUMMED) != 0) & (spans["pieces"] > 1)).any():
                 return None
+            part = spans["nbytes"][spans["nbytes"] != 0]
         if part is not None:
-            parts.append(part)
-    reads = np.concatenate(parts) if parts else np.zeros(0, READ_DTYPE)
-    return reads[np.argsort(reads["start_ns"], kind="stable")] if len(reads) else None
+            parts.append(part.astype(np.int64))
+    return np.concatenate(parts) if parts else None
 
 
-def _of_segments(known: ReadEvidence, index: int, files: dict[str, int]) -> NDArray[Any] | None:
-    """Return a process's segments of data; None where they are not nearly all of its reading."""
+def _of_segments(known: ReadEvidence, index: int) -> NDArray[Any] | None:
+    """Return a process's sizes of data segments; None where they are not nearly all it read."""
     if index not in known.logs or not _has_all_segments(known.logs[index][1]):
         return None
     placed, log = known.logs[index]
@@ -214,31 +210,9 @@ def _of_segments(known: ReadEvidence, index: int, files: dict[str, int]) -> NDAr
     )
     # What the netCDF library reads at each opening, to recognise the format, is no reading of data.
     headers = (rows["stdio_reads"] > 0) & (calls > streams)
-    if segments["nbytes"].sum() < NEARLY_ALL * (calls.sum() + streams[~headers].sum()):
-        return None
-    numbers = [files.setdefault(name, len(files)) for name in log.files]
-    result = np.zeros(len(segments), READ_DTYPE)
-    for name in ("start_ns", "offset", "nbytes"):
-        result[name] = segments[name]
-    result["process"], result["file"] = index, np.array([*numbers, -1])[segments["file"]]
-    return result
-
-
-def _of_spans(
-    known: ReadEvidence, rows: NDArray[np.int64], files: dict[str, int]
-) -> NDArray[Any] | None:
-    """Return what single spans read; None where one is a sum over several samples."""
-    spans = known.profile.spans[rows]
-    if (((spans["flags"] & Flag.SUMMED) != 0) & (spans["pieces"] > 1)).any():
-        return None
-    result = np.zeros(len(rows), READ_DTYPE)
-    for name in ("start_ns", "nbytes", "process"):
-        result[name] = spans[name]
-    texts = [known.profile.strings[each] for each in spans["detail"].tolist()]
-    result["file"] = [files.setdefault(known.names.of_text(text), len(files)) for text in texts]
-    result["offset"] = -1
-    some: NDArray[Any] = result[spans["nbytes"] != 0]
-    return some
+    nbytes: NDArray[Any] = segments["nbytes"]
+    enough = NEARLY_ALL * (calls.sum() + streams[~headers].sum())
+    return nbytes if nbytes.sum() >= enough else None
 
 
 def epoch_nbytes(run: RankRun) -> int | None:

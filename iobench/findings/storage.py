@@ -14,7 +14,7 @@ from iobench.analysis.storage_reads import (
     StageStorage,
     evidence_of,
     incomplete_modules,
-    single_reads,
+    read_sizes,
     stage_storage,
 )
 from iobench.errors import StorageError
@@ -108,8 +108,8 @@ def read_shape(run: RankRun) -> tuple[list[Path], int, int]:
         if (path := Path(_file_of(row.name))).is_file()
     }
     files = [path for path, nbytes in sizes.items() if 100 * nbytes >= max(sizes.values())]
-    reads = single_reads(known)
-    nbytes = np.zeros(0, np.int64) if reads is None else np.sort(reads["nbytes"])
+    sizes_read = read_sizes(known)
+    nbytes = np.zeros(0, np.int64) if sizes_read is None else np.sort(sizes_read)
     total = int(nbytes.sum())
     if not total or 2 * sum(sizes[path] for path in files) < total:
         raise StorageError(
