@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from iobench.analysis.exposure_figures import StepFigures
 from iobench.analysis.loop import ONLY, find_rounds, outermost
-from iobench.analysis.time_intervals import union
+from iobench.analysis.time_intervals import places_of, union
 from iobench.recording.kinds import Kind, Trait, is_one_of, kinds_that
 
 if TYPE_CHECKING:
@@ -74,7 +74,6 @@ class Waits(msgspec.Struct, frozen=True):
     resumed: Marks  # whether its pass goes on where one of an earlier process was
     process: int  # where the training loop runs, as `thread`; -1 if it never waited
     thread: int
-    n_unfinished_rounds: int  # without a recorded end
 
     def __len__(self) -> int:
         return len(self.batch)
@@ -106,13 +105,7 @@ class Waits(msgspec.Struct, frozen=True):
 
     def of_batch(self, batches: Integers) -> Integers:
         """Return the delivery that brought each batch, -1 where none did."""
-        order = np.argsort(self.batch, kind="stable")
-        place = np.searchsorted(self.batch[order], batches)
-        result = place < len(order)
-        delivery = np.full(len(batches), -1, dtype=np.int64)
-        delivery[result] = order[place[result]]
-        result &= (batches >= 0) & (np.append(self.batch, -1)[delivery] == batches)
-        return np.where(result, delivery, -1)
+        return places_of(batches, self.batch)
 
     def waiting_at(self, time_ns: Integers) -> Integers:
         """Return the delivery being waited for at each instant, -1 where none, or a round's end."""
@@ -250,7 +243,6 @@ def _find_waits(
         resumed=rounds.resumed[of_wait],
         process=loop.process,
         thread=loop.thread,
-        n_unfinished_rounds=int((~rounds.recorded).sum()),
     )
 
 

@@ -62,7 +62,6 @@ def exposure_of(run: RankRun) -> Exposure:
         phases=_phases(run),
         long_waits=find_long_waits(deliveries, run.attribution),
         n_rounds=len(np.unique(deliveries.round)),
-        n_unfinished_rounds=deliveries.n_unfinished_rounds,
         workers=main.workers,
         prefetch=main.prefetch,
         lost_spans=profile.lost_spans,

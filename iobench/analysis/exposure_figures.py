@@ -315,7 +315,6 @@ class Exposure(msgspec.Struct, frozen=True):
     phases: tuple[Phase, ...]  # which add up to ``whole``
     long_waits: LongWaits | None  # where few waits hold more than 10 % of the run
     n_rounds: int
-    n_unfinished_rounds: int  # without an end: taken to end with the process's last span
     workers: int  # of the loader that trains, else of that with most batches
     prefetch: int  # batches each may be ahead; without workers, that threads keep ready
     lost_spans: int  # that could not be written or were torn

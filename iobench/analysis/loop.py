@@ -169,7 +169,6 @@ class Rounds(msgspec.Struct, frozen=True):
     loader: Integers  # its number, `ONLY` where it is not known
     n_before: Integers  # deliveries before the recording began
     numbered: Marks  # whether its waits name it; others belong to it by their time
-    recorded: Marks  # whether its end was recorded
     role: NDArray[np.str_]  # as it said itself; "trains" where an optimiser took a step in it
     resumed: Marks  # whether it goes on where one of an earlier process was
 
@@ -203,7 +202,7 @@ def find_rounds(profile: RunData, loop: TrainingLoop) -> Rounds:
     order = np.argsort(start_ns, kind="stable")
     rest = {
         name: np.concatenate([getattr(part, name) for part in parts])[order]
-        for name in ("loader", "n_before", "numbered", "recorded", "role", "resumed")
+        for name in ("loader", "n_before", "numbered", "role", "resumed")
     }
     return Rounds(
         of_wait=np.argsort(order, kind="stable")[of_wait],
@@ -288,7 +287,6 @@ def _by_number(
         loader=loader,
         n_before=n_before,
         numbered=np.ones(n_rounds, dtype=bool),
-        recorded=recorded,
         role=role,
         resumed=np.array([RESUMED in each[1:] for each in words], dtype=bool),
     )
@@ -327,7 +325,6 @@ def _by_time(waits: NDArray[Any], marks: NDArray[Any], lane: NDArray[Any]) -> Ro
         loader=np.full(len(keys), ONLY, dtype=np.int64),
         n_before=np.zeros(len(keys), dtype=np.int64),
         numbered=np.zeros(len(keys), dtype=bool),
-        recorded=recorded,
         role=np.full(len(keys), "", dtype="U16"),
         resumed=np.zeros(len(keys), dtype=bool),
     )

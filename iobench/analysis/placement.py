@@ -32,6 +32,7 @@ LATEST_NS: Final = 50_000_000
 """By how much the times of a log may be off. Of another boot or process they are off by more."""
 ROUNDED_NS: Final = 300
 """Darshan keeps times as seconds since 1970 in floats of 64 bits, which are 238 ns apart."""
+MORE: Final = "raise MAX_RECORDS and MODMEM, or let iobench set them: --darshan auto"
 MAY_READ: Final = kinds_that(Trait.READS | Trait.MIXED | Trait.READS_LATE)
 _BY_PREFERENCE: Final = (Trait.TELLS_READ, Trait.MIXED, Trait.READS, Trait.READS_LATE)
 PLACED_DTYPE: Final = np.dtype(
@@ -84,16 +85,15 @@ class TraceCoverage(msgspec.Struct, frozen=True):
     n_expected: int  # processes of the run that read,
     n_logs: int  # and those of them with a log that has their marker
     missing: tuple[str, ...]  # processes without one
-    partial: tuple[str, ...]  # logs that ran out of memory, and in which modules
     n_segments: int
     n_placed: int
-    problems: tuple[str, ...]  # what could not be read and what to do
+    problems: tuple[str, ...]  # what is missing in logs and what to do
     others: OtherLogs | None = None
 
     @property
     def complete(self) -> bool:
         """Whether Darshan's figures are of all that was read."""
-        return self.n_logs == self.n_expected and not self.partial and not self.problems
+        return self.n_logs == self.n_expected and not self.problems
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -280,11 +280,6 @@ def _coverage(
         n_expected=len(expected),
         n_logs=len(expected.keys() & owners.keys()),
         missing=tuple(_label(who) for key, who in expected.items() if key not in owners),
-        partial=tuple(
-            f"{_label(profile.processes[index])}: {', '.join(log.partial_modules)}"
-            for index, log in joined.items()
-            if log.partial_modules
-        ),
         n_segments=sum(map(len, segments)),
         n_placed=sum(int((each["span"] >= 0).sum()) for each in segments),
         problems=(*trace.notes, *_problems(profile, joined, others)),
@@ -302,6 +297,8 @@ def _problems(
     for index, log in joined.items():
         label = _label(profile.processes[index])
         yield from (f"{label}: {problem}" for problem in log.problems)
+        if log.partial_modules:
+            yield f"{label}: Darshan ran out of memory in {', '.join(log.partial_modules)}; {MORE}"
     yield from dict.fromkeys(f"{log.path.name}: {text}" for log in others for text in log.problems)
 
 

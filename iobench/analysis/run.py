@@ -160,11 +160,6 @@ class RankRun(RunData, frozen=True, dict=True, eq=False, kw_only=True):
             return None
         return int(samples.sum())
 
-    @property
-    def parts(self) -> Iterator[RankRun]:
-        """Itself, as the only part; like `Run.parts`."""
-        return iter((self,))
-
     @cached_property
     def is_sound(self) -> bool:
         """Whether it can be analysed: not where the waits of the training loop overlap."""

@@ -46,6 +46,14 @@ def overlap_ns(
     return np.maximum(inside, 0)
 
 
+def places_of(numbers: Integers, among: Integers) -> Integers:
+    """Return the first place of each number from 0 among others, -1 where it is not there."""
+    order = np.argsort(among, kind="stable")
+    place = np.append(order, -1)[np.searchsorted(among[order], numbers)]
+    same = (numbers >= 0) & (np.append(among, -1)[place] == numbers)
+    return np.where(same, place, -1)
+
+
 class Nesting(msgspec.Struct, frozen=True):
     """Which intervals of a lane lie inside which."""
 

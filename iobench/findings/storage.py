@@ -299,11 +299,6 @@ def _covered(placement: Placement) -> Iterator[str]:
     )
     if coverage.missing:
         yield f"No log of: {', '.join(coverage.missing)}."
-    if coverage.partial:
-        yield (
-            f"Incomplete because Darshan ran out of memory: {'; '.join(coverage.partial)}. Raise "
-            "MAX_RECORDS and MODMEM, or let iobench set them: --darshan auto."
-        )
     if (others := coverage.others) is not None:
         yield (
             f"Totals of logs without a marker of this run, which are placed in no stage: "

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from iobench.recording.kinds import copies_batches
-
-if TYPE_CHECKING:
-    from iobench.analysis.exposure_figures import Window
 
 Integers = NDArray[np.int64]
 
@@ -91,13 +87,6 @@ class LoaderRun(msgspec.Struct, frozen=True, kw_only=True):
     def recurs(self) -> bool:
         """Whether it has epochs as a long training has them."""
         return bool(self.repeated.any())
-
-    @property
-    def window(self) -> Window:
-        """What `judged` are of, as `Exposure.window` has it."""
-        if self.recurs:
-            return "recurring"
-        return "steady" if self.steady.any() else "whole"
 
     @property
     def judged(self) -> NDArray[np.bool_]:

@@ -23,6 +23,7 @@ from iobench.analysis.loop import ONLY
 from iobench.analysis.replay.batch_times import loader_run
 from iobench.analysis.replay.loader_run import LoaderRule, LoaderRun
 from iobench.analysis.stage_table import find_lanes
+from iobench.analysis.time_intervals import places_of
 
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
@@ -188,11 +189,7 @@ class LoaderBatches:
 
     def place_of(self, number: Integers) -> Integers:
         """Return the place of each batch number among these, -1 where it is none of them."""
-        order = np.argsort(self.number, kind="stable")
-        place = np.searchsorted(self.number[order], number)
-        place = np.append(order, -1)[np.minimum(place, len(order))]
-        same = (number >= 0) & (np.append(self.number, -1)[place] == number)
-        return np.where(same, place, -1)
+        return places_of(number, self.number)
 
 
 def part_of_epochs(

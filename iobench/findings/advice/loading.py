@@ -169,7 +169,7 @@ def _folder(rank: RankRun) -> str | None:
 def _samples_of_epoch(rank: RankRun, run: LoaderRun) -> int | None:
     """Return what the only loader of a script handed out in a whole pass, over all ranks."""
     exposure, passes = rank.exposure, len(run.startup_ns)
-    if exposure.n_unfinished_rounds or len(exposure.loaders) > 1 or not run.shutdown_ns.all():
+    if len(exposure.loaders) > 1 or not run.shutdown_ns.all():
         return None
     if not run.batch_size or not passes or run.is_part:
         return None
