@@ -31,22 +31,17 @@ class EpochFigures(msgspec.Struct, frozen=True):
     """One pass of the training loop over its samples; its parts add up to the run's, exactly."""
 
     epoch: int  # as the loader that trains numbers it, from 0
-    rank: int
     complete: bool  # whether all its batches were measured
     part: PartExposure  # validations and waits that brought no batch included
     training: PartExposure | None  # of these, what trains,
     validation: PartExposure | None  # and what validates, tests or predicts
     end_ns: int  # of its last round
-    batches_ns: int  # the wall time that is of batches: the epoch as D2.3 has it
     batch: StepStatistics | None  # from being asked for a batch to being asked for the next
     wait: StepStatistics | None  # for each batch: the exposed I/O of D2.3
-    step: StepStatistics | None  # the same two of each step of the optimiser
-    step_wait: StepStatistics | None
     forward: StepStatistics | None  # per batch, all stages of that kind
     backward: StepStatistics | None
     busy: Mapping[str, StepStatistics]  # of each stage of loading, per batch, 0 without work
     exposed: Mapping[str, StepStatistics]
-    computed: Mapping[str, StepStatistics]  # of each stage of the loop, per batch that has it
 
 
 class EpochTime(msgspec.Struct, frozen=True):
@@ -92,45 +87,28 @@ def _figures(run: RankRun, chosen: Marks, number: int) -> EpochFigures:
     chosen = trains if trains.any() else chosen
     with_batch = chosen & (deliveries.batch >= 0)
     loading = [row.stage for row in part.stages]
-    computing = [row.stage for row in part.compute_stages]
     return EpochFigures(
         epoch=number,
-        rank=run.loop.rank,
         complete=number in deliveries.complete_epochs,
         part=part,
         training=training if trains.any() else None,
         validation=part_of(run, evaluates) if evaluates.any() else None,
         end_ns=int(deliveries.until_ns[trains | evaluates].max()),
-        batches_ns=int(deliveries.wall_ns[with_batch].sum()),
         batch=step_statistics(deliveries.wall_ns[with_batch & deliveries.followed]),
         wait=step_statistics(deliveries.wait_ns[with_batch]),
-        step=step_statistics(
-            deliveries.by_step(with_batch & deliveries.followed, deliveries.wall_ns)
-        ),
-        step_wait=step_statistics(deliveries.by_step(with_batch, deliveries.wait_ns)),
         forward=step_statistics(_pass(ledger, Kind.FORWARD, with_batch)),
         backward=step_statistics(_pass(ledger, Kind.BACKWARD, with_batch)),
         busy=dict(_by_stage(ledger, loading, ledger.busy_ns, with_batch)),
         exposed=dict(_by_stage(ledger, loading, ledger.exposed_ns, with_batch)),
-        computed=dict(
-            _by_stage(ledger, computing, ledger.compute_ns, with_batch, ledger.n_computed)
-        ),
     )
 
 
 def _by_stage(
-    ledger: Ledger,
-    stages: Sequence[str],
-    table: Integers,
-    with_batch: Marks,
-    there: Integers | None = None,
+    ledger: Ledger, stages: Sequence[str], table: Integers, with_batch: Marks
 ) -> Iterator[tuple[str, StepStatistics]]:
-    """Yield the statistics of stages, over the batches where a table says that they are there."""
-    rows = np.flatnonzero(with_batch)
+    """Yield the statistics of stages over batches."""
     for name in stages:
-        at = ledger.stages.names.index(name)
-        some = rows if there is None else rows[there[rows, at] > 0]
-        result = step_statistics(table[some, at])
+        result = step_statistics(table[:-1, ledger.stages.names.index(name)][with_batch])
         if result is not None:
             yield name, result
 
