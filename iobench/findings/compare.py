@@ -24,13 +24,8 @@ from iobench.analysis.intervals import (
 )
 from iobench.analysis.run import Run
 from iobench.errors import OptionError, ProfileError
-from iobench.findings.batch_digests import (
-    compare_samples,
-    delivered_samples,
-    samples_sentences,
-)
+from iobench.findings.batch_digests import compare_samples, delivered_samples, samples_sentences
 from iobench.findings.run_figures import last_figures, own_title
-from iobench.findings.utilisation import Utilisation, mean_utilisation, utilisation
 from iobench.recording.kinds import stage_title
 from iobench.recording.this_process import THREAD_VARIABLES, VERSIONED
 from iobench.report import units
@@ -44,8 +39,8 @@ from iobench.report.document import (
     Table,
     sentences,
 )
-from iobench.report.sentences import PART_NAMES, detailed_batches
 from iobench.report.sentences import PARTS as PART_WORDS
+from iobench.report.sentences import detailed_batches
 from iobench.report.suite_words import figure_cell
 from iobench.runs.folders import run_paths
 
@@ -65,7 +60,6 @@ CONFIGURED: Final = (
 )  # fmt: skip
 """What of a configuration can make figures differ, by its name in ``run.json``."""
 OF_MACHINE: Final = ("host", "system", "python", "cpus", "cpu_model", "memory_nbytes")
-OF_WORK: Final = ("dataset", "tiny", "sample_nbytes", "batch_size", "step_ns")
 WEIGHTS: Final = {"step": "steps", "batch": "batches", "sample": "samples"}
 NAMES: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 TITLES: Final = {
@@ -76,8 +70,6 @@ UNITS: Final[dict[str, Unit]] = {
     "samples_per_s": "samples/s", "bytes_per_s": "B/s", "wait_fraction": "share",
 }  # fmt: skip
 """Of what is no time."""
-WORTH_SAYING: Final = 0.01
-"""Share of a job from which a part of it is a row."""
 
 
 class ComparedFigure(msgspec.Struct, frozen=True):
@@ -94,16 +86,13 @@ class ComparedFigure(msgspec.Struct, frozen=True):
 
 
 class PairComparison(msgspec.Struct, frozen=True):
-    """A run against the first.
-
-    ``needed_steps`` says, of each run whose intervals are probably too short, how many would do.
-    """
+    """A run against the first; where intervals are probably too short, how many steps would do."""
 
     run: str
     figures: tuple[ComparedFigure, ...]
     interval_of: str  # rounds or blocks
     n_blocks: tuple[int, int]
-    needed_steps: tuple[int | None, int | None]
+    enough_steps: int | None
 
 
 class ComparedRun(msgspec.Struct, frozen=True):
@@ -111,11 +100,8 @@ class ComparedRun(msgspec.Struct, frozen=True):
 
     run: str
     ranks: int
-    batches: int
     wall_ns: int
-    wait_fraction: float | None
-    mlperf_utilisation: Utilisation | None
-    job_ns: Mapping[str, int]  # by part; empty of what is no script
+    job_wall_ns: int | None  # None of what is no script
     figures: Mapping[str, float | None]  # energy, and a script's own in the last epoch
 
 
@@ -155,21 +141,15 @@ def compare_runs(paths: Sequence[Path]) -> Comparison:
     first, *others = runs
     names = dict.fromkeys(name for run in runs for name in run.configuration)
     values = {name: tuple(run.configuration.get(name) for run in runs) for name in names}
-    differing = {
-        name: each for name, each in values.items() if any(value != each[0] for value in each)
-    }
-    cautions = [each for run in runs for each in run.cautions]
-    if of_work := [name for name in OF_WORK if name in differing]:
-        cautions.append(
-            f"{', '.join(of_work)} differ, so that a step, or a sample, is another amount of work"
-        )
     return Comparison(
         window=window,
         runs=tuple(each.shown for each in runs),
         comparisons=tuple(_pair(first, other, window) for other in others),
         samples=tuple(compare_samples(first.samples, other.samples) for other in others),
-        configuration=differing,
-        cautions=tuple(cautions),
+        configuration={
+            name: each for name, each in values.items() if any(value != each[0] for value in each)
+        },
+        cautions=tuple(each for run in runs for each in run.cautions),
     )
 
 
@@ -178,74 +158,63 @@ def _open(path: Path, place: int) -> _Opened:
     position = run.config.get("position")  # of the turns of a folder's runs
     sums: dict[Window, list[StepSums]] = {part: [] for part in PARTS}
     exposures: list[Exposure] = []
-    used, n_missing = [], 0
+    n_missing = 0
     for rank in run:
         for window, of_ranks in sums.items():
             n_blocks = len(of_ranks[0].blocks["wall"]) if of_ranks else None
             if (each := step_sums(rank, window, n_blocks)) is not None:
                 of_ranks.append(each)
         exposures.append(replace(rank.exposure, waits_ns=()))
-        used.append(utilisation(rank))
-        n_missing += rank.lost_spans + len(exposures[-1].missing_workers)
+        n_missing += rank.lost_spans + len(rank.exposure.missing_workers)
         n_missing += sum(each.damaged + (not each.closed) for each in rank.all_processes)
     if not exposures or len(sums["whole"]) < len(exposures):
         raise ProfileError(f"{path}: a training process got no batch; expected some of each")
     jobs = [each.job for each in exposures if each.job is not None]
-    job = job_of_ranks(jobs) if len(jobs) == len(exposures) else None
-    wall_ns = sum(each.all_wall_ns for each in exposures)
-    n_batches = sum(each.whole.n_batches for each in exposures)
     n_summed = sum(each.n_summed for each in exposures)
+    detailed = detailed_batches(sum(each.whole.n_batches for each in exposures), n_summed)
     cautions = (
         (n_missing, f"{path}: spans were lost or processes killed, so waits may be missing"),
-        (n_summed, f"{path}: {detailed_batches(n_batches, n_summed)}"),
+        (n_summed, f"{path}: {detailed}"),
     )
     return _Opened(
         turn=(place, position if isinstance(position, int) else 0),
         shown=ComparedRun(
             run=str(path),
             ranks=len(exposures),
-            batches=n_batches + n_summed,
             wall_ns=max(each.all_wall_ns for each in exposures),
-            wait_fraction=sum(e.all_wait_ns for e in exposures) / wall_ns if wall_ns else None,
-            mlperf_utilisation=mean_utilisation(used),
-            job_ns={"wall": job.wall_ns} | {each.part: each.ns for each in job.parts}
-            if job
-            else {},
+            job_wall_ns=job_of_ranks(jobs).wall_ns if len(jobs) == len(exposures) else None,
             figures=last_figures(run),
         ),
         sums={part: add_ranks(e) for part, e in sums.items() if len(e) == len(exposures)},
-        configuration=_configuration(run, exposures),
+        configuration=_configuration(run, exposures[0]),
         samples=delivered_samples(run),
         cautions=tuple(text for is_so, text in cautions if is_so),
     )
 
 
-def _configuration(run: Run, exposures: Sequence[Exposure]) -> dict[str, Any]:
+def _configuration(run: Run, exposure: Exposure) -> dict[str, Any]:
     """Return what may explain a difference, by name; what the run does not record is missing."""
-    config, exposure = run.config, exposures[0]
     facts = run.of_rank(run.ranks[0]).about
-    steps = {each.steps.batches_per_step if each.steps else None for each in exposures}
-    device, commit = facts.device, facts.commit and facts.commit.hash
-    known = {name: config.get(name) for name in CONFIGURED} | {
+    known = {name: run.config.get(name) for name in CONFIGURED} | {
         "workers": exposure.workers,
         "prefetch": exposure.prefetch,
         "dataset": facts.dataset,
         "framework": facts.framework,
         "batch_size": facts.batch_size,
-        "batches_per_step": steps.pop() if len(steps) == 1 else None,
+        "batches_per_step": exposure.steps and exposure.steps.batches_per_step,
         "step_ns": facts.compute.step_ns,
-        "device": device and device.name + (f" ({device.title})" if device.title else ""),
+        "device": facts.device and facts.device.name,
         "cache": facts.cache.asked,
-        "script": config.get("command") if facts.is_script else None,
-        "commit": commit and commit[:12],
-        "ranks": len(exposures),
+        "script": run.config.get("command") if facts.is_script else None,
+        "commit": facts.commit and (facts.commit.hash or "")[:12],
+        "ranks": len(run.ranks),
     }
     if facts.versions:
         known |= {name: facts.versions.get(name, "not imported") for name in VERSIONED}
     if facts.thread_settings:
         known |= {name: facts.thread_settings.get(name, "not set") for name in THREAD_VARIABLES}
     known |= {name: facts.machine.get(name) for name in OF_MACHINE}
-    return {name: value for name, value in known.items() if value not in (None, {}, [])}
+    return {name: value for name, value in known.items() if value not in (None, {}, [], "")}
 
 
 def _pair(first: _Opened, other: _Opened, window: Window) -> PairComparison:
@@ -253,12 +222,11 @@ def _pair(first: _Opened, other: _Opened, window: Window) -> PairComparison:
     whole = first.sums[window], other.sums[window]
     turns = turns_of(*whole)
     a, b = turns or whole
-    n_blocks = len(a.blocks["wall"]), len(b.blocks["wall"])
-    n_needed: list[int | None] = []
+    n_blocks, enough = (len(a.blocks["wall"]), len(b.blocks["wall"])), 0
     for sums, n_of, run in zip(whole, n_blocks, (first, other), strict=True):
         needed = needed_steps(n_of, sums.unevenness, 0.0 if turns else sums.memory)
         n_steps = (sums.total("batches") or 0.0) / run.shown.ranks
-        n_needed.append(needed if n_of > 1 and n_steps < needed else None)
+        enough = max(enough, needed) if n_of > 1 and n_steps < needed else enough
     of_step, sizes = (
         [run.configuration.get(name) for run in (first, other)]
         for name in ("batches_per_step", "batch_size")
@@ -271,7 +239,7 @@ def _pair(first: _Opened, other: _Opened, window: Window) -> PairComparison:
         figures=tuple(_figures(a, b, per, is_paired=turns is not None)),
         interval_of="blocks" if turns is None else "rounds",
         n_blocks=n_blocks,
-        needed_steps=(n_needed[0], n_needed[1]),
+        enough_steps=enough or None,
     )
 
 
@@ -310,34 +278,37 @@ def _figures(a: StepSums, b: StepSums, per: str, *, is_paired: bool) -> Iterator
 
 def comparison_document(comparison: Comparison) -> Document:
     """Return runs side by side, what was different about them, and whether samples are the same."""
-    names = NAMES[: len(comparison.runs)]
-    first, others = names[0], names[1:]
-    titles = [f"{name}: {run.run}" for name, run in zip(names, comparison.runs, strict=True)]
+    runs, names = comparison.runs, NAMES[: len(comparison.runs)]
+    titles = [f"{name}: {run.run}" for name, run in zip(names, runs, strict=True)]
     cautions = sentences((f"{each}." for each in comparison.cautions), "caution")
-    part = PART_WORDS[comparison.window]
-    pairs = [
-        Section(f"pair-{name}", f"{name} against {first} ({part})", tuple(_pair_blocks(pair, name)))
-        for name, pair in zip(others, comparison.comparisons, strict=True)
+    pairs, samples = list[Section](), list[Sentence]()
+    of_others = zip(names[1:], comparison.comparisons, comparison.samples, strict=True)
+    for name, pair, same in of_others:
+        title = f"{name} against {names[0]} ({PART_WORDS[comparison.window]})"
+        pairs.append(Section(f"pair-{name}", title, tuple(_pair_blocks(pair, name))))
+        samples += samples_sentences(same, names[0], name)
+    differing = [
+        (name, *(_words(name, value) for value in values))
+        for name, values in comparison.configuration.items()
     ]
-    samples = [
-        each
-        for name, of in zip(others, comparison.samples, strict=True)
-        for each in samples_sentences(of, first, name)
+    whole: list[tuple[Cell, ...]] = [
+        ("wall time", *(Quantity(run.wall_ns, "ns") for run in runs)),
     ]
-    differing = comparison.configuration.items()
-    rows = [(name, *(_words(name, value) for value in values)) for name, values in differing]
-    configuration = (
-        _table("Not the same", ("", *names), rows)
-        if rows
-        else Sentence("Configuration and machine: the same, as far as the runs record them.")
+    if any(run.job_wall_ns for run in runs):
+        whole.append(("job, start to end", *(Quantity(run.job_wall_ns, "ns") for run in runs)))
+    whole.extend(
+        (own_title(of), *(figure_cell(of, run.figures.get(of)) for run in runs))
+        for of in dict.fromkeys(name for run in runs for name in run.figures)
     )
-    whole = _table("", ("", *names), _whole_rows(comparison.runs))
+    tables = [_table("", ("", *names), whole)]
+    if differing:
+        tables.append(_table("Not the same", ("", *names), differing))
     return Document(
         title="Runs compared",
         sections=(
             Section("runs", "", (*sentences(titles, "strong"), *cautions)),
             *pairs,
-            Section("whole", "Whole runs", (whole, configuration)),
+            Section("whole", "Whole runs", tuple(tables)),
             Section("samples", "", tuple(samples)),
         ),
         figures=lambda: comparison,
@@ -362,43 +333,21 @@ def _pair_blocks(pair: PairComparison, name: str) -> Iterator[Block]:
         )
     if 1 in pair.n_blocks:
         yield Sentence(f"Too short for an interval; expected {BLOCKS[-1][0]} steps or more.")
-    for each, needed in zip((first, name), pair.needed_steps, strict=True):
-        if needed is not None:
-            yield Sentence(
-                f"Intervals of {each} are probably too short; {units.count(needed)} steps would "
-                "be enough."
-            )
+    if pair.enough_steps is not None:
+        enough = units.count(pair.enough_steps)
+        yield Sentence(f"Intervals are probably too short; {enough} steps would be enough.")
 
 
 def _figure_row(figure: ComparedFigure) -> tuple[Cell, ...]:
     kind = " busy" if figure.figure.startswith(BUSY) else " exposed"
     title = f"{stage_title(figure.stage)}{kind}" if figure.stage else TITLES[figure.figure]
     values = (Quantity(value, UNITS.get(figure.figure, "ns")) for value in figure.values)
-    row: list[Cell] = [f"{title} per {figure.per}" if figure.per else title, *values]
-    if figure.ratio is None:
-        return (*row, NOT_APPLICABLE, NOT_APPLICABLE, NOT_APPLICABLE)
-    ratio = Quantity(figure.ratio, "ratio")
-    if figure.low is None or figure.high is None:
-        return (*row, ratio, NOT_APPLICABLE, NOT_APPLICABLE)
-    between = f"{units.ratio(figure.low)} to {units.ratio(figure.high)}"
-    word = "more" if figure.ratio > 1 else "less"
-    return (*row, ratio, between, word if figure.differs else "no")
-
-
-def _whole_rows(runs: Sequence[ComparedRun]) -> Iterator[tuple[Cell, ...]]:
-    """Yield what there is of whole runs, without a judgement."""
-    used = [each.fraction if (each := run.mlperf_utilisation) else None for run in runs]
-    yield ("exposed share", *(Quantity(run.wait_fraction, "share") for run in runs))
-    yield ("accelerator util., MLPerf", *(Quantity(each, "share") for each in used))
-    yield ("wall time", *(Quantity(run.wall_ns, "ns") for run in runs))
-    yield ("batches", *(Quantity(run.batches, "count") for run in runs))
-    for part, title in {"wall": "job, from start to end", **PART_NAMES}.items():
-        times = [run.job_ns.get(part) for run in runs]
-        walls = [run.job_ns.get("wall") or 1 for run in runs]
-        if any((ns or 0) > WORTH_SAYING * wall for ns, wall in zip(times, walls, strict=True)):
-            yield (title, *(Quantity(ns, "ns") for ns in times))
-    for name in dict.fromkeys(name for run in runs for name in run.figures):
-        yield (own_title(name), *(figure_cell(name, run.figures.get(name)) for run in runs))
+    ratio = NOT_APPLICABLE if figure.ratio is None else Quantity(figure.ratio, "ratio")
+    between, word = NOT_APPLICABLE, NOT_APPLICABLE
+    if figure.low is not None and figure.high is not None:
+        between = f"{units.ratio(figure.low)} to {units.ratio(figure.high)}"
+        word = "no" if not figure.differs else "more" if figure.low > 1 else "less"
+    return (f"{title} per {figure.per}" if figure.per else title, *values, ratio, between, word)
 
 
 def _words(name: str, value: Any) -> str:
