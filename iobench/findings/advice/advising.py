@@ -37,13 +37,13 @@ WORTH_FRACTION: Final = 0.01
 """Of the time, what a change saves at least that is proposed."""
 
 
-def advice_of(measured: Iterable[Loading]) -> Advice | None:
+def advice_of(measured: Iterable[Loading | None]) -> Advice | None:
     """Return what would help, ranked by what it gains; None of what delivered no batch.
 
     Ways of loading the same samples are compared with the first that `baseline_first` returns.
     """
     ways = baseline_first(measured)
-    if not ways or not len(ways[0].loader) or not ways[0].judged.wall_ns:
+    if not ways or not ways[0].judged.wall_ns:
         return None
     baseline, predictor = ways[0], GainPredictor(ways)
     error = predictor.error_fraction

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
@@ -22,6 +22,8 @@ REPEATED: Final = OF_PROFILE.keys() - {"--out", "--json"}
 """Options that another run has as well; one recorded by an earlier version may have others."""
 SETTINGS: Final = ("format", "framework", "pipeline", "workers", "prefetch", "cache")
 """What a profile has options for; anything else is done where the script or the store is made."""
+OF_STORES: Final = {Lever.FORMAT, Lever.CHUNKS, Lever.CODEC}
+"""What needs a conversion."""
 OF_SCRIPTS: Final = {
     "workers": "num_workers",
     "prefetch": "prefetch_factor",
@@ -82,58 +84,50 @@ class ProfileCommand(msgspec.Struct, frozen=True):
         options = [option for option in self.options if option[0] not in dropped]
         options += [(name, str(value)) for name, value in changed.items()]
         words = ProfileCommand(targets or self.targets, tuple(options)).words()
-        return shlex.join(["iobench", "profile", *words])
+        return _line("profile", *words)
 
 
 def commands_of(change: AdvisedChange, baseline: Loading) -> tuple[str, ...]:
     """Return the lines that make a change, and for a profile those that measure it."""
     given = ProfileCommand.parsed(baseline.facts.command) or ProfileCommand()
-    settings, levers, is_script = change.settings, {*change.levers}, baseline.facts.is_script
+    sources, lines, levers = _sources(given, baseline), [], {*change.levers}
+    settings = {name: str(value) for name, value in change.settings.items()}
+    stored = None if "store" in settings else settings.get("format")
+    ready = settings.get("store", None if stored else baseline.named_store)
+    store = ready or ("STORE" if baseline.store else None)
     if "stage" in settings:
-        return tuple(_staged(change, given, baseline))
-    lines: list[str] = []
-    stores = levers & {Lever.FORMAT, Lever.CHUNKS, Lever.CODEC}
-    store = settings.get("store", baseline.named_store or "STORE" if baseline.store else None)
-    if "format" in settings and "store" not in settings:
-        stored, sources = str(settings["format"]), _sources(given, baseline)
-        store = _out(sources[0], stored)
-        if stores:
-            words = [*sources, store, *convert_words(stored)]
-            words += given.words(OF_SOURCE)[len(given.targets) :]
-            lines.append(shlex.join(["iobench", "convert", *words]))
-    if stores or Lever.LOADER in levers:
+        lines.append(_line("stage", ready or settings["of"], "--to", settings["stage"]))
+        if ready is None:
+            return tuple(lines)
+        ready = store = f"{settings['stage']}/{_last_part(ready)}"
+    elif stored is not None:
+        store = f"{_last_part(sources[0])}.{stored.partition(':')[0]}"
+        if levers & OF_STORES:
+            options = given.words(OF_SOURCE)[len(given.targets) :]
+            lines.append(_line("convert", *sources, store, *convert_words(stored), *options))
+    if levers & {*OF_STORES, Lever.LOADER} or "stage" in settings:
         lines.append(_load(store, change, given, baseline))
-    if is_script:
+    if baseline.facts.is_script:
         words = [f"{name}={settings[key]}" for key, name in OF_SCRIPTS.items() if key in settings]
         if words:
             once = "  # made once, before the first epoch" * (Lever.KEEP_WORKERS in levers)
             lines.append(f"DataLoader(..., {', '.join(words)}){once}")
     elif given.targets:
-        lines.extend(_profiled(change, given, baseline))
+        without = NOT_OF_STORES if ready else ("--pipeline",) * (stored not in (None, "source"))
+        chosen = {f"--{name}": settings[name] for name in SETTINGS if name in settings}
+        chosen = {name: value for name, value in chosen.items() if name not in without}
+        if chosen or ready != baseline.named_store:
+            lines.append(given.varied(chosen, without, (ready,) if ready else sources))
     return tuple(lines)
 
 
-def _profiled(change: AdvisedChange, given: ProfileCommand, baseline: Loading) -> Iterator[str]:
-    """Yield the profile that measures a change."""
-    settings = change.settings
-    options = {f"--{name}": value for name, value in settings.items() if name in SETTINGS}
-    store = settings.get("store", None if "format" in settings else baseline.named_store)
-    if not options and "store" not in settings:
-        return
-    if store is not None:
-        options.pop("--pipeline", None)
-        yield given.varied(options, NOT_OF_STORES, (str(store),))
-        return
-    # Of a profile that compared several ways, the one that is meant.
-    several = {
-        f"--{name}": getattr(baseline, name)
-        for name in ("format", "framework", "pipeline")
-        if "," in ",".join(given.values(f"--{name}")) and getattr(baseline, name)
-    }
-    options = {**several, **options}
-    without = ("--pipeline",) if options.get("--format", "source") != "source" else ()
-    options = {name: value for name, value in options.items() if name not in without}
-    yield given.varied(options, without, _sources(given, baseline))
+def _line(*words: str) -> str:
+    return shlex.join(["iobench", *words])
+
+
+def _last_part(name: str) -> str:
+    """Return the last part of a path, or of a module's name."""
+    return name.rstrip("/").rpartition("/")[2].rpartition(":")[2] or "samples"
 
 
 def _sources(given: ProfileCommand, baseline: Loading) -> tuple[str, ...]:
@@ -145,27 +139,8 @@ def _sources(given: ProfileCommand, baseline: Loading) -> tuple[str, ...]:
     return targets or (facts.dataset or "SOURCE",)
 
 
-def _staged(change: AdvisedChange, given: ProfileCommand, baseline: Loading) -> Iterator[str]:
-    """Yield what copies the files, what loads the copy, and of a store what measures that."""
-    place, folder, store = change.settings["stage"], change.settings["of"], baseline.named_store
-    yield shlex.join(["iobench", "stage", str(store or folder), "--to", str(place)])
-    if store is None:
-        yield f"# load from the folder of the copy, which that command prints, not from {folder}"
-        return
-    copy = f"{place}/{store.rstrip('/').rpartition('/')[2]}"
-    yield _load(copy, change, given, baseline)
-    if given.targets:
-        yield given.varied({}, NOT_OF_STORES, (copy,))
-
-
-def _out(name: str, stored: str) -> str:
-    """Return the folder that a store is proposed to lie in."""
-    short = name.rstrip("/").rpartition("/")[2].rpartition(":")[2] or "samples"
-    return f"{'samples' if short == 'DATASET' else short}.{stored.partition(':')[0]}"
-
-
 def _load(
-    store: str | int | None, change: AdvisedChange, given: ProfileCommand, baseline: Loading
+    store: str | None, change: AdvisedChange, given: ProfileCommand, baseline: Loading
 ) -> str:
     """Return the line that loads the samples of a profile from a store, or from what they are."""
     size, framework = baseline.loader.batch_size or "BATCH_SIZE", baseline.facts.framework

@@ -32,48 +32,42 @@ LOOKS_AHEAD: Final = 64  # batches that a bound lets threads be ahead: more than
 
 
 class GainPredictor:
-    """Replays of the baseline under changes, each compared with the replay of it as it is."""
+    """Replays of other runs, each compared with the replay of the baseline, the first way."""
 
     def __init__(self, ways: Sequence[Loading]) -> None:
         self.ways, self.baseline = ways, ways[0]
-        run = self.baseline.loader
-        self.run = beginning_of(run, LONGEST_RUN)
-        self.error_fraction = replay_error(run) if run.can_replay else None
+        loader = self.baseline.loader
+        self.run = beginning_of(loader, LONGEST_RUN)
+        self.error_fraction = replay_error(loader) if loader.can_replay else None
         self._before: dict[Machine | None, Floats] = {}
 
-    def gain(
-        self, change: Change, machine: Machine | None = None, *, instead: LoaderRun | None = None
-    ) -> Gain:
-        """Return what a change gains, by replay; ``instead`` is what to change in place of the run.
-
-        ``machine`` is what caps it where the change is one of how many are at work.
-        """
+    def gain(self, run: LoaderRun, machine: Machine | None = None) -> Gain:
+        """Return what is gained where it ran so; a ``machine`` caps how many are at work."""
         if machine not in self._before:
-            self._before[machine] = _times(self.run, Change(), machine)
-        after = _times(instead or self.run, change, machine)
+            self._before[machine] = _times(self.run, machine)
         least = UNSEEN_ERROR if machine is None else UNSEEN_WORKERS_ERROR
         error = min(max(abs(self.error_fraction or 0.0), least), 1.0)
-        found = predicted(self._before[machine], after, epochs=self.run.judged_epochs, error=error)
-        return Gain(Evidence.REPLAYED, found.saved, found.low, found.high, found.helps)
+        epochs, after = self.run.judged_epochs, _times(run, machine)
+        by = predicted(self._before[machine], after, epochs=epochs, error=error)
+        return Gain(Evidence.REPLAYED, by.saved, by.low, by.high, by.helps)
 
-    def bound(self, change: Change, *, instead: LoaderRun | None = None) -> Gain:
+    def bound(self, run: LoaderRun) -> Gain:
         """Return what a change cannot gain more than, also where what it leaves is faster.
 
         Whoever no longer works leaves the CPUs and storage to the others, and to the training loop:
         its steps may all be as short as the shortest `QUIET` of them are now.
         """
-        run = instead or self.run
         quiet = round(float(np.quantile(self.run.compute_ns, QUIET)))
         run = replace(run, compute_ns=np.minimum(run.compute_ns, quiet))
-        gains = (self.gain(change, each, instead=run) for each in {None, self.baseline.machine})
+        gains = (self.gain(run, machine) for machine in {None, self.baseline.machine})
         most = max(0.0, *(each.saved_fraction or 0.0 for each in gains))
         wait = self.baseline.wait_fraction
         waiting = None if wait is None else min(most, wait)
         return Gain(Evidence.BOUND, None, 0.0, most, waiting_fraction=waiting)
 
 
-def _times(run: LoaderRun, change: Change, machine: Machine | None) -> Floats:
-    return replay(run, change, machine).judged_ns.astype(np.float64)
+def _times(run: LoaderRun, machine: Machine | None) -> Floats:
+    return replay(run, None, machine).judged_ns.astype(np.float64)
 
 
 def measured_gain(baseline: Loading, other: Loading) -> Gain | None:
@@ -89,26 +83,20 @@ def measured_gain(baseline: Loading, other: Loading) -> Gain | None:
     return Gain(Evidence.MEASURED, 1 - ratio.value, low, high, None if low is None else low > 0)
 
 
-def kind_of(stage: str) -> str:
-    """Return the sort of work of a stage, ``"read"`` of ``"read:label"``."""
-    return stage.partition(":")[0]
-
-
 def is_one_of(run: LoaderRun, kinds: Sequence[str]) -> NDArray[np.bool_]:
-    """Return which stages of a run are of some kinds."""
-    return np.array([kind_of(stage) in kinds for stage in run.stages], dtype=bool)
+    """Return which stages of a run are of some kinds, as ``"read:label"`` is of ``"read"``."""
+    return np.array([stage.partition(":")[0] in kinds for stage in run.stages], dtype=bool)
 
 
-def shortened(run: LoaderRun, of_kinds: Mapping[str, float]) -> Change:
-    """Return the change that multiplies the stages of some kinds."""
-    kinds = {stage: kind_of(stage) for stage in run.stages}
-    return Change(
-        stage_factors={stage: of_kinds[kind] for stage, kind in kinds.items() if kind in of_kinds}
-    )
+def shortened(run: LoaderRun, of_kinds: Mapping[str, float]) -> LoaderRun:
+    """Return a run whose stages of some kinds take a share of their time."""
+    kinds = {stage: stage.partition(":")[0] for stage in run.stages}
+    factors = {stage: of_kinds[kind] for stage, kind in kinds.items() if kind in of_kinds}
+    return changed(run, Change(stage_factors=factors))
 
 
-def on_cpu(run: LoaderRun, kinds: Sequence[str]) -> Change:
-    """Return the change that leaves of some kinds what is on a CPU; nothing where unknown."""
+def on_cpu(run: LoaderRun, kinds: Sequence[str]) -> LoaderRun:
+    """Return a run that takes of some kinds what is on a CPU; nothing where unknown."""
     factors = {}
     for kind in kinds:
         of_kind = is_one_of(run, [kind])

@@ -99,7 +99,10 @@ def _workers(predictor: GainPredictor) -> Judged:
         return
     most = cpus if baseline.is_cached else _most_workers(run, cpus)
     numbers = [n for n in (*(n for n in WORKERS if n < most), most) if n != run.workers]
-    best = _best(numbers, lambda n: predictor.gain(Change(workers=n), baseline.machine))
+    best = _best(
+        numbers,
+        lambda n: predictor.gain(changed(predictor.run, Change(workers=n)), baseline.machine),
+    )
     if best is not None:
         number, gain = best
         settings: Settings = {"workers": number}
@@ -132,7 +135,7 @@ def _prefetch(predictor: GainPredictor) -> Judged:
     batch_nbytes = (run.batch_size or 1) * (baseline.sample_nbytes or 0)
     fits = MEMORY_FRACTION * (baseline.memory_nbytes or np.inf)
     numbers = [n for n in PREFETCHES if n > run.prefetch and n * queues * batch_nbytes <= fits]
-    best = _best(numbers, lambda n: predictor.gain(Change(prefetch=n)))
+    best = _best(numbers, lambda n: predictor.gain(changed(predictor.run, Change(prefetch=n))))
     if best is not None:
         cost = _memory_of(baseline, (best[0] - run.prefetch) * queues)
         yield change((Lever.PREFETCH,), {"prefetch": best[0]}, best[1], cost)
@@ -160,10 +163,10 @@ def _kept_workers(predictor: GainPredictor) -> Judged:
         return
     retained = changed(run, Change(keep_workers=True))
     slow = replace(retained, work_ns=run.work_ns, cpu_ns=run.cpu_ns, async_ns=run.async_ns)
-    gain = predictor.bound(Change(), instead=retained)
-    least = predictor.gain(Change(), instead=slow)
+    gain = predictor.bound(retained)
+    least = predictor.gain(slow)
     if least.is_proven and least.low_fraction is not None:
-        most, gain = gain.high_fraction or 0.0, predictor.gain(Change(), instead=retained)
+        most, gain = gain.high_fraction or 0.0, predictor.gain(retained)
         low = min(least.low_fraction, gain.low_fraction or 0.0)
         gain = replace(gain, low_fraction=low, high_fraction=max(gain.high_fraction or 0.0, most))
     yield change((Lever.KEEP_WORKERS,), KEPT, gain)
@@ -175,8 +178,8 @@ def _finished_samples(predictor: GainPredictor) -> Judged:
         return
     baseline = predictor.baseline
     stored = "tfrecord" if baseline.framework == "tensorflow" else "numpy"
-    none = replace(shortened(predictor.run, dict.fromkeys(MAKING, 0.0)), keep_workers=True)
-    gain = predictor.bound(Change(), instead=without_rest(changed(predictor.run, none)))
+    finished = shortened(predictor.run, dict.fromkeys(MAKING, 0.0))
+    gain = predictor.bound(without_rest(changed(finished, Change(keep_workers=True))))
     yield change((Lever.FORMAT,), {"format": stored}, gain, _cost_of_store([baseline], baseline))
 
 
@@ -185,7 +188,7 @@ def _fast_loader(predictor: GainPredictor) -> Judged:
     baseline = predictor.baseline
     other = baseline.pipeline in ("", "own") and baseline.framework not in ("", NATIVE)
     if other and not any(each.framework == NATIVE for each in predictor.ways):
-        gain = predictor.bound(Change(), instead=in_place(predictor.run, baseline.cpus))
+        gain = predictor.bound(in_place(predictor.run, baseline.cpus))
         yield change((Lever.LOADER,), {"framework": NATIVE}, gain)
 
 

@@ -35,7 +35,7 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     path: Path  # of the run directory: several training processes have one
     facts: RunFacts
     exposure: Exposure  # without the wait of every step
-    run: LoaderRun | None = None  # the loader waited for most; None where none delivered a batch
+    loader: LoaderRun  # that is waited for most
     sums: Mapping[str, StepSums] = {}  # of each part that the run has
     label: str = ""
     format: str = ""  # as --format spells it, options and all
@@ -51,13 +51,6 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     folder: str | None = None  # what has all files in it that were read
     is_cached: bool = False  # whether it read from memory, all but a little
     machine: Machine | None = None  # what the workers and the loop share in a replay
-
-    @property
-    def loader(self) -> LoaderRun:
-        """The loader that is waited for most."""
-        if self.run is None:
-            raise ValueError(f"{self.path}: no loader delivered a batch")
-        return self.run
 
     @property
     def named_store(self) -> str | None:
@@ -92,11 +85,11 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
         return (self.wait_fraction or 0.0) < HIDDEN_FRACTION
 
 
-def loading_of(rank: RankRun, runs: Sequence[LoaderRun]) -> Loading:
-    """Return how a training process loads; ``runs`` are what its loaders did."""
+def loading_of(rank: RankRun, runs: Sequence[LoaderRun]) -> Loading | None:
+    """Return how a training process loads, whose loaders did ``runs``; None without a batch."""
     facts, exposure = rank.about, replace(rank.exposure, waits_ns=())
     if not exposure.has_consumer or not runs:
-        return Loading(path=rank.path, facts=facts, exposure=exposure)
+        return None
     run = max(runs, key=lambda each: each.wait_ns)
     whole, job, is_script = exposure.whole, rank.job or rank, facts.is_script
     hosts = {process.host for process in job.processes}
@@ -115,7 +108,7 @@ def loading_of(rank: RankRun, runs: Sequence[LoaderRun]) -> Loading:
         path=rank.path,
         facts=facts,
         exposure=exposure,
-        run=run if run.batch_size else replace(run, batch_size=facts.batch_size),
+        loader=run if run.batch_size else replace(run, batch_size=facts.batch_size),
         sums={part: sums for part in PARTS if (sums := step_sums(rank, part)) is not None},
         label=facts.label or run.name,
         format=facts.layout or "",
@@ -134,23 +127,23 @@ def loading_of(rank: RankRun, runs: Sequence[LoaderRun]) -> Loading:
     )
 
 
-def reported_loading(rank: RankRun) -> Loading:
+def reported_loading(rank: RankRun) -> Loading | None:
     """Return what a report advises on: a part of each loader."""
     return loading_of(rank, rank.cached(reported_loaders))
 
 
-def baseline_first(measured: Iterable[Loading]) -> list[Loading]:
-    """Return what took turns, the baseline first."""
-    by_path: dict[Path, Loading] = {}
+def baseline_first(measured: Iterable[Loading | None]) -> list[Loading]:
+    """Return what took turns, the baseline first, of each run the process that waits most."""
+    by_path: dict[Path, list[Loading]] = {}
     for each in measured:
-        other = by_path.get(each.path, each)
-        if each.run is not None and each.exposure.whole.wait_ns >= other.exposure.whole.wait_ns:
-            by_path[each.path] = each
+        if each is not None:
+            by_path.setdefault(each.path, []).append(each)
+    ways = [max(of, key=lambda each: each.exposure.whole.wait_ns) for of in by_path.values()]
 
     def order(each: Loading) -> tuple[bool, bool, int]:
         return each.pipeline not in TODAY, each.store is not None, int(each.facts.position or 0)
 
-    return sorted(by_path.values(), key=order)
+    return sorted(ways, key=order)
 
 
 def _folder(rank: RankRun) -> str | None:

@@ -40,14 +40,12 @@ class NextSteps(tuple[NextStep, ...]):
     def after(cls, ways: Iterable[Loading]) -> NextSteps:
         """Return what to try after these."""
         ways = tuple(ways)
-        steps = cls(_steps([each for each in ways if each.wait_fraction is not None]))
+        steps = cls(_steps(ways))
         steps.ways = ways
         return steps
 
 
 def _steps(ways: Sequence[Loading]) -> Iterator[NextStep]:
-    if not ways:
-        return
     best = min(ways, key=lambda each: each.wait_fraction or 0.0)
     exposure, verdict = best.exposure, diagnose(best.exposure).verdict
     facts, given = best.facts, ProfileCommand.parsed(best.facts.command)
@@ -91,9 +89,10 @@ def next_section(steps: NextSteps) -> Section | None:
     return Section("next", "What to try next", commands) if commands else None
 
 
-def next_steps(run: RankRun) -> NextSteps:
+def next_steps(run: RankRun) -> NextSteps | None:
     """Return what to try after a training process was measured."""
-    return NextSteps.after([run.cached(reported_loading)])
+    way = run.cached(reported_loading)
+    return None if way is None or way.wait_fraction is None else NextSteps.after([way])
 
 
 def of_job(ranks: Sequence[NextSteps]) -> NextSteps:
