@@ -22,7 +22,7 @@ def compare(
     """Print runs side by side, or the quarterly table of suites."""
     spelled = shown_as(json=json, markdown=markdown)
     if quarterly:
-        from iobench.findings.quarterly_table import quarterly_document, quarterly_of
+        from iobench.suites.quarterly import quarterly_document, quarterly_of
         from iobench.suites.results import SuiteFolder
 
         document = quarterly_document(quarterly_of(map(SuiteFolder, runs)))

@@ -9,8 +9,7 @@ import msgspec
 
 from iobench.analysis.run import Run
 from iobench.findings.batch_digests import delivered_samples
-from iobench.findings.energy import ENERGY_KINDS, energy_j, energy_of
-from iobench.findings.limits import limit_of
+from iobench.findings.energy import energy_j
 from iobench.findings.run_figures import ENERGY, last_figures
 from iobench.findings.utilisation import utilisation
 from iobench.recording.kinds import Family, Kind
@@ -30,10 +29,8 @@ METRICS: Final = (
     *("step_s", "wait_s", "exposed_share", "samples_per_s", "bytes_per_s"),
     "utilisation",  # by MLPerf Storage's formula
     *("run_s", "start_s"),  # the whole run; until its first batch
-    "storage_gave_bytes_per_s",  # a reader of the run's shape, no page cache
     *("read_bytes_per_byte", "forward_s", "backward_s"),
-    *("energy_j", *(f"energy_{kind}_j" for kind in ENERGY_KINDS)),
-    *("convert_s", "store_bytes", "max_relative_error"),
+    *("energy_j", "convert_s", "store_bytes", "max_relative_error"),
     *(f"{what}_{kind}_s" for what in ("stage", "exposed") for kind in STAGE_KINDS),  # of a batch
     *("published_step_s", "published_wait_s"),
 )
@@ -57,8 +54,7 @@ def figures_of_run(path: Path) -> RunFigures:
     rank = run.of_rank()
     exposure, facts = rank.exposure, rank.about
     part = exposure.judged
-    gave, used = rank.cached(limit_of), utilisation(rank)
-    energy = rank.cached(energy_of)
+    used = utilisation(rank)
     values: dict[str, float | None] = {
         "step_s": _mean_s(part.step),
         "wait_s": _mean_s(part.wait),
@@ -68,7 +64,6 @@ def figures_of_run(path: Path) -> RunFigures:
         "read_bytes_per_byte": part.read_per_byte,
         "run_s": exposure.whole.wall_ns / 1e9,
         "start_s": next((e.wall_ns / 1e9 for e in exposure.phases if e.phase == "startup"), None),
-        "storage_gave_bytes_per_s": None if gave is None else gave.storage_bytes_per_s,
         "utilisation": None if used is None else used.fraction,
         ENERGY: energy_j([rank]),
         **_stages(part),
@@ -76,8 +71,6 @@ def figures_of_run(path: Path) -> RunFigures:
         **_published(facts),
         **{f"{OWN}{name}": each for name, each in last_figures(run).items() if name != ENERGY},
     }
-    for kind, each in () if energy is None else energy.kinds.items():
-        values[f"energy_{kind}_j"] = each.total_j
     digests = [each.digest for each in delivered_samples([rank]).epochs]
     known = [each for each in digests if each is not None]
     return RunFigures(

@@ -35,7 +35,6 @@ import math
 import re
 import shlex
 import tomllib
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
@@ -62,8 +61,8 @@ OPTIONS: Final = (
     *(DATASET, COMMAND, *IN_ENVIRONMENT),
     *(name.removeprefix("--") for name in OF_PROFILE if name not in ("--out", "--json")),
 )
-KEYS: Final = ("name", "title", "repeats", "drop", "limit", "metrics", "seed")
-MOST_CELLS, MOST_REPEATS = 10_000, 1000
+RECIPES: Final = Path(__file__).parent / "recipes"
+MOST_CELLS: Final = 10_000
 LIMIT: Final = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) ?(s|min|h)")
 UNITS_S: Final = {"s": 1, "min": 60, "h": 3600}
 MAX_NBYTES: Final = 1 << 16
@@ -132,18 +131,35 @@ class Cell(msgspec.Struct, frozen=True):
         return _texts_of(self.options)
 
 
-class SuiteRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a suite measures; cells that match all patterns of a ``skip`` are none."""
+class _Suite(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The table ``[suite]``."""
 
-    name: Annotated[str, Meta(pattern=r"^[\w.+-]{1,80}$")]
-    title: str
-    repeats: Annotated[int, Meta(ge=1, le=MOST_REPEATS)] = 5
-    drop: Annotated[int, Meta(ge=0, le=MOST_REPEATS)] = 1
+    name: str = ""
+    title: str = ""
+    repeats: Annotated[int, Meta(ge=1, le=1000)] = 5
+    drop: Annotated[int, Meta(ge=0)] = 1
     limit: str = "600s"
     metrics: Annotated[tuple[str, ...], Meta(min_length=1)] = (
         "step_s", "wait_s", "exposed_share", "samples_per_s",
     )  # fmt: skip
     seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] = 0
+
+
+KEYS: Final = _Suite.__struct_fields__
+
+
+class _Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The tables of a recipe."""
+
+    suite: _Suite = _Suite()
+    fixed: dict[str, Value] = {}
+    vary: dict[str, Annotated[list[Value], Meta(min_length=1)]] = {}
+    skip: list[dict[str, Value]] = []
+
+
+class SuiteRecipe(_Suite, frozen=True, kw_only=True):
+    """What a suite measures; cells that match all patterns of a ``skip`` are none."""
+
     fixed: dict[str, Values]
     vary: dict[str, tuple[Values, ...]]
     skip: tuple[dict[str, Values], ...]
@@ -169,13 +185,18 @@ class SuiteRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         """Return the recipe that tables say, of TOML or of `to_json`."""
         try:
             read = msgspec.convert(tables, _Tables)
-            suite = {"name": name, "title": read.suite.get("name", name)} | read.suite
-            fixed = {_option(key): _values(key, each) for key, each in read.fixed.items()}
-            vary = {
-                _option(k): [_values(k, each) for each in every] for k, every in read.vary.items()
-            }
-            skip = [{_option(k): _texts(each) for k, each in one.items()} for one in read.skip]
-            recipe = msgspec.convert(suite | {"fixed": fixed, "vary": vary, "skip": skip}, cls)
+            suite = msgspec.structs.asdict(read.suite)
+            suite["name"] = read.suite.name or name
+            suite["title"] = read.suite.title or suite["name"]
+            recipe = cls(
+                **suite,
+                fixed={_option(k): _values(k, each) for k, each in read.fixed.items()},
+                vary={
+                    _option(k): tuple(_values(k, each) for each in every)
+                    for k, every in read.vary.items()
+                },
+                skip=tuple({_option(k): _texts(v) for k, v in each.items()} for each in read.skip),
+            )
             _check(recipe)
         except (msgspec.ValidationError, OptionError) as error:
             raise OptionError(f"{where}: {error}") from None
@@ -201,8 +222,7 @@ class SuiteRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 def recipe_names() -> list[str]:
     """Return the names of the recipes that come with iobench."""
-    names = (Path(each.name) for each in (files("iobench.suites") / "recipes").iterdir())
-    return sorted(name.stem for name in names if name.suffix == ".toml")
+    return sorted(path.stem for path in RECIPES.glob("*.toml"))
 
 
 def read_recipe(source: str | Path, changes: Sequence[str] = ()) -> SuiteRecipe:
@@ -211,28 +231,21 @@ def read_recipe(source: str | Path, changes: Sequence[str] = ()) -> SuiteRecipe:
     ``changes`` are ``KEY=VALUE`` each: a key of ``[suite]``, or an option, which varies if there
     are several values with commas between.
     """
-    path, name = Path(source), str(source)
-    if path.suffix == ".toml" or path.exists():
-        where, name = str(path), path.stem
-        try:
-            data = read_small_file(path, limit=MAX_NBYTES)
-        except OSError as error:
-            raise StorageError(
-                f"{path}: {error.strerror or error}; expected a recipe, or one of "
-                f"{', '.join(recipe_names())}"
-            ) from error
-    else:
-        if name not in recipe_names():
-            raise unknown_name("recipe", name, recipe_names())
-        where = f"recipe {name}"
-        data = (files("iobench.suites") / "recipes" / f"{name}.toml").read_bytes()
+    path = Path(source)
+    if path.suffix != ".toml" and not path.exists():
+        if str(source) not in recipe_names():
+            raise unknown_name("recipe", str(source), recipe_names())
+        path = RECIPES / f"{source}.toml"
     try:
-        tables = tomllib.loads(data.decode())
+        tables = tomllib.loads(read_small_file(path, limit=MAX_NBYTES).decode())
+    except OSError as error:
+        why = f"expected a recipe, or one of {', '.join(recipe_names())}"
+        raise StorageError(f"{path}: {error.strerror or error}; {why}") from error
     except (ValueError, RecursionError) as error:
-        raise OptionError(f"{where}: is no TOML ({error})") from error
+        raise OptionError(f"{path}: is no TOML ({error})") from error
     for change in changes:
         _change(tables, change)
-    recipe = SuiteRecipe.from_json(tables, where=where, name=name)
+    recipe = SuiteRecipe.from_json(tables, where=str(source), name=path.stem)
     for cell in recipe.cells():
         note_secrets(cell.words)
     return recipe
@@ -261,15 +274,6 @@ def _change(tables: dict[str, Any], change: str) -> None:
         fixed[key] = value
 
 
-class _Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The tables of a recipe."""
-
-    suite: dict[str, Any] = {}
-    fixed: dict[str, Value] = {}
-    vary: dict[str, Annotated[list[Value], Meta(min_length=1)]] = {}
-    skip: list[dict[str, Value]] = []
-
-
 def _check(recipe: SuiteRecipe) -> None:
     """Raise OptionError for tables that make no suite."""
     vary, why = recipe.vary, ""
@@ -282,12 +286,12 @@ def _check(recipe: SuiteRecipe) -> None:
         why = f"repeats {recipe.repeats}: expected more than drop = {recipe.drop} leaves out twice"
     elif both := recipe.fixed.keys() & vary.keys():
         why = f"{', '.join(sorted(both))} is in [fixed] and in [vary]"
-    elif twice := [key for key, every in vary.items() if len({*every}) != len(every)]:
-        why = f"[vary] {twice[0]}: expected distinct values"
     elif not named or any(not each or each.startswith("-") for each in named):
         why = f"{DATASET}: expected a name or a file in [fixed] or [vary]"
     elif (n_cells := math.prod(map(len, vary.values()))) > MOST_CELLS:
         why = f"{n_cells} cells; expected {MOST_CELLS} at most"
+    elif any(len({*every}) != len(every) for every in vary.values()):
+        why = "[vary]: expected distinct values"
     elif not recipe.cells():
         why = "no cell is left; every combination is in a [[skip]]"
     elif unknown:
@@ -310,14 +314,10 @@ def _texts(value: Value) -> Values:
 
 def _values(key: str, value: Value) -> Values:
     """Return the value of an option as text, several of one that is repeated."""
-    option = OF_PROFILE.get(f"--{key.replace('_', '-')}")
-    is_flag, texts = option is not None and option.is_flag, _texts(value)
-    lower = tuple(each.lower() for each in texts)
-    if is_flag and lower not in (("true",), ("false",)):
+    texts, option = _texts(value), OF_PROFILE.get(f"--{key.replace('_', '-')}")
+    if option is not None and option.is_flag and texts not in (("true",), ("false",)):
         raise OptionError(f"{key}: {value!r}; expected true or false")
-    if not is_flag and isinstance(value, bool):
-        raise OptionError(f"{key}: {value}; expected text or a number")
-    return lower if is_flag else texts
+    return texts
 
 
 def _masked(name: str, values: Values) -> list[str]:

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 RECIPE_FILE: Final = "recipe.json"
 RESULT_SUFFIX: Final = ".result.json"
-HEAD: Final = {"kind": "iobench suite result", "version": 1}
 Status = Literal["measured", "failed", "not available"]
 MEASURED: Final = "measured"
 FAILED: Final = "failed"
@@ -63,6 +62,8 @@ class Result(msgspec.Struct, frozen=True):
     stand_in: bool | None = None
     run: str | None = None
     options: Mapping[str, str] = {}
+    kind: Literal["iobench suite result"] = "iobench suite result"
+    version: Literal[1] = 1
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
@@ -78,17 +79,14 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
 def write_result(folder: Path, result: Result) -> Path:
     """Write a result into the folder of its cell; return the file."""
     path = folder / f"round-{result.round}{RESULT_SUFFIX}"
-    write_json(path, HEAD | asdict(result))
+    write_json(path, asdict(result))
     return path
 
 
 def read_result(path: Path) -> Result:
     """Read one result."""
     try:
-        document = read_json(path, limit=MAX_NBYTES, finite=True)
-        if not isinstance(document, dict) or not document.items() >= HEAD.items():
-            raise ProfileError(f"{path}: is no result of this version of iobench; remove it")
-        return msgspec.convert(document, Result)
+        return msgspec.convert(read_json(path, limit=MAX_NBYTES, finite=True), Result)
     except OSError as error:
         raise ProfileError(f"{path}: {error.strerror or error}; measure its cell again") from error
     except ValueError as error:

@@ -13,7 +13,7 @@ import threading
 from datetime import UTC, datetime
 from importlib.metadata import version
 from platform import python_version
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from iobench.errors import UNAVAILABLE, IobenchError
 from iobench.files.atomic import storage_errors
@@ -26,7 +26,6 @@ from iobench.suites.results import FAILED, MEASURED, NOT_AVAILABLE, Result, writ
 from iobench.trials.limited_run import run_limited
 
 if TYPE_CHECKING:
-    from iobench.runs.run_facts import RunFacts
     from iobench.sources.request import Screen
     from iobench.suites.results import Job, Status, SuiteFolder
 
@@ -38,36 +37,25 @@ ERROR: Final = "iobench: "
 LONGEST_REASON: Final = 500
 
 
-def duration_words(seconds: float) -> str:
-    """Return a time of many seconds in words."""
-    whole = round(seconds)
-    if whole < 120:
-        return f"{whole} s"
-    return f"{whole // 60} min" if whole < 7200 else f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
 def run_suite(folder: SuiteFolder, screen: Screen) -> None:
     """Measure all that is left of a suite; what is finished is kept, whatever ends it."""
     commit = commit_of([__file__], os.environ) or ""
     folder.create()
     with claim(folder.path, notice=lambda line: screen.note(f"{line}: standing by")):
-        for job in folder.open_jobs(folder.results()):
-            results = folder.results()
-            if job not in folder.open_jobs(results):
-                continue  # its cell failed meanwhile
+        while jobs := folder.open_jobs(folder.results()):
+            job = jobs[0]
             result = _measure(folder, job, commit)
             write_result(folder.place(job.cell), result)
-            n_left = len(folder.open_jobs((*results, result)))
             why = f", {result.reason}" if result.reason else ""
             screen.note(
                 f"round {job.round + 1} of {folder.recipe.repeats}: {job.cell.name}: "
-                f"{result.status}{why}; {runs_left(folder, n_left)}"
+                f"{result.status}{why}; {runs_left(folder, len(jobs) - 1)}"
             )
 
 
 def runs_left(folder: SuiteFolder, n_left: int) -> str:
     """Return how many runs are left, and how long they may take."""
-    return f"{n_left} runs left, at most {duration_words(n_left * folder.recipe.limit_s)}"
+    return f"{n_left} runs left of {folder.recipe.limit} at most"
 
 
 def _measure(folder: SuiteFolder, job: Job, commit: str) -> Result:
@@ -90,7 +78,7 @@ def _measure(folder: SuiteFolder, job: Job, commit: str) -> Result:
         # Schedulers signal all processes of a job: ours unwinds this, a moment later perhaps.
         threading.Event().wait(INTERRUPT_S)
     if ended.code is None:
-        why = f"{ended.how} of {duration_words(folder.recipe.limit_s)}"
+        why = f"{ended.how} of {folder.recipe.limit}"
     elif ended.code:
         status = NOT_AVAILABLE if ended.code == UNAVAILABLE else FAILED
         # What a script says itself, and of a profile our own line.
@@ -113,23 +101,10 @@ def _measure(folder: SuiteFolder, job: Job, commit: str) -> Result:
         started=started.isoformat(timespec="seconds"),
         reason=why[:LONGEST_REASON] or None,
         figures={} if measured is None else measured.figures,
-        machine=_machine(facts),
+        machine=machine() if facts is None else facts.machine,
         versions=versions if facts is None else versions | dict(facts.versions),
         samples_digest=None if measured is None else measured.samples_digest,
         stand_in=None if facts is None else facts.stand_in,
         run=run.name if (run / "run.json").exists() else None,
         options=job.cell.masked_options,
     )
-
-
-def _machine(facts: RunFacts | None) -> dict[str, Any]:
-    """Return what a result says of a machine; what is unknown is missing."""
-    of = facts.machine if facts is not None else machine()
-    values = {
-        "host": of.get("host"),
-        "cpu_model": of.get("cpu_model"),
-        "cores": of.get("cpus"),
-        "memory_bytes": of.get("memory_nbytes"),
-        "kernel": of.get("system"),
-    }
-    return {name: each for name, each in values.items() if each not in (None, "")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from iobench.suites.results import Result, SuiteFolder
 
 OPEN: Final = "open"
-BY_CELL: Final = ("file_system", "accelerator")  # of earlier results, which differ by the cell
 
 
 class CellFigure(msgspec.Struct, frozen=True):
@@ -38,19 +37,19 @@ class CellFigure(msgspec.Struct, frozen=True):
     mean: Interval
     spread: float | None
     n_runs: int
-    n_used: int
 
 
 class CellRow(msgspec.Struct, frozen=True):
     """One cell: ``measured``, ``failed``, ``not available``, or ``open`` while runs are left.
 
-    ``doubts`` name what was not the same in all its runs, or not as for most of the suite.
+    ``doubts`` name what was not the same in all its runs.
     """
 
     cell: Mapping[str, str]
     status: str
     reason: str | None
     n_runs: int
+    started: str  # the last of its runs, in UTC
     figures: Mapping[str, CellFigure]
     doubts: tuple[str, ...]
 
@@ -65,6 +64,7 @@ class SuiteTable(msgspec.Struct, frozen=True):
     drop: int
     metrics: tuple[str, ...]
     cells: tuple[CellRow, ...]
+    hosts: tuple[str, ...]
     stand_in: bool | None  # whether some files were generated
     n_failed: int
     n_open: int
@@ -88,8 +88,9 @@ def suite_table(folder: SuiteFolder, metrics: tuple[str, ...]) -> SuiteTable:
                 status=status if ended is None else ended.status,
                 reason=None if ended is None else ended.reason,
                 n_runs=len(runs),
+                started=max((each.started for each in runs), default=""),
                 figures={name: _figure(name, runs, recipe.drop) for name in names},
-                doubts=tuple(_doubts(runs, results)),
+                doubts=tuple(_doubts(runs)),
             )
         )
     stand_in = {each.stand_in for each in results if each.stand_in is not None}
@@ -101,6 +102,7 @@ def suite_table(folder: SuiteFolder, metrics: tuple[str, ...]) -> SuiteTable:
         drop=recipe.drop,
         metrics=metrics,
         cells=tuple(rows),
+        hosts=tuple(sorted({str(each.machine.get("host")) for each in results})),
         stand_in=any(stand_in) if stand_in else None,
         n_failed=sum(each.status == FAILED for each in rows),
         n_open=sum(each.status == OPEN for each in rows),
@@ -111,27 +113,13 @@ def _figure(name: str, runs: Sequence[Result], drop: int) -> CellFigure:
     values = [each.figures[name] for each in runs if name in each.figures]
     mean = statistics.fmean(values)
     spread = statistics.stdev(values) / mean if len(values) > 1 and mean > 0 else None
-    n_used = len(values) - 2 * drop if len(values) > 2 * drop else len(values)
-    return CellFigure(trimmed_mean(values, drop), spread, len(values), n_used)
+    return CellFigure(trimmed_mean(values, drop), spread, len(values))
 
 
-def _facts(result: Result) -> dict[str, str]:
-    facts = {name: str(each) for name, each in result.machine.items() if name not in BY_CELL}
-    return facts | {f"version of {name}": each for name, each in result.versions.items()}
-
-
-def _doubts(runs: Sequence[Result], results: Sequence[Result]) -> Iterator[str]:
-    """Yield the names of facts that differ from most runs of the suite."""
-    values = defaultdict[str, Counter[str]](Counter)
-    for each in results:
-        for name, value in _facts(each).items():
-            values[name][value] += 1
-    usual = {name: counts.most_common(1)[0][0] for name, counts in values.items()}
-    yield from dict.fromkeys(
-        name for each in runs for name, value in _facts(each).items() if value != usual[name]
-    )
-    if len({each.samples_digest for each in runs} - {None}) > 1:
-        yield "samples"
+def _doubts(runs: Sequence[Result]) -> Iterator[str]:
+    for name in ("machine", "versions", "samples_digest"):
+        if len({repr(getattr(each, name)) for each in runs}) > 1:
+            yield name
 
 
 def suite_document(table: SuiteTable) -> Document:
@@ -144,6 +132,8 @@ def suite_document(table: SuiteTable) -> Document:
         for row, name in zip(table.cells, names, strict=True)
         if row.status not in (MEASURED, OPEN)
     ]
+    if len(table.hosts) > 1:
+        cautions.append(f"Runs are of several machines: {', '.join(table.hosts)}.")
     if table.n_open:
         cautions.append(f"{units.count(table.n_open)} cells have runs left: the command continues.")
     cautions += [
@@ -198,6 +188,5 @@ def _notes(table: SuiteTable, same: Mapping[str, str]) -> Iterator[str]:
             f"Each figure drops its own {table.drop} lowest and highest of {table.repeats} runs; "
             f"none of fewer than {2 * table.drop + 1}. Spread is of all runs."
         )
-    yield "Steps are those after the first epoch, else of the steady state."
     if table.stand_in:
         yield "Runs read generated files (a stand-in) where no real ones lie."

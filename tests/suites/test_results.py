@@ -45,7 +45,7 @@ def test_run_directories_are_not_looked_into(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"version": 7}, "is no result of this version of iobench"),
+        ({"version": 7}, "is damaged .Invalid enum value 7"),
         ({"status": "fine"}, "is damaged .Invalid enum value 'fine'"),
         ({"figures": {"step_s": "fast"}}, "is damaged"),
         ({"round": None}, "is damaged"),

@@ -1,18 +1,16 @@
-"""The table of MAELSTROM D2.3 from results of suites: application by framework by format.
+"""The table of MAELSTROM D2.3 from tables of suites: application by framework by format.
 
-A cell is the mean over its runs, as in the suite's own table; of cells with equal options in
-several suites the newest stands. Cells are not merged: they may be of other machines and weeks.
+Of cells with equal options in several suites the newest stands. Cells are not merged: they may be
+of other machines and weeks.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from iobench.analysis.intervals import trimmed_mean
 from iobench.errors import ProfileError
 from iobench.findings.run_figures import ENERGY, own_title
 from iobench.report.document import (
@@ -25,12 +23,13 @@ from iobench.report.document import (
     sentences,
 )
 from iobench.report.suite_words import OWN, figure_cell, said_cell
+from iobench.suites.suite_table import suite_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from iobench.report.document import Block
-    from iobench.suites.results import Result, SuiteFolder
+    from iobench.suites.results import SuiteFolder
+    from iobench.suites.suite_table import CellRow
 
 METRICS: Final = {
     "batch": "step_s", "forward": "forward_s", "backward": "backward_s", "I/O": "wait_s",
@@ -45,7 +44,7 @@ NOTE: Final = (
 )
 
 
-class TableRow(msgspec.Struct, frozen=True, kw_only=True):
+class QuarterlyRow(msgspec.Struct, frozen=True, kw_only=True):
     """The means of a cell of a suite in seconds, or what is published of its application.
 
     ``figures`` are energy, and a script's own in the last epoch.
@@ -62,7 +61,6 @@ class TableRow(msgspec.Struct, frozen=True, kw_only=True):
     means_s: Mapping[str, float]
     exposed_fraction: float | None
     figures: Mapping[str, float] = {}
-    machine: str = ""
 
     @property
     def name(self) -> str:
@@ -75,25 +73,24 @@ class TableRow(msgspec.Struct, frozen=True, kw_only=True):
 class Quarterly(msgspec.Struct, frozen=True):
     """What was measured, by application, the original files first; then what was published."""
 
-    rows: tuple[TableRow, ...]
+    rows: tuple[QuarterlyRow, ...]
     schema_version: int = 2
 
 
 def quarterly_of(suites: Iterable[SuiteFolder]) -> Quarterly:
     """Return the cells of suites that were measured, the newest of each."""
-    newest: dict[Any, TableRow] = {}
-    published: dict[str, TableRow] = {}
+    newest: dict[frozenset[tuple[str, str]], QuarterlyRow] = {}
+    published: dict[str, QuarterlyRow] = {}
     for suite in suites:
-        cells: dict[Any, list[Result]] = defaultdict(list)
-        for each in suite.results():
-            if each.figures:
-                cells[tuple(sorted((each.options or each.cell).items()))].append(each)
-        for key, of in cells.items():
-            row = _row(str(suite.path), suite.recipe.drop, dict(key), of)
-            if key not in newest or newest[key].started < row.started:
-                newest[key] = row
-            if times := _means(of, suite.recipe.drop, PUBLISHED):
-                published[row.application] = TableRow(
+        rows = suite_table(suite, suite.recipe.metrics).cells
+        for cell, measured in zip(suite.cells, rows, strict=True):
+            options = cell.masked_options
+            key = frozenset(options.items())
+            if not measured.n_runs or (key in newest and newest[key].started >= measured.started):
+                continue
+            newest[key] = row = _row(str(suite.path), options, measured)
+            if times := _means(measured, PUBLISHED):
+                published[row.application] = QuarterlyRow(
                     application=row.application,
                     tiny=row.tiny,
                     means_s=times,
@@ -101,50 +98,39 @@ def quarterly_of(suites: Iterable[SuiteFolder]) -> Quarterly:
                 )
     if not newest:
         raise ProfileError("none of these suites has a measured run; run iobench suite first")
-    rows = (*newest.values(), *published.values())
-    return Quarterly(tuple(sorted(rows, key=_order)))
+    return Quarterly(tuple(sorted((*newest.values(), *published.values()), key=_order)))
 
 
-def _order(row: TableRow) -> tuple[object, ...]:
+def _order(row: QuarterlyRow) -> tuple[object, ...]:
     is_published, is_source = row.suite is None, row.format == "source"
     return row.application, row.tiny, is_published, row.framework, not is_source, row.name
 
 
-def _row(suite: str, drop: int, options: Mapping[str, str], of: Sequence[Result]) -> TableRow:
-    """Return the row of a cell's runs."""
-    times, machine = _means(of, drop), of[0].machine
-    pipeline, cpus = options.get("pipeline", "own"), machine.get("cores")
-    names = dict.fromkeys(name for each in of for name in each.figures)
-    return TableRow(
-        application=options.get("dataset", "unknown"),
+def _row(suite: str, options: Mapping[str, str], measured: CellRow) -> QuarterlyRow:
+    times, pipeline = _means(measured), options.get("pipeline", "own")
+    return QuarterlyRow(
+        application=options["dataset"],
         tiny=options.get("tiny") == "true",
         framework=options.get("framework", "native"),
         format=options.get("format", "source") if pipeline == "own" else pipeline,
-        others=said_cell({k: v for k, v in of[0].cell.items() if k not in PLACE}),
+        others=said_cell({k: v for k, v in measured.cell.items() if k not in PLACE}),
         suite=suite,
-        started=max(each.started for each in of),
-        n_runs=len(of),
+        started=measured.started,
+        n_runs=measured.n_runs,
         means_s=times,
         exposed_fraction=_exposed(times),
         figures={
-            name.removeprefix(OWN): _mean(of, name, drop)
-            for name in names
+            name.removeprefix(OWN): figure.mean.value or 0.0
+            for name, figure in measured.figures.items()
             if name == ENERGY or name.startswith(OWN)
         },
-        machine=", ".join(filter(None, (cpus and f"{cpus} CPUs", machine.get("cpu_model")))),
     )
 
 
-def _means(of: Sequence[Result], drop: int, prefix: str = "") -> dict[str, float]:
+def _means(measured: CellRow, prefix: str = "") -> dict[str, float]:
     names = {key: f"{prefix}{name}" for key, name in METRICS.items()}
-    known = {key for key, name in names.items() if any(name in each.figures for each in of)}
-    return {key: _mean(of, name, drop) for key, name in names.items() if key in known}
-
-
-def _mean(of: Sequence[Result], name: str, drop: int) -> float:
-    """Return the mean that the suite's own table has."""
-    values = [each.figures[name] for each in of if name in each.figures]
-    return float(trimmed_mean(values, drop).value or 0.0)
+    figures = measured.figures
+    return {key: figures[of].mean.value or 0.0 for key, of in names.items() if of in figures}
 
 
 def _exposed(times: Mapping[str, float]) -> float | None:
@@ -152,20 +138,17 @@ def _exposed(times: Mapping[str, float]) -> float | None:
 
 
 def quarterly_document(table: Quarterly) -> Document:
-    """Return a table for each application, and of what machines its suites are."""
+    """Return a table for each application."""
     sections = []
     groups = groupby(table.rows, key=lambda row: (row.application, row.tiny))
     for number, ((application, tiny), group) in enumerate(groups):
-        rows = [*group]
         title = application + (", tiny stand-ins" if tiny else "")
-        machines = dict.fromkeys(f"{row.suite}: {row.machine}." for row in rows if row.machine)
-        blocks: tuple[Block, ...] = (_table(rows), *sentences(machines))
-        sections.append(Section(f"application-{number}", title, blocks))
+        sections.append(Section(f"application-{number}", title, (_table([*group]),)))
     sections.append(Section("notes", "", sentences((NOTE,))))
     return Document("Applications, frameworks and formats", tuple(sections), figures=lambda: table)
 
 
-def _table(rows: Sequence[TableRow]) -> Table:
+def _table(rows: Sequence[QuarterlyRow]) -> Table:
     """Return the share that was waited for, mean times, and figures of the script: D2.2, D2.3."""
     names = dict.fromkeys(name for row in rows for name in row.figures)
     columns = ("", "exposed", *METRICS, *map(own_title, names), "runs", "suite")
