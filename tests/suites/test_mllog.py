@@ -111,7 +111,7 @@ def test_what_is_said_is_what_was_measured(suite: Path, tmp_path: Path) -> None:
         assert by_key[key]["value"] == value, key
     sources = {key: by_key[key]["metadata"]["source"] for key in ("submission_org", "seed")}
     assert sources == {"submission_org": "told", "seed": "measured"}
-    assert by_key["seed"]["metadata"]["file"] == "iobench/cli/suite_mllog.py"
+    assert by_key["seed"]["metadata"]["file"] == "iobench/suites/mllog.py"
     of_an_epoch = ["epoch_start", "epoch_stop", "eval_start", "eval_stop"]
     assert [line["key"] for line in parts] == of_an_epoch * 2
     n_steps = 2 * by_key["train_samples"]["value"] // by_key["global_batch_size"]["value"]
