@@ -251,12 +251,6 @@ RUN: Final = (
     DIGESTS,
     DARSHAN,
     CommandOption(
-        "--limits",
-        "After the run, probe the files in the way that it read them; auto: for 2 s.",
-        default="off",
-        metavar="off|auto|SECONDS",
-    ),
-    CommandOption(
         "--json",
         "Also write the result as JSON; -: to stdout, after the script's output.",
         "path",

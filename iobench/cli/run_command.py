@@ -16,17 +16,13 @@ if TYPE_CHECKING:
     from iobench.launch.running import EndedCommand
 
 
-def run(
-    *, command: Sequence[str], limits: str, json: Path | None, report: bool, **values: Any
-) -> None:
+def run(*, command: Sequence[str], json: Path | None, report: bool, **values: Any) -> None:
     """Run a command and record it; end as it did."""
     from iobench.cli.screen import is_quiet
     from iobench.launch.running import ScriptRun, run_script
     from iobench.launch.waiting import default_signals, end_like
     from iobench.recording.machine_head import chosen_meters
-    from iobench.storage.probe import probe_seconds
 
-    probe_s = probe_seconds(limits)
     requested = ScriptRun(tuple(command), **chosen_meters(os.environ), **values)
 
     def say(line: str) -> None:
@@ -36,7 +32,7 @@ def run(
     ended = run_script(requested, say)
     default_signals()
     if ended.run is not None and ended.rank == 0:
-        _report(ended, json, say, report=report and not is_quiet(), probe_s=probe_s)
+        _report(ended, json, say, report=report and not is_quiet())
     end_like(ended.code)
 
 
@@ -46,7 +42,6 @@ def _report(
     say: Callable[[str], None],
     *,
     report: bool,
-    probe_s: float | None,
 ) -> None:
     """Print the report and write the JSON; what fails is said, and changes no exit code."""
     from iobench.analysis.run import open_runs
@@ -66,8 +61,6 @@ def _report(
         ranks = ", ".join(map(str, ended.not_closed))
         lines.append(f"rank {ranks} has not yet closed its recording")
     try:
-        if probe_s is not None and not ended.nothing:
-            _probe(ended.run, probe_s)
         if report:
             print_report(ended.run, json=False, file=sys.stderr)
             retained.clear()  # its last line names it
@@ -84,28 +77,3 @@ def _report(
         sys.stderr.write(failed)
         for line in (*retained, *lines):
             say(line)
-
-
-def _probe(path: Path, probe_s: float) -> None:
-    """Probe the storage as the first training process is seen to have read it, and keep that."""
-    from msgspec import to_builtins
-
-    from iobench.analysis.run import Run
-    from iobench.errors import IobenchError
-    from iobench.findings.storage import read_shape
-    from iobench.recording.run_directory import RunDirectory
-    from iobench.storage.probe import probe_run
-
-    run, directory = Run(path), RunDirectory.open(path)
-    try:
-        files, nbytes, readers = read_shape(run.of_rank(run.ranks[0]))
-        like = "the reads of the run, according to its spans"
-        result = probe_run(files, nbytes, readers, like=like, duration_s=probe_s)
-    except IobenchError as error:
-        directory.update(no_storage_probe=str(error))
-        return
-    directory.update(
-        storage_limits=[to_builtins(result)],
-        storage_probed="after",
-        storage_probe_s=result.spent_ns / 1e9,
-    )

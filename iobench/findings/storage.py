@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -14,10 +13,8 @@ from iobench.analysis.storage_reads import (
     StageStorage,
     evidence_of,
     incomplete_modules,
-    read_sizes,
     stage_storage,
 )
-from iobench.errors import StorageError
 from iobench.findings.contract import Finding
 from iobench.recording.kinds import stage_title
 from iobench.report import units
@@ -89,41 +86,6 @@ def storage_of(run: RankRun) -> StorageFigures | None:
         in_stages=stage_storage(known) if known.logs else {},
         notes=() if run.placement is None else tuple(_covered(run.placement)),
     )
-
-
-def read_shape(run: RankRun) -> tuple[list[Path], int, int]:
-    """Return what a script's process read: which files, in which size, how many at once.
-
-    The size is that of the read in which the middle byte lies.
-
-    Raises
-    ------
-    StorageError
-        If nobody saw it.
-    """
-    known = evidence_of(run)
-    sizes = {
-        path: max(row.requested_nbytes or 0, row.darshan_nbytes or 0)
-        for row in _byte_rows(known)
-        if (path := Path(_file_of(row.name))).is_file()
-    }
-    files = [path for path, nbytes in sizes.items() if 100 * nbytes >= max(sizes.values())]
-    sizes_read = read_sizes(known)
-    nbytes = np.zeros(0, np.int64) if sizes_read is None else np.sort(sizes_read)
-    total = int(nbytes.sum())
-    if not total or 2 * sum(sizes[path] for path in files) < total:
-        raise StorageError(
-            "which files were read, and in what sizes, was not seen; --darshan auto or --detail "
-            "sample may show it"
-        )
-    middle = int(nbytes[np.searchsorted(2 * np.cumsum(nbytes), total)])
-    return files, middle, max(1, run.exposure.workers or run.about.threads)
-
-
-def _file_of(name: str) -> str:
-    """Return a row's file without the variable, as of ``x.nc:t2m`` and ``x.h5:/x``."""
-    head, _, tail = name.rpartition(":")
-    return head if head and not Path(name).exists() and tail else name
 
 
 class _Bytes(msgspec.Struct):

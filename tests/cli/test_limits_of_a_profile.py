@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from iobench.cli import main
@@ -64,46 +62,3 @@ def test_a_dataset_without_files_says_so(tmp_path: Path, monkeypatch) -> None:
     assert main(["profile", "own_numbers:Numbered", "--out", "run", *quick]) == 0
     told = json.loads(Path("run/run.json").read_text())
     assert told["no_storage_probe"] == "which files are read is unknown"
-
-
-SCRIPT = """
-import sys
-from pathlib import Path
-import h5py
-from torch.utils.data import DataLoader, Dataset
-
-class Fields(Dataset):
-    files = sorted(Path(sys.argv[1]).glob("*.h5"))
-    def __len__(self):
-        return len(self.files)
-    def __getitem__(self, number):
-        with h5py.File(self.files[number]) as file:
-            return file["x"][:]
-
-for batch in DataLoader(Fields(), batch_size=2):
-    pass
-"""
-
-
-@pytest.mark.quick_cases(0, thorough=1)
-@pytest.mark.parametrize("asked", ["off", "0.2"])
-def test_a_script_is_probed_after_its_end_as_it_was_seen_to_read(
-    tmp_path: Path, iobench: Any, asked: str
-) -> None:
-    h5py = pytest.importorskip("h5py", reason="the script reads HDF5 files")
-    pytest.importorskip("torch", reason="the script has a DataLoader of torch")
-    for number in range(6):
-        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
-            file["x"] = np.random.default_rng(number).random(20_000)
-    (tmp_path / "train.py").write_text(SCRIPT)
-    words = ["--out", "run", "--limits", asked, "--", sys.executable, "train.py", str(tmp_path)]
-    done = iobench("run", *words)
-    assert done.returncode == 0, done.stderr
-    told = json.loads((tmp_path / "run" / "run.json").read_text())
-    if asked == "off":
-        assert "storage_probed" not in told
-        return
-    assert told["storage_probed"] == "after"
-    (found,) = read_limits(told["storage_limits"])
-    assert found.request_nbytes == 160_000
-    assert found.n_files == 6
