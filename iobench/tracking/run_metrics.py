@@ -168,7 +168,7 @@ def _parameters(run: RankRun) -> dict[str, str]:
     """Return what the run was, as texts."""
     facts, exposure = run.about, run.exposure
     alike = ("dataset", "framework", "threads", "batch_size", "n_samples", "stand_in",
-             "world_size", "launcher", "command", "name")  # fmt: skip
+             "world_size", "command", "name")  # fmt: skip
     values: dict[str, Any] = {
         **{name: getattr(facts, name) for name in alike},
         "format": facts.layout,
