@@ -79,7 +79,6 @@ class DeviceExposure(msgspec.Struct, frozen=True):
     ``uncertainty_ns`` by how much the device's times may be earlier than recorded, at most.
     """
 
-    devices: tuple[str, ...]
     requested_ns: Integers
     delivered_ns: Integers
     drained_ns: Integers
@@ -145,10 +144,8 @@ def device_exposure(run: RunData, rank: int = 0) -> DeviceExposure | None:
         known = int(place.max(initial=-1)) + 1
         requested, delivered, batch = requested[:known], delivered[:known], batch[:known]
     drained, use = _edges(work, place, requested, delivered)
-    names = np.unique(device[["process", "thread"]]).tolist()
     is_anchor = (device["kind"] == Kind.OTHER) & (device["label"] == run.string_number(ANCHOR))
     return DeviceExposure(
-        devices=tuple(sorted({run.processes[each].threads[thread] for each, thread in names})),
         requested_ns=requested,
         delivered_ns=delivered,
         drained_ns=drained,

@@ -50,7 +50,7 @@ SYSTEM_ROOT = Path("/")
 """Where ``proc`` and ``sys`` are; another one is for tests, with ``psutil.PROCFS_PATH``."""
 PERIOD_NS: Final = 500_000_000
 SLOW_EVERY: Final = 10
-"""Memory and swap are read once in so many readings."""
+"""Memory is read once in so many readings."""
 MOST_OF_A_CPU: Final = 500
 """Reading takes one part of so many of a CPU at most: else it comes less often."""
 LARGE_NBYTES: Final = 8 << 20
@@ -93,12 +93,9 @@ def _sources(root: Path, head: dict[str, Any]) -> Iterator[_Source]:
     with contextlib.suppress(*REFUSALS):
         head["memory_nbytes"] = psutil.virtual_memory().total
     yield _devices("disk", root / "sys/block", _disk_counters, DISK_COLUMNS)
-    links = _devices("net", root / "sys/class/net", _link_counters, LINK_COLUMNS)
-    yield links
-    names = {each.rpartition(".")[0].partition(":")[2] for each in links.columns}
-    speeds = _known(psutil.net_if_stats).items()
-    carried = {name: each.speed * MBIT_NBYTES for name, each in speeds if name in names}
-    head["links"] = {name: speed for name, speed in carried.items() if speed}
+    yield _devices("net", root / "sys/class/net", _link_counters, LINK_COLUMNS)
+    links = _known(psutil.net_if_stats).items()
+    head["links"] = {name: each.speed * MBIT_NBYTES for name, each in links if each.speed}
 
 
 def _quota(root: Path, head: dict[str, Any]) -> Iterator[_Source]:
@@ -156,7 +153,7 @@ class Meter:
     ) -> None:
         self._files, self._clock = dict(files), clock
         self._nbytes = self._n_readings = self._cpu_ns = 0
-        self._pid, self._stopped = os.getpid(), threading.Event()
+        self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._energy = open_counters(environment, SYSTEM_ROOT) if energy else EnergyCounters()
         self._refusals = REFUSALS + self._energy.refusals
@@ -240,9 +237,7 @@ class Meter:
         return self
 
     def close(self) -> None:
-        """Read once more and end; idempotent, and nothing in a fork of the process."""
-        if os.getpid() != self._pid or self._stopped.is_set():
-            return
+        """Read once more and end; idempotent."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(PATIENCE_S)
@@ -250,12 +245,9 @@ class Meter:
                 logger.warning("a counter does not answer; its earlier readings remain")
 
     def _run(self) -> None:
-        try:
-            while self._files and not self._stopped.wait(self.period_ns / 1e9):
-                self.read()
-            self.read(everything=True)
-        except MemoryError:  # of a limit that the run meets as well, and says
-            logger.warning("the machine is not sampled any more (no memory)")
+        while self._files and not self._stopped.wait(self.period_ns / 1e9):
+            self.read()
+        self.read(everything=True)
         self._finish()
 
     def _finish(self) -> None:
@@ -283,12 +275,11 @@ def start_meter(
     *,
     energy: bool,
     machine: bool,
-    clock: Clock = SYSTEM_CLOCK,
 ) -> Meter:
     """Begin to read what this machine shows, for some run directories."""
     files = [*_claimed_files(runs)] if energy or machine else []
     energy, machine = energy and bool(files), machine and bool(files)
-    return Meter(files, environment, energy=energy, machine=machine, clock=clock).start()
+    return Meter(files, environment, energy=energy, machine=machine).start()
 
 
 def _claimed_files(runs: Sequence[Path]) -> Iterator[tuple[Path, int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -255,17 +254,6 @@ def test_a_driver_that_hangs_keeps_nobody_from_leaving(tmp_path, counter, monkey
     assert reader._thread.daemon
     counter.goes_on.set()
     reader._thread.join(30)
-
-
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-def test_a_fork_ends_nothing(tmp_path, counter):
-    reader = start(tmp_path)
-    child = multiprocessing.get_context("fork").Process(target=reader.close)
-    child.start()
-    child.join(30)
-    assert child.exitcode == 0
-    reader.close()
-    assert len(only(tmp_path).time_ns) == 2
 
 
 def test_a_full_disk_is_one_warning(tmp_path, counter, monkeypatch, caplog):
