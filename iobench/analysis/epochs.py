@@ -12,8 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.exposure import part_of
-from iobench.analysis.waits import step_statistics
+from iobench.analysis.exposure import part_of, step_statistics
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:

@@ -13,15 +13,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.file_names import names_of
-from iobench.analysis.read_spans import NOT_SUMMED, names_interpreter
+from iobench.analysis.read_spans import NOT_SUMMED, names_interpreter, names_of
 from iobench.recording.kinds import WORKER_KINDS, Kind, Trait, is_one_of, kinds_that
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from iobench.analysis.file_names import FileNames
+    from iobench.analysis.read_spans import FileNames
     from iobench.runs.contents import Process, RunData
     from iobench.storage.storage_trace import ProcessTrace, StorageTrace
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import numpy as np
 
-from iobench.analysis.file_names import names_of
 from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.read_spans import (
     NOT_SUMMED,
     counted_bytes,
     find_read_spans,
     names_interpreter,
+    names_of,
 )
 from iobench.analysis.time_intervals import covered
 from iobench.recording.kinds import (
@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.analysis.file_names import FileNames
     from iobench.analysis.placement import ProcessPlacement
-    from iobench.analysis.read_spans import CountedBytes, ReadSpans
+    from iobench.analysis.read_spans import CountedBytes, FileNames, ReadSpans
     from iobench.analysis.run import RankRun
     from iobench.runs.contents import RunData
     from iobench.storage.storage_trace import ProcessTrace

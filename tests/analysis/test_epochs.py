@@ -12,8 +12,8 @@ from schedules import epochs, pool
 from scripts import LOOP, Script
 
 from iobench.analysis.epochs import epoch_figures
+from iobench.analysis.exposure import step_statistics
 from iobench.analysis.run import Run, exposure
-from iobench.analysis.waits import step_statistics
 from iobench.recording.kinds import Kind
 from iobench.testing import CONSUMER, SketchedRun
 

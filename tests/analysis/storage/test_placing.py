@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from traced_runs import MODULES, MS, TracedRun
 
-from iobench.analysis.file_names import FileNames
 from iobench.analysis.placement import place_segments
+from iobench.analysis.read_spans import FileNames
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.storage.storage_trace import StorageTrace
