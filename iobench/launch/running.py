@@ -96,6 +96,7 @@ def run_script(
         raise OptionError(f"{program}: no such program; try iobench run -- python train.py")
     record(Path(), detail=requested.detail)  # refuses a wrong one
     energy, machine = is_on(ENERGY, requested.energy), is_on(MONITOR, requested.monitor)
+    keep = keep_nbytes(environment)
     choice = DarshanChoice.parse(requested.darshan)
     job = _own_job(environment)
     run = _join(requested, job, choice, say)
@@ -109,7 +110,7 @@ def run_script(
     inside = _environment(requested, job, run, environment)
     if job.rank == 0:
         say(
-            f"recording into {as_typed(run.path)}; of more than {keep_nbytes() / 1e6:.0f} MB a "
+            f"recording into {as_typed(run.path)}; of more than {keep / 1e6:.0f} MB a "
             f"rank ({KEEP}) the first and the latest spans stay, and sums"
         )
     setup = begin_tracing(choice, run, job, requested.command, environment, say)

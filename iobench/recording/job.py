@@ -12,7 +12,6 @@ import msgspec
 
 from iobench.command_words import KEEP_COMMAND, drop_values
 from iobench.masking import mask_words
-from iobench.recording.rotation import keep_nbytes
 from iobench.recording.this_process import boot_id, machine
 
 if TYPE_CHECKING:
@@ -131,7 +130,6 @@ def script_document(
         "detail": detail,
         "digests": digests,
         "batches_per_step": batches_per_step,
-        "keep_nbytes": keep_nbytes(),
         "machine": machine(),
     }
 

@@ -22,7 +22,7 @@ from iobench.recording.kinds import WORKER_KINDS, Kind
 from iobench.recording.lanes import NOWHERE, FullSpan, Lane, Span
 from iobench.recording.rotation import Rotation
 from iobench.recording.span_writer import SpanWriter, leave_mark, mark_losses, new_span_file
-from iobench.recording.this_process import boot_id, host_name, peak_memory_nbytes
+from iobench.recording.this_process import boot_id, host_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -144,7 +144,7 @@ class Recorder:
                 return
             try:
                 writer.write_own(self.once_ns, self.own_ns)
-                writer.close(self.clock.now_ns(), self.clock.wall_ns(), peak_memory_nbytes())
+                writer.close(self.clock.now_ns(), self.clock.wall_ns())
             except OSError as error:
                 self._fail(error)
 

@@ -38,7 +38,7 @@ RUN_LOOP: Final = "IOBENCH_RUN_LOOP"
 """Environment: the span file of the training process that a process works for."""
 KEPT_NBYTES: Final = 64_000_000  # a report of as much takes under 10 s and 500 MB
 LEAST_NBYTES: Final = 8_000_000
-UNITS: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+UNITS: Final = {"": 1, "MB": 10**6, "GB": 10**9}
 SEGMENTS: Final = 256  # in how many segments a rank keeps its spans, about
 FIRST_PART: Final = 1 / 4
 DROP_PART: Final = 13 / 16
@@ -54,9 +54,8 @@ def keep_nbytes(environment: Mapping[str, str] = os.environ) -> int:
     text = environment.get(KEEP, "").strip()
     if not text:
         return KEPT_NBYTES
-    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,3})?)\s*([KMGT]?B?)", text.upper())
-    unit = "" if match is None else match[2] if match[2].endswith("B") else f"{match[2]}B"
-    nbytes = 0 if match is None else int(float(match[1]) * UNITS[unit])
+    match = re.fullmatch(r"(\d{1,15})(|MB|GB)", text.upper())
+    nbytes = 0 if match is None else int(match[1]) * UNITS[match[2]]
     if nbytes < LEAST_NBYTES:
         raise OptionError(f"{KEEP}={text}: expected a size of 8 MB at least, such as 256MB or 2GB")
     return nbytes

@@ -81,9 +81,6 @@ RESERVED: Final = struct.Struct("<Q")
 RESERVED_OFFSET: Final = 520
 END: Final = struct.Struct("<2qI")  # (monotonic, wall) at the end, closed
 END_OFFSET: Final = 528
-PEAK: Final = struct.Struct("<q")  # the most resident memory, bytes; 0 where nobody told
-PEAK_OFFSET: Final = 552
-
 OWN: Final = struct.Struct("<2q")  # what recording took: (once, since), nanoseconds; 0 is unknown
 OWN_OFFSET: Final = 560
 

@@ -46,7 +46,6 @@ class Head(layout.Identity, frozen=True, kw_only=True):
     lost: int  # spans the process could not write
     reserved_nbytes: int
     end: Anchor | None  # None if the process was killed or is alive
-    peak_nbytes: int | None = None  # the most memory the process had at once
     once_ns: int | None = None  # what recording took of its time, once,
     own_ns: int | None = None  # and since
 
@@ -153,14 +152,12 @@ def _head(path: Path, header: bytes) -> Head:
     if not sound or abs(identity.monotonic_ns) > LATEST_NS:
         raise ProfileError(f"{path}: its header is damaged; remove it, or measure again")
     monotonic_ns, wall_ns, closed = layout.END.unpack_from(header, layout.END_OFFSET)
-    (peak_nbytes,) = layout.PEAK.unpack_from(header, layout.PEAK_OFFSET)
     once_ns, own_ns = layout.OWN.unpack_from(header, layout.OWN_OFFSET)
     return Head(
         **asdict(identity),
         lost=layout.LOST.unpack_from(header, layout.LOST_OFFSET)[0],
         reserved_nbytes=layout.RESERVED.unpack_from(header, layout.RESERVED_OFFSET)[0],
         end=Anchor(monotonic_ns, wall_ns) if closed == 1 else None,
-        peak_nbytes=peak_nbytes if closed == 1 and 0 < peak_nbytes < MOST_NBYTES else None,
         once_ns=once_ns if 0 < once_ns < FURTHEST_NS else None,
         own_ns=own_ns if 0 < own_ns < FURTHEST_NS else None,
     )

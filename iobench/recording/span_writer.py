@@ -202,7 +202,7 @@ class SpanWriter:
         """Store what recording took this process; survives SIGKILL."""
         layout.OWN.pack_into(self._header, layout.OWN_OFFSET, once_ns, own_ns)
 
-    def close(self, monotonic_ns: int, wall_ns: int, peak_nbytes: int | None = None) -> None:
+    def close(self, monotonic_ns: int, wall_ns: int) -> None:
         """Unmap, cut the file to what is used, and mark it closed, or raise OSError."""
         # First: a late write into space cut off would be SIGBUS; here it is an error, and counted.
         for mapping in list(self._maps):
@@ -215,7 +215,6 @@ class SpanWriter:
             os.ftruncate(self._descriptor, self.used)
             if self._segment is not None and self._segment[2] < self.segment_nbytes:
                 os.truncate(self._segment[0], self._segment[2])
-            self._overwrite(layout.PEAK_OFFSET, layout.PEAK.pack(peak_nbytes or 0))
             self._overwrite(layout.END_OFFSET, layout.END.pack(monotonic_ns, wall_ns, 1))
         finally:
             os.close(self._descriptor)
@@ -231,8 +230,7 @@ class SpanWriter:
 
 # An empty file: where there may be no space for a byte, the name of a file says all.
 STOPPED_NAME: Final = re.compile(
-    r"(?P<host>.+)-(?P<pid>\d{1,18})-rank(?P<rank>\d{1,9})-error(?P<error>\d{1,6})"
-    r"-lost(?P<lost>\d{1,18})\.stopped"
+    r"(.+)-(\d{1,18})-rank(\d{1,9})-error(\d{1,6})-lost(\d{1,18})\.stopped"
 )
 
 
@@ -271,7 +269,6 @@ def read_stopped(folders: Iterable[Path]) -> tuple[StoppedRecording, ...]:
         match = STOPPED_NAME.fullmatch(path.name)
         if match is not None:
             host, pid, rank, number, lost = match.groups()
-            stopped.add(
-                StoppedRecording(host, os.strerror(int(number)), int(pid), int(rank), int(lost))
-            )
+            reason = os.strerror(int(number))
+            stopped.add(StoppedRecording(host, reason, int(pid), int(rank), int(lost)))
     return tuple(sorted(stopped, key=lambda each: (each.rank, each.pid, each.host)))

@@ -14,21 +14,16 @@ from iobench.cpus import available_cpus
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Names they are imported by, and what they are installed as where that is another one.
-VERSIONED: Final = {
-    "torch": "", "torchdata": "", "torchvision": "", "lightning": "",
-    "pytorch_lightning": "pytorch-lightning", "transformers": "", "accelerate": "",
-    "deepspeed": "", "horovod": "", "tensorflow": "", "keras": "", "jax": "", "jaxlib": "",
-    "flax": "", "grain": "", "nvidia.dali": "nvidia-dali-cuda120", "numpy": "", "scipy": "",
-    "pandas": "", "xarray": "", "dask": "", "distributed": "", "zarr": "", "numcodecs": "",
-    "tensorstore": "", "h5py": "", "h5netcdf": "", "netCDF4": "", "pyarrow": "", "eccodes": "",
-    "gribapi": "eccodes", "cfgrib": "", "earthkit.data": "earthkit-data", "climetlab": "",
-    "anemoi.datasets": "anemoi-datasets", "anemoi.training": "anemoi-training",
-    "anemoi.models": "anemoi-models", "fsspec": "", "s3fs": "", "gcsfs": "", "obstore": "",
-    "kerchunk": "", "virtualizarr": "", "icechunk": "", "webdataset": "",
-    "streaming": "mosaicml-streaming", "litdata": "", "xbatcher": "", "mpi4py": "", "PIL": "pillow",
-}  # fmt: skip
-"""What reads, decodes, computes or trains."""
+VERSIONED: Final = (
+    "torch", "torchdata", "torchvision", "lightning", "pytorch_lightning", "transformers",
+    "accelerate", "deepspeed", "horovod", "tensorflow", "keras", "jax", "jaxlib", "flax", "grain",
+    "nvidia.dali", "numpy", "scipy", "pandas", "xarray", "dask", "distributed", "zarr", "numcodecs",
+    "h5py", "h5netcdf", "netCDF4", "pyarrow", "eccodes", "gribapi", "cfgrib", "earthkit.data",
+    "climetlab", "anemoi.datasets", "anemoi.training", "anemoi.models", "fsspec", "s3fs", "gcsfs",
+    "obstore", "kerchunk", "virtualizarr", "icechunk", "webdataset", "streaming", "litdata",
+    "xbatcher", "mpi4py", "PIL",
+)  # fmt: skip
+"""What reads, decodes, computes or trains, by the names that it is imported by."""
 THREAD_VARIABLES: Final = (
     "OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OMP_PROC_BIND", "OMP_PLACES", "OMP_WAIT_POLICY",
     "KMP_AFFINITY", "GOMP_CPU_AFFINITY", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
@@ -37,8 +32,6 @@ THREAD_VARIABLES: Final = (
     "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "DASK_NUM_WORKERS", "DASK_SCHEDULER",
     "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "SLURM_CPU_BIND", "SLURM_NTASKS_PER_NODE",
 )  # fmt: skip
-
-STATUS: Final = Path("/proc/self/status")
 
 
 def host_name() -> str:
@@ -83,25 +76,11 @@ def thread_settings(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 def package_versions() -> dict[str, str]:
     """Return the versions of what this process has imported and that matters to a training."""
     versions = {}
-    for name, installed_as in VERSIONED.items():
-        module = sys.modules.get(name)
-        if module is None:
-            continue
-        version = getattr(module, "__dict__", {}).get("__version__")
-        if not isinstance(version, str):
-            version = _installed_version(installed_as or name)
-        if version:
+    for name in VERSIONED:
+        version = getattr(sys.modules.get(name), "__version__", None)
+        if isinstance(version, str):
             versions[name] = version
     return versions
-
-
-def _installed_version(name: str) -> str:
-    from importlib import metadata
-
-    try:
-        return metadata.version(name)
-    except (metadata.PackageNotFoundError, OSError, ValueError, KeyError):
-        return ""
 
 
 def boot_id() -> str:
@@ -117,14 +96,3 @@ def boot_id() -> str:
             if clock == "monotonic" and any(int(part) for part in offset):
                 moved = "+" + ".".join(offset)
     return boot + moved
-
-
-def peak_memory_nbytes() -> int | None:
-    """Return the most bytes of this process that were resident at once; None where unknown."""
-    try:
-        for line in STATUS.read_bytes().splitlines():
-            if line.startswith(b"VmHWM:"):
-                return int(line.split()[1]) << 10
-    except (OSError, ValueError, IndexError):
-        return None
-    return None

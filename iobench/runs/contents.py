@@ -58,7 +58,6 @@ class Process(msgspec.Struct, frozen=True):
     damaged: int  # records of its file that cannot be read, at least
     threads: tuple[str, ...]  # their names
     ppid: int = -1  # the process that started it, -1 where unknown
-    peak_nbytes: int | None = None  # the most memory it had at once
     once_ns: int | None = None  # what starting to record took of its time,
     own_ns: int | None = None  # and recording since; None where it did not measure
 

@@ -176,7 +176,7 @@ def _with_whole_batches(spans: NDArray[Any], strings: Sequence[str]) -> NDArray[
 def _process(file: SpanFile) -> Process:
     same = (
         *("role", "worker", "rank", "pid", "ppid", "host", "boot_id", "lost", "closed"),
-        *("peak_nbytes", "once_ns", "own_ns"),
+        *("once_ns", "own_ns"),
     )
     return Process(
         **{name: getattr(file, name) for name in same},

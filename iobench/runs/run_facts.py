@@ -213,7 +213,6 @@ class RunFacts(msgspec.Struct, frozen=True):
     prefetch: Count | None = None
     world_size: Count | None = None
     expected_workers: tuple[str, ...] = ()  # that have to leave spans, by name
-    keep_nbytes: Positive | None = None  # of spans that are kept one by one
     unit_costs: Mapping[str, Annotated[float, msgspec.Meta(ge=0, le=2**40)] | None] | None = None
     position: float | None = None  # among the runs of one profile
     turns: str | None = None  # of one profile; empty: alone; None: older

@@ -217,7 +217,6 @@ def seal(data: bytearray, owner: Process) -> None:
     span_file.LOST.pack_into(data, span_file.LOST_OFFSET, owner.lost)
     times = (end.monotonic_ns, end.wall_ns) if owner.closed else (0, 0)
     span_file.END.pack_into(data, span_file.END_OFFSET, *times, owner.closed)
-    span_file.PEAK.pack_into(data, span_file.PEAK_OFFSET, 0)
     span_file.OWN.pack_into(data, span_file.OWN_OFFSET, 0, 0)
 
 

@@ -1,18 +1,16 @@
-"""What a span costs, and what this process counts of itself: bytes read, peak of memory."""
+"""What a span costs, and what this process counts of itself: bytes read."""
 
 import os
 
 import pytest
 
 from iobench.recording import process_io
-from iobench.recording import span_file as layout
 from iobench.recording.costs import unit_costs
 from iobench.recording.kinds import Kind
 from iobench.recording.process_io import ProcessIo, read_process_io
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import read_span_file
-from iobench.recording.this_process import peak_memory_nbytes
 from iobench.testing import FakeClock
 
 SLACK = 4 << 20
@@ -62,18 +60,3 @@ def test_a_fork_reads_counts_of_its_own(tmp_path):
         os._exit(0 if read()[0] < 1 << 24 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert read()[0] >= 1 << 24
-
-
-def test_a_closed_span_file_has_the_peak_of_memory(tmp_path):
-    run = RunDirectory.create(tmp_path / "run", {})
-    recorder = run.recorder(role="consumer")
-    much = b"\1" * (64 << 20)
-    (path,) = run.span_files()
-    assert read_span_file(path).peak_nbytes is None
-    recorder.close()
-    assert len(much) < read_span_file(path).peak_nbytes <= peak_memory_nbytes() + SLACK
-    data = bytearray(path.read_bytes())
-    for value in (0, -1, 1 << 62):  # that cannot be
-        layout.PEAK.pack_into(data, layout.PEAK_OFFSET, value)
-        path.write_bytes(data)
-        assert read_span_file(path).peak_nbytes is None
