@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.adapters import scope
+from iobench.adapters.notes import file_name
 from iobench.recording import activation
 from iobench.recording.kinds import Kind
 from iobench.recording.outside import describe
@@ -103,7 +104,7 @@ def _timed_open(original: Callable[..., Any]) -> Callable[..., Any]:
             # Inside of what is timed as a whole; its file may outlive it and be read elsewhere.
             return _open_counted(*args, **kwargs)
         with span:
-            span.detail = path_text(args[0])
+            span.detail = file_name(args[0])
             return _open_counted(*args, **kwargs)
 
     return open_file
@@ -151,7 +152,7 @@ def _open_counted(
 ) -> Any:
     """Open as ``open`` does, over a raw file whose reads are timed."""
     raw = CountedFile(os.fspath(file))
-    raw.text_name = file if type(file) is str else path_text(file)
+    raw.text_name = file_name(file)
     opened: Any = raw
     if not buffering:
         return raw
@@ -175,20 +176,12 @@ def _buffer_nbytes(raw: io.FileIO) -> int:
     return nbytes
 
 
-def path_text(path: Any) -> str:
-    """Return a path as text; ``""`` for a descriptor."""
-    try:
-        return os.fsdecode(path)
-    except TypeError:
-        return ""
-
-
 def opens_descriptor(args: Arguments, kwargs: Options) -> bool:
     """Say whether ``os.open`` opens a file to read it."""
     flags = args[1] if len(args) > 1 else kwargs["flags"]
     if flags & (os.O_WRONLY | os.O_RDWR | os.O_DIRECTORY):
         return False
-    return not path_text(args[0] if args else kwargs["path"]).startswith(NO_DATA)
+    return not file_name(args[0] if args else kwargs["path"]).startswith(NO_DATA)
 
 
 def is_regular(args: Arguments, kwargs: Options) -> bool:
@@ -198,6 +191,6 @@ def is_regular(args: Arguments, kwargs: Options) -> bool:
 
 def note_descriptor(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
     """Note the file of a descriptor; a folder that is being removed or a pipe is not written."""
-    span.detail = path_text(args[0] if args else kwargs["path"])
+    span.detail = file_name(args[0] if args else kwargs["path"])
     if not stat.S_ISREG(os.fstat(result).st_mode):
         span.kind = 0

@@ -8,6 +8,7 @@ of its own. Tasks in other processes are not seen: the call is `opaque`.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from multiprocessing.pool import ThreadPool
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,9 +45,7 @@ def _computing(original: Callable[..., Any]) -> Callable[..., Any]:
             kind, label = Kind.PREPROCESS, GRAPH
         span = scope.begin(recorder, kind, label, with_cpu=True, hiding=how == "processes")
         if how == "processes":
-            if span is None:
-                return original(submit, num_workers, *args, **kwargs)
-            with span:
+            with span or nullcontext():
                 return original(submit, num_workers, *args, **kwargs)
         if span is None:  # the call around this one is timed as a whole, or nothing is
             silent = _Tasks(submit, thread_lane(), described=None)

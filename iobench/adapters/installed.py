@@ -32,18 +32,16 @@ class ImportHook:
         self._names: frozenset[str] = frozenset()
         self._imported = imported
         self._local = threading.local()
-        self.active = False
 
     def install(self, names: Collection[str]) -> None:
         """Listen for these modules, before all other finders. Idempotent."""
         self._names = frozenset(names)
-        self.active = True
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 
     def remove(self) -> None:
         """Be asked no more; imports that are under way end as they would have."""
-        self.active = False
+        self._names = frozenset()
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
@@ -51,10 +49,8 @@ class ImportHook:
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return what the other finders find, listening; None for what we do not listen for."""
-        if name not in self._names or not self.active:
-            return None
         asking: set[str] = self._local.__dict__.setdefault("asking", set())
-        if name in asking:  # another hook asks all finders in turn
+        if name not in self._names or name in asking:  # another hook asks all finders in turn
             return None
         asking.add(name)
         try:
@@ -88,7 +84,7 @@ class ImportHook:
                 else:
                     loader.exec_module = before
             original(module)
-            if self.active:
+            if name in self._names:
                 self._imported(name, module)
 
         exec_module.listens = (self, name)  # type: ignore[attr-defined]
@@ -111,7 +107,8 @@ def install(where: Where = "loading") -> None:
         # After the hook: what another thread imports meanwhile is seen by one of the two.
         for name in sorted(names & sys.modules.keys()):
             module = sys.modules[name]
-            if module is not None and not _is_being_imported(module):
+            spec = getattr(module, "__spec__", None)
+            if module is not None and not getattr(spec, "_initializing", False):
                 _adapt(name, module)
 
 
@@ -159,10 +156,6 @@ def _rows_of_others() -> dict[str, str]:
 
         return adapter_places()
     return dict(each.split("=", 1) for each in listed.split(",") if each)
-
-
-def _is_being_imported(module: ModuleType) -> bool:
-    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
 
 
 _hook = ImportHook(_imported)

@@ -68,11 +68,6 @@ class ScriptRun(msgspec.Struct, frozen=True):
     batches_per_step: int | None = None  # of the optimiser, where nobody sees that
     keep_command: bool = False  # with the values of options
 
-    @property
-    def words_to_keep(self) -> list[str]:
-        """What may be kept of the command."""
-        return words_to_keep(self.command, keep_values=self.keep_command)
-
 
 class EndedCommand(msgspec.Struct, frozen=True):
     """How a command ended, and what of it was recorded."""
@@ -99,14 +94,10 @@ def run_script(
     keep = keep_nbytes(environment)
     choice = DarshanChoice.parse(requested.darshan)
     job = _own_job(environment)
-    run = _join(requested, job, choice, say)
+    words = words_to_keep(requested.command, keep_values=requested.keep_command)
+    run = _join(requested, words, job, choice, say, environment)
     if run is None:
         return EndedCommand(run_and_wait(requested.command, dict(environment)), None, job.rank)
-    if job.rank == 0:
-        try:
-            run.update(commit={"hash": commit_of(requested.command, environment)})
-        except StorageError as error:
-            say(str(error))
     inside = _environment(requested, job, run, environment)
     if job.rank == 0:
         say(
@@ -126,7 +117,7 @@ def run_script(
         run.gather()
     except StorageError as error:
         say(str(error))
-    facts = describe_processes(run, requested.words_to_keep, job, code, (started_ns, ended_ns))
+    facts = describe_processes(run, words, job, code, (started_ns, ended_ns))
     facts.write(run.processes_path / f"launcher-{job.rank:05d}.json")
     if setup is not None:
         end_tracing(setup, run, job, say, clock)
@@ -149,24 +140,30 @@ def _own_job(environment: Mapping[str, str]) -> JobRank:
 
 
 def _join(
-    requested: ScriptRun, job: JobRank, choice: DarshanChoice, say: Callable[[str], None]
+    requested: ScriptRun,
+    words: list[str],
+    job: JobRank,
+    choice: DarshanChoice,
+    say: Callable[[str], None],
+    environment: Mapping[str, str],
 ) -> RunDirectory | None:
     """Make or join the run directory; None, and said, where it cannot be written."""
     document = script_document(
-        requested.words_to_keep,
+        words,
         job,
         detail=requested.detail,
         digests=requested.digests,
         batches_per_step=requested.batches_per_step,
         name=checked_name(requested.name),
     )
-    document["darshan"] = choice.document()
-    document |= {"energy": requested.energy, "monitor": requested.monitor}
-    document |= near_places()
+    document |= {"darshan": choice.document(), "energy": requested.energy}
+    document |= {"monitor": requested.monitor, **near_places()}
     try:
         path = _default_path(requested, job) if requested.out is None else requested.out
         run = RunDirectory.create(path, document, token=job.token)
         (run.path / "launch").mkdir(exist_ok=True)
+        if job.rank == 0:
+            run.update(commit={"hash": commit_of(requested.command, environment)})
     except (OSError, StorageError) as error:
         if requested.out is not None and (requested.out / "run.json").exists():
             raise
