@@ -25,7 +25,6 @@ from iobench.report.setting import unseen
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from iobench.analysis.exposure_figures import PartExposure
     from iobench.analysis.run import Run
     from iobench.report.run_report import RunReport
 
@@ -77,10 +76,7 @@ class SummedFigures(msgspec.Struct, frozen=True):
 
 
 class RunDocument(msgspec.Struct, frozen=True):
-    """One training process of a run, as JSON has it, beside the figures of findings.
-
-    Figures of the whole run stand here; those of an asked loader are null where there is none.
-    """
+    """One training process of a run, as JSON has it, beside the figures of findings."""
 
     run: str | None
     kind: str  # "script" or "profile"
@@ -146,6 +142,7 @@ def run_document(report: RunReport) -> RunDocument:
     whole, summed, waited = exposure.whole, exposure.summed, exposure.has_consumer
     ended = (each.ended for each in report.process_facts if each.role == "consumer")
     steps, commit, store = exposure.steps, facts.commit, facts.store
+    parts = {name: getattr(exposure, name) for name in ("steady", "recurring", "validation")}
     return RunDocument(
         run=report.run,
         **{name: getattr(facts, name) for name in FACTS},
@@ -164,9 +161,7 @@ def run_document(report: RunReport) -> RunDocument:
         compute_stages=whole.compute_stages if waited else (),
         step_batches=None if steps is None else steps.batches_per_step,
         overhead_once_ns=exposure.overhead_once_ns,
-        steady=_figures(exposure.steady),
-        recurring=_figures(exposure.recurring),
-        validation=_figures(exposure.validation),
+        **{name: part and part.figures for name, part in parts.items()},
         long_waits=exposure.long_waits,
         epochs=epoch_times(report.epochs) if report.epochs else None,
         loaders=tuple(
@@ -187,10 +182,6 @@ def run_document(report: RunReport) -> RunDocument:
         children=tuple(child for each in report.process_facts for child in each.children),
         ended=next(ended, None),
     )  # fmt: skip
-
-
-def _figures(part: PartExposure | None) -> PartFigures | None:
-    return None if part is None else part.figures
 
 
 def _of_waits(report: RunReport) -> dict[str, Any]:

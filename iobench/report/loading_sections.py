@@ -25,7 +25,6 @@ from iobench.report.document import (
 )
 from iobench.report.sentences import (
     PARTS,
-    copies_sentence,
     loader_words,
     long_waits_sentence,
     step_words,
@@ -61,13 +60,6 @@ STYLES: Final[Mapping[Verdict, Style]] = {
     Verdict.PARTLY_HIDDEN: "fair",
     Verdict.IO_BOUND: "bad",
 }
-PHASES: Final = {
-    "startup": "start-up: first batch",
-    "fill": "filling the pipeline",
-    "first epoch": "first epoch",
-    "steady": "steady state",
-    "drain": "end: no batch left",
-}
 STAGES_LEAD: Final = (
     "Busy time of all processes by stage: exposed (the training loop waited for it) or hidden "
     "behind compute."
@@ -85,7 +77,6 @@ def verdict_section(report: RunReport, *, with_setting: bool = True) -> Section:
     exposure, facts = report.exposure, report.facts
     has_batches = exposure.has_consumer and bool(exposure.whole.n_batches)
     described = f"This pipeline: {facts.described_by}" if facts.described_by else ""
-    spoken = (copies_sentence(exposure.judged), *decoded_sentences(exposure.whole, facts))
     return Section(
         "verdict",
         "Verdict",
@@ -93,7 +84,7 @@ def verdict_section(report: RunReport, *, with_setting: bool = True) -> Section:
             verdict_of(report.diagnosis),
             *(stand_in_sentences([report]) if with_setting else ()),
             *((KeyFigures(tuple(_key_figures(exposure))),) if has_batches else ()),
-            *sentences((*spoken, described)),
+            *sentences((*decoded_sentences(exposure.whole, facts), described)),
             *(setting_sentences([report]) if with_setting else ()),
         ),
     )
@@ -236,27 +227,6 @@ def waits_section(report: RunReport) -> Section:
             Table("", (Column(""), *shown, Column(many)), tuple(rows)),
         ),
     )
-
-
-def phases_section(exposure: Exposure) -> Section:
-    """Return start-up, fill, steady state and end apart."""
-    whole, phases = exposure.whole, exposure.phases
-    n_calls = sum(each.n_deliveries for each in phases)
-
-    def row(name: str, wall_ns: int, wait_ns: int, n: int) -> tuple[Cell, ...]:
-        times = quantities("ns", wall_ns, wait_ns)
-        return name, *times, _share(wait_ns, wall_ns), Quantity(n, "count")
-
-    table = Table(
-        "",
-        (Column(""), *columns("time", "waiting", unit_group="time"), *columns("exposed", "calls")),
-        tuple(
-            row(PHASES[each.phase], each.wall_ns, each.wait_ns, each.n_deliveries)
-            for each in phases
-        ),
-        total=row("whole run", whole.wall_ns, whole.wait_ns, n_calls),
-    )
-    return Section("phases", "Start-up, fill, steady state, end", (table,), is_folded=True)
 
 
 def epochs_section(report: RunReport) -> Section | None:

@@ -100,10 +100,7 @@ def _judged(blocks: Mapping[str, Sequence[Block]], width: int, n_lines: int) -> 
 
 
 def _steps(section: Section, width: int, n_steps: int) -> Section:
-    steps = [each for each in section.blocks if isinstance(each, Command)]
-    shown = steps[:n_steps]
-    if not any(each.command for each in shown):  # of a script: what says how to write them
-        shown += [each for each in steps[n_steps:] if each.command][:1]
+    shown = [each for each in section.blocks if isinstance(each, Command)][:n_steps]
     short = (replace(each, reason=shortened(each.reason, 2 * width - 16)) for each in shown)
     return Section("steps", section.title, tuple(short))
 

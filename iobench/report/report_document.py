@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from iobench.errors import ProfileError
 from iobench.report.comparison_section import comparison_section
-from iobench.report.document import Document, Drawing, Section, Sentence
+from iobench.report.document import Document, Drawing, Section
 from iobench.report.finding_sections import (
     AFTER_VERDICT,
     BEFORE_VERDICT,
@@ -24,7 +24,6 @@ from iobench.report.json_report import reports_to_json
 from iobench.report.loading_sections import (
     epochs_section,
     loaders_section,
-    phases_section,
     processes_section,
     stages_section,
     verdict_section,
@@ -34,7 +33,7 @@ from iobench.report.run_report import make_reports
 from iobench.report.setting import configuration_section, title, trust_section
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from iobench.analysis.run import Run
     from iobench.report.run_report import RunReport
@@ -45,10 +44,7 @@ MOST_RUNS: Final = 8
 
 
 def report_document(runs: Sequence[Run], reports: Sequence[RunReport] | None = None) -> Document:
-    """Return all that is said of runs, compared where they are several of the same samples.
-
-    ``reports`` are what `make_reports` returned of them, where that was done before.
-    """
+    """Return all that is said of runs, compared where they are several of the same samples."""
     reports = make_reports(runs) if reports is None else reports
     if not reports:
         raise ProfileError("no run to report: expected at least one with spans")
@@ -56,7 +52,7 @@ def report_document(runs: Sequence[Run], reports: Sequence[RunReport] | None = N
     joint: Joint | None = None
     lead: tuple[Section, ...] = ()
     if job is not None:
-        joint, lead = "together", tuple(_of_job(job, len(reports)))
+        joint, lead = "together", tuple(finding_sections(job))
     elif len(reports) > 1:
         joint, lead = "side_by_side", (comparison_section(reports), *compared_sections(reports))
     parts = tuple(_parts(runs, reports, joint))
@@ -64,16 +60,6 @@ def report_document(runs: Sequence[Run], reports: Sequence[RunReport] | None = N
     if not lead:
         whole = replace(parts[0], title=whole.title)
     return replace(whole, figures=lambda: reports_to_json(reports, job))
-
-
-def _of_job(job: Mapping[str, Any], n_ranks: int) -> Iterator[Section]:
-    """Yield what is said of all training processes of a job together."""
-    for place, section in enumerate(finding_sections(job)):
-        if place or n_ranks <= MOST_RUNS:
-            yield section
-        else:
-            note = f"Of {n_ranks} ranks the {MOST_RUNS} that wait longest follow; JSON has all."
-            yield replace(section, blocks=(*section.blocks, Sentence(note)))
 
 
 def _parts(
@@ -105,11 +91,9 @@ def _sections(
     yield from run_sections(report, AFTER_VERDICT, joint)
     yield _timeline_section(report, runs, n_parts)
     if exposure.whole.n_batches:
-        epochs = epochs_section(report)
-        yield epochs
+        yield epochs_section(report)
         yield stages_section(exposure)
         yield waits_section(report)
-        yield phases_section(exposure) if epochs is None else None
     if facts.is_script and len(exposure.loaders) > 1:
         yield loaders_section(exposure)
     yield processes_section(report.processes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -26,11 +26,7 @@ SOURCE: Final = "source"
 
 
 class RunReport(msgspec.Struct, frozen=True):
-    """All that is shown of one run, or of one of its training processes.
-
-    ``figures`` and ``for_job`` are the answers of findings (`iobench.findings.contract`) by their
-    names, None where there is nothing to say.
-    """
+    """All that is shown of one run, or of one of its training processes."""
 
     run: str | None  # its directory
     facts: RunFacts
@@ -61,8 +57,8 @@ def _report(rank: RankRun) -> RunReport:
         facts=rank.about,
         exposure=shown,
         diagnosis=diagnose(exposure),
-        unclosed=tuple(_names(rank, (each for each in rank.all_processes if not each.closed))),
-        damaged=tuple(_names(rank, (each for each in rank.all_processes if each.damaged))),
+        unclosed=tuple(_name(each) for each in rank.all_processes if not each.closed),
+        damaged=tuple(_name(each) for each in rank.all_processes if each.damaged),
         process_facts=rank.own_facts,
         processes=()
         if exposure.has_consumer
@@ -74,7 +70,5 @@ def _report(rank: RankRun) -> RunReport:
     )
 
 
-def _names(rank: RankRun, processes: Iterable[Process]) -> Iterator[str]:
-    """Yield what processes are called; in a script several may have one name."""
-    for each in processes:
-        yield f"{each.name} (process {each.pid})" if rank.about.is_script else each.name
+def _name(each: Process) -> str:
+    return f"{each.name} (process {each.pid})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.diagnosis import Verdict
-from iobench.recording.kinds import copies_batches, stage_title
+from iobench.recording.kinds import stage_title
 from iobench.report import units
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
         JobTime,
         LoaderExposure,
         LongWaits,
-        PartExposure,
         StepFigures,
         Window,
     )
@@ -166,17 +165,6 @@ def extent_text(share: float | None, *, in_script: bool) -> str:
     if not in_script or share is None or share >= MOST:
         return ""
     return f"; that loop takes {units.fraction(share)} of the script's time"
-
-
-def copies_sentence(window: PartExposure) -> str:
-    """Return what of its time the loop spends on copies to a device; nothing where it is little."""
-    spent_ns = sum(row.busy_ns for row in window.compute_stages if copies_batches(row.stage))
-    if not window.wall_ns or spent_ns < WORTH_SAYING * window.wall_ns:
-        return ""
-    return (
-        f"Copying batches to the device (h2d) holds the training loop for "
-        f"{units.fraction(spent_ns / window.wall_ns)} of its time, which counts as computing here."
-    )
 
 
 def step_words(steps: StepFigures | None) -> str:

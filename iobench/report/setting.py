@@ -21,7 +21,6 @@ MUCH_DECODED: Final = 2.0
 """Bytes decoded for each one used, above which a report says what chunks would fit."""
 STAND_IN: Final = "STAND-IN: generated files, not the real dataset"
 TINY: Final = "and TINY: fewer, for most datasets also smaller samples"
-MOST_LISTED: Final = 8
 ENDED_WELL: Final = (None, "closed", "exit 0")
 
 
@@ -191,9 +190,8 @@ def _warnings(report: RunReport) -> Iterator[str]:
         )
     yield from (f"Not seen: {what}." for what in unseen(report))
     children = [child for known in report.process_facts for child in known.children]
-    yield from (f"Not recorded: {child}" for child in children[:MOST_LISTED])
-    if len(children) > MOST_LISTED:
-        yield f"Not recorded: {len(children) - MOST_LISTED} more processes."
+    if children:
+        yield f"Not recorded: processes: {units.count(len(children))}, the first one {children[0]}."
     for known in report.process_facts:
         if known.ended not in ENDED_WELL:
             yield f"The {known.role} process ended with {known.ended}."

@@ -86,12 +86,12 @@ def test_unknown_is_null_and_flags_are_true_or_false() -> None:
     sketch.wait(0, 4, 12, "consumer")
     rows = {(row["stage"], row["counter"]): row for row in rows_of(to_arrow(sketch.data()))}
     read, counter = rows["read", False], rows["read", True]
-    assert (read["nbytes"], read["cpu_ns"], read["worker"]) == (0, None, None)
+    assert (read["nbytes"], read["cpu_ns"]) == (0, None)
     assert (read["epoch"], read["sample"], read["detail"]) == (None, 3, "/data/\\udcff.npy")
-    assert (counter["nbytes"], counter["device_nbytes"], counter["cpu_ns"]) == (100, 40, None)
+    assert (counter["nbytes"], counter["cpu_ns"]) == (100, None)
     assert (counter["self_ns"], counter["exposed_ns"]) == (None, None)
     decode, forward = rows["decode", False], rows["forward:cuda:0", False]
-    assert (decode["summed"], decode["pieces"]) == (True, 7)
+    assert decode["summed"]
     assert (forward["device"], forward["sample_detail"], forward["busy_ns"]) == (True, True, None)
     assert forward["lane"].endswith("device")
     assert (read["busy_ns"], read["exposed_ns"]) == (4, 4)
@@ -120,5 +120,5 @@ def test_others_read_the_same_from_the_file(tmp_path: Path) -> None:
     frame = pandas.read_parquet(path)
     assert str(frame["start"].dtype) == "datetime64[ns, UTC]"
     assert polars.read_parquet(path)["exposed_ns"].sum() == frame["exposed_ns"].sum()
-    assert frame["worker"].isna().any()
+    assert frame["busy_ns"].isna().any()
     assert len(frame) == len(first.spans) + len(second.spans)

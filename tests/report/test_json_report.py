@@ -37,7 +37,7 @@ def test_unknown_is_null(unknown: RunReport) -> None:
     [
         ({"dataset": 3}, r"Expected `str.*`, got `int` - at `\$\.dataset`"),
         ({"stand_in": "yes"}, r"Expected `bool.*`, got `str` - at `\$\.stand_in`"),
-        ({"setup": {"convert": "long"}}, r"got `str` - at `\$\.setup\[\.\.\.\]`"),
+        ({"cache": {"asked": 3}}, r"got `int` - at `\$\.cache\.asked`"),
     ],
 )
 def test_run_json_of_other_types_is_refused_in_one_line(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from schedules import on_machine, pool
 from trace_rules import check_trace, read_trace
-from traced_runs import MS, TracedRun
+from traced_runs import MS
 
 from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
@@ -21,10 +21,9 @@ from iobench.report.timeline.chrome_trace import write_trace
 from iobench.testing import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from iobench.runs.contents import RunData
-    from iobench.storage.storage_trace import StorageTrace
 
 WALL_NS = 1_795_000_000_123_456_789
 Entries = list[dict[str, Any]]
@@ -37,12 +36,11 @@ def ran(sketch: SketchedRun, **more: Any) -> RunData:
 def written(
     folder: Path,
     *profiles: RunData,
-    traces: Mapping[Path, StorageTrace] | None = None,
     name: str = "run.json",
     **more: Any,
 ) -> Any:
     path = folder / name
-    write_trace(path, [Run(each, (traces or {}).get(each.path)) for each in profiles], **more)
+    write_trace(path, [Run(each) for each in profiles], **more)
     document = read_trace(path)
     check_trace(document)
     return document
@@ -176,29 +174,6 @@ def test_arguments_tell_file_and_bytes(tmp_path: Path) -> None:
     (wait,) = of(document, "X", "wait")
     assert wait["args"]["detail"] == "consumer"
     assert "sample" not in wait["args"]
-
-
-def test_calls_that_a_tracer_saw_lie_below_on_the_same_clock(tmp_path: Path) -> None:
-    run = TracedRun()
-    workers = [run.worker(), run.worker()]
-    for batch in range(20):
-        worker, at = workers[batch % 2], 10.0 * batch
-        file = f"/data/{batch}.bin"
-        worker.span(Kind.READ, at, at + 4, batch=batch, detail=file, nbytes=1000)
-        worker.read(file, at + 1, at + 3, 0, 1000)
-        run.wait(batch, at + 2, at + 6)
-    profile = run.data()
-    document = written(tmp_path, profile, traces={profile.path: run.trace()})
-    calls = [each for each in of(document, "X") if each["cat"] == "storage"]
-    assert len(calls) == 20
-    reads = {each["args"]["file"]: each for each in of(document, "X", "read")}
-    for call in calls:
-        stage = reads[call["args"]["file"]]
-        assert stage["pid"] == call["pid"]
-        assert stage["tid"] != call["tid"]
-        assert stage["ts"] <= call["ts"] <= call["ts"] + call["dur"] <= stage["ts"] + stage["dur"]
-        assert call["args"]["stage"] == "read"
-        assert call["args"]["bytes"] == 1000
 
 
 def test_compressed_it_is_the_same_and_makes_the_same_file(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.errors import ProfileError
-from iobench.report import units
 from iobench.report.document import Drawing, Quantity, Sentence
 from iobench.report.renderers.json_text import to_plain
 from iobench.report.renderers.quantities import longest, said, spelled
@@ -14,7 +13,7 @@ from iobench.report.webpage.shell import SafeText
 from iobench.report.wrapping import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from iobench.report.document import Bar, Block, Cell, Chart, Document, Section, Table
     from iobench.report.timeline.page_payload import TimelinePayload
@@ -65,7 +64,6 @@ class HtmlRenderer:
             parts=parts,
             figures=to_plain(document.figures()),
             payloads=payloads,
-            not_drawn={number: list(_not_drawn(built)) for number, built in payloads.items()},
         )
 
 
@@ -81,16 +79,6 @@ def _drawings(part: Document) -> list[Drawing]:
 
 def _timeline(part: Document) -> TimelinePayload | None:
     return next((each.data() for each in _drawings(part) if each.name == TIMELINE), None)
-
-
-def _not_drawn(payload: TimelinePayload) -> Iterator[str]:
-    """Yield what the page says of the spans that it does not carry."""
-    n_shown, n_spans = payload.meta["n_shown"], payload.meta["n_spans"]
-    if n_shown < n_spans:
-        yield (
-            f"Not all spans are drawn: this page holds {units.count(n_shown)} of "
-            f"{units.count(n_spans)}, those waited for longest first. All other figures cover all."
-        )
 
 
 def _tone(section: Section) -> str:

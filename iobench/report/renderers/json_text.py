@@ -21,13 +21,7 @@ class JsonRenderer:
 
 
 def json_text(figures: Any) -> str:
-    """Return structs, dicts and lists of them as strict JSON.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a value is of no type that JSON has, or no finite number.
-    """
+    """Return structs, dicts and lists of them as strict JSON, else a TypeError or ValueError."""
     return json.dumps(to_plain(figures), indent=1, allow_nan=False)
 
 

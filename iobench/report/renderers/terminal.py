@@ -53,10 +53,7 @@ def page_width(file: TextIO | None = None) -> int:
 
 
 class TerminalRenderer:
-    """Lines for a terminal, never broken inside a figure or a command.
-
-    A file, by default stdout, decides on width, encoding and colours (also ``FORCE_COLOR``).
-    """
+    """Lines for a file, by default stdout, never broken inside a figure or a command."""
 
     def __init__(self, file: TextIO | None = None) -> None:
         width = page_width(file)
@@ -141,7 +138,7 @@ class TerminalRenderer:
             start = ""
             for at, width in zip(named, widths, strict=True):
                 start += plain(row[at]) + " " * (2 + width - cell_len(plain(row[at])))
-            lines = wrapped(row[last], self._console.width - INDENT - hanging) or [""]
+            lines = wrapped(row[last], max(self._console.width - INDENT - hanging, NAME)) or [""]
             for n, line in enumerate(lines):
                 before = " " * hanging if n else start
                 self._line(f"{'':{INDENT}}{before}{line}".rstrip())

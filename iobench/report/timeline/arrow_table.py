@@ -62,8 +62,7 @@ def write_parquet(path: Path | str, runs: Sequence[Run]) -> None:
     if not parts:
         raise ProfileError(f"{path}: there is no span to write; expected a run that measured")
     offsets = wall_offsets(each for part in parts for each in part.processes)
-    several = len({run.path for run in runs}) > 1
-    tables = (_table(part, offsets, part.path.name if several else None) for part in parts)
+    tables = (_table(part, offsets) for part in parts)
     first = next(tables)
     texts = [each.name for each in first.schema if hasattr(each.type, "ordered")]
     with whole_file(Path(path)) as file:
@@ -86,9 +85,7 @@ def _pyarrow(name: str = "pyarrow") -> Any:
         ) from error
 
 
-def _table(
-    part: Run | RankRun, offsets: Mapping[tuple[str, str], int], run: str | None = None
-) -> pa.Table:
+def _table(part: Run | RankRun, offsets: Mapping[tuple[str, str], int]) -> pa.Table:
     pa = _pyarrow()
     arrays, fields = [], []
     for name, description, values in _columns(part, offsets):
@@ -97,9 +94,6 @@ def _table(
             array = array.view(pa.timestamp("ns", tz="UTC"))
         arrays.append(array)
         fields.append(pa.field(name, array.type, metadata={"description": description}))
-    if run is not None:
-        arrays.append(_texts(np.zeros(len(arrays[0]), dtype=np.int32), [run]))
-        fields.append(pa.field("run", arrays[-1].type, metadata={"description": "its directory"}))
     about = {"schema_version": SCHEMA_VERSION, "iobench_version": version("iobench")}
     about |= {"run": part.path.name, "ranks": [*part.ranks]}
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields, {"iobench": json.dumps(about)}))
@@ -118,14 +112,12 @@ def _array(values: NDArray[Any], known: NDArray[np.bool_] | None = None) -> Any:
 
 
 def _texts(index: NDArray[Any], texts: Sequence[str]) -> Any:
-    """Return a column of texts, each once and only those that are there; null for what is empty."""
+    """Return a column of texts; null for what is empty."""
     pa = _pyarrow()
-    rows = np.flatnonzero(np.bincount(index, minlength=len(texts))).tolist()
     # Names of files may be no UTF-8.
-    spelled = [texts[row].encode("utf-8", "backslashreplace") for row in rows]
+    spelled = [text.encode("utf-8", "backslashreplace") for text in texts]
     number = {text: place for place, text in enumerate(dict.fromkeys(spelled))}
-    place = np.zeros(len(texts), dtype=np.int32)
-    place[rows] = [number[text] for text in spelled]
+    place = np.array([number[text] for text in spelled], dtype=np.int32)
     ends = np.cumsum([0, *map(len, number)]).astype(np.int32)
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(number))]
     is_text = np.array([*map(bool, texts)], dtype=bool)
@@ -146,35 +138,31 @@ def _columns(part: Run | RankRun, offsets: Mapping[tuple[str, str], int]) -> tup
     lanes, lane = lanes_of(data, spans)
     owners = data.processes
     moved = np.array([offsets[machine_of(owner)] for owner in owners], dtype=np.int64)[process]
-    rank, pid, worker = (
+    rank, pid = (
         np.array([getattr(owner, name) for owner in owners], dtype=np.int64)[process]
-        for name in ("rank", "pid", "worker")
+        for name in ("rank", "pid")
     )
     busy, exposed, nbytes, cpu = sums.busy_ns, sums.exposed_ns, spans["nbytes"], spans["cpu_ns"]
     # fmt: off
     return (
+        ("run", "its directory", (np.zeros(len(spans), dtype=np.int64), [part.path.name])),
         ("rank", "training process that the process is or works for", rank),
-        ("host", "machine", (process, [each.host for each in owners])),
         ("role", "consumer (trains), worker or child", (process, [each.role for each in owners])),
-        ("worker", "number of the loading process; null for others", worker),
         ("pid", "of the process, on its machine", pid),
         ("lane", "of a timeline: process, thread or device", (lane, [each.name for each in lanes])),
         ("stage", "kind, or kind:label", (stage, [stage_name(*each) for each in stages])),
         ("kind", "sort of work", (stage, [kind.spelled for kind, _ in stages])),
-        ("start_ns", "beginning, on the machine's monotonic clock", start),
         ("start", "beginning, wall clock", start + moved),
         ("duration_ns", "end less beginning", spans["end_ns"] - start),
         ("self_ns", "time of loading in no span inside; null for others", sums.self_ns[order]),
         ("busy_ns", "of self_ns, what was of delivered batches", busy[order]),
         ("exposed_ns", "of busy_ns, waited for; of a wait, all of it", exposed[order]),
         ("nbytes", "handed on; of a counter, read", np.where(~counter | reads, nbytes, -1)),
-        ("device_nbytes", "of a counter: delivered by the storage", np.where(reads, cpu, -1)),
         ("cpu_ns", "CPU time of the thread", np.where(counter, -1, cpu)),
         ("epoch", "null where unknown", spans["epoch"]),
         ("batch", "number in its training process; null where none", spans["batch"]),
         ("sample", "index; of waits and rounds, number of the round", spans["sample"]),
         ("detail", "file; of a wait, who made the batch", (spans["detail"], data.strings)),
-        ("pieces", "samples that a summed span stands for, else 1", spans["pieces"]),
         ("summed", "over samples; its place in time is not exact", (flags & Flag.SUMMED) != 0),
         ("sample_detail", "a part of a summed span: not for sums", (flags & Flag.DETAIL) != 0),
         ("counter", "no stretch of time but bytes counted by the kernel", counter),

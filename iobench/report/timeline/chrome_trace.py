@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 import msgspec
 import numpy as np
 
-from iobench.errors import FileFormatError, OptionError, ProfileError
+from iobench.errors import FileFormatError, ProfileError
 from iobench.files.atomic import whole_file
-from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of, stage_name, stages_of
+from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 from iobench.report.timeline.machine_lanes import counter_events, lanes_of_machine
-from iobench.report.timeline.model import machine_of, sub_lanes, timeline_of, wall_offsets
+from iobench.report.timeline.model import machine_of, timeline_of, wall_offsets
 from iobench.report.timeline.torch_trace import TorchTrace
 from iobench.report.timeline.trace_events import (
     EVENTS_AT_ONCE,
@@ -30,11 +30,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.analysis.placement import ProcessPlacement
     from iobench.analysis.run import RankRun, Run
     from iobench.runs.contents import Process
 
-TRACE_SUFFIXES: Final = (".json", ".json.gz")
 COMPRESSION: Final = 1
 ABOUT: Final = (
     "Times are microseconds after base_wall_ns, exact to the nanosecond in runs of up to 50 days. "
@@ -42,11 +40,10 @@ ABOUT: Final = (
     "it. Spans of one thread that overlap without nesting are on threads of their own; batches in "
     "queues are asynchronous pairs (b, e)."
 )
-CALL_COLUMNS: Final = ("span", "file", "nbytes", "offset")
 
 
 class SpanArgs(msgspec.Struct, omit_defaults=True, gc=False, rename={"nbytes": "bytes"}):
-    """What viewers show of a span or a read call; what is unknown is left out."""
+    """What viewers show of a span; what is unknown is left out."""
 
     file: str | None = None
     detail: str | None = None
@@ -57,25 +54,12 @@ class SpanArgs(msgspec.Struct, omit_defaults=True, gc=False, rename={"nbytes": "
     exposed_ns: int | None = None
     cpu_ns: int | None = None
     sum_of_samples: int | None = None
-    offset: int | None = None
-    stage: str | None = None
-
-
-def check_trace_name(path: Path | str) -> None:
-    """Refuse a name that ends in none of `TRACE_SUFFIXES`, by an `OptionError`."""
-    if not str(path).lower().endswith(TRACE_SUFFIXES):
-        raise OptionError(f"{path}: expected a name that ends in {' or '.join(TRACE_SUFFIXES)}")
 
 
 def write_trace(
     path: Path | str, runs: Sequence[Run], torch_traces: Sequence[Path | str] = ()
 ) -> None:
-    """Write runs as a trace, compressed if the name ends in ``.gz``.
-
-    Those of several runs are processes of their own. Files that torch's profiler wrote meanwhile
-    are merged by wall time.
-    """
-    check_trace_name(path)
+    """Write runs as a trace, compressed if its name ends in ``.gz``, torch's by wall time in it."""
     parts = [part for run in runs for part in run.parts]
     offsets = wall_offsets(process for part in parts for process in part.processes)
     extents = [_extent(part, offsets) for part in parts if len(part.spans)]
@@ -91,7 +75,6 @@ def write_trace(
             )
     base_ns = min(low for low, _ in [*extents, *((each.low_ns, 0) for each in torch)])
     about = {
-        "made_by": "iobench",
         "base_wall_ns": str(base_ns),
         "runs": [*dict.fromkeys(part.path.name for part in parts)],
         "torch_traces": [each.path.name for each in torch],
@@ -125,14 +108,10 @@ def _moved(run: RankRun, offsets: Mapping[tuple[str, str], int]) -> NDArray[np.i
 
 
 def _extent(part: RankRun, offsets: Mapping[tuple[str, str], int]) -> tuple[int, int]:
-    """Return the first and last moment of a rank, wall clock; a tracer's calls may be earlier."""
-    moved, spans = _moved(part, offsets), part.spans
-    moved_ns = moved[spans["process"]]
-    lows = [int((spans["start_ns"] + moved_ns).min())]
-    for one in part.placement.processes if part.placement is not None else ():
-        start = one.segments["start_ns"][~one.segments["stray"]]
-        lows += [int(start.min() + moved[one.process])] if len(start) else []
-    return min(lows), int((spans["end_ns"] + moved_ns).max())
+    """Return the first and last moment of a rank, wall clock."""
+    spans = part.spans
+    moved_ns = _moved(part, offsets)[spans["process"]]
+    return int((spans["start_ns"] + moved_ns).min()), int((spans["end_ns"] + moved_ns).max())
 
 
 def _write_rank(
@@ -143,25 +122,18 @@ def _write_rank(
     pids = []
     for process in part.processes:
         name = f"{run}rank {process.rank} {process.name}" if several else f"{run}{process.name}"
-        pids.append(writer.process(process.pid, name, f"pid {process.pid} on {process.host}"))
+        pids.append(writer.process(process.pid, name))
     spans = PlacedSpans(part, pids, moved_ns, writer)
     for low in range(0, len(spans.timeline), EVENTS_AT_ONCE):
         writer.add(spans.events(slice(low, low + EVENTS_AT_ONCE)))
     # Not where waits overlap: nobody can say which work was waited for.
     if part.is_sound:
         writer.add(delivery_events(spans))
-    if part.placement is not None:
-        for each in part.placement.processes:
-            writer.add(_call_events(spans, each))
     return list(zip(part.processes, pids, strict=True))
 
 
 class PlacedSpans:
-    """The spans of a training process, with their processes and threads in a trace.
-
-    Times are after the beginning of the trace; ``moved_ns`` is what was added to the monotonic
-    times of each process.
-    """
+    """Spans of a training process in a trace: processes, threads, and times from its start."""
 
     def __init__(
         self, run: RankRun, pids: Sequence[int], moved_ns: NDArray[np.int64], writer: TraceWriter
@@ -236,27 +208,3 @@ def _known(values: NDArray[Any], known: NDArray[np.bool_] | None = None) -> Iter
         return repeat(None, len(known))
     unknown: Any = None
     return list((values if known.all() else np.where(known, values, unknown)).tolist())
-
-
-def _call_events(placed: PlacedSpans, one: ProcessPlacement) -> Iterator[Event]:
-    """Yield the calls of a process that Darshan traced, on threads of their own."""
-    run, pid = placed.run, placed.pids[one.process]
-    moved_ns = placed.moved_ns[one.process]
-    calls = one.segments[~one.segments["stray"]]
-    calls = calls[np.lexsort((-calls["end_ns"], calls["start_ns"]))]
-    start = calls["start_ns"] + moved_ns
-    length = np.maximum(calls["end_ns"] + moved_ns, start) - start
-    sub = sub_lanes(np.zeros(len(calls), dtype=np.int64), start, start + length)
-    tids = [
-        placed.writer.thread(pid, f"Darshan {number}" if number else "Darshan")
-        for number in range(int(sub.max(initial=-1)) + 1)
-    ]
-    stages, stage = stages_of(run.spans[np.maximum(calls["span"], 0)], run.strings)
-    names, files = [stage_name(*each) for each in stages], [*one.files, ""]
-    columns = (start / 1000, length / 1000, sub, stage, *map(calls.__getitem__, CALL_COLUMNS))
-    for ts, dur, lane, number, span, file, nbytes, offset in zip(
-        *(each.tolist() for each in columns), strict=True
-    ):
-        args = SpanArgs(files[file], nbytes=nbytes, offset=offset)
-        args.stage = names[number] if span >= 0 else None
-        yield Event("X", "read call", pid, tids[lane], ts, "storage", dur, args)

@@ -28,17 +28,13 @@ STEPS: Final = 1000
 
 
 class MachineLane(msgspec.Struct, frozen=True, eq=False):
-    """One figure of a machine: means between two edges, NaN is unknown.
-
-    ``unit`` is ``"share"`` from 0 to 1, ``"bytes"`` or ``"rate"``, in bytes a second; ``top`` fills
-    the lane.
-    """
+    """One figure of a machine: means between two edges, NaN is unknown."""
 
     name: str
-    unit: str
+    unit: str  # "share" from 0 to 1, "bytes", or "rate": bytes a second
     edges_ns: NDArray[np.int64]
     values: Floats
-    top: float
+    top: float  # fills the lane
 
 
 def lanes_of_machine(run: RankRun) -> tuple[tuple[str, str], list[MachineLane]]:
@@ -86,11 +82,7 @@ def _figures(samples: MachineSamples) -> Iterator[Figure]:
 
 
 def machine_payload(run: RankRun, start_ns: int, end_ns: int) -> list[dict[str, Any]]:
-    """Return what a page draws of a run's machine: lanes that share their edges, in groups.
-
-    ``edges`` in microseconds since the first moment of the timeline, and of each lane ``values`` in
-    thousandths of its ``top``, null where unknown.
-    """
+    """Return what a page draws of a run's machine: lanes that share their edges (us), in groups."""
     groups: dict[int, dict[str, Any]] = {}
     for each in lanes_of_machine(run)[1]:
         first, last = np.searchsorted(each.edges_ns, (start_ns, end_ns))

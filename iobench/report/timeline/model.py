@@ -34,11 +34,7 @@ MAIN_THREAD: Final = "MainThread"
 
 
 class TimelineLane(msgspec.Struct, frozen=True):
-    """One row of a timeline: a thread of a process, or an accelerator that it drives.
-
-    Its name is of the process, with the pid where others are called the same, and of the thread if
-    it is not the only or main one: ``"worker-0"``, ``"worker-0 (4711): QueueFeederThread"``.
-    """
+    """One row of a timeline: a thread of a process, or an accelerator that it drives."""
 
     process: int
     thread: int
@@ -47,13 +43,9 @@ class TimelineLane(msgspec.Struct, frozen=True):
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """All stretches of time of a run, by lane and start; counters are not among them.
+    """All stretches of time of a run, by lane and start; counters are not among them."""
 
-    Lanes are rank by rank: the training loop's thread first, other threads of its process, then its
-    loading processes; a device follows the thread that drives it.
-    """
-
-    lanes: tuple[TimelineLane, ...]
+    lanes: tuple[TimelineLane, ...]  # rank by rank, the training loop's thread first
     kinds: tuple[Kind, ...]  # of each stage
     stages: tuple[str, ...]
     spans: NDArray[Any]
@@ -217,14 +209,11 @@ def _exposed(run: Run | RankRun) -> NDArray[np.int64]:
 
 
 def wall_offsets(processes: Iterable[Process]) -> dict[tuple[str, str], int]:
-    """Return what to add to the monotonic times of each machine, by `machine_of`, for wall time.
-
-    Processes of one machine share it, so that what lies between their spans stays exact: it is the
-    least of their anchors' differences, for what passes between two looks at clocks only adds.
-    """
+    """Return what to add to the monotonic times of each machine, by `machine_of`, for wall time."""
     result: dict[tuple[str, str], int] = {}
     for process in processes:
         machine, anchor = machine_of(process), process.anchors[0]
+        # What passes between two looks at clocks only adds.
         offset = anchor.wall_ns - anchor.monotonic_ns
         result[machine] = min(offset, result.get(machine, offset))
     return result

@@ -71,10 +71,7 @@ def timeline_payload(run: RankRun, limit: int = SPAN_LIMIT) -> TimelinePayload:
 
 
 def choose_spans(timeline: Timeline, limit: int) -> Integers:
-    """Return the rows of a timeline that are shown, in ascending order.
-
-    First the longest waits, then what has most exposed time, then what takes longest.
-    """
+    """Return the rows shown: the longest waits, then those most exposed, then the longest."""
     length_ns = timeline.spans["end_ns"] - timeline.spans["start_ns"]
     is_wait = timeline.spans["kind"] == Kind.WAIT
     exposed_ns = np.where(is_wait, length_ns, timeline.exposed_ns)

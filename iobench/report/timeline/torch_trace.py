@@ -45,15 +45,11 @@ class TorchDocument(msgspec.Struct, frozen=True):
 
     traceEvents: list[dict[str, Any]]
     baseTimeNanoseconds: Annotated[int, Meta(ge=0, lt=2**62)] = 0
-    host_name: str = ""
     distributedInfo: dict[str, Any] = {}
 
 
 class TorchTrace:
-    """A trace that torch's profiler wrote, compressed or not.
-
-    ``low_ns`` and ``high_ns`` are its first and last moment, wall clock.
-    """
+    """A trace that torch's profiler wrote, compressed or not, between two moments of wall time."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -65,7 +61,7 @@ class TorchTrace:
             raise FileFormatError(f"{path}: {error}; {EXPECTED}") from error
         if not times:
             raise FileFormatError(f"{path}: holds no trace events with a time; {EXPECTED}")
-        self._host, self._rank = document.host_name, document.distributedInfo.get("rank")
+        self._rank = document.distributedInfo.get("rank")
         self._names = {
             (each.get("name"), *_lane(each)): str(next(iter(each["args"].values())))
             for each in document.traceEvents
@@ -109,18 +105,13 @@ class TorchTrace:
         return list(sub.tolist())
 
     def _process(self, pid: str, known: Sequence[tuple[Process, int]], writer: TraceWriter) -> int:
-        """Return our number of a process we know, of this host and rank if there are several."""
-        alike = [
-            (process.host == self._host, process.rank == self._rank, -place, number)
-            for place, (process, number) in enumerate(known)
-            if str(process.pid) == pid
-        ]
+        """Return our number of a process we know, of this rank if there are several."""
+        alike = [each for each in known if str(each[0].pid) == pid]
         if alike:
-            return max(alike)[-1]
-        labels = self._names.get(("process_labels", pid, "0"), "")
-        name = labels or self._names.get(("process_name", pid, "0")) or pid or "trace"
+            return next((n for each, n in alike if each.rank == self._rank), alike[0][1])
+        known_as = (self._names.get((f"process_{what}", pid, "0")) for what in ("labels", "name"))
         rank = "" if self._rank is None else f" of rank {self._rank}"
-        return writer.process(0, f"torch: {name}{rank}", labels)
+        return writer.process(0, f"torch: {next(filter(None, known_as), pid) or 'trace'}{rank}")
 
 
 def _content(path: Path) -> Any:

@@ -39,15 +39,10 @@ class Event(msgspec.Struct, omit_defaults=True, gc=False):
     args: Any = None
     id: int | None = None
     bp: str | None = None
-    s: str | None = None
 
 
 class TraceWriter:
-    """Writes events, and numbers processes, threads and arrows.
-
-    A process keeps its pid if no other has it already, so that it is the same one in ``ps`` and in
-    traces of other tools; of two machines, or two runs, it may be another's.
-    """
+    """Writes events; numbers processes, threads and arrows; a process keeps its pid if it can."""
 
     def __init__(self, file: BinaryIO, document: dict[str, Any]) -> None:
         self._file, self._encode = file, msgspec.json.Encoder().encode
@@ -64,7 +59,7 @@ class TraceWriter:
             self._file.write(self._between + self._encode(some)[1:-1])
             self._between = b",\n"
 
-    def process(self, pid: int, name: str, labels: str = "") -> int:
+    def process(self, pid: int, name: str) -> int:
         """Return the number of a new process, with its name; they are shown in this order."""
         if pid <= 0 or pid in self._n_threads:
             pid = next(self._numbers)
@@ -72,8 +67,6 @@ class TraceWriter:
         self._n_threads[pid] = 0
         self._name(pid, 0, "process_name", {"name": name})
         self._name(pid, 0, "process_sort_index", {"sort_index": place})
-        if labels:
-            self._name(pid, 0, "process_labels", {"labels": labels})
         return pid
 
     def thread(self, pid: int, name: str, *, main: bool = False) -> int:
@@ -96,11 +89,6 @@ def delivery_events(placed: PlacedSpans) -> Iterator[Event]:
     pid, moved = placed.pids[deliveries.process], int(placed.moved_ns[deliveries.process])
     yield from _arrows(placed)
     yield from _parts(placed, deliveries, pid, moved)
-    with_batch = np.flatnonzero(deliveries.batch >= 0)
-    numbers, begins = np.unique(deliveries.of_epoch[with_batch], return_index=True)
-    times = (deliveries.requested_ns[with_batch[begins]] + moved) / 1000
-    for number, ts in zip(numbers.tolist(), times.tolist(), strict=True):
-        yield Event("i", f"epoch {number}", pid, pid, ts, "epoch", s="p")
     ready = placed.run.attribution.ready_ns
     known = ready >= 0
     taken = np.maximum(deliveries.delivered_ns, ready)[known]
@@ -114,10 +102,7 @@ def delivery_events(placed: PlacedSpans) -> Iterator[Event]:
 
 
 def _arrows(placed: PlacedSpans) -> Iterator[Event]:
-    """Yield an arrow for each batch: from its first work by its last to the wait that got it.
-
-    Each end lies inside a span, before its last moment, as viewers look for the span there.
-    """
+    """Yield an arrow for each batch: from its first work by its last to the wait that got it."""
     spans, start, end = placed.timeline.spans, placed.start_ns, placed.end_ns
     deliveries = placed.run.deliveries
     in_loop = (spans["process"] == deliveries.process) & (spans["thread"] == deliveries.thread)
@@ -137,6 +122,7 @@ def _arrows(placed: PlacedSpans) -> Iterator[Event]:
     wait = np.array([wait_at.get(each, -1) for each in requested], dtype=np.int64)
     whole = (wait >= 0) & (start[wait] < end[wait])
     first, last, wait = firsts(start[rows])[whole], firsts(-end[rows])[whole], wait[whole]
+    # Inside of spans, before their last moments, as viewers look for a span there.
     done = np.minimum(end[last], end[wait]) - 1
     apart, ids = last != first, np.array([*islice(placed.writer.ids, len(wait))], dtype=np.int64)
     for letter, rows, when, number in (
