@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from iobench.analysis.host_time import length_before
@@ -18,7 +19,6 @@ from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.report import units
 from iobench.report.document import (
-    NOT_APPLICABLE,
     Bar,
     BarPart,
     Chart,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.recording.facts import ProcessFacts
     from iobench.recording.span_reader import Anchor
-    from iobench.report.document import Block, Cell
+    from iobench.report.document import Block
 
 Integers = NDArray[np.int64]
 PassName = tuple[str, str, str, int, int]
@@ -59,10 +59,10 @@ class RankFigures(msgspec.Struct, frozen=True):
     rank: int
     host: str
     wait_ns: int | None
-    exposed_ns: int
-    steps_last: int
     comm_held_ns: int | None
-    waits_ns: tuple[int, ...]
+    exposed_ns: int = 0
+    steps_last: int = 0
+    waits_ns: tuple[int, ...] = ()
 
 
 class JobFigures(msgspec.Struct, frozen=True):
@@ -91,9 +91,8 @@ class RankSteps(msgspec.Struct, frozen=True):
     own, belong to that wait.
     """
 
-    rank: int
+    figures: RankFigures  # without what only a comparison shows
     world_size: int
-    host: str
     boot_id: str
     anchors: tuple[Anchor, ...]
     facts: tuple[ProcessFacts, ...]
@@ -103,11 +102,9 @@ class RankSteps(msgspec.Struct, frozen=True):
     position: Integers
     delivered_ns: Integers
     step_wait_ns: Integers
-    wait_ns: int | None
     wait_start_ns: Integers
     wait_end_ns: Integers
     until_ns: int
-    comm_held_ns: int | None
 
 
 def steps_of_rank(run: RankRun) -> RankSteps | None:
@@ -121,10 +118,11 @@ def steps_of_rank(run: RankRun) -> RankSteps | None:
     passes, in_pass = _passes(run)
     processes = [each for each in run.processes if each.rank == loop.rank]
     own = run.processes[loop.process] if loop.process >= 0 else next(iter(processes), None)
+    wait_ns = int(waited[-1]) if len(rows) else None
+    host = own.host if own else ""
     return RankSteps(
-        rank=loop.rank,
+        figures=RankFigures(loop.rank, host, wait_ns, _communication(run)),
         world_size=run.job_size,
-        host=own.host if own else "",
         boot_id=(own.boot_id or own.host) if own else "",
         anchors=tuple(anchor for each in processes for anchor in each.anchors),
         facts=run.facts,
@@ -134,11 +132,9 @@ def steps_of_rank(run: RankRun) -> RankSteps | None:
         position=deliveries.position[rows],
         delivered_ns=deliveries.delivered_ns[rows],
         step_wait_ns=waited[rows + 1] - waited[first],
-        wait_ns=int(waited[-1]) if len(rows) else None,
         wait_start_ns=deliveries.requested_ns,
         wait_end_ns=deliveries.delivered_ns,
         until_ns=int(deliveries.until_ns[-1]) if len(deliveries) else 0,
-        comm_held_ns=_communication(run),
     )
 
 
@@ -179,7 +175,7 @@ def _communication(run: RankRun) -> int | None:
 
 def compare_ranks(ranks: Sequence[RankSteps]) -> JobFigures:
     """Return what a job waited for."""
-    ranks = sorted(ranks, key=lambda each: each.rank)
+    ranks = sorted(ranks, key=lambda each: each.figures.rank)
     pairs = [*zip(ranks, _clock_shifts(ranks), strict=True)]
     rank = np.repeat(np.arange(len(ranks)), [len(each.position) for each in ranks])
     delivered = _joined([each.delivered_ns + by for each, by in pairs])
@@ -193,13 +189,10 @@ def compare_ranks(ranks: Sequence[RankSteps]) -> JobFigures:
     end = max((each.until_ns + by for each, by in pairs if each.until_ns), default=0)
     edges = begin + _bin_ns(int(end - begin)) * np.arange(N_BINS + 1, dtype=np.int64)
     figures = tuple(
-        RankFigures(
-            rank=each.rank,
-            host=each.host,
-            wait_ns=each.wait_ns,
+        replace(
+            each.figures,
             exposed_ns=int(exposed_ns[place]),
             steps_last=int(steps_last[place]),
-            comm_held_ns=each.comm_held_ns,
             waits_ns=_in_bins(each, edges - by),
         )
         for place, (each, by) in enumerate(pairs)
@@ -225,7 +218,7 @@ def _bin_ns(wall_ns: int) -> int:
 def _missing(ranks: Sequence[RankSteps]) -> dict[str, tuple[int, ...]]:
     """Return the ranks that did not start, left nothing, or did not end as they should."""
     facts = {each.rank: each for each in ranks[0].facts if each.role == "consumer"}
-    is_open = {each.rank: each.is_open for each in ranks}
+    is_open = {each.figures.rank: each.is_open for each in ranks}
     missing: dict[str, list[int]] = defaultdict(list)
     for rank in range(ranks[0].world_size):
         ended = facts[rank].ended if rank in facts else None
@@ -302,11 +295,7 @@ def _lines(job: JobFigures) -> Iterator[str]:
 
 def _missing_lines(job: JobFigures) -> Iterator[str]:
     for what, ranks in job.missing.items():
-        if len(ranks) == 1:
-            yield f"Rank {ranks[0]}: {what}."
-        else:
-            n_ranks = f"{units.count(len(ranks))} of {units.count(job.world_size)} ranks"
-            yield f"{n_ranks} ({_ranges(ranks)}): {what}."
+        yield f"{len(ranks)} of {units.count(job.world_size)} ranks ({_ranges(ranks)}): {what}."
 
 
 def _ranges(ranks: Sequence[int]) -> str:
@@ -333,15 +322,11 @@ def _rank_table(job: JobFigures) -> Table:
         tuple(
             (
                 *(str(each.rank), each.host or units.UNKNOWN, Quantity(each.steps_last, "count")),
-                *map(_duration, (each.wait_ns, each.exposed_ns, each.comm_held_ns)),
+                *(Quantity(ns, "ns") for ns in (each.wait_ns, each.exposed_ns, each.comm_held_ns)),
             )
             for each in shown
         ),
     )
-
-
-def _duration(value_ns: int | None) -> Cell:
-    return NOT_APPLICABLE if value_ns is None else Quantity(value_ns, "ns")
 
 
 def _heat_map(job: JobFigures) -> Iterator[Chart]:

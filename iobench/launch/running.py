@@ -35,9 +35,14 @@ from iobench.recording.run_directory import RunDirectory, checked_name, next_run
 from iobench.recording.session import RUN_DETAIL, RUN_DIGESTS, RUN_PATH, record
 from iobench.recording.this_process import host_name, name_in_files
 from iobench.registry import adapter_places
-from iobench.storage.darshan_gathering import gather_logs
-from iobench.storage.darshan_setup import DarshanChoice, DarshanSetup, ready_runtime, set_up
-from iobench.storage.near_places import near_places
+from iobench.storage.darshan_setup import (
+    DarshanChoice,
+    DarshanSetup,
+    gather_logs,
+    ready_runtime,
+    set_up,
+)
+from iobench.storage.file_systems import near_places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

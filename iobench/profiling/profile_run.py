@@ -66,8 +66,7 @@ from iobench.recording.run_directory import RunDirectory, checked_name, next_run
 from iobench.recording.this_process import machine, package_versions, thread_settings
 from iobench.sources.opening import open_source, with_sample_dim
 from iobench.staging.staged_copy import staged_copy
-from iobench.storage.file_systems import counts_device_reads
-from iobench.storage.near_places import near_places
+from iobench.storage.file_systems import counts_device_reads, near_places
 from iobench.storage.page_cache import evict, files_nbytes, residency, warm_up
 from iobench.storage.probe import probe_seconds
 

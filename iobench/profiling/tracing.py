@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Self
 from iobench.errors import ProfileError, StorageError
 from iobench.files.open_files import open_files
 from iobench.recording.span_reader import read_head
-from iobench.storage.darshan_gathering import gather_logs
 from iobench.storage.darshan_setup import (
     DarshanChoice,
     DarshanSetup,
+    gather_logs,
     ready_runtime,
     restart_under,
     set_up,

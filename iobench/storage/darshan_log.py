@@ -16,7 +16,7 @@ import numpy as np
 
 from iobench.errors import FileFormatError, MissingExtraError
 from iobench.recording.clocks import is_clock_marker
-from iobench.storage.darshan_gathering import pid_of_log
+from iobench.storage.darshan_setup import pid_of_log
 from iobench.storage.storage_trace import (
     COUNTER_DTYPE,
     COUNTERS,

@@ -22,7 +22,7 @@ from iobench.errors import (
     MissingExtraError,
     MissingFileError,
 )
-from iobench.storage.darshan_gathering import LOGS_FOLDER
+from iobench.storage.darshan_setup import LOGS_FOLDER
 from iobench.storage.storage_trace import ProcessTrace, StorageTrace
 
 if TYPE_CHECKING:

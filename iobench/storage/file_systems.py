@@ -1,16 +1,19 @@
-"""Which file system a path lies on, by the list of mounts, and what follows from it."""
+"""Which file system a path lies on, by the list of mounts, and where files could be staged."""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
+from iobench.files.memory import available_memory_nbytes
 from iobench.files.urls import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 Reach = Literal["local", "network", "memory", "unknown"]
 REACHES: Final[dict[Reach, frozenset[str]]] = {
@@ -102,3 +105,57 @@ def read_mounts() -> list[Mount]:
 def mount_of(path: Path, mounts: Iterable[Mount]) -> Mount | None:
     """Return the mount a resolved path lies on."""
     return next((mount for mount in mounts if path.is_relative_to(mount.point)), None)
+
+
+def _free_nbytes(path: Path, on: FileSystem) -> int | None:
+    """Return the bytes free in a folder, of memory no more than is free; None of a closed one."""
+    try:
+        status = os.statvfs(path)
+    except OSError:
+        return None
+    if not os.access(path, os.W_OK | os.X_OK):
+        return None
+    free = status.f_bavail * status.f_frsize
+    return min(free, available_memory_nbytes()) if on.reach == "memory" else free
+
+
+def near_places(
+    files: Iterable[Path] = (), environ: Mapping[str, str] = os.environ
+) -> dict[str, Any]:
+    """Return what ``run.json`` says of storage near and far: `NearPlaces` of its reader.
+
+    Folders for temporary files that are this machine's alone and can be written; mounts that are
+    none of its disks, nor its memory.
+    """
+    places, mounts = [], set()
+    temporary = environ.get("TMPDIR") or tempfile.gettempdir()
+    folders = filter(None, (environ.get("SLURM_TMPDIR"), temporary, "/dev/shm"))
+    for path in (Path(each).absolute() for each in folders):
+        on = file_system_of(path)
+        if on.reach not in ("local", "memory") or on.name.startswith("fuse") or on.mount in mounts:
+            continue
+        free_nbytes = _free_nbytes(path, on)
+        if free_nbytes is None:
+            continue
+        mounts.add(on.mount)
+        places.append(
+            {
+                "path": str(path),
+                "mount": str(on.mount),
+                "file_system": on.name,
+                "in_memory": on.reach == "memory",
+                "free_nbytes": free_nbytes,
+            }
+        )
+    shared = {}
+    for mount in read_mounts():
+        # Of a FUSE mount nobody knows where its data is, but for that it is no disk of ours.
+        on = file_system_on(mount)
+        if on.reach == "network" or mount.kind.partition(".")[0] == "fuse":
+            shared[str(mount.point)] = mount.kind
+    named = [*files]
+    folder = None
+    if named and not any(map(is_url, named)):
+        folder = os.path.commonpath([str(file.resolve()) for file in named])
+    result = {"places": places, "shared": shared, "folder": folder}
+    return {"near": {**result, "memory_nbytes": available_memory_nbytes()}}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from iobench.storage import near_places
+from iobench.storage import file_systems
 from iobench.storage.file_systems import FileSystem
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ def test_only_folders_of_this_machine_that_can_be_written_are_places(
             (tmp_path / name).mkdir()
         name_of, reach = file_system or ("xfs", "local")
         known[tmp_path / name] = FileSystem(name_of, mount=tmp_path / name, reach=reach)
-    real = near_places.file_system_of
+    real = file_systems.file_system_of
     monkeypatch.setattr(
-        near_places, "file_system_of", lambda path: known[path] if path in known else real(path)
+        file_systems, "file_system_of", lambda path: known[path] if path in known else real(path)
     )
-    places = near_places.near_places(environ=environ)["near"]["places"]
+    places = file_systems.near_places(environ=environ)["near"]["places"]
     below = [each for each in places if each["path"].startswith(str(tmp_path))]
     assert [each["path"].rpartition("/")[2] for each in below] == expected
     assert all(each["free_nbytes"] > 0 for each in below)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from iobench.storage.darshan_gathering import gather_logs
+from iobench.storage.darshan_setup import gather_logs
 from iobench.testing import FakeClock
 
 if TYPE_CHECKING:
