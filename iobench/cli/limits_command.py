@@ -9,7 +9,7 @@ from iobench.cli.documents import print_answer
 
 if TYPE_CHECKING:
     from iobench.profiling.storage_limits import Requests
-    from iobench.report.document import Cell, Table
+    from iobench.report.document import Table
     from iobench.sources.request import Screen
     from iobench.storage.probe_figures import ReadFigures
 
@@ -69,21 +69,20 @@ def _requests(like: str, screen: Screen) -> Requests:
 
 
 def _table(reads: tuple[ReadFigures, ...]) -> Table:
-    from iobench.report.document import NOT_APPLICABLE, Column, Quantity, Table
+    from iobench.report.document import Column, Quantity, Table
 
-    def row(figures: ReadFigures) -> tuple[Cell, ...]:
-        named = (figures.way, Quantity(figures.threads, "count"))
-        if figures.refused:
-            return (*named, *[NOT_APPLICABLE] * 7)
-        latencies: list[Cell] = [Quantity(each, "ns") for each in figures.latency_ns or ()]
-        return (
-            *named,
-            figures.served_by,
-            Quantity(figures.bytes_per_s, "B/s"),
-            Quantity(figures.reads_per_s, "samples/s"),
-            *(latencies or [NOT_APPLICABLE] * 4),
+    rows = tuple(
+        (
+            each.way,
+            Quantity(each.threads, "count"),
+            each.served_by,
+            Quantity(each.bytes_per_s, "B/s"),
+            Quantity(each.reads_per_s, "samples/s"),
+            Quantity(each.latency_ns[0], "ns"),
+            Quantity(each.latency_ns[2], "ns"),
         )
-
-    times = (Column(name, "time") for name in ("median", "90 %", "99 %", "longest"))
-    names = ("reads", "threads", "served by", "bandwidth", "reads/s")
-    return Table("", (*map(Column, names), *times), tuple(map(row, reads)))
+        for each in reads
+        if each.latency_ns
+    )
+    names = ("reads", "threads", "served by", "bandwidth", "reads/s", "median", "99 %")
+    return Table("", tuple(map(Column, names)), rows)

@@ -103,7 +103,7 @@ def _check_cell(cell: Cell) -> None:
 
 def _print_cells(folder: SuiteFolder, *, json: bool) -> None:
     n_open = {cell.number: 0 for cell in folder.cells}
-    for job in folder.open_jobs(folder.results()):
+    for job in folder.open_jobs():
         n_open[job.cell.number] += 1
     n_left = sum(n_open.values())
     rows = tuple((each.name, f"{n_open[each.number]}") for each in folder.cells)

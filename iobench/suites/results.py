@@ -29,7 +29,7 @@ from iobench.suites.recipe import SuiteRecipe
 from iobench.trials.interleaving import turn_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from iobench.suites.recipe import Cell
 
@@ -155,24 +155,21 @@ class SuiteFolder:
                 with storage_errors(path):
                     path.unlink()
 
-    def jobs(self) -> list[Job]:
-        """Return all runs in their order: each round all cells, none favoured by its place."""
-        order = list(range(len(self.cells)))
-        random.Random(self.recipe.seed).shuffle(order)
-        return [
-            Job(self.cells[order[place]], number)
-            for number in range(self.recipe.repeats)
-            for place in turn_order(len(order), number)
-        ]
+    def open_jobs(self) -> list[Job]:
+        """Return the runs that are left: each round all cells, none favoured by its place.
 
-    def open_jobs(self, results: Sequence[Result]) -> list[Job]:
-        """Return the runs that are left, in their order; a cell that failed has none any more."""
+        A cell that failed has none any more.
+        """
+        results = self.results()
         done = {(each.key, each.round) for each in results}
         over = {each.key for each in results if each.status != MEASURED}
+        order = list(self.cells)
+        random.Random(self.recipe.seed).shuffle(order)
         return [
-            job
-            for job in self.jobs()
-            if job.cell.key not in over and (job.cell.key, job.round) not in done
+            Job(order[place], number)
+            for number in range(self.recipe.repeats)
+            for place in turn_order(len(order), number)
+            if order[place].key not in over and (order[place].key, number) not in done
         ]
 
 

@@ -42,7 +42,7 @@ def run_suite(folder: SuiteFolder, screen: Screen) -> None:
     commit = commit_of([__file__], os.environ) or ""
     folder.create()
     with claim(folder.path, notice=lambda line: screen.note(f"{line}: standing by")):
-        while jobs := folder.open_jobs(folder.results()):
+        while jobs := folder.open_jobs():
             job = jobs[0]
             result = _measure(folder, job, commit)
             write_result(folder.place(job.cell), result)

@@ -8,9 +8,8 @@ again: a run of ours is found by its key, which is a tag, and a metric at the sa
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iobench.errors import MissingExtraError, OptionError, TrackingError
@@ -25,7 +24,7 @@ ENVIRONMENT: Final = "env"
 """In place of a URI: the server that ``MLFLOW_TRACKING_URI`` names."""
 KEY: Final = "iobench.key"
 PARENT: Final = "mlflow.parentRunId"
-ARTIFACTS: Final = "iobench"
+PAGE: Final = "iobench/iobench.html"
 # A server that is down is found out in seconds, not in MLflow's four minutes; and MLflow says
 # nothing but to the server.
 DEFAULTS: Final = {
@@ -55,7 +54,7 @@ class MlflowRuns:
         with self._errors():
             self._client = MlflowClient(tracking_uri=self.server)
 
-    def log(self, contents: RunContents, files: Sequence[Path]) -> str:
+    def log(self, contents: RunContents, page: str) -> str:
         """Log a training process; return where people look at it, of several at them all."""
         from mlflow.entities import Metric, Param, RunTag
 
@@ -73,8 +72,8 @@ class MlflowRuns:
             params = [Param(k, v) for k, v in contents.parameters.items()]
             tags = [RunTag(k, v) for k, v in contents.tags.items()]
             self._client.log_batch(run, metrics=metrics, params=params, tags=tags)
-            for file in files:
-                self._client.log_artifact(self._top, str(file), ARTIFACTS)
+            if page:
+                self._client.log_text(self._top, page, PAGE)
             for each in {run, self._top} - {self._joined}:  # which goes on
                 self._client.set_terminated(each, "FINISHED", end_time=contents.end_ms or None)
             return self._address()

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import shlex
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iobench.masking import mask_urls
+from iobench.report.renderers.html_page import HtmlRenderer
 from iobench.tracking.mlflow_runs import MlflowRuns
 from iobench.tracking.run_metrics import run_contents
 from iobench.tracking.wandb_runs import WandbRuns
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from iobench.analysis.run import Run
     from iobench.report.document import Document
 
@@ -37,26 +38,13 @@ def log_run(
         for rank in each:
             names = [each.path.name] * (len(opened) > 1) + [f"rank-{rank.rank}"] * (len(each) > 1)
             contents.append(run_contents(rank, title, "-".join(names)))
-    with tempfile.TemporaryDirectory(prefix="iobench-") as folder:
-        files = write_files(opened, Path(folder), document)
-        places = [
-            log.log(each, () if number else files)
-            for log in logs
-            for number, each in enumerate(contents)
-        ]
+    page = HtmlRenderer().render(document)
+    places = (
+        log.log(each, "" if number else page)
+        for log in logs
+        for number, each in enumerate(contents)
+    )
     return tuple(dict.fromkeys(places))
-
-
-def write_files(runs: Sequence[Run], folder: Path, document: Document) -> list[Path]:
-    """Write the page and the trace of runs; return the files."""
-    from iobench.files.atomic import write_atomically
-    from iobench.report.renderers.html_page import HtmlRenderer
-    from iobench.report.timeline.chrome_trace import write_trace
-
-    page, trace = folder / "iobench.html", folder / "iobench-trace.json.gz"
-    write_atomically(page, HtmlRenderer().render(document))
-    write_trace(trace, runs)
-    return [page, trace]
 
 
 def _retry(run: Path, option: str, server: str) -> str:

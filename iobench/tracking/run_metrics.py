@@ -167,10 +167,16 @@ def _totals(exposure: Exposure) -> dict[str, float]:
 def _parameters(run: RankRun) -> dict[str, str]:
     """Return what the run was, as texts."""
     facts, exposure = run.about, run.exposure
-    alike = ("dataset", "framework", "threads", "batch_size", "n_samples", "stand_in",
-             "world_size", "command", "name")  # fmt: skip
     values: dict[str, Any] = {
-        **{name: getattr(facts, name) for name in alike},
+        "dataset": facts.dataset,
+        "framework": facts.framework,
+        "threads": facts.threads,
+        "batch_size": facts.batch_size,
+        "n_samples": facts.n_samples,
+        "stand_in": facts.stand_in,
+        "world_size": facts.world_size,
+        "command": facts.command,
+        "name": facts.name,
         "format": facts.layout,
         "pipeline": None if facts.is_script else facts.pipeline,
         "workers": exposure.workers,

@@ -7,7 +7,6 @@ has the same id, and an epoch the same step, however often it is logged.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -45,7 +44,7 @@ class WandbRuns:
             ) from error
         self._wandb = wandb
 
-    def log(self, contents: RunContents, files: Sequence[Path]) -> str:
+    def log(self, contents: RunContents, page: str) -> str:
         """Log a training process, of several in a group; return where people look at it."""
         with client_errors(self._wandb.Error, self._where, self._retry):
             run = self._wandb.init(
@@ -63,10 +62,9 @@ class WandbRuns:
                 run.config.update(contents.parameters, allow_val_change=True)
                 for step, each in enumerate(contents.epochs):
                     run.log({**each.metrics, f"{PREFIX}epoch": each.epoch}, step=step)
-                for file in files:
-                    if file.suffix == ".html":
-                        page = self._wandb.Html(file.read_text("utf-8"), inject=False)
-                        run.log({f"{PREFIX}page": page}, step=len(contents.epochs))
+                if page:
+                    shown = self._wandb.Html(page, inject=False)
+                    run.log({f"{PREFIX}page": shown}, step=len(contents.epochs))
                 run.summary.update({**contents.totals, **contents.tags})
             if run.offline:
                 return f"{Path(run.dir).parent} (offline; wandb sync sends it)"

@@ -30,7 +30,7 @@ def suite_of(path: Path, day: int, step_s: float, **figures: float) -> Path:
     recipe.write_text(RECIPE)
     folder = SuiteFolder(path, read_recipe(recipe))
     folder.create()
-    for job in folder.jobs():
+    for job in folder.open_jobs():
         place = folder.place(job.cell)
         place.mkdir(parents=True, exist_ok=True)
         took_s = (step_s / 2, step_s, 9.0)[job.round]

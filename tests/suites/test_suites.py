@@ -287,7 +287,7 @@ def test_a_finished_suite_shows_other_figures_of_its_runs(
     recipe, out = write_recipe(), Path("out")
     folder = SuiteFolder(out, read_recipe(recipe))
     folder.create()
-    for job in folder.jobs():
+    for job in folder.open_jobs():
         folder.place(job.cell).mkdir(parents=True, exist_ok=True)
         result = Result(
             "tiny", folder.recipe.digest, job.cell.values, job.round, MEASURED,

@@ -89,12 +89,8 @@ def uri(port, monkeypatch, request):
 @pytest.fixture
 def one_file(monkeypatch):
     """A page that takes no time."""
-
-    def write(runs, folder, *_):
-        (folder / "page.html").write_text("<p>a page</p>")
-        return [folder / "page.html"]
-
-    monkeypatch.setattr("iobench.tracking.run_logging.write_files", write)
+    renderer = "iobench.tracking.run_logging.HtmlRenderer.render"
+    monkeypatch.setattr(renderer, lambda *_: "<p>a page</p>")
 
 
 def runs_of(uri):
@@ -147,7 +143,7 @@ def test_a_run_is_read_back(uri, tmp_path, capsys):
     assert found.data.tags["iobench.verdict"] == document["verdict"]
     assert found.data.tags["iobench.run"] == "run"
     assert found.data.tags["iobench.version"] == version("iobench")
-    assert artifacts(client, found) == {"iobench/iobench.html", "iobench/iobench-trace.json.gz"}
+    assert artifacts(client, found) == {"iobench/iobench.html"}
     # Again: nothing twice, nothing new.
     assert main(["report", str(run), "--mlflow", uri]) == 0
     client, (again,) = runs_of(uri)
@@ -184,7 +180,7 @@ def test_a_server_that_dies_at_any_request_leaves_a_run_to_go_on_with(
         told = history(client, found, name)
         assert len(told) == len({step for step, _ in told}), name
     assert [step for step, _ in history(client, found, "iobench/epoch/wall_s")] == [0, 1]
-    assert artifacts(client, found) == {"iobench/page.html"}
+    assert artifacts(client, found) == {"iobench/iobench.html"}
     everything = b"".join(file.read_bytes() for file in run.rglob("*") if file.is_file())
     assert SECRET.encode() not in everything
     assert SECRET not in repr(found.to_dictionary())
@@ -239,6 +235,6 @@ def test_several_profiles_are_nested_in_one(uri, tmp_path, monkeypatch, several)
     assert {each.info.run_name for each in nested} == {f"run {name}" for name in names}
     assert {each.data.tags["mlflow.parentRunId"] for each in nested} == {top.info.run_id}
     assert {each.info.status for each in found} == {"FINISHED"}
-    assert artifacts(client, top) == {"iobench/page.html"}
+    assert artifacts(client, top) == {"iobench/iobench.html"}
     for each in nested:
         assert len(history(client, each, "iobench/batch_s/mean")) == 2

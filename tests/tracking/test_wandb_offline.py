@@ -16,15 +16,9 @@ SECRET = "QQ" * 20
 
 @pytest.fixture(autouse=True)
 def no_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page and a trace that take no time."""
-
-    def two_files(profiles, folder, *_):
-        files = [folder / "iobench.html", folder / "iobench-trace.json.gz"]
-        for file in files:
-            file.write_text("<p>")
-        return files
-
-    monkeypatch.setattr("iobench.tracking.run_logging.write_files", two_files)
+    """A page that takes no time."""
+    renderer = "iobench.tracking.run_logging.HtmlRenderer.render"
+    monkeypatch.setattr(renderer, lambda *_: "<p>")
     monkeypatch.setenv("WANDB_API_KEY", SECRET)
 
 
