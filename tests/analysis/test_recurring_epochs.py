@@ -18,8 +18,7 @@ from iobench.analysis.run import Run, exposure
 from iobench.errors import OptionError
 from iobench.findings import check
 from iobench.findings.advice.advising import advice_of
-from iobench.findings.advice.gains import GainPredictor
-from iobench.findings.advice.levers import predicted_changes
+from iobench.findings.advice.levers import GainPredictor, predicted_changes
 from iobench.findings.advice.loading import loading_of
 from iobench.findings.advice.proposals import AdvisedChange, Evidence, Lever
 from iobench.report.renderers.terminal import TerminalRenderer

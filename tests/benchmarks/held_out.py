@@ -53,7 +53,7 @@ from iobench.analysis.replay.replay import Machine, machine_of, replay
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
 from iobench.cpus import available_cpus
-from iobench.findings.advice.gains import UNSEEN_WORKERS_ERROR
+from iobench.findings.advice.levers import UNSEEN_WORKERS_ERROR
 from iobench.loaders.compute import Compute
 from iobench.profiling.config import RunConfig
 from iobench.profiling.profile_run import profile

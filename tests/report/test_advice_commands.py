@@ -13,7 +13,6 @@ from iobench.findings.advice.proposals import Evidence, Gain, Lever, change
 GAPS = " --allow-gaps --split-by train:time=2010/2012"
 NATIVE = {"framework": "native"}
 STORED = {"store": "s.zarr", "framework": "native"}
-TORCH = {"store": "s.zarr", "framework": "torch"}
 
 
 @pytest.mark.parametrize(
@@ -29,7 +28,6 @@ TORCH = {"store": "s.zarr", "framework": "torch"}
         ),
         (STORED, GAPS, 'iobench.loader("s.zarr", 8, shuffle=True, window="-1,0:1")'),
         (STORED, "", 'iobench.loader("s.zarr", 8, shuffle=True, window="-1,0:1", split="train")'),
-        (TORCH, "", 'DataLoader(iobench.open_store("s.zarr"), 8, shuffle=True, num_workers=2)'),
     ],
 )
 def test_lines_load_the_samples_that_were_measured(

@@ -9,8 +9,12 @@ from msgspec.structs import replace
 
 from iobench.analysis.break_even import BreakEven
 from iobench.findings.advice.commands import commands_of
-from iobench.findings.advice.gains import UNSEEN_WORKERS_ERROR, GainPredictor
-from iobench.findings.advice.levers import measured_changes, predicted_changes
+from iobench.findings.advice.levers import (
+    UNSEEN_WORKERS_ERROR,
+    GainPredictor,
+    measured_changes,
+    predicted_changes,
+)
 from iobench.findings.advice.loading import Loading, baseline_first
 from iobench.findings.advice.proposals import (
     NO_COST,
@@ -197,14 +201,12 @@ def trial_section(advice: Advice) -> Section:
     tried = advice.tried
     if not tried:
         return Section("tried", "Tried", sentences([advice.not_tried or ""]))
-    band = _between(tried[0].band_low_fraction, tried[0].band_high_fraction)
     lead = (
         f"Time saved per sample, predicted and measured, in {units.count(tried[0].rounds)} "
-        f"alternating rounds. The unchanged baseline, run a second time, saved {band}: that is the "
-        "noise."
+        "alternating rounds. The unchanged baseline, run a second time, saved "
+        f"{_between(tried[0].band_low_fraction, tried[0].band_high_fraction)} (unknown "
+        "in fewer than 6): that is the noise."
     )
-    if tried[0].band_low_fraction is None:
-        lead = "Fewer than 6 rounds give no 95 % interval and no noise; use --rounds 6 or more."
     promised = {
         each.title: "at most " * (each.evidence is Evidence.BOUND) + _share_text(each)
         for each in (*advice.changes, *advice.to_measure)

@@ -106,7 +106,7 @@ def commands_of(change: AdvisedChange, baseline: Loading) -> tuple[str, ...]:
             options = given.words(OF_SOURCE)[len(given.targets) :]
             lines.append(_line("convert", *sources, store, *convert_words(stored), *options))
     if levers & {*OF_STORES, Lever.LOADER} or "stage" in settings:
-        lines.append(_load(store, change, given, baseline))
+        lines.append(_load(store, given, baseline))
     if baseline.facts.is_script:
         words = [f"{name}={settings[key]}" for key, name in OF_SCRIPTS.items() if key in settings]
         if words:
@@ -139,18 +139,13 @@ def _sources(given: ProfileCommand, baseline: Loading) -> tuple[str, ...]:
     return targets or (facts.dataset or "SOURCE",)
 
 
-def _load(
-    store: str | None, change: AdvisedChange, given: ProfileCommand, baseline: Loading
-) -> str:
+def _load(store: str | None, given: ProfileCommand, baseline: Loading) -> str:
     """Return the line that loads the samples of a profile from a store, or from what they are."""
     size, framework = baseline.loader.batch_size or "BATCH_SIZE", baseline.facts.framework
     more = _arguments(given, ["--window"])
     if store is None:
         opened = ", ".join(map(_text, _sources(given, baseline))) + _arguments(given, OF_SOURCE)
         return f"iobench.open_dataset({opened}).loader({size}, shuffle=True{more})"
-    if change.settings.get("framework", framework) == "torch":
-        workers = f", num_workers={baseline.loader.workers}" if baseline.loader.workers else ""
-        return f'DataLoader(iobench.open_store("{store}"), {size}, shuffle=True{workers})'
     if not given.values("--split-by"):
         more += _arguments(given, ["--split"])
     if framework in ("torch", "tensorflow"):

@@ -1,28 +1,24 @@
-"""The eight levers on a run: what each would gain at what price, or the reason against it."""
+"""The eight levers on a run: what each gains at what price, or the reason against it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
+from iobench.analysis.intervals import PARTS, ratio_of_runs
 from iobench.analysis.replay.changes import Change, changed
 from iobench.analysis.replay.loader_run import LoaderRule, LoaderRun
-from iobench.findings.advice.gains import (
-    GainPredictor,
-    in_place,
-    is_one_of,
-    measured_gain,
-    on_cpu,
-    shortened,
-    without_rest,
-)
+from iobench.analysis.replay.replay import replay, replay_error
+from iobench.analysis.replay.runs import beginning_of
 from iobench.findings.advice.proposals import (
     NO_COST,
     AdvisedChange,
     Cost,
+    Evidence,
     Gain,
     Lever,
     Reason,
@@ -31,11 +27,14 @@ from iobench.findings.advice.proposals import (
     change,
     ruled_out,
 )
+from iobench.findings.faster_stages import UNSEEN_ERROR, predicted
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, WORKER_KINDS, Kind, Trait
 
 if TYPE_CHECKING:
+    from iobench.analysis.replay.replay import Machine
     from iobench.findings.advice.loading import Loading
 
+Floats: TypeAlias = NDArray[np.float64]
 Judged: TypeAlias = Iterator[AdvisedChange | RuledOut]
 
 NATIVE: Final = "native"
@@ -47,12 +46,17 @@ MEMORY_FRACTION: Final = 0.5  # of the memory, what batches that are ready may t
 CACHE_FRACTION: Final = 0.8  # of the memory, what files in the page cache may take
 FREE_RATIO: Final = 1.05  # of the bytes to be staged, what has to be free
 READ_PER_BYTE: Final = 1.5  # from so many read for each one used, chunks do not fit samples
-COLD_FRACTION: Final = 0.5
 MAKING: Final = tuple(kind.spelled for kind in sorted(WORKER_KINDS) if kind != Kind.COLLATE)
 """What loading a finished sample needs none of but reading, and that may be fast."""
 READING: Final = tuple(kind.spelled for kind in sorted(READING_KINDS))
 MIXED: Final = tuple(kind.spelled for kind in sorted(MIXED_KINDS))
 """Of these, and of reading, what is not on a CPU may be waiting for storage."""
+LONGEST_RUN: Final = 1000  # batches that are replayed: more show little more
+UNSEEN_WORKERS_ERROR: Final = 0.15
+"""What a changed run may miss its replay by where others share CPUs, memory and storage than did:
+the goal of ``tests/benchmarks/held_out.py`` for nine in ten."""
+QUIET: Final = 0.1  # share of the steps that are short since nobody else has the CPUs
+LOOKS_AHEAD: Final = 64  # batches that a bound lets threads be ahead: more than any ring has
 
 
 def measured_changes(ways: Sequence[Loading]) -> Judged:
@@ -83,7 +87,7 @@ def predicted_changes(predictor: GainPredictor) -> Judged:
     """Yield what changes would gain by replay, or no more than; or why they would not."""
     facts = predictor.baseline.facts
     stored = (_finished_samples, _fast_loader) if facts.is_script or not facts.own_order else ()
-    levers = (_workers, _prefetch, _kept_workers, *stored, _page_cache, _staging, _chunks, _codec)
+    levers = (_workers, _prefetch, _kept_workers, *stored, _cache, _chunks, _codec)
     for lever in levers:
         yield from lever(predictor)
 
@@ -98,11 +102,9 @@ def _workers(predictor: GainPredictor) -> Judged:
     if cpus is None:
         return
     most = cpus if baseline.is_cached else _most_workers(run, cpus)
-    numbers = [n for n in (*(n for n in WORKERS if n < most), most) if n != run.workers]
-    best = _best(
-        numbers,
-        lambda n: predictor.gain(changed(predictor.run, Change(workers=n)), baseline.machine),
-    )
+    numbers = {*(n for n in WORKERS if n < most), most} - {run.workers}
+    changes = {n: Change(workers=n) for n in sorted(numbers)}
+    best = _best(predictor, changes, baseline.machine)
     if best is not None:
         number, gain = best
         settings: Settings = {"workers": number}
@@ -135,17 +137,21 @@ def _prefetch(predictor: GainPredictor) -> Judged:
     batch_nbytes = (run.batch_size or 1) * (baseline.sample_nbytes or 0)
     fits = MEMORY_FRACTION * (baseline.memory_nbytes or np.inf)
     numbers = [n for n in PREFETCHES if n > run.prefetch and n * queues * batch_nbytes <= fits]
-    best = _best(numbers, lambda n: predictor.gain(changed(predictor.run, Change(prefetch=n))))
+    best = _best(predictor, {n: Change(prefetch=n) for n in numbers})
     if best is not None:
         cost = _memory_of(baseline, (best[0] - run.prefetch) * queues)
         yield change((Lever.PREFETCH,), {"prefetch": best[0]}, best[1], cost)
 
 
-def _best(numbers: Sequence[int], gain_of: Callable[[int], Gain]) -> tuple[int, Gain] | None:
+def _best(
+    predictor: GainPredictor, changes: Mapping[int, Change], machine: Machine | None = None
+) -> tuple[int, Gain] | None:
     """Return the smallest number that gains nearly as much as the best one."""
-    gains = [(number, gain_of(number)) for number in numbers]
-    most = max((gain.expected for _, gain in gains), default=0.0)
-    return next((pair for pair in gains if pair[1].expected >= most - NEAR_BEST), None)
+    gains = {
+        n: predictor.gain(changed(predictor.run, each), machine) for n, each in changes.items()
+    }
+    most = max((gain.expected for gain in gains.values()), default=0.0)
+    return next((pair for pair in gains.items() if pair[1].expected >= most - NEAR_BEST), None)
 
 
 def _memory_of(baseline: Loading, batches: int) -> Cost:
@@ -192,70 +198,42 @@ def _fast_loader(predictor: GainPredictor) -> Judged:
         yield change((Lever.LOADER,), {"framework": NATIVE}, gain)
 
 
-def _page_cache(predictor: GainPredictor) -> Judged:
-    """Yield reading all files once beforehand, where memory holds them."""
-    baseline = predictor.baseline
-    if "://" in (baseline.named_store or ""):  # a bucket is in no page cache
-        return
-    levers, settings = (Lever.CACHE,), {"cache": "warm"}
-    needed, memory = baseline.files_nbytes, baseline.memory_nbytes
+def _cache(predictor: GainPredictor) -> Judged:
+    """Yield copying the files once to storage of this machine's own, or to memory by reading."""
+    baseline, levers, warm = predictor.baseline, (Lever.CACHE,), {"cache": "warm"}
+    needed, memory = baseline.files_nbytes, CACHE_FRACTION * (baseline.memory_nbytes or 0)
     if baseline.is_cached:
-        yield ruled_out(levers, settings, Reason.CACHED_ALREADY)
-    elif needed is None or memory is None:
-        yield ruled_out(levers, settings, Reason.SIZE_UNKNOWN)
-    elif needed > CACHE_FRACTION * memory:
-        yield ruled_out(levers, settings, Reason.TOO_LARGE, needed, CACHE_FRACTION * memory)
+        yield ruled_out(levers, warm, Reason.CACHED_ALREADY)
+        return
+    if needed is None or "://" in (baseline.named_store or ""):
+        return
+    near, folder = baseline.facts.near, baseline.shared_folder
+    places = near.places if near is not None and folder is not None else ()
+    place = next((each for each in places if each.free_nbytes > FREE_RATIO * needed), None)
+    if place is not None:
+        rate = _read_rate(baseline.loader)
+        disk_nbytes = needed * (not place.in_memory)
+        cost = Cost(needed / rate if rate else None, disk_nbytes, needed * place.in_memory)
+        gain = predictor.bound(on_cpu(predictor.run, (*READING, *MIXED)))
+        yield change(levers, {"stage": place.path, "of": str(folder)}, gain, cost)
+    elif needed > memory:
+        yield ruled_out(levers, warm, Reason.TOO_LARGE, needed, memory)
     else:
         gain = predictor.bound(on_cpu(predictor.run, READING))
-        yield change(levers, settings, gain, Cost(memory_nbytes=needed))
-
-
-def _staging(predictor: GainPredictor) -> Judged:
-    """Yield copying the files once to storage of this machine's own, where others share theirs."""
-    baseline = predictor.baseline
-    near, folder = baseline.facts.near, baseline.folder
-    is_probe = baseline.store is not None and baseline.named_store is None
-    if near is None or folder is None or is_probe or baseline.is_cached:
-        return
-    if near.mount_of(folder) is None:
-        return
-    needed = baseline.files_nbytes or baseline.epoch_nbytes
-    settings = {"stage": "node-local storage", "of": folder}
-    if needed is None:
-        yield ruled_out((Lever.CACHE,), settings, Reason.SIZE_UNKNOWN)
-        return
-    place = next((each for each in near.places if each.free_nbytes > FREE_RATIO * needed), None)
-    if place is None:
-        free = max((each.free_nbytes for each in near.places), default=0)
-        yield ruled_out((Lever.CACHE,), settings, Reason.TOO_LARGE, needed, free)
-        return
-    rate = _read_rate(baseline.loader)
-    cost = Cost(
-        needed / rate if rate else None,
-        memory_nbytes=needed * place.in_memory,
-        disk_nbytes=needed * (not place.in_memory),
-    )
-    gain = predictor.bound(on_cpu(predictor.run, (*READING, *MIXED)))
-    yield change((Lever.CACHE,), {"stage": place.path, "of": folder}, gain, cost)
+        yield change(levers, warm, gain, Cost(memory_nbytes=needed))
 
 
 def _read_rate(run: LoaderRun) -> float | None:
     """Return how many bytes a second this run's readers got at once."""
-    reads_ns, nbytes = (
-        int(run.work_ns[:, is_one_of(run, READING)].sum()),
-        int(run.read_nbytes.sum()),
-    )
-    if not reads_ns or nbytes <= 0 or (run.read_nbytes < 0).any():
-        return None
-    return nbytes / reads_ns * 1e9 * max(1, run.workers)
+    reads_ns = int(run.work_ns[:, is_one_of(run, READING)].sum())
+    nbytes = int(run.read_nbytes.sum()) if (run.read_nbytes >= 0).all() else 0
+    return nbytes / reads_ns * 1e9 * max(1, run.workers) if nbytes and reads_ns else None
 
 
 def _chunks(predictor: GainPredictor) -> Judged:
-    if any(each.store for each in predictor.ways):  # which holds samples as they are requested
-        return
     part, levers, settings = predictor.baseline.judged, (Lever.CHUNKS,), {"format": "zarr"}
-    if part.read_nbytes is None or not part.nbytes:
-        yield ruled_out(levers, settings, Reason.SIZE_UNKNOWN)
+    is_stored = any(each.store for each in predictor.ways)  # samples as they are requested
+    if is_stored or part.read_nbytes is None or not part.nbytes:
         return
     # What reading hands on is used, whatever preprocessing leaves of it, as of an ensemble's mean.
     handed_on = sum(row.nbytes or 0 for row in part.stages if Trait.TELLS_READ in row.kind.traits)
@@ -272,19 +250,14 @@ def _chunks(predictor: GainPredictor) -> Judged:
 
 
 def _codec(predictor: GainPredictor) -> Judged:
+    """Yield a store without compression, where this one is decoded and can be made again."""
     baseline, run = predictor.baseline, predictor.run
-    is_zarr = baseline.format.partition(":")[0] == "zarr"
-    if baseline.store is None or baseline.facts.sources == ():  # nothing to convert again
+    if baseline.format.partition(":")[0] != "zarr" or baseline.facts.sources == ():
         return
-    if is_zarr and is_one_of(run, ["decode"]).any():
-        stored, factors = "zarr:codec=none", {"decode": 0.0}
-    elif (baseline.judged.cold_fraction or 0.0) > COLD_FRACTION:
-        stored = "zarr:codec=blosc-lz4" if is_zarr else f"{baseline.format}:dtype=float16"
-        factors = dict.fromkeys(READING, 0.5)
-    else:
-        return
-    gain = predictor.bound(shortened(run, factors))
-    yield change((Lever.CODEC,), {"format": stored}, gain, _cost_of_store(predictor.ways, baseline))
+    if baseline.store is not None and is_one_of(run, ["decode"]).any():
+        cost = _cost_of_store(predictor.ways, baseline)
+        gain = predictor.bound(shortened(run, {"decode": 0.0}))
+        yield change((Lever.CODEC,), {"format": "zarr:codec=none"}, gain, cost)
 
 
 def _cost_of_store(ways: Sequence[Loading], way: Loading) -> Cost:
@@ -299,3 +272,99 @@ def _cost_of_store(ways: Sequence[Loading], way: Loading) -> Cost:
     times = [each.store.convert_s for each in ways if each.store and each.format == way.format]
     spent_s = next((each * share for each in times if each is not None), None)
     return Cost(spent_s, disk_nbytes=round(store.nbytes * share))
+
+
+class GainPredictor:
+    """Replays of other runs, each compared with the replay of the baseline, the first way."""
+
+    def __init__(self, ways: Sequence[Loading]) -> None:
+        self.ways, self.baseline = ways, ways[0]
+        loader = self.baseline.loader
+        self.run = beginning_of(loader, LONGEST_RUN)
+        self.error_fraction = replay_error(loader) if loader.can_replay else None
+        self._before: dict[Machine | None, Floats] = {}
+
+    def gain(self, run: LoaderRun, machine: Machine | None = None) -> Gain:
+        """Return what is gained where it ran so; a ``machine`` caps how many are at work."""
+        if machine not in self._before:
+            self._before[machine] = _times(self.run, machine)
+        least = UNSEEN_ERROR if machine is None else UNSEEN_WORKERS_ERROR
+        error = min(max(abs(self.error_fraction or 0.0), least), 1.0)
+        epochs, after = self.run.judged_epochs, _times(run, machine)
+        by = predicted(self._before[machine], after, epochs=epochs, error=error)
+        return Gain(Evidence.REPLAYED, by.saved, by.low, by.high, by.helps)
+
+    def bound(self, run: LoaderRun) -> Gain:
+        """Return what a change cannot gain more than, also where what it leaves is faster.
+
+        Whoever no longer works leaves the CPUs and storage to the others, and to the training loop:
+        its steps may all be as short as the shortest `QUIET` of them are now.
+        """
+        quiet = round(float(np.quantile(self.run.compute_ns, QUIET)))
+        run = replace(run, compute_ns=np.minimum(run.compute_ns, quiet))
+        gains = (self.gain(run, machine) for machine in {None, self.baseline.machine})
+        most = max(0.0, *(each.saved_fraction or 0.0 for each in gains))
+        wait = self.baseline.wait_fraction
+        waiting = None if wait is None else min(most, wait)
+        return Gain(Evidence.BOUND, None, 0.0, most, waiting_fraction=waiting)
+
+
+def _times(run: LoaderRun, machine: Machine | None) -> Floats:
+    return replay(run, None, machine).judged_ns.astype(np.float64)
+
+
+def measured_gain(baseline: Loading, other: Loading) -> Gain | None:
+    """Return what another way gained, over the first part that both have; by turns they took."""
+    part = next((each for each in PARTS if each in baseline.sums and each in other.sums), None)
+    if part is None:
+        return None
+    ratio = ratio_of_runs(baseline.sums[part], other.sums[part], "wall", "samples")
+    if ratio.value is None:
+        return None
+    low = None if ratio.high is None else 1 - ratio.high
+    high = None if ratio.low is None else 1 - ratio.low
+    return Gain(Evidence.MEASURED, 1 - ratio.value, low, high, None if low is None else low > 0)
+
+
+def is_one_of(run: LoaderRun, kinds: Sequence[str]) -> NDArray[np.bool_]:
+    """Return which stages of a run are of some kinds, as ``"read:label"`` is of ``"read"``."""
+    return np.array([stage.partition(":")[0] in kinds for stage in run.stages], dtype=bool)
+
+
+def shortened(run: LoaderRun, of_kinds: Mapping[str, float]) -> LoaderRun:
+    """Return a run whose stages of some kinds take a share of their time."""
+    kinds = {stage: stage.partition(":")[0] for stage in run.stages}
+    factors = {stage: of_kinds[kind] for stage, kind in kinds.items() if kind in of_kinds}
+    return changed(run, Change(stage_factors=factors))
+
+
+def on_cpu(run: LoaderRun, kinds: Sequence[str]) -> LoaderRun:
+    """Return a run that takes of some kinds what is on a CPU; nothing where unknown."""
+    factors = {}
+    for kind in kinds:
+        of_kind = is_one_of(run, [kind])
+        work, cpu = run.work_ns[:, of_kind], run.cpu_ns[:, of_kind]
+        busy_ns = int(work[cpu >= 0].sum())
+        factors[kind] = min(1.0, int(cpu[cpu >= 0].sum()) / busy_ns) if busy_ns else 0.0
+    return shortened(run, factors)
+
+
+def without_rest(run: LoaderRun) -> LoaderRun:
+    """Return a run whose batches take nothing but their stages, and whose end takes nothing."""
+    names = ("gap_ns", "submit_ns", "transit_ns", "pickup_ns", "loop_ns", "shutdown_ns")
+    return replace(run, **{name: np.zeros_like(getattr(run, name)) for name in names})
+
+
+def in_place(run: LoaderRun, cpus: int | None) -> LoaderRun:
+    """Return a run whose batches are made in place, by threads that are there all the time.
+
+    Nothing is copied, sent or picked up. Of the making what computes is left, on all CPUs: threads
+    may be as many as wait for storage. What is not known to compute may wait.
+    """
+    run = changed(run, Change(keep_workers=True))
+    copies = is_one_of(run, ("collate", "serialise"))
+    work_ns = np.where(copies, 0, np.clip(run.cpu_ns, 0, run.work_ns))
+    workers = max(run.workers, cpus or 1)
+    run = replace(run, rule=LoaderRule.THREADS, workers=workers, prefetch=LOOKS_AHEAD)
+    nothing = np.zeros_like(work_ns)
+    return replace(without_rest(run), work_ns=work_ns, cpu_ns=work_ns, async_ns=nothing)

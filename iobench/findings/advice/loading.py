@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Exposure, PartExposure
     from iobench.analysis.replay.loader_run import LoaderRun
     from iobench.analysis.run import RankRun
+    from iobench.findings.storage import ByteRow
     from iobench.runs.run_facts import RunFacts, StoreFacts
 
 TODAY: Final = ("upstream", "climetlab")
@@ -47,8 +48,7 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     n_samples_all: int | None = None  # of the whole dataset: an epoch
     sample_nbytes: int | None = None  # a finished one
     files_nbytes: int | None = None  # read in an epoch over all samples
-    epoch_nbytes: int | None = None  # read in an epoch of a script, over all its processes
-    folder: str | None = None  # what has all files in it that were read
+    shared_folder: str | None = None  # of all files read, where other machines share it
     is_cached: bool = False  # whether it read from memory, all but a little
     machine: Machine | None = None  # what the workers and the loop share in a replay
 
@@ -94,7 +94,7 @@ def loading_of(rank: RankRun, runs: Sequence[LoaderRun]) -> Loading | None:
     whole, job, is_script = exposure.whole, rank.job or rank, facts.is_script
     hosts = {process.host for process in job.processes}
     ranks_here = sum(each.role == "consumer" and each.host in hosts for each in job.facts)
-    cpus, memory = (_number(facts.machine.get(name)) for name in ("cpus", "memory_nbytes"))
+    cpus = facts.machine.get("cpus")
     cold, resident = whole.cold_fraction, facts.cache.resident_fraction_before or 0.0
     is_cached = resident >= CACHED_FRACTION if cold is None else cold <= HARDLY_COLD
     counted = whole.nbytes // whole.n_samples if whole.n_samples and whole.nbytes else None
@@ -116,12 +116,11 @@ def loading_of(rank: RankRun, runs: Sequence[LoaderRun]) -> Loading | None:
         pipeline="" if is_script else facts.pipeline,
         store=store,
         cpus=None if cpus is None else max(1, cpus // max(1, ranks_here)),
-        memory_nbytes=memory,
+        memory_nbytes=facts.machine.get("memory_nbytes"),
         n_samples_all=n_all or (_samples_of_epoch(rank, run) if is_script else None),
         sample_nbytes=facts.sample_nbytes or counted,
-        files_nbytes=files_nbytes,
-        epoch_nbytes=epoch_nbytes(rank) if is_script else None,
-        folder=_folder(rank),
+        files_nbytes=files_nbytes or (epoch_nbytes(rank) if is_script else None),
+        shared_folder=_shared_folder(rank) if store is None or store.target else None,
         is_cached=is_cached,
         machine=machine_of(job),
     )
@@ -146,17 +145,22 @@ def baseline_first(measured: Iterable[Loading | None]) -> list[Loading]:
     return sorted(ways, key=order)
 
 
-def _folder(rank: RankRun) -> str | None:
-    """Return what all files that were read have in common, of a script those that others share."""
-    near = rank.about.near
-    storage = rank.cached(storage_of) if rank.about.is_script else None
-    if near is None or near.folder is not None or storage is None:
-        return None if near is None else near.folder
-    far = [row for row in storage.bytes if near.mount_of(row.name) is not None]
-    # What a script reads besides its data, as settings, may lie elsewhere.
-    nbytes = sum(row.requested_nbytes or 0 for row in far)
-    most = far and 2 * nbytes > (storage.bytes[0].requested_nbytes or 0)
-    return os.path.commonpath([row.name for row in far]) if most else None
+def _shared_folder(rank: RankRun) -> str | None:
+    """Return what has all files in it that were read, where other machines share it."""
+    near, storage = rank.about.near, rank.cached(storage_of) if rank.about.is_script else None
+    if near is None:
+        return None
+    folder = near.folder
+    if folder is None and storage is not None and storage.bytes:
+        far = [row for row in storage.bytes if near.mount_of(row.name) is not None]
+        # What a script reads besides its data, as settings, may lie elsewhere.
+        if 2 * sum(_requested(row) for row in far) > _requested(storage.bytes[0]):
+            folder = os.path.commonpath([row.name for row in far])
+    return folder if folder is not None and near.mount_of(folder) is not None else None
+
+
+def _requested(row: ByteRow) -> int:
+    return row.requested_nbytes or 0
 
 
 def _samples_of_epoch(rank: RankRun, run: LoaderRun) -> int | None:
@@ -167,7 +171,3 @@ def _samples_of_epoch(rank: RankRun, run: LoaderRun) -> int | None:
     if not run.batch_size or not passes or run.is_part:
         return None
     return round(len(run) / passes) * run.batch_size * max(1, len(rank.ranks))
-
-
-def _number(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -14,8 +14,6 @@ from iobench.report import units
 if TYPE_CHECKING:
     from iobench.analysis.break_even import BreakEven
 
-ADVICE_VERSION: Final = 2
-"""Raised when a key changes its meaning or goes; new keys do not raise it."""
 Settings: TypeAlias = Mapping[str, str | int]
 """As the fields of a profile's configuration are called; more where only a script has it."""
 
@@ -58,7 +56,6 @@ class Reason(Enum):
     OWN_ORDER = "own order", "this source sets the order of its samples and runs its own workers."
     CACHED_ALREADY = "cached already", "this run already read from memory."
     TOO_LARGE = "too large", "needs {0}; {1} is available.", units.nbytes
-    SIZE_UNKNOWN = "size unknown", "the run did not record the sizes that this needs."
     CHUNKS_FIT = "chunks fit", "{0} bytes are read, {1} decoded for each byte used.", units.ratio
     GAINS_NOTHING = "gains nothing", "saves {0}, which is nothing, or noise."
     NOT_WAITED_FOR = "not waited for", "the training loop hardly waits for it: {0} at most."
@@ -220,4 +217,4 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     ruled_out: tuple[RuledOut, ...] = ()
     tried: tuple[TriedChange, ...] = ()
     not_tried: str | None = None  # why not, though that was requested
-    schema_version: int = ADVICE_VERSION
+    schema_version: int = 2  # raised when a key changes its meaning or goes

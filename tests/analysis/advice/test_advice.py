@@ -180,8 +180,6 @@ def test_a_run_that_took_no_time_gets_no_advice() -> None:
         ({}, Lever.CACHE, Reason.CACHED_ALREADY),
         ({}, Lever.WORKERS, Reason.NO_MORE_CPUS),
         ({**COLD, "files_nbytes": 100 * GB}, Lever.CACHE, Reason.TOO_LARGE),
-        ({**COLD, "files_nbytes": None}, Lever.CACHE, Reason.SIZE_UNKNOWN),
-        ({}, Lever.CHUNKS, Reason.SIZE_UNKNOWN),
         ({"own_order": True}, Lever.WORKERS, Reason.OWN_ORDER),
         ({"step": 200.0, **COLD}, Lever.FORMAT, Reason.NOT_WAITED_FOR),
     ],

@@ -86,9 +86,10 @@ SMALL = {**DISK, "free_nbytes": GB}
     [
         ({"near": {**NEAR, "folder": "/local/data"}}, None),
         ({"cache": {"resident_fraction_before": 1.0}}, Reason.CACHED_ALREADY),
-        ({"near": {**NEAR, "places": []}}, Reason.TOO_LARGE),
-        ({"near": {**NEAR, "places": [SMALL]}}, Reason.TOO_LARGE),
-        ({"files_nbytes": None}, Reason.SIZE_UNKNOWN),
+        ({"near": {**NEAR, "places": []}}, None),
+        ({"near": {**NEAR, "places": [SMALL]}}, None),
+        ({"files_nbytes": None}, None),
+        ({"files_nbytes": 200 * GB}, Reason.TOO_LARGE),
         ({"near": {**NEAR, "folder": None}}, None),
         ({"near": None}, None),
     ],
