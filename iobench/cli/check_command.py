@@ -15,7 +15,6 @@ from iobench.findings.check import (
     gate_shares,
     update_counts,
 )
-from iobench.report.document import sentences
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +43,8 @@ def check(
             raise OptionError(
                 "--update: writes a run's counts; expected RUN --counts FILE --update"
             )
-        _write_counts(run, counts, json=json)
+        figures = {"file": str(counts), "runs": update_counts(run, counts)}
+        print_answer(f"Written to {counts}; commit it", figures=figures, json=json)
         return
     gates: list[Gate] = [] if counts is None else [*gate_counts(run, counts)]
     if max_exposed is not None:
@@ -60,22 +60,6 @@ def check(
     result = check_result(gates)
     print_document(check_document(result), renderer)
     sys.exit(result.exit_code)
-
-
-def _write_counts(run: Path, counts: Path, *, json: bool) -> None:
-    """Write the counts of a run, and say what of them is unknown and not compared."""
-    written = update_counts(run, counts)
-    lines = [
-        f"{name}: unknown, so not compared: {', '.join(unknown)}"
-        for name, each in written.items()
-        if (unknown := [key for key, of in each.exact.items() if of is None])
-    ]
-    print_answer(
-        f"Written to {counts}; commit it",
-        *sentences(lines),
-        figures={"file": str(counts), "runs": written},
-        json=json,
-    )
 
 
 def _share(option: str, text: str) -> float:

@@ -49,34 +49,18 @@ class EpochDelivery(msgspec.Struct, frozen=True):
         return sum(each.n_samples for each in self.batches if each.digest is not None)
 
     @property
-    def digests(self) -> list[int]:
-        """The digests of the batches, of those that have one."""
-        return [each.digest for each in self.batches if each.digest is not None]
-
-    @property
     def digest(self) -> int | None:
-        """The sum of the digests modulo 2^128; None where a batch has none.
-
-        A sum and not an exclusive or, in which a batch that comes twice would cancel out.
-        """
-        digests = self.digests
+        """The sum of the digests modulo 2^128; None where a batch has none."""
+        digests = [each.digest for each in self.batches if each.digest is not None]
         return sum(digests) % (1 << 128) if len(digests) == len(self.batches) else None
 
 
 class DeliveredSamples(msgspec.Struct, frozen=True):
-    """All batches of a run, by loader, then epoch; recorded where digests were requested."""
+    """All batches of a run by ``LOADER/EPOCH``; recorded where digests were requested."""
 
     recorded: bool
-    epochs: tuple[EpochDelivery, ...] = ()
+    epochs: dict[str, EpochDelivery] = {}
     scheme: str = BATCHES
-
-    @property
-    def by_epoch(self) -> dict[str, EpochDelivery]:
-        """The same by name: ``LOADER/EPOCH``."""
-        return {
-            f"{OF_PROFILE if each.loader < 0 else each.loader}/{each.epoch}": each
-            for each in self.epochs
-        }
 
 
 def delivered_samples(runs: Iterable[RankRun]) -> DeliveredSamples:
@@ -89,8 +73,13 @@ def delivered_samples(runs: Iterable[RankRun]) -> DeliveredSamples:
             recorded = True
             for key, each in _delivered(run):
                 batches[key].append(each)
-    epochs = [EpochDelivery(*key, tuple(sorted(each))) for key, each in sorted(batches.items())]
-    return DeliveredSamples(recorded, tuple(epochs), scheme)
+    epochs = {
+        f"{OF_PROFILE if loader < 0 else loader}/{epoch}": EpochDelivery(
+            loader, epoch, tuple(sorted(batches[loader, epoch]))
+        )
+        for loader, epoch in sorted(batches)
+    }
+    return DeliveredSamples(recorded, epochs, scheme)
 
 
 def _delivered(run: RankRun) -> Iterator[tuple[tuple[int, int], Delivered]]:
@@ -144,10 +133,10 @@ class SamplesComparison(msgspec.Struct, frozen=True):
 def compare_samples(a: DeliveredSamples, b: DeliveredSamples) -> SamplesComparison:
     """Return whether two runs delivered the same samples; ranks are taken together."""
     # Where both runs have one loader, it is that one, whatever its number.
-    is_only = all(len({each.loader for each in samples.epochs}) == 1 for samples in (a, b))
+    every = [[*samples.epochs.values()] for samples in (a, b)]
+    is_only = all(len({each.loader for each in epochs}) == 1 for epochs in every)
     of_a, of_b = (
-        {(0 if is_only else each.loader, each.epoch): each for each in samples.epochs}
-        for samples in (a, b)
+        {(0 if is_only else each.loader, each.epoch): each for each in epochs} for epochs in every
     )
     epochs = [_compare_epoch(each, of_b[key]) for key, each in of_a.items() if key in of_b]
     why = None if epochs else "no epoch in common"
@@ -162,7 +151,7 @@ def compare_samples(a: DeliveredSamples, b: DeliveredSamples) -> SamplesComparis
         worst.verdict,
         worst.why_unknown,
         0 if why is not None else sum(each.n_compared for each in epochs),
-        (sum(e.n_samples for e in a.epochs), sum(e.n_samples for e in b.epochs)),
+        (sum(each.n_samples for each in every[0]), sum(each.n_samples for each in every[1])),
         worst.first_difference,
     )
 
@@ -177,7 +166,8 @@ def _compare_epoch(a: EpochDelivery, b: EpochDelivery) -> SamplesComparison:
         same = len(a.batches) == len(b.batches)
         verdict = SamplesVerdict.SAME_ORDER if same else SamplesVerdict.SAME_BEGINNING
         return SamplesComparison(verdict, None, n_compared)
-    if Counter(a.digests) == Counter(b.digests):
+    of_a, of_b = (Counter(each.digest for each in of.batches) for of in (a, b))
+    if of_a == of_b:
         return SamplesComparison(SamplesVerdict.OTHER_ORDER, None, n_compared)
     if any(first.n_samples != other.n_samples for first, other in pairs[:-1]):
         return SamplesComparison(SamplesVerdict.UNKNOWN, "batches of other sizes")
@@ -204,24 +194,17 @@ def samples_sentences(of: SamplesComparison, a: str, b: str) -> tuple[Sentence, 
 
 
 class EpochDigest(msgspec.Struct, frozen=True):
-    """What one loader delivered in one epoch; ``digest`` is of all its batches in any order.
+    """What one loader delivered in one epoch."""
 
-    ``n_samples`` are those in batches with a digest; None where one of these is not known.
-    """
-
-    n_samples: int
-    digest: str | None
+    n_samples: int  # in batches with a digest
+    digest: str | None  # of all its batches in any order; None where one has none
 
 
 class SampleDigests(msgspec.Struct, frozen=True):
-    """What a run delivered by its digests (XXH3, 128 bits), which are equal where batches are.
+    """What a run delivered by its digests (XXH3, 128 bits), which are equal where batches are."""
 
-    ``scheme`` is what a digest is of: ``"batch"``, or ``"sample"`` in earlier versions; epochs are
-    by ``LOADER/EPOCH``.
-    """
-
-    scheme: str
-    epoch_digests: dict[str, EpochDigest]
+    scheme: str  # what a digest is of: "batch", or "sample" in earlier versions
+    epoch_digests: dict[str, EpochDigest]  # by LOADER/EPOCH
 
 
 def sample_digests(run: RankRun) -> SampleDigests | None:
@@ -231,7 +214,7 @@ def sample_digests(run: RankRun) -> SampleDigests | None:
         return None
     epochs = {
         name: EpochDigest(each.n_samples, None if each.digest is None else f"{each.digest:032x}")
-        for name, each in samples.by_epoch.items()
+        for name, each in samples.epochs.items()
     }
     return SampleDigests(samples.scheme, epochs)
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 ONLY_RUN: Final = "run"
 """What a run is called that is alone in its directory."""
-OF_MACHINE: Final = ("cpu_model", "cpus", "system")
 PASSED: Final = "passed"
 REGRESSION: Final = "regression"
 INCONCLUSIVE: Final = "inconclusive"
@@ -58,11 +57,7 @@ DOUBTS: Final = {
 
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run was held against, and what came of it; None of what is not of its ``gate``.
-
-    ``low_fraction`` to ``high_fraction`` is the interval of the exposed share, or of the growth,
-    which is of the stored run's time per sample, per step where samples are not known.
-    """
+    """What a run was held against, and what came of it; None of what is not of its ``gate``."""
 
     gate: str  # counts, exposed or growth
     run: str
@@ -71,8 +66,8 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
     limit_fraction: float | None = None
     exposed_fraction: float | None = None
     stored_fraction: float | None = None
-    growth_fraction: float | None = None
-    low_fraction: float | None = None
+    growth_fraction: float | None = None  # of the stored run's time per sample
+    low_fraction: float | None = None  # of the exposed share, or of the growth
     high_fraction: float | None = None
     n_steps: int = 0
     lost_spans: int = 0
@@ -143,10 +138,7 @@ def gate_shares(run: Path, limit: float) -> tuple[Gate, ...]:
 def gate_growth(
     run: Path, stored: Path, margin: float, *, any_machine: bool = False
 ) -> tuple[Gate, ...]:
-    """Hold the exposed time per sample of a run against that of a stored one of the same work.
-
-    It is refused if they were measured on machines that are not alike, but for ``any_machine``.
-    """
+    """Hold the exposed time per sample of a run against that of a stored one of the same work."""
     new, old = _named_runs(run), _named_runs(stored)
     if new.keys() != old.keys():
         raise _unlike(stored, "formats", ", ".join(old), ", ".join(new))
@@ -226,9 +218,7 @@ def _unlike(stored: Path, what: str, old: object, new: object, more: str = "") -
 
 def _machine(facts: Mapping[str, Any]) -> str:
     """Return what makes machines alike; versions of the system do not count."""
-    values = {name: str(facts.get(name) or "unknown") for name in OF_MACHINE}
-    values["system"] = values["system"].partition(" ")[0]
-    return ", ".join(f"{name} {value}" for name, value in values.items())
+    return ", ".join(f"{name} {facts.get(name) or 'unknown'}" for name in ("cpu_model", "cpus"))
 
 
 def check_result(gates: Sequence[Gate]) -> CheckResult:
@@ -275,20 +265,18 @@ def _count_lines(gate: Gate) -> Iterator[str]:
 
 
 def _share_lines(gate: Gate) -> Iterator[str]:
-    part = "no steady state"
+    part, between, is_growth = "no steady state", "without an interval", gate.gate == "growth"
     if gate.window is not None and gate.window != "whole":
         part = f"{units.count(gate.n_steps)} steps, {PARTS[gate.window]}"
-    exposed, is_growth = units.fraction(gate.exposed_fraction), gate.gate == "growth"
-    between = "without an interval"
-    if gate.low_fraction is not None:
-        ends = (gate.low_fraction, gate.high_fraction)
-        low, high = map(units.signed_fraction if is_growth else units.fraction, ends)
-        between = f"{low} to {high}"
+    exposed, spelled = units.fraction(gate.exposed_fraction), units.fraction
     if is_growth:
-        growth = units.signed_fraction(gate.growth_fraction)
+        spelled = units.signed_fraction
         yield f"exposed: {exposed} of {part}; stored run: {units.fraction(gate.stored_fraction)}"
+    if gate.low_fraction is not None:
+        between = f"{spelled(gate.low_fraction)} to {spelled(gate.high_fraction)}"
+    if is_growth:
+        growth = spelled(gate.growth_fraction)
         yield f"exposed time per sample: {growth} ({between}) of the stored time per sample"
-        yield "no interval includes what differs from one run to the next"
     else:
         yield f"exposed: {exposed} ({between}) of {part}"
     if gate.doubt is not None:

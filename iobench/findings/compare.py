@@ -209,10 +209,8 @@ def _configuration(run: Run, exposure: Exposure) -> dict[str, Any]:
         "commit": facts.commit and (facts.commit.hash or "")[:12],
         "ranks": len(run.ranks),
     }
-    if facts.versions:
-        known |= {name: facts.versions.get(name, "not imported") for name in VERSIONED}
-    if facts.thread_settings:
-        known |= {name: facts.thread_settings.get(name, "not set") for name in THREAD_VARIABLES}
+    known |= {name: facts.versions.get(name) for name in VERSIONED}
+    known |= {name: facts.thread_settings.get(name) for name in THREAD_VARIABLES}
     known |= {name: facts.machine.get(name) for name in OF_MACHINE}
     return {name: value for name, value in known.items() if value not in (None, {}, [], "")}
 
@@ -288,7 +286,7 @@ def comparison_document(comparison: Comparison) -> Document:
         pairs.append(Section(f"pair-{name}", title, tuple(_pair_blocks(pair, name))))
         samples += samples_sentences(same, names[0], name)
     differing = [
-        (name, *(_words(name, value) for value in values))
+        (name, *(units.UNKNOWN if value is None else str(value) for value in values))
         for name, values in comparison.configuration.items()
     ]
     whole: list[tuple[Cell, ...]] = [
@@ -348,11 +346,3 @@ def _figure_row(figure: ComparedFigure) -> tuple[Cell, ...]:
         between = f"{units.ratio(figure.low)} to {units.ratio(figure.high)}"
         word = "no" if not figure.differs else "more" if figure.low > 1 else "less"
     return (f"{title} per {figure.per}" if figure.per else title, *values, ratio, between, word)
-
-
-def _words(name: str, value: Any) -> str:
-    if value is None:
-        return units.UNKNOWN
-    if name == "step_ns":
-        return units.duration(value)
-    return units.nbytes(value) if name.endswith("_nbytes") else str(value)

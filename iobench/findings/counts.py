@@ -35,27 +35,19 @@ SUMMED: Final = "samples too short to be timed individually were not all seen; u
 
 
 class Counts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was done for the batches that were delivered, over all training processes.
+    """What was done for the batches that were delivered, over all training processes."""
 
-    ``exact`` by name, None where unknown: ``batches``, ``samples``, ``used_nbytes`` of batches;
-    ``opens`` of files, ``reads`` and ``read_nbytes`` of stages; ``digests/LOADER/EPOCH`` of batches
-    in any order. ``unknown`` says why.
-    """
-
-    exact: dict[str, Value]
-    unknown: dict[str, str] = {}
+    exact: dict[str, Value]  # by name; None where it is unknown
+    unknown: dict[str, str] = {}  # why
 
 
 class CountDifference(msgspec.Struct, frozen=True):
-    """One figure that is not as expected; None where there is no such epoch.
-
-    ``less_work`` for the same samples is an improvement.
-    """
+    """One figure that is not as expected; None where there is no such epoch."""
 
     name: str
     expected: Value
     measured: Value
-    less_work: bool = False
+    less_work: bool = False  # for the same samples: an improvement
 
 
 def counts_of(run: Run) -> Counts:
@@ -80,7 +72,7 @@ def counts_of(run: Run) -> Counts:
         lost = f"{data.lost_spans} spans lost, {len(data.missing_workers)} processes left none"
         unknown |= dict.fromkeys([*sums][1:], lost)
     samples = delivered_samples(run)
-    digests = {f"{DIGESTS}{name}": each.digest for name, each in samples.by_epoch.items()}
+    digests = {f"{DIGESTS}{name}": each.digest for name, each in samples.epochs.items()}
     if not samples.recorded or None in digests.values():
         unknown["digests"], digests = "some batch has none; use --digests", {}
     exact: dict[str, Value] = {
@@ -127,10 +119,7 @@ def _amounts(run: RankRun, spans: NDArray[Any]) -> Iterator[tuple[str, NDArray[n
 def compare_counts(
     expected: Counts, counts: Counts
 ) -> tuple[tuple[CountDifference, ...], dict[str, str]]:
-    """Return where a run differs from what is expected, and why what is expected is unknown.
-
-    What the file does not know is not compared.
-    """
+    """Return where a run differs from what is expected, and why what is expected is unknown."""
     differences, unknown = list[CountDifference](), dict[str, str]()
     for name, old in expected.exact.items():
         new = counts.exact.get(name)

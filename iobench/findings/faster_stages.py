@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 WORTH_FRACTION: Final = 0.01
 """Less than this share of the time is nothing to gain."""
-MAX_STAGES: Final = 8
-"""So many are also replayed alone, those that took most time."""
 ALL: Final = "all"
 IN_LOOP_FRACTION: Final = 0.05
 """From this share of the wait on, a stage of the loop itself is one that may be made faster."""
@@ -40,28 +38,19 @@ do what no span shows: the goal of ``tests/benchmarks/held_out.py`` for its medi
 
 
 class Payoff(msgspec.Struct, frozen=True):
-    """What a faster stage would save, as shares of the time.
-
-    Between ``low_fraction`` and ``high_fraction`` it lies in another run with 95 %; None where
-    there are too few batches.
-    """
+    """What a faster stage would save of the time, and its interval of 95 % in another run."""
 
     saved_fraction: float
-    low_fraction: float | None
+    low_fraction: float | None  # None where there are too few batches
     high_fraction: float | None
 
 
 class Payoffs(msgspec.Struct, frozen=True):
-    """What faster stages would gain, by replay of the loader that trains.
+    """What faster stages would gain, by replay of the loader that trains."""
 
-    ``error_fraction`` is the replayed wall time of the unmodified run over the measured one, less
-    1: whether the loader's rule is understood, not how far the gains may miss. None for a
-    ``reason``. ``gains`` are by stage, the largest first, ``"all"`` is of all together; there are
-    none where the replay misses the run by more than 10 %.
-    """
-
-    error_fraction: float | None
+    error_fraction: float | None  # of the replayed wall time of the unmodified run; None: a reason
     reason: str | None = None
+    # By stage, the largest first, and "all" together; none where the error is above 10 %
     gains: dict[str, Payoff] = {}
 
 
@@ -112,10 +101,7 @@ def predicted(
 
 
 def faster_stages(run: RankRun) -> Payoffs | None:
-    """Return what faster stages of a training process would gain; None without a batch.
-
-    Of several loaders that which trains is replayed; of a job of many nothing.
-    """
+    """Return what faster stages of a training process would gain; None without a batch."""
     runs = run.cached(reported_loaders)
     return payoffs(runs[0]) if runs else None
 
@@ -137,24 +123,17 @@ def payoffs(run: LoaderRun) -> Payoffs:
         )
         return Payoff(gain.saved, gain.low, gain.high)
 
-    busy, in_loop = run.work_ns.sum(axis=0), _stages_in_loop(run)
-    used = [run.stages[at] for at in np.argsort(-busy, kind="stable").tolist() if busy[at]]
-    alone = {each: saved(each) for each in (*used[: MAX_STAGES - len(in_loop)], *in_loop)}
+    # The stages of workers, and those of the loop itself that hold a good part of the wait.
+    work, in_loop = run.work_ns.sum(axis=0).tolist(), run.loop_ns.sum(axis=0).tolist()
+    stages = [stage for stage, ns in zip(run.stages, work, strict=True) if ns]
+    stages += [
+        stage
+        for stage, ns in zip(run.loop_stages, in_loop, strict=True)
+        if stage not in run.stages and ns > IN_LOOP_FRACTION * run.wait_ns
+    ]
+    alone = {each: saved(each) for each in stages}
     order = sorted(alone, key=lambda stage: (-alone[stage].saved_fraction, stage))
-    return Payoffs(
-        error, None, {**{each: alone[each] for each in order}, ALL: saved(*used, *in_loop)}
-    )
-
-
-def _stages_in_loop(run: LoaderRun) -> tuple[str, ...]:
-    """Return the loop's own stages that hold a good part of the wait, two at most."""
-    spent = run.loop_ns.sum(axis=0)
-    longest = np.argsort(-spent, kind="stable")[:2].tolist()
-    return tuple(
-        run.loop_stages[at]
-        for at in longest
-        if run.loop_stages[at] not in run.stages and spent[at] > IN_LOOP_FRACTION * run.wait_ns
-    )
+    return Payoffs(error, None, {**{each: alone[each] for each in order}, ALL: saved(*stages)})
 
 
 def replay_section(of: Payoffs) -> Section:

@@ -71,7 +71,7 @@ def figures_of_run(path: Path) -> RunFigures:
         **_published(facts),
         **{f"{OWN}{name}": each for name, each in last_figures(run).items() if name != ENERGY},
     }
-    digests = [each.digest for each in delivered_samples([rank]).epochs]
+    digests = [each.digest for each in delivered_samples([rank]).epochs.values()]
     known = [each for each in digests if each is not None]
     return RunFigures(
         {name: float(value) for name, value in values.items() if value is not None},

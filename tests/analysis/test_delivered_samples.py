@@ -94,15 +94,19 @@ def write_digests(
 
 
 def test_the_same_batches_in_any_order_have_one_digest_which_counts_them():
-    (epoch,) = delivered_samples(Run(run([0, 1, 2, 3, 4]))).epochs
+    (epoch,) = delivered_samples(Run(run([0, 1, 2, 3, 4]))).epochs.values()
     parts = [digest_of(0, 1), digest_of(2, 3), digest_of(4)]
     assert epoch.digest == sum(parts) % (1 << 128)
     assert (len(epoch.batches), epoch.n_samples) == (3, 5)
-    assert delivered_samples(Run(run([2, 3, 0, 1, 4]))).epochs[0].digest == epoch.digest
+    assert delivered_samples(Run(run([2, 3, 0, 1, 4]))).epochs["profile/0"].digest == epoch.digest
     even, ahead = (delivered_samples(Run(run([0, 1], undelivered=n))) for n in (0, 2))
-    assert (ahead.epochs[0].n_samples, ahead.epochs[0].digest) == (2, even.epochs[0].digest)
+    assert (ahead.epochs["profile/0"].n_samples, ahead.epochs["profile/0"].digest) == (
+        2,
+        even.epochs["profile/0"].digest,
+    )
     once, twice = (
-        delivered_samples(Run(run(each))).epochs[0].digest for each in ([0, 1], [0, 1] * 2)
+        delivered_samples(Run(run(each))).epochs["profile/0"].digest
+        for each in ([0, 1], [0, 1] * 2)
     )
     assert once != twice
 
@@ -159,13 +163,15 @@ def test_what_cannot_be_compared_is_unknown():
         assert found.verdict is UNKNOWN
         assert found.why_unknown
     assert compared(old, old).verdict is SAME
-    assert delivered_samples(Run(run([0, 1, 2, 3], lost=[1]))).epochs[0].digest is None
+    assert delivered_samples(Run(run([0, 1, 2, 3], lost=[1]))).epochs["profile/0"].digest is None
 
 
 def test_a_batch_is_of_the_epoch_of_its_first_sample():
     seen = delivered_samples(Run(run([0, 1, 2, 2, 1, 0], batch_size=2, n_samples=3)))
-    assert [(each.epoch, len(each.batches)) for each in seen.epochs] == [(0, 2), (1, 1)]
-    (epoch,) = delivered_samples(Run(run([0, 1, 2, 2, 1], n_samples=0))).epochs  # of unknown length
+    assert [(each.epoch, len(each.batches)) for each in seen.epochs.values()] == [(0, 2), (1, 1)]
+    (epoch,) = delivered_samples(
+        Run(run([0, 1, 2, 2, 1], n_samples=0))
+    ).epochs.values()  # of unknown length
     assert (epoch.epoch, epoch.n_samples) == (0, 5)
 
 
@@ -178,8 +184,12 @@ def test_ranks_are_taken_together():
     whole = run([0, 1, 2, 3], batch_size=1, n_samples=4)
     parts = ranked([0, 2], [1, 3])
     seen = delivered_samples(Run(parts))
-    assert [[each.rank for each in epoch.batches] for epoch in seen.epochs] == [[0, 1, 0, 1]]
-    assert seen.epochs[0].digest == delivered_samples(Run(whole)).epochs[0].digest
+    assert [[each.rank for each in epoch.batches] for epoch in seen.epochs.values()] == [
+        [0, 1, 0, 1]
+    ]
+    assert (
+        seen.epochs["profile/0"].digest == delivered_samples(Run(whole)).epochs["profile/0"].digest
+    )
     assert compared(whole, parts).verdict is SAME
 
 

@@ -78,7 +78,7 @@ def recorded(path, dataset, *, seed=0, epochs=1, **options):
 def test_workers_make_no_difference(tmp_path):
     alone = recorded(tmp_path / "0", Numbers(), batch_size=3, epochs=2)
     seen = delivered_samples(Run(alone))
-    assert [(each.epoch, each.n_samples) for each in seen.epochs] == [(0, 12), (1, 12)]
+    assert [(each.epoch, each.n_samples) for each in seen.epochs.values()] == [(0, 12), (1, 12)]
     worked = recorded(tmp_path / "2", Numbers(), batch_size=3, num_workers=2, epochs=2)
     assert compared(alone, worked).verdict is SAME
     other = recorded(tmp_path / "1", Numbers(), batch_size=5, epochs=2)
@@ -105,7 +105,7 @@ def test_however_a_loader_makes_its_batches(tmp_path, workers):
     for name, loader in others.items():
         assert compared(first, drained(tmp_path / name, loader)).verdict is SAME, name
     alone = drained(tmp_path / "1", DataLoader(Numbers(), batch_size=None, num_workers=workers))
-    (epoch,) = delivered_samples(Run(alone)).epochs
+    (epoch,) = delivered_samples(Run(alone)).epochs.values()
     assert (len(epoch.batches), epoch.n_samples) == (12, 12)
 
 
@@ -120,7 +120,7 @@ def test_a_killed_worker_leaves_what_it_delivered(tmp_path):
         for _ in loader:
             pass
     killed = iobench.open_profile(tmp_path / "1")
-    (epoch,) = delivered_samples(Run(killed)).epochs
+    (epoch,) = delivered_samples(Run(killed)).epochs.values()
     assert epoch.n_samples == 9
     assert epoch.digest is not None
     found = compared(plain, killed)
@@ -131,6 +131,6 @@ def test_a_killed_worker_leaves_what_it_delivered(tmp_path):
 def test_batches_whose_value_cannot_be_read_are_unknown(tmp_path, caplog):
     options = {"batch_size": 2, "collate_fn": list}
     profile = recorded(tmp_path / "run", Odd(), **options)
-    assert delivered_samples(Run(profile)).epochs[0].digest is None
+    assert delivered_samples(Run(profile)).epochs["0/0"].digest is None
     assert compared(profile, profile).verdict is SamplesVerdict.UNKNOWN
     assert "whose value iobench cannot read" in caplog.text

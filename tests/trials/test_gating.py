@@ -137,7 +137,6 @@ def test_a_stored_run_is_held_against(make_run, capsys):
     [
         ({"machine": MACHINE | {"cpu_model": "Another CPU"}}, "cpu_model Another CPU"),
         ({"machine": MACHINE | {"cpus": 4}}, "cpus 4"),
-        ({"machine": MACHINE | {"system": "Darwin 24"}}, "system Darwin"),
         ({"machine": MACHINE | {"cpu_model": ""}}, "cpu_model unknown"),
         ({"machine": MACHINE | {"host": "two", "system": "Linux 5.14"}}, ""),
         ({"dataset": "ens"}, "dataset"),
