@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 COUNTED: Final = (
     "n_looks", "read_nbytes", "read_unknown", "device_nbytes", "device_unknown", "undecoded_nbytes",
-    "n_decodes", "decoded_nbytes", "used_nbytes", "n_needed", "n_decoded",
+    "n_decodes", "decoded_nbytes", "used_nbytes",
 )  # fmt: skip
 
 
@@ -57,15 +57,11 @@ def counters_of(profile: RunData, loop: TrainingLoop, deliveries: Deliveries) ->
         np.add.at(table[f"{name}_unknown"], place, values < 0)
     table["undecoded_nbytes"] = _undecoded_nbytes(profile, loop, deliveries)
     looks = spans[(spans["flags"] & Flag.DECODED) != 0]
-    place, of_bytes = deliveries.of_batch(looks["batch"]), looks["kind"] == Kind.DECODE
-    np.add.at(table["n_decodes"], place, of_bytes)
-    for name, column, chosen in (
-        ("decoded_nbytes", "nbytes", of_bytes),
-        ("used_nbytes", "cpu_ns", of_bytes),
-        ("n_needed", "nbytes", ~of_bytes),
-        ("n_decoded", "cpu_ns", ~of_bytes),
-    ):
-        np.add.at(table[name], place[chosen], looks[column][chosen])
+    looks = looks[looks["kind"] == Kind.DECODE]  # of bytes; the others count chunks
+    place = deliveries.of_batch(looks["batch"])
+    np.add.at(table["n_decodes"], place, 1)
+    np.add.at(table["decoded_nbytes"], place, looks["nbytes"])
+    np.add.at(table["used_nbytes"], place, looks["cpu_ns"])
     is_whole = (spans["kind"] == Kind.FUSED) & (spans["label"] == profile.string_number(WHOLE))
     estimated = np.unique(spans["batch"][((spans["flags"] & Flag.ESTIMATED) != 0) & ~is_whole])
     return Counters(

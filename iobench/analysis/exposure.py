@@ -44,8 +44,6 @@ HELD_FRACTION: Final = 0.9
 """The long waits are the fewest that hold this share of the time above the median,"""
 ALIKE_FRACTION: Final = 0.5
 """and all that are at least this long beside the shortest of them."""
-REGULAR_FRACTION: Final = 2 / 3
-"""At least this share of the distances between long waits is the same, or there is no period."""
 EXPLAINED_FRACTION: Final = 0.2
 """Something coincides with long waits if it marks this share of their time,"""
 LIFT: Final = 1.5
@@ -249,12 +247,7 @@ def _decoded(profile: RunData, counted: Mapping[str, int]) -> DecodedChunkFigure
     """Return what was decoded of chunks for some deliveries; None where it is not known."""
     if profile.lost_spans or profile.missing_workers or not counted["n_decodes"]:
         return None
-    return DecodedChunkFigures(
-        nbytes=counted["decoded_nbytes"],
-        used_nbytes=counted["used_nbytes"],
-        chunks_needed=counted["n_needed"],
-        chunks_decoded=counted["n_decoded"],
-    )
+    return DecodedChunkFigures(counted["decoded_nbytes"], counted["used_nbytes"])
 
 
 def _cold_fraction(profile: RunData, counted: Mapping[str, int]) -> float | None:
@@ -330,7 +323,6 @@ def find_long_waits(deliveries: Deliveries, attribution: Attribution) -> LongWai
         n_waits=len(long),
         wait_ns=int(waits[long].sum()),
         typical_ns=round(statistics.median(waits[long].tolist())),
-        period_steps=_period(long),
         coincides_with=_coincidence(
             {
                 "round start": deliveries.position[steps] == 0,
@@ -342,16 +334,6 @@ def find_long_waits(deliveries: Deliveries, attribution: Attribution) -> LongWai
             above,
         ),
     )
-
-
-def _period(long: Integers) -> int | None:
-    """Return the steps from one long wait to the next, if most distances are that."""
-    distances = np.diff(long)
-    if len(distances) < 2:
-        return None
-    period = int(statistics.median_low(distances.tolist()))
-    regular = np.abs(distances - period) <= period // 10
-    return period if period > 1 and regular.mean() >= REGULAR_FRACTION else None
 
 
 def _coincidence(marks: dict[str, Marks], long: Integers, above: NDArray[np.float64]) -> str | None:

@@ -84,8 +84,6 @@ class DecodedChunkFigures(msgspec.Struct, frozen=True):
 
     nbytes: int  # of whole chunks, each as often as it was decoded
     used_nbytes: int  # of the parts that samples took, also where another one had decoded them
-    chunks_needed: int  # that samples needed,
-    chunks_decoded: int  # and those of them that had to be decoded: the others were kept
 
     @property
     def per_used(self) -> float | None:
@@ -205,7 +203,6 @@ class LongWaits(msgspec.Struct, frozen=True):
     n_waits: int  # the fewest with 90 % of the time above the median, and those half as long
     wait_ns: int
     typical_ns: int  # their median
-    period_steps: int | None  # from one to the next where that is regular
     coincides_with: str | None  # "round start", "worker start", "fill" or "first epoch"
 
 

@@ -58,15 +58,10 @@ class ProcessPlacement(msgspec.Struct, frozen=True):
 
     process: int
     trace: int
-    low_ns: int
-    high_ns: int
+    low_ns: int  # the marker allows to add from this
+    high_ns: int  # to this to the times of the log
     files: tuple[str, ...]
     segments: NDArray[Any]
-
-    @property
-    def offset_ns(self) -> int:
-        """The middle of what the marker allows."""
-        return (self.low_ns + self.high_ns) // 2
 
 
 class OtherLogs(msgspec.Struct, frozen=True):

@@ -40,7 +40,6 @@ class LoaderRun(msgspec.Struct, frozen=True, kw_only=True):
     prefetch: int = 0
     batch_size: int | None = None
     restarts: bool = False  # workers are started again for each round
-    recreated: bool = False  # and so is the loader
     is_part: bool = False  # later batches were left out
     wall_ns: int  # as measured, of all that is replayed
     wait_ns: int

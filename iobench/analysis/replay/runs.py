@@ -92,7 +92,6 @@ def recorded_runs(run: RankRun, *, max_batches: int | None = None) -> tuple[Load
                 batch_size=settings.batch_size or loop.loaders[ONLY].batch_size,
                 read_nbytes=np.where(nbytes >= 0, nbytes, counted_nbytes[each.rows]),
                 restarts=settings.restarts,
-                recreated=len(same) > 1,
             )
         )
     return tuple(runs)

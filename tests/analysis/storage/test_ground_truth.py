@@ -73,7 +73,7 @@ def test_every_read_lies_in_a_stage_of_its_file(name):
     n_inside = {each["pid"]: each["contained_max"] for each in told}
     for found in placed(name).processes:
         who = profile.processes[found.process]
-        assert found.low_ns <= found.offset_ns <= found.high_ns <= found.low_ns + 4_000
+        assert found.low_ns <= found.high_ns <= found.low_ns + 4_000
         reads = found.segments[~found.segments["stray"]]
         assert len(reads) == n_inside.get(who.pid, len(reads))
         assert (reads["span"] >= 0).all()
