@@ -99,10 +99,9 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
         yield JUDGEMENTS[verdict]
         return
     share = units.fraction(diagnosis.wait_fraction)
-    in_script = exposure.is_script and exposure.job is None
     yield (
         f"{JUDGEMENTS[verdict]}: {OVER[window]} the training loop waits {share} of its time for "
-        f"data{_blame(diagnosis)}{extent_text(exposure.loop_fraction, in_script=in_script)}."
+        f"data{_blame(diagnosis)}."
     )
     unknown = diagnosis.unknown_fraction or 0.0
     if unknown >= WORTH_SAYING and diagnosis.top_stage != "unknown":

@@ -6,8 +6,6 @@ import re
 import textwrap
 from typing import Final
 
-from iobench.masking import printable
-
 # The space of "21.1 ms", "88 %", "< 0.1 %", not to be broken at; held by a character of no text.
 QUANTITY: Final = re.compile(
     r"(?<=\d) (?=(?:[num]?s|[kMGTP]?B(?:/s)?|[KMGT]iB|%|samples/s|[umkM]?J|W)(?![\w/]))"
@@ -37,12 +35,6 @@ def wrapped(text: str, width: int, *, indent: int = 0) -> list[str]:
         break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
     return [line.replace(GLUE, " ") for line in lines]
-
-
-def short_path(path: str, longest: int) -> str:
-    """Return the end of a path, in one line."""
-    path = printable(path)
-    return path if len(path) <= longest else f"...{path[3 - longest :]}"
 
 
 def shortened(text: str, longest: int) -> str:

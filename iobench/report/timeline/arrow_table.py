@@ -31,7 +31,7 @@ Texts = tuple["NDArray[Any]", "Sequence[str]"]
 """Places in a sequence of texts, and these."""
 Column = tuple[str, str, "NDArray[Any] | Texts"]
 """Name, description and values; integers below 0 are unknown, and so are empty texts."""
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 ROWS_IN_GROUP: Final = 131_072
 
 
@@ -152,6 +152,7 @@ def _columns(part: Run | RankRun, offsets: Mapping[tuple[str, str], int]) -> tup
         ("lane", "of a timeline: process, thread or device", (lane, [each.name for each in lanes])),
         ("stage", "kind, or kind:label", (stage, [stage_name(*each) for each in stages])),
         ("kind", "sort of work", (stage, [kind.spelled for kind, _ in stages])),
+        ("start_ns", "beginning, on the machine's monotonic clock", start),
         ("start", "beginning, wall clock", start + moved),
         ("duration_ns", "end less beginning", spans["end_ns"] - start),
         ("self_ns", "time of loading in no span inside; null for others", sums.self_ns[order]),
