@@ -57,7 +57,7 @@ def _config(
     values: dict[str, Any], command: tuple[str, ...], environ: Mapping[str, str] = os.environ
 ) -> RunConfig:
     from iobench.profiling.config import RunConfig
-    from iobench.recording.machine_head import chosen_meters
+    from iobench.recording.machine_head import ENERGY, MONITOR, is_on
     from iobench.registry import SOURCE
     from iobench.sources.named_stores import split_stores
 
@@ -68,6 +68,8 @@ def _config(
     seed = environ.get(SEED, "0")
     if not seed.isdecimal():
         raise OptionError(f"{SEED} {seed}: expected 0 or more")
+    for variable in (ENERGY, MONITOR):
+        is_on(variable, environ)  # refuses other words before anything is made
     return RunConfig(
         targets=sources,
         stores=stores,
@@ -75,6 +77,5 @@ def _config(
         command=command,
         seed=int(seed),
         name=environ.get(RUN_NAME),
-        **chosen_meters(environ),
         **values,
     )

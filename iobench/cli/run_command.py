@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import sys
 import traceback
@@ -21,9 +20,8 @@ def run(*, command: Sequence[str], json: Path | None, report: bool, **values: An
     from iobench.cli.screen import is_quiet
     from iobench.launch.running import ScriptRun, run_script
     from iobench.launch.waiting import default_signals, end_like
-    from iobench.recording.machine_head import chosen_meters
 
-    requested = ScriptRun(tuple(command), **chosen_meters(os.environ), **values)
+    requested = ScriptRun(tuple(command), **values)
 
     def say(line: str) -> None:
         if not is_quiet():

@@ -68,8 +68,6 @@ class ScriptRun(msgspec.Struct, frozen=True):
     detail: str = "auto"  # or "sample", "batch"
     digests: bool = False
     darshan: tuple[str, ...] = ("off",)  # or ("auto",), or paths of the user's own logs
-    energy: str = "auto"  # or "off"
-    monitor: str = "auto"  # or "off"
     batches_per_step: int | None = None  # of the optimiser, where nobody sees that
     keep_command: bool = False  # with the values of options
 
@@ -95,7 +93,7 @@ def run_script(
         program = requested.command[0]
         raise OptionError(f"{program}: no such program; try iobench run -- python train.py")
     record(Path(), detail=requested.detail)  # refuses a wrong one
-    energy, machine = is_on(ENERGY, requested.energy), is_on(MONITOR, requested.monitor)
+    energy, machine = is_on(ENERGY, environment), is_on(MONITOR, environment)
     keep = keep_nbytes(environment)
     choice = DarshanChoice.parse(requested.darshan)
     job = _own_job(environment)
@@ -161,8 +159,7 @@ def _join(
         batches_per_step=requested.batches_per_step,
         name=checked_name(requested.name),
     )
-    document |= {"darshan": choice.document(), "energy": requested.energy}
-    document |= {"monitor": requested.monitor, **near_places()}
+    document |= {"darshan": choice.document(), **near_places()}
     try:
         path = _default_path(requested, job) if requested.out is None else requested.out
         run = RunDirectory.create(path, document, token=job.token)

@@ -14,7 +14,6 @@ from iobench.errors import OptionError
 from iobench.loaders.compute import parse_compute
 from iobench.profiling.chosen_device import NONE, check_device
 from iobench.profiling.format_choice import FormatChoice
-from iobench.recording.machine_head import ENERGY, MONITOR, is_on
 from iobench.recording.run_directory import checked_name
 from iobench.registry import SOURCE, unknown_name
 from iobench.samples import Window
@@ -84,10 +83,6 @@ class RunConfig(SourceRequest, frozen=True, kw_only=True):
         Keep a digest of every batch delivered.
     darshan : tuple of str
         ``("auto",)``, ``("off",)``, or paths of logs that the user's own Darshan writes.
-    energy : str
-        ``auto`` reads what counters of energy may be read; ``off``.
-    monitor : str
-        ``auto`` looks at CPUs, memory, disks and network; ``off``.
     """
 
     stores: tuple[str, ...] = ()
@@ -111,8 +106,6 @@ class RunConfig(SourceRequest, frozen=True, kw_only=True):
     window: str | None = None
     digests: bool = False
     darshan: tuple[str, ...] = ("off",)
-    energy: str = "auto"
-    monitor: str = "auto"
     command: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -141,8 +134,6 @@ class RunConfig(SourceRequest, frozen=True, kw_only=True):
             )
         if self.cache not in CACHES:
             raise unknown_name("--cache", self.cache, CACHES)
-        is_on(ENERGY, self.energy)
-        is_on(MONITOR, self.monitor)
         probe_seconds(self.limits)
         check_device(self.device)
         checked_name(self.name)

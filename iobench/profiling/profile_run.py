@@ -150,8 +150,6 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
                     "turns": turns,
                     "darshan": tracing.document(),
                     "detail": Detail.AUTO.value,
-                    "energy": config.energy,
-                    "monitor": config.monitor,
                     "asked": {"batches": limit, "steady_s": limit_s, "workers": config.workers},
                 }
                 directory = RunDirectory.create(path, document)
@@ -167,8 +165,8 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
             warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)
             meter = start_meter(
                 [directory.path for directory in directories],
-                energy=is_on(ENERGY, config.energy),
-                machine=is_on(MONITOR, config.monitor),
+                energy=is_on(ENERGY, os.environ),
+                machine=is_on(MONITOR, os.environ),
             )
             stack.callback(meter.close)
             with screen.progress("measuring") as move:

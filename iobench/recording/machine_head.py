@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -54,13 +54,9 @@ class MachineHead(msgspec.Struct, frozen=True):
     unreadable: tuple[UnreadableEnergy, ...] = ()
 
 
-def chosen_meters(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return what ``RunConfig`` and ``ScriptRun`` take of both."""
-    return {"energy": environ.get(ENERGY, "auto"), "monitor": environ.get(MONITOR, "auto")}
-
-
-def is_on(name: str, choice: str) -> bool:
-    """Return whether a choice is ``auto``; `OptionError` where it is not ``off``."""
+def is_on(name: str, environ: Mapping[str, str]) -> bool:
+    """Return whether one of these variables is not ``off``; else it is ``auto``, or not set."""
+    choice = environ.get(name, "auto")
     if choice not in ("auto", "off"):
         raise OptionError(f"{name} {choice}: expected auto or off")
     return choice == "auto"

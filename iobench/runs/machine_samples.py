@@ -9,7 +9,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.errors import ProfileError
 from iobench.json_files import LARGEST_NBYTES, parse_json, read_small_file
 from iobench.recording.machine_head import METER_FOLDER, METER_VERSION, UNKNOWN, MachineHead
 
@@ -96,25 +95,17 @@ def read_machines(run: Path) -> tuple[tuple[MachineSamples, ...], tuple[str, ...
             read = _samples if pattern == "*.samples" else _lines_of_energy
             try:
                 line, _, data = read_small_file(path, limit=LARGEST_NBYTES).partition(b"\n")
-                machines.append(read(_head(path, line), data))
-            except ProfileError:
-                raise
+                machines.append(read(_head(line), data))
             except UNREADABLE:
                 damaged.append(f"{folder}/{path.name}")
     return tuple(machines), tuple(damaged)
 
 
-def _head(path: Path, line: bytes) -> MachineHead:
+def _head(line: bytes) -> MachineHead:
     document = parse_json(line)
-    version = document.pop("version", None)
-    if version != METER_VERSION:
-        raise ProfileError(
-            f"{path}: readings of version {str(version)[:40]}, expected {METER_VERSION}; use the "
-            "iobench that wrote them"
-        )
     head = msgspec.convert(document, MachineHead)
-    if head.ticks_per_s <= 0:
-        raise ValueError(head.ticks_per_s)
+    if document["version"] != METER_VERSION or head.ticks_per_s <= 0:
+        raise ValueError(line)
     return head
 
 
