@@ -143,7 +143,6 @@ WRONG = {
     """,
     "report": """
         empty | run.json
-        RUN --trace run.txt | .json.gz
         RUN --torch-trace a.json | --trace
     """,
     "cache": """
