@@ -55,7 +55,7 @@ def run_suite(folder: SuiteFolder, screen: Screen) -> None:
 
 def runs_left(folder: SuiteFolder, n_left: int) -> str:
     """Return how many runs are left, and how long they may take."""
-    return f"{n_left} runs left of {folder.recipe.limit} at most"
+    return f"{n_left} runs left, at most {folder.recipe.limit} each"
 
 
 def _measure(folder: SuiteFolder, job: Job, commit: str) -> Result:

@@ -90,7 +90,7 @@ def suite_table(folder: SuiteFolder, metrics: tuple[str, ...]) -> SuiteTable:
                 n_runs=len(runs),
                 started=max((each.started for each in runs), default=""),
                 figures={name: _figure(name, runs, recipe.drop) for name in names},
-                doubts=tuple(_doubts(runs)),
+                doubts=_doubts(runs),
             )
         )
     stand_in = {each.stand_in for each in results if each.stand_in is not None}
@@ -116,10 +116,13 @@ def _figure(name: str, runs: Sequence[Result], drop: int) -> CellFigure:
     return CellFigure(trimmed_mean(values, drop), spread, len(values))
 
 
-def _doubts(runs: Sequence[Result]) -> Iterator[str]:
-    for name in ("machine", "versions", "samples_digest"):
-        if len({repr(getattr(each, name)) for each in runs}) > 1:
-            yield name
+def _doubts(runs: Sequence[Result]) -> tuple[str, ...]:
+    values: dict[str, set[str]] = defaultdict(set)
+    for each in runs:
+        versions = {f"version of {name}": version for name, version in each.versions.items()}
+        for name, value in {**each.machine, **versions, "samples": each.samples_digest}.items():
+            values[name].add(str(value))
+    return tuple(name for name, every in values.items() if len(every) > 1)
 
 
 def suite_document(table: SuiteTable) -> Document:

@@ -111,11 +111,11 @@ def test_a_suite_is_measured_in_rounds_and_its_figures_are_those_of_reports(
     # Whatever changed in the middle is named in its row.
     changed = next(find_results(out))
     document = json.loads(changed.read_text())
-    document["machine"]["kernel"] = "Linux 9"
+    document["machine"]["system"] = "Linux 9"
     document["versions"]["numpy"] = "9.9"
     changed.write_text(json.dumps(document))
     told = shown(capsys, recipe, "--out", out)
-    assert told["cells"][0]["doubts"] == ["machine", "versions"]
+    assert told["cells"][0]["doubts"] == ["system", "version of numpy"]
     assert told["cells"][1]["doubts"] == []
     changed.write_text("{")
     line = refused(capsys, recipe, "--out", out)
