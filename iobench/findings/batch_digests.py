@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.findings.contract import Finding
 from iobench.recording.digests import BATCHES, SAMPLES
@@ -147,13 +148,9 @@ def compare_samples(a: DeliveredSamples, b: DeliveredSamples) -> SamplesComparis
     worst = SamplesComparison(SamplesVerdict.UNKNOWN, why)
     if why is None:
         worst = max(epochs, key=lambda each: [*SamplesVerdict].index(each.verdict))
-    return SamplesComparison(
-        worst.verdict,
-        worst.why_unknown,
-        0 if why is not None else sum(each.n_compared for each in epochs),
-        (sum(each.n_samples for each in every[0]), sum(each.n_samples for each in every[1])),
-        worst.first_difference,
-    )
+        worst = replace(worst, n_compared=sum(each.n_compared for each in epochs))
+    n_a, n_b = (sum(each.n_samples for each in of.epochs.values()) for of in (a, b))
+    return replace(worst, n_samples=(n_a, n_b))
 
 
 def _compare_epoch(a: EpochDelivery, b: EpochDelivery) -> SamplesComparison:
@@ -222,11 +219,7 @@ def sample_digests(run: RankRun) -> SampleDigests | None:
 def samples_section(digests: SampleDigests) -> Section:
     """Return the digests of the first epochs, and what is not known of them."""
     rows = [
-        (
-            name.removeprefix(f"{OF_PROFILE}/"),
-            Quantity(each.n_samples, "count"),
-            each.digest or units.UNKNOWN,
-        )
+        (name, Quantity(each.n_samples, "count"), each.digest or units.UNKNOWN)
         for name, each in [*digests.epoch_digests.items()][:N_EPOCHS]
     ]
     table = Table("", COLUMNS, tuple(rows), note="Later epochs are in --json.")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from iobench.analysis.intervals import Interval, StepSums, difference, quotient, step_sums
 from iobench.analysis.run import Run
@@ -40,16 +41,11 @@ STYLES: Final[dict[str, Style]] = {PASSED: "good", REGRESSION: "bad", INCONCLUSI
 TITLES: Final = {
     "counts": "counts of {run}",
     "exposed": "exposed share of {run}, at most {limit}",
-    "growth": (
-        "exposed time of {run} against a stored run, at most {limit} of its time per sample more"
-    ),
+    "growth": "exposed time per sample of {run} against a stored run, at most {limit} more",
 }
 DOUBTS: Final = {
     "interval_includes_limit": "the interval contains the limit; measure longer",
-    "short": (
-        "fewer than 48 steady-state steps, or too few complete epochs after the first (four are "
-        "enough, or two with 48 steps): run more"
-    ),
+    "short": "run more: expected 48 steps in steady state, or four epochs after the first",
     "lost": "spans were lost, so waits may be missing",
     "unknown": "some of what is expected is unknown",
 }
@@ -102,22 +98,16 @@ def gate_counts(run: Path, file: Path) -> tuple[Gate, ...]:
     expected, runs = read_counts(file), _named_runs(run)
     if expected.keys() != runs.keys():
         raise ProfileError(
-            f"{file}: expects counts of {', '.join(expected)}, but {run} has {', '.join(runs)}; "
-            "profile the same formats, or rewrite it with --update"
+            f"{file}: expects counts of {', '.join(expected)}, but {run} has {', '.join(runs)}"
         )
     gates = []
     for name, each in runs.items():
         differences, unknown = compare_counts(expected[name], counts_of(each))
-        outcome = INCONCLUSIVE if unknown else PASSED
+        outcome, doubt = (INCONCLUSIVE, "unknown") if unknown else (PASSED, None)
         if any(not of.less_work for of in differences):
-            outcome = REGRESSION
-        gates.append(
-            Gate(
-                gate="counts", run=name, outcome=outcome,
-                doubt="unknown" if outcome == INCONCLUSIVE else None,
-                differences=differences, unknown=unknown,
-            )
-        )  # fmt: skip
+            outcome, doubt = REGRESSION, None
+        gate = Gate(gate="counts", run=name, outcome=outcome, doubt=doubt)
+        gates.append(replace(gate, differences=differences, unknown=unknown))
     return tuple(gates)
 
 

@@ -31,12 +31,12 @@ from iobench.recording.this_process import THREAD_VARIABLES, VERSIONED
 from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
-    Column,
     Document,
     Quantity,
     Section,
     Sentence,
     Table,
+    columns,
     sentences,
 )
 from iobench.report.sentences import PARTS as PART_WORDS
@@ -45,13 +45,12 @@ from iobench.report.suite_words import figure_cell
 from iobench.runs.folders import run_paths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from iobench.analysis.exposure_figures import Exposure, Window
     from iobench.findings.batch_digests import DeliveredSamples, SamplesComparison
     from iobench.report.document import Block, Cell, Unit
 
-COMPARISON_VERSION: Final = 3
 MOST: Final = 8
 CONFIGURED: Final = (
     "dataset", "format", "spelled", "pipeline", "framework", "threads", "batch_size",
@@ -114,7 +113,7 @@ class Comparison(msgspec.Struct, frozen=True):
     samples: tuple[SamplesComparison, ...]
     configuration: Mapping[str, tuple[Any, ...]]  # what is not the same, by run
     cautions: tuple[str, ...]
-    schema_version: int = COMPARISON_VERSION
+    schema_version: int = 3
 
 
 class _Opened(msgspec.Struct, frozen=True):
@@ -298,9 +297,9 @@ def comparison_document(comparison: Comparison) -> Document:
         (own_title(of), *(figure_cell(of, run.figures.get(of)) for run in runs))
         for of in dict.fromkeys(name for run in runs for name in run.figures)
     )
-    tables = [_table("", ("", *names), whole)]
+    tables = [Table("", columns("", *names), tuple(whole))]
     if differing:
-        tables.append(_table("Not the same", ("", *names), differing))
+        tables.append(Table("Not the same", columns("", *names), tuple(differing)))
     return Document(
         title="Runs compared",
         sections=(
@@ -313,15 +312,12 @@ def comparison_document(comparison: Comparison) -> Document:
     )
 
 
-def _table(title: str, names: Iterable[str], rows: Iterable[tuple[Cell, ...]]) -> Table:
-    return Table(title, tuple(map(Column, names)), tuple(rows))
-
-
 def _pair_blocks(pair: PairComparison, name: str) -> Iterator[Block]:
     """Yield the figures of a run and of the first, and what their ratios do not say."""
     rows = [_figure_row(each) for each in pair.figures if not each.stage or any(each.values)]
     first = NAMES[0]
-    yield _table("", ("", first, name, f"{name}/{first}", "95 % interval", "differs"), rows)
+    titles = columns("", first, name, f"{name}/{first}", "95 % interval", "differs")
+    yield Table("", titles, tuple(rows))
     if pair.interval_of == "rounds":
         yield Sentence("The runs took turns: whatever affected both alike cancels out.")
     else:

@@ -2,12 +2,10 @@
 
 A digest is of the names, dtypes, shapes and bytes of a batch in tree order: names of a dict sorted,
 items of lists and tuples as they come. Whose framework holds an array, its strides and byte order
-make no difference; what a mask covers is no value. XXH3 is fast, and no proof against who wants two
-batches to look alike.
+make no difference; what a mask covers is no value.
 
-One file per process in ``digests/`` of the run directory, little-endian: a header of 64 bytes, then
-rows, each appended by one write, so that what a worker made before it was killed is there. Files of
-version 1 have a row for each sample; such digests can be compared with their like alone.
+One file per process in ``digests/`` of the run directory: a header, then rows, each appended by one
+write. Files of version 1 have a row for each sample.
 """
 
 from __future__ import annotations
@@ -61,9 +59,7 @@ def load_xxhash() -> Any:
     try:
         return importlib.import_module("xxhash")
     except ImportError as error:
-        raise MissingExtraError(
-            "digests of samples need xxhash: pip install 'iobench[digest]'"
-        ) from error
+        raise MissingExtraError("digests need xxhash: pip install 'iobench[digest]'") from error
 
 
 def batch_digest(batch: Any) -> bytes:
