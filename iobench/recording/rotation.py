@@ -19,13 +19,14 @@ from iobench.recording.sums import (
     GapOfBatches,
     Sums,
     own_bytes,
+    rank_prefix,
     read_sums,
     segment_paths,
     sums_path,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
     from iobench.recording.recorder import Recorder
@@ -110,7 +111,6 @@ class LoopRotation(Rotation):
         super().__init__(keep_nbytes, None)
         self._progress = progress
         self._folders = tuple(dict.fromkeys(folders))
-        self._is_of_rank: dict[str, bool] = {}
         self._first: _Mark | None = None
         self._marks: list[_Mark] = []
         self._n_chunks = self._tick = self._nbytes = 0
@@ -171,61 +171,42 @@ class LoopRotation(Rotation):
         if recorder.path is not None and self.sums.write(recorder.path):
             self._gap = gap
             recorder.drop()
-            for path in self._ended(recorder.path):
-                with contextlib.suppress(OSError, ProfileError):
-                    self._drop_ended(recorder.path, path, gap)
+            self._drop_ended(recorder.path, gap)
 
     def written_nbytes(self, recorder: Recorder) -> int:
         """Return what the files of the rank take."""
-        nbytes = 0
+        nbytes, prefix = 0, rank_prefix(recorder.rank)
         for folder in self._folders:
             with contextlib.suppress(OSError), os.scandir(folder) as entries:
                 for entry in entries:
-                    name = re.sub(r"(\.\d+\.segment|\.sums)$", ".spans", entry.name)
-                    if self._is_mine(folder / name, recorder):
+                    if entry.name.startswith(prefix):
                         with contextlib.suppress(OSError):
                             nbytes += entry.stat().st_size
         return nbytes
 
-    def _is_mine(self, path: Path, recorder: Recorder) -> bool:
-        if path.name not in self._is_of_rank:
-            from iobench.recording.span_reader import read_head  # most recordings read nothing
-
-            try:
-                self._is_of_rank[path.name] = read_head(path).rank == recorder.rank
-            except ProfileError:
-                return False  # being made
-        return self._is_of_rank[path.name]
-
-    def _ended(self, own: Path) -> Iterator[Path]:
-        """Yield the span files of processes that this one started, and that have ended."""
-        from iobench.recording.span_reader import has_ended, read_head
+    def _drop_ended(self, own: Path, gap: GapOfBatches) -> None:
+        """Drop what the gap holds of processes that this one started, and that have ended."""
+        from iobench.recording.span_reader import has_ended, read_head, read_index
 
         for path in (path for folder in self._folders for path in sorted(folder.glob("*.spans"))):
-            with contextlib.suppress(ProfileError):
-                is_child = read_head(path).ppid == os.getpid()
-                if is_child and path.name != own.name and has_ended(path):
-                    yield path
-
-    def _drop_ended(self, own: Path, path: Path, gap: GapOfBatches) -> None:
-        """Drop what the gap holds of a process that has ended."""
-        from iobench.recording.span_reader import read_head, read_index
-
-        head = read_head(path)
-        begun_ns = head.monotonic_ns
-        if begun_ns > gap.until_ns or (head.end and head.end.monotonic_ns < gap.from_ns):
-            return
-        chunks, texts = read_index(path)
-        sums = read_sums(path) or Sums()
-        before = msgspec.json.encode(sums)
-        gone = sums.take(chunks, gap, texts)
-        if chunks and len(gone) == len({chunk.path for chunk in chunks}):
-            sums.own_ns += head.own_ns or 0
-            self._take_over(own, path, begun_ns, sums)
-        elif msgspec.json.encode(sums) != before and sums.write(path):
-            for each in gone:
-                if each != path:  # its texts are there
-                    each.unlink(missing_ok=True)
+            with contextlib.suppress(OSError, ProfileError):
+                head = read_head(path)
+                is_child = head.ppid == os.getpid() and path.name != own.name
+                if not is_child or head.monotonic_ns > gap.until_ns or not has_ended(path):
+                    continue
+                if head.end is not None and head.end.monotonic_ns < gap.from_ns:
+                    continue
+                chunks, texts = read_index(path)
+                sums = read_sums(path) or Sums()
+                before = msgspec.json.encode(sums)
+                gone = sums.take(chunks, gap, texts)
+                if chunks and len(gone) == len({chunk.path for chunk in chunks}):
+                    sums.own_ns += head.own_ns or 0
+                    self._take_over(own, path, head.monotonic_ns, sums)
+                elif msgspec.json.encode(sums) != before and sums.write(path):
+                    for each in gone:
+                        if each != path:  # its texts are there
+                            each.unlink(missing_ok=True)
 
     def _take_over(self, own: Path, path: Path, start_ns: int, sums: Sums) -> None:
         """Take over the sums of a file of which nothing stays, and remove it."""

@@ -15,7 +15,7 @@ import msgspec
 
 from iobench.masking import mask_urls
 from iobench.recording import span_file as layout
-from iobench.recording.sums import Chunk, segment_path
+from iobench.recording.sums import Chunk, rank_prefix, segment_path
 from iobench.recording.this_process import name_in_files
 
 if TYPE_CHECKING:
@@ -53,10 +53,10 @@ def new_span_file(
     """Make a span file in the spool, else in the directory, under a name neither has yet."""
     target = directory if spool is None else spool
     target.mkdir(parents=True, exist_ok=True)
-    host = name_in_files(identity.host)
+    prefix = f"{rank_prefix(identity.rank)}{name_in_files(identity.host)}-{identity.pid}"
     number = 0
     while True:
-        name = f"{host}-{identity.pid}-{number}.spans"
+        name = f"{prefix}-{number}.spans"
         if not (directory / name).exists():
             with contextlib.suppress(FileExistsError):
                 return SpanWriter(target / name, identity, segment_nbytes)

@@ -33,6 +33,11 @@ NEVER_SUMMED: Final = int(Flag.DETAIL | Flag.IO | Flag.DEVICE)
 OPEN_LIMIT: Final = 64
 
 
+def rank_prefix(rank: int) -> str:
+    """Return how the names of the files of a rank begin."""
+    return f"rank{rank:05d}-"
+
+
 def sums_path(span_file: Path) -> Path:
     """Return where the sums of a span file are."""
     return span_file.with_suffix(".sums")
