@@ -69,7 +69,7 @@ def advise(*, words: Sequence[str], n_tried: int | None, rounds: int, json: bool
         print_document(advice_document(advice))
     if n_tried:
         baseline = baseline_first(ways)[0]
-        if config is None and not advice.is_script:
+        if config is None and not baseline.facts.is_script:
             config = _recorded_config(baseline.facts, command)
         advice = _tried(advice, baseline, config, n_tried, rounds, screen)
         if not json:

@@ -9,12 +9,7 @@ from msgspec.structs import replace
 
 from iobench.analysis.break_even import BreakEven
 from iobench.findings.advice.commands import commands_of
-from iobench.findings.advice.levers import (
-    UNSEEN_WORKERS_ERROR,
-    GainPredictor,
-    measured_changes,
-    predicted_changes,
-)
+from iobench.findings.advice.levers import GainPredictor, measured_changes, predicted_changes
 from iobench.findings.advice.loading import Loading, baseline_first
 from iobench.findings.advice.proposals import (
     NO_COST,
@@ -28,7 +23,7 @@ from iobench.findings.advice.proposals import (
     ruled_out,
     signed,
 )
-from iobench.findings.faster_stages import UNSEEN_ERROR, is_trusted
+from iobench.findings.faster_stages import is_trusted
 from iobench.report import units
 from iobench.report.document import Column, Command, Document, Section, Sentence, Table, sentences
 from iobench.report.sentences import OVER, extent_text
@@ -42,10 +37,7 @@ WORTH_FRACTION: Final = 0.01
 
 
 def advice_of(measured: Iterable[Loading | None]) -> Advice | None:
-    """Return what would help, ranked by what it gains; None of what delivered no batch.
-
-    Ways of loading the same samples are compared with the first that `baseline_first` returns.
-    """
+    """Return what would help, ranked by what it gains; None of what delivered no batch."""
     ways = baseline_first(measured)
     if not ways or not ways[0].judged.wall_ns:
         return None
@@ -55,13 +47,13 @@ def advice_of(measured: Iterable[Loading | None]) -> Advice | None:
     if is_trusted(error):
         items += predicted_changes(predictor)
     judged = [_judged(item, baseline) for item in items]
-    proposed = sorted((each for each in judged if isinstance(each, AdvisedChange)), key=_rank)
+    proposed = [each for each in judged if isinstance(each, AdvisedChange)]
+    proposed.sort(key=lambda each: -each.expected)
     changes = tuple(each for each in proposed if each.is_proven)
     to_measure = tuple(each for each in proposed if not each.is_proven)
     outcome, sentence = _outcome(changes, to_measure, error, baseline)
     return Advice(
         run=str(baseline.path),
-        is_script=baseline.facts.is_script,
         outcome=outcome,
         about=_about(baseline),
         sentence=sentence,
@@ -77,11 +69,6 @@ def advice_of(measured: Iterable[Loading | None]) -> Advice | None:
         to_measure=to_measure,
         ruled_out=tuple(each for each in judged if isinstance(each, RuledOut)),
     )
-
-
-def _rank(change: AdvisedChange) -> float:
-    """Return where a change stands, small numbers first."""
-    return -change.expected
 
 
 def _judged(item: AdvisedChange | RuledOut, baseline: Loading) -> AdvisedChange | RuledOut:
@@ -142,12 +129,8 @@ def advice_document(advice: Advice) -> Document:
     """Return what is advised on a run."""
     summary = [advice.about, advice.sentence]
     if is_trusted(advice.replay_error_fraction):
-        summary.append(
-            "A replay of the unmodified run misses its time by "
-            f"{signed(advice.replay_error_fraction)}. Predictions include an error of "
-            f"{units.fraction(UNSEEN_ERROR)} of the time, or "
-            f"{units.fraction(UNSEEN_WORKERS_ERROR)} for another number of workers."
-        )
+        error = signed(advice.replay_error_fraction)
+        summary.append(f"A replay of the unmodified run misses its time by {error}.")
     result = [Section("advice", "", sentences(summary))]
     if changes := (*advice.changes, *advice.to_measure):
         epoch_s = advice.baseline.epoch_s

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from iobench.analysis.intervals import PARTS, ratio_of_runs
 from iobench.analysis.replay.changes import Change, changed
@@ -31,13 +30,13 @@ from iobench.findings.faster_stages import UNSEEN_ERROR, predicted
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, WORKER_KINDS, Kind, Trait
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from iobench.analysis.replay.replay import Machine
     from iobench.findings.advice.loading import Loading
 
-Floats: TypeAlias = NDArray[np.float64]
 Judged: TypeAlias = Iterator[AdvisedChange | RuledOut]
 
-NATIVE: Final = "native"
 NEAR_BEST: Final = 0.01  # of several numbers as good as the best to this share, the smallest
 PREFETCHES: Final = (2, 4, 8, 16)
 WORKERS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -192,10 +191,10 @@ def _finished_samples(predictor: GainPredictor) -> Judged:
 def _fast_loader(predictor: GainPredictor) -> Judged:
     """Yield the fast loader for what is loaded now."""
     baseline = predictor.baseline
-    other = baseline.pipeline in ("", "own") and baseline.framework not in ("", NATIVE)
-    if other and not any(each.framework == NATIVE for each in predictor.ways):
+    other = baseline.pipeline in ("", "own") and baseline.framework not in ("", "native")
+    if other and not any(each.framework == "native" for each in predictor.ways):
         gain = predictor.bound(in_place(predictor.run, baseline.cpus))
-        yield change((Lever.LOADER,), {"framework": NATIVE}, gain)
+        yield change((Lever.LOADER,), {"framework": "native"}, gain)
 
 
 def _cache(predictor: GainPredictor) -> Judged:
@@ -282,7 +281,7 @@ class GainPredictor:
         loader = self.baseline.loader
         self.run = beginning_of(loader, LONGEST_RUN)
         self.error_fraction = replay_error(loader) if loader.can_replay else None
-        self._before: dict[Machine | None, Floats] = {}
+        self._before: dict[Machine | None, NDArray[np.float64]] = {}
 
     def gain(self, run: LoaderRun, machine: Machine | None = None) -> Gain:
         """Return what is gained where it ran so; a ``machine`` caps how many are at work."""
@@ -295,11 +294,7 @@ class GainPredictor:
         return Gain(Evidence.REPLAYED, by.saved, by.low, by.high, by.helps)
 
     def bound(self, run: LoaderRun) -> Gain:
-        """Return what a change cannot gain more than, also where what it leaves is faster.
-
-        Whoever no longer works leaves the CPUs and storage to the others, and to the training loop:
-        its steps may all be as short as the shortest `QUIET` of them are now.
-        """
+        """Return what a change cannot gain more than, also where it leaves CPUs to the steps."""
         quiet = round(float(np.quantile(self.run.compute_ns, QUIET)))
         run = replace(run, compute_ns=np.minimum(run.compute_ns, quiet))
         gains = (self.gain(run, machine) for machine in {None, self.baseline.machine})
@@ -309,7 +304,7 @@ class GainPredictor:
         return Gain(Evidence.BOUND, None, 0.0, most, waiting_fraction=waiting)
 
 
-def _times(run: LoaderRun, machine: Machine | None) -> Floats:
+def _times(run: LoaderRun, machine: Machine | None) -> NDArray[np.float64]:
     return replay(run, None, machine).judged_ns.astype(np.float64)
 
 
@@ -356,11 +351,7 @@ def without_rest(run: LoaderRun) -> LoaderRun:
 
 
 def in_place(run: LoaderRun, cpus: int | None) -> LoaderRun:
-    """Return a run whose batches are made in place, by threads that are there all the time.
-
-    Nothing is copied, sent or picked up. Of the making what computes is left, on all CPUs: threads
-    may be as many as wait for storage. What is not known to compute may wait.
-    """
+    """Return a run of threads on all CPUs that copy, send and wait for nothing, as far as known."""
     run = changed(run, Change(keep_workers=True))
     copies = is_one_of(run, ("collate", "serialise"))
     work_ns = np.where(copies, 0, np.clip(run.cpu_ns, 0, run.work_ns))

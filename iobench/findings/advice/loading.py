@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from iobench.analysis.diagnosis import HIDDEN_FRACTION
 from iobench.analysis.intervals import PARTS, StepSums, step_sums
 from iobench.analysis.replay.replay import Machine, machine_of
-from iobench.analysis.replay.runs import reported_loaders
 from iobench.analysis.storage_reads import epoch_nbytes
 from iobench.findings.storage import storage_of
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Exposure, PartExposure
     from iobench.analysis.replay.loader_run import LoaderRun
     from iobench.analysis.run import RankRun
-    from iobench.findings.storage import ByteRow
     from iobench.runs.run_facts import RunFacts, StoreFacts
 
 TODAY: Final = ("upstream", "climetlab")
@@ -126,11 +124,6 @@ def loading_of(rank: RankRun, runs: Sequence[LoaderRun]) -> Loading | None:
     )
 
 
-def reported_loading(rank: RankRun) -> Loading | None:
-    """Return what a report advises on: a part of each loader."""
-    return loading_of(rank, rank.cached(reported_loaders))
-
-
 def baseline_first(measured: Iterable[Loading | None]) -> list[Loading]:
     """Return what took turns, the baseline first, of each run the process that waits most."""
     by_path: dict[Path, list[Loading]] = {}
@@ -151,16 +144,13 @@ def _shared_folder(rank: RankRun) -> str | None:
     if near is None:
         return None
     folder = near.folder
-    if folder is None and storage is not None and storage.bytes:
-        far = [row for row in storage.bytes if near.mount_of(row.name) is not None]
+    if folder is None and storage is not None:
+        nbytes = {row.name: row.requested_nbytes or 0 for row in storage.bytes}
+        far = [name for name in nbytes if near.mount_of(name) is not None]
         # What a script reads besides its data, as settings, may lie elsewhere.
-        if 2 * sum(_requested(row) for row in far) > _requested(storage.bytes[0]):
-            folder = os.path.commonpath([row.name for row in far])
+        if 2 * sum(nbytes[name] for name in far) > max(nbytes.values(), default=0):
+            folder = os.path.commonpath(far)
     return folder if folder is not None and near.mount_of(folder) is not None else None
-
-
-def _requested(row: ByteRow) -> int:
-    return row.requested_nbytes or 0
 
 
 def _samples_of_epoch(rank: RankRun, run: LoaderRun) -> int | None:

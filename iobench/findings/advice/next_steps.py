@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iobench.analysis.diagnosis import Verdict, diagnose
+from iobench.analysis.replay.runs import reported_loaders
 from iobench.findings.advice.advising import advice_of, basis
 from iobench.findings.advice.commands import ProfileCommand
-from iobench.findings.advice.loading import Loading, reported_loading
+from iobench.findings.advice.loading import Loading, loading_of
 from iobench.findings.advice.proposals import Evidence
 from iobench.findings.contract import Finding
 from iobench.masking import as_typed
@@ -91,7 +92,7 @@ def next_section(steps: NextSteps) -> Section | None:
 
 def next_steps(run: RankRun) -> NextSteps | None:
     """Return what to try after a training process was measured."""
-    way = run.cached(reported_loading)
+    way = loading_of(run, run.cached(reported_loaders))
     return None if way is None or way.wait_fraction is None else NextSteps.after([way])
 
 

@@ -65,18 +65,14 @@ class Reason(Enum):
 
 
 class Gain(msgspec.Struct, frozen=True):
-    """What a change saves, as shares of the time a sample takes now.
-
-    A bound is split: what exceeds ``waiting_fraction`` would be training steps that all become as
-    short as their shortest tenth, which is not proven.
-    """
+    """What a change saves, as shares of the time a sample takes now."""
 
     evidence: Evidence
     saved_fraction: float | None  # None where only a bound is known
     low_fraction: float | None  # in another run, with what is known of errors; of a bound 0
     high_fraction: float | None  # None where too few batches were measured for an interval
     is_proven: bool | None = None  # noise does not explain it
-    waiting_fraction: float | None = None
+    waiting_fraction: float | None = None  # of a bound, without steps that become shorter
 
     @property
     def expected(self) -> float:
@@ -166,10 +162,7 @@ def title_of(levers: tuple[Lever, ...], settings: Settings) -> str:
 
 
 class TriedChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A change that was made in turns with the baseline: shares of a sample's time saved.
-
-    The unchanged baseline saved between ``band_low_fraction`` and ``band_high_fraction``.
-    """
+    """A change that was made in turns with the baseline: shares of a sample's time saved."""
 
     title: str
     settings: Settings
@@ -177,7 +170,7 @@ class TriedChange(msgspec.Struct, frozen=True, kw_only=True):
     saved_fraction: float
     low_fraction: float | None
     high_fraction: float | None
-    band_low_fraction: float | None
+    band_low_fraction: float | None  # of the unchanged baseline, run a second time
     band_high_fraction: float | None
     is_noise: bool | None  # whether it cannot be distinguished from that
     staging_s: float | None = None  # what the first turn copied for
@@ -206,7 +199,6 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     """What would help a run, and what it costs."""
 
     run: str
-    is_script: bool
     outcome: AdviceOutcome
     about: str  # what was measured, in a sentence
     sentence: str  # what comes of it all
