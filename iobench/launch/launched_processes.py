@@ -47,10 +47,8 @@ def read_processes(folder: Path, pattern: str = "*.txt") -> list[LaunchedProcess
                 # A process that replaces itself by another program keeps its number.
                 process = LaunchedProcess(value["pid"], value["parent"], value["command"])
                 result.append(process)
-            elif process is not None and what == "started":
-                process.started.append(value)
-            elif process is not None and what == "unseen":
-                process.unseen.append(value)
+            elif process is not None:
+                (process.started if what == "started" else process.unseen).append(value)
     return result
 
 

@@ -10,7 +10,7 @@ import secrets
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -98,7 +98,16 @@ def run_script(
     choice = DarshanChoice.parse(requested.darshan)
     job = _own_job(environment)
     words = words_to_keep(requested.command, keep_values=requested.keep_command)
-    run = _join(requested, words, job, choice, say, environment)
+    document = script_document(
+        words,
+        job,
+        detail=requested.detail,
+        digests=requested.digests,
+        batches_per_step=requested.batches_per_step,
+        name=checked_name(requested.name),
+    )
+    document |= {"darshan": choice.document(), **near_places()}
+    run = _join(requested, job, document, environment, say)
     if run is None:
         return EndedCommand(run_and_wait(requested.command, dict(environment)), None, job.rank)
     inside = _environment(requested, job, run, environment)
@@ -144,22 +153,12 @@ def _own_job(environment: Mapping[str, str]) -> JobRank:
 
 def _join(
     requested: ScriptRun,
-    words: list[str],
     job: JobRank,
-    choice: DarshanChoice,
-    say: Callable[[str], None],
+    document: dict[str, Any],
     environment: Mapping[str, str],
+    say: Callable[[str], None],
 ) -> RunDirectory | None:
     """Make or join the run directory; None, and said, where it cannot be written."""
-    document = script_document(
-        words,
-        job,
-        detail=requested.detail,
-        digests=requested.digests,
-        batches_per_step=requested.batches_per_step,
-        name=checked_name(requested.name),
-    )
-    document |= {"darshan": choice.document(), **near_places()}
     try:
         path = _default_path(requested, job) if requested.out is None else requested.out
         run = RunDirectory.create(path, document, token=job.token)
