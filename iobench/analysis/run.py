@@ -16,8 +16,7 @@ from iobench.analysis.loop import ONLY, find_loop
 from iobench.analysis.span_sums import SpanSums, sums_of_spans, unknown_sums
 from iobench.errors import ProfileError
 from iobench.runs.contents import RunData
-from iobench.runs.folders import run_paths
-from iobench.runs.reading import RunFiles
+from iobench.runs.reading import RunFiles, run_paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -24,7 +24,7 @@ from iobench.findings.advice.loading import baseline_first, loading_of
 from iobench.masking import MASK
 from iobench.report.document import Document
 from iobench.report.renderers.json_text import json_text
-from iobench.runs.folders import holds_runs
+from iobench.runs.reading import holds_runs
 from iobench.sources.named_stores import split_stores
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from iobench.errors import OptionError
 from iobench.masking import as_typed
 from iobench.report.one_screen import one_screen
 from iobench.report.report_document import report_document
-from iobench.runs.folders import find_runs, holds_several
+from iobench.runs.reading import find_runs, holds_several
 
 if TYPE_CHECKING:
     from iobench.report.document import Document

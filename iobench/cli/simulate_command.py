@@ -15,7 +15,7 @@ from iobench.findings.scaling import (
     scaling_curve,
     scaling_document,
 )
-from iobench.runs.folders import run_paths
+from iobench.runs.reading import run_paths
 from iobench.sizes import parse_nbytes
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from iobench.findings.counts import (
 from iobench.report import units
 from iobench.report.document import Document, Section, Sentence, sentences
 from iobench.report.sentences import PARTS
-from iobench.runs.folders import run_paths
+from iobench.runs.reading import run_paths
 
 if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Window

@@ -42,7 +42,7 @@ from iobench.report.document import (
 from iobench.report.sentences import PARTS as PART_WORDS
 from iobench.report.sentences import detailed_batches
 from iobench.report.suite_words import figure_cell
-from iobench.runs.folders import run_paths
+from iobench.runs.reading import run_paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

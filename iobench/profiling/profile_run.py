@@ -57,11 +57,10 @@ from iobench.profiling.profiled import samples_of_source, samples_of_stores
 from iobench.profiling.storage_limits import RunProbes
 from iobench.profiling.tracing import ProfileTracing
 from iobench.recording.clocks import now_ns
-from iobench.recording.costs import unit_costs
 from iobench.recording.digests import DigestLog, load_xxhash
 from iobench.recording.machine_head import ENERGY, MONITOR, is_on
 from iobench.recording.meter import start_meter
-from iobench.recording.process_io import ProcessIo
+from iobench.recording.process_io import ProcessIo, unit_costs
 from iobench.recording.run_directory import RunDirectory, checked_name, next_run_path
 from iobench.recording.this_process import machine, package_versions, thread_settings
 from iobench.sources.opening import open_source, with_sample_dim

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self, SupportsFloat
 from iobench.errors import IobenchError, OptionError, StorageError
 from iobench.recording.activation import activate
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock, process_start_ns
-from iobench.recording.costs import unit_costs
 from iobench.recording.facts import EpochMetric, LoaderFacts, facts_of_this_process, facts_path
 from iobench.recording.job import command_line, find_job, script_document
+from iobench.recording.process_io import unit_costs
 from iobench.recording.rotation import RUN_LOOP, LoopRotation, keep_nbytes
 from iobench.recording.run_directory import RunDirectory, next_run_path
 from iobench.recording.this_process import package_versions, thread_settings

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from iobench.runs.folders import FoundRun
+    from iobench.runs.reading import FoundRun
 
 LONGEST: Final = 80
 

@@ -9,7 +9,7 @@ import pytest
 
 from iobench.cli import main
 from iobench.recording.span_reader import Anchor
-from iobench.runs.folders import holds_several
+from iobench.runs.reading import holds_several
 from iobench.testing import SketchedRun
 
 if TYPE_CHECKING:

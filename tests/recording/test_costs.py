@@ -5,9 +5,8 @@ import os
 import pytest
 
 from iobench.recording import process_io
-from iobench.recording.costs import unit_costs
 from iobench.recording.kinds import Kind
-from iobench.recording.process_io import ProcessIo, read_process_io
+from iobench.recording.process_io import ProcessIo, read_process_io, unit_costs
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import read_span_file

@@ -11,7 +11,7 @@ from iobench.loaders.batch_plan import plan_batches
 from iobench.loaders.pipeline import dataset_pipeline
 from iobench.loaders.planned_ring import PlannedRing
 from iobench.loaders.ring.pipeline_source import PipelineSource
-from iobench.recording.costs import unit_costs
+from iobench.recording.process_io import unit_costs
 from iobench.recording.run_directory import RunDirectory
 
 MODULE = """
