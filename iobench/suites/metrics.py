@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
-
-import msgspec
 
 from iobench.analysis.run import Run
 from iobench.findings.batch_digests import delivered_samples
@@ -37,19 +34,11 @@ METRICS: Final = (
 """Figures by name, which ends in the unit."""
 
 
-class RunFigures(msgspec.Struct, frozen=True):
-    """What is stored of a run: figures by the names of `METRICS`, what is known of them.
+def figures_of_run(path: Path) -> tuple[dict[str, float], RunFacts, str | None]:
+    """Return the figures of a run by name, its facts, and a digest of its samples in any order.
 
-    The digest is the same of the same batches in whatever order.
+    Steps are of the part of it that reports judge.
     """
-
-    figures: Mapping[str, float]
-    facts: RunFacts
-    samples_digest: str | None
-
-
-def figures_of_run(path: Path) -> RunFigures:
-    """Return the figures of a run; steps are of the part of it that reports judge."""
     run = Run(path)
     rank = run.of_rank()
     exposure, facts = rank.exposure, rank.about
@@ -73,7 +62,7 @@ def figures_of_run(path: Path) -> RunFigures:
     }
     digests = [each.digest for each in delivered_samples([rank]).epochs.values()]
     known = [each for each in digests if each is not None]
-    return RunFigures(
+    return (
         {name: float(value) for name, value in values.items() if value is not None},
         facts,
         f"{sum(known) % (1 << 128):032x}" if known and len(known) == len(digests) else None,

@@ -72,7 +72,8 @@ def _measure(folder: SuiteFolder, job: Job, commit: str) -> Result:
     environment = {**os.environ, "IOBENCH_RUN_NAME": folder.recipe.name, **job.cell.environment}
     with storage_errors(log):
         ended = run_limited(command, log, folder.recipe.limit_s, environment=environment)
-    measured, why = None, ""
+    figures: dict[str, float] = {}
+    facts, digest, why = None, None, ""
     status: Status = FAILED
     if ended.code in INTERRUPTED:
         # Schedulers signal all processes of a job: ours unwinds this, a moment later perhaps.
@@ -87,10 +88,10 @@ def _measure(folder: SuiteFolder, job: Job, commit: str) -> Result:
         why = lines[-1].removeprefix(ERROR) if ended.code > 0 and lines else ended.how
     else:
         try:
-            measured, status = figures_of_run(run), MEASURED
+            figures, facts, digest = figures_of_run(run)
+            status = MEASURED
         except IobenchError as error:
             why = str(error)
-    facts = None if measured is None else measured.facts
     versions = {"iobench": version("iobench"), "commit": commit, "python": python_version()}
     return Result(
         suite=folder.recipe.name,
@@ -100,10 +101,10 @@ def _measure(folder: SuiteFolder, job: Job, commit: str) -> Result:
         status=status,
         started=started.isoformat(timespec="seconds"),
         reason=why[:LONGEST_REASON] or None,
-        figures={} if measured is None else measured.figures,
+        figures=figures,
         machine=machine() if facts is None else facts.machine,
         versions=versions if facts is None else versions | dict(facts.versions),
-        samples_digest=None if measured is None else measured.samples_digest,
+        samples_digest=digest,
         stand_in=None if facts is None else facts.stand_in,
         run=run.name if (run / "run.json").exists() else None,
         options=job.cell.masked_options,
