@@ -82,6 +82,7 @@ def test_finished_stores_are_tried_without_their_source() -> None:
     alone = baseline_config(both, way(format="zarr", pipeline="own", named_store="a.zarr"))
     assert (alone.targets, alone.stores, alone.formats) == ((), ("a.zarr",), ())
     assert (alone.data_dir, alone.options, alone.batches) == (None, {}, 200)
+    assert changed_config(alone, {"format": "numpy"}) is None  # there is nothing to make it of
     other = changed_config(baseline_config(both, way()), {"store": "b"})
     assert other is not None
     assert (other.targets, other.stores, other.formats) == ((), ("b",), ())
