@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from schedules import on_machine, pool
 from trace_rules import check_trace, read_trace
-from traced_runs import MS
+from traced_runs import MS, TracedRun
 
 from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
@@ -183,3 +183,25 @@ def test_compressed_it_is_the_same_and_makes_the_same_file(tmp_path: Path) -> No
     first = (tmp_path / "run.json.gz").read_bytes()
     write_trace(tmp_path / "run.json.gz", [Run(profile)])
     assert (tmp_path / "run.json.gz").read_bytes() == first
+
+
+def test_calls_that_darshan_saw_lie_in_their_stages_on_threads_of_their_own(tmp_path: Path) -> None:
+    run = TracedRun()
+    worker = run.worker()
+    worker.late_ms = 3  # of the log's clock
+    worker.span(Kind.READ, 10, 20, batch=0, nbytes=40, detail="/d/a")
+    worker.read("/d/a", 11, 15, 0, 30)
+    worker.read("/d/a", 14, 18, 30, 10)  # of another thread
+    run.wait(0, 10, 20)
+    write_trace(tmp_path / "run.json", [Run(run.data(), run.trace())])
+    document = read_trace(tmp_path / "run.json")
+    check_trace(document)
+    first, second = sorted(of(document, "X", "read call"), key=lambda each: each["ts"])
+    (read,) = of(document, "X", "read")
+    assert (ns(first) - ns(read), ns(second) - ns(read)) == (MS, 4 * MS)
+    assert [ns(each, "dur") for each in (first, second)] == [4 * MS, 4 * MS]
+    assert [each["args"] for each in (first, second)] == [
+        {"file": "/d/a", "bytes": 30}, {"file": "/d/a", "bytes": 10},
+    ]  # fmt: skip
+    assert first["pid"] == second["pid"] == read["pid"]
+    assert len({read["tid"], first["tid"], second["tid"]}) == 3

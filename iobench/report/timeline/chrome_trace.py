@@ -16,7 +16,7 @@ from iobench.files.atomic import whole_file
 from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 from iobench.report.timeline.machine_lanes import counter_events, lanes_of_machine
-from iobench.report.timeline.model import machine_of, timeline_of, wall_offsets
+from iobench.report.timeline.model import machine_of, sub_lanes, timeline_of, wall_offsets
 from iobench.report.timeline.torch_trace import TorchTrace
 from iobench.report.timeline.trace_events import (
     EVENTS_AT_ONCE,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.analysis.placement import ProcessPlacement
     from iobench.analysis.run import RankRun, Run
     from iobench.runs.contents import Process
 
@@ -43,7 +44,7 @@ ABOUT: Final = (
 
 
 class SpanArgs(msgspec.Struct, omit_defaults=True, gc=False, rename={"nbytes": "bytes"}):
-    """What viewers show of a span; what is unknown is left out."""
+    """What viewers show of a span or a read call; what is unknown is left out."""
 
     file: str | None = None
     detail: str | None = None
@@ -108,10 +109,14 @@ def _moved(run: RankRun, offsets: Mapping[tuple[str, str], int]) -> NDArray[np.i
 
 
 def _extent(part: RankRun, offsets: Mapping[tuple[str, str], int]) -> tuple[int, int]:
-    """Return the first and last moment of a rank, wall clock."""
-    spans = part.spans
-    moved_ns = _moved(part, offsets)[spans["process"]]
-    return int((spans["start_ns"] + moved_ns).min()), int((spans["end_ns"] + moved_ns).max())
+    """Return the first and last moment of a rank, wall clock; Darshan's calls may be earlier."""
+    moved, spans = _moved(part, offsets), part.spans
+    moved_ns = moved[spans["process"]]
+    lows = [int((spans["start_ns"] + moved_ns).min())]
+    for one in part.placement.processes if part.placement is not None else ():
+        start_ns = _calls_of(one)["start_ns"]
+        lows += [int(start_ns.min() + moved[one.process])] if len(start_ns) else []
+    return min(lows), int((spans["end_ns"] + moved_ns).max())
 
 
 def _write_rank(
@@ -129,6 +134,9 @@ def _write_rank(
     # Not where waits overlap: nobody can say which work was waited for.
     if part.is_sound:
         writer.add(delivery_events(spans))
+    if part.placement is not None:
+        for each in part.placement.processes:
+            writer.add(_call_events(spans, each))
     return list(zip(part.processes, pids, strict=True))
 
 
@@ -208,3 +216,27 @@ def _known(values: NDArray[Any], known: NDArray[np.bool_] | None = None) -> Iter
         return repeat(None, len(known))
     unknown: Any = None
     return list((values if known.all() else np.where(known, values, unknown)).tolist())
+
+
+def _calls_of(one: ProcessPlacement) -> NDArray[Any]:
+    """Return the read calls of a process that Darshan saw, outer ones first."""
+    calls = one.segments[~one.segments["stray"]]
+    some: NDArray[Any] = calls[np.lexsort((-calls["end_ns"], calls["start_ns"]))]
+    return some
+
+
+def _call_events(placed: PlacedSpans, one: ProcessPlacement) -> Iterator[Event]:
+    """Yield the calls of a process that Darshan saw, on threads of their own."""
+    pid, calls = placed.pids[one.process], _calls_of(one)
+    start_ns = calls["start_ns"] + placed.moved_ns[one.process]
+    length_ns = np.maximum(calls["end_ns"] - calls["start_ns"], 0)
+    lane = sub_lanes(np.zeros(len(calls), dtype=np.int64), start_ns, start_ns + length_ns)
+    names = (
+        f"Darshan {each}" if each else "Darshan" for each in range(int(lane.max(initial=-1)) + 1)
+    )
+    tids = [placed.writer.thread(pid, name) for name in names]
+    files = [*one.files, ""]
+    columns = (start_ns / 1000, length_ns / 1000, lane, calls["file"], calls["nbytes"])
+    for ts, dur, number, file, nbytes in zip(*(each.tolist() for each in columns), strict=True):
+        args = SpanArgs(files[file], nbytes=nbytes)
+        yield Event("X", "read call", pid, tids[number], ts, "storage", dur, args)
