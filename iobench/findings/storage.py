@@ -298,7 +298,10 @@ def storage_section(figures: StorageFigures) -> Section | None:
     blocks: list[Block] = [*sentences(figures.notes)]
     if figures.bytes:
         whole = figures.bytes[0]
-        counts = (f"{of} {units.nbytes(getattr(whole, name))}" for name, of in COLUMNS.items())
+        known = {of: getattr(whole, name) for name, of in COLUMNS.items()}
+        if whole.darshan_nbytes is None:
+            del known["Darshan"]
+        counts = (f"{of} {units.nbytes(each)}" for of, each in known.items())
         blocks.append(Sentence(f"Bytes read: {', '.join(counts)}."))
         blocks += sentences(REASONS[each] for each in whole.reasons)
     if figures.in_stages:

@@ -33,9 +33,7 @@ def test_what_was_not_counted_is_unknown_or_has_no_column() -> None:
     section = storage_section(StorageFigures(bytes=(FILE,)))
     assert section is not None
     (only,) = section.blocks
-    assert only == Sentence(
-        "Bytes read: requested 2.05 MB, Darshan unknown, read calls unknown, device unknown."
-    )
+    assert only == Sentence("Bytes read: requested 2.05 MB, read calls unknown, device unknown.")
 
 
 def test_of_one_of_many_ranks_logs_are_not_evaluated() -> None:
