@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -35,7 +36,7 @@ class Ended(msgspec.Struct, frozen=True):
 def run_limited(
     command: Sequence[str],
     log: Path,
-    limit_s: float | None = None,
+    limit_s: float = math.inf,
     started: Callable[[int], None] = lambda pid: None,
     environment: Mapping[str, str] | None = None,
 ) -> Ended:
@@ -54,6 +55,7 @@ def run_limited(
     try:
         started(process.pid)
         with contextlib.suppress(subprocess.TimeoutExpired):
+            # Never without a limit: an interrupt as the system's wait begins would not end it.
             code = process.wait(limit_s)
     finally:
         end_group(process.pid)
