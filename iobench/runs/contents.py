@@ -13,7 +13,7 @@ from iobench.recording.span_file import SPAN_DTYPE
 from iobench.runs.run_facts import RunFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
@@ -81,7 +81,6 @@ class RunData(msgspec.Struct, frozen=True):
     processes: tuple[Process, ...]  # by rank, role, worker number and start
     spans: NDArray[Any]  # of `PROFILE_DTYPE`, whose ``label`` and ``detail`` are indices of
     strings: tuple[str, ...]  # these; the first is ""
-    missing_workers: tuple[str, ...]  # that were expected, or started, and left no span file
     facts: tuple[ProcessFacts, ...] = ()  # what the processes of all ranks say of themselves
     ranks: tuple[int, ...] = ()  # training processes that left spans, read or not
     rank: int | None = None  # the only one whose spans were read; None where all were
@@ -124,9 +123,6 @@ class RunData(msgspec.Struct, frozen=True):
             self,
             processes=processes,
             spans=spans,
-            missing_workers=find_missing_workers(
-                self.run_facts, self.facts, processes, rank, summed=self.summed is not None
-            ),
             rank=rank,
             stopped=tuple(each for each in self.stopped if each.rank == rank),
         )
@@ -145,32 +141,25 @@ class RunData(msgspec.Struct, frozen=True):
         without_file = sum(each.lost for each in self.stopped if each.pid not in counted)
         return without_file + sum(process.lost + process.damaged for process in self.processes)
 
+    @property
+    def missing_workers(self) -> tuple[str, ...]:
+        """Processes of the rank, or of all, that were expected, or started, and left nothing."""
+        loading = {process.rank for process in self.processes if process.role == "worker"}
+        training = {process.rank for process in self.processes if process.role == "consumer"}
+        without = [f"{TRAINING_PROCESS} {number}" for number in sorted(loading - training)]
+        names = {process.name for process in self.processes}
+        known = {(process.host, process.pid) for process in self.processes}
+        by_name = [name for name in self.run_facts.expected_workers if name not in names]
+        by_pid = [
+            f"loader-{loader.number} process {pid}"
+            for each in self.facts
+            if self.summed is None and self.rank in (None, each.rank)
+            for loader in each.loaders
+            for pid in loader.worker_pids
+            if (each.host, pid) not in known
+        ]
+        return (*without, *by_name, *by_pid)
+
     def string_number(self, text: str) -> int:
         """Return the index of a text in ``strings``, -1 if no span has it."""
         return self.strings.index(text) if text in self.strings else -1
-
-
-def find_missing_workers(
-    about: RunFacts,
-    facts: Sequence[ProcessFacts],
-    processes: Sequence[Process],
-    rank: int | None,
-    *,
-    summed: bool = False,
-) -> tuple[str, ...]:
-    """Return the loading processes of one rank, or of all, that left nothing."""
-    loading = {process.rank for process in processes if process.role == "worker"}
-    training = {process.rank for process in processes if process.role == "consumer"}
-    without = [f"{TRAINING_PROCESS} {number}" for number in sorted(loading - training)]
-    names = {process.name for process in processes}
-    known = {(process.host, process.pid) for process in processes}
-    by_name = [name for name in about.expected_workers if name not in names]
-    by_pid = [
-        f"loader-{loader.number} process {pid}"
-        for each in facts
-        if not summed and rank in (None, each.rank)
-        for loader in each.loaders
-        for pid in loader.worker_pids
-        if (each.host, pid) not in known
-    ]
-    return (*without, *by_name, *by_pid)

@@ -17,7 +17,7 @@ from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import SPAN_DTYPE, Flag
 from iobench.recording.span_reader import SpanFile, read_head, read_span_file
 from iobench.runs.bounded import without_gaps
-from iobench.runs.contents import PROFILE_DTYPE, Process, RunData, find_missing_workers
+from iobench.runs.contents import PROFILE_DTYPE, Process, RunData
 from iobench.runs.machine_samples import read_machines
 from iobench.runs.run_facts import RunFacts
 
@@ -118,9 +118,6 @@ class RunFiles:
             processes=processes,
             spans=_with_whole_batches(spans, strings),
             strings=strings,
-            missing_workers=find_missing_workers(
-                self.run_facts, self._facts, processes, rank, summed=summed is not None
-            ),
             facts=self._facts,
             ranks=self.ranks,
             rank=rank,

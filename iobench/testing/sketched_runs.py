@@ -133,12 +133,10 @@ class SketchedRun:
                 table[name][row] = value
         table = table[np.argsort(table["process"], kind="stable")]
         processes = tuple(self._process(place, lane) for place, lane in enumerate(lanes))
-        names = {process.name for process in processes}
-        missing = [name for name in self.config.get("expected_workers", ()) if name not in names]
         ranks = tuple(sorted({each.rank for each in processes if each.role == "consumer"}))
         return RunData(
             Path("run"), self.config, processes, table, strings,
-            tuple(missing), facts=self._facts(processes), ranks=ranks,
+            facts=self._facts(processes), ranks=ranks,
         )  # fmt: skip
 
     def open(self) -> Run:

@@ -9,8 +9,7 @@ from scripts import LOOP, Script
 
 from iobench.analysis.run import exposure
 from iobench.recording.kinds import Kind
-from iobench.runs.contents import Process, find_missing_workers
-from iobench.runs.run_facts import RunFacts
+from iobench.runs.contents import Process
 
 times = st.integers(0, 200)
 stages = st.tuples(times, times, times)
@@ -209,9 +208,7 @@ def test_workers_that_left_nothing_are_missing():
     loader.next()
     sketch = script.sketch
     sketch.loaders[0].worker_pids.append(4711)
-    told = sketch.data().facts
-    found = find_missing_workers(RunFacts(), told, (), None)
-    assert found == ("loader-0 process 4711", "loader-0 process 1001")
+    assert sketch.data().missing_workers == ("loader-0 process 4711",)
 
 
 @given(st.lists(st.tuples(times, times), min_size=1, max_size=12))

@@ -111,7 +111,7 @@ class SpanLog:
             _process(number, threads.get(number, ("MainThread", "QueueFeederThread")))
             for number in range(LOOP, n_workers)
         )
-        return RunData(Path("simulated"), config, processes, table, strings, ())
+        return RunData(Path("simulated"), config, processes, table, strings)
 
 
 def _process(number: int, threads: tuple[str, ...]) -> Process:
