@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Literal
 
-from iobench.recording.outside import OutsideSpan, outside_lane, outside_span, thread_lane
+from iobench.recording.outside import OutsideSpan, outside_lane, thread_lane
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,14 +45,12 @@ def begin(
     hiding: bool = True,
 ) -> OutsideSpan | None:
     """Return a span for a call that is about to be made, or None if it is not to be timed."""
-    where = _where
-    if where is None or ELSEWHERE.get() is not None:
-        return None
-    return outside_span(recorder, kind, label, where == "everywhere", with_cpu, hiding)
+    lane = lane_to_time(recorder)
+    return None if lane is None else OutsideSpan(lane, kind, label, with_cpu, hiding)
 
 
 def lane_to_time(recorder: Recorder) -> Lane | None:
-    """Return the thread's lane if a call that calls nothing else is to be timed, else None."""
+    """Return the thread's lane if a call about to be made is to be timed, else None."""
     where = _where
     if where is None or ELSEWHERE.get() is not None:
         return None

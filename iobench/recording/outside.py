@@ -26,7 +26,7 @@ def thread_lane() -> Lane | None:
 
 
 def outside_lane(recorder: Recorder, everywhere: bool) -> Lane | None:
-    """Return the thread's lane if a call about to be made is to be timed, as `outside_span`."""
+    """Return the thread's lane if a call about to be made is to be timed."""
     try:
         lane: Lane = recorder._local.lane
     except AttributeError:
@@ -44,19 +44,6 @@ def describe(recorder: Recorder, kind: int, label: str, detail: str) -> bytes:
     if len(recorder._strings) >= DETAIL_LIMIT and detail not in recorder._strings:
         detail = ""
     return recorder.described(kind, label, detail)
-
-
-def outside_span(
-    recorder: Recorder,
-    kind: int,
-    label: str = "",
-    everywhere: bool = False,
-    with_cpu: bool = False,
-    hiding: bool = True,
-) -> OutsideSpan | None:
-    """Return a span for a call about to be made, or None where it must not be timed."""
-    lane = outside_lane(recorder, everywhere)
-    return None if lane is None else OutsideSpan(lane, kind, label, with_cpu, hiding)
 
 
 class OutsideSpan:

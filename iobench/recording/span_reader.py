@@ -250,10 +250,7 @@ def _read_strings(body: bytes, contents: _Contents) -> None:
         if number == 0 and nbytes == 0:
             break
         text = body[text_offset : text_offset + nbytes]
-        if number == 0 or nbytes > layout.STRING_LIMIT or len(text) < nbytes:
-            contents.damaged += 1
-            return
-        if zlib.crc32(text) == crc:
+        if number and zlib.crc32(text) == crc:
             contents.strings[number] = mask_urls(text.decode("utf-8", "replace"))
         else:
             contents.damaged += 1

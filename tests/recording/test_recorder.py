@@ -9,7 +9,7 @@ import pytest
 from iobench.recording import span_file as layout
 from iobench.recording.clocks import MARKER_NAME
 from iobench.recording.kinds import Kind
-from iobench.recording.outside import outside_span
+from iobench.recording.outside import OutsideSpan
 from iobench.recording.recorder import Recorder
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import read_span_file
@@ -165,7 +165,7 @@ def test_a_span_knows_what_was_read_inside_it_across_chunks(tmp_path, before, ot
     recorder = Recorder(tmp_path / "a.spans", role="worker", clock=FakeClock())
     for _ in range(before):
         recorder.emit(Kind.READ, 0, 1, nbytes=9)
-    with outside_span(recorder, Kind.DECODE, hiding=False) as span:
+    with OutsideSpan(recorder.lane(), Kind.DECODE, "", False, False) as span:
         assert not span.holds_spans
         assert not span.holds_bytes
         if nbytes is not None:

@@ -13,7 +13,7 @@ import torch
 from iobench.loaders.stage_timer import Detail
 from iobench.recording.activation import activate
 from iobench.recording.kinds import WHOLE, Kind
-from iobench.recording.outside import outside_span
+from iobench.recording.outside import OutsideSpan, outside_lane
 from iobench.recording.recorder import Recorder
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import read_span_file
@@ -22,6 +22,11 @@ from iobench.testing import FakeClock
 from iobench.torch.batch_maker import BatchMaker, BatchTag
 
 UNIT_COSTS = {"light_ns": 500, "full_ns": 2000}
+
+
+def outside_span(recorder, kind, label="", *, hiding=True):
+    lane = outside_lane(recorder, False)
+    return None if lane is None else OutsideSpan(lane, kind, label, False, hiding)
 
 
 class Columns:
