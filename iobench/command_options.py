@@ -339,9 +339,6 @@ OPTIONS: Final = {
             metavar="RATE",
         ),
         CommandOption(
-            "--reads-per-sample", "Storage requests per sample. [default: as measured]", "float"
-        ),
-        CommandOption(
             "--bytes-per-sample",
             "Bytes read per sample. [default: as measured]",
             "size",
@@ -471,8 +468,8 @@ OPTIONS: Final = {
     "limits": (
         CommandOption(
             "--like",
-            "A dataset, store or run whose samples set the size of reads. [default: 1 MiB]",
-            metavar="NAME|STORE|RUN",
+            "A store or run whose samples set the size of reads. [default: 1 MiB]",
+            metavar="STORE|RUN",
         ),
         CommandOption(
             "--duration", "Longest time in total, in seconds.", "float", 20.0, field="duration_s"

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 from iobench.cli.documents import print_answer
 
 if TYPE_CHECKING:
-    from iobench.profiling.storage_limits import Requests
     from iobench.report.document import Table
-    from iobench.sources.request import Screen
     from iobench.storage.probe_figures import ReadFigures
 
 
@@ -18,10 +16,9 @@ def limits(*, path: str, like: str | None, duration_s: float, json: bool) -> Non
     """Measure what reads of a folder's files get, and print it."""
     from msgspec import to_builtins
 
-    from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError
     from iobench.files.urls import is_url
-    from iobench.profiling.storage_limits import ANY, measured_limits
+    from iobench.profiling.storage_limits import ANY, measured_limits, requests_of_folder
     from iobench.report.document import sentences
     from iobench.report.units import count, duration, nbytes
 
@@ -29,7 +26,7 @@ def limits(*, path: str, like: str | None, duration_s: float, json: bool) -> Non
         raise OptionError(f"--duration {duration_s:g}: expected more than 0 and at most 3600")
     if is_url(path):
         raise OptionError(f"{path}: is read over the network; expected a mounted folder")
-    requests = ANY if like is None else _requests(like, TerminalScreen())
+    requests = ANY if like is None else requests_of_folder(Path(like))
     result = measured_limits(Path(path), requests, duration_s=duration_s)
     mount = f" at {result.mount}" if result.mount else ""
     reads = (
@@ -45,27 +42,6 @@ def limits(*, path: str, like: str | None, duration_s: float, json: bool) -> Non
         figures=to_builtins(result),
         json=json,
     )
-
-
-def _requests(like: str, screen: Screen) -> Requests:
-    """Return the reads of a dataset's, a store's or a run's samples."""
-    from iobench.cli.info_command import describe_dataset
-    from iobench.errors import OptionError
-    from iobench.profiling.storage_limits import requests_of_folder, requests_of_samples
-    from iobench.registry import dataset_names, unknown_name
-
-    if like not in dataset_names():
-        if not Path(like).exists():
-            raise unknown_name("dataset", like, dataset_names())
-        result = requests_of_folder(Path(like))
-        if result is None:
-            raise OptionError(
-                f"--like {like}: is not a dataset, a store or a run; check the spelling"
-            )
-        return result
-    facts = describe_dataset(like, options={}, data_dir=None, files=None, screen=screen)
-    text = f"samples of {like}, according to {facts['told_from']}"
-    return requests_of_samples(facts["files"]["nbytes"], facts["n_samples"], text)
 
 
 def _table(reads: tuple[ReadFigures, ...]) -> Table:

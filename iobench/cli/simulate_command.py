@@ -28,16 +28,11 @@ def simulate(
     ranks: str,
     storage_bandwidth: str | None,
     storage_iops: str | None,
-    reads_per_sample: float | None,
     bytes_per_sample: int | None,
     json: bool,
 ) -> None:
     """Print what a run on more ranks would reach."""
     counts = _rank_counts(ranks)
-    if reads_per_sample is not None and not 0 < reads_per_sample <= 1e9:
-        raise OptionError(
-            f"--reads-per-sample {reads_per_sample:g}: expected more than 0, at most 1e9"
-        )
     storage = SharedStorage(
         bytes_per_s=None if storage_bandwidth is None else _byte_rate(storage_bandwidth),
         reads_per_s=None if storage_iops is None else _rate(storage_iops),
@@ -46,9 +41,7 @@ def simulate(
     if len(paths) > 1:
         names = ", ".join(map(str, paths))
         raise OptionError(f"{run}: holds several runs; expected one of {names}")
-    demand = rank_demand(
-        Run(paths[0]), reads_per_sample=reads_per_sample, nbytes_per_sample=bytes_per_sample
-    )
+    demand = rank_demand(Run(paths[0]), nbytes_per_sample=bytes_per_sample)
     document = scaling_document(scaling_curve(demand, storage, counts))
     print_document(document, "json" if json else "")
 

@@ -129,10 +129,8 @@ class ScalingCurve(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: int = 2
 
 
-def rank_demand(
-    run: Run, *, reads_per_sample: float | None = None, nbytes_per_sample: float | None = None
-) -> RankDemand:
-    """Return what each rank of a run asks for; numbers per sample are instead of the measured.
+def rank_demand(run: Run, *, nbytes_per_sample: float | None = None) -> RankDemand:
+    """Return what each rank of a run asks for; of given bytes per sample, not the measured.
 
     The loop's own part of a step is that of the rank that waited for the others least: what others
     spent longer in it, they spent waiting for their peers.
@@ -146,7 +144,7 @@ def rank_demand(
                 f"{rank.path}: no loader delivered a batch; expected a run that trains"
             )
         _check(runs[0], nbytes_per_sample)
-    reads = reads_per_sample or float(np.mean(list(map(_reads_per_sample, ranks, loaders))))
+    reads = float(np.mean(list(map(_reads_per_sample, ranks, loaders))))
     first, size = loaders[0][0], loaders[0][0].batch_size or 1
     parts = [_times(runs[0], reads, nbytes_per_sample) for runs in loaders]
     shortest = min(map(len, parts))

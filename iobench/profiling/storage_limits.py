@@ -37,13 +37,13 @@ class Requests(msgspec.Struct, frozen=True):
 ANY: Final = Requests()
 
 
-def requests_of_folder(folder: Path) -> Requests | None:
-    """Return the reads of a store's or a run's samples; None of other folders.
+def requests_of_folder(folder: Path) -> Requests:
+    """Return the reads of a store's or a run's samples.
 
     Raises
     ------
     OptionError
-        If it does not tell how large its samples are.
+        If it is neither, or does not tell how large its samples are.
     """
     if (folder / MANIFEST_NAME).exists():
         store = open_store(folder)
@@ -52,7 +52,7 @@ def requests_of_folder(folder: Path) -> Requests | None:
         return requests_of_samples(nbytes, n_samples, f"samples of the store {folder}")
     runs = [folder] if (folder / "run.json").is_file() else _runs_below(folder)
     if not runs:
-        return None
+        raise OptionError(f"--like {folder}: is no store and no run; expected one of them")
     about = RunFacts.from_config(RunDirectory.open(runs[0]).config, runs[0])
     if about.store is not None and about.store.n_samples:
         return requests_of_samples(
@@ -61,8 +61,7 @@ def requests_of_folder(folder: Path) -> Requests | None:
     sample_nbytes = about.sample_nbytes
     if not sample_nbytes:
         raise OptionError(
-            f"--like {folder}: the run does not record how large a sample is; name a dataset or "
-            "store"
+            f"--like {folder}: the run does not record how large a sample is; name a store"
         )
     return Requests(sample_nbytes, f"samples of the run {folder}, by their size in memory")
 

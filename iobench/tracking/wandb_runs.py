@@ -7,11 +7,12 @@ has the same id, and an epoch the same step, however often it is logged.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from iobench.errors import MissingExtraError
-from iobench.masking import mask_line
+from iobench.errors import MissingExtraError, OptionError
+from iobench.masking import mask_line, mask_urls
 from iobench.tracking.mlflow_runs import client_errors
 from iobench.tracking.run_metrics import PREFIX
 
@@ -33,7 +34,9 @@ class WandbRuns:
     def __init__(self, project: str, retry: str) -> None:
         self._where = f"Weights & Biases, {project}"
         self._retry = f"{retry} (WANDB_MODE=offline needs no server)"
-        self._entity, _, self._project = project.strip("/ ").rpartition("/")
+        self._entity, _, self._project = project.rpartition("/")
+        if not re.fullmatch(r"([\w.-]+/)?[\w.-]+", project):  # a URL, whose secrets it would log
+            raise OptionError(f"--wandb {mask_urls(project)}: expected PROJECT or ENTITY/PROJECT")
         os.environ.setdefault("WANDB_SILENT", "true")
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         try:

@@ -223,7 +223,6 @@ DONE_WITH_IT = (
     "--set drop=0 --set tiny=false --set sample-dim=time --set batches=2 --set batch-size=1",
     "convert URL BUCKET/store --to zarr --sample-dim time",
     "verify BUCKET/store --against URL",
-    "info MADE",
     "info OUT --json",
     "report MADE --html page.html",
     "report MADE --json",

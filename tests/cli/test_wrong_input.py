@@ -98,7 +98,7 @@ WRONG = {
         empty | empty
         mine --duration 0 | --duration
         mine --like empty | --like
-        mine --like maelstrom-en10 | maelstrom-ens10
+        mine --like maelstrom-en10 | is no store and no run
         s3://bucket/data | s3
     """,
     "simulate": """
