@@ -148,7 +148,7 @@ def _own_job(environment: Mapping[str, str]) -> JobRank:
     # A job that is queued again keeps its number.
     again = environment.get("SLURM_RESTART_COUNT", "0")
     token = f"{job.token}:{again}" if job.token else secrets.token_hex(8)
-    return JobRank(job.rank, job.world_size, job.local_rank, job.launcher, token)
+    return JobRank(job.rank, job.world_size, job.local_rank, token)
 
 
 def _join(

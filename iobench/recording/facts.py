@@ -93,7 +93,6 @@ class ProcessFacts(msgspec.Struct):
     role: str  # as in the span file
     rank: Number = 0
     world_size: Number = 1
-    launcher: str = ""
     command: list[str] = []  # how it was started
     loaders: list[LoaderFacts] = []
     unseen: list[str] = []  # what could not be observed in this process, and why
@@ -107,7 +106,6 @@ class ProcessFacts(msgspec.Struct):
     versions: dict[str, str] = {}  # of packages it imported that read, decode, compute or train
     thread_settings: dict[str, str] = {}  # variables for threads of libraries
     batches_per_step: Number | None = None  # whose gradients a framework collects for one step
-    moves: list[str] = []  # frameworks whose moves from the host to devices were watched
     metrics: list[EpochMetric] = []  # the script's own figures
 
     def write(self, path: Path) -> None:
@@ -137,7 +135,6 @@ def facts_of_this_process(role: str, job: JobRank, **more: Any) -> ProcessFacts:
         role=role,
         rank=job.rank,
         world_size=job.world_size,
-        launcher=job.launcher,
         **more,
     )
 

@@ -30,7 +30,6 @@ class JobRank(msgspec.Struct, frozen=True):
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
-    launcher: str = ""  # "torchrun", "mpirun", "srun", "lightning"; "" for a single process
     token: str = ""  # the same for all processes of one job step and of no other; "" for one
 
 
@@ -60,14 +59,13 @@ def _torchrun(environment: Mapping[str, str]) -> JobRank | None:
     rank, size = _number(environment, "RANK"), _number(environment, "WORLD_SIZE")
     if rank is None or size is None:
         return None
-    launcher = "torchrun" if "TORCHELASTIC_RUN_ID" in environment else ""
     # "none" unless the user names it: then the address, and on one machine the agent, tell.
     parts = [environment.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "MASTER_ADDR")]
     parts += [environment.get("MASTER_PORT", ""), environment.get("SLURM_JOB_ID", "")]
     if environment.get("GROUP_WORLD_SIZE", "1") == "1":
         parts += [boot_id(), str(os.getppid())]
     local = _number(environment, "LOCAL_RANK") or 0
-    return JobRank(rank, size, local, launcher, "torch:" + ":".join(parts))
+    return JobRank(rank, size, local, "torch:" + ":".join(parts))
 
 
 def _mpi(environment: Mapping[str, str]) -> JobRank | None:
@@ -78,7 +76,7 @@ def _mpi(environment: Mapping[str, str]) -> JobRank | None:
     local = _number(environment, "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID") or 0
     names = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "SLURM_JOB_ID")
     ids = [environment[name] for name in names if environment.get(name)]
-    return JobRank(rank, size, local, "mpirun", "mpi:" + ":".join(ids or [str(os.getppid())]))
+    return JobRank(rank, size, local, "mpi:" + ":".join(ids or [str(os.getppid())]))
 
 
 def _slurm(environment: Mapping[str, str]) -> JobRank | None:
@@ -88,7 +86,7 @@ def _slurm(environment: Mapping[str, str]) -> JobRank | None:
     if rank is None or size is None or step is None:
         return None
     local = _number(environment, "SLURM_LOCALID") or 0
-    return JobRank(rank, size, local, "srun", f"srun:{environment.get('SLURM_JOB_ID')}.{step}")
+    return JobRank(rank, size, local, f"srun:{environment.get('SLURM_JOB_ID')}.{step}")
 
 
 def _lightning(environment: Mapping[str, str]) -> JobRank | None:
@@ -97,7 +95,7 @@ def _lightning(environment: Mapping[str, str]) -> JobRank | None:
     if local is None or size is None or environment.get("NODE_RANK", "0") != "0":
         return None
     port = environment.get("MASTER_PORT", "")
-    return JobRank(local, size, local, "lightning", f"lightning:{boot_id()}:{port}")
+    return JobRank(local, size, local, f"lightning:{boot_id()}:{port}")
 
 
 def _process_group() -> JobRank | None:
@@ -125,7 +123,6 @@ def script_document(
         "name": name,
         "command": shlex.join(command),
         "job": job.token,
-        "launcher": job.launcher,
         "world_size": job.world_size,
         "detail": detail,
         "digests": digests,

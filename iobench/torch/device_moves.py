@@ -38,9 +38,7 @@ if TYPE_CHECKING:
 
     from iobench.recording.lanes import Lane
     from iobench.recording.recorder import Recorder
-    from iobench.recording.session import Recording
 
-FRAMEWORK: Final = "torch"
 MOVES: Final = ("to", "cuda", "xpu")
 SILENT: Final = frozenset({"torch.nn.modules.module"})
 """Modules whose moves are of parameters."""
@@ -127,14 +125,6 @@ def uninstall() -> None:
         _lying.clear()
         _deliveries.clear()
         in_use = False
-
-
-def watch(recording: Recording) -> None:
-    """Install, and let a recording tell that what is moved is in it."""
-    install()
-    if FRAMEWORK not in recording.facts.moves:
-        recording.facts.moves.append(FRAMEWORK)
-        recording.write_facts()
 
 
 def _replace(name: str, make: Callable[[Any], Any]) -> None:

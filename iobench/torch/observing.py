@@ -81,7 +81,7 @@ def observed_iter(loader: Any, stock_iter: Callable[[Any], Iterator[Any]] | None
     if recording is None:
         return stock_iter(loader)
     began_ns = recording.clock.now_ns()
-    device_moves.watch(recording)
+    device_moves.install()
     known = _known_loader(recording, loader)
     if torch.is_grad_enabled() and not known.facts.gradients:
         known.facts.gradients = True

@@ -102,7 +102,7 @@ class StoreLoader(RingLoader):
         run = super()._begin(log)
         recording = None if log is None else current_recording()
         if recording is not None:
-            device_moves.watch(recording)
+            device_moves.install()
         self._place = announced(run)
         return run
 

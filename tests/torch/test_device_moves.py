@@ -135,7 +135,6 @@ def test_without_a_recording_and_of_other_devices_nothing_is_recorded(tmp_path, 
         for values, _ in loader_of(1):
             values.to(META)
     assert moved(tmp_path / "run") == []
-    assert open_profile(tmp_path / "run").facts[0].moves == ["torch"]
 
 
 def test_what_is_compiled_stays_whole(tmp_path):
