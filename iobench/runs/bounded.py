@@ -96,8 +96,6 @@ class _Loop:
         ]
         main = int(np.argmax(n_batches)) if n_batches else -1
         self.sums = sums.lanes.get(file.lanes[main] if n_batches else -1, LaneSums(0, 0))
-        before = waits & (spans["thread"] == main) & (spans["end_ns"] <= gap.from_ns)
-        self.n_before = int(before.sum())
         self._covered = [*self.sums.covered]
 
     @property
@@ -193,7 +191,6 @@ def _summed(total: Sums, loops: Sequence[_Loop]) -> Summed | None:
     return Summed(
         from_ns=min(loop.gap.from_ns for loop in loops),
         until_ns=max(loop.gap.until_ns for loop in loops),
-        n_before=sum(loop.n_before for loop in loops),
         n_batches=sum(loop.sums.n_batches for loop in loops),
         wait_ns=sum(loop.sums.wait_ns for loop in loops),
         wall_ns=sum(loop.wall_ns for loop in loops),

@@ -35,8 +35,7 @@ class Summed(msgspec.Struct, frozen=True):
 
     from_ns: int  # all other figures are of what came before,
     until_ns: int  # and after
-    n_before: int  # batches before them that have details
-    n_batches: int  # without
+    n_batches: int  # without details
     wait_ns: int  # for them, as exact as that of the others; of several ranks the sum
     wall_ns: int  # of the passes between
     busy_ns: dict[str, int]  # own time of every stage, in all processes

@@ -141,7 +141,6 @@ class NearPlace(msgspec.Struct, frozen=True):
 
     path: str
     mount: str
-    file_system: str
     in_memory: bool
     free_nbytes: Nbytes  # as the run began
 
@@ -152,7 +151,6 @@ class NearPlaces(msgspec.Struct, frozen=True):
     places: tuple[NearPlace, ...] = ()
     shared: Mapping[str, str] = msgspec.field(default_factory=dict)
     folder: str | None = None  # of all files of a profile; None of a script, and of URLs
-    memory_nbytes: Nbytes | None = None  # free as the run began
 
     def mount_of(self, path: str) -> str | None:
         """Return the shared mount that a path lies on; None where it lies on none."""
