@@ -65,7 +65,7 @@ def test_exposure_of_a_recorded_run(tmp_path):
 
 def test_a_spool_left_behind_is_gathered(tmp_path, monkeypatch):
     on_shared(monkeypatch, tmp_path / "run", tmp_path / "spool")
-    assert list((record(tmp_path / "run").path / "spans").iterdir()) == []
+    assert record(tmp_path / "run").span_files() == []
     assert len(open_profile(tmp_path / "run").processes) == 2
     assert len(list((tmp_path / "run" / "spans").iterdir())) == 2
 

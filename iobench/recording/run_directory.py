@@ -168,7 +168,7 @@ class RunDirectory:
         return Recorder(self.spans_path, role=role, spool=self.spool, **more)
 
     def gather(self) -> int:
-        """Bring the span files of what has ended from the spool; return how many."""
+        """Bring span files from the spool; return how many, 0 where there is no spool here."""
         spool = self.spool
         return 0 if spool is None else gather(spool, self.spans_path)
 
@@ -177,10 +177,8 @@ class RunDirectory:
         return read_stopped([self.spans_path, *([] if self.spool is None else [self.spool])])
 
     def span_files(self) -> list[Path]:
-        """Return the span files by name: those that were gathered, and those in the spool."""
-        folders = [self.spans_path] if self.spool is None else [self.spool, self.spans_path]
-        files = {path.name: path for folder in folders for path in folder.glob("*.spans")}
-        return [path for _, path in sorted(files.items())]
+        """Return the span files that were gathered, by name."""
+        return sorted(self.spans_path.glob("*.spans"))
 
 
 def checked_name(name: str | None) -> str | None:
@@ -272,31 +270,44 @@ def _prefix(run: Path) -> str:
 
 
 def gather(spool: Path, directory: Path) -> int:
-    """Move the span files of processes that have ended to the run; return how many."""
-    from iobench.recording.span_reader import has_ended  # a process that only writes needs none
-
-    if not spool.name.startswith(_prefix(directory.parent)):
+    """Bring the span files of a spool to the run; return how many, 0 on another host."""
+    if not spool.is_dir():
         return 0
-    paths = [path for path in sorted(spool.glob("*.spans")) if has_ended(path)]
+    paths = sorted(spool.glob("*.spans"))  # of living processes as well: no other machine has them
+    is_own = spool.name.startswith(_prefix(directory.parent))
     for path in paths:
-        # The file itself comes last and goes first: where it is, all of it is.
-        files = (*segment_paths(path), *filter(Path.exists, [sums_path(path)]), path)
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            for each in files:
-                _bring(each, directory / each.name)
-            for each in reversed(files):
-                each.unlink()
-        except FileNotFoundError:
-            continue  # somebody else brought it, or took it over
+            _bring_process(path, directory, remove=is_own)
         except OSError as error:
             raise StorageError(
                 f"{path}: cannot be copied to {directory} ({error.strerror or error}); "
                 "make room, then run 'iobench report' to fetch it"
             ) from error
-    with contextlib.suppress(OSError):
-        spool.rmdir()
+    if is_own:
+        with contextlib.suppress(OSError):
+            spool.rmdir()
     return len(paths)
+
+
+def _bring_process(path: Path, directory: Path, *, remove: bool) -> None:
+    """Bring a span file with its segments, then its sums: these tell which segments have gone."""
+    from iobench.recording.span_reader import has_ended  # a process that only writes needs none
+
+    # Looked at before copying: a process that ends in between leaves its file for the next time.
+    ended = remove and has_ended(path)
+    segments = segment_paths(path)
+    files = (*segments, path, sums_path(path))
+    for each in files:
+        with contextlib.suppress(*(() if each == path else (FileNotFoundError,))):
+            _bring(each, directory / each.name)
+    names = {each.name for each in segments}
+    for each in segment_paths(directory / path.name):
+        if each.name not in names:
+            each.unlink()
+    if ended:
+        for each in (path, *files):
+            each.unlink(missing_ok=True)
 
 
 def _bring(source: Path, target: Path) -> None:
