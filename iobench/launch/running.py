@@ -92,7 +92,7 @@ def run_script(
     if shutil.which(requested.command[0], path=environment.get("PATH")) is None:
         program = requested.command[0]
         raise OptionError(f"{program}: no such program; try iobench run -- python train.py")
-    record(Path(), detail=requested.detail)  # refuses a wrong one
+    record(Path(), detail=requested.detail, digests=requested.digests)  # refuses what it cannot do
     energy, machine = is_on(ENERGY, environment), is_on(MONITOR, environment)
     keep = keep_nbytes(environment)
     choice = DarshanChoice.parse(requested.darshan)

@@ -77,9 +77,10 @@ def package_versions() -> dict[str, str]:
     """Return the versions of what this process has imported and that matters to a training."""
     versions = {}
     for name in VERSIONED:
-        version = getattr(sys.modules.get(name), "__version__", None)
-        if isinstance(version, str):
-            versions[name] = version
+        with contextlib.suppress(ImportError):  # of a module that imports on demand
+            version = getattr(sys.modules.get(name), "__version__", None)
+            if isinstance(version, str):
+                versions[name] = version
     return versions
 
 
