@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
 
+IMPORTED_NBYTES: Final = 200_000_000
+"""What imports read is less, of the largest frameworks, too."""
 STEP_KINDS: Final = (Kind.FORWARD, Kind.BACKWARD, Kind.STEP)
 RELOAD: Final = "reload"
 """Reading outside of loops after the first loader was asked: of ``between``."""
@@ -108,6 +110,18 @@ def job_time_of(run: RankRun) -> JobTime | None:
         unknown.append("what was in spans that were lost; its time stands elsewhere")
     if run.summed is not None or (deliveries.role[deliveries.batch >= 0] == "").any():
         unknown.append("what some passes over loaders are for; they count as training")
+    n_outside = int((deliveries.at(steps["start_ns"].astype(np.int64)) < 0).sum())
+    if 2 * n_outside > len(steps):
+        unknown.append(
+            f"what {n_outside} of {len(steps)} optimiser's steps waited for: they follow no batch "
+            "of a loader that iobench follows"
+        )
+    unseen_nbytes = (known.initial_nbytes or 0) - IMPORTED_NBYTES - (nbytes["initial_load"] or 0)
+    if unseen_nbytes > 0:
+        unknown.append(
+            f"how long it took to read at least {unseen_nbytes / 1e6:.0f} MB before the first "
+            "batch, which iobench did not see; that time counts as outside of loops"
+        )
     bound_by = max(PARTS, key=lambda each: part_ns[each])
     lost_end_ns = clock.end_ns - int(spans["end_ns"].max(initial=known.started_ns))
     lost = closed_ns is None and bound_by == "between" and 2 * lost_end_ns > part_ns[bound_by]

@@ -105,6 +105,7 @@ class ProcessFacts(msgspec.Struct):
     imports_ns: list[tuple[Ns, Ns]] = []
     versions: dict[str, str] = {}  # of packages it imported that read, decode, compute or train
     thread_settings: dict[str, str] = {}  # variables for threads of libraries
+    initial_nbytes: Ns | None = None  # that its read calls had returned before any loader
     batches_per_step: Number | None = None  # whose gradients a framework collects for one step
     metrics: list[EpochMetric] = []  # the script's own figures
 

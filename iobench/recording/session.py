@@ -17,7 +17,7 @@ from iobench.recording.activation import activate
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock, process_start_ns
 from iobench.recording.facts import EpochMetric, LoaderFacts, facts_of_this_process, facts_path
 from iobench.recording.job import command_line, find_job, script_document
-from iobench.recording.process_io import unit_costs
+from iobench.recording.process_io import read_process_io, unit_costs
 from iobench.recording.rotation import RUN_LOOP, LoopRotation, keep_nbytes
 from iobench.recording.run_directory import RunDirectory, next_run_path
 from iobench.recording.this_process import package_versions, thread_settings
@@ -233,10 +233,13 @@ class Recording:
         return number
 
     def _describe(self) -> None:
-        """Look at the versions of what was imported by now."""
+        """Look at the versions of what was imported by now, and at what was read."""
         began_ns = self.clock.now_ns()
         with self.recorder.quiet():
             self.facts.versions = package_versions()
+        if self.facts.initial_nbytes is None:  # before the first round
+            counted = read_process_io()
+            self.facts.initial_nbytes = None if counted is None else counted[0]
         self.recorder.once_ns += self.clock.now_ns() - began_ns
 
     def add_loader(self, framework: str, kind: str, name: str, **more: Any) -> LoaderFacts:
