@@ -80,6 +80,13 @@ class SketchedRun:
             {"lane": lane, "kind": kind, "start_ns": start_ns, "end_ns": end_ns, **fields}
         )
 
+    def work(self, lane: Lane, start_ns: int, stages: Mapping[Kind, int], **fields: Any) -> int:
+        """Add spans of stages one after another, by what each takes; return when the last ends."""
+        for kind, spent_ns in stages.items():
+            self.add(lane, kind, start_ns, start_ns + spent_ns, **fields)
+            start_ns += spent_ns
+        return start_ns
+
     def wait(self, batch: int, start_ns: int, end_ns: int, made_by: str = "", **more: Any) -> None:
         """Add a wait of the training loop: for a batch, made by ``"worker-<n>"`` or the loop."""
         self.add(CONSUMER, Kind.WAIT, start_ns, end_ns, batch=batch, detail=made_by, **more)

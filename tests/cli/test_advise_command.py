@@ -12,8 +12,7 @@ import pytest
 from iobench.cli import main
 from iobench.cli.profile_command import profile_config
 from iobench.recording.kinds import Kind
-from iobench.recording.run_directory import RunDirectory
-from iobench.testing import FakeClock
+from iobench.testing import CONSUMER, SketchedRun
 
 MS = 1_000_000
 NBYTES = 500_000
@@ -34,21 +33,17 @@ def recorded(path: Path, step_ms: int, **more: Any) -> Path:
         "machine": {"cpus": 2, "memory_nbytes": 8 << 30},
         "cache": {"asked": "as-is", "resident_fraction_before": 1.0},
         "command": COMMAND,
-        **more,
     }
-    directory = RunDirectory.create(path, config)
-    recorder = directory.recorder(role="consumer", clock=FakeClock(1000))
-    maker, clock = recorder.string("consumer"), 0
+    run, clock = SketchedRun(config, **more), 0
     for batch in range(60):
-        read, decoded = clock + 4 * MS, clock + 6 * MS
-        recorder.emit(Kind.READ, clock, read, nbytes=NBYTES, batch=batch, epoch=0)
-        recorder.emit(Kind.DECODE, read, decoded, nbytes=NBYTES, batch=batch, epoch=0)
-        recorder.emit(Kind.WAIT, clock, decoded, nbytes=NBYTES, batch=batch, detail=maker)
+        of = {"nbytes": NBYTES, "batch": batch, "epoch": 0}
+        decoded = run.work(CONSUMER, clock, {Kind.READ: 4 * MS, Kind.DECODE: 2 * MS}, **of)
+        run.wait(batch, clock, decoded, "consumer", nbytes=NBYTES)
         clock = decoded + step_ms * MS
-    recorder.emit(Kind.WAIT, clock, clock + 1, label=recorder.string("shutdown"))
-    recorder.emit(Kind.OTHER, 0, clock + 1, sample=0, label=recorder.string("round"))
-    recorder.close()
-    return directory.path
+    run.shutdown(clock, clock + 1)
+    run.round(0, clock + 1)
+    run.write(path)
+    return path
 
 
 def test_json_has_the_same_figures_and_the_commands_parse(tmp_path: Path, iobench_here) -> None:

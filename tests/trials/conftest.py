@@ -1,4 +1,4 @@
-"""Runs written as a loop without workers would, on a clock that is moved by hand."""
+"""Runs as a loop without workers leaves them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from iobench.recording.kinds import Kind
-from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
-from iobench.testing import FakeClock
+from iobench.testing import CONSUMER, SketchedRun
 
 MACHINE = {"host": "one", "cpus": 2, "cpu_model": "Some CPU", "system": "Linux 6.1"}
-STEP_NS = 1_000_000
+BATCH_SIZE, STEP_NS = 4, 1_000_000
 MakeRun = Callable[..., Path]
 
 
@@ -26,37 +25,30 @@ def make_run(tmp_path: Path) -> MakeRun:
         name: str = "run",
         *,
         n_batches: int = 100,
-        batch_size: int = 4,
         reads: int = 2,
         nbytes: int = 100,
         wait_ns: int | Callable[[int], int] = 50_000,
         config: dict[str, Any] | None = None,
         flags: int = 0,
-        extra: Callable[[Any, int], None] | None = None,
-        kind: Kind = Kind.READ,
+        extra: Callable[[SketchedRun, int], None] | None = None,
     ) -> Path:
-        document = {"batch_size": batch_size, "workers": 0, "machine": MACHINE, **(config or {})}
-        run = RunDirectory.create(tmp_path / name, document)
-        clock = FakeClock(1000)
-        with run.recorder(role="consumer", clock=clock) as recorder:
-            began_ns = clock.now_ns()
-            for batch in range(n_batches):
-                asked_ns = clock.now_ns()
-                clock.advance(wait_ns if isinstance(wait_ns, int) else wait_ns(batch))
-                ended_ns = clock.now_ns()
-                each_ns = max((ended_ns - asked_ns) // (reads + 1), 1)
-                for number in range(reads):
-                    start_ns = asked_ns + number * each_ns
-                    recorder.emit(
-                        kind, start_ns, start_ns + each_ns, nbytes, -1, batch, 0, -1, 0, 0,
-                        flags, batch_size if flags & Flag.SUMMED else 1,
-                    )  # fmt: skip
-                recorder.emit(Kind.COLLATE, asked_ns + reads * each_ns, ended_ns, 80, -1, batch, 0)
-                if extra is not None:
-                    extra(recorder, batch)
-                recorder.emit(Kind.WAIT, asked_ns, ended_ns, 80, -1, batch, 0)
-                clock.advance(STEP_NS)
-            recorder.emit(Kind.OTHER, began_ns, clock.now_ns(), label=recorder.string("round"))
-        return run.path
+        run = SketchedRun(
+            {"batch_size": BATCH_SIZE, "workers": 0, "machine": MACHINE, **(config or {})}
+        )
+        pieces, now = BATCH_SIZE if flags & Flag.SUMMED else 1, 0
+        for batch in range(n_batches):
+            end = now + (wait_ns if isinstance(wait_ns, int) else wait_ns(batch))
+            at, each_ns, of = now, max((end - now) // (reads + 1), 1), {"batch": batch, "epoch": 0}
+            for _ in range(reads):
+                read = {"nbytes": nbytes, "flags": flags, "pieces": pieces, **of}
+                at = run.work(CONSUMER, at, {Kind.READ: each_ns}, **read)
+            run.add(CONSUMER, Kind.COLLATE, at, end, nbytes=80, **of)
+            if extra is not None:
+                extra(run, batch)
+            run.wait(batch, now, end, epoch=0, nbytes=80)
+            now = end + STEP_NS
+        run.round(0, now)
+        run.write(tmp_path / name)
+        return tmp_path / name
 
     return make

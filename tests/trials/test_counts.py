@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,9 +19,7 @@ from iobench.findings.counts import (
 )
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-
-if TYPE_CHECKING:
-    from iobench.recording.recorder import Recorder
+from iobench.testing import CONSUMER, SketchedRun
 
 COUNTS = Counts(
     {
@@ -43,11 +41,12 @@ def changed(gone: tuple[str, ...] = (), **figures: Any) -> Counts:
 
 
 def test_what_was_delivered_is_counted(make_run):
-    def chance(recorder: Recorder, batch: int) -> None:
-        recorder.emit(Kind.READ, 1, 2, 7, -1, -1)  # an import, a batch nobody got, a counter
-        recorder.emit(Kind.READ, 1, 2, 7, -1, 900 + batch)
-        recorder.emit(Kind.READ, 1, 2, 1000, 0, batch, 0, -1, 0, 0, Flag.IO)
-        recorder.emit(Kind.READ, 1, 2, 7, -1, batch, 0, -1, 0, 0, Flag.DETAIL)
+    def chance(run: SketchedRun, batch: int) -> None:
+        run.add(CONSUMER, Kind.READ, 1, 2, nbytes=7)  # an import, a batch nobody got, a counter
+        run.add(CONSUMER, Kind.READ, 1, 2, nbytes=7, batch=900 + batch)
+        of = {"batch": batch, "epoch": 0}
+        run.add(CONSUMER, Kind.READ, 1, 2, nbytes=1000, sample=0, flags=Flag.IO, **of)
+        run.add(CONSUMER, Kind.READ, 1, 2, nbytes=7, flags=Flag.DETAIL, **of)
 
     found = counts_of(Run(make_run(n_batches=10, extra=chance)))
     assert found.exact == {
