@@ -10,13 +10,12 @@ import schedules
 import streams
 from hypothesis import given
 from hypothesis import strategies as st
-from simulator import simulate
+from simulator import Schedule, simulate, simulated_run
 from simulator_classes import FASTER
-from simulator_spans import Schedule, SpanLog
 
 from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.run import Run, exposure
+from iobench.analysis.run import exposure
 from iobench.findings.faster_stages import payoffs
 from iobench.recording.kinds import Kind
 
@@ -30,13 +29,6 @@ def plain(work_ms, step_ms, n_batches=400, stages=STAGES, **how):
     work = np.tile(work, (n_batches, 1)) if work.ndim == 1 else work
     compute = np.full(len(work), step_ms * MS)
     return Schedule(stages=stages, work_ns=work, compute_ns=compute, **how)
-
-
-def run(one):
-    """Return (profile, wall, wait) of a schedule."""
-    log = SpanLog()
-    wall, wait = simulate(one, None, log)
-    return log.profile(one), wall, wait
 
 
 def of_kind(profile, kind):
@@ -61,7 +53,7 @@ def test_pools_do_what_the_recurrence_does(work, step, workers, prefetch, in_ord
     odd = [[7919 * part + 13 * i * i + 1 for part in row] for i, row in enumerate(work)]
     how = {"workers": workers, "prefetch": prefetch, "in_order": in_order}
     one = Schedule(STAGES, np.array(odd), np.full(len(odd), step * 7919), **how)
-    ours = of_kind(run(one)[0], Kind.WAIT)
+    ours = of_kind(simulated_run(one).data(), Kind.WAIT)
     sketch = schedules.pool(odd, step_ns=step * 7919, **how)
     theirs = of_kind(sketch.data(), Kind.WAIT)
     for name in ("start_ns", "end_ns") if in_order else ("start_ns", "end_ns", "batch"):
@@ -78,7 +70,7 @@ def test_streams_do_what_their_recurrence_does(work, step, collate, prefetch):
     stages = (*streams.STAGES, Kind.COLLATE)
     everything = np.array([[*row, collate] for row in work])
     one = Schedule(stages, everything, np.full(len(work), step), 4, prefetch, stream=True)
-    ours = run(one)[0]
+    ours = simulated_run(one).data()
     theirs = streams.stream(
         work,
         [step] * len(work),
@@ -97,7 +89,7 @@ def test_no_pool_breaks_its_bounds(work, step, workers, prefetch, in_order, hand
         STAGES, np.array(work), np.full(len(work), step), workers, prefetch, in_order,
         serialise_ns=hand_over, unpickle_ns=hand_over, disk=capacity, cores=capacity,
     )  # fmt: skip
-    profile, wall, wait = run(one)
+    profile, (wall, wait) = simulated_run(one).data(), simulate(one)
     waits = of_kind(profile, Kind.WAIT)
     assert sorted(waits["batch"].tolist()) == list(range(len(work)))
     assert not in_order or (np.diff(waits["batch"]) > 0).all()
@@ -122,8 +114,12 @@ def test_no_pool_breaks_its_bounds(work, step, workers, prefetch, in_order, hand
 
 def test_the_sampler_works_in_the_training_loop():
     stages = (*STAGES, Kind.SAMPLER)
-    profile, _, _ = run(plain((1, 1, 1, 5), 10, n_batches=20, stages=stages, workers=1))
-    found = exposure(profile)
+    recorded = (
+        simulated_run(plain((1, 1, 1, 5), 10, n_batches=20, stages=stages, workers=1))
+        .open()
+        .of_rank()
+    )
+    found = recorded.exposure
     figures = found.whole
     # The first two are drawn in the first wait, the first batch is made beside the second draw.
     exposed = {stage: ns / MS for stage, ns in figures.exposed_ns.items() if ns}
@@ -131,9 +127,9 @@ def test_the_sampler_works_in_the_training_loop():
     waits = [round(ns / MS) for ns in found.waits_ns]
     assert waits == [15, *[5] * 17, 0, 0]
     # Only a faster sampler helps; what it draws before the first batch is start-up to a replay.
-    (recorded,) = recorded_runs(Run(profile).of_rank())
-    total_ms = replay(recorded).judged_ns.sum() / MS
-    gains = payoffs(recorded).gains
+    (loader,) = recorded_runs(recorded)
+    total_ms = replay(loader).judged_ns.sum() / MS
+    gains = payoffs(loader).gains
     saved = {
         stage: each.saved_fraction * total_ms for stage, each in gains.items() if stage != "all"
     }

@@ -30,9 +30,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "analysis" / "support"))
 
 from scored_rules import RULES, Blame
-from simulator import simulate
+from simulator import simulate, simulated_run
 from simulator_classes import CLASSES, FASTER, LEAST_GAIN, SEEDS, Truth, schedule, truth
-from simulator_spans import SpanLog
 
 ONLY_IN = {"replay+machine": "contended"}
 """Rules that are `replay` itself in any other class."""
@@ -47,9 +46,8 @@ def scored(case: tuple[str, int]) -> dict[str, Any]:
     """Return what each rule says of a schedule, and what is true."""
     name, seed = case
     one = schedule(name, seed)
-    log = SpanLog()
-    wall_ns, wait_ns = simulate(one, None, log)
-    profile, true = log.profile(one), truth(one)
+    wall_ns, wait_ns = simulate(one)
+    profile, true = simulated_run(one).data(), truth(one)
     rows = {}
     for rule in rules_of(name):
         blame = RULES[rule](profile, true.stages, FASTER)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 from drawn_schedules import SHAPES, STAGES, held
-from simulator import simulate
-from simulator_spans import Schedule, SpanLog
+from simulator import Schedule, simulated_run
 
-from iobench.analysis.run import Run, exposure
 from iobench.findings.faster_stages import faster_stages
 from iobench.recording.kinds import Kind
+
+if TYPE_CHECKING:
+    from iobench.analysis.run import RankRun
 
 MS = 1_000_000
 
@@ -33,19 +36,17 @@ def test_four_workers_gain_in_the_steady_state_what_halving_a_stage_obtains(halv
     stages = (Kind.READ, Kind.DECODE, Kind.COLLATE)
     times = np.array([60.0, 30.0, 10.0])
 
-    def run_of(work: np.ndarray) -> object:
+    def run_of(work: np.ndarray) -> RankRun:
         tiled = np.tile(work * MS, (120, 1))
         schedule = Schedule(stages, tiled, np.full(120, 15 * MS), workers=4, prefetch=2)
-        log = SpanLog()
-        simulate(schedule, None, log)
-        return log.profile(schedule)
+        return simulated_run(schedule).open().of_rank()
 
     before = run_of(times)
     names = [kind.spelled for kind in stages]
     after = run_of(np.where(np.array(names) == halved, times / 2, times))
-    gains = faster_stages(Run(before).of_rank())
+    gains = faster_stages(before)
     assert gains is not None
-    steady = [exposure(profile).steady for profile in (before, after)]
+    steady = [each.exposure.steady for each in (before, after)]
     each_ns = [part.wall_ns / part.n_batches for part in steady if part is not None]
     obtained = 1 - each_ns[1] / each_ns[0]
     payoff = gains.gains[halved]

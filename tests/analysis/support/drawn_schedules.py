@@ -12,21 +12,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from simulator import simulate
-from simulator_spans import Schedule, SpanLog
+from simulator import Schedule, simulated_run
 
 from iobench.analysis.intervals import Interval, blocks_of, paired_ratio
 from iobench.analysis.replay.changes import Change
 from iobench.analysis.replay.replay import replay as replayed
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.run import Run, exposure
 from iobench.findings.faster_stages import Prediction, predicted
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.runs.contents import RunData
+    from iobench.analysis.run import Run
 
 __all__ = ["SHAPES", "STAGES", "Held", "held"]
 
@@ -70,31 +68,25 @@ def held(seed: int, changes: Sequence[Sequence[str]], *, n_batches: int) -> list
     Nothing of a run that is not replayed.
     """
     shape = _Shape(seed, n_batches)
-    profile = _run(shape.draw(0, ()))
-    (run,) = recorded_runs(Run(profile).of_rank())
+    first = simulated_run(shape.draw(0, ())).open()
+    (run,) = recorded_runs(first.of_rank())
     if not run.can_replay:
         return []
     before = replayed(run).judged_ns
-    now = _batch_ns(profile)
+    now = _batch_ns(first)
     found = []
     for number, stages in enumerate(changes, start=1):
         change = Change(stage_factors=dict.fromkeys(stages, 0.5))
         after = replayed(run, change).judged_ns
         told = predicted(before, after)
-        obtained = 1 - _batch_ns(_run(shape.draw(number, stages))) / now
+        obtained = 1 - _batch_ns(simulated_run(shape.draw(number, stages)).open()) / now
         same = paired_ratio(blocks_of(before), blocks_of(after))
         found.append(Held(shape.name, told, obtained, same))
     return found
 
 
-def _run(schedule: Schedule) -> RunData:
-    log = SpanLog()
-    simulate(schedule, None, log)
-    return log.profile(schedule)
-
-
-def _batch_ns(profile: RunData) -> float:
-    figures = exposure(profile)
+def _batch_ns(run: Run) -> float:
+    figures = run.of_rank().exposure
     window = figures.steady or figures.whole
     return window.wall_ns / window.n_batches
 

@@ -16,44 +16,113 @@ ready and its input is there; the last stage makes batches of one item each.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from simulator_clock import Gate, Shared, SimulatedClock, Thread
-from simulator_spans import LOOP, thread_names
 
 from iobench.recording.kinds import Kind
+from iobench.testing import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from simulator_spans import Schedule, SpanLog
+    from numpy.typing import NDArray
 
-__all__ = ["simulate"]
+    from iobench.testing.sketched_runs import Lane
+
+__all__ = ["Schedule", "simulate", "simulated_run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """All that a run's times depend on.
+
+    Parameters
+    ----------
+    stages : tuple of Kind
+        What makes a batch; `Kind.SAMPLER` is done by the training loop when it submits.
+    work_ns : ndarray of int64, shape (n_batches, n_stages)
+        Of each batch; on something shared, what it takes alone.
+    compute_ns : ndarray of int64, shape (n_batches,)
+        Of the training loop after each batch.
+    workers, prefetch : int
+    in_order : bool
+    stream : bool
+        One thread for each stage instead of a pool; ``workers`` are its stages then.
+    slowness : ndarray of float64, shape (workers, n_stages), or None
+        What each worker takes, over ``work_ns``.
+    serialise_ns, unpickle_ns : int
+        Of each batch of a pool.
+    disk, cores : float or None
+        How many reads, and how many other stages, go at full speed at a time; None for all.
+    """
+
+    stages: tuple[Kind, ...]
+    work_ns: NDArray[np.int64]
+    compute_ns: NDArray[np.int64]
+    workers: int
+    prefetch: int = 2
+    in_order: bool = True
+    stream: bool = False
+    slowness: NDArray[np.float64] | None = None
+    serialise_ns: int = 0
+    unpickle_ns: int = 0
+    disk: float | None = None
+    cores: float | None = None
 
 
 def simulate(
-    schedule: Schedule, factors: Sequence[float] | None = None, log: SpanLog | None = None
+    schedule: Schedule, factors: Sequence[float] | None = None, sketch: SketchedRun | None = None
 ) -> tuple[float, float]:
     """Return (wall, wait) in ns, with the time of each stage multiplied by its factor.
 
-    Spans are written to ``log`` where there is one.
+    Spans are added to ``sketch`` where there is one.
     """
     scaled = schedule.work_ns * np.array(factors or [1.0] * len(schedule.stages))
-    run = (_Stream if schedule.stream else _Pool)(schedule, scaled.tolist(), log)
+    run = (_Stream if schedule.stream else _Pool)(schedule, scaled.tolist(), sketch)
     run.clock.run()
-    if log is not None:
-        log.ended_ns = run.clock_at_end
     return run.clock_at_end, run.wait_ns
 
 
-class _Run:
-    """What both layouts have: a clock, what is shared, the log and the sums."""
+def simulated_run(schedule: Schedule) -> SketchedRun:
+    """Return the run that iobench would have recorded."""
+    n_workers = 0 if schedule.stream else schedule.workers
+    sketch = SketchedRun(
+        workers=n_workers,
+        prefetch=schedule.prefetch,
+        batch_size=1,
+        in_order=schedule.in_order,
+        expected_workers=[f"worker-{number}" for number in range(n_workers)],
+    )
+    if schedule.cores is not None:
+        sketch.config["machine"] = {"cpus": int(schedule.cores)}
+    if schedule.disk is not None:
+        sketch.config["read_nbytes_per_s"] = schedule.disk * 1e9
+    sketch.processes |= {("worker", number): {} for number in range(n_workers)}
+    if schedule.stream:
+        sketch.processes[CONSUMER] = {"threads": thread_names(schedule)}
+    end_ns = round(simulate(schedule, None, sketch)[0])
+    sketch.round(0, end_ns)
+    sketch.shutdown(end_ns, end_ns)
+    return sketch
 
-    def __init__(self, schedule: Schedule, work_ns: list[list[float]], log: SpanLog | None) -> None:
-        self.schedule, self.work_ns = schedule, work_ns
+
+def thread_names(schedule: Schedule) -> tuple[str, ...]:
+    """Return the names of a stream's threads."""
+    stages = (f"{number}-{kind.spelled}-0" for number, kind in enumerate(schedule.stages))
+    return ("MainThread", *stages)
+
+
+class _Run:
+    """What both layouts have: a clock, what is shared, the spans and the sums."""
+
+    def __init__(
+        self, schedule: Schedule, work_ns: list[list[float]], sketch: SketchedRun | None
+    ) -> None:
+        self.schedule, self.work_ns, self.sketch = schedule, work_ns, sketch
         self.clock = SimulatedClock()
-        self.rows: list[Any] | None = None if log is None else log.rows
         disk, cores = (
             None if capacity is None else Shared(self.clock, capacity)
             for capacity in (schedule.disk, schedule.cores)
@@ -71,7 +140,7 @@ class _Run:
 
     def write(
         self,
-        process: int,
+        lane: Lane,
         thread: int,
         kind: Kind,
         start: float,
@@ -80,13 +149,20 @@ class _Run:
         alone: float = -1,
     ) -> None:
         """Write a span that ends now; ``alone`` is what its work takes where nothing is short."""
-        if self.rows is not None:
-            self.rows.append((process, thread, kind, start, self.clock.now, batch, detail, alone))
+        if self.sketch is None:
+            return
+        # What is read alone at full speed is a byte in a nanosecond; reading takes no CPU.
+        nbytes, cpu_ns = (round(alone), 0) if kind is Kind.READ else (-1, round(alone))
+        self.sketch.add(
+            lane, kind, round(start), round(self.clock.now), thread=thread, batch=batch, epoch=0,
+            sample=batch if kind < Kind.SAMPLER else -1, nbytes=nbytes, cpu_ns=cpu_ns,
+            detail=detail,
+        )  # fmt: skip
 
     def waited(self, asked: float, batch: int, detail: str) -> None:
         """Count a wait that ends now."""
         self.wait_ns += self.clock.now - asked
-        self.write(LOOP, 0, Kind.WAIT, asked, batch, detail)
+        self.write(CONSUMER, 0, Kind.WAIT, asked, batch, detail)
 
     def make(self, stage: int, spent: float) -> Shared | float:
         """Return what a thread yields to work on a stage."""
@@ -95,8 +171,10 @@ class _Run:
 
 
 class _Pool(_Run):
-    def __init__(self, schedule: Schedule, work_ns: list[list[float]], log: SpanLog | None) -> None:
-        super().__init__(schedule, work_ns, log)
+    def __init__(
+        self, schedule: Schedule, work_ns: list[list[float]], sketch: SketchedRun | None
+    ) -> None:
+        super().__init__(schedule, work_ns, sketch)
         n_workers = schedule.workers
         even = np.ones((n_workers, len(schedule.stages)))
         slowness = even if schedule.slowness is None else schedule.slowness
@@ -123,7 +201,7 @@ class _Pool(_Run):
         if self.sampler is not None:
             start = self.clock.now
             yield self.work_ns[batch][self.sampler]
-            self.write(LOOP, 0, Kind.SAMPLER, start, batch)
+            self.write(CONSUMER, 0, Kind.SAMPLER, start, batch)
         worker = self.next_worker
         if not self.schedule.in_order:
             while self.outstanding[worker] >= self.schedule.prefetch:
@@ -135,17 +213,18 @@ class _Pool(_Run):
 
     def worker(self, number: int) -> Thread:
         tasks, gate, slowness = self.tasks[number], self.task_gates[number], self.slowness[number]
+        lane = ("worker", number)
         stages = [(i, kind) for i, kind in enumerate(self.schedule.stages) if i != self.sampler]
         while True:
             while not tasks:
                 yield gate
             batch, submitted = tasks.popleft()
-            self.write(number, 0, Kind.SUBMIT_QUEUE, submitted, batch)
+            self.write(lane, 0, Kind.SUBMIT_QUEUE, submitted, batch)
             spent = self.work_ns[batch]
             for stage, kind in stages:
                 start, alone = self.clock.now, spent[stage] * slowness[stage]
                 yield self.make(stage, alone)
-                self.write(number, 0, kind, start, batch, alone=alone)
+                self.write(lane, 0, kind, start, batch, alone=alone)
             self.made[number].append(batch)
             self.made_gates[number].wake()
 
@@ -157,7 +236,8 @@ class _Pool(_Run):
                 yield gate
             batch, start = made.popleft(), self.clock.now
             yield float(self.schedule.serialise_ns)
-            self.write(number, 1, Kind.SERIALISE, start, batch, alone=self.schedule.serialise_ns)
+            alone = self.schedule.serialise_ns
+            self.write(("worker", number), 1, Kind.SERIALISE, start, batch, alone=alone)
             self.pipe.append((batch, number))
             self.pipe_gate.wake()
 
@@ -178,7 +258,7 @@ class _Pool(_Run):
                 self.outstanding[worker] -= 1
                 kept[arrived] = worker
                 kind = Kind.UNPICKLE if arrived == batch else Kind.HEAD_OF_LINE
-                self.write(LOOP, 0, kind, start, batch)
+                self.write(CONSUMER, 0, kind, start, batch)
             yield from self.draw()
             self.waited(asked, batch, f"worker-{kept.pop(batch)}")
             yield float(self.compute_ns[place])
@@ -200,8 +280,10 @@ class _Relay:
 
 
 class _Stream(_Run):
-    def __init__(self, schedule: Schedule, work_ns: list[list[float]], log: SpanLog | None) -> None:
-        super().__init__(schedule, work_ns, log)
+    def __init__(
+        self, schedule: Schedule, work_ns: list[list[float]], sketch: SketchedRun | None
+    ) -> None:
+        super().__init__(schedule, work_ns, sketch)
         self.names = thread_names(schedule)[1:]
         self.relays = [_Relay(self.clock) for _ in schedule.stages]
         for number in range(len(schedule.stages)):
@@ -226,11 +308,11 @@ class _Stream(_Run):
                     cause = self.names[number - 1]
                 upstream.take(self.clock.now, cause)
             if marked:
-                self.write(LOOP, number + 1, Kind.SUBMIT_QUEUE, held[0], batch, held[1])
+                self.write(CONSUMER, number + 1, Kind.SUBMIT_QUEUE, held[0], batch, held[1])
                 marked = False
             start, alone = self.clock.now, self.work_ns[batch][number]
             yield self.make(number, alone)
-            self.write(LOOP, number + 1, kind, start, batch, alone=alone)
+            self.write(CONSUMER, number + 1, kind, start, batch, alone=alone)
             cause = name
             mine.ready.append(batch)
             mine.some.wake()

@@ -40,8 +40,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from simulator import simulate
-from simulator_spans import Schedule
+from simulator import Schedule, simulate
 
 from iobench.recording.kinds import Kind
 
