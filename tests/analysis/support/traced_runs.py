@@ -24,10 +24,10 @@ from iobench.storage.storage_trace import (
 from iobench.testing import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from iobench.findings.storage import StorageFigures
-    from iobench.runs.contents import RunData
+    from iobench.testing.sketched_runs import Lane
 
 WALL_NS = 10**18
 MODULES = (ModuleState("POSIX", 4), ModuleState("STDIO", 2), ModuleState("DXT_POSIX", 1))
@@ -36,31 +36,27 @@ MS = 1_000_000
 
 @dataclass
 class TracedProcess:
-    """A worker: its spans, and the reads and counters of its log, by file.
+    """A worker of a run, and the reads and counters of its log, by file; times are given in ms.
 
     The clock of its log is late, by which its reads are moved.
     """
 
+    run: SketchedRun
     number: int
-    spans: list[dict[str, Any]] = field(default_factory=list)
     reads: list[tuple[str, int, int, int, int]] = field(default_factory=list)
     counters: dict[str, dict[str, int]] = field(default_factory=dict)
     late_ms: float = 0
+
+    @property
+    def lane(self) -> Lane:
+        return ("worker", self.number)
 
     @property
     def pid(self) -> int:
         return 101 + self.number
 
     def span(self, kind: Kind, start_ms: float, end_ms: float, **fields: Any) -> None:
-        self.spans.append(
-            {
-                "kind": kind,
-                "start_ns": round(start_ms * MS),
-                "end_ns": round(end_ms * MS),
-                "epoch": 0,
-                **fields,
-            }
-        )
+        self.run.add(self.lane, kind, round(start_ms * MS), round(end_ms * MS), epoch=0, **fields)
 
     def look(self, at_ms: float, batch: int, rchar: int, device: int = -1) -> None:
         """``/proc`` was looked at after a batch."""
@@ -108,41 +104,30 @@ class TracedProcess:
         )
 
 
-@dataclass
-class TracedRun:
-    """A training process that waits for workers."""
+class TracedRun(SketchedRun):
+    """A training process that waits for workers; times are given in ms."""
 
-    workers: list[TracedProcess] = field(default_factory=list)
-    waits: list[dict[str, Any]] = field(default_factory=list)
-    config: dict[str, Any] = field(default_factory=dict)
-
-    def worker(self) -> TracedProcess:
-        self.workers.append(TracedProcess(len(self.workers)))
-        return self.workers[-1]
-
-    def wait(self, batch: int, start_ms: float, end_ms: float, nbytes: int = -1) -> None:
-        self.waits.append(
-            {
-                "kind": Kind.WAIT, "start_ns": round(start_ms * MS), "end_ns": round(end_ms * MS),
-                "batch": batch, "epoch": 0, "sample": 0, "nbytes": nbytes,
-                "detail": f"worker-{batch % max(len(self.workers), 1)}",
-            }
-        )  # fmt: skip
-
-    def data(self) -> RunData:
-        config = {"workers": len(self.workers), "prefetch": 2, "batch_size": 1, **self.config}
-        run = SketchedRun(config)
-        run.process = {
+    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
+        super().__init__({"workers": 0, "prefetch": 2, "batch_size": 1}, **(config or {}))
+        self.process = {
             "host": HOST, "anchors": (Anchor(0, WALL_NS), Anchor(10**12, WALL_NS + 10**12)),
         }  # fmt: skip
-        run.processes[CONSUMER] = {"pid": 100}
-        run.round(0, max([0, *(each["end_ns"] for each in self.waits)]))
-        run.spans += [{"lane": CONSUMER, **each} for each in self.waits]
-        for worker in self.workers:
-            lane = ("worker", worker.number)
-            run.processes[lane] = {"pid": worker.pid, "ppid": 100}
-            run.spans += [{"lane": lane, **each} for each in worker.spans]
-        return run.data()
+        self.processes[CONSUMER] = {"pid": 100}
+        self.workers: list[TracedProcess] = []
+        self.round(0, 0)
+
+    def worker(self) -> TracedProcess:
+        worker = TracedProcess(self, len(self.workers))
+        self.processes[worker.lane] = {"pid": worker.pid, "ppid": 100}
+        self.workers.append(worker)
+        self.config["workers"] = len(self.workers)
+        return worker
+
+    def wait(self, batch: int, start_ms: float, end_ms: float, nbytes: int = -1) -> None:
+        start_ns, end_ns = round(start_ms * MS), round(end_ms * MS)
+        made_by = f"worker-{batch % max(len(self.workers), 1)}"
+        super().wait(batch, start_ns, end_ns, made_by, epoch=0, sample=0, nbytes=nbytes)
+        self.spans[0]["end_ns"] = max(self.spans[0]["end_ns"], end_ns)  # of the round
 
     def figures(self, trace: StorageTrace | None = None) -> StorageFigures:
         """Return the figures of a run by its trace, or another."""
