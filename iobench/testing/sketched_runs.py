@@ -87,17 +87,26 @@ class SketchedRun:
             start_ns += spent_ns
         return start_ns
 
-    def wait(self, batch: int, start_ns: int, end_ns: int, made_by: str = "", **more: Any) -> None:
-        """Add a wait of the training loop: for a batch, made by ``"worker-<n>"`` or the loop."""
-        self.add(CONSUMER, Kind.WAIT, start_ns, end_ns, batch=batch, detail=made_by, **more)
+    def wait(
+        self,
+        batch: int,
+        start_ns: int,
+        end_ns: int,
+        made_by: str = "",
+        *,
+        lane: Lane = CONSUMER,
+        **more: Any,
+    ) -> None:
+        """Add a wait of a training loop: for a batch, made by ``"worker-<n>"`` or the loop."""
+        self.add(lane, Kind.WAIT, start_ns, end_ns, batch=batch, detail=made_by, **more)
 
-    def shutdown(self, start_ns: int, end_ns: int) -> None:
+    def shutdown(self, start_ns: int, end_ns: int, lane: Lane = CONSUMER) -> None:
         """Add the wait that ends a round."""
-        self.add(CONSUMER, Kind.WAIT, start_ns, end_ns, label="shutdown")
+        self.add(lane, Kind.WAIT, start_ns, end_ns, label="shutdown")
 
-    def round(self, start_ns: int, end_ns: int, number: int = 0) -> None:
+    def round(self, start_ns: int, end_ns: int, number: int = 0, lane: Lane = CONSUMER) -> None:
         """Add a round: a pass over the loader."""
-        self.add(CONSUMER, Kind.OTHER, start_ns, end_ns, label="round", sample=number)
+        self.add(lane, Kind.OTHER, start_ns, end_ns, label="round", sample=number)
 
     def submit(self, worker: int, batch: int, start_ns: int, end_ns: int) -> None:
         """Add the time that a batch was in a worker's queue."""

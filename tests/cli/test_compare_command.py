@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import pytest
 
 from iobench.cli import main
 from iobench.recording.kinds import Kind
-from iobench.recording.run_directory import RunDirectory
-from iobench.testing import FakeClock
+from iobench.recording.span_reader import Anchor
+from iobench.testing import SketchedRun
 
 US = 1_000
 MACHINE = {"host": "one", "cpus": 2, "cpu_model": "x", "memory_nbytes": 10**9}
@@ -23,46 +24,43 @@ def serial_run(
     path: Path,
     *,
     n_steps: int = 200,
-    read_us: float = 400,
-    step_us: float = 600,
+    read_us: int | Sequence[int] = 400,
+    step_us: int = 600,
     seed: int = 0,
     n_rounds: int = 1,
     offset_ns: int = 0,
-    weather: object = None,
-    rank: int = 0,
+    weather: Sequence[int] | None = None,
     ended: bool = True,
     **changed: Any,
 ) -> Path:
-    """Return a serial run whose reads vary by a tenth; rounds start every second."""
+    """Return a serial run whose reads vary by a tenth; rounds start every second.
+
+    Where there are several typical times of reads there is a rank for each.
+    """
     config: dict[str, Any] = {
         "dataset": "own", "format": "source", "workers": 0, "prefetch": 0, "batch_size": 1,
         "sample_nbytes": 8, "n_samples": n_steps, "machine": MACHINE,
-        "compute": {"forward_ns": 0, "backward_ns": int(step_us * US)},
+        "compute": {"forward_ns": 0, "backward_ns": step_us * US},
     }  # fmt: skip
-    config |= changed
-    directory = RunDirectory.open(path) if rank else RunDirectory.create(path, config)
-    recorder = directory.recorder(role="consumer", rank=rank, clock=FakeClock(offset_ns))
-    rng = np.random.default_rng(seed)
-    nbytes = 8 * int(config["batch_size"] or 1)
-    number = {text: recorder.string(text) for text in ("consumer", "shutdown", "round")}
-    per_round = n_steps // n_rounds
-    for turn in range(n_rounds):
-        start = now = offset_ns + turn * 10**9
-        slower = 1.0 if weather is None else float(np.asarray(weather)[turn])
-        for batch in range(turn * per_round, (turn + 1) * per_round):
-            varied = 1 + 0.1 * rng.standard_normal()
-            end = now + max(int(read_us * US * slower * varied), 1)
-            recorder.emit(Kind.READ, now, end, batch=batch, epoch=0)
-            recorder.emit(
-                Kind.WAIT, now, end, nbytes=nbytes, batch=batch, epoch=0, detail=number["consumer"]
-            )
-            now = end + int(step_us * US)
-        if n_steps:
-            recorder.emit(Kind.WAIT, now, now, label=number["shutdown"])
-        recorder.emit(Kind.OTHER, start, now, sample=turn, label=number["round"])
-    if ended:
-        recorder.close()
-    return directory.path
+    run = SketchedRun(config | changed)
+    run.process = {"anchors": (Anchor(offset_ns, offset_ns),), "closed": ended}
+    nbytes, per_round = 8 * int(run.config["batch_size"]), n_steps // n_rounds
+    for rank, typical_us in enumerate([read_us] if isinstance(read_us, int) else read_us):
+        lane, rng = ("consumer", -1, rank), np.random.default_rng(seed)
+        run.processes[lane] = {"rank": rank}
+        for turn in range(n_rounds):
+            start = now = offset_ns + turn * 10**9
+            slower = 1.0 if weather is None else weather[turn]
+            for batch in range(turn * per_round, (turn + 1) * per_round):
+                varied = 1 + 0.1 * rng.standard_normal()
+                read_ns = max(int(typical_us * US * slower * varied), 1)
+                end = run.work(lane, now, {Kind.READ: read_ns}, batch=batch, epoch=0)
+                run.wait(batch, now, end, "consumer", lane=lane, nbytes=nbytes, epoch=0)
+                now = end + step_us * US
+            run.shutdown(now, now, lane)
+            run.round(start, now, turn, lane)
+    run.write(path)
+    return path
 
 
 def document(capsys: Capture, *arguments: object) -> dict[str, Any]:
@@ -141,8 +139,8 @@ def test_a_run_that_was_killed_is_a_caution(tmp_path, capsys):
 
 
 def test_ranks_are_one_run(tmp_path, capsys):
-    one, two = serial_run(tmp_path / "one"), serial_run(tmp_path / "two", world_size=2)
-    serial_run(two, rank=1, read_us=600)
+    one = serial_run(tmp_path / "one")
+    two = serial_run(tmp_path / "two", world_size=2, read_us=(400, 600))
     found = document(capsys, one, two)
     assert [run["ranks"] for run in found["runs"]] == [1, 2]
     several = figures(found)

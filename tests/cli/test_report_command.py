@@ -16,9 +16,9 @@ from made_logs import SEGMENT, MadeLog
 
 from iobench.cli import main
 from iobench.recording.kinds import Kind
-from iobench.recording.run_directory import RunDirectory
+from iobench.recording.span_reader import Anchor
 from iobench.recording.this_process import host_name
-from iobench.testing import FakeClock
+from iobench.testing import CONSUMER, SketchedRun
 
 US, MS = 1_000, 1_000_000
 WALL_NS = 1_795_000_000 * 10**9
@@ -30,21 +30,18 @@ NBYTES = 500_000
 def run(tmp_path: Path) -> Path:
     """Twenty samples of a file each, read and decoded in the training loop."""
     config = {"dataset": "own", "format": "source", "workers": 0, "prefetch": 0, "batch_size": 1}
-    directory = RunDirectory.create(tmp_path / "run", {**config, "framework": "workers"})
-    clock = FakeClock(1000, wall_offset_ns=WALL_NS)
-    recorder = directory.recorder(role="consumer", clock=clock)
-    maker = recorder.string("consumer")
+    run = SketchedRun({**config, "framework": "workers"})
+    run.process = {"pid": os.getpid(), "host": host_name(), "anchors": (Anchor(0, WALL_NS),)}
     for batch, begin in enumerate(BEGINS):
-        file = recorder.string(f"/data/{batch}.bin")
-        read, decoded = begin + 4 * MS, begin + 6 * MS
-        recorder.emit(Kind.READ, begin, read, nbytes=NBYTES, batch=batch, epoch=0, detail=file)
-        recorder.emit(Kind.DECODE, read, decoded, nbytes=NBYTES, batch=batch, epoch=0)
-        recorder.emit(Kind.WAIT, begin, decoded, nbytes=NBYTES, batch=batch, detail=maker)
+        of, read = {"nbytes": NBYTES, "batch": batch}, begin + 4 * MS
+        run.add(CONSUMER, Kind.READ, begin, read, epoch=0, detail=f"/data/{batch}.bin", **of)
+        run.add(CONSUMER, Kind.DECODE, read, begin + 6 * MS, epoch=0, **of)
+        run.wait(batch, begin, begin + 6 * MS, "consumer", nbytes=NBYTES)
     end = BEGINS[-1] + 8 * MS
-    recorder.emit(Kind.WAIT, end, end + MS, label=recorder.string("shutdown"))
-    recorder.emit(Kind.OTHER, 0, end + MS, sample=0, label=recorder.string("round"))
-    recorder.close()
-    return directory.path
+    run.shutdown(end, end + MS)
+    run.round(0, end + MS)
+    run.write(tmp_path / "run")
+    return tmp_path / "run"
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ import pytest
 
 from iobench.cli import main
 from iobench.recording.kinds import Kind
-from iobench.recording.run_directory import RunDirectory
-from iobench.testing import FakeClock
+from iobench.testing import SketchedRun
 
 MS = 1_000_000
 NBYTES = 4_000_000
@@ -21,26 +20,23 @@ READ, DECODE, STEP = 10 * MS, 5 * MS, 25 * MS
 def write_run(path: Path, *, n_batches: int = 40, ranks: int = 1, **config: object) -> Path:
     """Write a run whose training loop loads every batch itself: 15 ms before a step of 25 ms."""
     settings = {"dataset": "own", "format": "source", "workers": 0, "prefetch": 0, "batch_size": 2}
-    directory = RunDirectory.create(
-        path, {**settings, "framework": "workers", "n_samples": 1000, **config}
-    )
+    run = SketchedRun({**settings, "framework": "workers", "n_samples": 1000}, **config)
     for rank in range(ranks):
-        recorder = directory.recorder(role="consumer", rank=rank, clock=FakeClock(1000))
-        maker = recorder.string("consumer")
-        now = 0
+        lane, now = ("consumer", -1, rank), 0
+        run.processes[lane] = {"rank": rank}
         for batch in range(n_batches):
-            read, held = now + READ, now + READ + DECODE
-            recorder.emit(Kind.READ, now, read, nbytes=NBYTES, batch=batch, epoch=0, sample=0)
-            recorder.emit(Kind.DECODE, read, held, nbytes=NBYTES, batch=batch, epoch=0, sample=0)
-            recorder.emit(Kind.WAIT, now, held, nbytes=NBYTES, batch=batch, epoch=0, detail=maker)
+            of = {"nbytes": NBYTES, "epoch": 0}
+            stages = {Kind.READ: READ, Kind.DECODE: DECODE}
+            held = run.work(lane, now, stages, batch=batch, sample=0, **of)
+            run.wait(batch, now, held, "consumer", lane=lane, **of)
             now = held + STEP
         # Reads of nothing that was trained on: a module, and what a killed run had asked for.
         for batch in (-1, n_batches):
-            recorder.emit(Kind.READ, now, now, batch=batch, epoch=0 if batch >= 0 else -1)
-        recorder.emit(Kind.WAIT, now, now, label=recorder.string("shutdown"))
-        recorder.emit(Kind.OTHER, 0, now, sample=0, label=recorder.string("round"))
-        recorder.close()
-    return directory.path
+            run.add(lane, Kind.READ, now, now, batch=batch, epoch=0 if batch >= 0 else -1)
+        run.shutdown(now, now, lane)
+        run.round(0, now, lane=lane)
+    run.write(path)
+    return path
 
 
 @pytest.fixture(autouse=True)

@@ -42,17 +42,15 @@ def make_run(
                 of = {"batch": batch, "epoch": epoch}
                 read = at + read_ms * MS
                 ready = read + DECODE_MS * MS
-                middle, end = ready + 5 * MS, ready + STEP_MS * MS
                 run.add(worker, Kind.SUBMIT_QUEUE, at, at, **of)
                 run.add(worker, Kind.READ, at, read, nbytes=1000, **of)
                 run.add(worker, Kind.DECODE, read, ready, label="grib", **of)
-                run.add(loop, Kind.WAIT, at, ready, nbytes=4000, detail="worker-0", **of)
-                run.add(loop, Kind.FORWARD, ready, middle, **of)
-                run.add(loop, Kind.BACKWARD, middle, end, **of)
-                at, batch = end, batch + 1
+                run.wait(batch, at, ready, "worker-0", lane=loop, nbytes=4000, epoch=epoch)
+                step = {Kind.FORWARD: 5 * MS, Kind.BACKWARD: (STEP_MS - 5) * MS}
+                at, batch = run.work(loop, ready, step, **of), batch + 1
             if ended or epoch + 1 < n_epochs:
                 run.add(loop, Kind.WAIT, at, at + MS, epoch=epoch, label="shutdown")
-                run.add(loop, Kind.OTHER, begun, at + MS, sample=epoch, label="round")
+                run.round(begun, at + MS, epoch, loop)
             at += 2 * MS
         anchors = tuple(Anchor(time, WALL_NS + time) for time in (1000, 1000 + at))
         run.processes |= {lane: {"rank": rank, "anchors": anchors} for lane in (loop, worker)}
