@@ -22,7 +22,9 @@ from iobench.runs.run_facts import RunFacts
 from iobench.testing.fake_clock import FakeClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
+
+    from iobench.recording.recorder import Recorder
 
 Lane = tuple[str, int] | tuple[str, int, int]
 """Role and number of a process; of a worker of a script also the number of its loader."""
@@ -163,24 +165,30 @@ class SketchedRun:
         """Write its run directory, with span files as processes write them, and open it."""
         run, data = RunDirectory.create(path, self.config), self.data()
         for owner, lane in zip(data.processes, self.lanes, strict=True):
-            self._write_spans(run, owner, [each for each in self.spans if each["lane"] == lane])
+            self._write_spans(run, owner, lane)
         for number, facts in enumerate(data.facts):
             run.processes_path.mkdir(exist_ok=True)
             document = {"version": 1, **msgspec.to_builtins(facts)}
             (run.processes_path / f"{number}.json").write_text(json.dumps(document))
         return Run(path)
 
-    def _write_spans(self, run: RunDirectory, owner: Process, spans: list[dict[str, Any]]) -> None:
+    def emit(
+        self, lane: Lane, recorder: Recorder, threads: Sequence[str] = ("MainThread",)
+    ) -> None:
+        """Emit the spans of a process by a recorder, which stays open."""
+        lanes = [recorder.foreign_lane(name) for name in threads]
+        for span in (each for each in self.spans if each["lane"] == lane):
+            known = {name: span[name] for name in span if name not in NOT_IN_FILES}
+            for name in ("label", "detail"):
+                known[name] = recorder.string(span.get(name, ""))
+            recorder.emit_on(lanes[span.get("thread", 0)], **known)
+
+    def _write_spans(self, run: RunDirectory, owner: Process, lane: Lane) -> None:
         begin, before = owner.anchors[0], {*run.span_files()}
         clock = FakeClock(begin.monotonic_ns, wall_offset_ns=begin.wall_ns - begin.monotonic_ns)
         role, worker, rank = owner.role, owner.worker, owner.rank
         with run.recorder(role=role, worker=worker, rank=rank, clock=clock) as recorder:
-            lanes = [recorder.foreign_lane(name) for name in owner.threads]
-            for span in spans:
-                known = {name: span[name] for name in span if name not in NOT_IN_FILES}
-                for name in ("label", "detail"):
-                    known[name] = recorder.string(span.get(name, ""))
-                recorder.emit_on(lanes[span.get("thread", 0)], **known)
+            self.emit(lane, recorder, owner.threads)
             clock.advance(owner.anchors[-1].monotonic_ns - begin.monotonic_ns)
         (file,) = {*run.span_files()} - before
         data = bytearray(file.read_bytes())

@@ -14,19 +14,16 @@ import resource
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from iobench.cli import main
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
+from iobench.recording.span_reader import Anchor
 from iobench.recording.this_process import boot_id, host_name
 from iobench.runs.reading import open_profile
-from iobench.testing import FakeClock
-
-if TYPE_CHECKING:
-    from iobench.recording.recorder import Recorder
+from iobench.testing import CONSUMER, FakeClock, SketchedRun
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
@@ -74,45 +71,44 @@ def say(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Say:
     return run
 
 
-def begun_run(path: Path, name: str = "plain", **config: object) -> tuple[RunDirectory, Recorder]:
-    """Write some batches, each with a file, stages and a wait; leave it open."""
+def batches(name: str = "plain", **config: object) -> SketchedRun:
+    """Return a run of some batches, each with a file, stages and a wait, without an end."""
     told = {
         "dataset": name, "format": "source", "framework": "native", "workers": 0, "prefetch": 0,
         "batch_size": 1, "n_samples": N_BATCHES, "command": name, "files_hint": name,
         "machine": {"host": name, "cpus": 2, "cpu_model": name}, "described_by": name,
         "iobench_version": "1", "compute": {"forward_ns": MS, "backward_ns": 0, "source": name},
     }  # fmt: skip
-    run = RunDirectory.create(path, {**told, **config})
-    recorder = run.recorder(role="consumer", clock=FakeClock(1000, wall_offset_ns=10**18))
-    maker, label = recorder.string("consumer"), recorder.string(name)
+    run = SketchedRun(told, **config)
+    here = {"pid": os.getpid(), "host": host_name(), "boot_id": boot_id()}
+    run.process = {**here, "anchors": (Anchor(0, 10**18),)}
     for batch in range(N_BATCHES):
-        file = recorder.string(f"/data/{name}/{batch}")
-        at = batch * 10 * MS
-        recorder.emit(Kind.READ, at, at + 4 * MS, nbytes=9, batch=batch, epoch=0, detail=file)
-        recorder.emit(Kind.DECODE, at + 4 * MS, at + 6 * MS, batch=batch, epoch=0, label=label)
-        recorder.emit(Kind.WAIT, at, at + 6 * MS, nbytes=9, batch=batch, epoch=0, detail=maker)
-        recorder.emit(Kind.FORWARD, at + 6 * MS, at + 9 * MS, batch=batch, epoch=0, label=label)
-    return run, recorder
+        at, of = batch * 10 * MS, {"batch": batch, "epoch": 0}
+        read = {"nbytes": 9, "detail": f"/data/{name}/{batch}"}
+        run.add(CONSUMER, Kind.READ, at, at + 4 * MS, **read, **of)
+        run.add(CONSUMER, Kind.DECODE, at + 4 * MS, at + 6 * MS, label=name, **of)
+        run.wait(batch, at, at + 6 * MS, "consumer", nbytes=9, epoch=0)
+        run.add(CONSUMER, Kind.FORWARD, at + 6 * MS, at + 9 * MS, label=name, **of)
+    return run
 
 
 def whole_run(path: Path, name: str = "plain", **config: object) -> Path:
     """Return a run directory that ended; the same one again if it is there."""
     if path.exists():
         return path
-    run, recorder = begun_run(path, name, **config)
-    end = N_BATCHES * 10 * MS
-    recorder.emit(Kind.WAIT, end, end + MS, epoch=0, label=recorder.string("shutdown"))
-    recorder.emit(Kind.OTHER, 0, end + MS, sample=0, label=recorder.string("round"))
-    recorder.close()
+    run, end = batches(name, **config), N_BATCHES * 10 * MS
+    run.shutdown(end, end + MS)
+    run.round(0, end + MS)
+    run.write(path)
     write_energy(
-        run.path, [0, 0, 0], [end + MS, 0, 10**7], sources=[source(title=name)],
+        path, [0, 0, 0], [end + MS, 0, 10**7], sources=[source(title=name)],
         unreadable=[("cpu", name)], host=host_name(), boot_id=boot_id(),
     )  # fmt: skip
     hostile = loader(0, framework=name, kind=name, name=name, unseen=[name])
     write_process(
-        run.path, command=[name], loaders=[hostile], unseen=[name], children=[name], ended=name
+        path, command=[name], loaders=[hostile], unseen=[name], children=[name], ended=name
     )
-    return run.path
+    return path
 
 
 def one_line(err: str) -> str:
@@ -127,7 +123,10 @@ def one_line(err: str) -> str:
 def test_a_run_that_is_still_written_has_every_output(
     tmp_path: Path, say: Say, output: str
 ) -> None:
-    run, recorder = begun_run(tmp_path / "run")
+    begun = batches()
+    run = RunDirectory.create(tmp_path / "run", begun.config)
+    recorder = run.recorder(role="consumer", clock=FakeClock(1000, wall_offset_ns=10**18))
+    begun.emit(CONSUMER, recorder)
     command, *options = FILES[output]
     target = tmp_path / options.pop()
     code, out, err = say(command, run.path, *options, target)
