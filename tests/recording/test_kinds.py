@@ -21,22 +21,19 @@ spec.loader.exec_module(kinds)
 import pathlib
 
 from iobench.cli import main
-from iobench.recording.run_directory import RunDirectory
-from iobench.testing import FakeClock
+from iobench.testing import CONSUMER, SketchedRun
 
 folder = pathlib.Path(sys.argv[2])
 MS = 1_000_000
 config = {"dataset": "own", "format": "source", "workers": 0, "prefetch": 0, "batch_size": 1}
-run = RunDirectory.create(folder / "run", {**config, "framework": "workers"})
-recorder = run.recorder(role="consumer", clock=FakeClock(1000))
-maker, kind, now = recorder.string("consumer"), kinds.Kind.DECRYPT, 0
+run, now = SketchedRun({**config, "framework": "workers"}), 0
 for batch in range(40):
-    recorder.emit(kind, now, now + 40 * MS, nbytes=9, batch=batch, epoch=0)
-    recorder.emit(kinds.Kind.WAIT, now, now + 50 * MS, nbytes=9, batch=batch, detail=maker)
+    run.add(CONSUMER, kinds.Kind.DECRYPT, now, now + 40 * MS, nbytes=9, batch=batch, epoch=0)
+    run.wait(batch, now, now + 50 * MS, "consumer", nbytes=9)
     now += 60 * MS
-recorder.emit(kinds.Kind.WAIT, now, now + MS, label=recorder.string("shutdown"))
-recorder.emit(kinds.Kind.OTHER, 0, now + MS, sample=0, label=recorder.string("round"))
-recorder.close()
+run.shutdown(now, now + MS)
+run.round(0, now + MS)
+run.write(folder / "run")
 
 
 def said(name, *options):

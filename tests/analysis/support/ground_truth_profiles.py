@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from iobench.runs.contents import Process, RunData
     from iobench.storage.storage_trace import ProcessTrace
+    from iobench.testing.sketched_runs import Lane
 
 STAGES: dict[str, tuple[Kind, str]] = {
     "open": (Kind.OPEN, ""),
@@ -66,9 +67,18 @@ def profile_of_ground_truth(path: Path) -> RunData:
         if pid == main:
             anchors.insert(0, Anchor(begin["perf_counter_ns"], begin["time_ns"]))
         run.processes[lane] = {"pid": pid, "anchors": tuple(anchors or [Anchor(0, 0)])}
-        run.spans += [{"lane": lane, **each} for each in _stage_rows(events[pid], batch_size)]
-    loop = _loop_rows(told["main_events"], told["loop_seconds"], len(workers))
-    run.spans += [{"lane": CONSUMER, **each} for each in loop]
+        for each in events[pid]:
+            if each["stage"] in STAGES:
+                _add_stage(run, lane, each)
+    waits = told["main_events"]
+    for each in waits:
+        batch = each["batch"]
+        made_by = f"worker-{batch % len(workers)}" if workers else "consumer"
+        run.wait(batch, each["p0_ns"], each["p1_ns"], made_by, epoch=each["epoch"], sample=0)
+    first, last = waits[0]["p0_ns"], waits[-1]["p1_ns"]
+    end = max(last, first + round(told["loop_seconds"] * 1e9))
+    run.add(CONSUMER, Kind.WAIT, last, end, label="shutdown", sample=0)
+    run.round(first, end)
     return run.data()
 
 
@@ -78,60 +88,16 @@ def _sync_anchors(events: Iterable[Mapping[str, Any]]) -> list[Anchor]:
     ]
 
 
-def _stage_rows(events: Iterable[Mapping[str, Any]], batch_size: int) -> Iterable[dict[str, Any]]:
-    for each in events:
-        if each["stage"] not in STAGES:
-            continue
-        kind, label = STAGES[each["stage"]]
-        place = {
-            "sample": each["idx"],
-            "batch": each["idx"] // batch_size,
-            "epoch": each["epoch"],
-        }
-        yield {
-            "kind": kind,
-            "label": label,
-            "start_ns": each["p0_ns"],
-            "end_ns": each["p1_ns"],
-            "detail": each.get("file", ""),
-            "nbytes": each.get("bytes", each.get("bytes_decoded", -1)),
-            **place,
-        }
-        if "procio_delta" in each:
-            delta = each["procio_delta"]
-            yield {
-                "kind": Kind.READ,
-                "start_ns": each["p1_ns"],
-                "end_ns": each["p1_ns"],
-                "nbytes": delta["rchar"],
-                "cpu_ns": delta["read_bytes"],
-                "flags": Flag.IO,
-                **place,
-            }
-
-
-def _loop_rows(
-    events: list[Mapping[str, Any]], loop_seconds: float, n_workers: int
-) -> Iterable[dict[str, Any]]:
-    for each in events:
-        batch = each["batch"]
-        yield {
-            "kind": Kind.WAIT,
-            "start_ns": each["p0_ns"],
-            "end_ns": each["p1_ns"],
-            "batch": batch,
-            "epoch": each["epoch"],
-            "sample": 0,
-            "detail": f"worker-{batch % n_workers}" if n_workers else "consumer",
-        }
-    first, last = events[0]["p0_ns"], events[-1]["p1_ns"]
-    end = max(last, first + round(loop_seconds * 1e9))
-    yield {
-        "kind": Kind.WAIT, "start_ns": last, "end_ns": end, "label": "shutdown", "sample": 0,
-    }  # fmt: skip
-    yield {
-        "kind": Kind.OTHER, "start_ns": first, "end_ns": end, "label": "round", "sample": 0,
-    }  # fmt: skip
+def _add_stage(run: SketchedRun, lane: Lane, event: Mapping[str, Any]) -> None:
+    kind, label = STAGES[event["stage"]]
+    start, end, batch = event["p0_ns"], event["p1_ns"], event["idx"] // run.config["batch_size"]
+    of = {"sample": event["idx"], "batch": batch, "epoch": event["epoch"]}
+    nbytes = event.get("bytes", event.get("bytes_decoded", -1))
+    file = event.get("file", "")
+    run.add(lane, kind, start, end, label=label, detail=file, nbytes=nbytes, **of)
+    if "procio_delta" in event:
+        called, device = (event["procio_delta"][name] for name in ("rchar", "read_bytes"))
+        run.add(lane, Kind.READ, end, end, nbytes=called, cpu_ns=device, flags=Flag.IO, **of)
 
 
 MARK_NS = 10_000_000
