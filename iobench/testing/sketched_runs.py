@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-import msgspec
 import numpy as np
 from msgspec.structs import asdict, replace
+from numpy.typing import NDArray
 
 from iobench.analysis.run import Run
 from iobench.recording import span_file
@@ -17,21 +15,20 @@ from iobench.recording.facts import LoaderFacts, ProcessFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_reader import Anchor
+from iobench.recording.span_writer import SpanWriter
 from iobench.runs.contents import PROFILE_DTYPE, Process, RunData
 from iobench.runs.run_facts import RunFacts
-from iobench.testing.fake_clock import FakeClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from iobench.recording.recorder import Recorder
-
 Lane = tuple[str, int] | tuple[str, int, int]
 """Role and number of a process; of a worker of a script also the number of its loader."""
+Numbers = int | NDArray[Any]
 CONSUMER: Final = ("consumer", -1)
 """The training process."""
 FIRST_PID: Final = 1000
-NOT_IN_FILES: Final = ("lane", "thread", "sequence")
+"""Of rank 0; that of rank 1 is twice as much."""
 UNKNOWN: Final = dict.fromkeys(("nbytes", "cpu_ns", "sample", "batch", "epoch"), -1)
 
 
@@ -49,7 +46,7 @@ class SketchedRun:
     ----------
     spans : list of dict
         ``lane``, ``kind``, ``start_ns``, ``end_ns`` and fields of spans; ``label`` and ``detail``
-        are texts, ``thread`` is the number of a thread.
+        are texts, ``thread`` is the number of a thread. Numbers in arrays are of many spans.
     process : dict
         Fields of `Process` that are others than usual in all processes: ``{"host": "node1"}``.
     processes : dict
@@ -76,8 +73,10 @@ class SketchedRun:
         self.loaders: list[LoaderFacts] = []
         self.facts: dict[str, Any] = {}
 
-    def add(self, lane: Lane, kind: Kind, start_ns: int, end_ns: int, **fields: Any) -> None:
-        """Add a span of a process."""
+    def add(
+        self, lane: Lane, kind: Kind | Numbers, start_ns: Numbers, end_ns: Numbers, **fields: Any
+    ) -> None:
+        """Add a span of a process; of arrays, one for each of their items."""
         self.spans.append(
             {"lane": lane, "kind": kind, "start_ns": start_ns, "end_ns": end_ns, **fields}
         )
@@ -91,9 +90,9 @@ class SketchedRun:
 
     def wait(
         self,
-        batch: int,
-        start_ns: int,
-        end_ns: int,
+        batch: Numbers,
+        start_ns: Numbers,
+        end_ns: Numbers,
         made_by: str = "",
         *,
         lane: Lane = CONSUMER,
@@ -141,14 +140,16 @@ class SketchedRun:
         texts = [span.get(name, "") for span in self.spans for name in ("label", "detail")]
         strings = ("", *dict.fromkeys(text for text in texts if text))
         number = {text: index for index, text in enumerate(strings)}
-        table = np.zeros(len(self.spans), PROFILE_DTYPE)
-        for row, span in enumerate(self.spans):
-            values = {"pieces": 1, "sequence": row + 1, **UNKNOWN, **span}
+        ends = np.cumsum([0, *(np.size(span["start_ns"]) for span in self.spans)]).tolist()
+        table = np.zeros(ends[-1], PROFILE_DTYPE)
+        table["sequence"] = np.arange(1, len(table) + 1)
+        for span, start, end in zip(self.spans, ends, ends[1:], strict=False):
+            values = {"pieces": 1, **UNKNOWN, **span}
             values["process"] = lanes.index(values.pop("lane"))
             for name in ("label", "detail"):
                 values[name] = number[values.get(name, "")]
             for name, value in values.items():
-                table[name][row] = value
+                table[name][start:end] = value
         table = table[np.argsort(table["process"], kind="stable")]
         processes = tuple(self._process(place, lane) for place, lane in enumerate(lanes))
         ranks = tuple(sorted({each.rank for each in processes if each.role == "consumer"}))
@@ -162,49 +163,30 @@ class SketchedRun:
         return Run(self.data())
 
     def write(self, path: Path) -> Run:
-        """Write its run directory, with span files as processes write them, and open it."""
-        run, data = RunDirectory.create(path, self.config), self.data()
-        for owner, lane in zip(data.processes, self.lanes, strict=True):
-            self._write_spans(run, owner, lane)
-        for number, facts in enumerate(data.facts):
-            run.processes_path.mkdir(exist_ok=True)
-            document = {"version": 1, **msgspec.to_builtins(facts)}
-            (run.processes_path / f"{number}.json").write_text(json.dumps(document))
+        """Write its run directory, with span files as processes write them, and open it.
+
+        It joins the run there where both are of the same ``job``: another rank of it.
+        """
+        run = RunDirectory.create(path, self.config, token=self.config.get("job", ""))
+        data, first = self.data(), len(run.span_files())
+        for place, owner in enumerate(data.processes):
+            file = run.spans_path / f"{first + place:03d}-{owner.name}.spans"
+            write_span_file(file, owner, data.spans[data.spans["process"] == place], data.strings)
+        for facts in data.facts:
+            facts.write(run.processes_path / f"rank{facts.rank}.json")
         return Run(path)
-
-    def emit(
-        self, lane: Lane, recorder: Recorder, threads: Sequence[str] = ("MainThread",)
-    ) -> None:
-        """Emit the spans of a process by a recorder, which stays open."""
-        lanes = [recorder.foreign_lane(name) for name in threads]
-        for span in (each for each in self.spans if each["lane"] == lane):
-            known = {name: span[name] for name in span if name not in NOT_IN_FILES}
-            for name in ("label", "detail"):
-                known[name] = recorder.string(span.get(name, ""))
-            recorder.emit_on(lanes[span.get("thread", 0)], **known)
-
-    def _write_spans(self, run: RunDirectory, owner: Process, lane: Lane) -> None:
-        begin, before = owner.anchors[0], {*run.span_files()}
-        clock = FakeClock(begin.monotonic_ns, wall_offset_ns=begin.wall_ns - begin.monotonic_ns)
-        role, worker, rank = owner.role, owner.worker, owner.rank
-        with run.recorder(role=role, worker=worker, rank=rank, clock=clock) as recorder:
-            self.emit(lane, recorder, owner.threads)
-            clock.advance(owner.anchors[-1].monotonic_ns - begin.monotonic_ns)
-        (file,) = {*run.span_files()} - before
-        data = bytearray(file.read_bytes())
-        seal(data, owner)
-        file.unlink()
-        (run.spans_path / f"{len(before):03d}-{owner.name}.spans").write_bytes(data)
 
     def _process(self, place: int, lane: Lane) -> Process:
         role, worker, *_ = lane
         highest = max((s.get("thread", 0) for s in self.spans if s["lane"] == lane), default=0)
+        known = {**self.process, **self.processes.get(lane, {})}
+        pid = FIRST_PID * (1 + known.get("rank", 0))
         usual = Process(
-            role, worker, 0, FIRST_PID + place, "here", "boot", (Anchor(0, 0),), 0,
-            closed=True, damaged=0, ppid=FIRST_PID if worker >= 0 else 1,
+            role, worker, 0, pid + place, "here", "boot", (Anchor(0, 0),), 0,
+            closed=True, damaged=0, ppid=pid if worker >= 0 else 1,
             threads=("MainThread", *(f"Thread-{number + 1}" for number in range(highest))),
         )  # fmt: skip
-        return replace(usual, **{**self.process, **self.processes.get(lane, {})})
+        return replace(usual, **known)
 
     def _facts(self, processes: tuple[Process, ...]) -> tuple[ProcessFacts, ...]:
         """Return what a script's training process says of itself."""
@@ -228,21 +210,30 @@ class SketchedRun:
         return (ProcessFacts(**{**known, **place, "loaders": loaders, **self.facts}),)
 
 
-def seal(data: bytearray, owner: Process) -> None:
-    """Write in the header of a span file whose it is, and nothing of who wrote it."""
+def write_span_file(
+    path: Path, owner: Process, spans: NDArray[Any], strings: Sequence[str]
+) -> None:
+    """Write the file of a process, with the spans of each thread by their ends."""
     begin, end = owner.anchors[0], owner.anchors[-1]
     known = asdict(owner) | {"monotonic_ns": begin.monotonic_ns, "wall_ns": begin.wall_ns}
     identity = {name: known[name] for name in span_file.Identity.__struct_fields__}
-    packed = span_file.Identity(**identity).packed()
-    data[: len(packed)] = packed
-    seal_header(data)
-    span_file.LOST.pack_into(data, span_file.LOST_OFFSET, owner.lost)
-    times = (end.monotonic_ns, end.wall_ns) if owner.closed else (0, 0)
-    span_file.END.pack_into(data, span_file.END_OFFSET, *times, owner.closed)
-    span_file.OWN.pack_into(data, span_file.OWN_OFFSET, 0, 0)
-
-
-def seal_header(data: bytearray) -> None:
-    """Write the checksum that the header of a span file has."""
-    crc = zlib.crc32(data[: span_file.IDENTITY.size])
-    span_file.IDENTITY_CRC.pack_into(data, span_file.IDENTITY_CRC_OFFSET, crc)
+    writer = SpanWriter(path, span_file.Identity(**identity))
+    for number in np.union1d(spans["label"], spans["detail"]).tolist():
+        if number:
+            writer.string(number, strings[number])
+    for thread in np.unique(spans["thread"]).tolist():
+        rows = spans[spans["thread"] == thread][[*(span_file.SPAN_DTYPE.names or ())]]
+        rows = rows[np.argsort(rows["end_ns"], kind="stable")].astype(span_file.SPAN_DTYPE)
+        rows["sequence"] = np.arange(1, len(rows) + 1)
+        for first in range(0, len(rows), span_file.SPANS_PER_CHUNK):
+            part = rows[first : first + span_file.SPANS_PER_CHUNK].tobytes()
+            of = (owner.pid, owner.threads[thread])
+            mapping, offset = writer.chunk(span_file.SPANS, thread + 1, first + 1, of)
+            mapping[offset : offset + len(part)] = part
+    writer.write_lost(owner.lost)
+    writer.write_own(owner.once_ns or 0, owner.own_ns or 0)
+    writer.close(end.monotonic_ns, end.wall_ns)
+    if not owner.closed:
+        with path.open("r+b") as file:
+            file.seek(span_file.END_OFFSET)
+            file.write(bytes(span_file.END.size))

@@ -23,13 +23,12 @@ from numpy.typing import NDArray
 
 from iobench.analysis.run import open_runs
 from iobench.cpus import available_cpus
-from iobench.recording import span_file as layout
-from iobench.recording.facts import LoaderFacts, ProcessFacts, facts_path
+from iobench.recording.facts import LoaderFacts
 from iobench.recording.kinds import Kind
-from iobench.recording.run_directory import RunDirectory
-from iobench.recording.span_file import SPAN_DTYPE, Flag, Identity
-from iobench.recording.span_writer import SpanWriter
+from iobench.recording.span_file import RECORD_NBYTES, Flag
+from iobench.recording.span_reader import Anchor
 from iobench.report.json_report import to_json
+from iobench.testing import CONSUMER, SketchedRun
 
 Integers = NDArray[np.int64]
 US = 1_000
@@ -39,7 +38,6 @@ BATCH_US = (7200, 4800, 2400)
 LOOP_KINDS = (Kind.WAIT, Kind.UNPICKLE, Kind.FORWARD, Kind.BACKWARD, Kind.COMM)
 FORWARD, BACKWARD, COMM, SERIALISE, UNPICKLE = 700 * US, 1500 * US, 100 * US, 80 * US, 60 * US
 GOAL_NBYTES = 4 << 30
-STRINGS = ("", "round", "loader-0", "startup", "shutdown")
 
 
 def spans_per_batch(batch_size: int) -> int:
@@ -80,113 +78,60 @@ def schedule(ranks: int, workers: int, n_batches: int, batch_size: int) -> dict[
     return found
 
 
-def write_file(
-    folder: Path, rank: int, worker: int, lanes: list[NDArray[np.void]], end_ns: int
+def add_worker(
+    run: SketchedRun, worker: int, times: dict[str, Integers], spent: Integers, workers: int
 ) -> None:
-    """Write a span file with one array of spans for each thread."""
-    role = "consumer" if worker < 0 else "worker"
-    pid = 10_000 + rank * 100 + worker + 1
-    identity = Identity(pid, 10_000 + rank * 100, rank, worker, role, "node", "boot", 0, 10**18)
-    writer = SpanWriter(folder / f"{rank}-{worker}.spans", identity)
-    for number, text in enumerate((*STRINGS, f"worker-{worker}")):
-        if number:
-            writer.string(number, text)
-    for lane, spans in enumerate(lanes, 1):
-        spans["sequence"] = np.arange(1, len(spans) + 1)
-        for first in range(0, len(spans), layout.SPANS_PER_CHUNK):
-            part = spans[first : first + layout.SPANS_PER_CHUNK]
-            mapping, offset = writer.chunk(layout.SPANS, lane, first + 1, (pid, f"thread-{lane}"))
-            mapping[offset : offset + part.nbytes] = part.tobytes()
-    writer.close(end_ns, 10**18 + end_ns)
-
-
-def blank(n_spans: int) -> NDArray[np.void]:
-    spans = np.zeros(n_spans, SPAN_DTYPE)
-    for name in ("nbytes", "cpu_ns", "sample", "batch", "epoch"):
-        spans[name] = -1
-    spans["pieces"] = 1
-    return spans
-
-
-def rows(kind: Kind, start: Integers, end: Integers, batch: Integers, **more: int) -> NDArray:
-    spans = blank(len(start))
-    spans["kind"], spans["start_ns"], spans["end_ns"] = kind, start, end
-    spans["batch"], spans["epoch"] = batch, 0
-    for name, value in more.items():
-        spans[name] = value
-    return spans
-
-
-def by_end(*parts: NDArray[np.void]) -> NDArray[np.void]:
-    spans = np.concatenate(parts)
-    return spans[np.argsort(spans["end_ns"], kind="stable")]
-
-
-def worker_lanes(
-    worker: int, times: dict[str, Integers], spent: Integers, workers: int
-) -> list[NDArray[np.void]]:
-    """Return the spans of a loading process: its own thread, and the one that feeds the queue."""
-    batch = np.arange(worker, len(spent), workers)
+    """Add the spans of a loading process, of its own thread and of the one that feeds the queue."""
+    lane, batch = ("worker", worker, 0), np.arange(worker, len(spent), workers)
+    submitted, begun, finished, asked, delivered = (
+        times[name][batch] for name in ("submitted", "begun", "finished", "asked", "delivered")
+    )
     flat = spent[batch].reshape(len(batch), -1)
-    ends = times["begun"][batch, None] + np.cumsum(flat, axis=1)
-    sample = blank(flat.size)
-    sample["start_ns"], sample["end_ns"] = (ends - flat).ravel(), ends.ravel()
-    sample["kind"] = np.tile(STAGES, flat.size // len(STAGES))
-    sample["batch"], sample["epoch"] = np.repeat(batch, flat.shape[1]), 0
-    sample["nbytes"], sample["cpu_ns"] = 65536, flat.ravel() // 2
-    finished = times["finished"][batch]
-    own = by_end(
-        sample,
-        rows(Kind.SUBMIT_QUEUE, times["submitted"][batch], times["begun"][batch], batch),
-        rows(Kind.COLLATE, finished, finished, batch, nbytes=10**6),
-        rows(Kind.READ, finished, finished, batch, flags=Flag.IO, nbytes=10**6, cpu_ns=4096),
-    )
-    return [own, rows(Kind.SERIALISE, finished, finished + SERIALISE, batch)]
+    ends = begun[:, None] + np.cumsum(flat, axis=1)
+    of = {"batch": batch, "epoch": 0}
+    run.add(
+        lane, np.tile(STAGES, flat.size // len(STAGES)), (ends - flat).ravel(), ends.ravel(),
+        nbytes=65536, cpu_ns=flat.ravel() // 2, batch=np.repeat(batch, flat.shape[1]), epoch=0,
+    )  # fmt: skip
+    run.add(lane, Kind.SUBMIT_QUEUE, submitted, begun, **of)
+    run.add(lane, Kind.COLLATE, finished, finished, nbytes=10**6, **of)
+    run.add(lane, Kind.READ, finished, finished, flags=Flag.IO, nbytes=10**6, cpu_ns=4096, **of)
+    run.add(lane, Kind.SERIALISE, finished, finished + SERIALISE, thread=1, **of)
+    run.wait(batch, asked, delivered, f"worker-{worker}", sample=0, nbytes=10**6, epoch=0)
 
 
-def loop_lane(times: dict[str, Integers], left: Integers) -> NDArray[np.void]:
-    batch = np.arange(len(left))
-    asked, delivered = times["asked"], times["delivered"]
-    forward = delivered + FORWARD
-    waits = rows(Kind.WAIT, asked, delivered, batch, sample=0, nbytes=10**6)
-    waits["detail"] = len(STRINGS)
-    end = int(left[-1])
-    mark = rows(Kind.OTHER, np.zeros(1, np.int64), np.array([end]), np.array([-1]), sample=0)
-    mark["label"], mark["detail"] = STRINGS.index("round"), STRINGS.index("loader-0")
-    return by_end(
-        waits,
-        rows(Kind.UNPICKLE, delivered - UNPICKLE, delivered, batch),
-        rows(Kind.FORWARD, delivered, forward, batch),
-        rows(Kind.BACKWARD, forward, times["entered"], batch),
-        rows(Kind.COMM, times["entered"], left, batch),
-        mark,
-    )
+def add_loop(run: SketchedRun, times: dict[str, Integers], left: Integers) -> None:
+    """Add the spans of a training loop, but for its waits."""
+    of = {"batch": np.arange(len(left)), "epoch": 0}
+    delivered, entered = times["delivered"], times["entered"]
+    run.add(CONSUMER, Kind.UNPICKLE, delivered - UNPICKLE, delivered, **of)
+    run.add(CONSUMER, Kind.FORWARD, delivered, delivered + FORWARD, **of)
+    run.add(CONSUMER, Kind.BACKWARD, delivered + FORWARD, entered, **of)
+    run.add(CONSUMER, Kind.COMM, entered, left, **of)
+    run.add(CONSUMER, Kind.OTHER, 0, left[-1], label="round", detail="loader-0", sample=0, epoch=0)
 
 
 def write_run(path: Path, ranks: int, workers: int, n_batches: int, batch_size: int) -> None:
-    config = {"kind": "script", "command": "made up", "job": "job", "world_size": ranks}
-    run = RunDirectory.create(path, config)
     times = schedule(ranks, workers, n_batches, batch_size)
-    left = np.repeat(times["entered"].max(axis=1, keepdims=True) + COMM, ranks, axis=1)
+    left = times["entered"].max(axis=1) + COMM
+    ended = Anchor(int(left[-1]), 10**18 + int(left[-1]))
     for rank in range(ranks):
+        run = SketchedRun(kind="script", command="made up", job="job", world_size=ranks)
+        run.process = {"rank": rank, "host": "node", "anchors": (Anchor(0, 10**18), ended)}
+        run.facts = {
+            "world_size": ranks,
+            "unit_costs": {"light_ns": 600, "full_ns": 2000, "io_ns": 1500},
+        }
+        kind = "torch.utils.data.DataLoader"
+        run.loaders = [
+            LoaderFacts(0, "torch", kind, "MadeUp", workers, PREFETCH, batch_size=batch_size)
+        ]
         own = {name: np.ascontiguousarray(value[:, rank]) for name, value in times.items()}
         spent = samples_of(rank, n_batches, batch_size)
-        end_ns = int(left[-1, rank])
         for worker in range(workers):
-            lanes = worker_lanes(worker, own, spent, workers)
-            write_file(run.spans_path, rank, worker, lanes, end_ns)
-        write_file(run.spans_path, rank, -1, [loop_lane(own, left[:, rank])], end_ns)
-        loader = LoaderFacts(
-            0, "torch", "torch.utils.data.DataLoader", "MadeUp", workers, PREFETCH,
-            batch_size=batch_size, start_method="fork",
-            worker_pids=[10_000 + rank * 100 + worker + 1 for worker in range(workers)],
-        )  # fmt: skip
-        told = ProcessFacts(
-            10_000 + rank * 100, 1, "node", "consumer", rank, ranks, "torchrun",
-            loaders=[loader], ended="closed", unit_costs={"light_ns": 600, "full_ns": 2000,
-            "io_ns": 1500},
-        )  # fmt: skip
-        told.write(facts_path(run.processes_path, host="node", rank=rank, start_ns=0))
+            add_worker(run, worker, own, spent, workers)
+        add_loop(run, own, left)
+        run.write(path)
 
 
 def peak_nbytes() -> int:
@@ -209,7 +154,7 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="many-ranks-", dir=options.dir))
     try:
         free = shutil.disk_usage(folder).free
-        if free < 2 * n_spans * layout.RECORD_NBYTES:
+        if free < 2 * n_spans * RECORD_NBYTES:
             sys.exit(f"{folder}: {free / 1e9:.1f} GB free, expected twice what is written")
         print(f"{n_spans:,} spans of {options.ranks} ranks with {options.workers} workers each")
         start = time.perf_counter()
@@ -251,7 +196,7 @@ def check(document: dict, ranks: int, n_batches: int) -> None:
     for run in document["runs"]:
         assert run["batches"] == n_batches
         assert sum(run["exposed_ns"].values()) == run["wait_ns"]
-        assert run["missing_workers"] == []
+        assert run["missing_workers"] == ()
         assert run["lost_spans"] == 0
     job = document["job"]
     assert job["steps"] == n_batches

@@ -126,7 +126,9 @@ def test_a_run_that_is_still_written_has_every_output(
     begun = batches()
     run = RunDirectory.create(tmp_path / "run", begun.config)
     recorder = run.recorder(role="consumer", clock=FakeClock(1000, wall_offset_ns=10**18))
-    begun.emit(CONSUMER, recorder)
+    for span in begun.spans:
+        texts = {name: recorder.string(span.get(name, "")) for name in ("label", "detail")}
+        recorder.emit(**{name: span[name] for name in span if name != "lane"} | texts)
     command, *options = FILES[output]
     target = tmp_path / options.pop()
     code, out, err = say(command, run.path, *options, target)

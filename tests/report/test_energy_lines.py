@@ -8,7 +8,6 @@ from page_runs import write_job
 from schedules import pool
 
 from iobench.cli import main
-from iobench.recording.this_process import boot_id, host_name
 
 MS = 1_000_000
 END = 2000 * MS
@@ -117,7 +116,7 @@ def test_readings_that_cover_a_part_are_of_that_part(tmp_path, words, figures):
 def test_ranks_of_one_machine_have_equal_parts_that_add_up_to_it(tmp_path, say):
     job = write_job(tmp_path / "job", ranks=2)
     readings = [[5_000, 0, 0], [5_000 + 100 * MS, 0, 1001]]
-    write_energy(job, *readings, host=host_name(), boot_id=boot_id())
+    write_energy(job, *readings)
     found = json.loads(say(job, "--json"))
     parts = [each["energy"]["kinds"]["gpu"] for each in found["runs"]]
     assert [each["total_j"] for each in parts] == pytest.approx([5e-4, 5e-4], rel=2e-3)

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iobench.recording.facts import LoaderFacts, ProcessFacts
+import numpy as np
+
+from iobench.recording.facts import LoaderFacts
 from iobench.recording.kinds import Kind
-from iobench.recording.run_directory import RunDirectory
-from iobench.recording.this_process import host_name
 from iobench.report import units
 from iobench.report.renderers.html_page import HtmlRenderer
 from iobench.report.report_document import report_document
-from iobench.testing import CONSUMER, FakeClock, SketchedRun
+from iobench.testing import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from iobench.analysis.run import Run
 
 MS = 1_000_000
+JOB = {
+    "kind": "script",
+    "command": "torchrun train.py",
+    "job": "torch:1",
+    "launcher": "torchrun",
+    "world_size": 1,
+    "machine": {"cpus": 4},
+}
 COMPUTE = {"forward_ns": 5 * MS, "backward_ns": 0, "source": "--compute 5ms"}
 PUBLISHED = {"exposed_io_s": [0.02158, 0.10881, 0.10577, 6.02123, 0.22815], "source": "D2.3"}
 
@@ -65,39 +72,26 @@ def write_run(
     return path
 
 
+def rank_sketch(waits_ms: Sequence[int], rank: int = 0, **config: Any) -> SketchedRun:
+    """Return a training process of a job, and what it waited for each batch; 10 ms are computed."""
+    run = SketchedRun(JOB, **config)
+    run.process = {"rank": rank}
+    run.facts = {"world_size": run.config["world_size"]}
+    run.loaders = [LoaderFacts(0, "torch", "torch.utils.data.DataLoader", "Fields", batch_size=2)]
+    waits = np.array(waits_ms) * MS
+    batch, ends = np.arange(len(waits)), 5_000 + np.cumsum(waits + 10 * MS)
+    held = ends - 10 * MS
+    run.add(CONSUMER, Kind.READ, held - waits, held, nbytes=6_000_000, batch=batch)
+    run.wait(batch, held - waits, held, "consumer", nbytes=8_000_000, sample=0)
+    run.add(CONSUMER, Kind.FORWARD, held, ends, batch=batch)
+    run.add(CONSUMER, Kind.OTHER, 5_000, ends[-1], sample=0, label="round", detail="loader-0")
+    return run
+
+
 def write_job(path: Path, *, ranks: int = 3, batches: int = 12) -> Path:
     """Write a job of several training processes; each waits longer than the one before."""
-    config = {
-        "kind": "script",
-        "command": "torchrun train.py",
-        "job": "torch:1",
-        "launcher": "torchrun",
-        "world_size": ranks,
-        "machine": {"cpus": 4},
-    }
-    run = RunDirectory.create(path, config)
     for rank in range(ranks):
-        recorder = run.recorder(role="consumer", rank=rank, clock=FakeClock(1000))
-        maker, now = recorder.string("consumer"), 5_000
-        start = now
-        for batch in range(batches):
-            held = now + (4 + 2 * rank) * MS
-            recorder.emit(Kind.READ, now, held, nbytes=6_000_000, batch=batch)
-            recorder.emit(Kind.WAIT, now, held, nbytes=8_000_000, batch=batch, detail=maker)
-            now = held + 10 * MS
-            recorder.emit(Kind.FORWARD, held, now, batch=batch)
-        recorder.emit(
-            Kind.OTHER, start, now, sample=0, label=recorder.string("round"),
-            detail=recorder.string("loader-0"),
-        )  # fmt: skip
-        recorder.close()
-        ProcessFacts(
-            os.getpid(), 1, host_name(), "consumer", rank, ranks, "torchrun",
-            loaders=[
-                LoaderFacts(0, "torch", "torch.utils.data.DataLoader", "Fields", batch_size=2)
-            ],
-            ended="closed",
-        ).write(run.processes_path / f"rank{rank}.json")  # fmt: skip
+        rank_sketch([4 + 2 * rank] * batches, rank, world_size=ranks).write(path)
     return path
 
 

@@ -11,7 +11,6 @@ import psutil
 
 from iobench.recording import meter
 from iobench.recording.meter import Meter
-from iobench.recording.this_process import boot_id
 from iobench.testing import FakeClock
 
 MS = 1_000_000
@@ -131,20 +130,17 @@ class StandInMachine:
             file.write(f"{text}\n")
             file.truncate()
 
-    def reader(
-        self, run: Path, monkeypatch: Any, *, period_ms: int = 100, host: str = "here"
-    ) -> Meter:
-        """Return what reads this machine; ``""`` is the one that the test runs on."""
-        if host:
-            monkeypatch.setattr(meter, "host_name", lambda: host)
-            monkeypatch.setattr(meter, "boot_id", lambda: "boot" if host == "here" else boot_id())
+    def reader(self, run: Path, monkeypatch: Any, *, period_ms: int = 100) -> Meter:
+        """Return what reads this machine, which is that of sketched runs."""
+        monkeypatch.setattr(meter, "host_name", lambda: "here")
+        monkeypatch.setattr(meter, "boot_id", lambda: "boot")
         monkeypatch.setattr(meter, "SYSTEM_ROOT", self.root)
         monkeypatch.setattr(psutil, "PROCFS_PATH", str(self.root / "proc"))
         speeds = {name: SimpleNamespace(speed=speed) for name, speed in self.links.items()}
         monkeypatch.setattr(psutil, "net_if_stats", lambda: speeds)
         folder = run / "machine"
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{host or 'this'}.samples"
+        path = folder / "here.samples"
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         monkeypatch.setattr(meter, "PERIOD_NS", period_ms * MS)
         return Meter([(path, file)], {}, energy=False, machine=True, clock=self.clock)
