@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -18,9 +19,13 @@ if TYPE_CHECKING:
 def run(*, command: Sequence[str], json: Path | None, report: bool, **values: Any) -> None:
     """Run a command and record it; end as it did."""
     from iobench.cli.screen import is_quiet
-    from iobench.launch.running import ScriptRun, run_script
-    from iobench.launch.waiting import default_signals, end_like
+    from iobench.launch.waiting import AWAITED, default_signals, end_like
 
+    # OpenBLAS starts threads as it is imported: none of them may take what is for the command.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED)
+    from iobench.launch.running import ScriptRun, run_script
+
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     requested = ScriptRun(tuple(command), **values)
 
     def say(line: str) -> None:

@@ -145,6 +145,24 @@ def test_ctrl_c_reaches_the_script_once(tmp_path, script, plainly, cli):
     assert found.stdout == "3 1\n", found.stderr
 
 
+OTHERS = """
+import os, signal
+launcher = f"/proc/{os.getppid()}"
+bit = 1 << signal.SIGINT - 1
+for thread in os.listdir(launcher + "/task"):
+    with open(f"{launcher}/task/{thread}/status") as file:
+        (mask,) = (int(line.split()[1], 16) for line in file if line.startswith("SigBlk"))
+    if thread != str(os.getppid()) and not mask & bit:
+        print("takes Ctrl-C")
+"""
+
+
+def test_only_the_thread_that_waits_for_signals_is_sent_any(tmp_path, script, plainly, cli):
+    arguments = ["--no-report", "--out", tmp_path / "run", "--", sys.executable, script(OTHERS)]
+    found = plainly(*cli, *arguments, env={**os.environ, "OPENBLAS_NUM_THREADS": "4"})
+    assert (found.returncode, found.stdout) == (0, ""), found.stderr
+
+
 def test_what_cannot_be_started_is_said(tmp_path, plainly, cli):
     found = plainly(*cli, *["--out", tmp_path / "run", "--", "no-such-program", "-x"])
     assert found.returncode == 1
