@@ -295,7 +295,7 @@ REPORT: Final = (
     ),
     CommandOption(
         "--mlflow",
-        "Log the run to an MLflow server: figures by epoch, page and trace; 'env' means "
+        "Log the run to an MLflow server: figures by epoch and the page; 'env' means "
         "MLFLOW_TRACKING_URI.",
         metavar="URI",
     ),
@@ -442,7 +442,7 @@ OPTIONS: Final = {
         ),
         CommandOption("--again", "Measure failed cells again.", "flag"),
         CommandOption(
-            "--dry-run", "Check the recipe and print its cells and expected time.", "flag"
+            "--dry-run", "Check the recipe and print its cells and the runs left.", "flag"
         ),
         CommandOption(
             "--allow-code",

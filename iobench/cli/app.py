@@ -127,8 +127,8 @@ COMMANDS: Final = {
         "benchmarks",
         """Profile all cells of a recipe in rounds, and print each with its figures and spread.
 
-        Killed or out of time, the same command continues where it was. Processes that are given one
-        folder share its cells: machines take different ones, on each machine one process measures.
+        Killed or out of time, the same command continues where it was. Of processes that are
+        given one folder one measures, and the others stand by.
         iobench suite mllog DIR (see iobench suite mllog --help) writes its runs as MLPerf's logs.
 
         Recipes that come along: formats, loaders, maelstrom, mlperf-hpc, procurement, quick. Exits
