@@ -21,6 +21,7 @@ from iobench.errors import OptionError, ProfileError, TrialError
 from iobench.findings.advice.advising import advice_document, advice_of, trial_section
 from iobench.findings.advice.commands import ProfileCommand
 from iobench.findings.advice.loading import baseline_first, loading_of
+from iobench.findings.advice.proposals import Evidence
 from iobench.masking import MASK
 from iobench.report.document import Document
 from iobench.report.renderers.json_text import json_text
@@ -131,7 +132,9 @@ def _tried(
             "record both with iobench run, and set the runs side by side with iobench compare.",
         )
     base = baseline_config(config, baseline)
-    every = (*advice.changes, *advice.to_measure)
+    every = [*advice.changes, *advice.to_measure]
+    every += [same for each in advice.to_measure for same in each.same_bound]
+    every.sort(key=lambda each: each.evidence is not Evidence.UNKNOWN)
     possible = [each for each in every if changed_config(base, each.settings) is not None]
     if not possible:
         why = "Nothing tried: iobench profile can run none of the proposed changes."

@@ -61,6 +61,8 @@ def loader_run(
     wait = batches.delivered_ns - batches.requested_ns
     if is_serial:
         on_way, pickup = np.zeros(n, dtype=np.int64), wait - own.sum(axis=1) - gap
+        requested, delivered = batches.requested_ns, batches.delivered_ns
+        loop_stages, loop = _loop_work(lanes, data.strings, requested, delivered)
     else:
         in_threads = rule is LoaderRule.THREADS
         submitted = _submitted(lanes, batches, work, in_threads=in_threads)

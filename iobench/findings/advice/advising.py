@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 WORTH_FRACTION: Final = 0.01
 """Of the time, what a change saves at least that is proposed."""
+SAME_BOUND: Final = 0.005
+"""Of the time, by what bounds differ that say different things."""
 
 
 def advice_of(measured: Iterable[Loading | None]) -> Advice | None:
@@ -48,9 +50,9 @@ def advice_of(measured: Iterable[Loading | None]) -> Advice | None:
         items += predicted_changes(predictor)
     judged = [_judged(item, baseline) for item in items]
     proposed = [each for each in judged if isinstance(each, AdvisedChange)]
-    proposed.sort(key=lambda each: -each.expected)
+    proposed.sort(key=lambda each: each.rank)
     changes = tuple(each for each in proposed if each.is_proven)
-    to_measure = tuple(each for each in proposed if not each.is_proven)
+    to_measure = _without_repeats(each for each in proposed if not each.is_proven)
     outcome, sentence = _outcome(changes, to_measure, error, baseline)
     return Advice(
         run=str(baseline.path),
@@ -76,14 +78,30 @@ def _judged(item: AdvisedChange | RuledOut, baseline: Loading) -> AdvisedChange 
     if isinstance(item, RuledOut):
         return item
     saved, epoch_s, spent_s = item.expected, baseline.epoch_s, item.cost.spent_s
+    is_known = item.evidence is not Evidence.UNKNOWN
     if baseline.is_hidden and not item.is_proven:
-        return ruled_out(item.levers, item.settings, Reason.NOT_WAITED_FOR, saved)
-    if item.is_proven is False or saved < WORTH_FRACTION:
+        most = saved if is_known else baseline.wait_fraction
+        return ruled_out(item.levers, item.settings, Reason.NOT_WAITED_FOR, most)
+    if is_known and (item.is_proven is False or saved < WORTH_FRACTION):
         return ruled_out(item.levers, item.settings, Reason.GAINS_NOTHING, saved)
-    saved_s = None if epoch_s is None else epoch_s * saved
+    saved_s = None if epoch_s is None or not is_known else epoch_s * saved
     pays = None if spent_s == 0.0 else BreakEven.of(spent_s, epoch_s, saved_s)
     commands = commands_of(item, baseline)
     return replace(item, saved_s=saved_s, break_even=pays, commands=commands)
+
+
+def _without_repeats(proposed: Iterable[AdvisedChange]) -> tuple[AdvisedChange, ...]:
+    """Return proposals, those of one bound as one, which names the others."""
+    result: list[AdvisedChange] = []
+    for each in proposed:
+        for number, other in enumerate(result):
+            near = abs(other.expected - each.expected) < SAME_BOUND
+            if near and other.evidence is each.evidence is Evidence.BOUND:
+                result[number] = replace(other, same_bound=(*other.same_bound, each))
+                break
+        else:
+            result.append(each)
+    return tuple(result)
 
 
 def _outcome(
@@ -97,7 +115,12 @@ def _outcome(
     if changes:
         text = f"Best: {changes[0].title} saves {units.fraction(changes[0].expected)} of the time"
     elif to_measure:
-        text = "Nothing is certain to help, but some changes are worth measuring"
+        first = to_measure[0]
+        text = f"{first.title} is to be tried first: what it saves is not known"
+        if first.evidence is Evidence.MEASURED:
+            text = f"Best: {first.title} saved {units.fraction(first.expected)}, of too few batches"
+        elif first.evidence is not Evidence.UNKNOWN:
+            text = "Nothing is certain to help, but some changes are worth measuring"
     elif baseline.is_hidden:
         outcome, wait = AdviceOutcome.NOTHING_TO_GAIN, units.fraction(baseline.wait_fraction)
         text = f"Nothing to gain: the training loop waits {wait} of its time"
@@ -145,22 +168,26 @@ def advice_document(advice: Advice) -> Document:
 def _blocks(changes: Sequence[AdvisedChange]) -> tuple[Block, ...]:
     result: list[Block] = []
     for number, change in enumerate(changes, 1):
-        epoch = "" if change.saved_s is None else f", {_seconds(change.saved_s)} of an epoch"
-        result += [
-            Sentence(f"{number}. {change.title}", "strong"),
-            Sentence(
-                f"It saves {_share_text(change)} of the time {basis(change)}{epoch}. It costs "
-                f"{', '.join(_cost_parts(change))}."
-            ),
-            *(Command(line) for line in change.commands),
-        ]
+        result += _block(f"{number}. {change.title}", change)
+        for same in change.same_bound:
+            result += _block(f"{number}. or, with the same bound: {same.title}", same)
     return tuple(result)
 
 
-def basis(change: AdvisedChange) -> str:
-    """Return what a predicted saving rests on."""
+def _block(title: str, change: AdvisedChange) -> tuple[Block, ...]:
+    """Return what is said of a proposal."""
+    epoch = "" if change.saved_s is None else f", {_seconds(change.saved_s)} of an epoch"
+    costs = ", ".join(_cost_parts(change))
+    text = f"It saves {saving(change, _share_text(change))}{epoch}. It costs {costs}."
+    return Sentence(title, "strong"), Sentence(text), *map(Command, change.commands)
+
+
+def saving(change: AdvisedChange, share: str, whose: str = "the time") -> str:
+    """Return what is saved, and what says so."""
+    if change.evidence is Evidence.UNKNOWN:
+        return change.evidence.text
     few = "" if change.is_proven or change.evidence is Evidence.BOUND else ", too few batches"
-    return f"{change.evidence.text}{few}"
+    return f"{share} of {whose} {change.evidence.text}{few}"
 
 
 def _cost_parts(change: AdvisedChange) -> Iterator[str]:
@@ -192,6 +219,8 @@ def trial_section(advice: Advice) -> Section:
     )
     promised = {
         each.title: "at most " * (each.evidence is Evidence.BOUND) + _share_text(each)
+        if each.evidence is not Evidence.UNKNOWN
+        else units.UNKNOWN
         for each in (*advice.changes, *advice.to_measure)
     }
     rows = tuple(

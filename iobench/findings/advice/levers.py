@@ -26,7 +26,7 @@ from iobench.findings.advice.proposals import (
     change,
     ruled_out,
 )
-from iobench.findings.faster_stages import UNSEEN_ERROR, predicted
+from iobench.findings.faster_stages import IN_LOOP_FRACTION, UNSEEN_ERROR, predicted
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, WORKER_KINDS, Kind, Trait
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ LONGEST_RUN: Final = 1000  # batches that are replayed: more show little more
 UNSEEN_WORKERS_ERROR: Final = 0.15
 """What a changed run may miss its replay by where others share CPUs, memory and storage than did:
 the goal of ``tests/benchmarks/held_out.py`` for nine in ten."""
-QUIET: Final = 0.1  # share of the steps that are short since nobody else has the CPUs
 LOOKS_AHEAD: Final = 64  # batches that a bound lets threads be ahead: more than any ring has
 
 
@@ -86,7 +85,7 @@ def predicted_changes(predictor: GainPredictor) -> Judged:
     """Yield what changes would gain by replay, or no more than; or why they would not."""
     facts = predictor.baseline.facts
     stored = (_finished_samples, _fast_loader) if facts.is_script or not facts.own_order else ()
-    levers = (_workers, _prefetch, _kept_workers, *stored, _cache, _chunks, _codec)
+    levers = (_kept_workers, _chunks, _sampler, _workers, _prefetch, *stored, _cache, _codec)
     for lever in levers:
         yield from lever(predictor)
 
@@ -173,8 +172,16 @@ def _kept_workers(predictor: GainPredictor) -> Judged:
     if least.is_proven and least.low_fraction is not None:
         most, gain = gain.high_fraction or 0.0, predictor.gain(retained)
         low = min(least.low_fraction, gain.low_fraction or 0.0)
-        gain = replace(gain, low_fraction=low, high_fraction=max(gain.high_fraction or 0.0, most))
+        gain = replace(gain, low_fraction=low, high_fraction=max(gain.expected, most))
     yield change((Lever.KEEP_WORKERS,), KEPT, gain)
+
+
+def _sampler(predictor: GainPredictor) -> Judged:
+    """Yield a faster sampler where the loop waits for its own one."""
+    run = predictor.run
+    if run.loop_ns[:, _of_sampler(run)].sum() > IN_LOOP_FRACTION * run.wait_ns:
+        gain = predictor.bound(shortened(run, {Kind.SAMPLER.spelled: 0.0}))
+        yield change((Lever.SAMPLER,), {}, gain)
 
 
 def _finished_samples(predictor: GainPredictor) -> Judged:
@@ -184,7 +191,7 @@ def _finished_samples(predictor: GainPredictor) -> Judged:
     baseline = predictor.baseline
     stored = "tfrecord" if baseline.framework == "tensorflow" else "numpy"
     finished = shortened(predictor.run, dict.fromkeys(MAKING, 0.0))
-    gain = predictor.bound(without_rest(changed(finished, Change(keep_workers=True))))
+    gain = predictor.bound(changed(finished, Change(keep_workers=True)))
     yield change((Lever.FORMAT,), {"format": stored}, gain, _cost_of_store([baseline], baseline))
 
 
@@ -294,14 +301,10 @@ class GainPredictor:
         return Gain(Evidence.REPLAYED, by.saved, by.low, by.high, by.helps)
 
     def bound(self, run: LoaderRun) -> Gain:
-        """Return what a change cannot gain more than, also where it leaves CPUs to the steps."""
-        quiet = round(float(np.quantile(self.run.compute_ns, QUIET)))
-        run = replace(run, compute_ns=np.minimum(run.compute_ns, quiet))
+        """Return what a change cannot gain more than: never more than is waited for."""
         gains = (self.gain(run, machine) for machine in {None, self.baseline.machine})
         most = max(0.0, *(each.saved_fraction or 0.0 for each in gains))
-        wait = self.baseline.wait_fraction
-        waiting = None if wait is None else min(most, wait)
-        return Gain(Evidence.BOUND, None, 0.0, most, waiting_fraction=waiting)
+        return Gain(Evidence.BOUND, None, 0.0, min(most, self.baseline.wait_fraction or 0.0))
 
 
 def _times(run: LoaderRun, machine: Machine | None) -> NDArray[np.float64]:
@@ -326,9 +329,15 @@ def is_one_of(run: LoaderRun, kinds: Sequence[str]) -> NDArray[np.bool_]:
     return np.array([stage.partition(":")[0] in kinds for stage in run.stages], dtype=bool)
 
 
+def _of_sampler(run: LoaderRun) -> NDArray[np.bool_]:
+    """Return which stages of the loop choose samples."""
+    kinds = [stage.partition(":")[0] for stage in run.loop_stages]
+    return np.array([kind == Kind.SAMPLER.spelled for kind in kinds], dtype=bool)
+
+
 def shortened(run: LoaderRun, of_kinds: Mapping[str, float]) -> LoaderRun:
     """Return a run whose stages of some kinds take a share of their time."""
-    kinds = {stage: stage.partition(":")[0] for stage in run.stages}
+    kinds = {stage: stage.partition(":")[0] for stage in (*run.stages, *run.loop_stages)}
     factors = {stage: of_kinds[kind] for stage, kind in kinds.items() if kind in of_kinds}
     return changed(run, Change(stage_factors=factors))
 
@@ -345,9 +354,11 @@ def on_cpu(run: LoaderRun, kinds: Sequence[str]) -> LoaderRun:
 
 
 def without_rest(run: LoaderRun) -> LoaderRun:
-    """Return a run whose batches take nothing but their stages, and whose end takes nothing."""
+    """Return a run whose batches take nothing but stages and sampler, and whose end nothing."""
     names = ("gap_ns", "submit_ns", "transit_ns", "pickup_ns", "loop_ns", "shutdown_ns")
-    return replace(run, **{name: np.zeros_like(getattr(run, name)) for name in names})
+    nothing = {name: np.zeros_like(getattr(run, name)) for name in names}
+    loop_ns = np.where(_of_sampler(run), run.loop_ns, 0)
+    return replace(run, **{**nothing, "loop_ns": loop_ns, "pickup_ns": loop_ns.sum(axis=1)})
 
 
 def in_place(run: LoaderRun, cpus: int | None) -> LoaderRun:

@@ -10,7 +10,7 @@ import msgspec
 
 from iobench.analysis.diagnosis import Verdict, diagnose
 from iobench.analysis.replay.runs import reported_loaders
-from iobench.findings.advice.advising import advice_of, basis
+from iobench.findings.advice.advising import advice_of, saving
 from iobench.findings.advice.commands import ProfileCommand
 from iobench.findings.advice.loading import Loading, loading_of
 from iobench.findings.advice.proposals import Evidence
@@ -75,8 +75,8 @@ def _advised(ways: Sequence[Loading], *, hidden: bool) -> Iterator[NextStep]:
         # A script's dataset is an object of its own: a command would not find it by name.
         lines = [line for line in change.commands if line.startswith("iobench ") and not is_script]
         command = lines[0 if change.evidence is Evidence.MEASURED else -1] if lines else None
-        saves = f"saves {units.fraction(change.expected)} of {whose} {basis(change)}"
-        yield NextStep(f"{change.title}: {saves}", command)
+        saves = saving(change, units.fraction(change.expected), whose)
+        yield NextStep(f"{change.title}: saves {saves}", command)
     if changes and is_script:
         command = shlex.join(["iobench", "advise", str(as_typed(ways[0].path))])
         yield NextStep("the lines to change, what they cost, and other changes", command)

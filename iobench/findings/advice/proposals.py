@@ -29,6 +29,11 @@ class Lever(Enum):
     CACHE = "cache"  # files in the page cache, or copied once to storage of the node itself
     CHUNKS = "chunks"  # that hold what a sample needs and no more
     CODEC = "codec"  # fewer bytes from storage for more decoding, or the reverse
+    SAMPLER = "sampler"  # what chooses the samples of a batch, in the training loop
+
+
+CAUSES: Final = (Lever.KEEP_WORKERS, Lever.CHUNKS, Lever.SAMPLER)
+"""What removes a cause of waiting stands before what loads faster around it."""
 
 
 class Evidence(Enum):
@@ -38,6 +43,7 @@ class Evidence(Enum):
     MEASURED = "measured", "as measured here"
     REPLAYED = "replayed", "by replay"
     BOUND = "bound", "at most, to be measured"
+    UNKNOWN = "unknown", "an unknown share, to be tried"
 
     def __init__(self, word: str, text: str) -> None:
         self._value_, self.text = word, text
@@ -72,14 +78,12 @@ class Gain(msgspec.Struct, frozen=True):
     low_fraction: float | None  # in another run, with what is known of errors; of a bound 0
     high_fraction: float | None  # None where too few batches were measured for an interval
     is_proven: bool | None = None  # noise does not explain it
-    waiting_fraction: float | None = None  # of a bound, without steps that become shorter
 
     @property
     def expected(self) -> float:
         """What is said of it and what to rank it by: the gain, or how much waiting may go."""
-        if self.saved_fraction is not None:
-            return self.saved_fraction
-        return (self.high_fraction if self.waiting_fraction is None else self.waiting_fraction) or 0
+        saved = self.high_fraction if self.saved_fraction is None else self.saved_fraction
+        return saved or 0.0
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -103,6 +107,16 @@ class AdvisedChange(Gain, frozen=True, kw_only=True):
     saved_s: float | None = None  # of an epoch, by `expected`
     break_even: BreakEven | None = None  # None for what is not spent for once
     commands: tuple[str, ...] = ()  # that make it, and for a profile those that measure it
+    same_bound: tuple[AdvisedChange, ...] = ()  # others that gain no more than the same
+
+    @property
+    def rank(self) -> tuple[bool, int, bool, float]:
+        """Where it stands among others, the lowest first: of those that are not proven, causes."""
+        if self.is_proven:
+            return False, 0, False, -self.expected
+        order = (Evidence.MEASURED, Evidence.UNKNOWN, Evidence.REPLAYED, Evidence.BOUND)
+        is_cause = not {*self.levers}.isdisjoint(CAUSES)
+        return True, order.index(self.evidence), not is_cause, -self.expected
 
 
 class RuledOut(msgspec.Struct, frozen=True):
@@ -145,6 +159,7 @@ TITLES: Final = (
     (Lever.CACHE, "", "files read into the page cache beforehand"),
     (Lever.CHUNKS, "", "chunks that hold one sample each"),
     (Lever.CODEC, "", "stored as {format}"),
+    (Lever.SAMPLER, "", "a sampler that takes no time"),
 )
 """What a change of a lever is called: the first row whose setting it has, or that needs none."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,9 @@ from iobench.findings.advice.proposals import (
     Reason,
 )
 from iobench.findings.faster_stages import predicted
+from iobench.recording.kinds import Kind
 from iobench.testing import SketchedRun
+from iobench.testing.sketched_runs import CONSUMER
 
 if TYPE_CHECKING:
     from iobench.runs.contents import RunData
@@ -91,7 +94,8 @@ def advised(*ways: Loading) -> Advice:
 
 
 def only(changes: tuple[AdvisedChange, ...], *levers: Lever) -> AdvisedChange:
-    return next(each for each in changes if each.levers == levers)
+    every = [*changes, *(same for each in changes for same in each.same_bound)]
+    return next(each for each in every if each.levers == levers)
 
 
 def reasons(advice: Advice) -> dict[Lever, Reason]:
@@ -253,3 +257,41 @@ def test_a_prediction_distinguishes_what_these_batches_gain_and_what_others_will
     assert predicted(before, 0.97 * before, error=0.05).helps is False
     few = predicted(np.full(47, 100.0), np.full(47, 50.0))
     assert (few.saved, few.low, few.high, few.helps) == (0.5, None, None, None)
+
+
+def test_a_slow_sampler_stays_when_samples_are_finished_and_is_proposed_first() -> None:
+    sketch, clock = SketchedRun({"workers": 0, "batch_size": BATCH}), 0
+    for batch in range(60):  # 30 ms of choosing, 10 of making, 10 of computing
+        asked, clock = clock, clock + 30 * MS
+        sketch.add(CONSUMER, Kind.SAMPLER, asked, clock, batch=batch)
+        stages = {Kind.DECODE: 8 * MS, Kind.COLLATE: 2 * MS}
+        end = sketch.work(CONSUMER, clock, stages, batch=batch)
+        sketch.wait(batch, asked, end, "consumer")
+        clock = end + 10 * MS
+    sketch.shutdown(clock, clock)
+    sketch.round(0, clock)
+    advice = advised(measured(sketch, **{**KNOWN, "machine": {"cpus": 1}}))
+    bounds = [each for each in advice.to_measure if each.evidence is Evidence.BOUND]
+    assert bounds[0].levers == (Lever.SAMPLER,)
+    assert bounds[0].high_fraction == pytest.approx(0.6)
+    assert only(advice.to_measure, Lever.FORMAT).high_fraction == pytest.approx(0.16)
+    assert only(advice.to_measure, Lever.LOADER).high_fraction <= 0.2
+
+
+def test_no_bound_exceeds_the_wait() -> None:
+    sketch = sketch_of([(20.0, 10.0, 5.0)] * 60, workers=1, step=10.0, drain_ns=5 * MS)
+    slow = way([(20.0, 10.0, 5.0)] * 60, workers=1, step=25.0, **COLD)
+    for loading in (measured(sketch, **KNOWN), slow):
+        advice = advised(loading)
+        wait = advice.baseline.wait_fraction
+        bounds = [each for each in advice.to_measure if each.evidence is Evidence.BOUND]
+        assert bounds
+        assert all(each.high_fraction <= wait for each in bounds)
+
+
+def test_bounds_that_are_the_same_are_one_proposal() -> None:
+    advice = advised(way(SLOW, handover_ns=5 * MS))
+    bounds = [each for each in advice.to_measure if each.evidence is Evidence.BOUND]
+    shares = sorted(each.high_fraction for each in bounds)
+    assert all(b - a >= 0.005 for a, b in itertools.pairwise(shares))
+    assert [each.levers for each in bounds[0].same_bound] == [(Lever.LOADER,)]

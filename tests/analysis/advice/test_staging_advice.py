@@ -57,7 +57,8 @@ def advised(run):
 
 
 def staging(advice):
-    changes = (*advice.changes, *advice.to_measure)
+    changes = [*advice.changes, *advice.to_measure]
+    changes += [same for each in advice.to_measure for same in each.same_bound]
     return next((each for each in changes if "stage" in each.settings), None)
 
 
