@@ -103,6 +103,13 @@ class RankRun(RunData, frozen=True, dict=True, eq=False, kw_only=True):
         return self.job.processes if self.is_alone and self.job is not None else self.processes
 
     @property
+    def unended(self) -> tuple[Process, ...]:
+        """Processes killed or still running; workers of a script end files as they please."""
+        result = tuple(each for each in self.all_processes if not each.closed)
+        is_killed = not self.is_script or any(each.role == "consumer" for each in result)
+        return result if is_killed else ()
+
+    @property
     def is_alone(self) -> bool:
         """Whether no other training process left spans."""
         return self.job is not None and self.job.rank is None and len(self.ranks) < 2

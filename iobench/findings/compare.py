@@ -165,7 +165,7 @@ def _open(path: Path, place: int) -> _Opened:
                 of_ranks.append(each)
         exposures.append(replace(rank.exposure, waits_ns=()))
         n_missing += rank.lost_spans + len(rank.exposure.missing_workers)
-        n_missing += sum(each.damaged + (not each.closed) for each in rank.all_processes)
+        n_missing += sum(each.damaged for each in rank.all_processes) + len(rank.unended)
     if not exposures or len(sums["whole"]) < len(exposures):
         raise ProfileError(f"{path}: a training process got no batch; expected some of each")
     jobs = [each.job for each in exposures if each.job is not None]

@@ -33,6 +33,7 @@ class RunReport(msgspec.Struct, frozen=True):
     exposure: Exposure
     diagnosis: Diagnosis
     unclosed: tuple[str, ...] = ()  # processes that did not end their span file themselves
+    unended: tuple[str, ...] = ()  # of these the ones that it is a surprise of
     damaged: tuple[str, ...] = ()  # processes whose span file holds spans that cannot be read
     process_facts: tuple[ProcessFacts, ...] = ()  # of this rank of a script
     processes: tuple[ProcessWork, ...] = ()  # where nothing waited, and no exposure can be shown
@@ -58,6 +59,7 @@ def _report(rank: RankRun) -> RunReport:
         exposure=shown,
         diagnosis=diagnose(exposure),
         unclosed=tuple(_name(each) for each in rank.all_processes if not each.closed),
+        unended=tuple(map(_name, rank.unended)),
         damaged=tuple(_name(each) for each in rank.all_processes if each.damaged),
         process_facts=rank.own_facts,
         processes=()

@@ -176,11 +176,8 @@ def _warnings(report: RunReport) -> Iterator[str]:
         yield f"Missing workers: {names}. What they would explain is unknown."
     if report.damaged:
         yield f"Span files with unreadable spans: {', '.join(report.damaged)}."
-    # Workers of a script that do not end their files themselves are no surprise.
-    if report.unclosed and (
-        not report.facts.is_script or any(each.startswith("consumer") for each in report.unclosed)
-    ):
-        yield f"Killed, or still running: {', '.join(report.unclosed)}."
+    if report.unended:
+        yield f"Killed, or still running: {', '.join(report.unended)}."
     if exposure.n_failed_waits:
         yield f"Waits that ended with an exception: {units.count(exposure.n_failed_waits)}."
     for each in exposure.other_loops:

@@ -138,6 +138,18 @@ def test_a_run_that_was_killed_is_a_caution(tmp_path, capsys):
     assert "killed" in " ".join(document(capsys, a, b)["cautions"])
 
 
+def test_that_a_script_ends_its_workers_is_no_caution(tmp_path, capsys):
+    for name, closed in (("a", False), ("b", True)):
+        run = SketchedRun({"kind": "script", "command": "python train.py"})
+        run.processes[("worker", 0)] = {"closed": closed}
+        for batch, now in enumerate(range(0, 100 * US, 10 * US)):
+            run.add(("worker", 0), Kind.READ, now, now + 4 * US, batch=batch)
+            run.wait(batch, now, now + 5 * US, "worker-0")
+        run.write(tmp_path / name)
+    cautions = document(capsys, tmp_path / "a", tmp_path / "b")["cautions"]
+    assert not [each for each in cautions if "killed" in each]
+
+
 def test_ranks_are_one_run(tmp_path, capsys):
     one = serial_run(tmp_path / "one")
     two = serial_run(tmp_path / "two", world_size=2, read_us=(400, 600))
