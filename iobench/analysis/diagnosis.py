@@ -24,7 +24,7 @@ class Verdict(Enum):
     NO_CONSUMER = "no consumer"
     """No loader was asked for anything: exposure is not defined."""
     NOT_RECORDED = "not recorded"
-    """Recording stopped before a batch was in it: nothing can be said."""
+    """No process recorded, or recording stopped before a batch: nothing can be said."""
     NO_BATCH = "no batch"
     """Nothing was delivered, so nothing can be said."""
     NO_COMPUTE = "no compute"
@@ -64,7 +64,7 @@ def diagnose(exposure: Exposure) -> Diagnosis:
     waited_for, loader_ns = _waited_for(exposure)
     return Diagnosis(
         verdict=Verdict.NOT_RECORDED
-        if exposure.stopped and not whole.n_batches
+        if exposure.unrecorded or (exposure.stopped and not whole.n_batches)
         else _verdict(whole.n_batches, window.wait_fraction, exposure.has_compute)
         if exposure.has_consumer
         else Verdict.NO_CONSUMER,

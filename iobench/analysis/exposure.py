@@ -38,6 +38,7 @@ LARGEST_SUM: Final = 2.0**61
 UNCOUNTED: Final = 2
 """A device that gave more than so many times what was read gave it to reads nobody counted."""
 HARDLY_ANY_NBYTES: Final = 1 << 20
+LAUNCHER: Final = "launcher"
 EXCESS_FRACTION: Final = 0.1
 """From this share of the run on, long waits are worth a sentence."""
 HELD_FRACTION: Final = 0.9
@@ -91,6 +92,7 @@ def exposure_of(run: RankRun) -> Exposure:
         n_failed_waits=int(deliveries.failed.sum()),
         rank=loop.rank,
         stopped=_stopped(profile),
+        unrecorded=_unrecorded(profile),
         is_script=profile.is_script,
         job=job_time_of(run),
         has_consumer=bool(
@@ -112,6 +114,15 @@ def _stopped(profile: RunData) -> str:
     folder = spool["path"] if isinstance(spool, Mapping) and known else str(profile.path)
     reasons = dict.fromkeys(each.reason for each in profile.stopped)
     return f"{', '.join(reasons)} in {folder}" if reasons else ""
+
+
+def _unrecorded(profile: RunData) -> str:
+    """Return why no process of a command recorded anything; ``""`` where one did."""
+    if any(each.role != LAUNCHER for each in profile.facts) or len(profile.spans):
+        return ""
+    texts = (text for each in profile.facts for text in each.unseen)
+    name, _, why = next(texts, "").partition(": ")
+    return why or name
 
 
 def _loaders(run: RankRun) -> tuple[LoaderExposure, ...]:

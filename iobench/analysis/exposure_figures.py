@@ -323,6 +323,7 @@ class Exposure(msgspec.Struct, frozen=True):
     has_consumer: bool = True
     has_compute: bool = True  # False only where the emulated step was set to nothing
     stopped: str = ""  # why recording stopped, and where to
+    unrecorded: str = ""  # why no process of a command recorded anything
     is_script: bool = False
     job: JobTime | None = None  # where the time of a script's process went
     overhead_once_ns: int | None = None  # the most that starting to record took in one process

@@ -25,7 +25,8 @@ class Finding(msgspec.Struct, Generic[F], frozen=True):
     name : str
         The key of its figures in JSON.
     order : int
-        Where its section stands, small ones first: below 100 after the verdict.
+        Where its section stands, small ones first: below 75 after the verdict, below
+        100 after the timeline.
     struct : type
         A `msgspec.Struct` or dataclass, whose fields are keys of JSON and stand in its schema; or
         a tuple of such.

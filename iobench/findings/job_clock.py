@@ -103,6 +103,6 @@ def _part_table(job: JobTime) -> Table:
 
 
 FINDING: Final[Finding[JobTime]] = Finding(
-    "job", 0, JobTime, lambda run: run.exposure.job, time_section, together=job_of_ranks
+    "job", 75, JobTime, lambda run: run.exposure.job, time_section, together=job_of_ranks
 )
 """Where a script's time went."""

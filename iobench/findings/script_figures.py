@@ -61,5 +61,5 @@ def metrics_section(metrics: ScriptMetrics) -> Section:
 
 
 FINDING: Final = Finding(
-    "metrics", 40, ScriptMetrics, script_metrics, metrics_section, metrics_of_ranks
+    "metrics", 95, ScriptMetrics, script_metrics, metrics_section, metrics_of_ranks
 )

@@ -99,7 +99,7 @@ def _saves(stage: str) -> bool:
 
 def utilisation_section(answer: Utilisation) -> Section:
     """Return the utilisation."""
-    text = f"Accelerator utilisation by DLIO's formula: {units.fraction(answer.fraction)}."
+    text = f"DLIO's formula of accelerator utilisation gives {units.fraction(answer.fraction)}."
     return Section("utilisation", "MLPerf Storage", (Sentence(text),), is_folded=True)
 
 

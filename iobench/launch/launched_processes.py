@@ -103,7 +103,7 @@ def describe_processes(
     processes = read_processes(run.path / "launch")
     unseen = [text for process in processes for text in _unseen(process)]
     if not processes:
-        why = "no Python 3.11 or later was started that keeps $PYTHONPATH (no -I, -E, -S)"
+        why = "no Python 3.11 or later that keeps $PYTHONPATH was started (-I, -E, -S, env -i)"
         unseen.append(f"{_one_line(command)}: {why}")
     return facts_of_this_process(
         "launcher",

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from iobench.report.run_report import RunReport
 
 
-BEFORE_VERDICT: Final = range(1)
-AFTER_VERDICT: Final = range(1, 100)
+AFTER_VERDICT: Final = range(75)
+AFTER_TIMELINE: Final = range(75, 100)
 LAST: Final = range(100, 1 << 31)
 """Orders of findings, by where their sections stand."""
 Joint = Literal["together", "side_by_side"]

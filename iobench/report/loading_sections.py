@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.diagnosis import Verdict
-from iobench.recording.kinds import Trait, stage_title
+from iobench.analysis.exposure_figures import StageExposure
+from iobench.recording.kinds import MIXED_KINDS, Kind, Trait, kind_named, stage_title
 from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
@@ -31,7 +32,7 @@ from iobench.report.sentences import (
     steps_sentence,
     verdict_sentence,
 )
-from iobench.report.setting import decoded_sentences, setting_sentences, stand_in_sentences
+from iobench.report.setting import SOURCE, decoded_sentences, setting_sentences, stand_in_sentences
 from iobench.runs.run_facts import PUBLISHED_FIGURES
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import (
         Exposure,
         LoaderExposure,
-        StageExposure,
         StepStatistics,
         Window,
     )
@@ -60,6 +60,7 @@ STYLES: Final[Mapping[Verdict, Style]] = {
     Verdict.PARTLY_HIDDEN: "fair",
     Verdict.IO_BOUND: "bad",
 }
+ALWAYS_SHOWN: Final = (Kind.READ, Kind.DECODE, Kind.PREPROCESS, Kind.H2D)
 STAGES_LEAD: Final = (
     "Busy time of all processes by stage: exposed (the training loop waited for it) or hidden "
     "behind compute."
@@ -83,15 +84,16 @@ def verdict_section(report: RunReport, *, with_setting: bool = True) -> Section:
         (
             verdict_of(report.diagnosis),
             *(stand_in_sentences([report]) if with_setting else ()),
-            *((KeyFigures(tuple(_key_figures(exposure))),) if has_batches else ()),
+            *((KeyFigures(tuple(_key_figures(report))),) if has_batches else ()),
             *sentences((*decoded_sentences(exposure.whole, facts), described)),
             *(setting_sentences([report]) if with_setting else ()),
         ),
     )
 
 
-def _key_figures(exposure: Exposure) -> Iterator[KeyFigure]:
+def _key_figures(report: RunReport) -> Iterator[KeyFigure]:
     """Yield the figures that are said first."""
+    exposure = report.exposure
     window, whole, wait = exposure.judged, exposure.whole, exposure.judged.wait
     when = PARTS[exposure.window]
     (share, text), *others = _exposed_shares(exposure)
@@ -107,7 +109,9 @@ def _key_figures(exposure: Exposure) -> Iterator[KeyFigure]:
     yield KeyFigure(f"A {step_words(exposure.steps)} waits", mean, waits)
     yield KeyFigure("Throughput", Quantity(window.samples_per_s, "samples/s"), rate)
     if exposure.has_compute:
-        yield KeyFigure("Accelerator utilisation", used, f"of the time ({when})")
+        is_device = has_accelerator(report)
+        name = "Accelerator utilisation" if is_device else "Training loop busy"
+        yield KeyFigure(name, used, f"of the time ({when})")
     if whole.read_per_byte is not None:
         per_byte = Quantity(whole.read_per_byte, "ratio")
         yield KeyFigure("Bytes read per byte delivered", per_byte, read)
@@ -133,10 +137,15 @@ def statistic(statistics: StepStatistics | None, name: str) -> float | None:
     return None if statistics is None else getattr(statistics, name)
 
 
-def stages_section(exposure: Exposure) -> Section:
+def stages_section(report: RunReport) -> Section:
     """Return busy, hidden and exposed time by stage of the part that is judged."""
+    exposure = report.exposure
     window = exposure.judged
     shown = [row for row in window.stages if row.busy_ns or row.exposed_ns or row.n_spans]
+    titles = [stage_title(row.stage) for row in shown]
+    for kind, why in _absent_stages(report, shown):
+        shown.append(StageExposure(kind.spelled, 0, 0, 0, None, 0, None))
+        titles.append(f"{stage_title(kind.spelled)} ({why})")
     busy_ns, wait_ns = sum(row.busy_ns for row in window.stages), window.wait_ns
     table = Table(
         f"Stages in the {PARTS[exposure.window]}",
@@ -147,12 +156,12 @@ def stages_section(exposure: Exposure) -> Section:
         ),
         tuple(
             (
-                stage_title(row.stage),
+                title,
                 *quantities("ns", row.busy_ns, row.hidden_ns, row.exposed_ns),
                 _share(row.exposed_ns, wait_ns),
                 *_stage_bytes(row),
             )
-            for row in shown
+            for title, row in zip(titles, shown, strict=True)
         ),
         total=(
             "all",
@@ -163,6 +172,37 @@ def stages_section(exposure: Exposure) -> Section:
     )
     spoken = sentences((STAGES_LEAD, _computing(exposure) if exposure.is_script else ""))
     return Section("stages", "Where loading spends its time", (*spoken, table))
+
+
+def _absent_stages(report: RunReport, shown: Sequence[StageExposure]) -> Iterator[tuple[Kind, str]]:
+    """Yield the stages of every pipeline that took no time in this one, and why."""
+    exposure, facts, kinds = report.exposure, report.facts, {row.kind for row in shown}
+    mixed = [row.stage for row in shown if row.kind in MIXED_KINDS]
+    is_stored = facts.format not in (None, SOURCE) or any(
+        each.n_batches and each.kind.endswith("StoreLoader") for each in exposure.loaders
+    )
+    for kind in (kind for kind in ALWAYS_SHOWN if kind not in kinds):
+        # A stage of several has their names, one that nobody looked into has none.
+        within = [each for each in mixed if "+" not in each or kind.spelled in each]
+        if kind == Kind.H2D:
+            in_loop = any(kind_named(row.stage) == kind for row in exposure.judged.compute_stages)
+            other = "none recorded" if has_accelerator(report) else "no accelerator"
+            yield kind, "in the loop's computing" if in_loop else other
+        elif is_stored and kind != Kind.READ:
+            yield kind, "done at conversion"
+        elif within:
+            yield kind, f"not separable from {stage_title(within[0]).partition(' (')[0]}"
+        else:
+            yield kind, "none recorded"
+
+
+def has_accelerator(report: RunReport) -> bool:
+    """Return whether batches, or anything of a script, went to a device."""
+    whole = report.exposure.whole
+    stages = [row.stage for row in whole.stages if row.n_spans]
+    stages += [row.stage for row in whole.compute_stages]
+    copies = any(kind_named(each) == Kind.H2D for each in stages)
+    return copies or report.facts.device is not None
 
 
 def _computing(exposure: Exposure) -> str:
@@ -191,7 +231,9 @@ def _stage_bytes(row: StageExposure) -> tuple[Cell, Cell]:
     """Return what a stage handed on, and how fast; nothing where it carries no bytes."""
     if not row.nbytes and Trait.CARRIES_BYTES not in row.kind.traits:
         return NOT_APPLICABLE, NOT_APPLICABLE
-    rate = Quantity(row.busy_bytes_per_s, "B/s") if row.busy_ns else NOT_APPLICABLE
+    # Less than a microsecond per megabyte is a hand-over of what is there: no rate.
+    is_moved = row.busy_ns and row.busy_ns * 1000 >= (row.nbytes or 0)
+    rate = Quantity(row.busy_bytes_per_s, "B/s") if is_moved else NOT_APPLICABLE
     return Quantity(row.nbytes, "B"), rate
 
 

@@ -11,8 +11,8 @@ from iobench.errors import ProfileError
 from iobench.report.comparison_section import comparison_section
 from iobench.report.document import Document, Drawing, Section
 from iobench.report.finding_sections import (
+    AFTER_TIMELINE,
     AFTER_VERDICT,
-    BEFORE_VERDICT,
     LAST,
     Joint,
     compared_sections,
@@ -86,13 +86,13 @@ def _sections(
 ) -> Iterator[Section | None]:
     """Yield what is said of one run, but for what is said of several together."""
     exposure, facts = report.exposure, report.facts
-    yield from run_sections(report, BEFORE_VERDICT, joint)
     yield verdict_section(report, with_setting=joint != "side_by_side")
     yield from run_sections(report, AFTER_VERDICT, joint)
     yield _timeline_section(report, runs, n_parts)
+    yield from run_sections(report, AFTER_TIMELINE, joint)
     if exposure.whole.n_batches:
         yield epochs_section(report)
-        yield stages_section(exposure)
+        yield stages_section(report)
         yield waits_section(report)
     if facts.is_script and len(exposure.loaders) > 1:
         yield loaders_section(exposure)

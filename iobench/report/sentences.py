@@ -89,6 +89,9 @@ def job_sentence(job: JobTime) -> str:
 def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
     """Yield what the training loop waits for, and what has to be known of it."""
     verdict, window, exposure = diagnosis.verdict, diagnosis.window, diagnosis.exposure
+    if exposure.unrecorded:
+        yield f"No verdict: not recorded, because {exposure.unrecorded}."
+        return
     if verdict is Verdict.NOT_RECORDED:
         yield (
             "No verdict: nothing was recorded, because recording stopped "
@@ -98,11 +101,18 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
     if verdict in (Verdict.NO_CONSUMER, Verdict.NO_BATCH):
         yield JUDGEMENTS[verdict]
         return
-    share = units.fraction(diagnosis.wait_fraction)
-    yield (
-        f"{JUDGEMENTS[verdict]}: {OVER[window]} the training loop waits {share} of its time for "
-        f"data{_blame(diagnosis)}."
-    )
+    rate, share = exposure.judged.samples_per_s, units.fraction(diagnosis.wait_fraction)
+    if verdict is Verdict.NO_COMPUTE and rate:
+        yield (
+            f"Loads {units.ratio(rate)} samples/s, {units.duration(1e9 / rate)} "
+            f"each{_blame(diagnosis)}."
+        )
+        yield "A step that computes less than that for a sample waits; --compute emulates one."
+    else:
+        yield (
+            f"{JUDGEMENTS[verdict]}: {OVER[window]} the training loop waits {share} of its time "
+            f"for data{_blame(diagnosis)}."
+        )
     unknown = diagnosis.unknown_fraction or 0.0
     if unknown >= WORTH_SAYING and diagnosis.top_stage != "unknown":
         yield f"The cause of {units.fraction(unknown)} of the wait was not recorded."

@@ -37,6 +37,13 @@ def wrapped(text: str, width: int, *, indent: int = 0) -> list[str]:
     return [line.replace(GLUE, " ") for line in lines]
 
 
+def whole_sentences(text: str, longest: int) -> str:
+    """Return the first sentence, and those after it that end within ``longest`` characters."""
+    text = plain(text)
+    first = text.find(". ") + 1 or len(text)
+    return text if len(text) <= longest else text[: max(first, text.rfind(". ", 0, longest) + 1)]
+
+
 def shortened(text: str, longest: int) -> str:
     """Return at most ``longest`` characters: whole sentences, or words up to ``...``."""
     text = plain(text)
