@@ -355,7 +355,7 @@ class Exposure(msgspec.Struct, frozen=True):
         """Share of its process's time that the training loop is; None where it is not known."""
         if self.job is None or not self.job.wall_ns:
             return None
-        return min(self.whole.wall_ns / self.job.wall_ns, 1.0)
+        return min(self.all_wall_ns / self.job.wall_ns, 1.0)
 
     @property
     def window(self) -> Window:
