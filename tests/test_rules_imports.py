@@ -69,7 +69,7 @@ ROOMS = {
     },
     "sources": {"samples", "datasets", "files", "registry", "stores"},
     "profiling": {
-        "command_options", "cpus", "datasets", "files", "loaders", "runs", "recording",
+        "analysis", "command_options", "cpus", "datasets", "files", "loaders", "runs", "recording",
         "registry", "samples", "sizes", "sources", "staging", "storage", "stores", "tensorflow",
         "torch", "dali",
     },

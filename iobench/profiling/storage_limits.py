@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from iobench.analysis.read_spans import middle_read_nbytes
 from iobench.cpus import available_cpus
 from iobench.errors import IobenchError, OptionError
 from iobench.files.ranges import FileRange
 from iobench.files.urls import is_url
 from iobench.loaders.pipeline import Pipeline
 from iobench.recording.run_directory import RunDirectory
+from iobench.runs.reading import open_profile
 from iobench.runs.run_facts import RunFacts
 from iobench.storage.page_cache import files_nbytes
 from iobench.storage.probe import probe_run
@@ -43,7 +45,7 @@ def requests_of_folder(folder: Path) -> Requests:
     Raises
     ------
     OptionError
-        If it is neither, or does not tell how large its samples are.
+        If it is neither, or has neither the size of its samples nor a read.
     """
     if (folder / MANIFEST_NAME).exists():
         store = open_store(folder)
@@ -58,12 +60,13 @@ def requests_of_folder(folder: Path) -> Requests:
         return requests_of_samples(
             about.store.nbytes or 0, about.store.n_samples, f"samples of the run {folder}"
         )
-    sample_nbytes = about.sample_nbytes
-    if not sample_nbytes:
-        raise OptionError(
-            f"--like {folder}: the run does not record how large a sample is; name a store"
-        )
-    return Requests(sample_nbytes, f"samples of the run {folder}, by their size in memory")
+    if about.sample_nbytes:
+        like = f"samples of the run {folder}, by their size in memory"
+        return Requests(about.sample_nbytes, like)
+    read_nbytes = middle_read_nbytes(open_profile(runs[0]))
+    if read_nbytes is None:
+        raise OptionError(f"--like {folder}: no read of the run was seen; name a store")
+    return Requests(read_nbytes, f"the reads of the run {folder}")
 
 
 def requests_of_samples(nbytes: int, n_samples: int, like: str) -> Requests:

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from iobench.cli import main
+from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.storage.file_systems import file_system_of
+from iobench.testing.sketched_runs import CONSUMER, SketchedRun
 
 KIB = 1 << 10
 FEW = ("--duration", "0.5")
@@ -50,3 +52,9 @@ def test_reads_are_like_those_of_a_run_or_store(
     )
     assert main(["limits", str(data), *FEW, "--like", str(tmp_path / "of-store"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["request_nbytes"] == 30_001
+    script = SketchedRun(kind="script")
+    for number, nbytes in enumerate((100, 40_000, 40_000)):
+        script.add(CONSUMER, Kind.READ, 10 * number, 10 * number + 4, nbytes=nbytes)
+    script.write(tmp_path / "of-script")
+    assert main(["limits", str(data), *FEW, "--like", str(tmp_path / "of-script"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["request_nbytes"] == 40_000
