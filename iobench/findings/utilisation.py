@@ -100,7 +100,9 @@ def _saves(stage: str) -> bool:
 def utilisation_section(answer: Utilisation) -> Section:
     """Return the utilisation."""
     text = f"DLIO's formula of accelerator utilisation gives {units.fraction(answer.fraction)}."
-    return Section("utilisation", "MLPerf Storage", (Sentence(text),), is_folded=True)
+    return Section(
+        "utilisation", "Utilisation by DLIO's formula", (Sentence(text),), is_folded=True
+    )
 
 
 FINDING: Final = Finding(

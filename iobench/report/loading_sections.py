@@ -229,7 +229,8 @@ def _share(part_ns: int, whole_ns: int) -> Cell:
 
 def _stage_bytes(row: StageExposure) -> tuple[Cell, Cell]:
     """Return what a stage handed on, and how fast; nothing where it carries no bytes."""
-    if not row.nbytes and Trait.CARRIES_BYTES not in row.kind.traits:
+    carries = Trait.CARRIES_BYTES in row.kind.traits and (row.n_spans or row.busy_ns)
+    if not row.nbytes and not carries:
         return NOT_APPLICABLE, NOT_APPLICABLE
     # Less than a microsecond per megabyte is a hand-over of what is there: no rate.
     is_moved = row.busy_ns and row.busy_ns * 1000 >= (row.nbytes or 0)

@@ -101,7 +101,8 @@ def _judged(
     blocks: Mapping[str, Sequence[Block]], width: int, n_lines: int, cut: Cut
 ) -> Iterator[Sentence]:
     """Yield what is concluded: of a job's ranks, and of each run compared."""
-    lead = [each for each in blocks.get("job", ())[:1] if isinstance(each, Sentence)]
+    first = blocks.get("job", ())[:1]  # a warning stands with the others
+    lead = [each for each in first if isinstance(each, Sentence) and each.style != "caution"]
     verdicts = (*blocks.get("compared", ()), *blocks.get("verdict", ()))
     judged = [*lead, *_of_style(verdicts, *JUDGED)]
     n_lines = n_lines if len(judged) < 3 else 2 if len(judged) < 5 else 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.diagnosis import Verdict
-from iobench.recording.kinds import stage_title
+from iobench.recording.kinds import WORKER_KINDS, stage_title
 from iobench.report import units
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         JobTime,
         LoaderExposure,
         LongWaits,
+        PartExposure,
         StepFigures,
         Window,
     )
@@ -103,10 +104,8 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
         return
     rate, share = exposure.judged.samples_per_s, units.fraction(diagnosis.wait_fraction)
     if verdict is Verdict.NO_COMPUTE and rate:
-        yield (
-            f"Loads {units.ratio(rate)} samples/s, {units.duration(1e9 / rate)} "
-            f"each{_blame(diagnosis)}."
-        )
+        yield f"Loads {units.ratio(rate)} samples/s, {units.duration(1e9 / rate)} each."
+        yield from _of_work(exposure.judged)
         yield "A step that computes less than that for a sample waits; --compute emulates one."
     else:
         yield (
@@ -135,6 +134,15 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
     first = diagnosis.first_epoch_fraction or 0.0
     if first - (diagnosis.wait_fraction or 0.0) >= WORTH_SAYING:
         yield f"The first epoch waits {units.fraction(first)} of its time."
+
+
+def _of_work(part: PartExposure) -> Iterator[str]:
+    """Yield the stage of loading that is busy for longest."""
+    busy_ns = {row.stage: row.busy_ns for row in part.stages if row.kind in WORKER_KINDS}
+    if any(busy_ns.values()):
+        most = max(busy_ns, key=busy_ns.__getitem__)
+        share = units.fraction(busy_ns[most] / sum(busy_ns.values()))
+        yield f"The largest stage is {stage_title(most)} ({share} of the work of loading)."
 
 
 def _of_validation(diagnosis: Diagnosis) -> Iterator[str]:

@@ -185,7 +185,8 @@ def _warnings(report: RunReport) -> Iterator[str]:
             f"Thread {each.thread} of {each.process} (process {each.pid}) also waited for batches, "
             f"{units.duration(each.wait_ns)} in total, which no figure includes."
         )
-    yield from (f"Not seen: {what}." for what in unseen(report))
+    if not exposure.unrecorded:  # which the verdict says
+        yield from (f"Not seen: {what}." for what in unseen(report))
     children = [child for known in report.process_facts for child in known.children]
     if children:
         yield f"Not recorded: processes: {units.count(len(children))}, the first one {children[0]}."

@@ -8,10 +8,13 @@ import pytest
 
 from iobench.recording.kinds import Kind
 from iobench.report.document import NOT_APPLICABLE, Document, KeyFigures, Table
+from iobench.report.one_screen import one_screen
 from iobench.report.report_document import report_document
 from iobench.testing import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from iobench.analysis.run import Run
 
 MS = 1_000_000
@@ -54,6 +57,16 @@ def test_a_command_that_was_not_recorded_has_no_other_verdict(unseen: str, why: 
     run = document.figures()["runs"][0]
     assert run["verdict"] == f"No verdict: not recorded, because {why}."
     assert run["diagnosis"]["verdict"] == "not recorded"
+
+
+def test_ranks_that_are_missing_are_counted_once(tmp_path: Path) -> None:
+    run = SketchedRun({**SCRIPT, "world_size": 4})
+    run.processes[CONSUMER] = {"rank": 1}
+    run.facts = {"world_size": 4}
+    for batch in range(10):
+        run.wait(batch, 10 * batch * MS, (10 * batch + 4) * MS, "consumer")
+    text = one_screen(report_document([run.write(tmp_path / "run")]), "iobench report run")
+    assert text.count("3 of 4 ranks (0, 2 to 3): never started.") == 1
 
 
 def test_what_recorded_without_a_loader_was_recorded() -> None:
@@ -120,5 +133,5 @@ def test_without_a_step_the_rate_of_loading_is_said_first() -> None:
     none = {"compute": {"forward_ns": 0, "backward_ns": 0}}
     (found,) = report_document([serial(STORE | none, read_ms=10, step_ms=0)]).figures()["runs"]
     assert found["verdict"].startswith(
-        "Loads 200 samples/s, 5.00 ms each, most of all for read (100 % of the wait). "
+        "Loads 200 samples/s, 5.00 ms each. The largest stage is read (100 % of the work of "
     )
