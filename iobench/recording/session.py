@@ -38,7 +38,7 @@ DETAILS: Final = ("auto", "sample", "batch")
 MOST_METRICS: Final = 10_000
 LONGEST_NAME: Final = 100
 WRITTEN_PART: Final = 100
-"""A script's own figures are written meanwhile for one part of so many of the time, at most."""
+"""What a script adds to its facts is written for one part of so many of the time, at most."""
 LOADER_LIMIT: Final = 64
 """Of more loaders than this, those that are alike count as one: scripts make them in loops."""
 WITH_DIGESTS: Final = "torch"  # the framework whose loaders in scripts keep digests
@@ -97,7 +97,7 @@ class Recording:
         self._joined: Recording | None = None
         self._is_joined = False
         self._environment: dict[str, str | None] = {}
-        self._metrics_due_ns = 0
+        self._facts_due_ns, self._facts_late = 0, False
         self._due_step = 1
 
     # -- life -----------------------------------------------------------------------------
@@ -254,7 +254,7 @@ class Recording:
             known.append(facts)
             if self.digests and framework != WITH_DIGESTS:
                 facts.unseen.append("digests: of PyTorch's loaders only")
-        self.write_facts()
+        self._write_facts_late()
         return facts
 
     def add_unseen(self, what: str) -> None:
@@ -278,16 +278,24 @@ class Recording:
                 metric.add(value)
         if metric is None:
             self.add_unseen(f"metrics: those after the first {MOST_METRICS:,} names and epochs")
-        elif (began_ns := self.clock.now_ns()) >= self._metrics_due_ns:
-            self.write_facts()
-            self._metrics_due_ns = WRITTEN_PART * (self.clock.now_ns() - began_ns) + began_ns
+        else:
+            self._write_facts_late()
 
     def write_facts(self) -> None:
         """Write the facts of this process; nothing in a fork of it."""
         if os.getpid() != self._pid or self._facts_path is None:
             return
         with self._lock:
+            began_ns, self._facts_late = self.clock.now_ns(), False
             self.facts.write(self._facts_path)
+            self._facts_due_ns = WRITTEN_PART * (self.clock.now_ns() - began_ns) + began_ns
+
+    def _write_facts_late(self) -> None:
+        """Write the facts; where they were just now, as a later batch is delivered."""
+        if self.clock.now_ns() >= self._facts_due_ns:
+            self.write_facts()
+        else:
+            self._facts_late, self._due_step = True, 0
 
     def brought(self, log: DeliveryLog) -> None:
         """Note that a pass brought a batch."""
@@ -311,6 +319,8 @@ class Recording:
             self.step = step = self.step + 1
         if step >= self._due_step:  # seldom
             self._due_step = self._rotation.look(self.recorder)
+            if self._facts_late:
+                self._write_facts_late()
 
     def _progress(self) -> tuple[int, int]:
         """Return the number of the latest batch, and how many there were."""

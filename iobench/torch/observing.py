@@ -296,7 +296,9 @@ def _known_loader(recording: Recording, loader: Any) -> KnownLoader:
 def _batch_size(loader: Any) -> int | None:
     for owner in (loader, getattr(loader, "batch_sampler", None)):
         # Without running any code of the user's.
-        size = inspect.getattr_static(owner, "batch_size", None)
+        size = getattr(owner, "__dict__", {}).get("batch_size")
+        if size is None:
+            size = inspect.getattr_static(owner, "batch_size", None)
         if type(size) is int:
             return size
     return None
