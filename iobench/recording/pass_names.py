@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -32,8 +34,11 @@ def frames_above() -> list[FrameType]:
 
 def role_by_name(loader: Any, frames: Iterable[FrameType]) -> str:
     """Return what a name says under which a module has the loader; ``""`` where none does."""
-    for frame in frames:
-        for name, value in [*frame.f_globals.items()]:
+    of_modules = {id(frame.f_globals): frame.f_globals for frame in frames}
+    for names in of_modules.values():
+        if not any(map(operator.is_, [*names.values()], itertools.repeat(loader))):
+            continue
+        for name, value in [*names.items()]:
             if value is loader:
                 for word in BETWEEN_WORDS.split(name):
                     if word.lower() in WORDS:

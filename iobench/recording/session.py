@@ -248,8 +248,9 @@ class Recording:
             known = self.facts.loaders
             facts = LoaderFacts(len(known), framework, kind, name, **more)
             if len(known) >= LOADER_LIMIT:
+                identity = facts.identity
                 for before in reversed(known):
-                    if before.identity == facts.identity:
+                    if before.identity == identity:
                         return before
             known.append(facts)
             if self.digests and framework != WITH_DIGESTS:

@@ -44,6 +44,16 @@ def observe_iterator(iterator: Any, observation: Observation, *, worked: bool) -
     _derive(iterator, ours, observation)
 
 
+def observe_maker(iterator: Any, observation: LocalObservation) -> None:
+    """Let torch's iterator tell all it can that makes batches itself."""
+    observe_iterator(iterator, observation, worked=False)
+    if observation.pins or observation.now_ns() >= observation.full.due_ns:
+        observation.watch_collate(True)
+    else:
+        kind: Any = type(iterator)
+        iterator.__class__ = _making_whole(kind)
+
+
 def observe_waits(iterator: Iterator[Any], observation: Observation) -> Iterator[Any]:
     """Return an iterator that tells when it is waited for, the same one if that can be."""
     try:
@@ -128,7 +138,7 @@ class _Made:
         if not observation.live:
             return super()._next_data()  # type: ignore[misc]
         made = observation.take(super()._next_data)  # type: ignore[misc]
-        if observation.due_ns:
+        if observation.full.due_ns and not observation.pins:
             kind: Any = type(self)
             self.__class__ = _making_whole(kind)
             observation.watch_collate(False)
@@ -146,23 +156,23 @@ def _making_whole(made: Any) -> Any:
         now_ns, log, recorder = observation.now_ns, observation.log, observation.recorder
         entered_ns, lane = now_ns(), recorder.lane()
         # A thread that has written nothing yet may be that of a fork.
-        if entered_ns >= observation.due_ns or not lane.end or not log.begin_whole():
+        if entered_ns >= observation.full.due_ns or not lane.end or not log.begin_whole():
             _make_in_full(self, made, observation)
             return self._next_data()
         batch = observation.recording.next_batch()
         lane.position = pack_position(-1, batch, log.epoch)
-        hushes = observation.hushes
+        hushes = observation.full.hushes
         lane.loading += 1
         lane.quiet += hushes
         asked_ns = now_ns()
         try:
             data = take(self)
         except BaseException as error:
-            _make_in_full(self, made, observation)
             log.fail_whole(asked_ns)
             if isinstance(error, StopIteration):
                 log.end()
             else:
+                _make_in_full(self, made, observation)
                 log.fail()
             raise
         finally:

@@ -33,34 +33,53 @@ FULL_FIRST: Final = 3
 """Batches of a loader that are recorded in full before any is not: the first one is never usual."""
 
 
+class FullBatches:
+    """When the loop's thread records a batch in full, of loaders that are alike.
+
+    Attributes
+    ----------
+    begun : bool
+        Whether a pass over one of these was.
+    due_ns : int
+        Until then short batches are recorded as a whole.
+    hushes : bool
+        Whether libraries are silent in these, since their spans would cost too much.
+    """
+
+    def __init__(self) -> None:
+        self.begun = False
+        self.due_ns = 0
+        self.hushes = False
+        self._n_full, self._least_ns = 0, sys.maxsize
+
+    def recorded(self, spent_ns: int, now_ns: int, maker: BatchMaker) -> None:
+        """Note that one was, and took so long of ours."""
+        self._n_full += 1
+        self._least_ns = min(self._least_ns, spent_ns)
+        self.hushes = not maker.watching_is_cheap
+        due = self._n_full >= FULL_FIRST and maker.may_be_left_out
+        self.due_ns = now_ns + int(self._least_ns / FULL_FRACTION) if due else 0
+
+
 class KnownLoader:
     """A loader of the user's that was asked for batches.
 
     Attributes
     ----------
+    full : FullBatches
+        Shared with loaders that are alike: scripts make them in loops.
     n_rounds : int
         How often it was iterated over.
-    due_ns : int
-        Until then short batches that the loop's thread makes are recorded as a whole.
     makers : list of BatchMaker
-        What recorded them, in passes that are over.
+        What recorded batches that the loop's thread made, in passes that are over.
     """
 
-    def __init__(self, recording: Recording, facts: LoaderFacts) -> None:
+    def __init__(self, recording: Recording, facts: LoaderFacts, full: FullBatches) -> None:
         self.recording = recording
         self.facts = facts
+        self.full = full
         self.n_rounds = 0
-        self.due_ns = 0
         self.makers: list[BatchMaker] = []
-        self._n_full, self._least_ns = 0, sys.maxsize
-
-    def recorded_in_full(self, spent_ns: int, now_ns: int) -> int:
-        """Note that a batch was, and took so long of ours; return until when others are not."""
-        self._n_full += 1
-        self._least_ns = min(self._least_ns, spent_ns)
-        if self._n_full >= FULL_FIRST:
-            self.due_ns = now_ns + int(self._least_ns / FULL_FRACTION)
-        return self.due_ns
 
     def new_log(self) -> DeliveryLog:
         """Return the log of another pass."""
@@ -182,12 +201,12 @@ class LocalObservation(Observation):
 
     Attributes
     ----------
-    due_ns : int
-        Until then batches are recorded as a whole.
-    hushes : bool
-        Whether libraries are silent in these, since their spans would cost too much.
+    full : FullBatches
+        When one is recorded in full.
     now_ns : callable
         The recording's clock.
+    pins : bool
+        As given.
     """
 
     def __init__(
@@ -201,31 +220,34 @@ class LocalObservation(Observation):
         pins: bool,
     ) -> None:
         super().__init__(known, log)
-        self._sparse = not pins
-        try:
-            self.maker = known.makers.pop()  # passes that go on at once have one each
-        except IndexError:
-            self.maker = BatchMaker(
-                self.recorder,
-                dataset,
-                batches=batches,
-                detail=Detail.parse(self.recording.detail),
-                unit_costs=self.recording.facts.unit_costs,
-                digests=_digests_of(self.recording),
-                sparse=self._sparse,
-            )
-        self.now_ns = self.recorder.clock.now_ns
-        self.due_ns = known.due_ns if self._sparse and self.maker.may_be_left_out else 0
-        self.hushes = False
-        self._pins = pins
+        self.full, self.now_ns, self.pins = known.full, self.recorder.clock.now_ns, pins
+        self._maker: BatchMaker | None = None
         self._made: tuple[int, int] = (-1, -1)
-        self._fetcher = fetcher
-        self._collates = fetcher.collate_fn, self.maker.collating(fetcher.collate_fn)
-        self.watch_collate(True)
+        self._dataset, self._batches = dataset, batches
+        self._fetcher, self._collate = fetcher, fetcher.collate_fn
+
+    @property
+    def maker(self) -> BatchMaker:
+        """What records batches in full."""
+        if self._maker is None:
+            makers = self.known.makers  # passes that go on at once have one each
+            self._maker = makers.pop() if makers else self._new_maker()
+        return self._maker
+
+    def _new_maker(self) -> BatchMaker:
+        return BatchMaker(
+            self.recorder,
+            self._dataset,
+            batches=self._batches,
+            detail=Detail.parse(self.recording.detail),
+            unit_costs=self.recording.facts.unit_costs,
+            digests=_digests_of(self.recording),
+            sparse=not self.pins,
+        )
 
     def watch_collate(self, wanted: bool) -> None:
         """Put what records it before the user's collate function, or leave that alone."""
-        self._fetcher.collate_fn = self._collates[wanted]
+        self._fetcher.collate_fn = self.maker.collating(self._collate) if wanted else self._collate
 
     def begin(self, index: Any, drawn_ns: int) -> Any:
         """Give a batch its number; return its index for the fetcher."""
@@ -239,23 +261,23 @@ class LocalObservation(Observation):
 
     def take(self, take: Callable[[], Any]) -> Any:
         """Return what the iterator makes, and record how."""
-        maker, now_ns = self.maker, self.now_ns
-        entered_ns, maker.theirs_ns = now_ns(), 0
+        now_ns = self.now_ns
+        entered_ns, maker = now_ns(), self.maker
+        maker.theirs_ns = 0
         with loading(), maker.methods:
             own_ns = self.recorder.own_ns  # what the wait counts is within what is counted here
             made = self.wait_for(lambda: self._make(take))
         ended_ns = now_ns()
         spent_ns = ended_ns - entered_ns - maker.theirs_ns
         self.recorder.own_ns = own_ns + spent_ns
-        due_ns = self.known.recorded_in_full(spent_ns, ended_ns)
-        self.due_ns = due_ns if self._sparse and maker.may_be_left_out else 0
-        self.hushes = not maker.watching_is_cheap
+        if not self.pins:
+            self.full.recorded(spent_ns, ended_ns, maker)
         return made
 
     def __del__(self) -> None:
         super().__del__()
-        if self.armed and self.live and self._sparse:
-            self.known.makers.append(self.maker)
+        if self.armed and self.live and not self.pins and self._maker is not None:
+            self.known.makers.append(self._maker)
 
     def _make(self, take: Callable[[], Any]) -> Any:
         self._made = (-1, -1)
@@ -266,7 +288,7 @@ class LocalObservation(Observation):
             tag = self.maker.finish()
             if tag is not None:
                 self._made = (tag.batch, nbytes)
-                if self._pins and ended_ns >= 0:
+                if self.pins and ended_ns >= 0:
                     self.recorder.emit(
                         Kind.PIN, ended_ns, self.recorder.clock.now_ns(), nbytes,
                         batch=tag.batch, epoch=tag.epoch,

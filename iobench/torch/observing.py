@@ -21,8 +21,14 @@ from torch.utils.data import (
 from iobench.adapters.installed import install
 from iobench.recording.session import loop_recording
 from iobench.torch import device_moves
-from iobench.torch.iterators import observation_of, observe_iterator, observe_waits
+from iobench.torch.iterators import (
+    observation_of,
+    observe_iterator,
+    observe_maker,
+    observe_waits,
+)
 from iobench.torch.observation import (
+    FullBatches,
     KnownLoader,
     LocalObservation,
     Observation,
@@ -57,6 +63,10 @@ MADE_STATE: Final = frozenset({"_dataset_fetcher"})
 
 # By identity: a subclass may compare its loaders as it likes.
 _known: Final[dict[int, tuple[weakref.ref[Any], KnownLoader]]] = {}
+# By recording and what is alike of loaders: those of one class that scripts make in loops.
+_alike: Final[weakref.WeakKeyDictionary[Any, dict[tuple[Any, ...], FullBatches]]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def observed_iter(loader: Any, stock_iter: Callable[[Any], Iterator[Any]] | None = None) -> Any:
@@ -148,8 +158,10 @@ def _observe_made(
         batches=_makes_batches(loader),
         pins=pins,
     )
-    install()
-    observe_iterator(iterator, observation, worked=False)
+    if not known.full.begun:
+        known.full.begun = True
+        install()
+    observe_maker(iterator, observation)
     return iterator
 
 
@@ -287,7 +299,10 @@ def _known_loader(recording: Recording, loader: Any) -> KnownLoader:
         batch_size=_batch_size(loader),
         gradients=torch.is_grad_enabled(),
     )
-    known = KnownLoader(recording, facts)
+    alike = _alike.setdefault(recording, {})
+    known = KnownLoader(
+        recording, facts, alike.setdefault((type(dataset), *facts.identity), FullBatches())
+    )
     number = id(loader)
     _known[number] = (weakref.ref(loader, lambda _: _known.pop(number, None)), known)
     return known
