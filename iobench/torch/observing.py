@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 import torch.utils.data.dataloader as dataloader
 from torch.utils.data import (
+    IterableDataset,
     get_worker_info,
 )
 
@@ -298,6 +299,7 @@ def _known_loader(recording: Recording, loader: Any) -> KnownLoader:
         prefetch=int(getattr(loader, "prefetch_factor", None) or 0) if workers else 0,
         batch_size=_batch_size(loader),
         gradients=torch.is_grad_enabled(),
+        iterable=isinstance(dataset, IterableDataset),
     )
     alike = _alike.setdefault(recording, {})
     known = KnownLoader(

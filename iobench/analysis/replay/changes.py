@@ -116,7 +116,8 @@ def _with_persistent_workers(run: LoaderRun) -> LoaderRun:
         if not len(rows) or not later[run.round[rows[0]]]:
             continue
         first, others = rows[: run.workers], rows[run.workers :]
-        work[first] = np.minimum(work[first], usual)
+        if len(others):
+            work[first] = np.minimum(work[first], usual)
         submit[first] = np.minimum(submit[first], np.median(submit[others]) if len(others) else 0)
     return replace(
         _with_work(run, work),

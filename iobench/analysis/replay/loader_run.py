@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.recording.kinds import copies_batches
+from iobench.recording.kinds import Kind, copies_batches
 
 Integers = NDArray[np.int64]
+
+LOCKED_FRACTION: Final = 0.05
+"""Of the work, from what time in locks on more workers do more of it at once no longer."""
+FASTER: Final = 0.8
+"""Of what batches took early in a worker's life, below what later ones show a state that pays."""
+FEWEST_OF_AN_AGE: Final = 8
+"""Batches of all workers, early and late in their lives, below which nobody knows."""
 
 
 class LoaderRule(Enum):
@@ -40,6 +48,7 @@ class LoaderRun(msgspec.Struct, frozen=True, kw_only=True):
     prefetch: int = 0
     batch_size: int | None = None
     restarts: bool = False  # workers are started again for each round
+    iterable: bool = False  # workers share out the samples themselves
     is_part: bool = False  # later batches were left out
     wall_ns: int  # as measured, of all that is replayed
     wait_ns: int
@@ -75,6 +84,34 @@ class LoaderRun(msgspec.Struct, frozen=True, kw_only=True):
     def can_replay(self) -> bool:
         """Whether the rule of the loader is known, and what it did."""
         return self.rule is not LoaderRule.OPAQUE
+
+    @property
+    def sets_stages(self) -> bool:
+        """Whether stages take what they do because of how many workers there are, and how old.
+
+        So it is where they hold locks, share out the samples themselves, or get faster in their
+        life.
+        """
+        locked = [stage.partition(":")[0] == Kind.LOCK.spelled for stage in self.stages]
+        is_locked = self.work_ns[:, locked].sum() >= LOCKED_FRACTION * self.work_ns.sum() > 0
+        return bool(self.iterable or is_locked) or self.gets_faster
+
+    @property
+    def gets_faster(self) -> bool:
+        """Whether workers take less for a batch the longer they live, beyond their first one."""
+        life = self.round if self.restarts else np.zeros_like(self.round)
+        order = np.lexsort((self.number, self.worker, life))
+        _, of, counts = np.unique(
+            np.stack([life[order], self.worker[order]]), axis=1, return_inverse=True,
+            return_counts=True,
+        )  # fmt: skip
+        first = np.cumsum(counts) - counts
+        age, span = np.arange(len(order)) - first[of.reshape(-1)], counts[of.reshape(-1)]
+        work = self.work_ns.sum(axis=1)[order]
+        early, late = work[(age > 0) & (3 * age < span)], work[3 * age >= 2 * span]
+        if min(len(early), len(late)) < FEWEST_OF_AN_AGE:
+            return False
+        return bool(np.median(late) < FASTER * np.median(early))
 
     @property
     def is_linked(self) -> bool:

@@ -40,14 +40,29 @@ UNSEEN_LIMIT: Final = 0.01
 """Share of batches nobody saw being made from which on a run cannot be replayed."""
 
 
-def recorded_runs(run: RankRun, *, max_batches: int | None = None) -> tuple[LoaderRun, ...]:
-    """Return what each loader of a training process did, the one that trains first."""
-    deliveries = run.deliveries
+def recorded_runs(
+    run: RankRun, *, max_batches: int | None = None, evaluations: bool = False
+) -> tuple[LoaderRun, ...]:
+    """Return what each loader of a training process did, the one that trains first.
+
+    With ``evaluations`` only those that evaluate; what is made anew for each pass is one.
+    """
+    deliveries, loaders = run.deliveries, run.loop.loaders
     own = deliveries.loader
     deliveries = replace(deliveries, loader=np.where(deliveries.of_main, deliveries.main, own))
+    if evaluations:
+        firsts: dict[tuple[str | int | None, ...], int] = {}
+        same = {n: firsts.setdefault(loaders[n].identity, n) for n in sorted(loaders) if n != ONLY}
+        first = [same.get(n, n) for n in own.tolist()]
+        of_eval = deliveries.evaluates
+        deliveries = replace(deliveries, loader=np.where(of_eval, first, deliveries.loader))
     roles = roles_of_loaders(deliveries, deliveries.role)
     numbers = by_importance(deliveries, roles)
-    numbers = [each for each in numbers if roles.get(each) not in EVALUATIONS] or list(numbers)
+    evaluating = [each for each in numbers if roles.get(each) in EVALUATIONS]
+    if evaluations:
+        numbers = evaluating
+    else:
+        numbers = [each for each in numbers if each not in evaluating] or list(numbers)
     batches = {number: LoaderBatches(deliveries, number, max_batches) for number in numbers}
     if not batches:
         return ()
@@ -92,6 +107,7 @@ def recorded_runs(run: RankRun, *, max_batches: int | None = None) -> tuple[Load
                 batch_size=settings.batch_size or loop.loaders[ONLY].batch_size,
                 read_nbytes=np.where(nbytes >= 0, nbytes, counted_nbytes[each.rows]),
                 restarts=settings.restarts,
+                iterable=settings.iterable,
             )
         )
     return tuple(runs)

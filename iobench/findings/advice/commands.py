@@ -110,7 +110,8 @@ def commands_of(change: AdvisedChange, baseline: Loading) -> tuple[str, ...]:
     if baseline.facts.is_script:
         words = [f"{name}={settings[key]}" for key, name in OF_SCRIPTS.items() if key in settings]
         if words:
-            once = "  # made once, before the first epoch" * (Lever.KEEP_WORKERS in levers)
+            each = settings.get("passes", "epoch")
+            once = f"  # made once, before the first {each}" * (Lever.KEEP_WORKERS in levers)
             lines.append(f"DataLoader(..., {', '.join(words)}){once}")
     elif given.targets:
         without = NOT_OF_STORES if ready else ("--pipeline",) * (stored not in (None, "source"))

@@ -26,7 +26,12 @@ from iobench.findings.advice.proposals import (
     change,
     ruled_out,
 )
-from iobench.findings.faster_stages import IN_LOOP_FRACTION, UNSEEN_ERROR, predicted
+from iobench.findings.faster_stages import (
+    IN_LOOP_FRACTION,
+    UNSEEN_ERROR,
+    is_trusted,
+    predicted,
+)
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, WORKER_KINDS, Kind, Trait
 
 if TYPE_CHECKING:
@@ -57,6 +62,10 @@ the goal of ``tests/benchmarks/held_out.py`` for nine in ten."""
 LOOKS_AHEAD: Final = 64  # batches that a bound lets threads be ahead: more than any ring has
 
 
+NOT_KNOWN: Final = Gain(Evidence.UNKNOWN, None, None, None)
+"""Of what does something to stages that one run does not show."""
+
+
 def measured_changes(ways: Sequence[Loading]) -> Judged:
     """Yield what else was run in turns with the baseline, the first."""
     baseline, *others = ways
@@ -85,7 +94,17 @@ def predicted_changes(predictor: GainPredictor) -> Judged:
     """Yield what changes would gain by replay, or no more than; or why they would not."""
     facts = predictor.baseline.facts
     stored = (_finished_samples, _fast_loader) if facts.is_script or not facts.own_order else ()
-    levers = (_kept_workers, _chunks, _sampler, _workers, _prefetch, *stored, _cache, _codec)
+    levers = (
+        _kept_workers,
+        _validation,
+        _chunks,
+        _sampler,
+        _workers,
+        _prefetch,
+        *stored,
+        _cache,
+        _codec,
+    )
     for lever in levers:
         yield from lever(predictor)
 
@@ -105,6 +124,9 @@ def _workers(predictor: GainPredictor) -> Judged:
     best = _best(predictor, changes, baseline.machine)
     if best is not None:
         number, gain = best
+        if predictor.is_unknown:
+            worth = gain.expected >= UNSEEN_WORKERS_ERROR
+            gain = NOT_KNOWN if worth else replace(gain, is_proven=False)
         settings: Settings = {"workers": number}
         if not run.workers and run.recurs and baseline.framework == "torch":
             # What their starts take is not known: kept, they have none after the first epoch.
@@ -116,7 +138,12 @@ def _workers(predictor: GainPredictor) -> Judged:
 
 
 def _most_workers(run: LoaderRun, cpus: int) -> int:
-    """Return how many workers can be of use that wait for storage as much as these do."""
+    """Return how many workers can be of use that wait for storage as much as these do.
+
+    What else is not on a CPU waits for one.
+    """
+    reads = is_one_of(run, (*READING, *MIXED))
+    run = replace(run, cpu_ns=np.where(reads | (run.cpu_ns < 0), run.cpu_ns, run.work_ns))
     known = (run.cpu_ns >= 0) & (run.work_ns > 0)
     busy_ns = int(run.work_ns[known].sum())
     if not busy_ns or 2 * int(known.sum()) < int((run.work_ns > 0).sum()):
@@ -166,6 +193,9 @@ def _kept_workers(predictor: GainPredictor) -> Judged:
     if not (run.restarts and run.recurs and predictor.baseline.framework == "torch"):
         return
     retained = changed(run, Change(keep_workers=True))
+    if run.gets_faster:
+        yield change((Lever.KEEP_WORKERS,), KEPT, NOT_KNOWN)
+        return
     slow = replace(retained, work_ns=run.work_ns, cpu_ns=run.cpu_ns, async_ns=run.async_ns)
     gain = predictor.bound(retained)
     least = predictor.gain(slow)
@@ -174,6 +204,26 @@ def _kept_workers(predictor: GainPredictor) -> Judged:
         low = min(least.low_fraction, gain.low_fraction or 0.0)
         gain = replace(gain, low_fraction=low, high_fraction=max(gain.expected, most))
     yield change((Lever.KEEP_WORKERS,), KEPT, gain)
+
+
+def _validation(predictor: GainPredictor) -> Judged:
+    """Yield keeping the workers of loaders that evaluate, where each evaluation starts them."""
+    exposure = predictor.baseline.exposure
+    evaluated = exposure.validation
+    whole_ns = exposure.whole.wall_ns + (0 if evaluated is None else evaluated.wall_ns)
+    for run in predictor.baseline.evaluations:
+        if not (run.can_replay and run.restarts and run.wall_ns and whole_ns):
+            continue
+        before = replay(run)
+        error = abs(before.wall_ns / run.wall_ns - 1)
+        if not is_trusted(error):
+            continue
+        after_ns = replay(changed(run, Change(keep_workers=True))).wall_ns
+        saved = max(0, before.wall_ns - after_ns) / whole_ns
+        error = max(error, UNSEEN_ERROR) * run.wall_ns / whole_ns
+        most = max(saved, min(saved + error, run.wait_ns / whole_ns))
+        gain = Gain(Evidence.REPLAYED, saved, saved - error, most, saved > error)
+        yield change((Lever.KEEP_WORKERS,), {**KEPT, "passes": "validation"}, gain)
 
 
 def _sampler(predictor: GainPredictor) -> Judged:
@@ -288,6 +338,11 @@ class GainPredictor:
         loader = self.baseline.loader
         self.run = beginning_of(loader, LONGEST_RUN)
         self.error_fraction = replay_error(loader) if loader.can_replay else None
+        # What other workers do to stages, or to storage of no known limit
+        cold = self.baseline.judged.cold_fraction
+        limit = self.baseline.machine and self.baseline.machine.read_nbytes_per_s
+        is_cold = not self.baseline.is_cached and cold is not None and limit is None
+        self.is_unknown = is_cold or self.run.sets_stages
         self._before: dict[Machine | None, NDArray[np.float64]] = {}
 
     def gain(self, run: LoaderRun, machine: Machine | None = None) -> Gain:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from iobench.analysis.diagnosis import HIDDEN_FRACTION
 from iobench.analysis.intervals import PARTS, StepSums, step_sums
 from iobench.analysis.replay.replay import Machine, machine_of
+from iobench.analysis.replay.runs import REPORTED_BATCHES, recorded_runs
 from iobench.analysis.storage_reads import epoch_nbytes
 from iobench.findings.storage import storage_of
 
@@ -35,6 +36,7 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     facts: RunFacts
     exposure: Exposure  # without the wait of every step
     loader: LoaderRun  # that is waited for most
+    evaluations: tuple[LoaderRun, ...] = ()  # loaders of passes that do not train
     sums: Mapping[str, StepSums] = {}  # of each part that the run has
     label: str = ""
     format: str = ""  # as --format spells it, options and all
@@ -107,6 +109,9 @@ def loading_of(rank: RankRun, runs: Sequence[LoaderRun]) -> Loading | None:
         facts=facts,
         exposure=exposure,
         loader=run if run.batch_size else replace(run, batch_size=facts.batch_size),
+        evaluations=recorded_runs(rank, max_batches=REPORTED_BATCHES, evaluations=True)
+        if exposure.validation is not None and not rank.is_one_of_many
+        else (),
         sums={part: sums for part in PARTS if (sums := step_sums(rank, part)) is not None},
         label=facts.label or run.name,
         format=facts.layout or "",

@@ -154,6 +154,7 @@ TITLES: Final = (
     (Lever.LOADER, "", "{pipeline} as the loader"),
     (Lever.WORKERS, "", "{workers} worker{s}"),
     (Lever.PREFETCH, "", "a prefetch of {prefetch} batches"),
+    (Lever.KEEP_WORKERS, "passes", "one loader for every {passes}, with its workers kept"),
     (Lever.KEEP_WORKERS, "", "one loader for all epochs, with its workers kept"),
     (Lever.CACHE, "stage", "files staged to {stage}"),
     (Lever.CACHE, "", "files read into the page cache beforehand"),
