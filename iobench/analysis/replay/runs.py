@@ -52,10 +52,11 @@ def recorded_runs(
     deliveries = replace(deliveries, loader=np.where(deliveries.of_main, deliveries.main, own))
     if evaluations:
         firsts: dict[tuple[str | int | None, ...], int] = {}
-        same = {n: firsts.setdefault(loaders[n].identity, n) for n in sorted(loaders) if n != ONLY}
+        numbers = np.unique(own[deliveries.evaluates]).tolist()
+        same = {n: firsts.setdefault(loaders.get(n, loaders[ONLY]).identity, n) for n in numbers}
         first = [same.get(n, n) for n in own.tolist()]
-        of_eval = deliveries.evaluates
-        deliveries = replace(deliveries, loader=np.where(of_eval, first, deliveries.loader))
+        loader = np.where(deliveries.evaluates, first, deliveries.loader)
+        deliveries = replace(deliveries, loader=loader)
     roles = roles_of_loaders(deliveries, deliveries.role)
     numbers = by_importance(deliveries, roles)
     evaluating = [each for each in numbers if roles.get(each) in EVALUATIONS]

@@ -208,9 +208,7 @@ def _kept_workers(predictor: GainPredictor) -> Judged:
 
 def _validation(predictor: GainPredictor) -> Judged:
     """Yield keeping the workers of loaders that evaluate, where each evaluation starts them."""
-    exposure = predictor.baseline.exposure
-    evaluated = exposure.validation
-    whole_ns = exposure.whole.wall_ns + (0 if evaluated is None else evaluated.wall_ns)
+    whole_ns = predictor.baseline.exposure.whole.wall_ns
     for run in predictor.baseline.evaluations:
         if not (run.can_replay and run.restarts and run.wall_ns and whole_ns):
             continue
@@ -221,7 +219,7 @@ def _validation(predictor: GainPredictor) -> Judged:
         after_ns = replay(changed(run, Change(keep_workers=True))).wall_ns
         saved = max(0, before.wall_ns - after_ns) / whole_ns
         error = max(error, UNSEEN_ERROR) * run.wall_ns / whole_ns
-        most = max(saved, min(saved + error, run.wait_ns / whole_ns))
+        most = max(saved, run.wait_ns / whole_ns)  # none of it is left, in the best case
         gain = Gain(Evidence.REPLAYED, saved, saved - error, most, saved > error)
         yield change((Lever.KEEP_WORKERS,), {**KEPT, "passes": "validation"}, gain)
 
