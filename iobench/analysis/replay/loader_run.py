@@ -98,7 +98,11 @@ class LoaderRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gets_faster(self) -> bool:
-        """Whether workers take less for a batch the longer they live, beyond their first one."""
+        """Whether workers take less for a batch the longer they live, beyond their first one.
+
+        Workers that live on do if they still get faster in the last third: all warm up once.
+        """
+        low = 0 if self.restarts else 1
         life = self.round if self.restarts else np.zeros_like(self.round)
         order = np.lexsort((self.number, self.worker, life))
         _, of, counts = np.unique(
@@ -108,7 +112,8 @@ class LoaderRun(msgspec.Struct, frozen=True, kw_only=True):
         first = np.cumsum(counts) - counts
         age, span = np.arange(len(order)) - first[of.reshape(-1)], counts[of.reshape(-1)]
         work = self.work_ns.sum(axis=1)[order]
-        early, late = work[(age > 0) & (3 * age < span)], work[3 * age >= 2 * span]
+        early = work[(age > 0) & (3 * age >= low * span) & (3 * age < (low + 1) * span)]
+        late = work[3 * age >= 2 * span]
         if min(len(early), len(late)) < FEWEST_OF_AN_AGE:
             return False
         return bool(np.median(late) < FASTER * np.median(early))

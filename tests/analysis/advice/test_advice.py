@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from epochs import StartingLoader
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from schedules import STAGES, pool
+from scripts import LOOP, Script
 
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
@@ -27,6 +29,7 @@ from iobench.findings.advice.proposals import (
 )
 from iobench.findings.faster_stages import predicted
 from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
 from iobench.testing import SketchedRun
 from iobench.testing.sketched_runs import CONSUMER
 
@@ -295,3 +298,72 @@ def test_bounds_that_are_the_same_are_one_proposal() -> None:
     shares = sorted(each.high_fraction for each in bounds)
     assert all(b - a >= 0.005 for a, b in itertools.pairwise(shares))
     assert [each.levers for each in bounds[0].same_bound] == [(Lever.LOADER,)]
+
+
+def locked(sketch: SketchedRun) -> SketchedRun:
+    """Return a run of which half of each decoding is for a lock of the library."""
+    for span in [each for each in sketch.spans if each["kind"] == Kind.DECODE]:
+        until = span["start_ns"] + (span["end_ns"] - span["start_ns"]) // 2
+        sketch.spans.append({**span, "kind": Kind.LOCK, "end_ns": until})
+        span["start_ns"] = until
+    return sketch
+
+
+@pytest.mark.parametrize(
+    "sketch",
+    [
+        locked(sketch_of(SLOW, workers=1)),
+        # A state of the worker's that is worth more with each batch.
+        sketch_of([(120.0 - number, 30.0, 10.0) for number in range(100)], workers=1),
+    ],
+)
+def test_what_other_workers_do_to_stages_is_tried_not_predicted(sketch) -> None:
+    advice = advised(measured(sketch, **{**KNOWN, "machine": {**MACHINE, "cpus": 4}}))
+    first = advice.to_measure[0]
+    assert (first.levers, first.evidence) == ((Lever.WORKERS,), Evidence.UNKNOWN)
+    assert (first.saved_fraction, first.low_fraction, first.high_fraction) == (None, None, None)
+    assert "to be tried first" in advice.sentence
+    assert advice.outcome is AdviceOutcome.ADVICE
+
+
+def validated(*, kept: bool, anew: bool) -> RunData:
+    """Return a training whose four evaluations of 8 batches start two workers each, or once."""
+    script = Script()
+    train, check = script.loader(stages=(1, 1, 1)), None
+    for number in range(4):
+        train.iter()
+        for _ in range(10):
+            train.next()
+            script.compute(40)
+        span = Kind.OTHER, script.now, script.now
+        script.sketch.add(LOOP, *span, label="trains", sample=train.round, flags=Flag.DETAIL)
+        train.end()
+        began = script.now
+        if check is None or anew:
+            script.loader(2, 2, start_ns=900)
+            facts = script.sketch.loaders
+            facts[-1] = replace(facts[-1], name="Fields")
+            check = StartingLoader(
+                script, len(facts) - 1, 2, 2, (30, 20, 10), 900, kept=kept, open_ns=400, batches=8
+            )
+            script.loaders[-1] = check
+        check.iter()
+        for _ in range(8):
+            check.next()
+            script.compute(5)
+        check.end(0 if kept and number < 3 else 100)
+        script.sketch.add(LOOP, Kind.EVALUATE, began, script.now)
+    return script.data()
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_workers_of_an_evaluation_are_to_be_kept_with_what_that_gains(anew) -> None:
+    before, after = validated(kept=False, anew=anew), validated(kept=True, anew=False)
+    walls = [Run(each).of_rank().exposure.whole.wall_ns for each in (before, after)]
+    best = advised(measured(before, framework="torch", machine=MACHINE)).changes[0]
+    assert best.levers == (Lever.KEEP_WORKERS,)
+    assert best.settings["passes"] == "validation"
+    assert best.saved_fraction == pytest.approx(1 - walls[1] / walls[0], abs=0.005)
+    assert best.low_fraction <= best.saved_fraction <= best.high_fraction
+    (line,) = best.commands
+    assert line.endswith("persistent_workers=True)  # made once, before the first validation")
