@@ -18,7 +18,7 @@ LOCKED_FRACTION: Final = 0.05
 FASTER: Final = 0.8
 """Of what batches took early in a worker's life, below what later ones show a state that pays."""
 FEWEST_OF_AN_AGE: Final = 8
-"""Batches of all workers, early and late in their lives, below which nobody knows."""
+"""Lives of workers, else batches of all, below which nobody knows."""
 
 
 class LoaderRule(Enum):
@@ -105,15 +105,14 @@ class LoaderRun(msgspec.Struct, frozen=True, kw_only=True):
         low = 0 if self.restarts else 1
         life = self.round if self.restarts else np.zeros_like(self.round)
         order = np.lexsort((self.number, self.worker, life))
-        _, of, counts = np.unique(
-            np.stack([life[order], self.worker[order]]), axis=1, return_inverse=True,
-            return_counts=True,
-        )  # fmt: skip
-        first = np.cumsum(counts) - counts
-        age, span = np.arange(len(order)) - first[of.reshape(-1)], counts[of.reshape(-1)]
-        work = self.work_ns.sum(axis=1)[order]
-        early = work[(age > 0) & (3 * age >= low * span) & (3 * age < (low + 1) * span)]
-        late = work[3 * age >= 2 * span]
+        edges = np.diff(life[order]).astype(bool) | np.diff(self.worker[order]).astype(bool)
+        early, late = [], []
+        for work in np.split(self.work_ns.sum(axis=1)[order], np.flatnonzero(edges) + 1):
+            third = len(work) // 3
+            first, last = work[max(low * third, 1) : (low + 1) * third], work[-third:]
+            if third > 1:  # what each worker took on the whole, of some; else any batch of it
+                early += [first.mean()] if self.restarts else first.tolist()
+                late += [last.mean()] if self.restarts else last.tolist()
         if min(len(early), len(late)) < FEWEST_OF_AN_AGE:
             return False
         return bool(np.median(late) < FASTER * np.median(early))

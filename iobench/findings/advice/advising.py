@@ -116,7 +116,7 @@ def _outcome(
         text = f"Best: {changes[0].title} saves {units.fraction(changes[0].expected)} of the time"
     elif to_measure:
         first = to_measure[0]
-        text = f"{first.title} is to be tried first: what it saves is not known"
+        text = f"To be tried first: {first.title}; what that saves is not known"
         if first.evidence is Evidence.MEASURED:
             text = f"Best: {first.title} saved {units.fraction(first.expected)}, of too few batches"
         elif first.evidence is not Evidence.UNKNOWN:

@@ -322,7 +322,7 @@ def test_what_other_workers_do_to_stages_is_tried_not_predicted(sketch) -> None:
     first = advice.to_measure[0]
     assert (first.levers, first.evidence) == ((Lever.WORKERS,), Evidence.UNKNOWN)
     assert (first.saved_fraction, first.low_fraction, first.high_fraction) == (None, None, None)
-    assert "to be tried first" in advice.sentence
+    assert advice.sentence.startswith("To be tried first: 4 workers")
     assert advice.outcome is AdviceOutcome.ADVICE
 
 
