@@ -106,7 +106,8 @@ class LoaderRun(msgspec.Struct, frozen=True, kw_only=True):
         life = self.round if self.restarts else np.zeros_like(self.round)
         order = np.lexsort((self.number, self.worker, life))
         edges = np.diff(life[order]).astype(bool) | np.diff(self.worker[order]).astype(bool)
-        early, late = [], []
+        early: list[float] = []
+        late: list[float] = []
         for work in np.split(self.work_ns.sum(axis=1)[order], np.flatnonzero(edges) + 1):
             third = len(work) // 3
             first, last = work[max(low * third, 1) : (low + 1) * third], work[-third:]
