@@ -14,6 +14,7 @@ from iobench.analysis.exposure_figures import (
     ComputeStage,
     DecodedChunkFigures,
     Exposure,
+    Hang,
     LoaderExposure,
     LongWaits,
     PartExposure,
@@ -24,6 +25,7 @@ from iobench.analysis.exposure_figures import (
 from iobench.analysis.job_time import job_time_of
 from iobench.analysis.loop import ONLY
 from iobench.errors import ProfileError
+from iobench.recording.kinds import WORKER_KINDS, is_one_of
 from iobench.runs.contents import TRAINING_PROCESS
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ UNCOUNTED: Final = 2
 """A device that gave more than so many times what was read gave it to reads nobody counted."""
 HARDLY_ANY_NBYTES: Final = 1 << 20
 LAUNCHER: Final = "launcher"
+HANG_NS: Final = 5_000_000_000
+"""A last wait of this length that brings no batch is worth a sentence."""
 EXCESS_FRACTION: Final = 0.1
 """From this share of the run on, long waits are worth a sentence."""
 HELD_FRACTION: Final = 0.9
@@ -93,6 +97,7 @@ def exposure_of(run: RankRun) -> Exposure:
         rank=loop.rank,
         stopped=_stopped(profile),
         unrecorded=_unrecorded(profile),
+        hang=_hang(run),
         is_script=profile.is_script,
         job=job_time_of(run),
         has_consumer=bool(
@@ -123,6 +128,27 @@ def _unrecorded(profile: RunData) -> str:
     texts = (text for each in profile.facts for text in each.unseen)
     name, _, why = next(texts, "").partition(": ")
     return why or name
+
+
+def _hang(run: RankRun) -> Hang | None:
+    """Return what a training process hung in when it was ended; None where it did not."""
+    deliveries = run.deliveries
+    if not len(deliveries) or not deliveries.failed[-1] or deliveries.wait_ns[-1] < HANG_NS:
+        return None
+    loaders = [each for facts in run.own_facts for each in facts.loaders]
+    loaders = [each for each in loaders if each.number == deliveries.loader[-1]]
+    pids = {pid for each in loaders for pid in each.worker_pids}
+    work = run.spans[is_one_of(run.spans["kind"], WORKER_KINDS)]
+    idle, n_finished = [], 0
+    for place, process in enumerate(run.processes):
+        if process.role == "worker" and process.pid in pids:
+            ends = work["end_ns"][work["process"] == place]
+            n_finished += len(ends)
+            if not np.any(ends > deliveries.requested_ns[-1]):
+                idle.append(f"{process.name} (process {process.pid})")
+    is_torch = any(each.framework == "torch" for each in loaders)
+    none_began = is_torch and bool(idle) and not n_finished
+    return Hang(int(deliveries.wait_ns[-1]), tuple(idle), none_began)
 
 
 def _loaders(run: RankRun) -> tuple[LoaderExposure, ...]:

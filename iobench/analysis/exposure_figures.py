@@ -300,6 +300,14 @@ def _sum(values: Sequence[int | None]) -> int | None:
     return sum(known) if known else None
 
 
+class Hang(msgspec.Struct, frozen=True):
+    """The wait that a job ended in, and which of its workers finished nothing meanwhile."""
+
+    wait_ns: int
+    idle: tuple[str, ...]
+    none_began: bool  # whether no worker of a torch loader ever finished anything
+
+
 class Exposure(msgspec.Struct, frozen=True):
     """Who was waited for, over one training process's run.
 
@@ -324,6 +332,7 @@ class Exposure(msgspec.Struct, frozen=True):
     has_compute: bool = True  # False only where the emulated step was set to nothing
     stopped: str = ""  # why recording stopped, and where to
     unrecorded: str = ""  # why no process of a command recorded anything
+    hang: Hang | None = None  # where it ended in a long wait without a batch
     is_script: bool = False
     job: JobTime | None = None  # where the time of a script's process went
     overhead_once_ns: int | None = None  # the most that starting to record took in one process

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.diagnosis import Diagnosis
     from iobench.analysis.exposure_figures import (
+        Hang,
         JobTime,
         LoaderExposure,
         LongWaits,
@@ -99,9 +100,14 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
             f"({exposure.stopped}). Free space there, or name another folder with --out."
         )
         return
+    if verdict is Verdict.NO_BATCH and exposure.hang is not None:
+        yield from _of_hang(exposure.hang)
+        return
     if verdict in (Verdict.NO_CONSUMER, Verdict.NO_BATCH):
         yield JUDGEMENTS[verdict]
         return
+    if exposure.hang is not None:
+        yield from _of_hang(exposure.hang)
     rate, share = exposure.judged.samples_per_s, units.fraction(diagnosis.wait_fraction)
     if verdict is Verdict.NO_COMPUTE and rate:
         yield f"Loads {units.ratio(rate)} samples/s, {units.duration(1e9 / rate)} each."
@@ -134,6 +140,17 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
     first = diagnosis.first_epoch_fraction or 0.0
     if first - (diagnosis.wait_fraction or 0.0) >= WORTH_SAYING:
         yield f"The first epoch waits {units.fraction(first)} of its time."
+
+
+def _of_hang(hang: Hang) -> Iterator[str]:
+    """Yield how long no batch came, and which workers finished nothing."""
+    idle = f": {', '.join(hang.idle)} finished nothing" if hang.idle else ""
+    yield f"No batch came in the last {units.duration(hang.wait_ns)}{idle}."
+    if hang.none_began:
+        yield (
+            "If another thread held a lock while workers were forked, "
+            'multiprocessing_context="forkserver" avoids that.'
+        )
 
 
 def _of_work(part: PartExposure) -> Iterator[str]:
