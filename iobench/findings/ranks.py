@@ -302,7 +302,8 @@ def _ranges(ranks: Sequence[int]) -> str:
     """Return ranks in words, consecutive ones as a range; of many ranges the first."""
     parts = np.split(np.array(ranks), np.flatnonzero(np.diff(ranks) != 1) + 1)
     words = [f"{each[0]} to {each[-1]}" if len(each) > 1 else f"{each[0]}" for each in parts]
-    return ", ".join([*words[:MOST_RANGES], *(["..."] if len(words) > MOST_RANGES else [])])
+    n_more = sum(map(len, parts[MOST_RANGES:]))
+    return ", ".join(words[:MOST_RANGES]) + f" and {n_more} more" * bool(n_more)
 
 
 def _slowest(job: JobFigures, most: int) -> list[RankFigures]:

@@ -166,3 +166,14 @@ def test_a_job_that_hung_says_which_worker_gave_nothing(
     (found,) = report_document([run.open()]).figures()["runs"]
     assert (said or "no batch was delivered") in found["verdict"]
     assert ("finished" in found["verdict"]) is (said is not None and finished < 2)
+
+
+def test_a_script_begins_with_verdict_gain_and_timeline(tmp_path: Path) -> None:
+    run = SketchedRun(SCRIPT)
+    run.facts = {"started_ns": 0, "ended_ns": 500 * MS}
+    for batch, now in enumerate(range(0, 400 * MS, 10 * MS)):
+        run.add(CONSUMER, Kind.READ, now, now + 4 * MS, batch=batch)
+        run.wait(batch, now, now + 4 * MS, "consumer")
+    keys = [each.key for each in report_document([run.write(tmp_path / "run")]).sections]
+    assert keys[0] == "verdict"
+    assert keys.index("next") < keys.index("timeline") < keys.index("job_time")
