@@ -60,6 +60,8 @@ STYLES: Final[Mapping[Verdict, Style]] = {
     Verdict.PARTLY_HIDDEN: "fair",
     Verdict.IO_BOUND: "bad",
 }
+STORE: Final = "OpenedStore"
+"""What loaders of a script call a store that they load."""
 ALWAYS_SHOWN: Final = (Kind.READ, Kind.DECODE, Kind.PREPROCESS, Kind.H2D)
 STAGES_LEAD: Final = (
     "Busy time of all processes by stage: exposed (the training loop waited for it) or hidden "
@@ -178,8 +180,9 @@ def _absent_stages(report: RunReport, shown: Sequence[StageExposure]) -> Iterato
     """Yield the stages of every pipeline that took no time in this one, and why."""
     exposure, facts, kinds = report.exposure, report.facts, {row.kind for row in shown}
     mixed = [row.stage for row in shown if row.kind in MIXED_KINDS]
-    is_stored = facts.format not in (None, SOURCE) or any(
-        each.n_batches and each.kind.endswith("StoreLoader") for each in exposure.loaders
+    used = [each for each in exposure.loaders if each.n_batches and facts.format is None]
+    is_stored = facts.format not in (None, SOURCE) or (
+        bool(used) and all(each.name == STORE or each.kind.endswith("StoreLoader") for each in used)
     )
     for kind in (kind for kind in ALWAYS_SHOWN if kind not in kinds):
         # A stage of several has their names, one that nobody looked into has none.

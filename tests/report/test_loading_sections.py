@@ -177,3 +177,22 @@ def test_a_script_begins_with_verdict_gain_and_timeline(tmp_path: Path) -> None:
     keys = [each.key for each in report_document([run.write(tmp_path / "run")]).sections]
     assert keys[0] == "verdict"
     assert keys.index("next") < keys.index("timeline") < keys.index("job_time")
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (["OpenedStore", "OpenedStore"], "done at conversion"),
+        (["OpenedStore", "Fields"], "none recorded"),
+    ],
+)
+def test_loaders_of_stores_alone_decode_nothing(names: list[str], why: str) -> None:
+    run = SketchedRun(SCRIPT)
+    run.loaders = [LoaderFacts(n, "torch", "DataLoader", name) for n, name in enumerate(names)]
+    for batch, now in enumerate(range(0, 400 * MS, 10 * MS)):
+        run.add(CONSUMER, Kind.READ, now, now + 4 * MS, batch=batch)
+        run.wait(batch, now, now + 4 * MS, "consumer", sample=batch // 20)
+    for n in (0, 1):
+        span = {"label": "round", "sample": n, "detail": f"loader-{n}"}
+        run.add(CONSUMER, Kind.OTHER, n * 200 * MS, (n + 1) * 200 * MS, **span)
+    assert f"decode ({why})" in table(report_document([run.open()]))
