@@ -52,6 +52,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     waited_fraction: float | None  # its share; those made again for each epoch are one
     first_epoch_fraction: float | None  # waits of the first epoch after its fill
     exposure: Exposure  # all of these figures
+    top_alone_gains: bool | None = None  # where that stage alone takes less; None unknown
 
 
 def diagnose(exposure: Exposure) -> Diagnosis:

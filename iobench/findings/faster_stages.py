@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 WORTH_FRACTION: Final = 0.01
 """Less than this share of the time is nothing to gain."""
+HARDLY_ANY: Final = 0.1
+"""Of what all stages gain together, below which one alone does not help."""
 ALL: Final = "all"
 IN_LOOP_FRACTION: Final = 0.05
 """From this share of the wait on, a stage of the loop itself is one that may be made faster."""
@@ -134,6 +136,17 @@ def payoffs(run: LoaderRun) -> Payoffs:
     alone = {each: saved(each) for each in stages}
     order = sorted(alone, key=lambda stage: (-alone[stage].saved_fraction, stage))
     return Payoffs(error, None, {**{each: alone[each] for each in order}, ALL: saved(*stages)})
+
+
+def alone_gains(of: Payoffs | None, stage: str | None) -> bool | None:
+    """Return whether a stage gains that alone takes half as long; None where that is unknown.
+
+    What waits, as a start of workers or a hand-over, is no stage that takes less by itself.
+    """
+    if of is None or stage is None or stage not in of.gains:
+        return None
+    worth = max(WORTH_FRACTION, HARDLY_ANY * of.gains[ALL].saved_fraction)
+    return of.gains[stage].saved_fraction >= worth
 
 
 def replay_section(of: Payoffs) -> Section:

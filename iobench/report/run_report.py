@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from iobench.analysis.diagnosis import Diagnosis, diagnose
 from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.processes import process_work
+from iobench.findings.faster_stages import alone_gains, faster_stages
 from iobench.registry import installed_findings
 
 if TYPE_CHECKING:
@@ -49,6 +50,13 @@ def make_reports(runs: Iterable[Run]) -> tuple[RunReport, ...]:
     return tuple(sorted(known, key=lambda report: report.facts.format != SOURCE))
 
 
+def diagnosis_of(rank: RankRun) -> Diagnosis:
+    """Return what is concluded of a training process, and whether its top stage alone gains."""
+    result = diagnose(rank.exposure)
+    gains = alone_gains(rank.cached(faster_stages), result.top_stage)
+    return replace(result, top_alone_gains=gains)
+
+
 def _report(rank: RankRun) -> RunReport:
     profile, exposure, findings = rank.job or rank, rank.exposure, installed_findings()
     # Of many ranks the wait of every step would fill the memory.
@@ -57,7 +65,7 @@ def _report(rank: RankRun) -> RunReport:
         run=str(profile.path),
         facts=rank.about,
         exposure=shown,
-        diagnosis=diagnose(exposure),
+        diagnosis=diagnosis_of(rank),
         unclosed=tuple(_name(each) for each in rank.all_processes if not each.closed),
         unended=tuple(map(_name, rank.unended)),
         damaged=tuple(_name(each) for each in rank.all_processes if each.damaged),

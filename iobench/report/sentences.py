@@ -174,7 +174,7 @@ def _of_validation(diagnosis: Diagnosis) -> Iterator[str]:
 def _blame(diagnosis: Diagnosis) -> str:
     """Say which stage most of the wait falls on; nothing of a wait that is hidden."""
     stage = diagnosis.top_stage
-    if diagnosis.verdict is Verdict.HIDDEN or stage is None:
+    if diagnosis.verdict is Verdict.HIDDEN or stage is None or diagnosis.top_alone_gains is False:
         return ""
     name = stage_title(stage)
     return f", most of all for {name} ({units.fraction(diagnosis.top_fraction)} of the wait)"

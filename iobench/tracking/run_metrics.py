@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from iobench.analysis.diagnosis import diagnose
 from iobench.analysis.epochs import epoch_figures
 from iobench.masking import mask_line
+from iobench.report.run_report import diagnosis_of
 from iobench.report.sentences import verdict_sentence
 from iobench.report.units import seconds
 from iobench.runs.run_facts import PUBLISHED_FIGURES
@@ -76,7 +76,7 @@ def run_contents(run: RankRun, title: str = "", name: str = "") -> RunContents:
     tags = {
         "iobench.version": version("iobench"),
         "iobench.run": run.path.name,
-        "iobench.verdict": verdict_sentence(diagnose(run.exposure)),
+        "iobench.verdict": verdict_sentence(diagnosis_of(run)),
     }
     identity = (first and first.boot_id, first and first.pid, anchor and anchor.wall_ns, name)
     return RunContents(

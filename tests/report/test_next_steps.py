@@ -13,6 +13,8 @@ from iobench.findings.advice.advising import advice_of
 from iobench.findings.advice.loading import loading_of
 from iobench.findings.advice.next_steps import FINDING
 from iobench.findings.advice.proposals import AdviceOutcome, Evidence
+from iobench.report.run_report import diagnosis_of
+from iobench.report.sentences import verdict_sentence
 
 if TYPE_CHECKING:
     from iobench.runs.contents import RunData
@@ -91,3 +93,13 @@ def test_what_is_recommended_is_what_advise_proposes_and_never_what_it_rules_out
     wait = advice.baseline.wait_fraction
     for change in proposed:  # no bound that is said exceeds what the loop waits
         assert change.evidence is not Evidence.BOUND or change.expected <= wait
+
+
+@pytest.mark.parametrize(
+    ("kind", "stage"), [("stages in turns", None), ("bound", "read")], ids=["none", "one"]
+)
+def test_a_verdict_names_a_stage_only_where_it_alone_helps(kind: str, stage: str | None) -> None:
+    diagnosis = diagnosis_of(Run(run_of(**KINDS[kind])).of_rank())
+    assert diagnosis.top_alone_gains is (stage is not None)
+    assert ("most of all" in verdict_sentence(diagnosis)) is (stage is not None)
+    assert stage in (None, diagnosis.top_stage)
