@@ -6,11 +6,15 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec.structs import replace
 
+from iobench.analysis.replay.replay import gains_alone
+from iobench.analysis.replay.runs import reported_loaders
 from iobench.recording.kinds import WORKER_KINDS, Kind
 
 if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Exposure, LoaderExposure, PartExposure, Window
+    from iobench.analysis.run import RankRun
 
 IO_BOUND_FRACTION: Final = 0.2
 """From this share of its time on, a training loop that waits is I/O-bound."""
@@ -89,6 +93,14 @@ def diagnose(exposure: Exposure) -> Diagnosis:
         waited_fraction=loader_ns / whole.wait_ns if whole.wait_ns and waited_for else None,
         exposure=exposure,
     )
+
+
+def diagnosis_of(rank: RankRun) -> Diagnosis:
+    """Return what is concluded of a training process, and whether its top stage alone gains."""
+    result, runs = diagnose(rank.exposure), rank.cached(reported_loaders)
+    if result.top_stage is None or not runs:
+        return result
+    return replace(result, top_alone_gains=gains_alone(runs[0], result.top_stage))
 
 
 def _waited_for(exposure: Exposure) -> tuple[LoaderExposure | None, int]:

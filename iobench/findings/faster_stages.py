@@ -9,7 +9,7 @@ import numpy as np
 
 from iobench.analysis.intervals import block_ratio, blocks_of, paired_ratio
 from iobench.analysis.replay.changes import Change
-from iobench.analysis.replay.replay import replay
+from iobench.analysis.replay.replay import FACTOR, is_trusted, replay
 from iobench.analysis.replay.runs import reported_loaders
 from iobench.findings.contract import Finding
 from iobench.recording.kinds import stage_title
@@ -24,15 +24,9 @@ if TYPE_CHECKING:
 
 WORTH_FRACTION: Final = 0.01
 """Less than this share of the time is nothing to gain."""
-HARDLY_ANY: Final = 0.1
-"""Of what all stages gain together, below which one alone does not help."""
 ALL: Final = "all"
 IN_LOOP_FRACTION: Final = 0.05
 """From this share of the wait on, a stage of the loop itself is one that may be made faster."""
-FACTOR: Final = 0.5
-"""A faster stage takes half as long."""
-WITHHELD_ABOVE: Final = 0.1
-"""Of the replay's error: nothing that rests on it is said."""
 UNSEEN_ERROR: Final = 0.05
 """By what share of its time a changed run may miss its replay beyond its own noise, since loaders
 do what no span shows: the goal of ``tests/benchmarks/held_out.py`` for its median.
@@ -54,11 +48,6 @@ class Payoffs(msgspec.Struct, frozen=True):
     reason: str | None = None
     # By stage, the largest first, and "all" together; none where the error is above 10 %
     gains: dict[str, Payoff] = {}
-
-
-def is_trusted(error_fraction: float | None) -> bool:
-    """Return whether a replay meets the run's own time well enough to predict another."""
-    return error_fraction is not None and abs(error_fraction) <= WITHHELD_ABOVE
 
 
 class Prediction(msgspec.Struct, frozen=True):
@@ -136,17 +125,6 @@ def payoffs(run: LoaderRun) -> Payoffs:
     alone = {each: saved(each) for each in stages}
     order = sorted(alone, key=lambda stage: (-alone[stage].saved_fraction, stage))
     return Payoffs(error, None, {**{each: alone[each] for each in order}, ALL: saved(*stages)})
-
-
-def alone_gains(of: Payoffs | None, stage: str | None) -> bool | None:
-    """Return whether a stage gains that alone takes half as long; None where that is unknown.
-
-    What waits, as a start of workers or a hand-over, is no stage that takes less by itself.
-    """
-    if of is None or stage is None or stage not in of.gains:
-        return None
-    worth = max(WORTH_FRACTION, HARDLY_ANY * of.gains[ALL].saved_fraction)
-    return of.gains[stage].saved_fraction >= worth
 
 
 def replay_section(of: Payoffs) -> Section:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from iobench.analysis.diagnosis import Diagnosis, diagnose
+from iobench.analysis.diagnosis import Diagnosis, diagnosis_of
 from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.processes import process_work
-from iobench.findings.faster_stages import alone_gains, faster_stages
 from iobench.registry import installed_findings
 
 if TYPE_CHECKING:
@@ -48,13 +47,6 @@ def make_reports(runs: Iterable[Run]) -> tuple[RunReport, ...]:
     """Analyse runs: one report for each training process, the original files first."""
     known = (_report(each) for run in runs for each in run)
     return tuple(sorted(known, key=lambda report: report.facts.format != SOURCE))
-
-
-def diagnosis_of(rank: RankRun) -> Diagnosis:
-    """Return what is concluded of a training process, and whether its top stage alone gains."""
-    result = diagnose(rank.exposure)
-    gains = alone_gains(rank.cached(faster_stages), result.top_stage)
-    return replace(result, top_alone_gains=gains)
 
 
 def _report(rank: RankRun) -> RunReport:

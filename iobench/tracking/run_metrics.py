@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from iobench.analysis.diagnosis import diagnosis_of
 from iobench.analysis.epochs import epoch_figures
 from iobench.masking import mask_line
-from iobench.report.run_report import diagnosis_of
 from iobench.report.sentences import verdict_sentence
 from iobench.report.units import seconds
 from iobench.runs.run_facts import PUBLISHED_FIGURES

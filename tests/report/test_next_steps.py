@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from schedules import pool
 
+from iobench.analysis.diagnosis import diagnosis_of
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.findings.advice.advising import advice_of
 from iobench.findings.advice.loading import loading_of
 from iobench.findings.advice.next_steps import FINDING
 from iobench.findings.advice.proposals import AdviceOutcome, Evidence
-from iobench.report.run_report import diagnosis_of
 from iobench.report.sentences import verdict_sentence
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     from iobench.runs.contents import RunData
 
 Integers = NDArray[np.int64]
+
+FACTOR: Final = 0.5
+"""A faster stage takes half as long."""
+WITHHELD_ABOVE: Final = 0.1
+"""Of the replay's error: nothing that rests on it is said."""
+HARDLY_ANY: Final = 0.1
+"""Of what all stages gain together, below which one alone does not help."""
 
 
 class Replayed(msgspec.Struct, frozen=True):
@@ -90,6 +97,26 @@ def replay_error(run: LoaderRun) -> float:
     """Return the replayed wall time of the unmodified run over the measured one, less 1."""
     replayed = replay(run)
     return replayed.wall_ns / run.wall_ns - 1 if run.wall_ns else float("nan")
+
+
+def is_trusted(error_fraction: float | None) -> bool:
+    """Return whether a replay meets the run's own time well enough to predict another."""
+    return error_fraction is not None and abs(error_fraction) <= WITHHELD_ABOVE
+
+
+def gains_alone(run: LoaderRun, stage: str) -> bool | None:
+    """Return whether a stage of workers gains that alone takes half as long; None if unknown."""
+    if not run.can_replay or not run.wall_ns or stage not in run.stages:
+        return None
+    before = replay(run)
+    if not is_trusted(before.wall_ns / run.wall_ns - 1):
+        return None
+    total = before.judged_ns.sum()
+    alone, joint = (
+        int(total - replay(run, Change(stage_factors=dict.fromkeys(each, FACTOR))).judged_ns.sum())
+        for each in ([stage], run.stages)
+    )
+    return alone > HARDLY_ANY * joint
 
 
 def simulate_run(run: LoaderRun) -> Replayed:

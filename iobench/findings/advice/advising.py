@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from iobench.analysis.break_even import BreakEven
+from iobench.analysis.replay.replay import is_trusted
 from iobench.findings.advice.commands import commands_of
 from iobench.findings.advice.levers import GainPredictor, measured_changes, predicted_changes
 from iobench.findings.advice.loading import Loading, baseline_first
@@ -23,7 +24,6 @@ from iobench.findings.advice.proposals import (
     ruled_out,
     signed,
 )
-from iobench.findings.faster_stages import is_trusted
 from iobench.report import units
 from iobench.report.document import Column, Command, Document, Section, Sentence, Table, sentences
 from iobench.report.sentences import OVER, extent_text

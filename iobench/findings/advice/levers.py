@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from iobench.analysis.intervals import PARTS, ratio_of_runs
 from iobench.analysis.replay.changes import Change, changed
 from iobench.analysis.replay.loader_run import LoaderRule, LoaderRun
-from iobench.analysis.replay.replay import replay, replay_error
+from iobench.analysis.replay.replay import is_trusted, replay, replay_error
 from iobench.analysis.replay.runs import beginning_of
 from iobench.findings.advice.proposals import (
     NO_COST,
@@ -29,7 +29,6 @@ from iobench.findings.advice.proposals import (
 from iobench.findings.faster_stages import (
     IN_LOOP_FRACTION,
     UNSEEN_ERROR,
-    is_trusted,
     predicted,
 )
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, WORKER_KINDS, Kind, Trait
