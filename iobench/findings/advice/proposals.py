@@ -63,7 +63,7 @@ class Reason(Enum):
     CACHED_ALREADY = "cached already", "this run already read from memory."
     TOO_LARGE = "too large", "needs {0}; {1} is available.", units.nbytes
     CHUNKS_FIT = "chunks fit", "{0} bytes are read, {1} decoded for each byte used.", units.ratio
-    GAINS_NOTHING = "gains nothing", "predicted to save {0}: too little, or no more than its error."
+    GAINS_NOTHING = "gains nothing", "predicted to save {0}: too little, or within its error."
     NOT_WAITED_FOR = "not waited for", "the training loop hardly waits for it: {0} at most."
 
     def __init__(self, word: str, text: str, written: Callable[[float], str] = signed) -> None:
