@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 def run(*, command: Sequence[str], json: Path | None, report: bool, **values: Any) -> None:
     """Run a command and record it; end as it did."""
     from iobench.cli.screen import is_quiet
+    from iobench.errors import OptionError
     from iobench.launch.waiting import AWAITED, default_signals, end_like
 
+    if json is not None and (str(json) == "--" or not json.parent.is_dir()):
+        raise OptionError(f"--json {json}: expected a file in an existing folder, or - for stdout")
     # OpenBLAS starts threads as it is imported: none of them may take what is for the command.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED)
     from iobench.launch.running import ScriptRun, run_script

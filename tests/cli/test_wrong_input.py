@@ -101,6 +101,10 @@ WRONG = {
         mine --like maelstrom-en10 | is no store and no run
         s3://bucket/data | s3
     """,
+    "run": """
+        --json -- true | --json
+        --json nowhere/x.json true | nowhere
+    """,
     "simulate": """
         RUN --ranks 4..1 | --ranks
         RUN --ranks 1..1000000 | --ranks
