@@ -99,7 +99,7 @@ COMMANDS: Final = {
     ),
     "check": Text(
         "benchmarks",
-        """Pass or fail a change, for CI: exit 0 passed, 3 regression, 4 undecided, 1 error.
+        """Pass or fail a change, for CI: exit 0 passed, 3 regression, 4 inconclusive, 1 error.
 
         By counts that no machine changes (RUN --counts: more work fails, less passes), or by
         exposed time (RUN --max-exposed, RUN --against STORED).

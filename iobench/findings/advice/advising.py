@@ -158,7 +158,9 @@ def advice_document(advice: Advice) -> Document:
     if changes := (*advice.changes, *advice.to_measure):
         epoch_s = advice.baseline.epoch_s
         epoch = f" (an epoch over all samples now takes {_seconds(epoch_s)})" if epoch_s else ""
-        result.append(Section("changes", f"What would help, best first{epoch}", _blocks(changes)))
+        result.append(
+            Section("changes", f"What would help, by how sure it is{epoch}", _blocks(changes))
+        )
     if advice.ruled_out:
         known = sentences(f"{each.title}: {each.sentence}" for each in advice.ruled_out)
         result.append(Section("ruled-out", "Not proposed", known))

@@ -33,7 +33,7 @@ class NextStep(msgspec.Struct, frozen=True):
 
 
 class NextSteps(tuple[NextStep, ...]):
-    """What to try, best first; ``ways`` are the training processes that it is of."""
+    """What to try, surest first; ``ways`` are the training processes that it is of."""
 
     ways: tuple[Loading, ...]
 

@@ -220,7 +220,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str  # what comes of it all
     baseline: AdviceBaseline
     replay_error_fraction: float | None = None  # on the unmodified baseline
-    changes: tuple[AdvisedChange, ...] = ()  # best first
+    changes: tuple[AdvisedChange, ...] = ()  # surest first
     to_measure: tuple[AdvisedChange, ...] = ()  # bounds, and what too few batches show
     ruled_out: tuple[RuledOut, ...] = ()
     tried: tuple[TriedChange, ...] = ()
