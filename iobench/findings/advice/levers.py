@@ -1,4 +1,4 @@
-"""The eight levers on a run: what each gains at what price, or the reason against it."""
+"""The levers on a run: what each gains at what price, or the reason against it."""
 
 from __future__ import annotations
 
