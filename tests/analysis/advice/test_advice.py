@@ -226,6 +226,11 @@ def test_bounds_are_what_goes() -> None:
     workers=3,
     step=0.0,
 )
+@example(  # that gets faster as it goes on
+    durations=[(0.0, 0.0, each) for each in (*[1.0] * 12, *[2.0] * 4, *[1.0] * 8)],
+    workers=0,
+    step=0.0,
+)
 @given(
     durations=st.lists(
         st.tuples(*[st.floats(0.0, 80.0) for _ in range(3)]), min_size=8, max_size=40
@@ -245,8 +250,11 @@ def test_whatever_the_run_gains_are_shares_and_intervals_hold_them(
         assert 0.01 <= each.saved_fraction <= 1
         assert each.low_fraction <= each.saved_fraction <= each.high_fraction <= 1
     for each in advice.to_measure:
-        assert 0.01 <= each.expected <= 1
         assert not each.is_proven
+        if each.evidence is Evidence.UNKNOWN:  # to be tried: without any figure
+            assert (each.saved_fraction, each.low_fraction, each.high_fraction) == (None,) * 3
+        else:
+            assert 0.01 <= each.expected <= 1
 
 
 def test_a_prediction_distinguishes_what_these_batches_gain_and_what_others_will() -> None:
