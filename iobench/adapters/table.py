@@ -149,10 +149,13 @@ TABLE: Final[Mapping[str, tuple[TimedCall, ...]]] = {
 }  # fmt: skip
 """Module that is imported: what of it is timed."""
 SPECIAL: Final[Mapping[str, str]] = {
+    "concurrent.futures._base": "handed_batches",
     "io": "counted_files",
     "dask.local": "dask_tasks",
     "dask.multiprocessing": "dask_tasks",
     "dask.threaded": "dask_tasks",
+    "queue": "handed_batches",
+    "selectors": "handed_batches",
     "zarr": "zarr_arrays",
 }
 """Module: the module here whose ``adapt`` does what a row cannot say."""

@@ -14,7 +14,9 @@ from iobench.analysis.time_intervals import groups
 from iobench.errors import ProfileError
 from iobench.recording.delivery_log import LOADER, RESUMED
 from iobench.recording.facts import LoaderFacts
-from iobench.recording.kinds import STARTUP, TRAINS, Kind, is_one_of, lane_keys
+from iobench.recording.kinds import RECEIVED, STARTUP, TRAINS, Kind, is_one_of, lane_keys
+from iobench.recording.span_file import Flag
+from iobench.runs.received import lanes_that_train
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -52,7 +54,9 @@ class TrainingLoop(msgspec.Struct, frozen=True):
 
 
 def find_loop(profile: RunData, *, rank: int) -> TrainingLoop:
-    """Return the training loop of a rank: of a script, the thread that waited most often.
+    """Return the training loop of a rank: of a script's threads that wait, one that trains.
+
+    Of several, or where none does, it is the one that waited most often.
 
     Raises
     ------
@@ -72,6 +76,11 @@ def find_loop(profile: RunData, *, rank: int) -> TrainingLoop:
         raise ProfileError(
             f"{profile.path}: {len(lanes)} threads waited for batches, expected one training loop"
         )
+    if len(lanes) > 1:  # those in which there are steps, and batches, come first
+        loops = spans[consumers[spans["process"]] & (spans["flags"] == 0)]
+        trains = np.isin(lanes, lanes_that_train(loops, lane_keys(loops)))
+        trains &= np.isin(lanes, key[waits["batch"] >= 0])
+        counts = counts + trains * len(waits)
     chosen = int(np.argmax(counts)) if len(lanes) else -1
     others = tuple(
         _other(profile, waits[number.reshape(-1) == index])
@@ -188,8 +197,11 @@ def find_rounds(profile: RunData, loop: TrainingLoop) -> Rounds:
     lane = spans[spans["thread"] == loop.thread]
     named = waits["sample"] >= 0
     by_number = np.isin(marks["sample"], np.unique(waits["sample"][named]))
+    # Of passes that other threads ask for: batches come from these (`iobench.runs.received`).
+    asked = spans[(spans["kind"] == Kind.WAIT) & (spans["flags"] == Flag.DETAIL)]
+    asked = asked[asked["label"] != profile.string_number(RECEIVED)]
     parts = (
-        _by_number(profile, waits[named], marks[by_number], lane),
+        _by_number(profile, waits[named], marks[by_number], lane, asked),
         _by_time(waits[~named], marks[~by_number & (marks["thread"] == loop.thread)], lane),
     )
     of_wait = np.empty(len(waits), dtype=np.int64)
@@ -246,23 +258,30 @@ def _with_what_followed(
 
 
 def _by_number(
-    profile: RunData, waits: NDArray[Any], marks: NDArray[Any], lane: NDArray[Any]
+    profile: RunData,
+    waits: NDArray[Any],
+    marks: NDArray[Any],
+    lane: NDArray[Any],
+    asked: NDArray[Any],
 ) -> Rounds:
-    """Return the rounds of waits that name theirs."""
+    """Return the rounds of waits that name theirs; ``asked`` are waits of other threads."""
     numbers, of_wait = np.unique(waits["sample"], return_inverse=True)
     of_wait = of_wait.reshape(-1).astype(np.int64)
     n_rounds = len(numbers)
     starts, ends = np.full(n_rounds, LATEST), np.full(n_rounds, -LATEST)
     place = np.searchsorted(numbers, marks["sample"])
-    for at, spans in ((of_wait, waits), (place, marks)):
+    # Threads that ask ahead begin and end their passes before the loop is there.
+    ahead = np.isin(marks["sample"], asked["sample"])
+    for at, spans in ((of_wait, waits), (place[~ahead], marks[~ahead])):
         np.minimum.at(starts, at, spans["start_ns"])
         np.maximum.at(ends, at, spans["end_ns"])
-    recorded = np.isin(np.arange(n_rounds), place)
+    recorded = np.isin(np.arange(n_rounds), place[~ahead])
     # The first wait of a round says "loader-2 validation resumed", as far as it is known.
-    begins = waits["label"] == profile.string_number(STARTUP)
+    begins = np.concatenate((waits, asked[np.isin(asked["sample"], numbers)]))
+    begins = begins[begins["label"] == profile.string_number(STARTUP)]
     words: list[list[str]] = [[""]] * n_rounds
-    for index, detail in zip(of_wait[begins], waits["detail"][begins], strict=True):
-        words[index] = profile.strings[detail].split(" ")
+    for index, mark in zip(np.searchsorted(numbers, begins["sample"]), begins, strict=True):
+        words[index] = profile.strings[mark["detail"]].split(" ")
     loader = np.array([_loader_number(each[0]) for each in words], dtype=np.int64)
     n_before = np.zeros(n_rounds, dtype=np.int64)
     for index, mark in zip(place.tolist(), marks, strict=True):

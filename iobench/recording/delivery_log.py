@@ -17,6 +17,7 @@ LOADER: Final = "loader-"
 ``"loader-1 validation resumed"``; detail of the pass itself, without the rest."""
 RESUMED: Final = "resumed"
 CONSUMER: Final = "consumer"  # who made a batch: the loop itself
+THREADS: Final = "threads"  # or other threads of its process
 
 
 class DeliveryLog:
@@ -81,7 +82,7 @@ class DeliveryLog:
         self._outer = outer is None
         if not self._outer:
             return
-        waiting.log = self
+        waiting.log, waiting.polled = self, None
         self._asking = True
         recorder = recording.recorder
         recorder.position(batch, self.epoch)
@@ -91,6 +92,11 @@ class DeliveryLog:
     def waits(self) -> bool:
         """Whether what was asked for is still waited for, by this loop itself."""
         return self._outer
+
+    @property
+    def left(self) -> bool:
+        """Whether the pass is over, or abandoned."""
+        return self._left
 
     def withdraw(self) -> None:
         """Unask: it was no wait of this loader."""
@@ -118,6 +124,7 @@ class DeliveryLog:
         if not self._outer:
             return
         self.recording.brought(self)
+        self.recording.waiting.held = self
         self._answer(batch, nbytes, detail=maker)
         self.recording.recorder.position(batch, self.epoch)
         self.recording.stepped()
@@ -146,7 +153,8 @@ class DeliveryLog:
     def hold(self, batch: int, asked_ns: int, held_ns: int, nbytes: int, lane: Lane) -> None:
         """Note that the loop holds a batch that it made as a whole; the lane is at that batch."""
         recording = self.recording
-        recording.waiting.log = None
+        waiting = recording.waiting
+        waiting.log, waiting.held, waiting.polled = None, self, None
         self._outer = False
         self.asked_ns, self.delivered_ns, self.delivered = asked_ns, held_ns, (batch, CONSUMER)
         if recording.latest is not self:

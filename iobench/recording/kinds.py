@@ -24,6 +24,8 @@ WHOLE: Final = "whole batch"
 
 STARTUP: Final = "startup"  # label of the wait for ``iter(loader)`` itself, which brings no batch
 SHUTDOWN: Final = "shutdown"  # label of the last wait, which found no batch
+RECEIVED: Final = "received"
+"""Label of the wait, in no sum by itself, for what another thread drew from a loader."""
 FAILED: Final = "failed"  # label of a wait that ended with an exception
 TRAINS: Final = "trains"  # label of a mark of kind ``other``: an optimiser took a step in this pass
 ROUND: Final = "round"  # label of the span of kind ``other`` that a pass over a loader is

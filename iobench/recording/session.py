@@ -85,7 +85,9 @@ class Recording:
         self.epoch = -1
         self.latest: DeliveryLog | None = None
         self._training: DeliveryLog | None = None
-        # What the calling thread waits for: the outermost loader, if loaders are nested.
+        # What the calling thread waits for: the outermost loader, if loaders are nested; and
+        # `held`: the pass whose batch it drew last, or the batch that another thread handed it;
+        # and `polled`: the queue that had none, since when it asked, and when it was told so.
         self.waiting = threading.local()
         self._path = path
         self._facts_path: Path | None = None

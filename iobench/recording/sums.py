@@ -216,7 +216,7 @@ class Sums(msgspec.Struct):
         numbers = [number for number, text in texts.items() if text in (ROUND, TRAINS)]
         is_labelled = (spans["kind"] == Kind.OTHER) & (spans["label"] != 0)
         of_pass = is_labelled & (spans["sample"] >= 0) & np.isin(spans["label"], numbers)
-        of_loop = (spans["kind"] == Kind.WAIT) | of_pass
+        of_loop = ((spans["kind"] == Kind.WAIT) & (spans["flags"] == 0)) | of_pass
         if of_loop.any():
             sums.add_waits(spans[of_loop], texts)
         counted = spans[~is_labelled & ((spans["flags"] & NEVER_SUMMED) == 0)]

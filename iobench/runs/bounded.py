@@ -88,7 +88,7 @@ class _Loop:
     def __init__(self, file: SpanFile, gap: GapOfBatches, sums: Sums, spans: NDArray[Any]) -> None:
         self.gap = gap
         self._spans = spans
-        waits = (spans["kind"] == Kind.WAIT) & (spans["batch"] >= 0)
+        waits = (spans["kind"] == Kind.WAIT) & (spans["batch"] >= 0) & (spans["flags"] == 0)
         n_batches = [
             int((waits & (spans["thread"] == thread)).sum())
             + (sums.lanes[lane].n_batches if lane in sums.lanes else 0)

@@ -19,6 +19,7 @@ from iobench.recording.span_reader import SpanFile, read_head, read_span_file
 from iobench.runs.bounded import without_gaps
 from iobench.runs.contents import PROFILE_DTYPE, Process, RunData
 from iobench.runs.machine_samples import read_machines
+from iobench.runs.received import with_received
 from iobench.runs.run_facts import RunFacts
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class RunFiles:
             path=self.path,
             config=self.config,
             processes=processes,
-            spans=_with_whole_batches(spans, strings),
+            spans=_with_whole_batches(with_received(spans, strings), strings),
             strings=strings,
             facts=self._facts,
             ranks=self.ranks,

@@ -17,6 +17,7 @@ from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_reader import Anchor
 from iobench.recording.span_writer import SpanWriter
 from iobench.runs.contents import PROFILE_DTYPE, Process, RunData
+from iobench.runs.received import with_received
 from iobench.runs.run_facts import RunFacts
 
 if TYPE_CHECKING:
@@ -151,6 +152,7 @@ class SketchedRun:
             for name, value in values.items():
                 table[name][start:end] = value
         table = table[np.argsort(table["process"], kind="stable")]
+        table = with_received(table, strings)
         processes = tuple(self._process(place, lane) for place, lane in enumerate(lanes))
         ranks = tuple(sorted({each.rank for each in processes if each.role == "consumer"}))
         return RunData(

@@ -111,7 +111,8 @@ def lanes_of(
     processes, several = profile.processes, len(profile.ranks) > 1
     key = lane_keys(spans) << 1 | ((spans["flags"] & Flag.DEVICE) != 0)
     keys, number = np.unique(key, return_inverse=True)
-    waiting, n_waits = np.unique(key[spans["kind"] == Kind.WAIT] >> 1, return_counts=True)
+    is_wait = (spans["kind"] == Kind.WAIT) & (spans["flags"] == 0)
+    waiting, n_waits = np.unique(key[is_wait] >> 1, return_counts=True)
     waits = dict(zip(waiting.tolist(), n_waits.tolist(), strict=True))
 
     def place(key: int) -> tuple[int, bool, int, int, int]:

@@ -73,14 +73,15 @@ def timeline_payload(run: RankRun, limit: int = SPAN_LIMIT) -> TimelinePayload:
 def choose_spans(timeline: Timeline, limit: int) -> Integers:
     """Return the rows shown: the longest waits, then those most exposed, then the longest."""
     length_ns = timeline.spans["end_ns"] - timeline.spans["start_ns"]
-    is_wait = timeline.spans["kind"] == Kind.WAIT
+    is_wait = (timeline.spans["kind"] == Kind.WAIT) & (timeline.spans["flags"] == 0)
     exposed_ns = np.where(is_wait, length_ns, timeline.exposed_ns)
     return np.sort(np.lexsort((-length_ns, -exposed_ns, ~is_wait))[:limit])
 
 
 def _lanes(run: RunData, timeline: Timeline, chosen: Integers) -> list[dict[str, Any]]:
     n_spans = np.bincount(timeline.lane[chosen], minlength=len(timeline.lanes)).tolist()
-    loops = np.unique(timeline.lane[timeline.spans["kind"] == Kind.WAIT])
+    is_wait = (timeline.spans["kind"] == Kind.WAIT) & (timeline.spans["flags"] == 0)
+    loops = np.unique(timeline.lane[is_wait])
     return [
         {
             "name": lane.name,

@@ -1,0 +1,182 @@
+"""Adapter to queues and futures: who takes a batch that another thread drew waited for it.
+
+A thread that puts something into a queue, or brings the result of a future, hands on the batch that
+it drew from a loader last, or was handed itself; whoever takes that object has this batch, and
+waited for it. Which of the threads trains follows from their spans (`iobench.runs.received`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import ref
+
+from iobench.recording import session
+from iobench.recording.delivery_log import CONSUMER, THREADS, DeliveryLog
+from iobench.recording.kinds import RECEIVED, Kind
+from iobench.recording.span_file import Flag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iobench.adapters.patches import Patches
+    from iobench.recording.session import Recording
+
+ANYTHING: Final = 0
+"""In place of the identity of what a thread waits for: any event of its event loop."""
+POLLED_NS: Final = 1_000_000
+"""A thread that asks again no later than this after a time-out has waited all the time."""
+
+
+class Handed(NamedTuple):
+    """A batch on its way from thread to thread; -1 is the end of a pass."""
+
+    log: DeliveryLog
+    batch: int
+    maker: str
+    origin: int  # the thread that drew it
+
+
+_under_way: Final[dict[int, tuple[ref[Any], dict[int, deque[Handed]]]]] = {}
+"""By identity of queues that batches go through: what is in them, by identity of objects."""
+
+
+def adapt(patches: Patches, module: Any) -> None:
+    """Follow batches through ``queue.Queue`` and classes derived from it, and through futures."""
+    if module.__name__ == "queue":
+        patches.put(module.Queue, "put", _putting)
+        patches.put(module.Queue, "get", lambda original: _taking(original, module.Empty))
+    elif module.__name__ == "selectors":  # where the thread of an event loop waits for all it has
+        patches.put(module.DefaultSelector, "select", _selecting)
+    else:
+        patches.put(module.Future, "set_result", lambda original: _handing(original, once=True))
+        patches.put(
+            module.Future, "result", lambda original: _taking(original, module.TimeoutError)
+        )
+
+
+def _recording() -> Recording | None:
+    """Return what records the calling thread, unless it waits for a loader."""
+    recording = session._current
+    if recording is None or recording.closed or getattr(recording.waiting, "log", None) is not None:
+        return None
+    return recording
+
+
+def _putting(original: Callable[..., None]) -> Callable[..., None]:
+    handing = _handing(original)
+
+    def put(self: Any, item: Any, *args: Any, **kwargs: Any) -> None:
+        recording = _recording()
+        if recording is None or getattr(recording.waiting, "held", None) is None:
+            return original(self, item, *args, **kwargs)
+        was_full = 0 < self.maxsize <= self._qsize()
+        handing(self, item, *args, **kwargs)
+        if was_full:  # until somebody made room the thread had nothing to do: slack
+            recorder = recording.recorder
+            now_ns = recorder.clock.now_ns()
+            recorder.emit(Kind.SUBMIT_QUEUE, now_ns, now_ns, detail=recorder.string(CONSUMER))
+        return None
+
+    return put
+
+
+def _handing(original: Callable[..., None], *, once: bool = False) -> Callable[..., None]:
+    def hand(self: Any, item: Any, *args: Any, **kwargs: Any) -> None:
+        recording = _recording()
+        held = None if recording is None else getattr(recording.waiting, "held", None)
+        if recording is None or held is None:
+            return original(self, item, *args, **kwargs)
+        if isinstance(held, DeliveryLog):
+            batch, maker = (-1, "") if held.left else held.delivered
+            held = Handed(held, batch, maker, get_ident())
+        if once or held.batch < 0:  # what the thread hands on later is something else
+            recording.waiting.held = None
+        handed = _items_of(self).setdefault(id(item), deque())
+        handed.append(held)  # before anybody can take it
+        try:
+            return original(self, item, *args, **kwargs)
+        except BaseException:
+            handed.remove(held)
+            raise
+
+    return hand
+
+
+def _taking(original: Callable[..., Any], late: type[BaseException]) -> Callable[..., Any]:
+    def take(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recording = _recording()
+        if recording is None:
+            return original(self, *args, **kwargs)
+        waiting, now_ns = recording.waiting, recording.clock.now_ns
+        asked_ns = now_ns()
+        try:
+            item = original(self, *args, **kwargs)
+        except late:
+            if not (args[:1] == (False,) or kwargs.get("block") is False):
+                waiting.polled = id(self), _asked_since(waiting, self, asked_ns), now_ns()
+            raise
+        known = _under_way.get(id(self))
+        handed = None if known is None else known[1].get(id(item))
+        if known is None or not handed:
+            return item
+        got_ns = now_ns()
+        held = handed.popleft()
+        if not handed:
+            known[1].pop(id(item), None)
+        if held.origin != get_ident():
+            _note(recording, held, _asked_since(waiting, self, asked_ns), got_ns)
+            recording.recorder.own_ns += now_ns() - got_ns
+        waiting.polled = None
+        return item
+
+    return take
+
+
+def _selecting(original: Callable[..., Any]) -> Callable[..., Any]:
+    def select(self: Any, timeout: float | None = None) -> Any:
+        recording = _recording()
+        if recording is None:
+            return original(self, timeout)
+        waiting, now_ns = recording.waiting, recording.clock.now_ns
+        asked_ns = now_ns()
+        result = original(self, timeout)
+        since_ns = _asked_since(waiting, None, asked_ns)
+        if since_ns < asked_ns or timeout is None or timeout > 0:
+            waiting.polled = ANYTHING, since_ns, now_ns()
+        return result
+
+    return select
+
+
+def _asked_since(waiting: Any, queue: Any, asked_ns: int) -> int:
+    """Return since when the calling thread waits for a queue or future, over time-outs."""
+    polled = getattr(waiting, "polled", None)
+    if polled is None or polled[0] not in (ANYTHING, id(queue)) or asked_ns - polled[2] > POLLED_NS:
+        return asked_ns
+    since_ns: int = polled[1]
+    return since_ns
+
+
+def _items_of(queue: Any) -> dict[int, deque[Handed]]:
+    """Return what batches are in a queue, by identity of the objects that were put there."""
+    number = id(queue)
+    known = _under_way.get(number)
+    if known is None or known[0]() is not queue:
+        gone = ref(queue, lambda _: _under_way.pop(number, None))
+        known = _under_way.setdefault(number, (gone, {})) if known is None else (gone, {})
+        _under_way[number] = known
+    return known[1]
+
+
+def _note(recording: Recording, held: Handed, asked_ns: int, got_ns: int) -> None:
+    """Note that the calling thread waited for a batch of another one, or the end of its pass."""
+    recorder, log = recording.recorder, held.log
+    recording.waiting.held = held if held.batch >= 0 else None
+    maker = THREADS if held.maker == CONSUMER else held.maker
+    recorder.emit(
+        Kind.WAIT, asked_ns, got_ns, -1, -1, held.batch, log.epoch, log.number,
+        recorder.string(RECEIVED), recorder.string(maker), Flag.DETAIL,
+    )  # fmt: skip
+    recorder.position(held.batch, log.epoch)

@@ -1,0 +1,122 @@
+"""Whose waits count where threads hand batches on: those of the thread that trains."""
+
+import pytest
+
+from iobench.analysis.run import Run
+from iobench.recording.facts import LoaderFacts
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
+from iobench.testing import SketchedRun
+
+LOOP = ("consumer", -1)
+PRODUCER = 1
+READ_NS, COLLATE_NS = 8, 2
+
+
+def received(run, batch, start_ns, end_ns, *, thread=0, made_by="threads"):
+    run.wait(
+        batch, start_ns, end_ns, made_by, sample=0, thread=thread,
+        label="received", flags=Flag.DETAIL, epoch=0,
+    )  # fmt: skip
+
+
+def prefetched(n_batches=3, *, step_ns=27, held_back=()):
+    """A thread draws batches of 10 ns from the second ns on; another one may take them."""
+    run = SketchedRun(kind="script")
+    run.processes[LOOP] = {"threads": ("MainThread", "producer", "logger")}
+    run.loaders.append(LoaderFacts(0, "torch", "", "Samples", workers=0, batch_size=2))
+    asks = {"thread": PRODUCER, "sample": 0, "epoch": 0}
+    run.add(LOOP, Kind.WAIT, 0, 2, label="startup", detail="loader-0 training", **asks)
+    at, ready = 2, []
+    for batch in range(n_batches):
+        if batch in held_back:
+            at = held_back[batch]
+            run.add(LOOP, Kind.SUBMIT_QUEUE, at, at, thread=PRODUCER, detail="consumer")
+        stages = {Kind.READ: READ_NS, Kind.COLLATE: COLLATE_NS}
+        end = run.work(LOOP, at, stages, thread=PRODUCER, batch=batch)
+        run.wait(batch, at, end, "consumer", **asks)
+        ready.append(at := end)
+    run.add(LOOP, Kind.WAIT, at, at, label="shutdown", **asks)
+    run.add(LOOP, Kind.OTHER, 0, at, label="round", detail="loader-0", thread=PRODUCER, sample=0)
+    return run, ready
+
+
+def trained(run, ready, step_ns, kind=Kind.STEP):
+    """The main thread takes what is ready, a ns later if it waited, and trains on it."""
+    now = 0
+    for batch, ready_ns in enumerate(ready):
+        got = max(now, ready_ns) + 1
+        received(run, batch, now, got)
+        run.add(LOOP, kind, got, got + step_ns)
+        now = got + step_ns
+    received(run, -1, now, now + 2, made_by="")
+    return now + 2
+
+
+@pytest.mark.parametrize("kind", [Kind.STEP, Kind.BACKWARD])
+def test_work_that_a_thread_did_ahead_is_hidden(kind):
+    run, ready = prefetched()
+    end = trained(run, ready, 27, kind)
+    found = run.open().of_rank().exposure
+    assert found.whole.wall_ns == end
+    assert found.whole.exposed_ns == {
+        "startup": 2, "read": READ_NS, "collate": COLLATE_NS, "handover": 3, "shutdown": 2,
+    }  # fmt: skip
+    assert found.whole.wait_ns == 17
+    hidden = {row.stage: row.hidden_ns for row in found.whole.stages if row.hidden_ns}
+    assert hidden == {"read": 2 * READ_NS, "collate": 2 * COLLATE_NS}
+    assert found.whole.n_batches == 3
+    assert found.other_loops == ()
+    assert found.loaders[0].role == "training"
+
+
+def test_what_the_thread_that_trains_waits_for_another_one_is_that_ones_work():
+    run, ready = prefetched()
+    trained(run, ready, 3)
+    found = run.open().of_rank().exposure.whole
+    # Batches are ready at 12, 22, 32; the loop has them at 13, 23, 33 and asks at 0, 16, 26.
+    assert found.wait_ns == 13 + 7 + 7 + 2
+    assert sum(found.exposed_ns.values()) == found.wait_ns
+    assert found.exposed_ns["handover"] == 3
+    assert found.exposed_ns["read"] + found.exposed_ns["collate"] == 10 + 6 + 6
+    assert "worker_gap" not in found.exposed_ns
+
+
+def test_a_full_queue_is_slack_of_the_thread_that_fills_it():
+    run, ready = prefetched(2, held_back={1: 100})
+    received(run, 0, 0, 13)
+    run.add(LOOP, Kind.STEP, 13, 105)
+    received(run, 1, 105, 111)
+    run.add(LOOP, Kind.STEP, 111, 120)
+    found = run.open().of_rank().exposure.whole
+    assert ready == [12, 110]
+    assert found.wait_ns == 13 + 6
+    assert "worker_gap" not in found.exposed_ns
+    assert found.exposed_ns["handover"] == 2
+
+
+def test_a_thread_that_does_not_train_waits_for_nothing_by_what_it_received():
+    run = SketchedRun(kind="script")
+    run.processes[LOOP] = {"threads": ("MainThread", "producer", "logger")}
+    run.loaders.append(LoaderFacts(0, "torch", "", "Samples", workers=0))
+    run.add(LOOP, Kind.READ, 0, 4, batch=0)
+    run.wait(0, 0, 5, "consumer", sample=0, epoch=0)
+    run.add(LOOP, Kind.STEP, 5, 10)
+    run.round(0, 12)
+    before = Run(run.data()).of_rank().exposure
+    received(run, 0, 0, 11, thread=2)
+    assert Run(run.data()).of_rank().exposure == before
+    assert before.whole.wait_ns == 5
+
+
+def test_of_two_threads_that_ask_loaders_the_one_that_trains_is_the_loop():
+    run = SketchedRun(kind="script")
+    run.processes[LOOP] = {"threads": ("MainThread", "validation")}
+    run.loaders += [LoaderFacts(number, "torch", "", "Samples", workers=0) for number in (0, 1)]
+    for batch in range(5):
+        run.wait(batch, 10 * batch, 10 * batch + 9, "consumer", sample=1, thread=1)
+    run.wait(5, 0, 3, "consumer", sample=0)
+    run.add(LOOP, Kind.STEP, 3, 20)
+    found = run.open().of_rank().exposure
+    assert found.whole.wait_ns == 3
+    assert [each.thread for each in found.other_loops] == ["validation"]
