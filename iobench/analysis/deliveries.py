@@ -169,11 +169,16 @@ def find_deliveries(profile: RunData, loop: TrainingLoop) -> Deliveries:
     settings = [loop.loaders.get(number, loop.loaders[ONLY]) for number in rounds.loader.tolist()]
     waits = _find_waits(profile, loop, rounds, settings)
     role = _roles(profile, loop, waits, rounds.role[rounds.of_wait])
+    zipped = _zipped(waits, role)
+    for each in zipped:
+        rows = np.isin(waits.loader, each)
+        role[rows & (role == "")] = TRAINING if TRAINING in role[rows] else ""
     trains = ~np.isin(role, EVALUATIONS)
     trains |= not trains.any()
     numbers = by_importance(waits, roles_of_loaders(waits, role))
     main = numbers[0] if numbers else min(loop.loaders, key=lambda each: (each == ONLY, each))
-    renewed = _renewed(loop, waits, role, main)
+    main = _that_ends(waits, next((each for each in zipped if main in each), [main]))
+    renewed = _renewed(loop, waits, role, main, zipped)
     of_main = np.isin(waits.loader, [*renewed, main])
     of_epoch = _epochs(waits, main, renewed)
     cut = _cut(profile, waits, of_epoch)
@@ -184,7 +189,7 @@ def find_deliveries(profile: RunData, loop: TrainingLoop) -> Deliveries:
         repeated = _repeated(waits, of_epoch, of_main) & ~np.isin(of_epoch, cut)
     else:  # the rounds of iobench profile are turns, not epochs: its workers live on
         phase = _without_first_epoch(phase, of_epoch, complete)
-    step, steps = _steps(profile, loop, waits, trains, of_epoch)
+    step, steps = _steps(profile, loop, waits, trains, of_epoch, zipped)
     return Deliveries(
         **asdict(waits),
         role=role,
@@ -504,16 +509,56 @@ def _filled(said: Integers, rounds: Integers) -> Integers:
     return filled
 
 
-def _renewed(loop: TrainingLoop, waits: Waits, role: Texts, main: int) -> list[int]:
+def _zipped(waits: Waits, role: Texts) -> list[list[int]]:
+    """Return the loaders of each pass over several, in the order in which they are asked.
+
+    Their asks alternate, each within one round of its own, and none is of an evaluation.
+    """
+    rows = np.flatnonzero((waits.batch >= 0) & ~np.isin(role, EVALUATIONS))
+    of_row, rounds = waits.loader[rows], waits.round[rows]
+    result: list[list[int]] = []
+    _, first = np.unique(of_row, return_index=True)
+    for number in of_row[np.sort(first)].tolist():
+        group = next((each for each in result if _alternate(of_row, rounds, each[0], number)), None)
+        if group is None:
+            result.append([number])
+        else:
+            group.append(number)
+    return [each for each in result if len(each) > 1]
+
+
+def _alternate(of_row: Integers, rounds: Integers, one: int, other: int) -> bool:
+    """Tell whether two loaders are asked in turns, but where a pass ends."""
+    mine = (of_row == one) | (of_row == other)
+    loader, number = of_row[mine], rounds[mine]
+    if ((loader[1:] == loader[:-1]) & (number[1:] == number[:-1])).any():
+        return False
+    goes_on = (number[2:] == number[:-2]) & (loader[1:-1] != loader[2:])
+    return {one, other} == {*loader[2:][goes_on].tolist()}
+
+
+def _that_ends(waits: Waits, loaders: Sequence[int]) -> int:
+    """Return the loader whose end ends the pass over these: else the one that is asked first."""
+    ended = [each for each in loaders if waits.ends_round[waits.loader == each].any()]
+    return ended[0] if len(ended) == 1 else loaders[0]
+
+
+def _renewed(
+    loop: TrainingLoop, waits: Waits, role: Texts, main: int, zipped: Sequence[Sequence[int]]
+) -> list[int]:
     """Return the loaders that are the one that trains, made again for each epoch."""
     loaders = loop.loaders
     if main == ONLY:
         return []
     evaluating = np.unique(waits.loader[np.isin(role, EVALUATIONS)])
+    further = {number for each in zipped for number in each} - {
+        main, *(_that_ends(waits, each) for each in zipped)
+    }  # fmt: skip
     alike = [
         number
         for number, each in loaders.items()
         if number != ONLY
+        and number not in further
         and each.identity == loaders[main].identity
         and (number in evaluating) == (main in evaluating)
         and len(np.unique(waits.round[waits.loader == number])) == 1
@@ -530,7 +575,12 @@ def _renewed(loop: TrainingLoop, waits: Waits, role: Texts, main: int) -> list[i
 
 
 def _steps(
-    profile: RunData, loop: TrainingLoop, waits: Waits, trains: Marks, of_epoch: Integers
+    profile: RunData,
+    loop: TrainingLoop,
+    waits: Waits,
+    trains: Marks,
+    of_epoch: Integers,
+    zipped: Sequence[Sequence[int]],
 ) -> tuple[Integers, StepFigures | None]:
     """Return the step of each delivery, from 0, and what is known of steps."""
     step = np.full(len(waits), -1, dtype=np.int64)
@@ -562,6 +612,9 @@ def _steps(
     if len(ends) > 1:
         ends.pop("", None)  # the script's own span around one of the others
     known = [places for places in ends.values() if len(places)]
+    if not known and len(zipped) == 1 and {*loaders} == {*zipped[0]}:
+        step[rows] = np.maximum(np.cumsum(waits.loader[rows] == zipped[0][0]) - 1, 0)
+        return step, StepFigures(len(np.unique(step[rows])), len(loaders))
     if not known:
         return step, StepFigures()
     rarest = min(known, key=len)
