@@ -190,8 +190,10 @@ class BatchMaker:
         self._sample_position = self._position
         self._begun_cpu_ns = -1 if self._by_sample else lane.cpu_ns()
         self._begun_ns = lane.now_ns()
+        if self._by_sample:
+            return _Samples(index, self)  # each goes on with open stages, inside of its own span
         lane.resume()
-        return _Samples(index, self) if self._by_sample else index
+        return index
 
     def _begin_brief(self, tag: BatchTag, index: Any) -> Any:
         """Start on a batch that is recorded as a whole."""
