@@ -79,9 +79,9 @@ def _derived(ours: Any, own: Any) -> Any:
 class _Worked:
     """The iterator of a loader with worker processes."""
 
-    def _next_data(self) -> Any:
+    def __next__(self) -> Any:
         observation: WorkersObservation = self.__dict__[PLACE]
-        return observation.wait_for(super()._next_data)  # type: ignore[misc]
+        return observation.wait_for(super().__next__)  # type: ignore[misc]
 
     def _get_data(self) -> Any:
         got = super()._get_data()  # type: ignore[misc]
@@ -133,11 +133,11 @@ class _Made:
         start_ns = observation.recorder.clock.now_ns()
         return observation.begin(super()._next_index(), start_ns)  # type: ignore[misc]
 
-    def _next_data(self) -> Any:
+    def __next__(self) -> Any:
         observation: LocalObservation = self.__dict__[PLACE]
         if not observation.live:
-            return super()._next_data()  # type: ignore[misc]
-        made = observation.take(super()._next_data)  # type: ignore[misc]
+            return super().__next__()  # type: ignore[misc]
+        made = observation.take(super().__next__)  # type: ignore[misc]
         if observation.full.due_ns and not observation.pins:
             kind: Any = type(self)
             self.__class__ = _making_whole(kind)
@@ -149,16 +149,16 @@ class _Made:
 def _making_whole(made: Any) -> Any:
     """Return the class whose batches are recorded as a whole: it runs for the tiniest ones."""
     own: Any = made.__mro__[made.__mro__.index(_Made) + 1]
-    take = own._next_data
+    take = own.__next__
 
-    def _next_data(self: Any) -> Any:
+    def __next__(self: Any) -> Any:
         observation: LocalObservation = self._iobench
         now_ns, log, recorder = observation.now_ns, observation.log, observation.recorder
         entered_ns, lane = now_ns(), recorder.lane()
         # A thread that has written nothing yet may be that of a fork.
         if entered_ns >= observation.full.due_ns or not lane.end or not log.begin_whole():
             _make_in_full(self, made, observation)
-            return self._next_data()
+            return self.__next__()
         batch = observation.recording.next_batch()
         lane.position = pack_position(-1, batch, log.epoch)
         hushes = observation.full.hushes
@@ -184,7 +184,7 @@ def _making_whole(made: Any) -> Any:
         return data
 
     names = {name: getattr(own, name) for name in ("__module__", "__qualname__", "__doc__")}
-    ours = {"_next_data": _next_data, "_next_index": own._next_index}
+    ours = {"__next__": __next__, "_next_index": own._next_index}
     return type(own.__name__, (made,), {**names, "__slots__": (), **ours})
 
 
