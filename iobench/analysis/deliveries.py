@@ -59,6 +59,7 @@ class Waits(msgspec.Struct, frozen=True):
     delivered_ns: Integers
     from_ns: Integers
     until_ns: Integers
+    own_ns: Integers  # recording's, after it and before the next one: neither wait nor computing
     batch: Integers  # -1 for a wait that brought no batch
     epoch: Integers  # as the delivery says
     nbytes: Integers  # of the batch, -1 where unknown
@@ -230,6 +231,7 @@ def _find_waits(
         delivered_ns=spans["end_ns"].astype(np.int64),
         from_ns=from_ns,
         until_ns=until_ns,
+        own_ns=_own(spans, until_ns),
         batch=batch,
         epoch=spans["epoch"].astype(np.int64),
         nbytes=spans["nbytes"].astype(np.int64),
@@ -249,6 +251,14 @@ def _find_waits(
         process=loop.process,
         thread=loop.thread,
     )
+
+
+def _own(waits: NDArray[Any], until_ns: Integers) -> Integers:
+    """Return what recording took after each wait, as the next one of its stretch says."""
+    requested, delivered = waits["start_ns"].astype(np.int64), waits["end_ns"].astype(np.int64)
+    own = np.append(waits["cpu_ns"][1:], 0)[: len(waits)].astype(np.int64)
+    own[until_ns != np.append(requested[1:], -1)[: len(waits)]] = 0
+    return np.clip(own, 0, until_ns - delivered)
 
 
 def _roles(profile: RunData, loop: TrainingLoop, waits: Waits, said: Texts) -> Texts:

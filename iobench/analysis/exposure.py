@@ -186,6 +186,7 @@ def part_of(run: RankRun, chosen: Marks) -> PartExposure:
     with_batch = chosen & (deliveries.batch >= 0)
     wall_ns = int(deliveries.wall_ns[chosen].sum())
     wait_ns = int(deliveries.wait_ns[chosen].sum())
+    own_ns = int(deliveries.own_ns[chosen].sum())
     waits_ns = deliveries.wait_ns[with_batch]
     wait = step_statistics(waits_ns)
     known = deliveries.steps is not None and deliveries.steps.batches_per_step is not None
@@ -198,7 +199,8 @@ def part_of(run: RankRun, chosen: Marks) -> PartExposure:
     return PartExposure(
         wall_ns=wall_ns,
         wait_ns=wait_ns,
-        compute_ns=wall_ns - wait_ns,
+        own_ns=own_ns,
+        compute_ns=wall_ns - wait_ns - own_ns,
         n_batches=len(waits_ns),
         n_samples=run.samples_in(with_batch),
         nbytes=int(nbytes.sum()) if (nbytes >= 0).all() else None,

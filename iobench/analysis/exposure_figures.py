@@ -106,7 +106,7 @@ class PartFigures(msgspec.Struct, frozen=True):
 class PartExposure(msgspec.Struct, frozen=True):
     """Some deliveries of a run, summed: the whole run, its epochs after the first, or steady state.
 
-    ``wait_ns + compute_ns == wall_ns`` and the stages' ``exposed_ns`` add up to ``wait_ns``.
+    ``wait_ns + own_ns + compute_ns == wall_ns`` and the stages' ``exposed_ns`` add up to ``wait_ns``.
     """
 
     wall_ns: int  # from being asked for each delivery to the next one, or the round's end
@@ -130,6 +130,7 @@ class PartExposure(msgspec.Struct, frozen=True):
     step: StepStatistics | None = None  # the time of each step; None where that is unknown
     # Computed, by stage in a whole step of the optimiser; empty where unknown
     step_compute_ns: Mapping[str, float] = {}
+    own_ns: int = 0  # of recording, between waits and what is computed
 
     @property
     def figures(self) -> PartFigures:
@@ -146,13 +147,13 @@ class PartExposure(msgspec.Struct, frozen=True):
 
     @property
     def wait_fraction(self) -> float | None:
-        """Share of the wall time spent waiting; None for a window without time."""
-        return self.wait_ns / self.wall_ns if self.wall_ns else None
+        """Share of the time but recording's spent waiting; None for a window without time."""
+        return _share(self.wait_ns, self.wall_ns - self.own_ns)
 
     @property
     def accelerator_utilisation(self) -> float | None:
-        """Compute over wall; None for a window without time."""
-        return self.compute_ns / self.wall_ns if self.wall_ns else None
+        """Compute over wall but recording's; None for a window without time."""
+        return _share(self.compute_ns, self.wall_ns - self.own_ns)
 
     @property
     def exposed_ns(self) -> dict[str, int]:
@@ -175,6 +176,10 @@ class PartExposure(msgspec.Struct, frozen=True):
         if self.read_nbytes is None or not self.nbytes:
             return None
         return self.read_nbytes / self.nbytes
+
+
+def _share(part_ns: int, all_ns: int) -> float | None:
+    return part_ns / all_ns if all_ns else None
 
 
 def _per_s(amount: int | None, ns: int) -> float | None:

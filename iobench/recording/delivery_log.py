@@ -150,6 +150,18 @@ class DeliveryLog:
         self._outer = True
         return True
 
+    def spent(self, own_ns: int) -> None:
+        """Note what recording took of this thread's time outside of waits, since the last one."""
+        waiting = self.recording.waiting
+        if getattr(waiting, "log", None) is None:  # else it is within another loader's wait
+            waiting.own_ns = getattr(waiting, "own_ns", 0) + own_ns
+
+    def _own_ns(self) -> int:
+        waiting = self.recording.waiting
+        own_ns: int = getattr(waiting, "own_ns", -1)
+        waiting.own_ns = 0
+        return own_ns
+
     def hold(self, batch: int, asked_ns: int, held_ns: int, nbytes: int, lane: Lane) -> None:
         """Note that the loop holds a batch that it made as a whole; the lane is at that batch."""
         recording = self.recording
@@ -161,7 +173,7 @@ class DeliveryLog:
             recording.brought(self)
         recording.step += 1
         position, lane.position = lane.position, POSITION.pack(self.number, batch, self.epoch)
-        lane.write(asked_ns, held_ns, nbytes, -1, self._whole)
+        lane.write(asked_ns, held_ns, nbytes, self._own_ns(), self._whole)
         lane.position = position
 
     def fail_whole(self, asked_ns: int) -> None:
@@ -222,6 +234,6 @@ class DeliveryLog:
             self._round_ns = self.asked_ns
         recorder = self.recording.recorder
         recorder.emit(
-            Kind.WAIT, self.asked_ns, self.delivered_ns, nbytes, -1, batch, self.epoch,
+            Kind.WAIT, self.asked_ns, self.delivered_ns, nbytes, self._own_ns(), batch, self.epoch,
             self.number, recorder.string(label), recorder.string(detail),
         )  # fmt: skip

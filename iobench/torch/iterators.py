@@ -179,8 +179,11 @@ def _making_whole(made: Any) -> Any:
             lane.loading -= 1
             lane.quiet -= hushes
         held_ns = now_ns()
+        waiting = observation.recording.waiting
+        waiting.own_ns = getattr(waiting, "own_ns", 0) + asked_ns - entered_ns
         log.hold(batch, asked_ns, held_ns, batch_nbytes(data), lane)
-        recorder.own_ns += now_ns() - held_ns + asked_ns - entered_ns
+        waiting.own_ns = now_ns() - held_ns
+        recorder.own_ns += waiting.own_ns + asked_ns - entered_ns
         return data
 
     names = {name: getattr(own, name) for name in ("__module__", "__qualname__", "__doc__")}

@@ -137,14 +137,17 @@ class Observation:
         self.known, self.log = known, log
         self.recording, self.recorder = known.recording, known.recording.recorder
 
-    def wait_for(self, take: Callable[[], Any]) -> Any:
-        """Return what the function returns, and record the wait for it."""
+    def wait_for(self, take: Callable[[], Any], entered_ns: int = -1) -> Any:
+        """Return what the function returns, and record the wait for it; entered before, if so."""
         if not self.live:
             return take()
-        now_ns = self.recorder.clock.now_ns
-        entered_ns = now_ns()
+        now_ns, log = self.recorder.clock.now_ns, self.log
+        if entered_ns < 0:
+            entered_ns = now_ns()
         if device_moves.in_use:
             device_moves.look()
+        asking_ns = now_ns()
+        log.spent(asking_ns - entered_ns)
         self.ask()
         asked_ns = now_ns()
         try:
@@ -160,7 +163,9 @@ class Observation:
         if device_moves.in_use:
             device_moves.look()
             device_moves.deliver(data, self.log.delivered[0], self.log.epoch)
-        self.recorder.own_ns += now_ns() - taken_ns + asked_ns - entered_ns
+        ended_ns = now_ns()
+        log.spent(ended_ns - max(log.delivered_ns, taken_ns))
+        self.recorder.own_ns += ended_ns - taken_ns + asked_ns - entered_ns
         return data
 
     def ask(self) -> None:
@@ -266,12 +271,14 @@ class LocalObservation(Observation):
         maker.theirs_ns = 0
         with loading(), maker.methods:
             own_ns = self.recorder.own_ns  # what the wait counts is within what is counted here
-            made = self.wait_for(lambda: self._make(take))
+            made = self.wait_for(lambda: self._make(take), entered_ns)
+            left_ns = now_ns()
         ended_ns = now_ns()
         spent_ns = ended_ns - entered_ns - maker.theirs_ns
         self.recorder.own_ns = own_ns + spent_ns
         if not self.pins:
             self.full.recorded(spent_ns, ended_ns, maker)
+        self.log.spent(now_ns() - left_ns)
         return made
 
     def __del__(self) -> None:

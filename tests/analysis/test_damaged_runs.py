@@ -77,7 +77,7 @@ def check(figures):
         if window is None:
             continue
         assert sum(window.exposed_ns.values()) == window.wait_ns >= 0
-        assert window.wait_ns + window.compute_ns == window.wall_ns
+        assert window.wait_ns + window.own_ns + window.compute_ns == window.wall_ns
         assert window.compute_ns >= 0
         for row in window.stages:
             assert 0 <= row.exposed_ns <= row.busy_ns, row

@@ -123,7 +123,7 @@ def test_4_wait_and_compute_make_up_the_wall(sketch):
     rounds = [s for s in sketch.spans if s["kind"] == Kind.OTHER]
     assert figures.whole.wall_ns == sum(s["end_ns"] - s["start_ns"] for s in rounds)
     for window in shares(sketch.data()):
-        assert window.wait_ns + window.compute_ns == window.wall_ns
+        assert window.wait_ns + window.own_ns + window.compute_ns == window.wall_ns
         assert window.compute_ns >= 0
     assert sum(phase.wall_ns for phase in figures.phases) == figures.whole.wall_ns
 

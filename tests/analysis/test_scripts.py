@@ -89,7 +89,7 @@ def test_rounds_that_overlap_are_one_stretch_of_wall_time(script):
     ]
     found = exposure(script.data())
     assert found.whole.wall_ns == union_ns(rounds)
-    assert found.whole.wait_ns + found.whole.compute_ns == found.whole.wall_ns
+    assert found.whole.wait_ns + found.whole.own_ns + found.whole.compute_ns == found.whole.wall_ns
     assert found.whole.compute_ns >= 0
     assert sum(phase.wall_ns for phase in found.phases) == found.whole.wall_ns
     assert found.n_rounds == len(rounds)

@@ -35,7 +35,7 @@ def check(profile, n_batches):
     waits = profile.spans[profile.spans["kind"] == Kind.WAIT]
     assert whole.wait_ns == int((waits["end_ns"] - waits["start_ns"]).sum())
     assert sum(whole.exposed_ns.values()) == whole.wait_ns
-    assert whole.wait_ns + whole.compute_ns == whole.wall_ns
+    assert whole.wait_ns + whole.own_ns + whole.compute_ns == whole.wall_ns
     for row in whole.stages:
         assert 0 <= row.exposed_ns <= row.busy_ns
     expected = reference(profile)
