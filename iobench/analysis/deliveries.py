@@ -548,9 +548,10 @@ def _alternate(of_row: Integers, rounds: Integers, one: int, other: int) -> bool
 
 
 def _that_ends(waits: Waits, loaders: Sequence[int]) -> int:
-    """Return the loader whose end ends the pass over these: else the one that is asked first."""
-    ended = [each for each in loaders if waits.ends_round[waits.loader == each].any()]
-    return ended[0] if len(ended) == 1 else loaders[0]
+    """Return the loader whose end ends a pass over these: that ends least often, of several."""
+    n_ends = [int(waits.ends_round[waits.loader == each].sum()) for each in loaders]
+    ended = [each for each, times in zip(loaders, n_ends, strict=True) if times]
+    return min(ended or loaders, key=lambda each: n_ends[loaders.index(each)])
 
 
 def _renewed(
@@ -622,9 +623,14 @@ def _steps(
     if len(ends) > 1:
         ends.pop("", None)  # the script's own span around one of the others
     known = [places for places in ends.values() if len(places)]
-    if not known and len(zipped) == 1 and {*loaders} == {*zipped[0]}:
-        step[rows] = np.maximum(np.cumsum(waits.loader[rows] == zipped[0][0]) - 1, 0)
-        return step, StepFigures(len(np.unique(step[rows])), len(loaders))
+    sizes = {len(each) for each in zipped}
+    if not known and len(sizes) == 1 and {*loaders} == {each for some in zipped for each in some}:
+        size = sizes.pop()
+        first = np.isin(waits.loader[rows], [each[0] for each in zipped])
+        number = np.maximum(np.cumsum(first) - 1, 0)
+        whole = np.bincount(number) == size  # one that begins and finds the other's end is none
+        step[rows] = np.where(whole[number], number, -1)
+        return step, StepFigures(int(whole.sum()), size)
     if not known:
         return step, StepFigures()
     rarest = min(known, key=len)

@@ -106,7 +106,7 @@ class PartFigures(msgspec.Struct, frozen=True):
 class PartExposure(msgspec.Struct, frozen=True):
     """Some deliveries of a run, summed: the whole run, its epochs after the first, or steady state.
 
-    ``wait_ns + own_ns + compute_ns == wall_ns`` and the stages' ``exposed_ns`` add up to ``wait_ns``.
+    ``wait_ns + own_ns + compute_ns == wall_ns``; ``exposed_ns`` of stages adds up to ``wait_ns``.
     """
 
     wall_ns: int  # from being asked for each delivery to the next one, or the round's end

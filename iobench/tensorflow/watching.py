@@ -114,6 +114,9 @@ class IteratorWatch:
             self._unseen(PLACED.format(place))
         self._note(self.log.asked_ns, self.log.delivered_ns, number)
         self._move_window()
+        own_ns = self.recording.clock.now_ns() - self.log.delivered_ns
+        self.log.spent(own_ns)
+        self.recording.recorder.own_ns += own_ns
 
     def waited(self, wait: GraphWait, *, just_now: bool = True) -> int:
         """Note a wait inside a compiled function; return the number of its batch, -1 for none.
