@@ -186,7 +186,9 @@ def part_of(run: RankRun, chosen: Marks) -> PartExposure:
     with_batch = chosen & (deliveries.batch >= 0)
     wall_ns = int(deliveries.wall_ns[chosen].sum())
     wait_ns = int(deliveries.wait_ns[chosen].sum())
-    own_ns = int(deliveries.own_ns[chosen].sum())
+    # A span of the script's own around a call of next() keeps what recording took in it.
+    left_ns = deliveries.wall_ns - deliveries.wait_ns - run.ledger.compute_ns[:-1].sum(axis=1)
+    own_ns = int(np.clip(deliveries.own_ns, 0, np.maximum(left_ns, 0))[chosen].sum())
     waits_ns = deliveries.wait_ns[with_batch]
     wait = step_statistics(waits_ns)
     known = deliveries.steps is not None and deliveries.steps.batches_per_step is not None

@@ -204,6 +204,9 @@ def _measured(report: RunReport) -> Iterator[str]:
         yield "How many of the bytes read came from the device is unknown."
     took = units.fraction(whole.overhead_fraction)
     yield f"iobench's own overhead: {took} of the time, which slows the rest by an unknown amount."
+    if whole.own_ns:
+        own = units.fraction(whole.own_ns / whole.wall_ns)
+        yield f"Recording took {own} of the loop's time between waits: no wait and no computing."
     if whole.estimated_fraction:
         yield f"Stages of {units.fraction(whole.estimated_fraction)} of the batches are estimated."
     device = facts.device

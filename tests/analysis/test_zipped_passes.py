@@ -92,6 +92,10 @@ def test_what_recording_takes_between_waits_is_neither_wait_nor_computing():
         sketch.add(CONSUMER, Kind.READ, at, at + 60, batch=batch)
         sketch.wait(batch, at, at + 60, "consumer", cpu_ns=(-1, 15, 50, 7)[batch])
     sketch.shutdown(400, 410)
+    around = sketch.with_spans(sketch.spans.copy())
+    around.add(CONSUMER, Kind.FORWARD, 170, 195)  # of 100 to 200: it has all but 15 of the 40
+    part = around.open().of_rank().exposure.whole
+    assert (part.own_ns, part.compute_rest_ns) == (15 + 15 + 7, 410 - 250 - 37 - 25)
     whole = sketch.open().of_rank().exposure.whole
     # No more than there is between two waits, and nothing of what an earlier version recorded.
     assert (whole.wall_ns, whole.wait_ns, whole.own_ns) == (410, 250, 15 + 40 + 7)
