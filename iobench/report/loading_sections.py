@@ -300,7 +300,7 @@ def _epoch_row(epoch: EpochFigures) -> tuple[Cell, ...]:
         units.count(epoch.epoch),
         Quantity(training.n_batches, "count", "{}" if epoch.complete else "{} (not all)"),
         *quantities("ns", training.wall_ns, training.compute_ns, training.wait_ns),
-        _share(training.wait_ns, training.wall_ns),
+        _share(training.wait_ns, training.wall_ns - training.own_ns),
     )
 
 
