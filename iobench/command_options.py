@@ -152,7 +152,9 @@ PROFILE: Final = (
         "Evaluate this split after each epoch of training on the split train, or --split.",
     ),
     CommandOption(
-        "--compute", "Time of a training step: published, none, or e.g. 25ms.", default="published"
+        "--compute",
+        "Time of a training step: published, none, e.g. 25ms, or cpu:25ms on a CPU.",
+        default="published",
     ),
     CommandOption(
         "--device",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.analysis.cpu_cost import cpu_cost_of
 from iobench.analysis.deliveries import FILL, FIRST_EPOCH, PHASES, STARTUP, VALIDATION
 from iobench.analysis.exposure_figures import (
     ComputeStage,
@@ -109,6 +110,7 @@ def exposure_of(run: RankRun) -> Exposure:
         has_compute=profile.run_facts.compute.step_ns != 0,
         steps=deliveries.steps,
         waits_ns=tuple(deliveries.wait_ns[deliveries.batch >= 0].tolist()),
+        cpus=cpu_cost_of(run, loop, deliveries, repeated if repeated.any() else steady),
     )
 
 

@@ -25,6 +25,37 @@ LOADS: Final = ("initial_load", "stage_in", "train_wait", "validation_wait")
 NEARLY: Final = 0.95
 """Training processes that ran for this share of the longest one's time ran as long."""
 
+SATURATED: Final = 0.85
+"""CPUs busy for more than so much of the time that the loop computes have no time left;"""
+WORTH_FRACTION: Final = 0.05
+"""loading of more than so much of the job's CPU time then makes steps longer,"""
+MOST_OF_CPUS: Final = 0.5
+"""unless other jobs take so much of the time that they are busy."""
+
+
+class CpuCost(msgspec.Struct, frozen=True):
+    """CPU time of a training process and its workers in the part judged, and of its CPUs.
+
+    ``busy_fraction`` is of the CPUs that may be used, or of the cgroup's quota, while it computes;
+    ``others_fraction`` of the time they were busy is with what is not of this job.
+    """
+
+    loading_ns: int
+    total_ns: int
+    busy_fraction: float
+    others_fraction: float
+
+    @property
+    def is_saturated(self) -> bool:
+        """Whether loading takes a part of the CPUs' time, and they have none left."""
+        is_worth = self.loading_ns > WORTH_FRACTION * self.total_ns
+        return self.busy_fraction > SATURATED and is_worth
+
+    @property
+    def slows_steps(self) -> bool:
+        """Whether loading takes CPU time that computing waits for."""
+        return self.is_saturated and self.others_fraction < MOST_OF_CPUS
+
 
 class StageExposure(msgspec.Struct, frozen=True):
     """One stage's work inside a window, and the part of it that the training loop waited for.
@@ -348,6 +379,7 @@ class Exposure(msgspec.Struct, frozen=True):
     validation: PartExposure | None = None  # passes that validate, test or predict
     recurring_start_ns: int = 0  # waits of these epochs outside of their steady state
     waits_ns: tuple[int, ...] = ()  # of every delivered batch, in order
+    cpus: CpuCost | None = None  # what loading takes of CPUs in the part judged
 
     @property
     def n_summed(self) -> int:

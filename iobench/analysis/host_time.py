@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.analysis.time_intervals import length_before
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
@@ -51,12 +52,3 @@ def _extent(run: RankRun) -> tuple[Integers, Integers]:
         np.array([spans["start_ns"].min()], dtype=np.int64),
         np.array([spans["end_ns"].max()], dtype=np.int64),
     )
-
-
-def length_before(start_ns: Integers, end_ns: Integers, time_ns: Integers) -> Integers:
-    """Return how much of some stretches, one after another, lies before each moment."""
-    before = np.append(0, np.cumsum(end_ns - start_ns))
-    place = np.searchsorted(start_ns, time_ns, side="right") - 1
-    last = np.maximum(place, 0)
-    result: Integers = before[last] + np.minimum(time_ns, end_ns[last]) - start_ns[last]
-    return np.where(place >= 0, result, 0)

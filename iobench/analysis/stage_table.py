@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
+from iobench.analysis.cpu_waits import with_cpu_waits
 from iobench.analysis.time_intervals import nesting
 from iobench.recording.kinds import (
     GRAPH,
@@ -29,7 +30,7 @@ from iobench.recording.kinds import (
     stage_name,
     stages_of,
 )
-from iobench.recording.span_file import Flag
+from iobench.recording.span_file import Flag, cpu_looks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -117,7 +118,7 @@ def find_lanes(profile: RunData, loop: TrainingLoop) -> Lanes:
     pool = spans[in_pool]
     lanes, lane = np.unique(lane_keys(pool), return_inverse=True)
     submissions = spans[kind == Kind.SUBMIT_QUEUE]
-    return Lanes(
+    result = Lanes(
         own=spans[in_own],
         pool=pool,
         own_row=row[in_own],
@@ -129,6 +130,9 @@ def find_lanes(profile: RunData, loop: TrainingLoop) -> Lanes:
         releases=_releases(profile, submissions, lanes),
         startups=spans[kind == Kind.STARTUP],
     )
+    rows = np.flatnonzero(cpu_looks(profile.spans) & loop.mine[profile.spans["process"]])
+    looks = profile.spans[rows]
+    return with_cpu_waits(result, looks, rows, loop) if looks["cpu_ns"].any() else result
 
 
 def _waited(spans: NDArray[Any], loop: TrainingLoop) -> NDArray[np.bool_]:

@@ -89,3 +89,12 @@ def nesting(start: Integers, end: Integers, lane: NDArray[Any]) -> Nesting:
     regular = np.ones(count, dtype=bool)
     regular[group[inside[crossing]]] = False
     return Nesting(level, parent, regular[group])
+
+
+def length_before(start_ns: Integers, end_ns: Integers, time_ns: Integers) -> Integers:
+    """Return how much of some stretches, one after another, lies before each moment."""
+    before = np.append(0, np.cumsum(end_ns - start_ns))
+    place = np.searchsorted(start_ns, time_ns, side="right") - 1
+    last = np.maximum(place, 0)
+    result: Integers = before[last] + np.minimum(time_ns, end_ns[last]) - start_ns[last]
+    return np.where(place >= 0, result, 0)

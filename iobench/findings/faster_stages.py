@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.analysis.intervals import block_ratio, blocks_of, paired_ratio
-from iobench.analysis.replay.changes import Change
+from iobench.analysis.replay.changes import CPU_WAIT, Change
 from iobench.analysis.replay.replay import FACTOR, is_trusted, replay
 from iobench.analysis.replay.runs import reported_loaders
 from iobench.findings.contract import Finding
@@ -48,6 +49,7 @@ class Payoffs(msgspec.Struct, frozen=True):
     reason: str | None = None
     # By stage, the largest first, and "all" together; none where the error is above 10 %
     gains: dict[str, Payoff] = {}
+    no_upper_bound: bool = False  # of these gains: loading takes time of CPUs that have none left
 
 
 class Prediction(msgspec.Struct, frozen=True):
@@ -93,8 +95,13 @@ def predicted(
 
 def faster_stages(run: RankRun) -> Payoffs | None:
     """Return what faster stages of a training process would gain; None without a batch."""
-    runs = run.cached(reported_loaders)
-    return payoffs(runs[0]) if runs else None
+    runs, cost = run.cached(reported_loaders), run.exposure.cpus
+    result = payoffs(runs[0]) if runs else None
+    if result is None or cost is None or not cost.is_saturated:
+        return result
+    # Contention costs computing more than CPU seconds say.
+    gains = {name: replace(each, high_fraction=None) for name, each in result.gains.items()}
+    return replace(result, gains=gains, no_upper_bound=True)
 
 
 def payoffs(run: LoaderRun) -> Payoffs:
@@ -116,11 +123,11 @@ def payoffs(run: LoaderRun) -> Payoffs:
 
     # The stages of workers, and those of the loop itself that hold a good part of the wait.
     work, in_loop = run.work_ns.sum(axis=0).tolist(), run.loop_ns.sum(axis=0).tolist()
-    stages = [stage for stage, ns in zip(run.stages, work, strict=True) if ns]
+    stages = [name for name, ns in zip(run.stages, work, strict=True) if ns and name != CPU_WAIT]
     stages += [
         stage
         for stage, ns in zip(run.loop_stages, in_loop, strict=True)
-        if stage not in run.stages and ns > IN_LOOP_FRACTION * run.wait_ns
+        if stage not in (*run.stages, CPU_WAIT) and ns > IN_LOOP_FRACTION * run.wait_ns
     ]
     alone = {each: saved(each) for each in stages}
     order = sorted(alone, key=lambda stage: (-alone[stage].saved_fraction, stage))
@@ -144,6 +151,11 @@ def _sentence(of: Payoffs) -> str:
 def _gain(of: Payoffs) -> str:
     alone = dict(of.gains)
     joint = alone.pop(ALL)
+    if of.no_upper_bound:
+        return (
+            "To be tried, as steps may become shorter too on CPUs without time left: halving all "
+            f"stages would save {_share(joint.low_fraction or 0.0)} or more of the loader's time"
+        )
     if joint.saved_fraction < WORTH_FRACTION:
         return (
             "Nothing to gain from faster stages: halving all of them would save "

@@ -11,9 +11,8 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from iobench.analysis.host_time import length_before
 from iobench.analysis.loop import ONLY
-from iobench.analysis.time_intervals import covered
+from iobench.analysis.time_intervals import covered, length_before
 from iobench.findings.contract import Finding
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag

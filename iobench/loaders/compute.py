@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from iobench.loaders.contract import Batch
     from iobench.recording.recorder import Recorder
 
+ZEROS = bytes(1 << 15)
+"""Hashing it takes some tens of microseconds."""
 UNITS_NS = {"us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 
@@ -21,7 +24,8 @@ UNITS_NS = {"us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 class Compute:
     """What the training loop takes for a batch besides waiting for data: its part of a step.
 
-    The consumer sleeps for it, as it would for an accelerator, and leaves the CPUs to the workers.
+    The consumer sleeps for it, as it would for an accelerator, and leaves the CPUs to the workers;
+    or it burns a CPU.
     """
 
     forward_ns: int
@@ -30,6 +34,8 @@ class Compute:
     batches_per_step: int = 1
     evaluation_ns: int = 0
     """For one batch of an evaluation; 0: as ``forward_ns``."""
+    burns: bool = False
+    """A thread spends the time on a CPU, as computing there does, and takes it from the workers."""
 
     @property
     def total_ns(self) -> int:
@@ -48,7 +54,10 @@ class Compute:
         if evaluates:
             forward_ns = self.evaluation_ns or forward_ns
         if forward_ns:
-            recorder.clock.wait_until_ns(start + forward_ns)
+            if self.burns:
+                _burn(recorder, forward_ns)
+            else:
+                recorder.clock.wait_until_ns(start + forward_ns)
             middle = recorder.clock.now_ns()
             recorder.emit(Kind.FORWARD, start, middle, batch=number, epoch=epoch)
             start = middle
@@ -56,6 +65,13 @@ class Compute:
             recorder.clock.wait_until_ns(began + self.total_ns)
             end = recorder.clock.now_ns()
             recorder.emit(Kind.BACKWARD, start, end, batch=number, epoch=epoch)
+
+
+def _burn(recorder: Recorder, cpu_ns: int) -> None:
+    """Keep a CPU busy for so long, without Python's lock, as libraries that compute do."""
+    until_ns = recorder.clock.cpu_ns() + cpu_ns
+    while recorder.clock.cpu_ns() < until_ns:
+        hashlib.sha256(ZEROS)
 
 
 def parse_compute(
@@ -69,8 +85,8 @@ def parse_compute(
 
     ``published`` is the dataset's published step, scaled with the samples of a step and, for
     samples of another size (a tiny stand-in), with their bytes; ``none`` is no compute; ``25ms`` a
-    fixed time of a step, counted as forward. A published step's time is spread evenly over as many
-    batches as were published with it.
+    fixed time of a step, counted as forward; ``cpu:25ms`` the same as time of a CPU. A published
+    step's time is spread evenly over as many batches as were published with it.
 
     Raises
     ------
@@ -98,8 +114,10 @@ def parse_compute(
             round(published.evaluation_ns * scale),
         )
     # No more digits than a clock can wait for.
-    match = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)(us|ms|s)", text)
+    match = re.fullmatch(r"(cpu:)?(\d{1,6}(?:\.\d+)?)(us|ms|s)", text)
     if match is None:
-        raise OptionError(f"--compute {text}: expected published, none or a time such as 25ms")
-    step_ns = round(float(match[1]) * UNITS_NS[match[2]])
-    return Compute(step_ns, 0, f"--compute {text}")
+        raise OptionError(
+            f"--compute {text}: expected published, none, or a time such as 25ms or cpu:25ms"
+        )
+    step_ns = round(float(match[2]) * UNITS_NS[match[3]])
+    return Compute(step_ns, 0, f"--compute {text}", burns=match[1] is not None)

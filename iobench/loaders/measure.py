@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from iobench.loaders.contract import IN_THREADS
 from iobench.recording.activation import activate
 from iobench.recording.kinds import Kind
+from iobench.recording.process_io import RunQueue
 
 if TYPE_CHECKING:
     from iobench.loaders.batch_plan import BatchPlan
@@ -120,6 +121,8 @@ def _one_round(run: MeasuredPipeline, n_batches: int | None, progress: RunProgre
     fill = _fill(run)
     if run.process_io is not None:
         run.process_io.delta()  # what this process read since was another run's, or set-up
+    queue = RunQueue()
+    queue.begin(now_ns())
     round_ns = asked_ns = now_ns()
     batches = run.loader.batches(run.plan.take(n_batches))
     release = recorder.string("release")
@@ -145,6 +148,7 @@ def _one_round(run: MeasuredPipeline, n_batches: int | None, progress: RunProgre
             recorder.emit(Kind.HANDOVER, moved_ns, delivered_ns, -1, -1, number, epoch, -1, release)
         if run.process_io is not None:
             run.process_io.emit(recorder, number, epoch)
+        queue.emit(recorder, number, epoch, (asked_ns, delivered_ns))
         run.n_batches += 1
         delivered += 1
         began_ns = None if run.digests is None else _note_samples(run, run.digests, batch)
@@ -158,6 +162,7 @@ def _one_round(run: MeasuredPipeline, n_batches: int | None, progress: RunProgre
             run.steady_ns += finished_ns - asked_ns
         if run.steady_limit_ns is not None and run.steady_ns >= run.steady_limit_ns:
             run.plan.end()
+        queue.begin(now_ns())
         asked_ns = now_ns()
     ended_ns = now_ns()
     if delivered <= fill and not run.plan.evaluates:

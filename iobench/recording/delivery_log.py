@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.recording.kinds import FAILED, ROUND, SHUTDOWN, STARTUP, TRAINS, WHOLE, Kind
+from iobench.recording.process_io import RunQueue
 from iobench.recording.span_file import POSITION, Flag
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ LOADER: Final = "loader-"
 """Which loader a pass is over, what for, and whether it goes on with one: detail of its first wait,
 ``"loader-1 validation resumed"``; detail of the pass itself, without the rest."""
 RESUMED: Final = "resumed"
+LOOK_EVERY: Final = 100
+"""Looks at the run queue take at most one part in so many of a loop's time."""
 CONSUMER: Final = "consumer"  # who made a batch: the loop itself
 THREADS: Final = "threads"  # or other threads of its process
 
@@ -29,9 +32,9 @@ class DeliveryLog:
     """
 
     __slots__ = (
-        "__weakref__", "_asking", "_left", "_outer", "_round_ns", "_trains", "_whole", "asked_ns",
-        "delivered", "delivered_ns", "epoch", "loader", "number", "recording", "resumed", "role",
-        "yields",
+        "__weakref__", "_asking", "_left", "_outer", "_round_ns", "_trains", "_whole",
+        "asked_ns", "delivered", "delivered_ns", "epoch", "loader", "number", "recording",
+        "resumed", "role", "yields",
     )  # fmt: skip
 
     def __init__(
@@ -86,6 +89,10 @@ class DeliveryLog:
         self._asking = True
         recorder = recording.recorder
         recorder.position(batch, self.epoch)
+        if getattr(waiting, "queue", None) is None:
+            io_ns = recording.facts.unit_costs.get("io_ns") or 0
+            waiting.queue = RunQueue(2 * io_ns * LOOK_EVERY)
+        waiting.queue.begin(recorder.clock.now_ns())
         self.asked_ns = recorder.clock.now_ns()
 
     @property
@@ -226,6 +233,8 @@ class DeliveryLog:
             return
         self._asking = False
         self.delivered_ns = end_ns
+        if (queue := getattr(self.recording.waiting, "queue", None)) is not None:
+            queue.emit(self.recording.recorder, batch, self.epoch, (self.asked_ns, end_ns))
         self._write(batch, nbytes, label, detail)
 
     def _write(self, batch: int, nbytes: int, label: str, detail: str) -> None:

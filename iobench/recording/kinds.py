@@ -138,6 +138,8 @@ class Kind(IntEnum):
     WORKER_GAP = 62, Family.LIFE, _WAITS, "#b5bdc9", "#4c5662", "gaps between stages"
     SHUTDOWN = 63, Family.LIFE, _WAITS, "#c3cad4", "#454e59", "loader shutdown"
     UNKNOWN = 64, Family.LIFE, _WAITS, "#8d8678", "", "unrecorded causes"
+    # With `Flag.IO` in span files, a look at the run queue; of its own in what is analysed.
+    CPU_WAIT = 65, Family.LIFE, Trait.NONE, "#b5533c", "#d97b62", "a free CPU"
     # fmt: on
 
     @property

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +35,8 @@ SPANS_PER_ROUND: Final = 20
 class ProcessIo:
     """Reads ``/proc/self/io`` again and again: it stays open, which halves what a reading costs."""
 
+    path = "/proc/self/io"
+
     def __init__(self) -> None:
         self._descriptor = self._pid = -1
         self._last = self.read()
@@ -42,12 +45,15 @@ class ProcessIo:
         """Return (rchar, read_bytes) of this process so far; None where they are unknown."""
         with contextlib.suppress(OSError, ValueError):
             if self._pid != os.getpid():
-                self._descriptor, self._pid = _open("/proc/self/io", os.O_RDONLY), os.getpid()
-            fields = _pread(self._descriptor, 512, 0).split(None, 10)
-            if fields[:1] == [b"rchar:"] and fields[8:9] == [b"read_bytes:"]:
-                return int(fields[1]), int(fields[9])
+                self._descriptor, self._pid = _open(self.path, os.O_RDONLY), os.getpid()
+            return self._numbers(_pread(self._descriptor, 512, 0).split(None, 10))
         self._pid = -1  # closed by the script, and maybe another file's by now: not ours to close
         return None
+
+    def _numbers(self, fields: list[bytes]) -> tuple[int, int]:
+        if fields[:1] == [b"rchar:"] and fields[8:9] == [b"read_bytes:"]:
+            return int(fields[1]), int(fields[9])
+        raise ValueError
 
     def delta(self) -> tuple[int, int] | None:
         """Return (rchar, read_bytes) since the last call; None where they are unknown."""
@@ -68,6 +74,38 @@ class ProcessIo:
         if self._pid == os.getpid():
             with contextlib.suppress(OSError):
                 os.close(self._descriptor)
+
+
+class RunQueue(ProcessIo):
+    """Reads the CPU time of this process, and how long its thread has waited for a CPU."""
+
+    path = "/proc/thread-self/schedstat"
+
+    def __init__(self, every_ns: int = 0) -> None:
+        self._every_ns, self._due_ns, self._since_ns = every_ns, 0, -1
+        super().__init__()
+
+    def _numbers(self, fields: list[bytes]) -> tuple[int, int]:
+        _, queued_ns, _ = fields
+        return time.process_time_ns(), int(queued_ns)
+
+    def begin(self, now_ns: int) -> None:
+        """Count waits from now on, where that is due."""
+        self._since_ns = -1
+        if now_ns >= self._due_ns and (now := self.read()) is not None:
+            self._since_ns, self._due_ns = now_ns, now_ns + self._every_ns
+            self._last = (self._last or now)[0], now[1]
+
+    def emit(
+        self, recorder: Recorder, batch: int, epoch: int, wait: tuple[int, int] | None = None
+    ) -> None:
+        """Record what was counted since the last call or `begin` as a counter, or of a wait."""
+        since_ns = self._since_ns
+        if since_ns < 0 or recorder.clock is not SYSTEM_CLOCK or (delta := self.delta()) is None:
+            return  # the kernel goes by no other clock
+        self._since_ns = recorder.clock.now_ns()
+        low_ns, high_ns = wait or (since_ns, self._since_ns)
+        recorder.emit(Kind.CPU_WAIT, low_ns, high_ns, *delta, batch, epoch, -1, 0, 0, Flag.IO)
 
 
 def read_process_io() -> tuple[int, int] | None:

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
+from iobench.recording.kinds import Kind
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -33,7 +35,9 @@ class Flag(IntFlag):
     SUMMED = 1  # one per batch and stage: its duration is the sum over ``pieces`` samples
     DETAIL = 2
     """A sample's span whose time a summed span already counts: timeline only, never in sums."""
-    IO = 4  # A counter: ``nbytes`` read by any means (rchar), ``cpu_ns`` those from the device
+    IO = 4
+    """A counter: ``nbytes`` read by any means (rchar), ``cpu_ns`` those from the device; of kind
+    cpu_wait, CPU time of its process since the last one, and what its thread waited for a CPU."""
     DEVICE = 8
     """Time of an accelerator, not of a thread; always with ``DETAIL``, on a lane of its own."""
     ESTIMATED = 16
@@ -48,6 +52,13 @@ class Flag(IntFlag):
 def io_looks(spans: NDArray[Any]) -> NDArray[np.bool_]:
     """Return a mark for each span that counts what the system says was read."""
     marks: NDArray[np.bool_] = (spans["flags"] & (Flag.IO | Flag.DECODED)) == Flag.IO
+    marks &= spans["kind"] != Kind.CPU_WAIT
+    return marks
+
+
+def cpu_looks(spans: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return a mark for each span that counts how long its thread waited for a CPU."""
+    marks: NDArray[np.bool_] = (spans["kind"] == Kind.CPU_WAIT) & ((spans["flags"] & Flag.IO) != 0)
     return marks
 
 

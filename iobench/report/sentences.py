@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.diagnosis import Verdict
-from iobench.recording.kinds import WORKER_KINDS, stage_title
+from iobench.analysis.exposure_figures import MOST_OF_CPUS
+from iobench.recording.kinds import WORKER_KINDS, Kind, stage_title
 from iobench.report import units
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.diagnosis import Diagnosis
     from iobench.analysis.exposure_figures import (
+        CpuCost,
         Hang,
         JobTime,
         LoaderExposure,
@@ -118,6 +120,10 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
             f"{JUDGEMENTS[verdict]}: {OVER[window]} the training loop waits {share} of its time "
             f"for data{_blame(diagnosis)}."
         )
+    cost, queued_ns = exposure.cpus, exposure.judged.exposed_ns.get(Kind.CPU_WAIT.spelled, 0)
+    is_worth = queued_ns > WORTH_SAYING * exposure.judged.wall_ns
+    if cost is not None and (cost.slows_steps or is_worth):
+        yield _of_cpus(cost)
     unknown = diagnosis.unknown_fraction or 0.0
     if unknown >= WORTH_SAYING and diagnosis.top_stage != "unknown":
         yield f"The cause of {units.fraction(unknown)} of the wait was not recorded."
@@ -140,6 +146,20 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
     first = diagnosis.first_epoch_fraction or 0.0
     if first - (diagnosis.wait_fraction or 0.0) >= WORTH_SAYING:
         yield f"The first epoch waits {units.fraction(first)} of its time."
+
+
+def _of_cpus(cost: CpuCost) -> str:
+    """Return who takes the CPUs that the training loop and its workers wait for."""
+    busy, others = units.fraction(cost.busy_fraction), units.fraction(cost.others_fraction)
+    whose = f" ({others} of that with other processes)"
+    if cost.others_fraction >= MOST_OF_CPUS:
+        return f"The CPUs are {busy} busy{whose}."
+    text = (
+        f"Loading takes {units.duration(cost.loading_ns)} of this job's "
+        f"{units.duration(cost.total_ns)} of CPU time, on CPUs that are {busy} busy"
+    )
+    text += whose * (cost.others_fraction >= WORTH_SAYING)
+    return f"{text}; steps may become shorter too." if cost.slows_steps else f"{text}."
 
 
 def _of_hang(hang: Hang) -> Iterator[str]:

@@ -17,6 +17,7 @@ from torch.utils.data import IterableDataset, Subset
 from iobench.loaders.stage_timer import BUDGET_FRACTION, Detail
 from iobench.recording import span_file
 from iobench.recording.kinds import WHOLE, Kind
+from iobench.recording.process_io import RunQueue
 from iobench.recording.span_file import Flag
 from iobench.samples import handed_on_nbytes
 from iobench.torch.stage_methods import STAGES, StageMethods, makers
@@ -140,7 +141,8 @@ class BatchMaker:
         light_ns, full_ns = (unit_costs.get(name) or 0 for name in ("light_ns", "full_ns"))
         self._sample_cost_ns = CALL_LIGHT_SPANS * light_ns * (1 + len(self.methods))
         self._cpu_cost_ns = max(full_ns - light_ns, 0) * (1 + len(self.methods))
-        self._io_every_ns = int((unit_costs.get("io_ns") or 0) / BUDGET_FRACTION)
+        self._run_queue = RunQueue() if worker else None
+        self._io_every_ns = (1 + worker) * int((unit_costs.get("io_ns") or 0) / BUDGET_FRACTION)
         self._io_due_ns = 0
         self._uncounted: BatchTag | None = None
         self._fastest_ns = math.inf
@@ -171,6 +173,8 @@ class BatchMaker:
             self.tag = None
             return index
         self.tag = tag
+        if self._run_queue is not None and not self._n_batches:
+            self._run_queue.begin(self.recorder.clock.now_ns())
         if self._short and self._n_batches % self._every != 0:
             return self._begin_brief(tag, index)
         if makers.maker is not self:
@@ -497,12 +501,16 @@ class BatchMaker:
         self._uncounted = None
         self._io_due_ns = end_ns + self._io_every_ns
         process_io.emit(self.recorder, tag.batch, tag.epoch)
+        if self._run_queue is not None:
+            self._run_queue.emit(self.recorder, tag.batch, tag.epoch)
 
     def count_last_reads(self) -> None:
         """Record what was read for the last batches, at the end of this process."""
         tag, self._uncounted = self._uncounted, None
         if tag is not None and self._process_io is not None:
             self._process_io.emit(self.recorder, tag.batch, tag.epoch)
+            if self._run_queue is not None:
+                self._run_queue.emit(self.recorder, tag.batch, tag.epoch)
 
 
 def _go_on_with(outer: BatchMaker | None) -> None:

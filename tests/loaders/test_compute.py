@@ -92,4 +92,15 @@ def test_a_published_step_of_several_batches_is_spread_over_them():
     step = PublishedStep(60_000_000, 0, batch_size=2, source="a WGAN", batches_per_step=6)
     assert parsed("published", step) == Compute(10_000_000, 0, "a WGAN", 6)
     # A time that is given is that of a batch.
+    burning = parse_compute("cpu:30ms", step, batch_size=2, sample_nbytes=1)
+    assert burning == Compute(30_000_000, 0, "--compute cpu:30ms", burns=True)
     assert parse_compute("30ms", step, batch_size=2, sample_nbytes=1).forward_ns == 30_000_000
+
+
+def test_a_step_may_burn_a_cpu(run):
+    with Recorder(run.spans_path, role="consumer") as recorder:
+        before_ns = recorder.clock.cpu_ns()
+        Compute(2_000_000, 0, "test", burns=True).run(recorder, batch_of(0))
+        assert recorder.clock.cpu_ns() - before_ns >= 2_000_000
+    (forward,) = rows_of(run)
+    assert forward.end_ns - forward.start_ns >= 2_000_000

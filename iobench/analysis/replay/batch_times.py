@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Integers = NDArray[np.int64]
 
+HANDED: Final = HANDOVER_KINDS | {Kind.CPU_WAIT}
 UNKNOWN: Final = int(np.iinfo(np.int64).min)
 """A time that was not recorded."""
 NEVER: Final = int(np.iinfo(np.int64).max)
@@ -120,7 +121,7 @@ class _Work:
         is_serial: bool,
     ) -> None:
         if is_serial:
-            spans = lanes.own[is_one_of(lanes.own["kind"], WORKER_KINDS)]
+            spans = lanes.own[is_one_of(lanes.own["kind"], {*WORKER_KINDS, Kind.CPU_WAIT})]
             pieces = leaf_pieces(spans, np.zeros(len(spans), dtype=np.int64))
             place = np.full(len(deliveries) + 1, -1, dtype=np.int64)
             place[batches.rows] = np.arange(len(batches))
@@ -291,7 +292,7 @@ def _loop_work(
     """Return what of each stretch of time the loop spent on the hand-over, by stage."""
     pieces = leaf_pieces(lanes.own, np.zeros(len(lanes.own), dtype=np.int64))
     table = StageTable(lanes.own, strings)
-    handed = np.array([kind in HANDOVER_KINDS for kind in table.kinds], dtype=bool)
+    handed = np.array([kind in HANDED for kind in table.kinds], dtype=bool)
     stage = table.of_span[pieces.span]
     counted = handed[stage] & (pieces.duration_ns > 0)
     start, end, stage = pieces.start_ns[counted], pieces.end_ns[counted], stage[counted]

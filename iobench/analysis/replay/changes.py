@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -10,8 +11,10 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from iobench.analysis.replay.loader_run import LoaderRule, LoaderRun
+from iobench.recording.kinds import Kind, stage_name
 
 Integers = NDArray[np.int64]
+CPU_WAIT: Final = stage_name(Kind.CPU_WAIT)
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +53,15 @@ def _with_factors(run: LoaderRun, factors: Mapping[str, float]) -> LoaderRun:
             for column in (at for at, name in enumerate(stages) if name == stage):
                 for array in arrays:
                     array[:, column] = _scaled(array[:, column], factor)
+    # Who asks for less of a CPU waits less for one.
+    asked = [
+        np.where(cpus >= 0, cpus, works)[:, [name != CPU_WAIT for name in run.stages]].sum(axis=1)
+        for works, cpus in ((run.work_ns, run.cpu_ns), (work, cpu))
+    ]
+    ratio = np.divide(asked[1], asked[0], out=np.ones(len(run)), where=asked[0] > 0)
+    for names, array in ((run.stages, work), (run.stages, other), (run.loop_stages, loop)):
+        waits = [name == CPU_WAIT for name in names]
+        array[:, waits] = np.rint(array[:, waits] * ratio[:, None])
     pickup = np.maximum(run.pickup_ns + (loop - run.loop_ns).sum(axis=1), 0)
     return replace(run, work_ns=work, cpu_ns=cpu, async_ns=other, loop_ns=loop, pickup_ns=pickup)
 

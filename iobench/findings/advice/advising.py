@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from iobench.analysis.break_even import BreakEven
 from iobench.analysis.replay.replay import is_trusted
 from iobench.findings.advice.commands import commands_of
-from iobench.findings.advice.levers import GainPredictor, measured_changes, predicted_changes
+from iobench.findings.advice.levers import (
+    NOT_KNOWN,
+    GainPredictor,
+    measured_changes,
+    predicted_changes,
+)
 from iobench.findings.advice.loading import Loading, baseline_first
 from iobench.findings.advice.proposals import (
     NO_COST,
@@ -19,6 +24,7 @@ from iobench.findings.advice.proposals import (
     AdviceOutcome,
     AdvisedChange,
     Evidence,
+    Lever,
     Reason,
     RuledOut,
     ruled_out,
@@ -32,6 +38,8 @@ if TYPE_CHECKING:
     from iobench.findings.advice.proposals import TriedChange
     from iobench.report.document import Block
 
+LESS_CPU: Final = {Lever.FORMAT, Lever.LOADER, Lever.CHUNKS, Lever.CODEC}
+"""Changes after which loading takes less of the CPUs."""
 WORTH_FRACTION: Final = 0.01
 """Of the time, what a change saves at least that is proposed."""
 SAME_BOUND: Final = 0.005
@@ -77,6 +85,8 @@ def _judged(item: AdvisedChange | RuledOut, baseline: Loading) -> AdvisedChange 
     """Return a change with what its price comes to and its commands, or the reason against it."""
     if isinstance(item, RuledOut):
         return item
+    if baseline.saturates and item.evidence is Evidence.BOUND and LESS_CPU & {*item.levers}:
+        item = replace(item, **asdict(NOT_KNOWN))
     saved, epoch_s, spent_s = item.expected, baseline.epoch_s, item.cost.spent_s
     is_known = item.evidence is not Evidence.UNKNOWN
     if baseline.is_hidden and not item.is_proven:

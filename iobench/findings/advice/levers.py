@@ -335,11 +335,11 @@ class GainPredictor:
         loader = self.baseline.loader
         self.run = beginning_of(loader, LONGEST_RUN)
         self.error_fraction = replay_error(loader) if loader.can_replay else None
-        # What other workers do to stages, or to storage of no known limit
+        # What other workers do to stages, to busy CPUs, or to storage of no known limit
         cold = self.baseline.judged.cold_fraction
         limit = self.baseline.machine and self.baseline.machine.read_nbytes_per_s
         is_cold = not self.baseline.is_cached and cold is not None and limit is None
-        self.is_unknown = is_cold or self.run.sets_stages
+        self.is_unknown = is_cold or self.run.sets_stages or self.baseline.saturates
         self._before: dict[Machine | None, NDArray[np.float64]] = {}
 
     def gain(self, run: LoaderRun, machine: Machine | None = None) -> Gain:

@@ -51,7 +51,9 @@ def _steps(ways: Sequence[Loading]) -> Iterator[NextStep]:
     exposure, verdict = best.exposure, diagnose(best.exposure).verdict
     facts, given = best.facts, ProfileCommand.parsed(best.facts.command)
     if verdict is not Verdict.NO_COMPUTE:
-        hidden = verdict is Verdict.HIDDEN
+        hidden = verdict is Verdict.HIDDEN and best.is_hidden
+        if (cost := exposure.cpus) is not None and cost.slows_steps:
+            yield NextStep("loading that needs less CPU, to be tried: steps may become shorter too")
         yield from _advised([best] if hidden else ways, hidden=hidden)
     elif given is not None:
         reason = "with a step time, the report shows how much loading compute can hide"

@@ -24,7 +24,7 @@ from iobench.loaders.ring.contract import PlannedSource
 from iobench.loaders.ring.log import BatchLog, listed_samples
 from iobench.recording.activation import activate
 from iobench.recording.kinds import Kind
-from iobench.recording.process_io import ProcessIo
+from iobench.recording.process_io import ProcessIo, RunQueue
 from iobench.recording.run_directory import RunDirectory
 from iobench.samples import SampleSpec, Variable
 
@@ -147,7 +147,8 @@ class _Worker:
                 role="worker", worker=job.worker
             )
             activate(recorder)
-            self._io = ProcessIo()
+            self._io, self._run_queue = ProcessIo(), RunQueue()
+            self._run_queue.begin(recorder.clock.now_ns())
         self._log = BatchLog(recorder)
         self._filler: Filler = job.source.filler()
         self._inside = BatchLayout(job.source.spec, job.batch_size)
@@ -216,6 +217,7 @@ class _Worker:
         finally:
             if log.recorder is not None:
                 self._io.emit(log.recorder, batch, epoch)
+                self._run_queue.emit(log.recorder, batch, epoch)
         return None
 
     def _transformed(self, samples: NDArray[np.int64]) -> Any:
