@@ -125,8 +125,10 @@ class DecodedChunkFigures(msgspec.Struct, frozen=True):
 class PartFigures(msgspec.Struct, frozen=True):
     """What JSON has of a part of a run."""
 
-    wall_ns: int
+    wall_ns: int  # wait, own and compute
     wait_ns: int
+    own_ns: int
+    compute_ns: int
     batches: int
     samples: int | None
     samples_per_s: float | None
@@ -167,8 +169,8 @@ class PartExposure(msgspec.Struct, frozen=True):
     def figures(self) -> PartFigures:
         """What JSON has of it."""
         return PartFigures(
-            self.wall_ns, self.wait_ns, self.n_batches, self.n_samples, self.samples_per_s,
-            self.wait_fraction, self.exposed_ns,
+            self.wall_ns, self.wait_ns, self.own_ns, self.compute_ns, self.n_batches,
+            self.n_samples, self.samples_per_s, self.wait_fraction, self.exposed_ns,
         )  # fmt: skip
 
     @property
@@ -395,6 +397,11 @@ class Exposure(msgspec.Struct, frozen=True):
     def all_wall_ns(self) -> int:
         """The time of all batches, those of which there are sums only too."""
         return self.whole.wall_ns + (0 if self.summed is None else self.summed.wall_ns)
+
+    @property
+    def all_own_ns(self) -> int:
+        """What recording took between waits, those of which there are sums only too."""
+        return self.whole.own_ns + (0 if self.summed is None else self.summed.own_ns)
 
     @property
     def loop_fraction(self) -> float | None:

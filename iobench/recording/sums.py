@@ -112,6 +112,7 @@ class LaneSums(msgspec.Struct):
     from_ns: int = 0
     n_batches: int = 0
     wait_ns: int = 0
+    between_ns: int = 0  # that recording took between waits
     wall_ns: int = 0  # the time of its passes over loaders, and from when until when they were
     covered: list[tuple[int, int]] = []
     passes: dict[int, PassSums] = {}
@@ -119,6 +120,7 @@ class LaneSums(msgspec.Struct):
 
     def add_waits(self, spans: NDArray[Any], texts: Mapping[int, str]) -> None:
         """Add waits, passes, and marks of passes that train."""
+        self.between_ns += int(spans["cpu_ns"][spans["kind"] == Kind.WAIT].clip(0).sum())
         fields = ("start_ns", "end_ns", "sample", "batch", "kind", "label", "detail")
         for start_ns, end_ns, number, batch, kind, label, detail in spans[[*fields]].tolist():
             text = texts.get(label, "")

@@ -71,6 +71,7 @@ class SummedFigures(msgspec.Struct, frozen=True):
 
     batches: int
     wait_ns: int
+    own_ns: int
     wall_ns: int
     busy_ns: dict[str, int]
 
@@ -101,8 +102,10 @@ class RunDocument(msgspec.Struct, frozen=True):
     rank: int
     verdict: str
     diagnosis: DiagnosisFigures
-    wall_ns: int | None
+    wall_ns: int | None  # wait, own and compute
     wait_ns: int | None
+    own_ns: int | None  # recording's, between waits
+    compute_ns: int | None
     batches: int
     samples: int | None
     samples_per_s: float | None
@@ -173,7 +176,9 @@ def run_document(report: RunReport) -> RunDocument:
         ),
         summed=None
         if summed is None
-        else SummedFigures(summed.n_batches, summed.wait_ns, summed.wall_ns, summed.busy_ns),
+        else SummedFigures(
+            summed.n_batches, summed.wait_ns, summed.own_ns, summed.wall_ns, summed.busy_ns
+        ),
         lost_spans=exposure.lost_spans,
         missing_workers=exposure.missing_workers,
         unclosed_processes=report.unclosed,

@@ -130,7 +130,8 @@ def _exposed_shares(exposure: Exposure) -> Iterator[tuple[float | None, str]]:
     if exposure.window != "whole":
         yield exposure.judged.wait_fraction, f"of the {PARTS[exposure.window]}"
     passes = "the whole run" if job is None else "all passes over loaders"
-    share = wait_ns / wall_ns if wall_ns else None
+    loop_ns = wall_ns - exposure.all_own_ns
+    share = wait_ns / loop_ns if loop_ns else None
     yield share, f"of {passes} ({units.duration(wait_ns)} of {units.duration(wall_ns)})"
 
 

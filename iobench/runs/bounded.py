@@ -77,6 +77,7 @@ def _take(sums: Sums, file: SpanFile, held: NDArray[np.bool_]) -> None:
             waits = first.lanes[lane]
             known.n_batches += waits.n_batches
             known.wait_ns += waits.wait_ns
+            known.between_ns += waits.between_ns
             known.wall_ns += waits.wall_ns
             known.covered = union([*known.covered, *waits.covered])
         sums.add(lane, chosen[~before], file.strings)
@@ -196,4 +197,5 @@ def _summed(total: Sums, loops: Sequence[_Loop]) -> Summed | None:
         wall_ns=sum(loop.wall_ns for loop in loops),
         busy_ns=busy_ns,
         workers_own_ns=total.own_ns,
+        own_ns=sum(loop.sums.between_ns for loop in loops),
     )

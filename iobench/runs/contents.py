@@ -40,6 +40,7 @@ class Summed(msgspec.Struct, frozen=True):
     wall_ns: int  # of the passes between
     busy_ns: dict[str, int]  # own time of every stage, in all processes
     workers_own_ns: int = 0  # of recording in loading processes that left no file any more
+    own_ns: int = 0  # of recording in the loop, between waits
 
 
 class Process(msgspec.Struct, frozen=True):

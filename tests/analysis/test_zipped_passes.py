@@ -4,6 +4,8 @@ import pytest
 from msgspec.structs import replace
 from scripts import LOOP, Script
 
+from iobench.analysis.replay.replay import replay
+from iobench.analysis.replay.runs import recorded_runs
 from iobench.recording.kinds import Kind
 from iobench.testing import CONSUMER, SketchedRun
 
@@ -96,7 +98,12 @@ def test_what_recording_takes_between_waits_is_neither_wait_nor_computing():
     around.add(CONSUMER, Kind.FORWARD, 170, 195)  # of 100 to 200: it has all but 15 of the 40
     part = around.open().of_rank().exposure.whole
     assert (part.own_ns, part.compute_rest_ns) == (15 + 15 + 7, 410 - 250 - 37 - 25)
-    whole = sketch.open().of_rank().exposure.whole
+    of_rank = sketch.open().of_rank()
+    whole, (replayed,) = of_rank.exposure.whole, recorded_runs(of_rank)
+    assert replayed.compute_ns.tolist() == [25, 0, 33, 40]
+    assert (replayed.wall_ns, replay(replayed).wall_ns) == (410 - 62, 410 - 62)
+    figures = whole.figures
+    assert figures.wall_ns == figures.wait_ns + figures.own_ns + figures.compute_ns
     # No more than there is between two waits, and nothing of what an earlier version recorded.
     assert (whole.wall_ns, whole.wait_ns, whole.own_ns) == (410, 250, 15 + 40 + 7)
     assert whole.compute_ns == 160 - 62

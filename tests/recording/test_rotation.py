@@ -100,6 +100,8 @@ def train(recording: Recording, n_batches: int, tell: int = -1) -> None:
             with recorder.span(kind):
                 clock.advance(1000)
         log.deliver(batch)
+        clock.advance(500)
+        log.spent(500)
         if tell >= 0 and batch % 100 == 0:
             os.write(tell, b".")
     log.end()
@@ -115,6 +117,9 @@ def test_what_a_training_process_starts_keeps_within_its_bound(tmp_path: Path) -
     assert run.summed is not None
     n_reads = int((run.spans["kind"] == Kind.READ).sum())
     assert 1000 * n_reads + run.summed.busy_ns["read"] == 20_000_000
+    whole = exposure(run).whole
+    assert whole.own_ns + run.summed.own_ns == 500 * 19_998, "not where details end"
+    assert whole.compute_ns == 500 * 2, "of the last batches before the sums and of all"
 
 
 @pytest.mark.timeout(60)

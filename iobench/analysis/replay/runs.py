@@ -190,9 +190,11 @@ class LoaderBatches:
             self.before_first_ns[number] = requested[brought[0]] - start - opening
             self.shutdown_ns[number] = (delivered - requested)[after].sum()
             brought_rows.append(brought)
-            compute.append(np.append(requested[brought[1:]], end) - delivered[brought])
+            between = np.append(requested[brought[1:]], end) - delivered[brought]
+            own = np.minimum(deliveries.own_ns[brought], between)
+            compute.append(between - own)
             of_round.append(np.full(len(brought), number, dtype=np.int64))
-            self.wall_ns += int(end - start + self.shutdown_ns[number])
+            self.wall_ns += int(end - start + self.shutdown_ns[number] - own.sum())
             self.wait_ns += int((delivered - requested)[waits].sum())
             self.end_ns = max(self.end_ns, end)
         self.rows, self.round = np.concatenate(brought_rows), np.concatenate(of_round)

@@ -207,7 +207,8 @@ def _kept_workers(predictor: GainPredictor) -> Judged:
 
 def _validation(predictor: GainPredictor) -> Judged:
     """Yield keeping the workers of loaders that evaluate, where each evaluation starts them."""
-    whole_ns = predictor.baseline.exposure.whole.wall_ns
+    whole = predictor.baseline.exposure.whole
+    whole_ns = whole.wall_ns - whole.own_ns
     for run in predictor.baseline.evaluations:
         if not (run.can_replay and run.restarts and run.wall_ns and whole_ns):
             continue
