@@ -31,6 +31,8 @@ class Verdict(Enum):
     """No process recorded, or recording stopped before a batch: nothing can be said."""
     NO_BATCH = "no batch"
     """Nothing was delivered, so nothing can be said."""
+    HUNG = "hung"
+    """Most of the loop's time is its last wait, which brought no batch."""
     NO_COMPUTE = "no compute"
     """The loop does nothing between deliveries: there is nothing to hide loading behind."""
     HIDDEN = "hidden"
@@ -70,6 +72,8 @@ def diagnose(exposure: Exposure) -> Diagnosis:
     return Diagnosis(
         verdict=Verdict.NOT_RECORDED
         if exposure.unrecorded or (exposure.stopped and not whole.n_batches)
+        else Verdict.HUNG
+        if exposure.hang is not None and 2 * exposure.hang.wait_ns > whole.wall_ns
         else _verdict(whole.n_batches, window.wait_fraction, exposure.has_compute)
         if exposure.has_consumer
         else Verdict.NO_CONSUMER,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -26,14 +26,14 @@ from iobench.analysis.exposure_figures import (
 from iobench.analysis.job_time import job_time_of
 from iobench.analysis.loop import ONLY
 from iobench.errors import ProfileError
-from iobench.recording.kinds import WORKER_KINDS, is_one_of
+from iobench.recording.kinds import HANG_NS, LOCKED, STUCK, WORKER_KINDS, Kind, is_one_of
 from iobench.runs.contents import TRAINING_PROCESS
 
 if TYPE_CHECKING:
     from iobench.analysis.attribution import Attribution
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.run import RankRun
-    from iobench.runs.contents import RunData
+    from iobench.runs.contents import Process, RunData
 
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
@@ -42,8 +42,6 @@ UNCOUNTED: Final = 2
 """A device that gave more than so many times what was read gave it to reads nobody counted."""
 HARDLY_ANY_NBYTES: Final = 1 << 20
 LAUNCHER: Final = "launcher"
-HANG_NS: Final = 5_000_000_000
-"""A last wait of this length that brings no batch is worth a sentence."""
 EXCESS_FRACTION: Final = 0.1
 """From this share of the run on, long waits are worth a sentence."""
 HELD_FRACTION: Final = 0.9
@@ -140,17 +138,40 @@ def _hang(run: RankRun) -> Hang | None:
     loaders = [each for facts in run.own_facts for each in facts.loaders]
     loaders = [each for each in loaders if each.number == deliveries.loader[-1]]
     pids = {pid for each in loaders for pid in each.worker_pids}
-    work = run.spans[is_one_of(run.spans["kind"], WORKER_KINDS)]
-    idle, n_finished = [], 0
+    spans, asked_ns, n_finished, locked = run.spans, deliveries.requested_ns[-1], 0, False
+    labels = [run.string_number(each) for each in (LOCKED, STUCK)]
+    idle: dict[str, list[Process]] = {}  # by the call that each is in
     for place, process in enumerate(run.processes):
         if process.role == "worker" and process.pid in pids:
-            ends = work["end_ns"][work["process"] == place]
+            mine = spans[spans["process"] == place]
+            ends = mine["end_ns"][is_one_of(mine["kind"], WORKER_KINDS)]
             n_finished += len(ends)
-            if not np.any(ends > deliveries.requested_ns[-1]):
-                idle.append(f"{process.name} (process {process.pid})")
-    is_torch = any(each.framework == "torch" for each in loaders)
-    none_began = is_torch and bool(idle) and not n_finished
-    return Hang(int(deliveries.wait_ns[-1]), tuple(idle), none_began)
+            if np.any(ends > asked_ns):
+                continue
+            calls = mine[np.isin(mine["label"], labels) & (mine["kind"] == Kind.OTHER)][-1:]
+            calls = calls[calls["end_ns"] >= ends.max(initial=0)]
+            locked |= bool(np.any(calls["label"] == labels[0]))
+            call = "".join(run.strings[each] for each in calls["detail"])
+            idle.setdefault(call, []).append(process)
+    forked = all(
+        each.framework == "torch" and each.start_method in ("", "fork") for each in loaders
+    )
+    known = {call: each for call, each in idle.items() if call} or idle
+    return Hang(
+        wait_ns=int(deliveries.wait_ns[-1]),
+        idle=tuple(_idle_words(call, each) for call, each in known.items()),
+        none_began=bool(idle) and not n_finished,
+        forked=forked,
+        locked=locked,
+    )
+
+
+def _idle_words(call: str, processes: Sequence[Process]) -> str:
+    """Return which workers finished nothing, and the call that they are in."""
+    names = ", ".join(each.name for each in processes)
+    pids = ", ".join(str(each.pid) for each in processes)
+    many = "es" * (len(processes) > 1)
+    return f"{names} (process{many} {pids}{f', in {call}' * bool(call)})"
 
 
 def _loaders(run: RankRun) -> tuple[LoaderExposure, ...]:

@@ -342,8 +342,10 @@ class Hang(msgspec.Struct, frozen=True):
     """The wait that a job ended in, and which of its workers finished nothing meanwhile."""
 
     wait_ns: int
-    idle: tuple[str, ...]
-    none_began: bool  # whether no worker of a torch loader ever finished anything
+    idle: tuple[str, ...]  # those in a call that is known, else all
+    none_began: bool  # whether none of its workers ever finished anything
+    forked: bool  # whether torch forked them, as far as known
+    locked: bool  # whether one waits for a lock that no thread of its process can release
 
 
 class Exposure(msgspec.Struct, frozen=True):

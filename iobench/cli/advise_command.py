@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 from msgspec.structs import replace
 
+from iobench.analysis.diagnosis import Verdict, diagnose
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import open_runs
 from iobench.cli.app import WORDS
@@ -65,6 +66,8 @@ def advise(*, words: Sequence[str], n_tried: int | None, rounds: int, json: bool
             f"{run}: no loader delivered a batch; expected a run with a training loop. iobench "
             "report shows what its processes did"
         )
+    if any(each and diagnose(each.exposure).verdict is Verdict.HUNG for each in ways):
+        raise ProfileError(f"{run}: the job hung, expected one that trains; see iobench report")
     advice = replace(advice, run=str(run))
     if not json:
         print_document(advice_document(advice))

@@ -93,7 +93,8 @@ class DeliveryLog:
             io_ns = recording.facts.unit_costs.get("io_ns") or 0
             waiting.queue = RunQueue(2 * io_ns * LOOK_EVERY)
         waiting.queue.begin(recorder.clock.now_ns())
-        self.asked_ns = recorder.clock.now_ns()
+        self.asked_ns = asked_ns = recorder.clock.now_ns()
+        recorder.asked(asked_ns, self.number, self.epoch)
 
     @property
     def waits(self) -> bool:
@@ -109,6 +110,7 @@ class DeliveryLog:
         """Unask: it was no wait of this loader."""
         if self._outer:
             self.recording.waiting.log = None
+            self.recording.recorder.asked(0, -1, -1)
         self._asking = self._outer = False
 
     def started(self, end_ns: int = -1) -> None:
@@ -145,7 +147,7 @@ class DeliveryLog:
         if batch >= 0:
             self.recording.stepped()
 
-    def begin_whole(self) -> bool:
+    def begin_whole(self, now_ns: int) -> bool:
         """Note that the loop makes a batch as a whole; `hold` or `fail_whole` follow."""
         waiting = self.recording.waiting
         outer: DeliveryLog | None = getattr(waiting, "log", None)
@@ -155,6 +157,7 @@ class DeliveryLog:
             outer.withdraw()
         waiting.log = self
         self._outer = True
+        self.recording.recorder.asked(now_ns, self.number, self.epoch)
         return True
 
     def spent(self, own_ns: int) -> None:

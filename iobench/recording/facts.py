@@ -46,6 +46,7 @@ class LoaderFacts(msgspec.Struct):
     operators: list[dict[str, Any]] = []
     gradients: bool | None = None  # False where every pass over it began with them switched off
     unreplayed: str = ""  # why its batches are not replayed
+    start_method: str = ""  # of its processes: "fork", "forkserver", "spawn"; "" is unknown
     iterable: bool = False  # its workers share out the samples themselves, as of an IterableDataset
 
     @property

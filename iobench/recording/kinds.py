@@ -27,6 +27,12 @@ SHUTDOWN: Final = "shutdown"  # label of the last wait, which found no batch
 RECEIVED: Final = "received"
 """Label of the wait, in no sum by itself, for what another thread drew from a loader."""
 FAILED: Final = "failed"  # label of a wait that ended with an exception
+HANG_NS: Final = 5_000_000_000
+"""A last wait of this length that brings no batch is worth a sentence, a batch of it a mark."""
+STUCK: Final = "stuck"
+"""Label of a mark of kind ``other``: how long a worker was in a batch, and (detail) in which call;
+``LOCKED`` where it waits for a lock that no thread of its process can open."""
+LOCKED: Final = "stuck for a lock"
 TRAINS: Final = "trains"  # label of a mark of kind ``other``: an optimiser took a step in this pass
 ROUND: Final = "round"  # label of the span of kind ``other`` that a pass over a loader is
 GRAPH: Final = "dask"

@@ -73,7 +73,7 @@ COINCIDENCES: Final = {
 def verdict_sentence(diagnosis: Diagnosis) -> str:
     """Return what is concluded: what a script's job is bound by, and what its loop waits for."""
     job = diagnosis.exposure.job
-    of_job = () if job is None else (job_sentence(job),)
+    of_job = () if job is None or diagnosis.verdict is Verdict.HUNG else (job_sentence(job),)
     return " ".join((*of_job, *_of_loop(diagnosis), *_of_validation(diagnosis)))
 
 
@@ -102,14 +102,13 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
             f"({exposure.stopped}). Free space there, or name another folder with --out."
         )
         return
-    if verdict is Verdict.NO_BATCH and exposure.hang is not None:
+    if exposure.hang is not None:
         yield from _of_hang(exposure.hang)
+    if verdict is Verdict.HUNG:
         return
     if verdict in (Verdict.NO_CONSUMER, Verdict.NO_BATCH):
         yield JUDGEMENTS[verdict]
         return
-    if exposure.hang is not None:
-        yield from _of_hang(exposure.hang)
     rate, share = exposure.judged.samples_per_s, units.fraction(diagnosis.wait_fraction)
     if verdict is Verdict.NO_COMPUTE and rate:
         yield f"Loads {units.ratio(rate)} samples/s, {units.duration(1e9 / rate)} each."
@@ -166,11 +165,16 @@ def _of_hang(hang: Hang) -> Iterator[str]:
     """Yield how long no batch came, and which workers finished nothing."""
     idle = f": {', '.join(hang.idle)} finished nothing" if hang.idle else ""
     yield f"No batch came in the last {units.duration(hang.wait_ns)}{idle}."
-    if hang.none_began:
+    lock, remedy = "the lock that a worker waits for", 'multiprocessing_context="forkserver"'
+    if hang.locked and hang.forked:
         yield (
-            "If another thread held a lock while workers were forked, "
-            'multiprocessing_context="forkserver" avoids that.'
+            f"No thread of the process can release {lock}, as where another thread held it while "
+            f"workers were forked: {remedy} avoids that."
         )
+    elif hang.locked:
+        yield f"No thread of the process can release {lock}."
+    elif hang.forked and hang.none_began:
+        yield f"If another thread held a lock while workers were forked, {remedy} avoids that."
 
 
 def _of_work(part: PartExposure) -> Iterator[str]:

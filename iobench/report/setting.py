@@ -178,8 +178,9 @@ def _warnings(report: RunReport) -> Iterator[str]:
         yield f"Span files with unreadable spans: {', '.join(report.damaged)}."
     if report.unended:
         yield f"Killed, or still running: {', '.join(report.unended)}."
-    if exposure.n_failed_waits:
-        yield f"Waits that ended with an exception: {units.count(exposure.n_failed_waits)}."
+    n_failed = exposure.n_failed_waits - (exposure.hang is not None)  # which the verdict says
+    if n_failed:
+        yield f"Waits that ended with an exception: {units.count(n_failed)}."
     for each in exposure.other_loops:
         yield (
             f"Thread {each.thread} of {each.process} (process {each.pid}) also waited for batches, "

@@ -12,13 +12,13 @@ import numpy as np
 from iobench.errors import ProfileError
 from iobench.recording.digests import read_digests
 from iobench.recording.facts import read_process_facts
-from iobench.recording.kinds import WHOLE, Kind
+from iobench.recording.kinds import FAILED, HANG_NS, WHOLE, Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import SPAN_DTYPE, Flag
 from iobench.recording.span_reader import SpanFile, read_head, read_span_file
 from iobench.runs.bounded import without_gaps
 from iobench.runs.contents import PROFILE_DTYPE, Process, RunData
-from iobench.runs.machine_samples import read_machines
+from iobench.runs.machine_samples import of_process, read_machines
 from iobench.runs.received import with_received
 from iobench.runs.run_facts import RunFacts
 
@@ -104,6 +104,7 @@ class RunFiles:
         removed = {each for file in files if file.sums for each in file.sums.removed}
         files = [file for file in files if (file.path.name, file.start.monotonic_ns) not in removed]
         files.sort(key=lambda f: (f.rank, f.role, f.worker, f.start.monotonic_ns, f.pid))
+        files = [self._with_open_wait(file, files) for file in files]
         strings = ("", *sorted({text for file in files for text in file.strings.values() if text}))
         number = {text: index for index, text in enumerate(strings)}
         spans = np.zeros(sum(len(file.spans) for file in files), PROFILE_DTYPE)
@@ -127,6 +128,33 @@ class RunFiles:
             damaged_machines=tuple(self._damaged_machines),
             stopped=tuple(each for each in self._stopped if rank is None or each.rank == rank),
             summed=summed,
+        )
+
+    def _with_open_wait(self, file: SpanFile, files: Sequence[SpanFile]) -> SpanFile:
+        """Return a file with the long wait that went on when its process was killed, or does."""
+        asked_ns, number, epoch = file.asked
+        waits = np.flatnonzero(file.spans["kind"] == Kind.WAIT)
+        answered_ns = file.spans["end_ns"][waits].max(initial=0)
+        # Another process of the rank that began later may have taken the place of this one.
+        began = (each.start.monotonic_ns for each in files if each.role == "consumer")
+        if file.closed or file.lost or asked_ns <= max(answered_ns, *began):
+            return file
+        ended = (each.ended_ns for each in self._facts if each.host == file.host)
+        known = [each for each in ended if each is not None]
+        machine = of_process(self._machines, _process(file))
+        known = known or ([] if machine is None else machine.time_ns[-1:].tolist())
+        if max(known, default=0) - asked_ns < HANG_NS:
+            return file
+        label = next((key for key, text in file.strings.items() if text == FAILED), None)
+        label = max(file.strings) + 1 if label is None else label
+        wait = (asked_ns, max(known), -1, -1, number, -1, epoch, 0, label, Kind.WAIT, 0, 1, 0)
+        place = int(waits[-1]) + 1 if len(waits) else len(file.spans)
+        return msgspec.structs.replace(
+            file,
+            spans=np.insert(file.spans, place, np.array([wait], SPAN_DTYPE)),
+            threads=np.insert(file.threads, place, file.threads[place - 1] if place else 0),
+            thread_names=file.thread_names or ("MainThread",),
+            strings={**file.strings, label: FAILED},
         )
 
 

@@ -156,7 +156,7 @@ def _making_whole(made: Any) -> Any:
         now_ns, log, recorder = observation.now_ns, observation.log, observation.recorder
         entered_ns, lane = now_ns(), recorder.lane()
         # A thread that has written nothing yet may be that of a fork.
-        if entered_ns >= observation.full.due_ns or not lane.end or not log.begin_whole():
+        if entered_ns >= observation.full.due_ns or not lane.end or not log.begin_whole(entered_ns):
             _make_in_full(self, made, observation)
             return self.__next__()
         batch = observation.recording.next_batch()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import multiprocessing
 import sys
 import weakref
 from typing import TYPE_CHECKING, Any, Final
@@ -41,7 +42,7 @@ from iobench.torch.roles import role_of_pass
 from iobench.torch.worker_side import WorkerCollate, WorkerSpec, WorkerStarter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from iobench.recording.delivery_log import DeliveryLog
     from iobench.recording.session import Recording
@@ -194,9 +195,16 @@ def _observe_worked(
     observe_iterator(iterator, observation, worked=True)
     observation.belong_to(iterator)
     pids = [process.pid for process in state["_workers"]]
+    known.facts.start_method = _start_method(state["_workers"])
     known.facts.worker_pids.extend(pid for pid in pids if pid is not None)
     known.recording.write_facts()
     return iterator
+
+
+def _start_method(workers: Sequence[Any]) -> str:
+    """Return how processes were started; by then the default method is fixed."""
+    own = getattr(workers[0], "_start_method", None) if workers else ""
+    return str(multiprocessing.get_start_method() if own is None else own)
 
 
 def _private_copy(loader: Any, observation: WorkersObservation) -> tuple[Any, ObservedContext]:

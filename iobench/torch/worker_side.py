@@ -20,6 +20,7 @@ from iobench.recording.kinds import Kind
 from iobench.recording.process_io import ProcessIo
 from iobench.recording.rotation import Rotation
 from iobench.recording.run_directory import RunDirectory
+from iobench.recording.stuck_calls import watch_calls
 from iobench.torch.batch_maker import BatchMaker, BatchTag
 
 if TYPE_CHECKING:
@@ -111,6 +112,8 @@ class WorkerStarter:
             logger.warning("worker-%d records nothing: %s", number, error)
         if self._then is not None:
             self._then(number)
+        if worker is not None:
+            worker.begun_ns = 0
 
 
 class WorkerCollate:
@@ -156,7 +159,8 @@ class WorkerSide:
         self._opened_ns = now_ns()
         self._waits_for_first = True
         self._snapshot = False
-        self._taken_ns = self._opened_ns
+        self._taken_ns = self.begun_ns = self._opened_ns  # a batch, or to start; 0 where idle
+        watch_calls(self.recorder, lambda: self.begun_ns)
         self.recorder.emit(Kind.STARTUP, spec.started_ns, self._opened_ns)
         activate(self.recorder)
         self.recorder.once_ns += now_ns() - began_ns
@@ -180,13 +184,14 @@ class WorkerSide:
             recorder.emit(Kind.SUBMIT_QUEUE, tag.submitted_ns, taken_ns, -1, -1, *tag[:2])
         if self.stateful:
             index, self._snapshot = index
-        self._taken_ns, self.maker.theirs_ns = taken_ns, 0
+        self._taken_ns = self.begun_ns = taken_ns
+        self.maker.theirs_ns = 0
         index = self.maker.begin(tag, index)
         return (index, self._snapshot) if self.stateful else index
 
     def made(self, number: int, result: Any) -> tuple[Any, ...]:
         """End the batch of this task; return what is to travel."""
-        data = result[0] if self.stateful else result
+        data, self.begun_ns = result[0] if self.stateful else result, 0
         if isinstance(data, ExceptionWrapper):
             data.exc_msg = without_own_frames(data.exc_msg)
         maker, put_ns = self.maker, now_ns()

@@ -138,36 +138,6 @@ def test_without_a_step_the_rate_of_loading_is_said_first() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("waited_s", "finished", "said"),
-    [
-        (4, 0, None),
-        (
-            12,
-            0,
-            "No batch came in the last 12.0 s: worker-0 (process 101), worker-1 (process 102) "
-            "finished nothing. If another thread held a lock while workers were forked, "
-            'multiprocessing_context="forkserver" avoids that.',
-        ),
-        (12, 1, "No batch came in the last 12.0 s: worker-1 (process 102) finished nothing."),
-        (12, 2, "No batch came in the last 12.0 s."),
-    ],
-)
-def test_a_job_that_hung_says_which_worker_gave_nothing(
-    waited_s: int, finished: int, said: str | None
-) -> None:
-    run = SketchedRun(SCRIPT)
-    run.loaders = [LoaderFacts(0, "torch", "DataLoader", "Fields", workers=2)]
-    for worker in (0, 1):
-        run.processes["worker", worker, 0] = {"pid": 101 + worker}
-    for worker in range(finished):
-        run.add(("worker", worker, 0), Kind.READ, MS, 2 * MS, batch=worker)
-    run.add(CONSUMER, Kind.WAIT, 0, waited_s * 1000 * MS, label="failed", sample=0)
-    (found,) = report_document([run.open()]).figures()["runs"]
-    assert (said or "no batch was delivered") in found["verdict"]
-    assert ("finished" in found["verdict"]) is (said is not None and finished < 2)
-
-
 def test_a_script_begins_with_verdict_gain_and_timeline(tmp_path: Path) -> None:
     run = SketchedRun(SCRIPT)
     run.facts = {"started_ns": 0, "ended_ns": 500 * MS}

@@ -50,6 +50,8 @@ def _steps(ways: Sequence[Loading]) -> Iterator[NextStep]:
     best = min(ways, key=lambda each: each.wait_fraction or 0.0)
     exposure, verdict = best.exposure, diagnose(best.exposure).verdict
     facts, given = best.facts, ProfileCommand.parsed(best.facts.command)
+    if verdict is Verdict.HUNG:
+        return
     if verdict is not Verdict.NO_COMPUTE:
         hidden = verdict is Verdict.HIDDEN and best.is_hidden
         if (cost := exposure.cpus) is not None and cost.slows_steps:
