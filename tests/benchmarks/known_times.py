@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).parents[1]
-sys.path.append(str(TESTS / "analysis" / "support"))
+sys.path.insert(0, str(TESTS / "analysis" / "support"))
 
 READ_MS, DECODE_MS, COLLATE_MS = 12.0, 6.0, 2.0
 STEP_MS = {0: 6.0, 1: 8.0, 2: 4.0, 4: 2.0}
