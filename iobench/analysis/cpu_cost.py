@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from iobench.analysis.exposure_figures import CpuCost
+from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.time_intervals import length_before
-from iobench.recording.span_file import cpu_looks
+from iobench.recording.kinds import WORKER_KINDS, is_one_of, lane_keys
+from iobench.recording.span_file import Flag, cpu_looks
 from iobench.runs.machine_samples import of_process
 
 if TYPE_CHECKING:
@@ -37,6 +39,13 @@ def cpu_cost_of(
     )
     loop_ns = int(np.bincount(thread, looks["nbytes"] * of_loop).max(initial=0))
     loading_ns = int(looks["nbytes"][~of_loop].sum())
+    total_ns, spans = loading_ns + loop_ns, run.spans
+    spans = spans[(spans["process"] == loop.process) & (spans["thread"] != loop.thread)]
+    spans = spans[(spans["end_ns"] > low_ns) & (spans["end_ns"] <= high_ns)]
+    spans = spans[
+        ((spans["flags"] & (Flag.DETAIL | Flag.IO)) == 0) & is_one_of(spans["kind"], WORKER_KINDS)
+    ]
+    loading_ns += int(np.maximum(leaf_pieces(spans, lane_keys(spans)).cpu_ns, 0).sum())
     edges = np.clip(samples.time_ns, low_ns, high_ns)
     wall_ns = np.diff(length_before(deliveries.from_ns, deliveries.until_ns, edges))
     waits = deliveries.requested_ns, deliveries.delivered_ns
@@ -48,7 +57,7 @@ def cpu_cost_of(
         weights, shares = np.where(np.isnan(shares), 0, other_ns), np.nan_to_num(shares)
         if loop_ns and weights.sum() > 0:
             all_ns = max(numbers[name] * float(shares @ np.diff(edges)), 1.0)
-            others = max(0.0, 1 - (loading_ns + loop_ns) * max(ranks, 1) / all_ns)
+            others = max(0.0, 1 - total_ns * max(ranks, 1) / all_ns)
             busy = float(np.average(shares, weights=weights))
-            costs.append(CpuCost(loading_ns, loading_ns + loop_ns, busy, others))
+            costs.append(CpuCost(loading_ns, total_ns, int(high_ns - low_ns), busy, others))
     return max(costs, key=lambda each: each.busy_fraction, default=None)

@@ -28,9 +28,7 @@ NEARLY: Final = 0.95
 SATURATED: Final = 0.85
 """CPUs busy for more than so much of the time that the loop computes have no time left;"""
 WORTH_FRACTION: Final = 0.05
-"""loading of more than so much of the job's CPU time then makes steps longer,"""
-MOST_OF_CPUS: Final = 0.5
-"""unless other jobs take so much of the time that they are busy."""
+"""loading that takes more than so much of the job's CPU time then makes steps longer."""
 
 
 class CpuCost(msgspec.Struct, frozen=True):
@@ -42,19 +40,16 @@ class CpuCost(msgspec.Struct, frozen=True):
 
     loading_ns: int
     total_ns: int
+    wall_ns: int
     busy_fraction: float
     others_fraction: float
 
     @property
-    def is_saturated(self) -> bool:
-        """Whether loading takes a part of the CPUs' time, and they have none left."""
-        is_worth = self.loading_ns > WORTH_FRACTION * self.total_ns
-        return self.busy_fraction > SATURATED and is_worth
-
-    @property
     def slows_steps(self) -> bool:
         """Whether loading takes CPU time that computing waits for."""
-        return self.is_saturated and self.others_fraction < MOST_OF_CPUS
+        # It keeps the loop from a CPU for no longer than it is on one, whoever else is.
+        is_worth = self.loading_ns > WORTH_FRACTION * max(self.total_ns, self.wall_ns)
+        return self.busy_fraction > SATURATED and is_worth
 
 
 class StageExposure(msgspec.Struct, frozen=True):

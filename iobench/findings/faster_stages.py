@@ -97,7 +97,7 @@ def faster_stages(run: RankRun) -> Payoffs | None:
     """Return what faster stages of a training process would gain; None without a batch."""
     runs, cost = run.cached(reported_loaders), run.exposure.cpus
     result = payoffs(runs[0]) if runs else None
-    if result is None or cost is None or not cost.is_saturated:
+    if result is None or cost is None or not cost.slows_steps:
         return result
     # Contention costs computing more than CPU seconds say.
     gains = {name: replace(each, high_fraction=None) for name, each in result.gains.items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.diagnosis import Verdict
-from iobench.analysis.exposure_figures import MOST_OF_CPUS
 from iobench.recording.kinds import WORKER_KINDS, Kind, stage_title
 from iobench.report import units
 
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 
 WORTH_SAYING: Final = 0.05
 """Share from which a verdict names start-up, copies, or causes that were not recorded."""
+EXPLAINS: Final = 0.2
+"""Share of a wait from which what CPUs are busy with is said."""
 MOST: Final = 0.5
 """A training loop of a smaller share of its job says little about the job."""
 RARE_FRACTION: Final = 0.2
@@ -120,9 +121,9 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
             f"for data{_blame(diagnosis)}."
         )
     cost, queued_ns = exposure.cpus, exposure.judged.exposed_ns.get(Kind.CPU_WAIT.spelled, 0)
-    is_worth = queued_ns > WORTH_SAYING * exposure.judged.wall_ns
+    is_worth = queued_ns > EXPLAINS * exposure.judged.wait_ns and verdict is not Verdict.HIDDEN
     if cost is not None and (cost.slows_steps or is_worth):
-        yield _of_cpus(cost)
+        yield cpu_sentence(cost)
     unknown = diagnosis.unknown_fraction or 0.0
     if unknown >= WORTH_SAYING and diagnosis.top_stage != "unknown":
         yield f"The cause of {units.fraction(unknown)} of the wait was not recorded."
@@ -147,18 +148,18 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"The first epoch waits {units.fraction(first)} of its time."
 
 
-def _of_cpus(cost: CpuCost) -> str:
+def cpu_sentence(cost: CpuCost) -> str:
     """Return who takes the CPUs that the training loop and its workers wait for."""
-    busy, others = units.fraction(cost.busy_fraction), units.fraction(cost.others_fraction)
-    whose = f" ({others} of that with other processes)"
-    if cost.others_fraction >= MOST_OF_CPUS:
-        return f"The CPUs are {busy} busy{whose}."
-    text = (
-        f"Loading takes {units.duration(cost.loading_ns)} of this job's "
-        f"{units.duration(cost.total_ns)} of CPU time, on CPUs that are {busy} busy"
+    busy = f"{units.fraction(cost.busy_fraction)} busy"
+    if cost.others_fraction >= WORTH_SAYING:
+        busy += f" ({units.fraction(cost.others_fraction)} of that with other processes)"
+    if not cost.slows_steps:
+        return f"The CPUs are {busy}."
+    loading, total = map(units.duration, (cost.loading_ns, cost.total_ns))
+    return (
+        f"Loading takes {loading} of this job's {total} of CPU time, on CPUs that are {busy}; "
+        "steps may become shorter too."
     )
-    text += whose * (cost.others_fraction >= WORTH_SAYING)
-    return f"{text}; steps may become shorter too." if cost.slows_steps else f"{text}."
 
 
 def _of_hang(hang: Hang) -> Iterator[str]:

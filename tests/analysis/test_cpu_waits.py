@@ -116,11 +116,11 @@ def test_a_faster_stage_waits_less_for_a_cpu():
 @pytest.mark.parametrize(
     ("cost", "slows"),
     [
-        (CpuCost(9_100_000_000, 24_000_000_000, 0.9, 0.04), True),
-        (CpuCost(9_100_000_000, 24_000_000_000, 0.8, 0.04), False),
-        (CpuCost(1_200_000_000, 24_000_000_000, 0.9, 0.04), False),
-        # It is others that keep the CPUs busy.
-        (CpuCost(35_000_000, 53_000_000, 0.9, 0.97), False),
+        (CpuCost(9_100_000_000, 24_000_000_000, 20_000_000_000, 0.9, 0.04), True),
+        (CpuCost(9_100_000_000, 24_000_000_000, 20_000_000_000, 0.8, 0.04), False),
+        (CpuCost(1_200_000_000, 24_000_000_000, 20_000_000_000, 0.9, 0.04), False),
+        # It hardly runs: others keep the CPUs busy.
+        (CpuCost(35_000_000, 53_000_000, 2_000_000_000, 0.9, 0.97), False),
     ],
 )
 def test_hidden_loading_on_saturated_cpus_is_not_free(cost, slows):

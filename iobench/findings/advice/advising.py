@@ -32,7 +32,7 @@ from iobench.findings.advice.proposals import (
 )
 from iobench.report import units
 from iobench.report.document import Column, Command, Document, Section, Sentence, Table, sentences
-from iobench.report.sentences import OVER, extent_text
+from iobench.report.sentences import OVER, cpu_sentence, extent_text
 
 if TYPE_CHECKING:
     from iobench.findings.advice.proposals import TriedChange
@@ -85,7 +85,7 @@ def _judged(item: AdvisedChange | RuledOut, baseline: Loading) -> AdvisedChange 
     """Return a change with what its price comes to and its commands, or the reason against it."""
     if isinstance(item, RuledOut):
         return item
-    if baseline.saturates and item.evidence is Evidence.BOUND and LESS_CPU & {*item.levers}:
+    if baseline.slows_steps and item.evidence is Evidence.BOUND and LESS_CPU & {*item.levers}:
         item = replace(item, **asdict(NOT_KNOWN))
     saved, epoch_s, spent_s = item.expected, baseline.epoch_s, item.cost.spent_s
     is_known = item.evidence is not Evidence.UNKNOWN
@@ -150,11 +150,14 @@ def _outcome(
 
 def _about(baseline: Loading) -> str:
     facts = baseline.facts
+    cost = baseline.exposure.cpus
+    cpus = f" {cpu_sentence(cost)}" if cost is not None and cost.slows_steps else ""
     return (
         f"{facts.dataset or 'a script'}{', a stand-in' if facts.stand_in else ''}: "
         f"{baseline.label}, workers: {units.count(baseline.loader.workers)}. The training loop "
         f"waits {units.fraction(baseline.wait_fraction)} of its time "
         f"{OVER[baseline.exposure.window]}; a sample takes {units.duration(baseline.sample_ns)}."
+        f"{cpus}"
     )
 
 

@@ -340,7 +340,7 @@ class GainPredictor:
         cold = self.baseline.judged.cold_fraction
         limit = self.baseline.machine and self.baseline.machine.read_nbytes_per_s
         is_cold = not self.baseline.is_cached and cold is not None and limit is None
-        self.is_unknown = is_cold or self.run.sets_stages or self.baseline.saturates
+        self.is_unknown = is_cold or self.run.sets_stages or self.baseline.slows_steps
         self._before: dict[Machine | None, NDArray[np.float64]] = {}
 
     def gain(self, run: LoaderRun, machine: Machine | None = None) -> Gain:

@@ -82,14 +82,12 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_hidden(self) -> bool:
         """Whether it waits so little, and costs computing so little, that it is worth no work."""
-        cost = self.exposure.cpus
-        is_slowed = cost is not None and cost.slows_steps
-        return (self.wait_fraction or 0.0) < HIDDEN_FRACTION and not is_slowed
+        return (self.wait_fraction or 0.0) < HIDDEN_FRACTION and not self.slows_steps
 
     @property
-    def saturates(self) -> bool:
-        """Whether it takes a part of CPUs that have no time left."""
-        return self.exposure.cpus is not None and self.exposure.cpus.is_saturated
+    def slows_steps(self) -> bool:
+        """Whether it takes CPU time that computing waits for."""
+        return self.exposure.cpus is not None and self.exposure.cpus.slows_steps
 
 
 def loading_of(rank: RankRun, runs: Sequence[LoaderRun]) -> Loading | None:

@@ -54,7 +54,7 @@ def _steps(ways: Sequence[Loading]) -> Iterator[NextStep]:
         return
     if verdict is not Verdict.NO_COMPUTE:
         hidden = verdict is Verdict.HIDDEN and best.is_hidden
-        if (cost := exposure.cpus) is not None and cost.slows_steps:
+        if best.slows_steps:
             yield NextStep("loading that needs less CPU, to be tried: steps may become shorter too")
         yield from _advised([best] if hidden else ways, hidden=hidden)
     elif given is not None:
