@@ -59,7 +59,7 @@ class MapStyle(msgspec.Struct, frozen=True):
     framework : str
         As in ``--framework``.
     workers, prefetch : int
-        Of the loader.
+        Of the loader; 0: as many as our own reader has.
     """
 
     dataset: Dataset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from iobench.chunks.decoded_chunks import keeping_nothing
 from iobench.cpus import available_cpus
@@ -52,6 +52,14 @@ def measure_gil_share(pipeline: Pipeline, shortest_s: float = 0.0) -> float | No
             return _measured(pipeline, shortest_s)
     except IobenchError:
         return None
+
+
+def reader_threads(dataset: Any, pipeline: Pipeline, workers: int) -> tuple[int, float | None]:
+    """Return how many threads load, 0 where processes do, and the share they hold the lock."""
+    if not workers or not getattr(dataset, "thread_safe", False):
+        return 0, None
+    share = measure_gil_share(pipeline)
+    return (workers if (share or 0.0) <= GIL_LIMIT else 0), share
 
 
 def _measured(pipeline: Pipeline, shortest_s: float) -> float | None:

@@ -17,15 +17,16 @@ from iobench.datasets.setup_processes import stopwatch
 from iobench.datasets.split_by import chosen_splits
 from iobench.datasets.splits import select_splits
 from iobench.errors import OptionError, StoreClaimedError, StoreError
-from iobench.loaders.gil import GIL_LIMIT, measure_gil_share
+from iobench.loaders.gil import reader_threads
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
 from iobench.masking import as_typed, mask_words
 from iobench.profiling.config import AUTO_PIPELINES, DEFAULT_PREFETCH, OF_STORES
 from iobench.profiling.given_stores import find_finished
 from iobench.profiling.wanted import WantedSamples, find_wanted
 from iobench.registry import SOURCE, find_converter, find_format
-from iobench.stores.places import choose_place
+from iobench.stores.places import choose_place, conversion_s, note_conversion
 from iobench.stores.plan import StoreRequest
+from iobench.stores.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -300,9 +301,7 @@ def _of_source(
     work = wanted.over(dataset_pipeline(source.dataset, source.index, chosen), chosen)
     threads, gil_share = 0, None
     if config.framework == "native" and config.n_workers:
-        if getattr(source.dataset, "thread_safe", False):
-            gil_share = measure_gil_share(work)
-            threads = config.n_workers if (gil_share or 0.0) <= GIL_LIMIT else 0
+        threads, gil_share = reader_threads(source.dataset, work, config.n_workers)
         if not threads:
             screen.note(_why_processes(source.dataset.name, gil_share))
     return Prepared(
@@ -363,7 +362,8 @@ def _of_baseline(
         )
     same = chosen if _has_same_samples(baseline, source) else None
     work = dataset_pipeline(running.dataset, running.index, same)
-    workers = running.workers if config.workers is None else config.workers
+    # As many as ours, unless it comes with a number: processes are not compared with none.
+    workers = running.workers if config.workers is None and running.workers else config.n_workers
     return Prepared(
         label=name,
         format=SOURCE,
@@ -374,7 +374,7 @@ def _of_baseline(
         store=None,
         framework=running.framework,
         workers=workers,
-        prefetch=running.prefetch if workers else 0,
+        prefetch=(running.prefetch or config.n_ahead) if workers else 0,
         described_by=baseline.source,
         setup_s=setup_s,
         numbers=same,
@@ -473,8 +473,7 @@ def _prepare_store(
     notice = choose_place(store_dir=config.store_dir).notice
     if notice and not source.stand_in and not path.exists():
         screen.note(notice)
-    wrote = False
-    watch = stopwatch()
+    wrote, tally, watch = False, Tally(), stopwatch()
     with _removable(path), screen.progress(f"converting a probe to {choice.spelled}") as move:
 
         def advance(done: int, total: int) -> None:
@@ -482,13 +481,16 @@ def _prepare_store(
             wrote = True  # not set where the store is there, or another process makes it
             move(done, total)
 
-        store = find_converter()(replace(request, path=path), progress=advance, notice=screen.note)
+        store = find_converter()(
+            replace(request, path=path), progress=advance, notice=screen.note, tally=tally
+        )
+    note_conversion(path, watch(), tally)
     facts = {
         "path": str(path),
         "target": None,
         "probe": len(store) < len(source.index),
         "reused": not wrote,
-        "convert_s": watch() if wrote else None,
+        "convert_s": watch() if wrote else conversion_s(path),
         **_store_facts(store),
         "n_samples_all": len(source.index),
     }

@@ -34,6 +34,8 @@ from iobench.stores.manifest import checked_json
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from iobench.stores.tally import Tally
+
 ItemKind = Literal["store", "probe", "stand-in", "index", "staged"]
 MARK_NAME = ".iobench-item.json"
 STAGED_NAME = "stage.json"
@@ -380,6 +382,25 @@ def mark_of(path: Path) -> tuple[str, str]:
         if _is_damaged(mark) and (path / STAGED_NAME).is_file():
             return "staged", path.name
     return "unknown", path.name
+
+
+def note_conversion(path: Path, seconds: float, tally: Tally) -> None:
+    """Note in the mark of a probe what making it took, where one run made all of it.
+
+    Not of what ``iobench convert`` writes: the same source gives the same bytes there.
+    """
+    if not tally.n_written or tally.n_resumed or tally.n_elsewhere:
+        return
+    kind, title = mark_of(path)
+    document = {"kind": kind, "title": title, "convert_s": round(seconds, 6)}
+    write_atomically(path / MARK_NAME, checked_json(document))
+
+
+def conversion_s(path: Path) -> float | None:
+    """Return what making a probe took, in seconds; None where that was not one run."""
+    with suppress(OSError, ValueError, KeyError, TypeError, StorageError):
+        return float(read_json(path / MARK_NAME)["convert_s"])
+    return None
 
 
 def _is_damaged(mark: Path) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from iobench.cli import main
+from iobench.cpus import available_cpus
 
 
 @pytest.fixture
@@ -32,8 +33,14 @@ def test_a_plain_loop_beside_ours(profile, tmp_path: Path) -> None:
     )  # fmt: skip
     assert [run["pipeline"] for run in runs] == ["upstream", "own"]
     upstream, own = runs
-    assert (upstream["framework"], upstream["workers"]) == ("workers", 0)
-    assert own["framework"] == "native"
+    assert (upstream["framework"], own["framework"]) == ("workers", "native")
+    n_workers = own["workers"] or own["threads"]
+    assert upstream["workers"] == n_workers == available_cpus()  # neither has more than the other
+    facts = [
+        json.loads((tmp_path / "run" / each / "run.json").read_text())
+        for each in ("upstream", "source")
+    ]
+    assert facts[0]["prefetch"] == facts[1]["prefetch"]
     for run in runs:
         assert run["batches"] == 6
         assert run["nbytes"] == own["nbytes"]
