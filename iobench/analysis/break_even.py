@@ -13,10 +13,25 @@ class BreakEven(msgspec.Struct, frozen=True):
     staging_to_epoch: float | None
 
     @classmethod
-    def of(cls, spent_s: float | None, epoch_s: float | None, saved_s: float | None) -> BreakEven:
-        """Return when it has paid, where an epoch took ``epoch_s`` and now ``saved_s`` less."""
-        never = saved_s is not None and saved_s <= 0
-        epochs = None if spent_s is None or saved_s is None or never else spent_s / saved_s
+    def of(
+        cls,
+        spent_s: float | None,
+        epoch_s: float | None,
+        saved_s: float | None,
+        first_saved_s: float | None = None,
+    ) -> BreakEven:
+        """Return when it has paid, where an epoch took ``epoch_s`` and now ``saved_s`` less.
+
+        The first epoch may take ``first_saved_s`` less instead.
+        """
+        first_s = saved_s if first_saved_s is None else first_saved_s
+        if spent_s is None or saved_s is None or first_s is None:
+            epochs = None
+        elif first_s > 0 and spent_s <= first_s:
+            epochs = spent_s / first_s
+        else:
+            epochs = 1 + (spent_s - first_s) / saved_s if saved_s > 0 else None
+        never = saved_s is not None and saved_s <= 0 and epochs is None
         after_s = None if epoch_s is None or saved_s is None else epoch_s - saved_s
         ratio = spent_s / after_s if spent_s is not None and after_s else None
         return cls(epochs, never, ratio)

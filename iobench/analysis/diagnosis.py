@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
+from iobench.analysis.epoch_cost import epoch_cost
 from iobench.analysis.replay.replay import gains_alone
 from iobench.analysis.replay.runs import reported_loaders
 from iobench.recording.kinds import WORKER_KINDS, Kind
 
 if TYPE_CHECKING:
+    from iobench.analysis.epoch_cost import EpochCost
     from iobench.analysis.exposure_figures import Exposure, LoaderExposure, PartExposure, Window
     from iobench.analysis.run import RankRun
 
@@ -56,9 +58,10 @@ class Diagnosis(msgspec.Struct, frozen=True):
     again_fraction: float  # of epochs after the first: share that they wait at start and end
     waited_for: LoaderExposure | None  # of loaders that differ the one most waited for
     waited_fraction: float | None  # its share; those made again for each epoch are one
-    first_epoch_fraction: float | None  # waits of the first epoch after its fill
     exposure: Exposure  # all of these figures
     top_alone_gains: bool | None = None  # where that stage alone takes less; None unknown
+    first_wait_ns: int = 0  # of the first epoch, beyond what as many batches of the window wait
+    epoch: EpochCost | None = None  # what one over all samples takes
 
 
 def diagnose(exposure: Exposure) -> Diagnosis:
@@ -85,14 +88,6 @@ def diagnose(exposure: Exposure) -> Diagnosis:
         hidden_fraction=hidden_fraction(window),
         start_fraction=outside_ns / whole.wall_ns if whole.wall_ns else 0.0,
         again_fraction=again_ns / window.wall_ns if window.wall_ns else 0.0,
-        first_epoch_fraction=next(
-            (
-                each.wait_ns / each.wall_ns
-                for each in exposure.phases
-                if each.phase == "first epoch" and each.wall_ns
-            ),
-            None,
-        ),
         waited_for=waited_for,
         waited_fraction=loader_ns / whole.wait_ns if whole.wait_ns and waited_for else None,
         exposure=exposure,
@@ -101,7 +96,16 @@ def diagnose(exposure: Exposure) -> Diagnosis:
 
 def diagnosis_of(rank: RankRun) -> Diagnosis:
     """Return what is concluded of a training process, and whether its top stage alone gains."""
-    result, runs = diagnose(rank.exposure), rank.cached(reported_loaders)
+    waits, window = rank.deliveries, rank.exposure.window
+    first = (waits.of_epoch == 0) & waits.trains & ~waits.in_part(window)
+    usual = rank.exposure.judged
+    usual_ns = int(first.sum()) * usual.wait_ns // max(1, usual.n_batches)
+    result = replace(
+        diagnose(rank.exposure),
+        first_wait_ns=max(0, int(waits.wait_ns[first].sum()) - usual_ns),
+        epoch=epoch_cost(rank),
+    )
+    runs = rank.cached(reported_loaders)
     if result.top_stage is None or not runs:
         return result
     return replace(result, top_alone_gains=gains_alone(runs[0], result.top_stage))

@@ -12,6 +12,7 @@ from iobench.conversion.forecast import (
     conversion_plan,
     known_source,
     known_target,
+    loading_processes,
     measure_probe,
     plan,
 )
@@ -115,9 +116,11 @@ def forecast(
     prepared = prepare(request, screen)
     memory = prepared.bound(request)
     planned = conversion_plan(prepared, request, memory, screen)
-    source = known_source(prepared, planned, request, memory)
+    n_processes = loading_processes(prepared, request)
+    source = known_source(prepared, planned, request, memory, n_processes)
     target = known_target(prepared, planned, request, memory)
-    return prepared, plan(source, target, measure_probe(prepared, request, memory, screen))
+    probe = measure_probe(prepared, request, memory, screen, n_processes)
+    return prepared, plan(source, target, probe)
 
 
 def run(request: ConvertRequest, screen: Screen) -> ConversionOutcome:

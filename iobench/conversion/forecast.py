@@ -16,7 +16,8 @@ from iobench.chunks.file_indexes import chosen
 from iobench.chunks.group_plan import SAMPLES_SHARE
 from iobench.conversion.memory_bound import Making, nbytes_of_one
 from iobench.conversion.preparing import existing_folder
-from iobench.datasets.contract import GroupedDataset, VariablesApart, make_sample
+from iobench.datasets.contract import GroupedDataset, VariablesApart
+from iobench.datasets.expected_reads import expected_reads
 from iobench.datasets.sample_groups import (
     UnitSizes,
     are_as_decoded,
@@ -31,13 +32,18 @@ from iobench.errors import StoreError
 from iobench.files.atomic import is_local, storage_errors
 from iobench.files.scratch import free_files, free_nbytes, remove_leftovers, remove_tree
 from iobench.loaders.compute import parse_compute
+from iobench.loaders.gil import reader_threads
+from iobench.loaders.pipeline import dataset_pipeline
+from iobench.loaders.ring.options import loader
+from iobench.loaders.ring.pipeline_source import PipelineSource
+from iobench.recording.epoch_reads import EpochReads, LoadRates
 from iobench.registry import find_converter
 from iobench.stores.manifest import MANIFEST_NAME, read_manifest
 from iobench.stores.places import FILES_OF_A_SHARD
 from iobench.stores.plan import StoreRequest, probe_samples
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from iobench.conversion.convert_request import ConvertRequest
     from iobench.conversion.memory_bound import MemoryBound
@@ -72,6 +78,8 @@ class KnownSource:
     unknown_ranges : tuple of str
         Variables whose range for int16 is found by making all samples once before the first can
         be written.
+    epoch : EpochReads or None
+        What epochs over these samples read; None where each sample is made by itself.
     """
 
     n_samples: int
@@ -82,6 +90,7 @@ class KnownSource:
     group_nbytes: int | None = None
     spilled_nbytes: int = 0
     unknown_ranges: tuple[str, ...] = ()
+    epoch: EpochReads | None = None
 
     @property
     def n_looks(self) -> int:
@@ -143,8 +152,10 @@ class MeasuredProbe:
         Bytes read from the source for one sample by itself.
     sample_decoded_nbytes : int
         Bytes of the arrays of one sample before preprocessing.
-    source_sample_s, store_sample_s : float
-        Seconds one process takes to load one sample from the source, and from the store.
+    source : LoadRates
+        Seconds that loading the source takes with all workers.
+    store_sample_s : float
+        Seconds that they take for a sample of the store.
     lossy : mapping
         What fewer bits did to the values of the probe, by variable (`Manifest.lossy`).
     """
@@ -155,7 +166,7 @@ class MeasuredProbe:
     store_nbytes: int
     sample_read_nbytes: int
     sample_decoded_nbytes: int
-    source_sample_s: float
+    source: LoadRates
     store_sample_s: float
     lossy: Mapping[str, Any] = field(default_factory=dict)
 
@@ -191,10 +202,16 @@ class ConversionForecast:
         Files that can be made there; None where nobody tells.
     convert_s : float
         Seconds for what is still to be done, at the probe's rate.
-    load_source_s, load_store_s : float
-        Seconds of loading in an epoch with that many workers, were there no training.
-    saved_s : float or None
-        Seconds an epoch gets shorter, below 0 where it gets longer; None without a step time.
+    load_source_first_s, load_source_s, load_store_s : float
+        Seconds of loading in an epoch with that many workers, were there no training: in the first
+        one from the source, in later ones, which have decoded chunks in memory, and from the store.
+    chunks_nbytes, kept_nbytes : int or None
+        Bytes of the source's chunks, decoded, and what of them may stay in memory; None where no
+        samples share any.
+    first_epoch_s, epoch_s : float or None
+        Seconds of the first epoch from the source, and of later ones; None without a step time.
+    first_saved_s, saved_s : float or None
+        Seconds these get shorter, below 0 where they get longer.
     payback_epochs : float or None
         Epochs after which the conversion has paid for itself; None where unknown or never.
     unknown_ranges : tuple of str
@@ -221,8 +238,14 @@ class ConversionForecast:
     free_nbytes: int | None
     free_files: int | None
     convert_s: float
+    load_source_first_s: float
     load_source_s: float
     load_store_s: float
+    chunks_nbytes: int | None
+    kept_nbytes: int | None
+    first_epoch_s: float | None
+    epoch_s: float | None
+    first_saved_s: float | None
     saved_s: float | None
     payback_epochs: float | None
     unknown_ranges: tuple[str, ...]
@@ -263,7 +286,7 @@ def plan(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> Conv
     ...     ),
     ...     MeasuredProbe(
     ...         n_samples=10, convert_s=1.0, store_nbytes=120, sample_read_nbytes=10,
-    ...         sample_decoded_nbytes=10, source_sample_s=0.4, store_sample_s=0.2,
+    ...         sample_decoded_nbytes=10, source=LoadRates(0.0, 0.0, 0.2), store_sample_s=0.1,
     ...     ),
     ... )
     >>> forecast.n_shards, forecast.in_nbytes, forecast.out_nbytes, forecast.passes
@@ -282,15 +305,17 @@ def plan(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> Conv
     share = source.n_samples / probe.n_samples
     out_nbytes = round(probe.store_nbytes * share)
     left = max(0.0, 1 - target.nbytes_there / out_nbytes) if out_nbytes else 1.0
-    load_source_s = source.n_samples * probe.source_sample_s / target.workers
-    load_store_s = source.n_samples * probe.store_sample_s / target.workers
     growing_s = (probe.convert_s - probe.start_s) * share
     convert_s = probe.start_s + growing_s * left * source.n_looks if left else 0.0
-    saved_s = None
+    epoch = source.epoch or EpochReads(source.n_samples, 0, 0)
+    load_first_s, load_later_s = epoch.epochs_s(probe.source, 0.0)
+    load_store_s = source.n_samples * probe.store_sample_s
+    first_epoch_s = epoch_s = first_saved_s = saved_s = None
     if target.step_s is not None:
         # Loading hides behind the steps as far as they last.
-        compute_s = source.n_samples * target.step_s
-        saved_s = max(load_source_s, compute_s) - max(load_store_s, compute_s)
+        first_epoch_s, epoch_s = epoch.epochs_s(probe.source, target.step_s)
+        with_store_s = max(load_store_s, source.n_samples * target.step_s)
+        first_saved_s, saved_s = first_epoch_s - with_store_s, epoch_s - with_store_s
     return ConversionForecast(
         n_samples=source.n_samples,
         n_shards=-(-source.n_samples // target.shard_n_samples),
@@ -311,10 +336,16 @@ def plan(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> Conv
         free_nbytes=target.free_nbytes,
         free_files=target.free_files,
         convert_s=convert_s,
-        load_source_s=load_source_s,
+        load_source_first_s=load_first_s,
+        load_source_s=load_later_s,
         load_store_s=load_store_s,
+        chunks_nbytes=None if source.epoch is None else source.epoch.chunks_nbytes,
+        kept_nbytes=None if source.epoch is None else source.epoch.kept_nbytes,
+        first_epoch_s=first_epoch_s,
+        epoch_s=epoch_s,
+        first_saved_s=first_saved_s,
         saved_s=saved_s,
-        payback_epochs=BreakEven.of(convert_s, None, saved_s).epochs,
+        payback_epochs=BreakEven.of(convert_s, None, saved_s, first_saved_s).epochs,
         unknown_ranges=source.unknown_ranges,
         probe_n_samples=probe.n_samples,
         lossy=probe.lossy,
@@ -344,8 +375,9 @@ THREAD_NBYTES: Final = 2 << 20
 PROBE_N_SAMPLES: Final = (4, 256)
 PROBE_NBYTES: Final = 64 << 20
 PROBE_S: Final = 3.0
-LOADED_N_SAMPLES: Final = 8
 LOADED_S: Final = 1.0
+READ_BEFORE: Final = 8
+"""Samples that are read to see whether threads or processes load."""
 
 
 def conversion_plan(
@@ -374,8 +406,12 @@ def known_source(
     planned: ConversionPlan,
     request: ConvertRequest,
     memory: MemoryBound,
+    n_processes: int = 1,
 ) -> KnownSource:
-    """Return what is known of the source without reading samples."""
+    """Return what is known of the source without reading samples.
+
+    ``n_processes`` would load it, each with decoded chunks of its own.
+    """
     where = chosen(prepared.index.where, planned.samples)
     ranges = prepared.encoding.unknown_ranges(prepared.index.spec) if prepared.encoding else ()
     read = needed = group = None
@@ -406,6 +442,7 @@ def known_source(
         group_nbytes=group,
         spilled_nbytes=spilled,
         unknown_ranges=ranges,
+        epoch=expected_reads(prepared.dataset, where, n_processes),
     )
 
 
@@ -504,15 +541,24 @@ def known_target(
 
 
 def measure_probe(
-    prepared: PreparedConversion, request: ConvertRequest, memory: MemoryBound, screen: Screen
+    prepared: PreparedConversion,
+    request: ConvertRequest,
+    memory: MemoryBound,
+    screen: Screen,
+    n_processes: int = 1,
 ) -> MeasuredProbe:
     """Convert a few samples beside the target, load some from both ends, and remove it all.
+
+    ``n_processes`` would load the source.
 
     Raises
     ------
     StorageError
         If nothing can be written where the store shall be.
     """
+    source = _load_rates(
+        prepared, request, n_processes
+    )  # first: what is in no page cache stays so until then
     samples, ends = _probed(prepared, memory)
     with _folder_that_goes(existing_folder(request.out)) as folder:
         watch = stopwatch()
@@ -540,8 +586,7 @@ def measure_probe(
             )
         convert_s = watch()
         where = chosen(prepared.index.where, store.manifest.samples)
-        source_s = _seconds_each(lambda n: make_sample(prepared.dataset, where[n]), len(where))
-        store_s = _seconds_each(lambda n: store[n], len(store))
+        store_s, n_loaded = _load(store, request.n_workers)
         read_nbytes, decoded_nbytes = nbytes_of_one(prepared.dataset, prepared.index, where[0])
         probe = MeasuredProbe(
             n_samples=len(store),
@@ -550,8 +595,8 @@ def measure_probe(
             store_nbytes=store.manifest.nbytes,
             sample_read_nbytes=read_nbytes,
             sample_decoded_nbytes=decoded_nbytes,
-            source_sample_s=source_s,
-            store_sample_s=store_s,
+            source=source,
+            store_sample_s=store_s / n_loaded,
             lossy=store.manifest.lossy,
         )
         store.close()
@@ -596,14 +641,54 @@ def _start_s(moments: Sequence[tuple[float, int]], ends: Sequence[int]) -> float
     return max(0.0, first[0] - each_s * ends[0]) if each_s > 0 else 0.0
 
 
-def _seconds_each(load: Callable[[int], Any], n_there: int) -> float:
-    """Return the seconds one load takes, in the mean of a few."""
-    watch = stopwatch()
-    done = 0
-    while done < min(n_there, LOADED_N_SAMPLES) and (not done or watch() < LOADED_S):
-        load(done)
-        done += 1
-    return watch() / done
+def _tried(prepared: PreparedConversion) -> list[int]:
+    """Return samples to be loaded, spread evenly: the last few are read before, the others not."""
+    return [prepared.samples[n] for n in probe_samples(len(prepared.samples), PROBE_N_SAMPLES[1])]
+
+
+def loading_processes(prepared: PreparedConversion, request: ConvertRequest) -> int:
+    """Return how many processes would load the source; 1 where threads of one do."""
+    workers, few = request.n_workers, _tried(prepared)[-READ_BEFORE:]
+    pipeline = dataset_pipeline(prepared.dataset, prepared.index, few)
+    return 1 if reader_threads(prepared.dataset, pipeline, workers)[0] else workers
+
+
+def _load_rates(
+    prepared: PreparedConversion, request: ConvertRequest, n_processes: int
+) -> LoadRates:
+    """Load a few samples of the source twice, and return what that takes with all workers."""
+    samples = _tried(prepared)
+    samples = samples[:-READ_BEFORE] or samples
+    pipeline = dataset_pipeline(prepared.dataset, prepared.index, samples)
+    source, lanes = PipelineSource(pipeline), n_processes
+    threads = request.n_workers // n_processes
+    first_s, n = _load(source, threads)
+    reads = expected_reads(prepared.dataset, pipeline.where[:n])
+    if reads is None or not reads.first_nbytes:
+        return LoadRates(0.0, 0.0, first_s / n / lanes)
+    again_s, n_again = _load(source, threads, n)
+    if reads.later_nbytes:  # nothing of it stays decoded
+        rates = (
+            each / nbytes / lanes
+            for each, nbytes in (
+                (first_s, reads.first_nbytes),
+                (again_s, reads.first_nbytes * n_again / n),
+            )
+        )
+        return LoadRates(*rates)
+    sample_s = again_s / n_again
+    rate = max(0.0, first_s - n * sample_s) / reads.first_nbytes / lanes
+    return LoadRates(rate, rate, sample_s / lanes)
+
+
+def _load(source: Any, threads: int, most: int | None = None) -> tuple[float, int]:
+    """Load samples one by one for a while, and return the seconds and how many these were."""
+    watch, done, begun_s = stopwatch(), 0, 0.0
+    for done, _ in enumerate(loader(source, 1, threads=threads), 1):
+        begun_s = begun_s if done > 2 else watch()  # the first may decode what is of all
+        if done == most or watch() - begun_s > LOADED_S:
+            break
+    return watch(), done
 
 
 def _files_nbytes(files: Sequence[Path]) -> int:

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from iobench.analysis.epoch_cost import epoch_cost
 from iobench.analysis.time_intervals import covered
 from iobench.findings.contract import Finding
 from iobench.recording.kinds import Kind
@@ -74,11 +75,9 @@ def _epochs(run: RankRun, after_ns: int) -> list[int]:
 
 def _of_samples(run: RankRun, after_ns: int) -> int | None:
     """Return what all samples take of a profile whose batches came after all was staged."""
-    judged, samples = run.exposure.judged, run.about.n_samples_all
     late = len(run.deliveries) and int(run.deliveries.requested_ns.min()) >= after_ns
-    if run.is_script or not (late and samples and judged.n_samples):
-        return None
-    return round(judged.wall_ns / judged.n_samples * samples)
+    cost = epoch_cost(run) if late and not run.is_script else None
+    return None if cost is None else round(cost.later_s * 1e9)
 
 
 def staging_section(staging: Staging) -> Section:

@@ -26,6 +26,7 @@ from msgspec.structs import replace
 
 from iobench.datasets.baseline import SamplePasses
 from iobench.datasets.contract import PlannedDataset
+from iobench.datasets.expected_reads import expected_reads
 from iobench.datasets.objects.values import named_arrays
 from iobench.datasets.split_by import chosen_splits
 from iobench.errors import OptionError
@@ -480,6 +481,7 @@ def _document(
         "spelled": one.spelled,
         "sources": mask_words([str(target) for target in config.targets]),
         "chunks": _chunks(config, profiled, one),
+        "epoch": _epoch(profiled, one),
         "own_order": one.pipeline == "own" and isinstance(one.work, SamplePasses),
         "described_by": one.described_by,
         "framework": one.framework,
@@ -558,6 +560,14 @@ def _chunks(config: RunConfig, profiled: ProfiledSamples, one: Prepared) -> dict
         "targets": mask_words(config.targets),
         "options": named,
     }
+
+
+def _epoch(profiled: ProfiledSamples, one: Prepared) -> dict[str, Any] | None:
+    """Return what epochs over all samples read; None of what has no files of its own or windows."""
+    if profiled.source is None or one.store is not None or one.pipeline != "own" or one.windows:
+        return None
+    found = expected_reads(profiled.source.dataset, profiled.index.where, max(1, one.workers))
+    return None if found is None else msgspec.structs.asdict(found)
 
 
 def _new_run_path(config: RunConfig, dataset: str) -> Path:

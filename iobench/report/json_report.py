@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from iobench.analysis.diagnosis import Verdict  # noqa: TC001 - msgspec asks, as of the others
+from iobench.analysis.epoch_cost import EpochCost  # noqa: TC001
 from iobench.analysis.epochs import EpochTime, epoch_times
 from iobench.analysis.exposure_figures import (
     ComputeStage,  # noqa: TC001
@@ -127,6 +128,7 @@ class RunDocument(msgspec.Struct, frozen=True):
     phases: dict[str, PhaseFigures] | None
     long_waits: LongWaits | None
     epochs: tuple[EpochTime, ...] | None  # null of one process of many
+    epoch: EpochCost | None  # over all samples of a profile
     loaders: tuple[LoaderFigures, ...]
     summed: SummedFigures | None
     lost_spans: int
@@ -167,6 +169,7 @@ def run_document(report: RunReport) -> RunDocument:
         **{name: part and part.figures for name, part in parts.items()},
         long_waits=exposure.long_waits,
         epochs=epoch_times(report.epochs) if report.epochs else None,
+        epoch=diagnosis.epoch,
         loaders=tuple(
             LoaderFigures(
                 each.number, each.name or None, each.framework or None, each.workers,

@@ -22,11 +22,14 @@ if TYPE_CHECKING:
         StepFigures,
         Window,
     )
+    from iobench.recording.epoch_reads import EpochReads
 
 WORTH_SAYING: Final = 0.05
 """Share from which a verdict names start-up, copies, or causes that were not recorded."""
 EXPLAINS: Final = 0.2
 """Share of a wait from which what CPUs are busy with is said."""
+FIRST_FRACTION: Final = 0.1
+"""Share of a run from which the waits of its first epoch come first."""
 MOST: Final = 0.5
 """A training loop of a smaller share of its job says little about the job."""
 RARE_FRACTION: Final = 0.2
@@ -110,6 +113,13 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
     if verdict in (Verdict.NO_CONSUMER, Verdict.NO_BATCH):
         yield JUDGEMENTS[verdict]
         return
+    whole_ns = exposure.whole.wall_ns
+    first_fraction = diagnosis.first_wait_ns / whole_ns if whole_ns else 0.0
+    if first_fraction >= FIRST_FRACTION:
+        wait, share = units.duration(diagnosis.first_wait_ns), units.fraction(first_fraction)
+        than = "later ones do" if window == "recurring" else "in steady state"
+        yield f"The first epoch waits {wait} longer for data than {than}, {share} of the run."
+        yield from _of_chunks(None if diagnosis.epoch is None else diagnosis.epoch.reads)
     rate, share = exposure.judged.samples_per_s, units.fraction(diagnosis.wait_fraction)
     if verdict is Verdict.NO_COMPUTE and rate:
         yield f"Loads {units.ratio(rate)} samples/s, {units.duration(1e9 / rate)} each."
@@ -140,12 +150,19 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
     if diagnosis.again_fraction >= WORTH_SAYING:
         share = units.fraction(diagnosis.again_fraction)
         yield f"Waits at the start and end of epochs, {share} of their time, recur in every epoch."
-    if window == "steady" and diagnosis.start_fraction >= WORTH_SAYING:
-        share = units.fraction(diagnosis.start_fraction)
-        yield f"Waits outside the steady state are another {share} of the run."
-    first = diagnosis.first_epoch_fraction or 0.0
-    if first - (diagnosis.wait_fraction or 0.0) >= WORTH_SAYING:
-        yield f"The first epoch waits {units.fraction(first)} of its time."
+    outside = diagnosis.start_fraction - first_fraction * (first_fraction >= FIRST_FRACTION)
+    if window == "steady" and outside >= WORTH_SAYING:
+        yield f"Waits outside the steady state are another {units.fraction(outside)} of the run."
+
+
+def _of_chunks(reads: EpochReads | None) -> Iterator[str]:
+    """Yield what of the chunks of an epoch stays decoded in memory."""
+    if reads is not None and reads.kept_nbytes:
+        chunks, kept = units.nbytes(reads.chunks_nbytes), units.nbytes(reads.kept_nbytes)
+        text = "later epochs have them in memory"
+        if not reads.are_kept:
+            text = "later epochs decode again what does not fit"
+        yield f"Its chunks take {chunks} decoded, of {kept} that may stay: {text}."
 
 
 def cpu_sentence(cost: CpuCost) -> str:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from iobench.errors import ProfileError
+from iobench.recording.epoch_reads import EpochReads  # noqa: TC001 - msgspec asks
 
 if TYPE_CHECKING:
     from iobench.recording.facts import ProcessFacts
@@ -206,6 +207,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     staged_copy: StagedFacts | None = None
     near: NearPlaces | None = None
     chunks: ChunkFacts | None = None
+    epoch: EpochReads | None = None  # over all samples of original files
     source_kind: str | None = None  # of users' own files: `FILE_KINDS`
     workers: Count | None = None
     prefetch: Count | None = None

@@ -16,6 +16,8 @@ import pytest
 
 from iobench.chunks.decoded_chunks import reopen_files
 from iobench.cli import main
+from iobench.conversion.forecast import MeasuredProbe
+from iobench.recording.epoch_reads import LoadRates
 from iobench.stores.finished_store import open_store
 from iobench.stores.verification import verify_store
 
@@ -33,7 +35,8 @@ PLAN = {
     "kind", "out", "n_samples", "n_shards", "shard_n_samples", "in_nbytes", "out_nbytes",
     "read_amplification", "passes", "peak_nbytes", "memory_nbytes", "once_memory_nbytes",
     "spilled_nbytes", "free_needed_nbytes", "free_nbytes",
-    "convert_s", "load_source_s", "load_store_s", "saved_s", "payback_epochs", "fits",
+    "convert_s", "load_source_first_s", "load_source_s", "load_store_s", "chunks_nbytes",
+    "kept_nbytes", "first_epoch_s", "epoch_s", "first_saved_s", "saved_s", "payback_epochs", "fits",
     "probe_n_samples", "lossy", "free_files", "least_files", "unknown_ranges",
 }  # fmt: skip
 TELLING = """\
@@ -248,6 +251,46 @@ def test_the_plan(own, converts, tmp_path: Path) -> None:
     assert planned["out_nbytes"] == pytest.approx(done["out_nbytes"], rel=0.01)
     assert planned["fits"]
     assert planned["saved_s"] is not None
+
+
+@pytest.mark.parametrize("cache", ["1GB", "200kB"])
+@pytest.mark.parametrize("chunk", [1, 4, 16, 32])
+def test_commands_say_the_same_of_an_epoch_of_one_file(
+    chunk, cache, converts, capsys, tmp_path: Path, monkeypatch
+) -> None:
+    netcdf4 = pytest.importorskip("netCDF4", reason="writes the file")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("IOBENCH_CHUNK_CACHE", cache)
+    with netcdf4.Dataset("own.nc", "w") as file:
+        for dim, length in (("time", 32), ("y", 40), ("x", 90)):
+            file.createDimension(dim, length)
+        shape = (chunk, 40, 90)
+        kept = file.createVariable("t", "f4", ("time", "y", "x"), zlib=True, chunksizes=shape)
+        kept[:] = np.random.default_rng(0).random((32, 40, 90), dtype="f4")
+    profile = ("profile", "own.nc", "--sample-dim", "time", "--pipeline", "own", "--workers", "1")
+    assert main([*profile, "--batches", "12", "--compute", "1ms", "--out", "run"]) == 0
+    capsys.readouterr()
+    assert main(["report", "run", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)["runs"][0]["epoch"]
+    assert main(["advise", "run", "--json"]) == 0
+    advised = json.loads(capsys.readouterr().out)["baseline"]
+    assert (advised["first_epoch_s"], advised["epoch_s"]) == (said["first_s"], said["later_s"])
+    # The same clock for both: what loading took for the profile is what the plan's probe took.
+    rates = LoadRates(**said["rates"])
+    monkeypatch.setattr(
+        "iobench.conversion.conversion_run.measure_probe",
+        lambda *_: MeasuredProbe(
+            n_samples=32, convert_s=0.01, store_nbytes=460_800, sample_read_nbytes=14_400,
+            sample_decoded_nbytes=14_400, source=rates, store_sample_s=0.0,
+        ),
+    )  # fmt: skip
+    step = f"{said['step_s'] * 1e3}ms"
+    planned = converts(*T, "out", "--workers", "1", "--dry-run", "--compute", step)
+    assert planned["first_epoch_s"] == pytest.approx(said["first_s"], rel=0.2)
+    assert planned["epoch_s"] == pytest.approx(said["later_s"], rel=0.2)
+    assert planned["chunks_nbytes"] == said["reads"]["chunks_nbytes"]
+    read = said["reads"]["first_nbytes"] / Path("own.nc").stat().st_size
+    assert read == pytest.approx(1, rel=0.2) or (cache, chunk > 1) == ("200kB", True)
 
 
 def test_memory_is_what_reads_each_chunk_once_and_less_is_known(netcdf, converts) -> None:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 LESS_CPU: Final = {Lever.FORMAT, Lever.LOADER, Lever.CHUNKS, Lever.CODEC}
 """Changes after which loading takes less of the CPUs."""
+STORED: Final = {Lever.FORMAT, Lever.CHUNKS, Lever.CODEC}
+"""What is converted: then samples share no chunks that stay in memory."""
 WORTH_FRACTION: Final = 0.01
 """Of the time, what a change saves at least that is proposed."""
 SAME_BOUND: Final = 0.005
@@ -71,7 +73,8 @@ def advice_of(measured: Iterable[Loading | None]) -> Advice | None:
             label=baseline.label,
             format=baseline.format or None,
             sample_ns=baseline.sample_ns,
-            epoch_s=baseline.epoch_s,
+            first_epoch_s=None if baseline.epoch is None else baseline.epoch.first_s,
+            epoch_s=None if baseline.epoch is None else baseline.epoch.later_s,
             wait_fraction=baseline.wait_fraction,
         ),
         replay_error_fraction=error,
@@ -87,15 +90,19 @@ def _judged(item: AdvisedChange | RuledOut, baseline: Loading) -> AdvisedChange 
         return item
     if baseline.slows_steps and item.evidence is Evidence.BOUND and LESS_CPU & {*item.levers}:
         item = replace(item, **asdict(NOT_KNOWN))
-    saved, epoch_s, spent_s = item.expected, baseline.epoch_s, item.cost.spent_s
+    saved, epoch, spent_s = item.expected, baseline.epoch, item.cost.spent_s
     is_known = item.evidence is not Evidence.UNKNOWN
     if baseline.is_hidden and not item.is_proven:
         most = saved if is_known else baseline.wait_fraction
         return ruled_out(item.levers, item.settings, Reason.NOT_WAITED_FOR, most)
     if is_known and (item.is_proven is False or saved < WORTH_FRACTION):
         return ruled_out(item.levers, item.settings, Reason.GAINS_NOTHING, saved)
-    saved_s = None if epoch_s is None or not is_known else epoch_s * saved
-    pays = None if spent_s == 0.0 else BreakEven.of(spent_s, epoch_s, saved_s)
+    epoch_s, saved_s, first_saved_s = None, None, None
+    if epoch is not None and is_known:
+        epoch_s, saved_s = epoch.later_s, epoch.later_s * saved
+        if STORED.intersection(item.levers):  # whose first epoch is as later ones
+            first_saved_s = epoch.first_s - epoch.later_s + saved_s
+    pays = None if spent_s == 0.0 else BreakEven.of(spent_s, epoch_s, saved_s, first_saved_s)
     commands = commands_of(item, baseline)
     return replace(item, saved_s=saved_s, break_even=pays, commands=commands)
 
@@ -133,7 +140,7 @@ def _outcome(
             text = "Nothing is certain to help, but some changes are worth measuring"
     elif baseline.is_hidden:
         outcome, wait = AdviceOutcome.NOTHING_TO_GAIN, units.fraction(baseline.wait_fraction)
-        text = f"Nothing to gain: the training loop waits {wait} of its time"
+        text = f"Nothing to gain{baseline.after_first}: the training loop waits {wait} of its time"
     elif is_trusted(error):
         outcome = AdviceOutcome.NOTHING_FOUND
         text = "The training loop waits, but no change is predicted to help"
@@ -169,8 +176,11 @@ def advice_document(advice: Advice) -> Document:
         summary.append(f"A replay of the unmodified run misses its time by {error}.")
     result = [Section("advice", "", sentences(summary))]
     if changes := (*advice.changes, *advice.to_measure):
-        epoch_s = advice.baseline.epoch_s
-        epoch = f" (an epoch over all samples now takes {_seconds(epoch_s)})" if epoch_s else ""
+        first_s, epoch_s = advice.baseline.first_epoch_s, advice.baseline.epoch_s
+        epoch = f" (an epoch over all samples now takes {_seconds(epoch_s)}" if epoch_s else ""
+        if first_s is not None and first_s != epoch_s:
+            epoch += f", the first {_seconds(first_s)}"
+        epoch += ")" * bool(epoch)
         result.append(
             Section("changes", f"What would help, by how sure it is{epoch}", _blocks(changes))
         )

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from iobench.analysis.diagnosis import HIDDEN_FRACTION
+from iobench.analysis.epoch_cost import epoch_cost
 from iobench.analysis.intervals import PARTS, StepSums, step_sums
 from iobench.analysis.replay.replay import Machine, machine_of
 from iobench.analysis.replay.runs import REPORTED_BATCHES, recorded_runs
@@ -18,6 +19,7 @@ from iobench.analysis.storage_reads import epoch_nbytes
 from iobench.findings.storage import storage_of
 
 if TYPE_CHECKING:
+    from iobench.analysis.epoch_cost import EpochCost
     from iobench.analysis.exposure_figures import Exposure, PartExposure
     from iobench.analysis.replay.loader_run import LoaderRun
     from iobench.analysis.run import RankRun
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 TODAY: Final = ("upstream", "climetlab")
 """Pipelines that are how an application loads now: everything is compared with them."""
 CACHED_FRACTION: Final = 0.99  # of the files in the page cache: then all was read from memory
+LONGER: Final = 1.1  # times what later epochs take: then the first one is another matter
 HARDLY_COLD: Final = 0.05  # of the bytes from storage: too few to be what workers wait for
 
 
@@ -46,6 +49,7 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     cpus: int | None = None  # usable ones, for this rank
     memory_nbytes: int | None = None
     n_samples_all: int | None = None  # of the whole dataset: an epoch
+    epoch: EpochCost | None = None  # over all of them
     sample_nbytes: int | None = None  # a finished one
     files_nbytes: int | None = None  # read in an epoch over all samples
     shared_folder: str | None = None  # of all files read, where other machines share it
@@ -69,10 +73,12 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
         return part.wall_ns / part.n_samples if part.n_samples else None
 
     @property
-    def epoch_s(self) -> float | None:
-        """Seconds of an epoch over all samples."""
-        sample_ns, n = self.sample_ns, self.n_samples_all
-        return None if sample_ns is None or not n else sample_ns * n / 1e9
+    def after_first(self) -> str:
+        """Of what sentences on later epochs are, where the first one takes longer."""
+        epoch = self.epoch
+        return " after the first epoch" * (
+            epoch is not None and epoch.first_s > LONGER * epoch.later_s
+        )
 
     @property
     def wait_fraction(self) -> float | None:
@@ -109,6 +115,7 @@ def loading_of(rank: RankRun, runs: Sequence[LoaderRun]) -> Loading | None:
         files_nbytes = store.nbytes * (store.n_samples_all or store.n_samples) // store.n_samples
     else:
         store = None
+    n_all = n_all or (_samples_of_epoch(rank, run) if is_script else None)
     return Loading(
         path=rank.path,
         facts=facts,
@@ -125,7 +132,8 @@ def loading_of(rank: RankRun, runs: Sequence[LoaderRun]) -> Loading | None:
         store=store,
         cpus=None if cpus is None else max(1, cpus // max(1, ranks_here)),
         memory_nbytes=facts.machine.get("memory_nbytes"),
-        n_samples_all=n_all or (_samples_of_epoch(rank, run) if is_script else None),
+        n_samples_all=n_all,
+        epoch=epoch_cost(rank, n_all),
         sample_nbytes=facts.sample_nbytes or counted,
         files_nbytes=files_nbytes or (epoch_nbytes(rank) if is_script else None),
         shared_folder=_shared_folder(rank) if store is None or store.target else None,

@@ -85,7 +85,8 @@ def _advised(ways: Sequence[Loading], *, hidden: bool) -> Iterator[NextStep]:
         command = shlex.join(["iobench", "advise", str(as_typed(ways[0].path))])
         yield NextStep("the lines to change, what they cost, and other changes", command)
     if hidden and not changes:
-        yield NextStep("nothing to gain from faster loading at this step time")
+        after = ways[0].after_first
+        yield NextStep(f"nothing to gain from faster loading{after} at this step time")
 
 
 def next_section(steps: NextSteps) -> Section | None:

@@ -207,7 +207,8 @@ class AdviceBaseline(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     format: str | None
     sample_ns: float | None
-    epoch_s: float | None  # over all samples
+    first_epoch_s: float | None  # over all samples
+    epoch_s: float | None  # each later one
     wait_fraction: float | None
 
 
