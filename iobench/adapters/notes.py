@@ -13,6 +13,7 @@ import sys
 import zipfile
 from typing import TYPE_CHECKING, Any, Final
 
+from iobench.adapters.chunk_counts import ChunkCounter
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -150,33 +151,66 @@ def opens_hdf5(args: Arguments, kwargs: Options) -> bool:
 def note_hdf5_item(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
     """Note values that were read of a dataset, decoded in the same call where it has filters."""
     note_bytes(span, result, args, kwargs)
-    _note_hdf5(span, args[0])
+    _note_hdf5(span, args[0], argument(args, kwargs, 1, "args", ()))
+
+
+def note_hdf5_array(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+    """Note a dataset that was read as a whole."""
+    note_bytes(span, result, args, kwargs)
+    _note_hdf5(span, args[0], ())
 
 
 def note_hdf5_direct(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
     """Note values that were read into an array; of a part of one the bytes are unknown."""
     if argument(args, kwargs, 3, "dest_sel") is None:
         span.nbytes = int(argument(args, kwargs, 1, "dest").nbytes)
-    _note_hdf5(span, args[0])
+    _note_hdf5(span, args[0], argument(args, kwargs, 2, "source_sel") or ())
 
 
-def _note_hdf5(span: OutsideSpan, dataset: Any) -> None:
+def _note_hdf5(span: OutsideSpan, dataset: Any, selection: Any) -> None:
     import h5py
 
-    source: tuple[str, bool] | None = vars(dataset).get(SOURCE_OF_DATASET)
+    source: tuple[str, bool, ChunkCounter | None, tuple[str, ...]] | None
+    source = vars(dataset).get(SOURCE_OF_DATASET)
     if source is None:  # to ask costs as much as a small read
         handle = dataset.id
         layout = handle.get_create_plist()
         name = h5py.h5f.get_name(handle) + b":" + (h5py.h5i.get_name(handle) or b"")
         # The sources of a virtual dataset may have filters.
         is_encoded = bool(layout.get_nfilters()) or layout.get_layout() == h5py.h5d.VIRTUAL
-        source = vars(dataset)[SOURCE_OF_DATASET] = os.fsdecode(name), is_encoded
-    span.detail, is_encoded = source
+        counter, dims = None, tuple[str, ...]()
+        if layout.get_nfilters() and layout.get_layout() == h5py.h5d.CHUNKED:
+            cache_nbytes = handle.get_access_plist().get_chunk_cache()[1]
+            counter = ChunkCounter(dataset, dataset.chunks, cache_nbytes, os.fsdecode(name))
+            dims = tuple(map(_hdf5_dimension, range(dataset.ndim), dataset.dims))
+        source = os.fsdecode(name), is_encoded, counter, dims
+        vars(dataset)[SOURCE_OF_DATASET] = source
+    span.detail, is_encoded, counter, dims = source
     if is_encoded:
         fuse(span)
+    if counter is not None:
+        counter.note(span, selection, dims)
+
+
+def _hdf5_dimension(number: int, dimension: Any) -> str:
+    """Return the name of a dimension: of its scale, as netCDF files have it, or by its number."""
+    scale = dimension[0].name.rpartition("/")[2] if len(dimension) else ""
+    return scale or dimension.label or f"phony_dim_{number}"
 
 
 # -- netCDF4 ------------------------------------------------------------------------------
+
+FILES_LIMIT: Final = 1024
+_netcdf_counters: Final[dict[str, dict[str, ChunkCounter]]] = {}
+"""By file and variable, which carry nothing themselves: of the time that the file was opened."""
+
+
+def note_netcdf_file(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
+    """Note the file that is opened, of which nothing is decoded yet."""
+    note_name(1, "filename")(span, result, args, kwargs)
+    if len(_netcdf_counters) >= FILES_LIMIT:
+        _netcdf_counters.clear()
+    _netcdf_counters.pop(span.detail, None)
 
 
 def note_netcdf_item(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
@@ -189,6 +223,15 @@ def note_netcdf_item(span: OutsideSpan, result: Any, args: Arguments, kwargs: Op
     if variable.mask or variable.scale or is_encoded:
         fuse(span)
     span.detail = f"{variable.group().filepath()}:{variable.name}"
+    chunks = variable.chunking() if is_encoded else None
+    if isinstance(chunks, list):
+        file, _, name = span.detail.rpartition(":")
+        counters = _netcdf_counters.setdefault(file, {})
+        counter = counters.get(name)
+        if counter is None:
+            cache_nbytes = variable.get_var_chunk_cache()[0]
+            counter = counters[name] = ChunkCounter(variable, chunks, cache_nbytes, span.detail)
+        counter.note(span, argument(args, kwargs, 1, "elem", ()), variable.dimensions)
 
 
 # -- ecCodes ------------------------------------------------------------------------------
@@ -216,6 +259,11 @@ def is_on_disk(args: Arguments, kwargs: Options) -> bool:
 def is_locked(args: Arguments, kwargs: Options) -> bool:
     """Say whether another thread holds a lock."""
     return bool(args[0].locked())
+
+
+def is_own_lock(args: Arguments, kwargs: Options) -> bool:
+    """Say whether a lock of processes is entered by other code than that of their events."""
+    return sys._getframe(2).f_globals.get("__name__") != "multiprocessing.synchronize"
 
 
 def note_lazy_load(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:

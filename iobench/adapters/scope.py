@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Literal
 
+from iobench.recording.kinds import Kind
 from iobench.recording.outside import OutsideSpan, outside_lane, thread_lane
 
 if TYPE_CHECKING:
@@ -45,16 +46,19 @@ def begin(
     hiding: bool = True,
 ) -> OutsideSpan | None:
     """Return a span for a call that is about to be made, or None if it is not to be timed."""
-    lane = lane_to_time(recorder)
+    lane = lane_to_time(recorder, locks=kind == Kind.LOCK)
     return None if lane is None else OutsideSpan(lane, kind, label, with_cpu, hiding)
 
 
-def lane_to_time(recorder: Recorder) -> Lane | None:
-    """Return the thread's lane if a call about to be made is to be timed, else None."""
+def lane_to_time(recorder: Recorder, *, locks: bool = False) -> Lane | None:
+    """Return the thread's lane if a call about to be made is to be timed, else None.
+
+    No other span says of a stage that is timed that it waits for ``locks``.
+    """
     where = _where
     if where is None or ELSEWHERE.get() is not None:
         return None
-    return outside_lane(recorder, where == "everywhere")
+    return outside_lane(recorder, where == "everywhere", locks)
 
 
 @contextmanager

@@ -81,16 +81,23 @@ TABLE: Final[Mapping[str, tuple[TimedCall, ...]]] = {
     # What a thread waits for while fsspec's event loop fetches it.
     "fsspec.asyn": (_brought("sync", notes.note_file(2, "path"), notes.fetches),),
     "gribapi": _messages("", "grib_"),
+    # Held by one process at a time: waiting for it is no work, and more processes share one time.
+    "fcntl": tuple(TimedCall(name, Kind.LOCK, label="file") for name in ("flock", "lockf")),
     "h5py": (
         TimedCall("File.__init__", Kind.OPEN, notes.note_name(1, "name"), only_if=notes.opens_hdf5),
         # CPU time tells a read that waited from one that computed.
         TimedCall("Dataset.__getitem__", Kind.READ, notes.note_hdf5_item, with_cpu=True),
         TimedCall("Dataset.read_direct", Kind.READ, notes.note_hdf5_direct, with_cpu=True),
-        TimedCall("Dataset.__array__", Kind.READ, notes.note_hdf5_item, with_cpu=True),
+        TimedCall("Dataset.__array__", Kind.READ, notes.note_hdf5_array, with_cpu=True),
+    ),
+    "multiprocessing.synchronize": (
+        TimedCall(
+            "SemLock.__enter__", Kind.LOCK, label="multiprocessing", only_if=notes.is_own_lock
+        ),
     ),
     "netCDF4": (
         TimedCall(
-            "Dataset.__init__", Kind.OPEN, notes.note_name(1, "filename"),
+            "Dataset.__init__", Kind.OPEN, notes.note_netcdf_file,
             only_if=notes.opens_to_read(2, "r", "r", "rs", "r+", "a", "r+s", "as"),
         ),
         TimedCall("Variable.__getitem__", Kind.READ, notes.note_netcdf_item, with_cpu=True),

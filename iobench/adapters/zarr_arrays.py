@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.adapters import scope
-from iobench.adapters.notes import READ_AND_DECODE, note_bytes
+from iobench.adapters.chunk_counts import ChunkCounter
+from iobench.adapters.notes import READ_AND_DECODE, argument, note_bytes
 from iobench.adapters.scope import ELSEWHERE
 from iobench.recording import activation
 from iobench.recording.kinds import Kind
@@ -21,8 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from iobench.adapters.patches import Patches
+    from iobench.recording.outside import OutsideSpan
 
 SELECTIONS: Final = ("basic", "orthogonal", "coordinate", "mask", "block")
+COUNTED: Final = ("get_basic_selection", "get_orthogonal_selection")
+"""Of these, selections by an index for each dimension."""
 STORES: Final = ("DirectoryStore", "FSStore", "ZipStore")
 """Of version 2, those that bring bytes themselves."""
 
@@ -72,11 +76,22 @@ def _selecting(original: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 span.detail = str(args[0].path)
                 note_bytes(span, result, args, kwargs)
+                if original.__name__ in COUNTED:
+                    _note_chunks(span, args[0], argument(args, kwargs, 1, "selection"))
             except Exception:  # noqa: BLE001 - the call went well, whatever zarr's object may do
                 span.nbytes = -1
         return result
 
     return select
+
+
+def _note_chunks(span: OutsideSpan, array: Any, selection: Any) -> None:
+    """Note the chunks that were decoded for a selection: none stays decoded."""
+    names = getattr(getattr(array, "metadata", None), "dimension_names", None)
+    store = array.store
+    name = f"{getattr(store, 'root', getattr(store, 'path', ''))}:{span.detail}"
+    dims = names or [f"dim_{number}" for number in range(len(array.shape))]
+    ChunkCounter(array, array.chunks, 0, name).note(span, selection, dims)
 
 
 @contextmanager

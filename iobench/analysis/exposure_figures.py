@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from iobench.recording.kinds import kind_named
+from iobench.recording.kinds import Trait, kind_named
 
 if TYPE_CHECKING:
     from iobench.recording.kinds import Kind
@@ -199,11 +199,22 @@ class PartExposure(msgspec.Struct, frozen=True):
         return _per_s(self.nbytes, self.wall_ns)
 
     @property
-    def read_per_byte(self) -> float | None:
-        """Bytes read over bytes delivered; None where either is unknown."""
-        if self.read_nbytes is None or not self.nbytes:
+    def used_nbytes(self) -> int | None:
+        """Bytes of files that samples took, whatever preprocessing leaves of them."""
+        if self.nbytes is None:
             return None
-        return self.read_nbytes / self.nbytes
+        handed_on = sum(
+            row.nbytes or 0 for row in self.stages if Trait.TELLS_READ in row.kind.traits
+        )
+        taken = handed_on if self.decoded is None else self.decoded.used_nbytes
+        return max(self.nbytes, taken)
+
+    @property
+    def read_per_byte(self) -> float | None:
+        """Bytes read over bytes used; None where either is unknown."""
+        if self.read_nbytes is None or not self.used_nbytes:
+            return None
+        return self.read_nbytes / self.used_nbytes
 
 
 def _share(part_ns: int, all_ns: int) -> float | None:

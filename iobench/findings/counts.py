@@ -33,6 +33,8 @@ CALLS: Final = {"opens": Kind.OPEN, "reads": Kind.READ, "read_nbytes": Kind.READ
 """Work done for what is delivered: less of it for the same samples is an improvement."""
 SUMMED: Final = "samples too short to be timed individually were not all seen; use --detail sample"
 
+FUSED: Final = "what samples are read with decodes in the same call"
+
 
 class Counts(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was done for the batches that were delivered, over all training processes."""
@@ -110,6 +112,8 @@ def _amounts(run: RankRun, spans: NDArray[Any]) -> Iterator[tuple[str, NDArray[n
     is_part = bool((spans["flags"] & Flag.ESTIMATED).any())
     if is_part or (run.is_script and run.run_facts.detail == "auto" and summed.any()):
         yield from ((name, np.array([-1]), SUMMED) for name in CALLS)
+    if (spans["kind"] == Kind.FUSED).any() and not (spans["kind"] == Kind.READ).any():
+        yield from ((name, np.array([-1]), FUSED) for name in ("reads", "read_nbytes"))
     pieces = np.where(summed, spans["pieces"], 1).astype(np.int64)
     for name, kind in CALLS.items():
         amounts = spans["nbytes"].astype(np.int64) if name == "read_nbytes" else pieces

@@ -48,6 +48,7 @@ class LoaderFacts(msgspec.Struct):
     unreplayed: str = ""  # why its batches are not replayed
     start_method: str = ""  # of its processes: "fork", "forkserver", "spawn"; "" is unknown
     iterable: bool = False  # its workers share out the samples themselves, as of an IterableDataset
+    shuffles: bool = False  # it is known to hand out samples in an order of chance
 
     @property
     def identity(self) -> tuple[str | int | None, ...]:

@@ -25,13 +25,15 @@ def thread_lane() -> Lane | None:
     return None if recorder is None else recorder.lane()
 
 
-def outside_lane(recorder: Recorder, everywhere: bool) -> Lane | None:
-    """Return the thread's lane if a call about to be made is to be timed."""
+def outside_lane(recorder: Recorder, everywhere: bool, inside: bool = False) -> Lane | None:
+    """Return the thread's lane if a call about to be made is to be timed, ``inside`` of stages."""
     try:
         lane: Lane = recorder._local.lane
     except AttributeError:
         lane = recorder._open_lane()
-    if lane.quiet or not (everywhere or lane.loading or recorder.role != "consumer"):
+    if (lane.quiet and not inside) or not (
+        everywhere or lane.loading or recorder.role != "consumer"
+    ):
         return None
     return lane
 

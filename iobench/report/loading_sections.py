@@ -105,7 +105,7 @@ def _key_figures(report: RunReport) -> Iterator[KeyFigure]:
     mean = Quantity(statistic(wait, "mean_ns"), "ns")
     used = Quantity(window.accelerator_utilisation, "share", "at most {}")
     rate = f"samples/s, {units.byte_rate(window.bytes_per_s)} ({when})"
-    read = f"({units.nbytes(whole.read_nbytes)} for {units.nbytes(whole.nbytes)})"
+    read = f"({units.nbytes(whole.read_nbytes)} for {units.nbytes(whole.used_nbytes)})"
     cold = "of the bytes read came from the device, not from memory"
     yield KeyFigure("Exposed I/O", Quantity(share, "share"), rest)
     yield KeyFigure(f"A {step_words(exposure.steps)} waits", mean, waits)
@@ -116,7 +116,7 @@ def _key_figures(report: RunReport) -> Iterator[KeyFigure]:
         yield KeyFigure(name, used, f"of the time ({when})")
     if whole.read_per_byte is not None:
         per_byte = Quantity(whole.read_per_byte, "ratio")
-        yield KeyFigure("Bytes read per byte delivered", per_byte, read)
+        yield KeyFigure("Bytes read per byte used", per_byte, read)
     if whole.cold_fraction is not None:
         yield KeyFigure("Cold reads", Quantity(whole.cold_fraction, "share"), cold)
 

@@ -17,6 +17,7 @@ import torch
 import torch.utils.data.dataloader as dataloader
 from torch.utils.data import (
     IterableDataset,
+    RandomSampler,
     get_worker_info,
 )
 
@@ -297,6 +298,7 @@ def _known_loader(recording: Recording, loader: Any) -> KnownLoader:
     if entry is not None and entry[0]() is loader and entry[1].recording is recording:
         return entry[1]
     dataset = getattr(loader, "dataset", None)
+    sampler = getattr(loader, "sampler", None)
     workers = int(getattr(loader, "num_workers", 0))
     kind = type(loader)
     facts = recording.add_loader(
@@ -308,6 +310,7 @@ def _known_loader(recording: Recording, loader: Any) -> KnownLoader:
         batch_size=_batch_size(loader),
         gradients=torch.is_grad_enabled(),
         iterable=isinstance(dataset, IterableDataset),
+        shuffles=isinstance(sampler, RandomSampler) or bool(getattr(sampler, "shuffle", False)),
     )
     alike = _alike.setdefault(recording, {})
     known = KnownLoader(

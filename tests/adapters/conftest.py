@@ -12,6 +12,7 @@ from iobench.adapters.installed import install, uninstall
 from iobench.recording.activation import activate
 from iobench.recording.kinds import Kind
 from iobench.recording.recorder import Recorder
+from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import read_span_file
 
 
@@ -36,7 +37,8 @@ class Seen:
         return f"{self.kind}:{self.label}" if self.label else self.kind
 
 
-def seen_in(path: Path) -> list[Seen]:
+def seen_in(path: Path, *, counters: bool = False) -> list[Seen]:
+    """Return spans of a file, or the counters of chunks decoded beside them."""
     file = read_span_file(path)
     assert not file.lost
     return [
@@ -51,6 +53,7 @@ def seen_in(path: Path) -> list[Seen]:
             thread=file.thread_names[int(thread)],
         )
         for span, thread in zip(file.spans, file.threads, strict=True)
+        if counters == bool(span["flags"] & Flag.DECODED)
     ]
 
 
@@ -60,6 +63,7 @@ class Watch:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.spans: list[Seen] = []
+        self.counters: list[Seen] = []
 
     def __call__(self, work: Callable[[], Any], role: str = "worker") -> Any:
         with Recorder(self.folder, role=role) as recorder:
@@ -68,6 +72,7 @@ class Watch:
             path = recorder.path
         assert path is not None
         self.spans = seen_in(path)
+        self.counters = seen_in(path, counters=True)
         return answer
 
     @staticmethod

@@ -97,6 +97,34 @@ def hdf5(tmp_path):
     return path
 
 
+def test_h5py_counts_the_chunks_that_its_cache_has_not(watch, hdf5):
+    import h5py
+
+    row, chunk = VALUES[0].nbytes, 10 * VALUES[0].nbytes
+    with h5py.File(hdf5, "a") as file:
+        # One chunk is larger than the cache of a dataset opened so.
+        file.create_dataset("other", data=VALUES, compression="gzip", chunks=(20, 100))
+
+    def work():
+        with h5py.File(hdf5, rdcc_nbytes=chunk) as file:
+            packed, other = file["packed"], file["other"]
+            for key in (0, 1, -1, slice(8, 12), (..., 3), [0, 11, 59], ([True] * 60, 0)):
+                packed[key]
+            for at in range(2):
+                other[at]
+                file["packed"][at : at + 1]  # opened anew, while the other one is open
+
+    watch(work)
+    assert [(each.nbytes // chunk, each.cpu_ns / row) for each in watch.counters] == [
+        (1, 1), (0, 1), (1, 1), (2, 4), (6, 0.6), (3, 3), (6, 0.6),
+        (2, 1), (1, 1), (2, 1), (1, 1),
+    ]  # fmt: skip
+    assert {(each.label, each.kind) for each in watch.counters} == {
+        ("phony_dim_0", "decode"), ("phony_dim_1", "decode")
+    }  # fmt: skip
+    assert {each.detail for each in watch.counters} == {f"{hdf5}:/packed", f"{hdf5}:/other"}
+
+
 def test_h5py_reads_are_fused_where_filters_are_set(watch, hdf5):
     import h5py
 

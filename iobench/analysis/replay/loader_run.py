@@ -49,6 +49,7 @@ class LoaderRun(msgspec.Struct, frozen=True, kw_only=True):
     batch_size: int | None = None
     restarts: bool = False  # workers are started again for each round
     iterable: bool = False  # workers share out the samples themselves
+    shuffles: bool = False  # the order of samples is another one in each round
     is_part: bool = False  # later batches were left out
     wall_ns: int  # as measured, of all that is replayed
     wait_ns: int
@@ -94,6 +95,9 @@ class LoaderRun(msgspec.Struct, frozen=True, kw_only=True):
         """
         locked = [stage.partition(":")[0] == Kind.LOCK.spelled for stage in self.stages]
         is_locked = self.work_ns[:, locked].sum() >= LOCKED_FRACTION * self.work_ns.sum() > 0
+        # One process alone never waits for a lock that it shares with others.
+        shared = [stage.startswith(f"{Kind.LOCK.spelled}:") for stage in self.stages]
+        is_locked |= self.workers < 2 and self.work_ns[:, shared].any()
         return bool(self.iterable or is_locked) or self.gets_faster
 
     @property

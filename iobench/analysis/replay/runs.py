@@ -109,6 +109,7 @@ def recorded_runs(
                 read_nbytes=np.where(nbytes >= 0, nbytes, counted_nbytes[each.rows]),
                 restarts=settings.restarts,
                 iterable=settings.iterable,
+                shuffles=settings.shuffles,
             )
         )
     return tuple(runs)

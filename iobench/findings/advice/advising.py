@@ -96,6 +96,8 @@ def _judged(item: AdvisedChange | RuledOut, baseline: Loading) -> AdvisedChange 
         most = saved if is_known else baseline.wait_fraction
         return ruled_out(item.levers, item.settings, Reason.NOT_WAITED_FOR, most)
     if is_known and (item.is_proven is False or saved < WORTH_FRACTION):
+        if saved < 0:
+            return ruled_out(item.levers, item.settings, Reason.TAKES_LONGER, -saved)
         return ruled_out(item.levers, item.settings, Reason.GAINS_NOTHING, saved)
     epoch_s, saved_s, first_saved_s = None, None, None
     if epoch is not None and is_known:

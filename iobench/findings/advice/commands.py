@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Collection, Mapping
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
@@ -91,6 +92,8 @@ def commands_of(change: AdvisedChange, baseline: Loading) -> tuple[str, ...]:
     """Return the lines that make a change, and for a profile those that measure it."""
     given = ProfileCommand.parsed(baseline.facts.command) or ProfileCommand()
     sources, lines, levers = _sources(given, baseline), [], {*change.levers}
+    if Lever.CHUNKS in levers and (cut := baseline.chunked) is not None:
+        sources, given = cut.targets, cut
     settings = {name: str(value) for name, value in change.settings.items()}
     stored = None if "store" in settings else settings.get("format")
     ready = settings.get("store", None if stored else baseline.named_store)
@@ -135,23 +138,35 @@ def _sources(given: ProfileCommand, baseline: Loading) -> tuple[str, ...]:
     """Return what the samples are made of; those of a script come from an object of its own."""
     facts = baseline.facts
     if facts.is_script:
-        return ("MODULE:DATASET",)
+        return (f"{_module_of(facts.command)}:{facts.dataset or 'DATASET'}",)
     targets = given.targets if facts.sources is None else facts.sources
     return targets or (facts.dataset or "SOURCE",)
+
+
+def _module_of(command: str | None) -> str:
+    """Return the module that a script's command runs."""
+    words = (command or "").split()
+    if "-m" in words[:-1]:
+        return words[words.index("-m") + 1]
+    script = next((word for word in words if word.endswith(".py")), "").removesuffix(".py")
+    parts = PurePath(script).parts[-script.startswith("/") :]
+    return ".".join(parts) if parts and all(map(str.isidentifier, parts)) else "MODULE"
 
 
 def _load(store: str | None, given: ProfileCommand, baseline: Loading) -> str:
     """Return the line that loads the samples of a profile from a store, or from what they are."""
     size, framework = baseline.loader.batch_size or "BATCH_SIZE", baseline.facts.framework
-    more = _arguments(given, ["--window"])
+    in_order = baseline.facts.is_script and not baseline.loader.shuffles
+    more = "" if in_order else ", shuffle=True"
+    more += _arguments(given, ["--window"])
     if store is None:
         opened = ", ".join(map(_text, _sources(given, baseline))) + _arguments(given, OF_SOURCE)
-        return f"iobench.open_dataset({opened}).loader({size}, shuffle=True{more})"
+        return f"iobench.open_dataset({opened}).loader({size}{more})"
     if not given.values("--split-by"):
         more += _arguments(given, ["--split"])
     if framework in ("torch", "tensorflow"):
         more += f', framework="{framework}"'
-    return f'iobench.loader("{store}", {size}, shuffle=True{more})'
+    return f'iobench.loader("{store}", {size}{more})'
 
 
 def _arguments(given: ProfileCommand, names: Collection[str]) -> str:

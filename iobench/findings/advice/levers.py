@@ -31,7 +31,7 @@ from iobench.findings.faster_stages import (
     UNSEEN_ERROR,
     predicted,
 )
-from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, WORKER_KINDS, Kind, Trait
+from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, WORKER_KINDS, Kind, stage_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,8 +52,11 @@ READ_PER_BYTE: Final = 1.5  # from so many read for each one used, chunks do not
 MAKING: Final = tuple(kind.spelled for kind in sorted(WORKER_KINDS) if kind != Kind.COLLATE)
 """What loading a finished sample needs none of but reading, and that may be fast."""
 READING: Final = tuple(kind.spelled for kind in sorted(READING_KINDS))
+DECODING: Final = (Kind.DECODE.spelled, stage_name(Kind.FUSED, "read+decode"))
+"""What takes as long as there are bytes to be decoded."""
 MIXED: Final = tuple(kind.spelled for kind in sorted(MIXED_KINDS))
 """Of these, and of reading, what is not on a CPU may be waiting for storage."""
+IDLE_FRACTION: Final = 0.2  # of the work, on no CPU, for which nobody knows what more workers do
 LONGEST_RUN: Final = 1000  # batches that are replayed: more show little more
 UNSEEN_WORKERS_ERROR: Final = 0.15
 """What a changed run may miss its replay by where others share CPUs, memory and storage than did:
@@ -118,21 +121,25 @@ def _workers(predictor: GainPredictor) -> Judged:
     if cpus is None:
         return
     most = cpus if baseline.is_cached else _most_workers(run, cpus)
-    numbers = {*(n for n in WORKERS if n < most), most} - {run.workers}
-    changes = {n: Change(workers=n) for n in sorted(numbers)}
+    numbers = sorted({*(n for n in WORKERS if n < most), most} - {run.workers})
+    changes = {n: Change(workers=n) for n in numbers}
+    busy = {n: each for n, each in changes.items() if n <= cpus}
     best = _best(predictor, changes, baseline.machine)
-    if best is not None:
-        number, gain = best
-        if predictor.is_unknown:
-            worth = gain.expected >= UNSEEN_WORKERS_ERROR
-            gain = NOT_KNOWN if worth else replace(gain, is_proven=False)
+    proposed = [] if best is None else [(best[0], predictor.tried(best[1]))]
+    if best is not None and best[0] > cpus and not predictor.has_limit:
+        # What those wait for is not known: it may be CPUs, or what one has at a time.
+        within = None if predictor.is_unknown else _best(predictor, busy, baseline.machine)
+        proposed = [] if within is None else [within]
+        if best[1].expected >= UNSEEN_WORKERS_ERROR:
+            proposed.append((best[0], NOT_KNOWN))
+    for number, gain in proposed:
         settings: Settings = {"workers": number}
         if not run.workers and run.recurs and baseline.framework == "torch":
             # What their starts take is not known: kept, they have none after the first epoch.
-            levers, settings = (*levers, Lever.KEEP_WORKERS), {**settings, **KEPT}
+            levers, settings = (Lever.WORKERS, Lever.KEEP_WORKERS), {**settings, **KEPT}
         cost = _memory_of(baseline, max(0, number - run.workers) * (run.prefetch or 2))
         yield change(levers, settings, gain, cost)
-    if run.workers >= most or best is None:
+    if run.workers >= most or not proposed:
         yield ruled_out((Lever.WORKERS,), more, Reason.NO_MORE_CPUS, run.workers + 1, cpus)
 
 
@@ -152,6 +159,15 @@ def _most_workers(run: LoaderRun, cpus: int) -> int:
     return max(cpus, min(most, int(cpus / on_cpu))) if on_cpu else most
 
 
+def _waits_unseen(run: LoaderRun) -> bool:
+    """Return whether stages that read nothing are on no CPU for the most part: may be locked."""
+    known = run.cpu_ns >= 0
+    work, cpu = (np.where(known, each, 0).sum(axis=0) for each in (run.work_ns, run.cpu_ns))
+    reads = is_one_of(run, READING) | np.isin(run.stages, DECODING[1:])
+    idle_ns = work[(2 * cpu < work) & ~reads].sum()
+    return bool(idle_ns > IDLE_FRACTION * run.work_ns.sum())
+
+
 def _prefetch(predictor: GainPredictor) -> Judged:
     baseline, run = predictor.baseline, predictor.baseline.loader
     threads = run.rule is LoaderRule.THREADS
@@ -164,7 +180,8 @@ def _prefetch(predictor: GainPredictor) -> Judged:
     best = _best(predictor, {n: Change(prefetch=n) for n in numbers})
     if best is not None:
         cost = _memory_of(baseline, (best[0] - run.prefetch) * queues)
-        yield change((Lever.PREFETCH,), {"prefetch": best[0]}, best[1], cost)
+        gain = predictor.tried(best[1])
+        yield change((Lever.PREFETCH,), {"prefetch": best[0]}, gain, cost)
 
 
 def _best(
@@ -261,6 +278,7 @@ def _cache(predictor: GainPredictor) -> Judged:
         return
     if needed is None or "://" in (baseline.named_store or ""):
         return
+    is_known = baseline.memory_nbytes is not None
     near, folder = baseline.facts.near, baseline.shared_folder
     places = near.places if near is not None and folder is not None else ()
     place = next((each for each in places if each.free_nbytes > FREE_RATIO * needed), None)
@@ -270,7 +288,7 @@ def _cache(predictor: GainPredictor) -> Judged:
         cost = Cost(needed / rate if rate else None, disk_nbytes, needed * place.in_memory)
         gain = predictor.bound(on_cpu(predictor.run, (*READING, *MIXED)))
         yield change(levers, {"stage": place.path, "of": str(folder)}, gain, cost)
-    elif needed > memory:
+    elif needed > memory and is_known:
         yield ruled_out(levers, warm, Reason.TOO_LARGE, needed, memory)
     else:
         gain = predictor.bound(on_cpu(predictor.run, READING))
@@ -287,19 +305,20 @@ def _read_rate(run: LoaderRun) -> float | None:
 def _chunks(predictor: GainPredictor) -> Judged:
     part, levers, settings = predictor.baseline.judged, (Lever.CHUNKS,), {"format": "zarr"}
     is_stored = any(each.store for each in predictor.ways)  # samples as they are requested
-    if is_stored or part.read_nbytes is None or not part.nbytes:
-        return
-    # What reading hands on is used, whatever preprocessing leaves of it, as of an ensemble's mean.
-    handed_on = sum(row.nbytes or 0 for row in part.stages if Trait.TELLS_READ in row.kind.traits)
-    ratio = part.read_nbytes / max(part.nbytes, handed_on)
+    ratio = part.read_per_byte
     decoded = None if part.decoded is None else part.decoded.per_used
-    if max(ratio, decoded or 0.0) < READ_PER_BYTE:
+    known = [each for each in (ratio, decoded) if each is not None]
+    if is_stored or not known:
+        return
+    if max(known) < READ_PER_BYTE:
         yield ruled_out(levers, settings, Reason.CHUNKS_FIT, ratio, decoded)
         return
-    # Each stage by what it does too much of; what decodes is not known where nobody counted.
-    factors = dict.fromkeys((*READING, "decode"), 1 / max(ratio, 1.0))
-    factors["decode"] = 1 / max(ratio if decoded is None else decoded, 1.0)
-    gain = predictor.bound(shortened(predictor.run, factors))
+    # Each stage by what it does too much of; what reads or decodes by either where one is unknown.
+    reading, decoding = known[0], known[-1]
+    factors = dict.fromkeys(READING, 1 / max(reading, 1.0))
+    factors |= dict.fromkeys(DECODING, 1 / max(decoding, 1.0))
+    once = shortened(predictor.run, factors)
+    gain = predictor.bound(once) if decoded is None else predictor.gain(once)
     yield change(levers, settings, gain, _cost_of_store(predictor.ways, predictor.baseline))
 
 
@@ -339,8 +358,10 @@ class GainPredictor:
         # What other workers do to stages, to busy CPUs, or to storage of no known limit
         cold = self.baseline.judged.cold_fraction
         limit = self.baseline.machine and self.baseline.machine.read_nbytes_per_s
+        self.has_limit = limit is not None and not self.baseline.is_cached
         is_cold = not self.baseline.is_cached and cold is not None and limit is None
-        self.is_unknown = is_cold or self.run.sets_stages or self.baseline.slows_steps
+        slowed = self.run.sets_stages or self.baseline.slows_steps
+        self.is_unknown = is_cold or slowed or _waits_unseen(self.run)
         self._before: dict[Machine | None, NDArray[np.float64]] = {}
 
     def gain(self, run: LoaderRun, machine: Machine | None = None) -> Gain:
@@ -352,6 +373,13 @@ class GainPredictor:
         epochs, after = self.run.judged_epochs, _times(run, machine)
         by = predicted(self._before[machine], after, epochs=epochs, error=error)
         return Gain(Evidence.REPLAYED, by.saved, by.low, by.high, by.helps)
+
+    def tried(self, gain: Gain) -> Gain:
+        """Return what a setting gains; no figure where what it does to stages is not known."""
+        if not self.is_unknown:
+            return gain
+        worth = gain.expected >= UNSEEN_WORKERS_ERROR
+        return NOT_KNOWN if worth else replace(gain, is_proven=False)
 
     def bound(self, run: LoaderRun) -> Gain:
         """Return what a change cannot gain more than: never more than is waited for."""
@@ -391,7 +419,12 @@ def _of_sampler(run: LoaderRun) -> NDArray[np.bool_]:
 def shortened(run: LoaderRun, of_kinds: Mapping[str, float]) -> LoaderRun:
     """Return a run whose stages of some kinds take a share of their time."""
     kinds = {stage: stage.partition(":")[0] for stage in (*run.stages, *run.loop_stages)}
-    factors = {stage: of_kinds[kind] for stage, kind in kinds.items() if kind in of_kinds}
+    factors = {
+        stage: of_kinds[each]
+        for stage, kind in kinds.items()
+        for each in (kind, stage)
+        if each in of_kinds
+    }
     return changed(run, Change(stage_factors=factors))
 
 

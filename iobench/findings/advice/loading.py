@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
 from iobench.analysis.diagnosis import HIDDEN_FRACTION
@@ -16,7 +18,10 @@ from iobench.analysis.intervals import PARTS, StepSums, step_sums
 from iobench.analysis.replay.replay import Machine, machine_of
 from iobench.analysis.replay.runs import REPORTED_BATCHES, recorded_runs
 from iobench.analysis.storage_reads import epoch_nbytes
+from iobench.findings.advice.commands import ProfileCommand
 from iobench.findings.storage import storage_of
+from iobench.masking import as_typed
+from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from iobench.analysis.epoch_cost import EpochCost
@@ -54,6 +59,7 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     files_nbytes: int | None = None  # read in an epoch over all samples
     shared_folder: str | None = None  # of all files read, where other machines share it
     is_cached: bool = False  # whether it read from memory, all but a little
+    chunked: ProfileCommand | None = None  # the files of a script that chunks were decoded of
     machine: Machine | None = None  # what the workers and the loop share in a replay
 
     @property
@@ -138,6 +144,7 @@ def loading_of(rank: RankRun, runs: Sequence[LoaderRun]) -> Loading | None:
         files_nbytes=files_nbytes or (epoch_nbytes(rank) if is_script else None),
         shared_folder=_shared_folder(rank) if store is None or store.target else None,
         is_cached=is_cached,
+        chunked=_chunked(rank) if is_script else None,
         machine=machine_of(job),
     )
 
@@ -169,6 +176,20 @@ def _shared_folder(rank: RankRun) -> str | None:
         if 2 * sum(nbytes[name] for name in far) > max(nbytes.values(), default=0):
             folder = os.path.commonpath(far)
     return folder if folder is not None and near.mount_of(folder) is not None else None
+
+
+def _chunked(rank: RankRun) -> ProfileCommand | None:
+    """Return the files whose chunks were counted, variables and dimension of samples."""
+    spans, strings = rank.spans, rank.data.strings
+    looks = spans[((spans["flags"] & Flag.DECODED) != 0) & (spans["detail"] > 0)]
+    if not len(looks):
+        return None
+    names = [strings[number].rpartition(":") for number in np.unique(looks["detail"]).tolist()]
+    dims = Counter(strings[number] for number in looks["label"].tolist() if number)
+    files = tuple(dict.fromkeys(str(as_typed(Path(file))) for file, _, _ in names))
+    variables = ",".join(dict.fromkeys(name.strip("/") for _, _, name in names))
+    options = [("--sample-dim", dims.most_common(1)[0][0])] if dims else []
+    return ProfileCommand(files, (*options, ("--variables", variables)))
 
 
 def _samples_of_epoch(rank: RankRun, run: LoaderRun) -> int | None:

@@ -62,8 +62,9 @@ class Reason(Enum):
     OWN_ORDER = "own order", "this source sets the order of its samples and runs its own workers."
     CACHED_ALREADY = "cached already", "this run already read from memory."
     TOO_LARGE = "too large", "needs {0}; {1} is available.", units.nbytes
-    CHUNKS_FIT = "chunks fit", "{0} bytes are read, {1} decoded for each byte used.", units.ratio
+    CHUNKS_FIT = "chunks fit", "bytes for each byte used: {0} read, {1} decoded.", units.ratio
     GAINS_NOTHING = "gains nothing", "predicted to save {0}: too little, or within its error."
+    TAKES_LONGER = "takes longer", "predicted to take {0} longer."
     NOT_WAITED_FOR = "not waited for", "the training loop hardly waits for it: {0} at most."
 
     def __init__(self, word: str, text: str, written: Callable[[float], str] = signed) -> None:
@@ -110,13 +111,14 @@ class AdvisedChange(Gain, frozen=True, kw_only=True):
     same_bound: tuple[AdvisedChange, ...] = ()  # others that gain no more than the same
 
     @property
-    def rank(self) -> tuple[bool, int, bool, float]:
+    def rank(self) -> tuple[bool, int, bool, bool, float]:
         """Where it stands among others, the lowest first: of those that are not proven, causes."""
         if self.is_proven:
-            return False, 0, False, -self.expected
-        order = (Evidence.MEASURED, Evidence.UNKNOWN, Evidence.REPLAYED, Evidence.BOUND)
-        is_cause = not {*self.levers}.isdisjoint(CAUSES)
-        return True, order.index(self.evidence), not is_cause, -self.expected
+            return False, 0, False, False, -self.expected
+        is_cause, is_bound = self.levers[0] in CAUSES, self.evidence is Evidence.BOUND
+        sureness = 0 if self.evidence is Evidence.MEASURED else 1 + is_bound
+        is_known = self.evidence is not Evidence.UNKNOWN
+        return True, sureness, not is_cause, is_known, -self.expected
 
 
 class RuledOut(msgspec.Struct, frozen=True):
@@ -226,4 +228,4 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     ruled_out: tuple[RuledOut, ...] = ()
     tried: tuple[TriedChange, ...] = ()
     not_tried: str | None = None  # why not, though that was requested
-    schema_version: int = 2  # raised when a key changes its meaning or goes
+    schema_version: int = 3  # raised when a key changes its meaning or goes

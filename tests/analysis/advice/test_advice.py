@@ -13,8 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from schedules import STAGES, pool
-from scripts import LOOP, Script
+from scripts import LOOP, Script, script_sketch
 
+from iobench.analysis.exposure_figures import DecodedChunkFigures
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.findings.advice.advising import advice_of
@@ -28,6 +29,7 @@ from iobench.findings.advice.proposals import (
     Reason,
 )
 from iobench.findings.faster_stages import predicted
+from iobench.recording.facts import LoaderFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.testing import SketchedRun
@@ -196,13 +198,34 @@ def test_what_is_impossible_is_ruled_out_with_its_reason(run, lever, reason) -> 
 
 
 def test_more_workers_than_cpus_are_proposed_only_where_they_wait_for_storage() -> None:
-    def workers(**run: Any) -> Any:
-        changes = advised(way(SLOW, workers=1, **run)).changes
-        return only(changes, Lever.WORKERS).settings["workers"]
+    def workers(durations: Any = SLOW, **run: Any) -> Any:
+        advice = advised(way(durations, workers=1, **run))
+        change = only((*advice.changes, *advice.to_measure), Lever.WORKERS)
+        return change.settings["workers"], change.evidence
 
-    assert workers(cpu=0.25, **COLD) in range(3, 9)
+    def limited(durations: Any, **run: Any) -> Any:
+        loading = way(durations, workers=1, **run)
+        machine = replace(loading.machine, read_nbytes_per_s=1e12)
+        advice = advised(replace(loading, machine=machine))
+        return only((*advice.changes, *advice.to_measure), Lever.WORKERS)
+
+    reading = [(95.0, 0.0, 5.0)] * 60
+    change = limited(reading, cpu=0.25, **COLD)
+    assert (change.settings["workers"] in range(3, 9), change.evidence) == (True, Evidence.REPLAYED)
     # Off the CPU they wait for another one where all was in memory.
-    assert workers(cpu=0.25) == workers(**COLD) == 2
+    assert workers(reading, cpu=0.25) == (2, Evidence.REPLAYED)
+    assert workers(**COLD)[0] == 2
+    # What decodes and is on no CPU may hold a lock: what more workers do to it is not known.
+    assert workers(cpu=0.25) == (2, Evidence.UNKNOWN)
+    assert workers(cpu=0.9) == (2, Evidence.REPLAYED)
+
+
+def test_of_more_workers_than_cpus_nobody_knows_what_they_wait_for() -> None:
+    advice = advised(way([(95.0, 0.0, 5.0)] * 60, workers=1, cpu=0.25, **COLD))
+    every = [each for each in (*advice.changes, *advice.to_measure) if Lever.WORKERS in each.levers]
+    known = [(each.settings["workers"] > 2, each.evidence is Evidence.UNKNOWN) for each in every]
+    assert (True, True) in known
+    assert (True, False) not in known
 
 
 def test_bounds_are_what_goes() -> None:
@@ -375,3 +398,68 @@ def test_workers_of_an_evaluation_are_to_be_kept_with_what_that_gains(anew) -> N
     assert best.low_fraction <= best.saved_fraction <= best.high_fraction
     (line,) = best.commands
     assert line.endswith("persistent_workers=True)  # made once, before the first validation")
+
+
+def chunked_script(per_used: int, *, shuffles: bool = False) -> RunData:
+    """Return a script of 40 batches: 64 ms of reading and decoding, 10 of other work, a step of 5.
+
+    Chunks that were decoded hold ``per_used`` times the 1000 bytes that each batch uses.
+    """
+    sketch, now = script_sketch(), 0
+    sketch.config["command"] = "python train.py --epochs 1"
+    facts = {"framework": "torch", "kind": "DataLoader", "name": "Fields", "batch_size": 4}
+    sketch.loaders.append(LoaderFacts(0, **facts, shuffles=shuffles))
+    sketch.round(0, 40 * 79 * MS, lane=LOOP)
+    for batch in range(40):
+        begin = now
+        for kind, label, ms in (
+            (Kind.FUSED, "read+decode", 64),
+            (Kind.PREPROCESS, "", 6),
+            (Kind.COLLATE, "", 4),
+        ):
+            fields = {"label": label, "batch": batch, "cpu_ns": ms * MS, "nbytes": 1000}
+            sketch.add(LOOP, kind, now, now + ms * MS, **fields)
+            now += ms * MS
+        sketch.add(
+            LOOP, Kind.DECODE, now, now, batch=batch, nbytes=1000 * per_used, cpu_ns=1000,
+            label="time", detail="a b.nc:/t2m", flags=Flag.IO | Flag.DECODED,
+        )  # fmt: skip
+        sketch.wait(batch, begin, now, "consumer", lane=LOOP)
+        now += 5 * MS
+    sketch.shutdown(now, now, lane=LOOP)
+    return sketch.data()
+
+
+def test_chunks_of_many_samples_are_the_first_cause_with_what_decoding_once_saves() -> None:
+    loading = measured(chunked_script(64), machine=MACHINE)
+    assert loading.judged.decoded == DecodedChunkFigures(*loading_decoded(loading))
+    advice = advised(loading)
+    every = (*advice.changes, *advice.to_measure)
+    assert every[0].levers == (Lever.CHUNKS,)
+    # Of 79 ms a batch 64 become 1.
+    assert every[0].saved_fraction == pytest.approx(63 / 79, abs=1e-6)
+    assert every[0].evidence is Evidence.REPLAYED
+    assert every[0].commands == (
+        "iobench convert 'a b.nc' 'a b.nc.zarr' --to zarr --sample-dim time --variables t2m",
+        'iobench.loader("a b.nc.zarr", 4, framework="torch")',
+    )
+
+
+def loading_decoded(loading: Loading) -> tuple[int, int]:
+    """Return the bytes decoded and used of the batches judged."""
+    n_batches = loading.judged.n_batches
+    return n_batches * 64_000, n_batches * 1000
+
+
+def test_chunks_that_fit_are_ruled_out_and_what_is_not_known_is_not_0() -> None:
+    ruled_out = advised(measured(chunked_script(1), machine=MACHINE)).ruled_out
+    sentence = next(each.sentence for each in ruled_out if each.levers == (Lever.CHUNKS,))
+    assert sentence == "bytes for each byte used: unknown read, 1.00 decoded."
+
+
+@pytest.mark.parametrize("shuffles", [False, True])
+def test_a_script_is_advised_the_order_that_it_has(shuffles) -> None:
+    advice = advised(measured(chunked_script(1, shuffles=shuffles), machine=MACHINE))
+    lines = only((*advice.changes, *advice.to_measure), Lever.LOADER).commands
+    more = ", shuffle=True" if shuffles else ""
+    assert lines == (f'iobench.open_dataset("train:Fields").loader(4{more})',)
