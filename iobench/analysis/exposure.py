@@ -26,7 +26,7 @@ from iobench.analysis.exposure_figures import (
 from iobench.analysis.job_time import job_time_of
 from iobench.analysis.loop import ONLY
 from iobench.errors import ProfileError
-from iobench.recording.kinds import HANG_NS, LOCKED, STUCK, WORKER_KINDS, Kind, is_one_of
+from iobench.recording.kinds import FAILED, HANG_NS, LOCKED, STUCK, WORKER_KINDS, Kind, is_one_of
 from iobench.runs.contents import TRAINING_PROCESS
 
 if TYPE_CHECKING:
@@ -125,20 +125,25 @@ def _unrecorded(profile: RunData) -> str:
     """Return why no process of a command recorded anything; ``""`` where one did."""
     if any(each.role != LAUNCHER for each in profile.facts) or len(profile.spans):
         return ""
-    texts = (text for each in profile.facts for text in each.unseen)
-    name, _, why = next(texts, "").partition(": ")
-    return why or name
+    return next((each.unrecorded for each in profile.facts if each.unrecorded), "")
 
 
 def _hang(run: RankRun) -> Hang | None:
     """Return what a training process hung in when it was ended; None where it did not."""
-    deliveries = run.deliveries
-    if not len(deliveries) or not deliveries.failed[-1] or deliveries.wait_ns[-1] < HANG_NS:
+    spans, deliveries = run.spans, run.deliveries
+    failed = (spans["kind"] == Kind.WAIT) & (spans["label"] == run.string_number(FAILED))
+    if not len(deliveries) or not failed.any():
+        return None
+    # Batches that were handed on may come while the thread that asks for them waits already.
+    delivered_ns = int(deliveries.delivered_ns[~deliveries.failed].max(initial=0))
+    last = spans[failed][np.argmax(spans["end_ns"][failed])]
+    asked_ns, end_ns = max(int(last["start_ns"]), delivered_ns), int(last["end_ns"])
+    if end_ns - asked_ns < HANG_NS:
         return None
     loaders = [each for facts in run.own_facts for each in facts.loaders]
     loaders = [each for each in loaders if each.number == deliveries.loader[-1]]
     pids = {pid for each in loaders for pid in each.worker_pids}
-    spans, asked_ns, n_finished, locked = run.spans, deliveries.requested_ns[-1], 0, False
+    n_finished, locked = 0, False
     labels = [run.string_number(each) for each in (LOCKED, STUCK)]
     idle: dict[str, list[Process]] = {}  # by the call that each is in
     for place, process in enumerate(run.processes):
@@ -158,7 +163,7 @@ def _hang(run: RankRun) -> Hang | None:
     )
     known = {call: each for call, each in idle.items() if call} or idle
     return Hang(
-        wait_ns=int(deliveries.wait_ns[-1]),
+        wait_ns=end_ns - asked_ns,
         idle=tuple(_idle_words(call, each) for call, each in known.items()),
         none_began=bool(idle) and not n_finished,
         forked=forked,

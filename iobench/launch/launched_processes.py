@@ -101,15 +101,16 @@ def describe_processes(
 ) -> ProcessFacts:
     """Return what a launcher knows of its command: who was not seen, when and how it ended."""
     processes = read_processes(run.path / "launch")
-    unseen = [text for process in processes for text in _unseen(process)]
+    unseen = [(_one_line(each.command), why) for each in processes for why in _unseen(each)]
     if not processes:
         why = "no Python 3.11 or later that keeps $PYTHONPATH was started (-I, -E, -S, env -i)"
-        unseen.append(f"{_one_line(command)}: {why}")
+        unseen.append((_one_line(command), why))
     return facts_of_this_process(
         "launcher",
         job,
         command=list(command),
-        unseen=list(dict.fromkeys(unseen)),
+        unseen=list(dict.fromkeys(": ".join(each) for each in unseen)),
+        unrecorded=unseen[0][1] if unseen else "",
         children=unseen_commands(processes),
         started_ns=lasted_ns[0],
         ended_ns=lasted_ns[1],
@@ -118,10 +119,9 @@ def describe_processes(
 
 
 def _unseen(process: LaunchedProcess) -> list[str]:
-    name = _one_line(process.command)
     if any("No module named 'iobench'" in text for text in process.unseen):
-        return [f"{name}: iobench is not installed for its Python ({process.command[0]})"]
-    return [f"{name}: {text}" for text in process.unseen]
+        return [f"iobench is not installed for its Python ({process.command[0]})"]
+    return process.unseen
 
 
 def nothing_recorded(recorded: Sequence[ProcessFacts], launcher: ProcessFacts) -> str:

@@ -99,6 +99,7 @@ class ProcessFacts(msgspec.Struct):
     command: list[str] = []  # how it was started
     loaders: list[LoaderFacts] = []
     unseen: list[str] = []  # what could not be observed in this process, and why
+    unrecorded: str = ""  # of a launcher: the first reason, where no other process tells anything
     children: list[str] = []  # commands of processes it started that do not record
     unit_costs: dict[str, Ns | None] = {}  # what a span costs here, as `unit_costs` measured it
     started_ns: Ns | None = None  # by the clock of its spans; None of a notebook

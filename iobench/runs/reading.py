@@ -133,7 +133,8 @@ class RunFiles:
     def _with_open_wait(self, file: SpanFile, files: Sequence[SpanFile]) -> SpanFile:
         """Return a file with the long wait that went on when its process was killed, or does."""
         asked_ns, number, epoch = file.asked
-        waits = np.flatnonzero(file.spans["kind"] == Kind.WAIT)
+        waits = (file.spans["kind"] == Kind.WAIT) & (file.spans["flags"] == 0)  # for a loader
+        waits = np.flatnonzero(waits)
         answered_ns = file.spans["end_ns"][waits].max(initial=0)
         # Another process of the rank that began later may have taken the place of this one.
         began = (each.start.monotonic_ns for each in files if each.role == "consumer")

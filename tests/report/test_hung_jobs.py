@@ -12,7 +12,7 @@ from iobench.analysis.diagnosis import Verdict, diagnose
 from iobench.analysis.run import Run
 from iobench.recording import span_file
 from iobench.recording.facts import LoaderFacts
-from iobench.recording.kinds import LOCKED, STUCK, Kind
+from iobench.recording.kinds import LOCKED, RECEIVED, STUCK, Kind
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import Anchor
 from iobench.report.report_document import report_document
@@ -87,6 +87,21 @@ def test_a_call_that_ended_is_not_the_one_it_hangs_in() -> None:
     run.add(CONSUMER, Kind.WAIT, 7000 * MS, 19_000 * MS, label="failed", sample=0)
     (found,) = report_document([run.open()]).figures()["runs"]
     assert found["verdict"] == BOTH
+
+
+def test_a_hang_behind_a_queue_is_since_the_last_batch_that_came_out_of_it(tmp_path: Path) -> None:
+    run = started("fork", {1: STUCK})
+    for number in (0, 1):  # a thread asks, and puts what it gets into a queue
+        run.add(("worker", number, 0), Kind.READ, MS, 2 * MS, batch=number)
+        asked_ns, taken_ns = 2 * number * MS, (10 + number * 10) * MS
+        run.wait(number, asked_ns, asked_ns + MS, f"worker-{number}", thread=1, sample=0)
+        more = {"label": RECEIVED, "flags": Flag.DETAIL, "sample": 0}
+        run.wait(number, taken_ns - MS, taken_ns, f"worker-{number}", **more)
+        run.add(CONSUMER, Kind.STEP, taken_ns + 2 * MS, taken_ns + 3 * MS)
+    more = {"label": "failed", "sample": 0, "thread": 1}
+    run.add(CONSUMER, Kind.WAIT, 5 * MS, 12_020 * MS, **more)
+    (found,) = report_document([run.write(tmp_path / "run")]).figures()["runs"]
+    assert found["verdict"] == f"{HUNG}: worker-1 (process 102, in read (a.py:9)) finished nothing."
 
 
 @pytest.mark.parametrize(
