@@ -16,7 +16,7 @@ from iobench.errors import IobenchError, OptionError, StorageError
 from iobench.recording.activation import activate
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock, process_start_ns
 from iobench.recording.facts import EpochMetric, LoaderFacts, facts_of_this_process, facts_path
-from iobench.recording.job import command_line, find_job, script_document
+from iobench.recording.job import RUN_TOKEN, command_line, find_job, script_document
 from iobench.recording.process_io import read_process_io, unit_costs
 from iobench.recording.rotation import RUN_LOOP, LoopRotation, keep_nbytes
 from iobench.recording.run_directory import RunDirectory, next_run_path
@@ -169,7 +169,8 @@ class Recording:
             other._is_joined = True  # by another name
         self._joined = other
         self.run, self.recorder, self.facts = other.run, other.recorder, other.facts
-        self.digests = other.digests
+        self.digests = other.digests = self.digests or other.digests
+        other.detail = other.detail if self.detail == "auto" else self.detail
 
     def _set_environment(self, values: dict[str, str]) -> None:
         """Let processes that are started from here find the run."""
@@ -346,7 +347,8 @@ def record(
     ----------
     path : Path or str, optional
         Run directory; by default ``$IOBENCH_RUN``, else the next ``iobench-runs/<script>-N``. If it
-        holds another run already, ``<path>-2``, ``<path>-3``, ...
+        holds another run already, ``<path>-2``, ``<path>-3``, ... Under ``iobench run`` that
+        command's, whatever is given.
     detail : str
         ``auto``: every sample while that costs under 1 %; ``sample``: always; ``batch``: sums.
     digests : bool
@@ -363,8 +365,8 @@ def record(
         from iobench.recording.digests import load_xxhash  # only recordings with digests need it
 
         load_xxhash()
-    if path is None:
-        path = os.environ.get(RUN_PATH) or None
+    if path is None or RUN_TOKEN in os.environ:  # a process of a command that is recorded
+        path = os.environ.get(RUN_PATH) or path
     if detail not in DETAILS:
         raise OptionError(f"detail {detail!r}: expected one of {', '.join(DETAILS)}")
     return Recording(None if path is None else Path(path), detail=detail, digests=digests)

@@ -47,7 +47,8 @@ def observe_iterator(iterator: Any, observation: Observation, *, worked: bool) -
 def observe_maker(iterator: Any, observation: LocalObservation) -> None:
     """Let torch's iterator tell all it can that makes batches itself."""
     observe_iterator(iterator, observation, worked=False)
-    if observation.pins or observation.now_ns() >= observation.full.due_ns:
+    is_due = observation.now_ns() >= observation.full.due_ns
+    if observation.pins or observation.recording.digests or is_due:
         observation.watch_collate(True)
     else:
         kind: Any = type(iterator)

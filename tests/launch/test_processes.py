@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from iobench.recording.kinds import Kind
@@ -91,6 +92,43 @@ def test_a_program_that_replaces_itself_is_followed(launch, script):
     found = launch(sys.executable, path, "y")
     assert (found.code, found.out) == (0, "second\n")
     assert found.launcher.children == []
+
+
+OWN_RECORDINGS = """
+import multiprocessing, subprocess, sys
+import iobench
+from torch.utils.data import DataLoader
+
+def load(path, **more):
+    with iobench.record(path, **more) as recording:
+        assert len(list(DataLoader(range(12), 4))) == 3
+    return recording
+
+if __name__ == "__main__":
+    assert load("own").run.path == load("other", detail="sample", digests=True).run.path
+    child = multiprocessing.get_context("spawn").Process(target=load, args=("spawned",))
+    child.start()
+    child.join()
+    code = "from train import load; load('started')"
+    sys.exit(child.exitcode or subprocess.run([sys.executable, "-c", code]).returncode)
+"""
+
+
+@pytest.mark.timeout(240)
+def test_recordings_of_a_script_and_its_processes_are_of_the_run(
+    launch, script, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    found = launch(sys.executable, script(OWN_RECORDINGS))
+    assert found.code == 0, found.err
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} <= {"run", "__pycache__"}
+    data = found.profile
+    batches = data.spans[(data.spans["kind"] == Kind.WAIT) & (data.spans["batch"] >= 0)]
+    counts = np.unique(batches["process"], return_counts=True)[1]
+    assert sorted(counts.tolist()) == [3, 3, 6]
+    assert {each.ended for each in found.facts if each.role == "consumer"} == {"closed"}
+    assert data.digests is not None
+    assert len(data.digests.rows) == 3
 
 
 @pytest.mark.parametrize("flags", [["-I"], ["-BS"], ["-W", "error", "-E"]])
