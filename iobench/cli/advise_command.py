@@ -68,6 +68,8 @@ def advise(*, words: Sequence[str], n_tried: int | None, rounds: int, json: bool
         )
     if any(each and diagnose(each.exposure).verdict is Verdict.HUNG for each in ways):
         raise ProfileError(f"{run}: the job hung, expected one that trains; see iobench report")
+    if command and any(each and each.facts.is_script for each in ways):
+        raise OptionError(f"{shlex.join(command)}: no script is run again; leave the command out")
     advice = replace(advice, run=str(run))
     if not json:
         print_document(advice_document(advice))
@@ -131,8 +133,8 @@ def _tried(
     if config is None:
         return replace(
             advice,
-            not_tried="Nothing tried: the loader belongs to the script. Make the change there, "
-            "record both with iobench run, and set the runs side by side with iobench compare.",
+            not_tried="Nothing tried: the loader belongs to the script; change it there, record it "
+            "again with iobench run, and set both runs side by side with iobench compare.",
         )
     base = baseline_config(config, baseline)
     every = [*advice.changes, *advice.to_measure]

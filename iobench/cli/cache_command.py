@@ -52,7 +52,7 @@ def _named(remove: Sequence[str], items: Sequence[Item]) -> list[Item]:
         item = by_path.get(path) or by_path.get(str(Path(path).resolve()))
         if item is None:
             raise MissingFileError(
-                f"{path}: iobench made nothing there that is as old; see 'iobench cache'"
+                f"{path}: expected the path of an item that 'iobench cache' lists for these options"
             )
         going[str(item.path)] = item
     return [*going.values()]

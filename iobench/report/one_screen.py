@@ -26,17 +26,17 @@ from iobench.report.renderers.terminal import TerminalRenderer, page_width
 from iobench.report.wrapping import shortened, whole_sentences
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from iobench.report.document import Block, Style
 
-    Cut = Callable[[str, int], str]
-
 MOST_LINES: Final = 40
-MOST_WARNINGS: Final = 8
 MOST_JUDGED: Final = 6
-AMOUNTS: Final = ((5, 4, 2), (4, 2, 2), (3, 1, 1), (2, 0, 1))
-"""Lines of a verdict, key figures, and steps to try next: fewer where there are many warnings."""
+AMOUNTS: Final = (
+    *((5, 4, 2, 8), (4, 2, 2, 8), (3, 1, 1, 8), (3, 0, 1, 6)),
+    *((3, 0, 1, 4), (3, 0, 1, 2), (3, 0, 0, 1), (1, 0, 0, 1)),
+)
+"""Lines of a verdict, key figures, steps to try next, and warnings; the others are counted."""
 ROWS: Final = (30, 20, 15, *range(12, 2, -1))
 """Rows of the table, as many as fit."""
 WHOLE: Final = "All of it; with --html FILE as a page with its timeline"
@@ -48,9 +48,8 @@ JUDGED: Final[tuple[Style, ...]] = ("strong", "good", "fair", "bad")
 def one_screen(document: Document, whole: str, file: TextIO | None = None) -> str:
     """Return what is most worth knowing of a report, for a terminal; ``whole`` prints all of it."""
     renderer, width, text = TerminalRenderer(file), page_width(file), ""
-    # Sentences are cut where nothing else is left to leave out.
-    for cut, amounts, n_rows in product((whole_sentences, shortened), AMOUNTS, ROWS):
-        text = renderer.render(_short(document, whole, width, amounts, cut, n_rows=n_rows))
+    for amounts, n_rows in product(AMOUNTS, ROWS):
+        text = renderer.render(_short(document, whole, width, amounts, n_rows=n_rows))
         if _height(text, width) <= MOST_LINES:
             break
     return text
@@ -66,12 +65,11 @@ def _short(
     document: Document,
     whole: str,
     width: int,
-    amounts: tuple[int, int, int],
-    cut: Cut,
+    amounts: tuple[int, int, int, int],
     *,
     n_rows: int,
 ) -> Document:
-    n_lines, n_figures, n_steps = amounts
+    n_lines, n_figures, n_steps, n_warnings = amounts
     sections = {section.key: section for section in document.sections}
     title = "Verdict"
     if document.parts and "compared" not in sections:  # a job's rank that waits longest
@@ -80,8 +78,8 @@ def _short(
         title = f"{title}: {first.title}"
     blocks = {name: section.blocks for name, section in sections.items()}
     verdict: tuple[Block, ...] = (
-        *_judged(blocks, width, n_lines, cut),
-        *sentences(_warnings(document, width, cut), "caution"),
+        *_judged(blocks, width, n_lines),
+        *sentences(_warnings(document, width, n_warnings), "caution"),
         *(
             KeyFigures(each.figures[:n_figures])
             for each in blocks.get("verdict", ())
@@ -90,16 +88,14 @@ def _short(
     )
     result = (
         Section("verdict", title, verdict),
-        _steps(sections["next"], width, n_steps, cut) if "next" in sections else None,
+        _steps(sections["next"], width, n_steps) if "next" in sections else None,
         _table(blocks, n_rows),
         Section("whole", "", (Command(whole, WHOLE),)),
     )
     return Document(shortened(document.title, 2 * width), tuple(filter(None, result)))
 
 
-def _judged(
-    blocks: Mapping[str, Sequence[Block]], width: int, n_lines: int, cut: Cut
-) -> Iterator[Sentence]:
+def _judged(blocks: Mapping[str, Sequence[Block]], width: int, n_lines: int) -> Iterator[Sentence]:
     """Yield what is concluded: of a job's ranks, and of each run compared."""
     first = blocks.get("job", ())[:1]  # a warning stands with the others
     lead = [each for each in first if isinstance(each, Sentence) and each.style != "caution"]
@@ -108,12 +104,12 @@ def _judged(
     n_lines = n_lines if len(judged) < 3 else 2 if len(judged) < 5 else 1
     for each in judged[:MOST_JUDGED]:
         # Words that do not fit leave some of each line empty.
-        yield replace(each, text=cut(each.text, n_lines * width - 8 * (n_lines - 1)))
+        yield replace(each, text=whole_sentences(each.text, n_lines * width - 8 * (n_lines - 1)))
 
 
-def _steps(section: Section, width: int, n_steps: int, cut: Cut) -> Section:
+def _steps(section: Section, width: int, n_steps: int) -> Section:
     shown = [each for each in section.blocks if isinstance(each, Command)][:n_steps]
-    short = (replace(each, reason=cut(each.reason, 2 * width - 16)) for each in shown)
+    short = (replace(each, reason=whole_sentences(each.reason, 2 * width - 16)) for each in shown)
     return Section("steps", section.title, tuple(short))
 
 
@@ -123,7 +119,7 @@ def _of_style(blocks: Iterable[Block], *styles: Style) -> Iterator[Sentence]:
             yield block
 
 
-def _warnings(document: Document, width: int, cut: Cut) -> list[str]:
+def _warnings(document: Document, width: int, most: int) -> list[str]:
     """Return each warning of the report in a line, with whose it is where not all have it."""
     shown = [part for part in document.parts if not part.is_spare]
     whose: dict[str, list[str]] = {}
@@ -133,10 +129,12 @@ def _warnings(document: Document, width: int, cut: Cut) -> list[str]:
             name = [] if part is document else [part.title.partition(",")[0]]
             whose.setdefault(each.text, []).extend(name)
     lines = [
-        cut(f"{', '.join(names)}: {text}" if 0 < len(names) < len(shown) else text, width)
+        whole_sentences(
+            f"{', '.join(names)}: {text}" if 0 < len(names) < len(shown) else text, width
+        )
         for text, names in whose.items()
     ]
-    n_more = len(lines) - MOST_WARNINGS + 1
+    n_more = len(lines) - most + 1
     if n_more > 1:
         lines[-n_more:] = [f"{units.count(n_more)} more warnings are not shown here."]
     return lines

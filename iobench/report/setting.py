@@ -129,7 +129,8 @@ def configuration_section(report: RunReport) -> Section:
 def _configuration(report: RunReport) -> Iterator[tuple[str, str | None]]:
     """Yield the configuration; no host and no paths, as reports are shown to others."""
     facts, store = report.facts, report.facts.store
-    yield "prefetch, batches", units.count(report.exposure.prefetch)
+    if report.exposure.has_consumer:
+        yield "prefetch, batches", units.count(report.exposure.prefetch)
     yield "available samples", units.count(facts.n_samples)
     yield "a sample", units.nbytes(facts.sample_nbytes)
     yield "stored with", "" if store is None else _pairs(store.options)
@@ -179,7 +180,7 @@ def _warnings(report: RunReport) -> Iterator[str]:
     if report.unended:
         yield f"Killed, or still running: {', '.join(report.unended)}."
     n_failed = exposure.n_failed_waits - (exposure.hang is not None)  # which the verdict says
-    if n_failed:
+    if n_failed > 0:
         yield f"Waits that ended with an exception: {units.count(n_failed)}."
     for each in exposure.other_loops:
         yield (
@@ -198,6 +199,8 @@ def _warnings(report: RunReport) -> Iterator[str]:
 
 def _measured(report: RunReport) -> Iterator[str]:
     facts, whole = report.facts, report.exposure.whole
+    if not report.exposure.has_consumer:
+        return
     if not facts.is_script:
         before = units.fraction(facts.cache.resident_fraction_before)
         yield f"Page cache {facts.cache.asked or 'as it was'}: {before} of the files were in it."

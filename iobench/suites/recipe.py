@@ -303,7 +303,7 @@ def _check(recipe: SuiteRecipe) -> None:
 def _option(key: str) -> str:
     name = key.replace("_", "-")
     if name not in OPTIONS:
-        raise OptionError(str(unknown_name("option", key, [*KEYS, *OPTIONS])))
+        raise OptionError(str(unknown_name("option", key, dict.fromkeys((*KEYS, *OPTIONS)))))
     return name
 
 

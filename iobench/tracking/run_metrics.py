@@ -28,6 +28,7 @@ LONGEST_NAME: Final = 200
 """MLflow takes 250 characters; the rest is for what is put behind."""
 LONGEST_VALUE: Final = 500
 """Of a parameter. MLflow takes 6000 today, servers that are still in use 500."""
+LONGEST_TAG: Final = 5000  # as all servers take: of the verdict, all sentences
 ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 Metrics = dict[str, float | None]
 
@@ -89,7 +90,7 @@ def run_contents(run: RankRun, title: str = "", name: str = "") -> RunContents:
             for each in run.cached(epoch_figures)
         ),
         totals=_totals(run.exposure),
-        tags={key: mask_line(value)[:LONGEST_VALUE] for key, value in tags.items()},
+        tags={key: mask_line(value)[:LONGEST_TAG] for key, value in tags.items()},
         start_ms=wall_ms(spans["start_ns"].min()) if len(spans) else 0,
         end_ms=wall_ms(spans["end_ns"].max()) if len(spans) else 0,
     )

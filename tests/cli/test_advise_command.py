@@ -74,7 +74,10 @@ def test_a_script_is_told_lines_of_code_and_why_it_is_not_tried(
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert "num_workers=1" in document["changes"][0]["commands"][0]
-    assert document["not_tried"]
+    assert document["not_tried"].startswith("Nothing tried: the loader belongs to the script;")
+    refused = iobench_here("advise", run, "--try", "1", "--", "python", "train.py")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "python train.py: no script is run again" in refused.stderr
 
 
 @pytest.mark.long

@@ -59,7 +59,8 @@ def test_all_and_a_path_are_both_removed_or_neither(
     capsys.readouterr()
     assert main([*every, "--remove", "all", "--remove", str(made / "none")]) == 1
     assert (made / "mine").is_dir()
-    capsys.readouterr()
+    said = "expected the path of an item that 'iobench cache' lists for these options"
+    assert capsys.readouterr().err == f"iobench: {made}/none: {said}\n"
     assert main(every) == 0
     assert f"{made}/mine" in " ".join(capsys.readouterr().out.split())  # not by way of x/..
     assert main([*every, "--remove", "all"]) == 0

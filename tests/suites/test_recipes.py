@@ -118,6 +118,11 @@ def test_a_change_that_is_none(tmp_path: Path, change: str) -> None:
         recipe(tmp_path, RECIPE, change)
 
 
+def test_what_is_a_key_and_an_option_is_proposed_once(tmp_path: Path) -> None:
+    with pytest.raises(IobenchError, match=r"did you mean seed\?$"):
+        recipe(tmp_path, RECIPE, "seeed=1")
+
+
 def test_unknown_recipes() -> None:
     with pytest.raises(UnknownNameError, match="did you mean quick"):
         read_recipe("quik")
