@@ -71,6 +71,7 @@ def exposure_of(run: RankRun) -> Exposure:
     profile, loop, deliveries = run, run.loop, run.deliveries
     steady, repeated = deliveries.in_part("steady"), deliveries.in_part("recurring")
     evaluates = deliveries.evaluates
+    judged = next((each for each in (repeated, steady) if each.any()), deliveries.in_part("whole"))
     main = loop.loaders.get(deliveries.main, loop.loaders[ONLY])
     return Exposure(
         whole=part_of(run, deliveries.in_part("whole")),
@@ -108,7 +109,7 @@ def exposure_of(run: RankRun) -> Exposure:
         has_compute=profile.run_facts.compute.step_ns != 0,
         steps=deliveries.steps,
         waits_ns=tuple(deliveries.wait_ns[deliveries.batch >= 0].tolist()),
-        cpus=cpu_cost_of(run, loop, deliveries, repeated if repeated.any() else steady),
+        cpus=cpu_cost_of(run, loop, deliveries, judged),
     )
 
 

@@ -5,6 +5,7 @@ import pytest
 from msgspec.structs import replace
 from schedules import exposed, pool
 
+from iobench.analysis.cpu_cost import cpu_cost_of
 from iobench.analysis.diagnosis import diagnose
 from iobench.analysis.exposure_figures import CpuCost
 from iobench.analysis.replay.changes import Change, changed
@@ -14,16 +15,20 @@ from iobench.findings.advice.advising import advice_of
 from iobench.findings.advice.loading import loading_of
 from iobench.findings.advice.next_steps import NextSteps
 from iobench.findings.advice.proposals import AdviceOutcome
+from iobench.recording.facts import ProcessFacts
 from iobench.recording.kinds import Kind
+from iobench.recording.machine_head import MachineHead
 from iobench.recording.span_file import Flag
 from iobench.report.sentences import verdict_sentence
+from iobench.runs.machine_samples import MachineSamples
 from iobench.testing import CONSUMER, SketchedRun
 
 WORKER = ("worker", 0)
 
 
-def looked(sketch, lane, start_ns, end_ns, queued_ns, batch):
-    sketch.add(lane, Kind.CPU_WAIT, start_ns, end_ns, cpu_ns=queued_ns, batch=batch, flags=Flag.IO)
+def looked(sketch, lane, start_ns, end_ns, queued_ns, batch, **more):
+    of = {"cpu_ns": queued_ns, "batch": batch, "flags": Flag.IO, **more}
+    sketch.add(lane, Kind.CPU_WAIT, start_ns, end_ns, **of)
 
 
 def one_batch(*, queued_ns, in_loop_ns=0, blocked=False):
@@ -138,3 +143,39 @@ def test_hidden_loading_on_saturated_cpus_is_not_free(cost, slows):
     assert any("nothing to gain" in step.reason for step in steps) is not slows
     assert steps[0].reason.startswith("loading that needs less CPU") is slows
     assert not (slows and any("at most" in step.reason for step in steps))
+
+
+@pytest.mark.parametrize(
+    ("quota", "ranks", "busy", "others"),
+    [
+        (None, 1, 0.9, 1 - 340 / 720),
+        (None, 2, 0.9, 1 - 680 / 720),  # the other rank is of this job
+        (1.0, 1, 0.95, 1 - 340 / 380),  # the tighter one
+    ],
+)
+def test_cpu_time_of_loading_is_of_workers_and_reader_threads(quota, ranks, busy, others):
+    sketch = SketchedRun(workers=1)
+    for batch in range(4):
+        since = 100 * batch
+        sketch.wait(batch, since, since + 50, "worker-0")
+        looked(sketch, WORKER, since, since + 40, 0, batch, nbytes=35)
+        looked(sketch, CONSUMER, since, since + 50, 0, batch, nbytes=50)
+        # Each thread that looks counts all of its process.
+        looked(sketch, CONSUMER, since, since + 50, 0, batch, nbytes=50, thread=1)
+        sketch.add(CONSUMER, Kind.READ, since, since + 20, batch=batch, cpu_ns=9, thread=1)
+        sketch.add(CONSUMER, Kind.DECODE, since + 5, since + 9, batch=batch, cpu_ns=4, thread=1)
+    sketch.round(0, 400)
+    head = MachineHead("here", "boot", (0, 1), 10**9, quota, columns=("cgroup.cpu_us",))
+    ticks = np.array([[0, 0], [200, 160], [400, 320]])
+    used = {"cgroup.cpu_us": np.array([0.0, 0.19, 0.38])}
+    machine = MachineSamples(head, np.array([0, 200, 400]), ticks, used)
+    data = replace(sketch.data(), machines=(machine,), facts=())
+    facts = tuple(
+        ProcessFacts(host="here", pid=n, ppid=1, role="consumer", rank=n) for n in range(ranks)
+    )
+    run = Run(replace(data, facts=facts)).of_rank(0)
+    every = np.ones(len(run.deliveries), dtype=bool)
+    cost = cpu_cost_of(run, run.loop, run.deliveries, every)
+    assert (cost.loading_ns, cost.total_ns, cost.wall_ns) == (4 * (35 + 9), 4 * (35 + 50), 400)
+    assert (cost.busy_fraction, cost.others_fraction) == pytest.approx((busy, others))
+    assert cost.slows_steps
