@@ -174,7 +174,7 @@ def cpu_sentence(cost: CpuCost) -> str:
         return f"The CPUs are {busy}."
     loading, total = map(units.duration, (cost.loading_ns, cost.total_ns))
     return (
-        f"Loading takes {loading} of this job's {total} of CPU time, on CPUs that are {busy}; "
+        f"Loading takes {loading} of {total} of CPU time, on CPUs that are {busy}; "
         "steps may become shorter too."
     )
 
