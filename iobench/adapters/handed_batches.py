@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from iobench.adapters.patches import Patches
     from iobench.recording.session import Recording
 
-ANYTHING: Final = 0
-"""In place of the identity of what a thread waits for: any event of its event loop."""
 POLLED_NS: Final = 1_000_000
 """A thread that asks again no later than this after a time-out has waited all the time."""
+NOTED_NS: Final = 50_000
+"""Waits of a thread that trains are noted from this length on, whatever they are for."""
 
 
 class Handed(NamedTuple):
@@ -43,17 +43,20 @@ _under_way: Final[dict[int, tuple[ref[Any], dict[int, deque[Handed]]]]] = {}
 
 
 def adapt(patches: Patches, module: Any) -> None:
-    """Follow batches through ``queue.Queue`` and classes derived from it, and through futures."""
+    """Follow batches through queues and futures, and note where threads wait."""
     if module.__name__ == "queue":
         patches.put(module.Queue, "put", _putting)
-        patches.put(module.Queue, "get", lambda original: _taking(original, module.Empty))
+        patches.put(module.Queue, "get", _taking)
+    elif module.__name__ == "threading":
+        patches.put(module.Condition, "wait", _blocking)  # of queues, futures and events, too
     elif module.__name__ == "selectors":  # where the thread of an event loop waits for all it has
-        patches.put(module.DefaultSelector, "select", _selecting)
+        patches.put(module.DefaultSelector, "select", _blocking)
+    elif module.__name__.endswith(".connection"):
+        for name in ("_recv_bytes", "_poll"):  # of queues between processes, too
+            patches.put(module.Connection, name, _blocking)
     else:
         patches.put(module.Future, "set_result", lambda original: _handing(original, once=True))
-        patches.put(
-            module.Future, "result", lambda original: _taking(original, module.TimeoutError)
-        )
+        patches.put(module.Future, "result", _taking)
 
 
 def _recording() -> Recording | None:
@@ -104,59 +107,41 @@ def _handing(original: Callable[..., None], *, once: bool = False) -> Callable[.
     return hand
 
 
-def _taking(original: Callable[..., Any], late: type[BaseException]) -> Callable[..., Any]:
+def _taking(original: Callable[..., Any]) -> Callable[..., Any]:
     def take(self: Any, *args: Any, **kwargs: Any) -> Any:
+        item = original(self, *args, **kwargs)
+        known = _under_way.get(id(self))
+        handed = None if known is None else known[1].get(id(item))
+        if known is not None and handed:
+            held = handed.popleft()
+            if not handed:
+                known[1].pop(id(item), None)
+            if held.origin != get_ident() and (recording := _recording()) is not None:
+                _note(recording, held, getattr(self, "not_empty", None))
+        return item
+
+    return take
+
+
+def _blocking(original: Callable[..., Any]) -> Callable[..., Any]:
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
         recording = _recording()
         if recording is None:
             return original(self, *args, **kwargs)
         waiting, now_ns = recording.waiting, recording.clock.now_ns
         asked_ns = now_ns()
         try:
-            item = original(self, *args, **kwargs)
-        except late:
-            if not (args[:1] == (False,) or kwargs.get("block") is False):
-                waiting.polled = id(self), _asked_since(waiting, self, asked_ns), now_ns()
-            raise
-        known = _under_way.get(id(self))
-        handed = None if known is None else known[1].get(id(item))
-        if known is None or not handed:
-            return item
-        got_ns = now_ns()
-        held = handed.popleft()
-        if not handed:
-            known[1].pop(id(item), None)
-        if held.origin != get_ident():
-            _note(recording, held, _asked_since(waiting, self, asked_ns), got_ns)
-            recording.recorder.own_ns += now_ns() - got_ns
-        waiting.polled = None
-        return item
+            return original(self, *args, **kwargs)
+        finally:
+            got_ns = now_ns()
+            blocked: Any = getattr(waiting, "blocked", None)
+            polls = blocked is not None and blocked[0] == id(self)
+            since_ns = blocked[1] if polls and asked_ns - blocked[2] <= POLLED_NS else asked_ns
+            waiting.blocked = id(self), since_ns, got_ns
+            if got_ns - asked_ns >= NOTED_NS and getattr(waiting, "trains", False):
+                recording.recorder.emit(Kind.BLOCKED, asked_ns, got_ns, flags=Flag.DETAIL)
 
-    return take
-
-
-def _selecting(original: Callable[..., Any]) -> Callable[..., Any]:
-    def select(self: Any, timeout: float | None = None) -> Any:
-        recording = _recording()
-        if recording is None:
-            return original(self, timeout)
-        waiting, now_ns = recording.waiting, recording.clock.now_ns
-        asked_ns = now_ns()
-        result = original(self, timeout)
-        since_ns = _asked_since(waiting, None, asked_ns)
-        if since_ns < asked_ns or timeout is None or timeout > 0:
-            waiting.polled = ANYTHING, since_ns, now_ns()
-        return result
-
-    return select
-
-
-def _asked_since(waiting: Any, queue: Any, asked_ns: int) -> int:
-    """Return since when the calling thread waits for a queue or future, over time-outs."""
-    polled = getattr(waiting, "polled", None)
-    if polled is None or polled[0] not in (ANYTHING, id(queue)) or asked_ns - polled[2] > POLLED_NS:
-        return asked_ns
-    since_ns: int = polled[1]
-    return since_ns
+    return wait
 
 
 def _items_of(queue: Any) -> dict[int, deque[Handed]]:
@@ -170,13 +155,18 @@ def _items_of(queue: Any) -> dict[int, deque[Handed]]:
     return known[1]
 
 
-def _note(recording: Recording, held: Handed, asked_ns: int, got_ns: int) -> None:
-    """Note that the calling thread waited for a batch of another one, or the end of its pass."""
-    recorder, log = recording.recorder, held.log
-    recording.waiting.held = held if held.batch >= 0 else None
+def _note(recording: Recording, held: Handed, condition: object) -> None:
+    """Note that the calling thread has another one's batch, and waited for that, if it is known."""
+    recorder, log, waiting = recording.recorder, held.log, recording.waiting
+    got_ns = recorder.clock.now_ns()
+    blocked: Any = getattr(waiting, "blocked", None)
+    waited = blocked is not None and got_ns - blocked[2] <= POLLED_NS
+    waited = waited and (condition is None or blocked[0] == id(condition))
+    waiting.held, waiting.blocked = held if held.batch >= 0 else None, None
     maker = THREADS if held.maker == CONSUMER else held.maker
     recorder.emit(
-        Kind.WAIT, asked_ns, got_ns, -1, -1, held.batch, log.epoch, log.number,
-        recorder.string(RECEIVED), recorder.string(maker), Flag.DETAIL,
+        Kind.WAIT, blocked[1] if waited else got_ns, got_ns, -1, -1, held.batch, log.epoch,
+        log.number, recorder.string(RECEIVED), recorder.string(maker), Flag.DETAIL,
     )  # fmt: skip
     recorder.position(held.batch, log.epoch)
+    recorder.own_ns += recorder.clock.now_ns() - got_ns

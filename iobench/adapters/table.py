@@ -161,8 +161,11 @@ SPECIAL: Final[Mapping[str, str]] = {
     "dask.local": "dask_tasks",
     "dask.multiprocessing": "dask_tasks",
     "dask.threaded": "dask_tasks",
+    "multiprocessing.connection": "handed_batches",
     "queue": "handed_batches",
     "selectors": "handed_batches",
+    "threading": "handed_batches",
+    "torchdata.nodes.loader": "torchdata_loader",
     "zarr": "zarr_arrays",
 }
 """Module: the module here whose ``adapt`` does what a row cannot say."""

@@ -97,7 +97,7 @@ class _Slots:
         self.start_ns, self.end_ns = start[order], start[order] + length
         self.off_cpu_ns = np.maximum(length - np.maximum(cpu_ns, 0), 0)
         in_loop = lane_of_look[self.look] == 0
-        self.is_handed = in_loop & (span >= 0) & is_one_of(spans["kind"], HANDED)[span]
+        self.is_handed = in_loop & np.append(is_one_of(spans["kind"], HANDED), False)[span]
         # A gap begins when its batch was made, of the loop, or submitted, of others.
         first = np.where(np.diff(self.look, prepend=-1) != 0, low[self.look], -1)
         before = np.where(first < 0, np.roll(self.end_ns, 1), first)

@@ -91,8 +91,7 @@ def exposure_of(run: RankRun) -> Exposure:
         ),
         summed=profile.summed,
         missing_workers=profile.missing_workers,
-        loaders=_loaders(run),
-        other_loops=loop.others,
+        loaders=_loaders(run) if loop.unjoined_ns is None else (),
         n_failed_waits=int(deliveries.failed.sum()),
         rank=loop.rank,
         stopped=_stopped(profile),
@@ -100,7 +99,10 @@ def exposure_of(run: RankRun) -> Exposure:
         hang=_hang(run),
         is_script=profile.is_script,
         job=job_time_of(run),
-        has_consumer=bool(
+        unjoined_ns=loop.unjoined_ns,
+        is_handed=loop.unjoined_ns is not None and loop.has_loaders,
+        has_consumer=loop.unjoined_ns is None
+        and bool(
             len(deliveries)
             or loop.has_loaders
             or not profile.is_script

@@ -269,16 +269,6 @@ class LoaderExposure(msgspec.Struct, frozen=True):
     restarts: bool = False  # whether its workers were started again for further rounds
 
 
-class OtherLoop(msgspec.Struct, frozen=True):
-    """A thread that waited for batches besides the training loop; in no other figure."""
-
-    process: str
-    pid: int
-    thread: str
-    n_waits: int
-    wait_ns: int
-
-
 class JobPart(msgspec.Struct, frozen=True):
     """One part of a job's time; the parts add up to the job's, exactly.
 
@@ -301,6 +291,7 @@ class JobTime(msgspec.Struct, frozen=True):
     bound_by: str | None  # the part that holds most; None where most follows the last span
     unknown: tuple[str, ...] = ()  # what is unknown, and where its time stands
     reload_ns: int = 0  # of ``between``: reading data, after the first loader was asked
+    unjoined_ns: int | None = None  # between steps that nobody knows the waits of
     comm_ns: int = 0  # of computing: collective operations, waiting for other ranks among it
     rank: int = 0  # of a job, the one whose times these are
     n_ranks: int = 1
@@ -357,7 +348,8 @@ class Hang(msgspec.Struct, frozen=True):
 class Exposure(msgspec.Struct, frozen=True):
     """Who was waited for, over one training process's run.
 
-    Exposure is not defined without ``has_consumer``: no loader was asked for batches.
+    Exposure is not defined without ``has_consumer``: no loader was asked for batches, or how they
+    come to the thread that trains was not recorded.
     """
 
     whole: PartExposure  # all rounds, start-up and fill included
@@ -371,10 +363,12 @@ class Exposure(msgspec.Struct, frozen=True):
     lost_spans: int  # that could not be written or were torn
     missing_workers: tuple[str, ...]  # that left no span file; waits for them are ``unknown``
     loaders: tuple[LoaderExposure, ...] = ()
-    other_loops: tuple[OtherLoop, ...] = ()
     n_failed_waits: int = 0  # that ended with an exception
     rank: int = 0
     has_consumer: bool = True
+    # Between steps of unknown waits: no loader was asked, or others hand batches on
+    unjoined_ns: int | None = None
+    is_handed: bool = False
     has_compute: bool = True  # False only where the emulated step was set to nothing
     stopped: str = ""  # why recording stopped, and where to
     unrecorded: str = ""  # why no process of a command recorded anything

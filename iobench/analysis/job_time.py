@@ -73,6 +73,8 @@ def job_time_of(run: RankRun) -> JobTime | None:
     first_ns = int(deliveries.from_ns.min(initial=end_ns if closed_ns is None else closed_ns))
     first_ns = min(first_ns, int(steps["start_ns"].min(initial=first_ns)))  # training has begun
     reads = _reads_of(run, process, imports)
+    if loop.unjoined_ns is not None:
+        reads = reads[reads["batch"] < 0]  # else of loaders, and maybe hidden
     before = reads[reads["start_ns"] < first_ns]
     later = reads[(reads["start_ns"] >= first_ns) & _is_outside(reads, deliveries, ends)]
     claims: list[tuple[str, Integers, Integers]] = [
@@ -110,12 +112,6 @@ def job_time_of(run: RankRun) -> JobTime | None:
         unknown.append("what was in spans that were lost; its time stands elsewhere")
     if run.summed is not None or (deliveries.role[deliveries.batch >= 0] == "").any():
         unknown.append("what some passes over loaders are for; they count as training")
-    n_outside = int((deliveries.at(steps["start_ns"].astype(np.int64)) < 0).sum())
-    if 2 * n_outside > len(steps):
-        unknown.append(
-            f"what {n_outside} of {len(steps)} optimiser's steps waited for: they follow no batch "
-            "of a loader that iobench follows"
-        )
     unseen_nbytes = (known.initial_nbytes or 0) - IMPORTED_NBYTES - (nbytes["initial_load"] or 0)
     if unseen_nbytes > 0:
         unknown.append(
@@ -131,6 +127,7 @@ def job_time_of(run: RankRun) -> JobTime | None:
         bound_by=None if lost else bound_by,
         unknown=tuple(unknown),
         reload_ns=part_ns[RELOAD],
+        unjoined_ns=loop.unjoined_ns,
         comm_ns=_communicating(spans, deliveries, ends),
         rank=run.rank,
     )

@@ -9,12 +9,20 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from iobench.analysis.exposure_figures import OtherLoop
-from iobench.analysis.time_intervals import groups
+from iobench.analysis.time_intervals import covered, groups
 from iobench.errors import ProfileError
 from iobench.recording.delivery_log import LOADER, RESUMED
 from iobench.recording.facts import LoaderFacts
-from iobench.recording.kinds import RECEIVED, STARTUP, TRAINS, Kind, is_one_of, lane_keys
+from iobench.recording.kinds import (
+    LOOP_KINDS,
+    RECEIVED,
+    STARTUP,
+    TRAINS,
+    Kind,
+    halves,
+    is_one_of,
+    lane_keys,
+)
 from iobench.recording.span_file import Flag
 from iobench.runs.received import lanes_that_train
 
@@ -40,7 +48,7 @@ class TrainingLoop(msgspec.Struct, frozen=True):
     mine: Marks  # by process: its own, and those that load for it
     loaders: Mapping[int, LoaderFacts]  # `ONLY` is always there, of rounds of unknown loaders
     waits: NDArray[Any]  # its spans of waits, in order of time
-    others: tuple[OtherLoop, ...]  # threads of the rank that waited as well, and are not counted
+    unjoined_ns: int | None  # between steps that nobody knows the waits of, in no stage
 
     @property
     def has_loaders(self) -> bool:
@@ -54,9 +62,10 @@ class TrainingLoop(msgspec.Struct, frozen=True):
 
 
 def find_loop(profile: RunData, *, rank: int) -> TrainingLoop:
-    """Return the training loop of a rank: of a script's threads that wait, one that trains.
+    """Return the training loop of a rank: of a script's threads the one that trains.
 
-    Of several, or where none does, it is the one that waited most often.
+    Where none does, or several do, it is the one that waited most often. One that trains on what
+    it did not wait for, as far as is recorded, has no waits, those of others are not its own.
 
     Raises
     ------
@@ -76,44 +85,41 @@ def find_loop(profile: RunData, *, rank: int) -> TrainingLoop:
         raise ProfileError(
             f"{profile.path}: {len(lanes)} threads waited for batches, expected one training loop"
         )
-    if len(lanes) > 1:  # those in which there are steps, and batches, come first
-        loops = spans[consumers[spans["process"]] & (spans["flags"] == 0)]
-        trains = np.isin(lanes, lanes_that_train(loops, lane_keys(loops)))
-        trains &= np.isin(lanes, key[waits["batch"] >= 0])
-        counts = counts + trains * len(waits)
-    chosen = int(np.argmax(counts)) if len(lanes) else -1
-    others = tuple(
-        _other(profile, waits[number.reshape(-1) == index])
-        for index in range(len(lanes))
-        if index != chosen
-    )
+    loops = spans[consumers[spans["process"]] & (spans["flags"] == 0)]
+    trains = lanes_that_train(loops, lane_keys(loops)) if profile.is_script else lanes[:0]
+    with_batch = np.unique(key[waits["batch"] >= 0])
+    asks = np.isin(trains, with_batch if len(with_batch) else lanes)
+    unjoined = len(trains) > 0 and not asks.any()
+    counts = counts + np.isin(lanes, trains[asks]) * len(waits)
+    chosen = int(np.argmax(counts)) if len(lanes) and not unjoined else -1
     waits = waits[number.reshape(-1) == chosen]
     if (waits["start_ns"][1:] < waits["end_ns"][:-1]).any():
         raise ProfileError(
             f"{profile.path}: the waits of the training loop overlap, expected one after another"
         )
-    process = int(waits["process"][0]) if len(waits) else -1
-    described = process if process >= 0 else _first_with_loaders(profile, consumers)
+    lane = trains[:1] if unjoined else lanes[chosen : chosen + 1]
+    process, thread = halves(int(lane[0])) if len(lane) else (-1, -1)
+    # Where others draw the batches their process has the loaders.
+    described = halves(int(lanes[np.argmax(counts)]))[0] if len(lanes) else process
+    described = described if described >= 0 else _first_with_loaders(profile, consumers)
     return TrainingLoop(
         rank=rank,
         process=process,
-        thread=int(waits["thread"][0]) if len(waits) else -1,
+        thread=thread,
         mine=_mine(profile, rank, process, consumers),
         loaders=_loaders(profile, described),
         waits=waits,
-        others=others,
+        unjoined_ns=_between_steps(loops[lane_keys(loops) == lane]) if unjoined else None,
     )
 
 
-def _other(profile: RunData, waits: NDArray[Any]) -> OtherLoop:
-    process = profile.processes[waits["process"][0]]
-    return OtherLoop(
-        process=process.name,
-        pid=process.pid,
-        thread=process.threads[waits["thread"][0]],
-        n_waits=len(waits),
-        wait_ns=int((waits["end_ns"] - waits["start_ns"]).sum()),
-    )
+def _between_steps(lane: NDArray[Any]) -> int:
+    """Return how long a thread was in no stage from its first step to its last one."""
+    stages = lane[is_one_of(lane["kind"], LOOP_KINDS - {Kind.OTHER, Kind.BLOCKED})]
+    steps = lane[is_one_of(lane["kind"], {Kind.BACKWARD, Kind.STEP})]
+    first, last = int(steps["start_ns"].min()), int(steps["end_ns"].max())
+    bounds = (stages[name].astype(np.int64).clip(first, last) for name in ("start_ns", "end_ns"))
+    return last - first - covered(*bounds)
 
 
 def _mine(profile: RunData, rank: int, process: int, consumers: Marks) -> Marks:

@@ -51,13 +51,20 @@ def time_section(job: JobTime) -> Section:
         (
             Chart(
                 f"{units.duration(job.wall_ns)} from start to end{of_rank}, "
-                f"{units.duration(job.load_ns)} of it to get data",
+                f"{_load_words(job)} of it to get data",
                 (Bar(tuple(_piece(each) for each in job.parts if each.ns)),),
             ),
             _part_table(job),
             *sentences(_time_lines(job)),
         ),
     )
+
+
+def _load_words(job: JobTime) -> str:
+    """Return for how long data was got, a range where what steps waited for is not known."""
+    most_ns = job.load_ns + (job.unjoined_ns or 0)
+    least = f"{units.duration(job.load_ns)} to " if most_ns > job.load_ns else ""
+    return least + units.duration(most_ns)
 
 
 def _time_lines(job: JobTime) -> Iterator[str]:

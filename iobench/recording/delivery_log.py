@@ -85,7 +85,7 @@ class DeliveryLog:
         self._outer = outer is None
         if not self._outer:
             return
-        waiting.log, waiting.polled = self, None
+        waiting.log, waiting.blocked = self, None
         self._asking = True
         recorder = recording.recorder
         recorder.position(batch, self.epoch)
@@ -176,7 +176,7 @@ class DeliveryLog:
         """Note that the loop holds a batch that it made as a whole; the lane is at that batch."""
         recording = self.recording
         waiting = recording.waiting
-        waiting.log, waiting.held, waiting.polled = None, self, None
+        waiting.log, waiting.held, waiting.blocked = None, self, None
         self._outer = False
         self.asked_ns, self.delivered_ns, self.delivered = asked_ns, held_ns, (batch, CONSUMER)
         if recording.latest is not self:

@@ -138,6 +138,7 @@ class Kind(IntEnum):
     CHECKPOINT = 47, Family.LOOP, Trait.NO_COMPUTE, "#7f8f76"
     OTHER = 48, Family.LOOP, Trait.NONE, "#a2a8af", "#7d858e"
     STAGE_IN = 49, Family.LOOP, _CARRIES | Trait.NO_COMPUTE, "#6f8fa3", "#8fb0c5", "staging"
+    BLOCKED = 50, Family.LOOP, Trait.NO_COMPUTE, "#a3626f", "#c98592", "unrecorded waits"
 
     STARTUP = 60, Family.LIFE, _WAITS, "#7d8ba0", "", "worker start-up"
     STARVED_SUBMIT = 61, Family.LIFE, _WAITS, "#94a0b3", "", "late submission"

@@ -87,7 +87,7 @@ class Recording:
         self._training: DeliveryLog | None = None
         # What the calling thread waits for: the outermost loader, if loaders are nested; and
         # `held`: the pass whose batch it drew last, or the batch that another thread handed it;
-        # and `polled`: the queue that had none, since when it asked, and when it was told so.
+        # `blocked`: what it waited for last, since when, until when; `trains`: whether it does.
         self.waiting = threading.local()
         self._path = path
         self._facts_path: Path | None = None
@@ -309,6 +309,7 @@ class Recording:
 
     def optimizer_stepped(self) -> None:
         """Note that an optimiser took a step: what the last batch is from trains."""
+        self.waiting.trains = True
         if self.latest is not None:
             self.latest.trained()
 

@@ -66,6 +66,9 @@ JUDGEMENTS: Final[Mapping[Verdict, str]] = {
     Verdict.HIDDEN: "Hidden",
     Verdict.NO_COMPUTE: "No compute stage, so there is nothing to hide loading behind",
 }
+HANDED: Final = (
+    "No verdict: the thread that trains was handed its batches in a way that is not recorded."
+)
 COINCIDENCES: Final = {
     "round start": "the first batch of a round",
     "worker start": "the first batch of a worker",
@@ -111,7 +114,10 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
     if verdict is Verdict.HUNG:
         return
     if verdict in (Verdict.NO_CONSUMER, Verdict.NO_BATCH):
-        yield JUDGEMENTS[verdict]
+        yield HANDED if exposure.is_handed else JUDGEMENTS[verdict]
+        if exposure.unjoined_ns is not None:
+            between = units.duration(exposure.unjoined_ns)
+            yield f"What its steps waited for is not known; {between} between them are in question."
         return
     whole_ns = exposure.whole.wall_ns
     first_fraction = diagnosis.first_wait_ns / whole_ns if whole_ns else 0.0
@@ -137,6 +143,12 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
     unknown = diagnosis.unknown_fraction or 0.0
     if unknown >= WORTH_SAYING and diagnosis.top_stage != "unknown":
         yield f"The cause of {units.fraction(unknown)} of the wait was not recorded."
+    part, name = exposure.judged, Kind.BLOCKED.spelled
+    blocked_ns = sum(row.busy_ns for row in part.compute_stages if row.stage == name)
+    if blocked_ns and blocked_ns >= WORTH_SAYING * (part.wall_ns - part.own_ns):
+        share = units.fraction(blocked_ns / (part.wall_ns - part.own_ns))
+        blocked = f"{share} ({units.duration(blocked_ns)})"
+        yield f"It waits another {blocked} of it for something that was not recorded."
     if diagnosis.waited_for is not None and diagnosis.waited_fraction is not None:
         share = units.fraction(diagnosis.waited_fraction)
         yield f"{share} of the whole run's wait is for {loader_words(diagnosis.waited_for)}."

@@ -48,7 +48,7 @@ def _script_title(reports: Sequence[RunReport]) -> str:
     first = max(reports, key=lambda report: report.exposure.whole.n_batches)
     called = first.facts.called(first.facts.command or "unnamed script")
     if not any(each.exposure.has_consumer for each in reports):
-        return f"{called}: no loader"
+        return called if first.exposure.is_handed else f"{called}: no loader"
     loaders = first.exposure.loaders
     ranks = f"{units.count(first.job_size)} training processes, " if first.job_size > 1 else ""
     what = _loader(loaders[0]) if len(loaders) == 1 else f"{units.count(len(loaders))} loaders"
@@ -162,8 +162,8 @@ def unseen(report: RunReport) -> tuple[str, ...]:
     for known in report.process_facts:
         result.update(dict.fromkeys(known.unseen))
         for loader in known.loaders:
-            what = (f"loader {loader.number} ({loader.name}): {each}" for each in loader.unseen)
-            result.update(dict.fromkeys(what))
+            name = f"loader {loader.number} ({loader.name or loader.kind})"
+            result.update(dict.fromkeys(f"{name}: {each}" for each in loader.unseen))
     return tuple(result)
 
 
@@ -182,11 +182,6 @@ def _warnings(report: RunReport) -> Iterator[str]:
     n_failed = exposure.n_failed_waits - (exposure.hang is not None)  # which the verdict says
     if n_failed > 0:
         yield f"Waits that ended with an exception: {units.count(n_failed)}."
-    for each in exposure.other_loops:
-        yield (
-            f"Thread {each.thread} of {each.process} (process {each.pid}) also waited for batches, "
-            f"{units.duration(each.wait_ns)} in total, which no figure includes."
-        )
     if not exposure.unrecorded:  # which the verdict says
         yield from (f"Not seen: {what}." for what in unseen(report))
     children = [child for known in report.process_facts for child in known.children]

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.recording.kinds import RECEIVED, SHUTDOWN, Kind, batch_keys, lane_keys
+from iobench.recording.kinds import (
+    LOOP_KINDS,
+    RECEIVED,
+    SHUTDOWN,
+    Kind,
+    batch_keys,
+    is_one_of,
+    lane_keys,
+)
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+STAGES: Final = LOOP_KINDS - {Kind.OTHER} | {Kind.WAIT}
+"""What a thread that trains does: what it waits for in these is theirs."""
 
 
 def with_received(spans: NDArray[Any], strings: Sequence[str]) -> NDArray[Any]:
@@ -21,17 +32,17 @@ def with_received(spans: NDArray[Any], strings: Sequence[str]) -> NDArray[Any]:
     A thread trains in which optimisers step; of a process without any, in which backward passes
     are. What it received from other threads it waited for; these ask loaders for it, and their
     waits for the same passes are in no sum. Waits of other threads for what they received are none
-    either, and where no thread that trains received anything all stays as it was written.
+    either, and where no thread that trains received anything all stays as it was written. Whatever
+    else a thread that trains waited for, between two of its stages, is of kind ``blocked``.
     """
-    if RECEIVED not in strings:
+    blocked = spans["kind"] == Kind.BLOCKED
+    if RECEIVED not in strings and not blocked.any():
         return spans
     lanes, in_sums = lane_keys(spans), (spans["flags"] & (Flag.DETAIL | Flag.DEVICE)) == 0
     waits = spans["kind"] == Kind.WAIT
-    received = waits & ~in_sums & (spans["label"] == strings.index(RECEIVED))
+    is_received = spans["label"] == (strings.index(RECEIVED) if RECEIVED in strings else -1)
     trains = lanes_that_train(spans[in_sums], lanes[in_sums])
-    taken = received & np.isin(lanes, trains)
-    if not taken.any():
-        return spans
+    taken = waits & ~in_sums & is_received & np.isin(lanes, trains)
     # A batch in several parts came with the first one.
     rows = np.flatnonzero(taken & (spans["batch"] >= 0))
     rows = rows[np.argsort(spans["start_ns"][rows], kind="stable")]
@@ -45,6 +56,14 @@ def with_received(spans: NDArray[Any], strings: Sequence[str]) -> NDArray[Any]:
     passes = spans["process"].astype(np.int64) << 32 | spans["sample"]
     asked = waits & in_sums & np.isin(passes, passes[taken]) & ~np.isin(lanes, trains)
     result["flags"][asked] = Flag.DETAIL
+    around = ((in_sums & is_one_of(spans["kind"], STAGES)) | taken | blocked) & ~asked
+    for lane in trains:
+        rows = np.flatnonzero(around & (lanes == lane))
+        ends = spans["end_ns"][rows].astype(np.int64)
+        rows = rows[np.lexsort((-ends, spans["start_ns"][rows]))]
+        before = np.maximum.accumulate(spans["end_ns"][rows])[:-1]
+        outer = rows[np.append(True, spans["end_ns"][rows][1:] > before)[: len(rows)]]
+        result["flags"][outer[blocked[outer]]] = 0
     return result
 
 

@@ -263,6 +263,8 @@ def _has(iterator: Any, methods: frozenset[str], state: frozenset[str]) -> bool:
 
 def _misfit(loader: Any) -> str | None:
     """Return why this loader cannot be hooked into, None if it can."""
+    if not isinstance(loader, TORCH):
+        return f"{type(loader).__qualname__} is no DataLoader"
     missing = NEEDED - loader.__dict__.keys()
     if missing:
         return f"torch {torch.__version__} is not known: a loader has no {sorted(missing)[0]}"
@@ -304,7 +306,7 @@ def _known_loader(recording: Recording, loader: Any) -> KnownLoader:
     facts = recording.add_loader(
         "torch",
         f"{kind.__module__}.{kind.__qualname__}",
-        type(dataset).__qualname__,
+        "" if dataset is None else type(dataset).__qualname__,
         workers=workers,
         prefetch=int(getattr(loader, "prefetch_factor", None) or 0) if workers else 0,
         batch_size=_batch_size(loader),

@@ -1,5 +1,6 @@
 """Batches that go from thread to thread: who waited for them, and since when."""
 
+import multiprocessing
 import queue
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -93,7 +94,6 @@ def test_the_thread_that_trains_waits_for_what_another_one_draws(recording, take
     assert sorted(run.deliveries.batch[run.deliveries.batch >= 0].tolist()) == [0, 1, 2]
     assert run.processes[run.loop.process].threads[run.loop.thread] == "MainThread"
     assert {*run.deliveries.maker} <= {"threads", ""}
-    assert run.exposure.other_loops == ()
     assert run.exposure.loaders[0].role == "training"
     assert sum(run.exposure.whole.exposed_ns.values()) == run.exposure.whole.wait_ns
 
@@ -113,4 +113,42 @@ def test_a_thread_that_takes_figures_of_the_one_that_trains_waits_for_no_batch(r
     run = Run(path).of_rank()
     assert {*run.deliveries.maker} == {"consumer", ""}
     assert run.exposure.whole.n_batches == N_BATCHES
-    assert run.exposure.other_loops == ()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("make_queue", [queue.SimpleQueue, multiprocessing.SimpleQueue])
+def test_waits_of_a_thread_that_trains_are_not_known_where_nobody_follows_its_batches(
+    recording, make_queue
+):
+    batches = make_queue()
+
+    def fill():
+        for value in (*drawn(recording), None):
+            batches.put(value)
+
+    thread = threading.Thread(target=fill, name="producer")
+    thread.start()
+    while batches.get() is not None:
+        trained(recording)
+    thread.join(60)
+    path = recording.run.path
+    recording.close()
+    exposure = Run(path).of_rank().exposure
+    assert (exposure.is_handed, exposure.has_consumer, exposure.whole.n_batches) == (True, False, 0)
+
+
+@pytest.mark.timeout(120)
+def test_what_else_is_waited_for_between_steps_is_recorded(recording):
+    done = threading.Event()
+    for _ in drawn(recording):
+        trained(recording)
+        recording.optimizer_stepped()
+        done.wait(0.001)
+    path = recording.run.path
+    recording.close()
+    (stage,) = (
+        row
+        for row in Run(path).of_rank().exposure.whole.compute_stages
+        if row.stage == Kind.BLOCKED.spelled
+    )
+    assert (stage.n_spans, stage.busy_ns >= N_BATCHES * 1_000_000) == (N_BATCHES, True)

@@ -2,10 +2,12 @@
 
 import pytest
 
+from iobench.analysis.diagnosis import diagnosis_of
 from iobench.analysis.run import Run
 from iobench.recording.facts import LoaderFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
+from iobench.report.sentences import verdict_sentence
 from iobench.testing import SketchedRun
 
 LOOP = ("consumer", -1)
@@ -66,7 +68,6 @@ def test_work_that_a_thread_did_ahead_is_hidden(kind):
     hidden = {row.stage: row.hidden_ns for row in found.whole.stages if row.hidden_ns}
     assert hidden == {"read": 2 * READ_NS, "collate": 2 * COLLATE_NS}
     assert found.whole.n_batches == 3
-    assert found.other_loops == ()
     assert found.loaders[0].role == "training"
 
 
@@ -119,4 +120,45 @@ def test_of_two_threads_that_ask_loaders_the_one_that_trains_is_the_loop():
     run.add(LOOP, Kind.STEP, 3, 20)
     found = run.open().of_rank().exposure
     assert found.whole.wait_ns == 3
-    assert [each.thread for each in found.other_loops] == ["validation"]
+
+
+@pytest.mark.parametrize("asks", [True, False], ids=["another thread asks", "nobody asks"])
+def test_what_a_thread_waits_for_that_trains_on_unrecorded_batches_is_not_known(asks):
+    run, ready = prefetched() if asks else (SketchedRun(kind="script"), (12, 22, 32))
+    for at in ready:
+        run.add(LOOP, Kind.BACKWARD, at + 2, at + 4)
+        run.add(LOOP, Kind.STEP, at + 4, at + 5)
+    rank = run.open().of_rank()
+    found = rank.exposure
+    # Steps are from 14 to 17, 24 to 27 and 34 to 37.
+    assert (found.unjoined_ns, found.is_handed) == (14, asks)
+    assert (found.has_consumer, found.loaders, found.whole.wait_ns) == (False, (), 0)
+    said = verdict_sentence(diagnosis_of(rank))
+    assert ("was handed its batches in a way that is not recorded" in said) is asks
+    assert "What its steps waited for is not known; 14 ns between them are in question." in said
+
+
+def test_waits_in_stages_and_for_batches_are_no_waits_for_something_else():
+    run, ready = prefetched()
+    trained(run, ready, 27)
+    before = run.open().of_rank().exposure.whole
+    # Batches are waited for until 13, steps are from 13 to 40 and from 41 to 68.
+    for start_ns, end_ns in ((1, 9), (2, 13), (15, 20), (41, 45)):
+        run.add(LOOP, Kind.BLOCKED, start_ns, end_ns, flags=Flag.DETAIL)
+    run.add(LOOP, Kind.BLOCKED, 2, 9, thread=PRODUCER, flags=Flag.DETAIL)
+    assert run.open().of_rank().exposure.whole == before
+
+
+def test_what_else_a_thread_that_trains_waits_for_is_a_part_of_its_own():
+    run = SketchedRun(kind="script")
+    run.loaders.append(LoaderFacts(0, "torch", "", "Samples", workers=0))
+    for batch, at in enumerate((0, 100)):
+        run.wait(batch, at, at + 10, "consumer", sample=0, epoch=0)
+        run.add(LOOP, Kind.STEP, at + 10, at + 30)
+        run.add(LOOP, Kind.BLOCKED, at + 40, at + 90, flags=Flag.DETAIL)
+    run.round(0, 200)
+    rank = run.open().of_rank()
+    stages = {row.stage: row.busy_ns for row in rank.exposure.whole.compute_stages}
+    assert stages == {"step": 40, "blocked": 100}
+    said = verdict_sentence(diagnosis_of(rank))
+    assert "It waits another 50 % (50 ns) of it for something that was not recorded." in said

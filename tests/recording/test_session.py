@@ -277,7 +277,6 @@ def test_a_fork_that_asks_loaders_is_a_training_process_of_its_own(tmp_path):
     assert all(process.closed for process in profile.processes)
     exposure = Run(profile).of_rank().exposure
     assert exposure.whole.n_batches == 3
-    assert [(each.pid, each.n_waits) for each in exposure.other_loops] == [(os.getpid(), 3)]
 
 
 def test_a_fork_that_ends_at_once_leaves_what_it_recorded(tmp_path):

@@ -270,7 +270,6 @@ def test_a_fork_that_trains_is_a_training_process_with_workers_of_its_own(tmp_pa
         assert os.waitpid(pid, 0) == (pid, 0)
     exposure = iobench.exposure(iobench.open_profile(tmp_path / "run"))
     assert (exposure.whole.n_batches, exposure.missing_workers) == (4, ())
-    assert [each.pid for each in exposure.other_loops] == [os.getpid()]
     assert {"fused", "collate"} <= {each.stage for each in exposure.whole.stages}
 
 

@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import iobench
+from iobench.adapters.installed import install, uninstall
 from iobench.analysis.epochs import epoch_figures, epoch_times
 from iobench.analysis.run import Run
 from iobench.torch import hooks
@@ -154,6 +155,33 @@ def test_a_resumed_pass_is_no_whole_epoch(tmp_path):
     assert [(each.batches, each.complete) for each in times] == [
         (2, False), (6, True), (6, True),
     ]  # fmt: skip
+
+
+def test_passes_over_torchdatas_own_loader_are_opaque_loading(tmp_path):
+    nodes = pytest.importorskip("torchdata.nodes", reason="torchdata")
+    samples = TensorDataset(torch.ones(12, 3))
+    source = nodes.MapStyleWrapper(samples, torch.utils.data.SequentialSampler(samples))
+    source = nodes.ParallelMapper(source, lambda each: each[0], num_workers=1, method="thread")
+    loader = nodes.Loader(nodes.Prefetcher(nodes.Batcher(source, 2), prefetch_factor=2))
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    install(where="everywhere")
+    try:
+        with iobench.record(tmp_path / "run"):
+            for _ in range(2):
+                iterator = iter(loader)
+                for batch in iterator:
+                    (torch.stack(batch) * weight).sum().backward()
+                    optimizer.step()
+                assert iterator.state_dict()["num_yielded"] == 6
+    finally:
+        uninstall()
+    rank = Run(tmp_path / "run").of_rank()
+    (found,) = rank.exposure.loaders
+    assert (found.kind, found.n_batches) == ("torchdata.nodes.loader.Loader", 12)
+    exposed = {*rank.exposure.whole.exposed_ns} - {"cpu_wait"}
+    assert exposed == {"opaque", "startup", "shutdown"}
+    assert {*rank.deliveries.maker} == {""}
 
 
 def trains(loader, weight, optimizer=None):
