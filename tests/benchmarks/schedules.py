@@ -38,6 +38,7 @@ from known_times import spend
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 WITHIN = 5.0
+SIZES = [list(range(9 * n, 9 * n + size)) for n, size in enumerate((1, 12, 3, 7, 2, 9) * 7)]
 LOCK, KNOWN = multiprocessing.Lock(), set[int]()  # of readers, and of a worker's cache
 Ms = float | Callable[[int], float]  # of every sample, or by its number
 
@@ -158,7 +159,7 @@ Extra = Callable[[int, Model, Clock], None]
 Schedule = tuple[str, Callable[[Clock], None]]
 
 
-def loop(walk: Any, own: Clock, step_ms: float, *more: Extra) -> None:
+def loop(walk: Any, own: Clock, step_ms: float, *more: Extra, most: int = -1) -> None:
     """One epoch; walk gives what is iterated, more is what else the body of the loop does."""
     model = Model()
     own.begin()
@@ -170,26 +171,26 @@ def loop(walk: Any, own: Clock, step_ms: float, *more: Extra) -> None:
         for function in more:
             function(number, model, own)
         own.turn()
+        if number == most:
+            return
     own.got()
     own.turn()
 
 
 def load(data: Any, workers: int = 2, **options: Any) -> DataLoader[Any]:
-    if "batch_sampler" not in options:
-        options.setdefault("batch_size", 4)
-    return DataLoader(data, num_workers=workers, **options)
+    return DataLoader(data, num_workers=workers, **{"batch_size": 4, **options})
 
 
 def of(stages: str, data: Any, step_ms: float, *more: Extra, **options: Any) -> Schedule:
     """Return a schedule of epochs over one loader: by a thread, or of so many batches at most."""
-    defaults = {"thread": False, "most": None, "n_epochs": 1}
-    thread, most, n_epochs = (options.pop(name, value) for name, value in defaults.items())
+    thread, most = options.pop("thread", False), options.pop("most", -1)
+    n_epochs = options.pop("n_epochs", 1)
 
     def train(own: Clock) -> None:
         loader = load(data, **options)
         for _ in range(n_epochs):
-            walk = Background if thread else lambda loader: itertools.islice(loader, most)
-            loop(partial(walk, loader), own, step_ms, *more)
+            walk = partial(Background, loader) if thread else loader
+            loop(walk, own, step_ms, *more, most=most)
             time.sleep(1.2 * ("persistent_workers" in options))
 
     return stages, train
@@ -201,21 +202,20 @@ def three() -> list[DataLoader[Any]]:
     return [load(Samples(n, read, 0), 1, batch_size=2) for n, read in sizes]
 
 
-def batches_of_all_sizes() -> list[list[int]]:
-    numbers = iter(range(400))
-    return [list(itertools.islice(numbers, size)) for size in (1, 12, 3, 7, 2, 9) * 11]
-
-
 def cold_first_epoch(own: Clock) -> None:
     for epoch in range(6):
         loop(load(Samples(80, 2 if epoch else 40)), own, 12)
 
 
 def future(own: Clock) -> None:
-    batches, pool = iter(load(Samples(240, 8), 0)), ThreadPoolExecutor(1)
-    coming = [pool.submit(next, batches, None)]
+    coming: list[Any] = []
+    pool, batches = ThreadPoolExecutor(1), iter(())
 
     def ask() -> Any:
+        nonlocal batches
+        if not coming:
+            batches = iter(load(Samples(240, 8), 0))
+            coming.append(pool.submit(next, batches, None))
         coming.append(pool.submit(next, batches, None))
         return coming.pop(0).result()
 
@@ -387,7 +387,7 @@ SCHEDULES: dict[str, Schedule] = {
     "asyncio": ("read", asyncio_ahead),
     "child_process": ("read", child_process),
     "loop_preprocesses": of("-", Samples(320, 8), 5, lambda *_: spend(30)),
-    "variable_batches": of("read", Samples(400, 6), 12, batch_sampler=batches_of_all_sizes()),
+    "variable_batches": of("read", Samples(400, 6), 12, batch_size=1, batch_sampler=SIZES),
     "zipped": ("read", lambda own: loop(lambda: zip(*three()[:2], strict=False), own, 12)),
     "three_zipped": ("read", lambda own: loop(lambda: zip(*three(), strict=False), own, 12)),
     "by_hand": ("read", by_hand),
