@@ -17,6 +17,7 @@ from iobench.recording.span_file import Flag
 if TYPE_CHECKING:
     from iobench.recording.outside import OutsideSpan
 
+_INTEGERS = (int, np.integer)
 Picked = tuple[Sequence[int], int]
 """Chunks along a dimension, and how many values of it are selected."""
 
@@ -69,17 +70,22 @@ class ChunkCounter:
         keys[fill : fill + 1] = [slice(None)] * missing
         if missing < 0 or len(keys) != len(self.shape):
             return None
-        result = [_along(*each) for each in zip(keys, self.shape, self.chunks, strict=True)]
-        return None if None in result else [each for each in result if each is not None]
+        result: list[Picked] = []
+        for key, length, chunk in zip(keys, self.shape, self.chunks, strict=True):
+            along = _along(key, length, chunk)
+            if along is None:
+                return None
+            result.append(along)
+        return result
 
 
 def _along(key: Any, length: int, chunk: int) -> Picked | None:
-    if isinstance(key, int | np.integer):
+    if isinstance(key, _INTEGERS):
         return [int(key) % length // chunk], 1
     if isinstance(key, slice):
         picked = range(*key.indices(length))
         if not picked or abs(picked.step) <= chunk:
-            low, high = (min(picked), max(picked)) if picked else (0, -1)
+            low, high = sorted((picked[0], picked[-1])) if picked else (0, -1)
             return range(low // chunk, high // chunk + 1), len(picked)
         return sorted({each // chunk for each in picked}), len(picked)
     index = np.asarray(key)

@@ -172,6 +172,29 @@ def netcdf(tmp_path):
     return path
 
 
+def test_netcdf_counts_chunks_anew_when_a_file_is_opened_again(watch, tmp_path):
+    netcdf = pytest.importorskip("netCDF4", reason="reads NetCDF")
+    path, chunk = str(tmp_path / "n.nc"), 10 * VALUES[0].nbytes
+    with netcdf.Dataset(path, "w") as file:
+        file.createDimension("time", 60)
+        file.createDimension("x", 100)
+        packed = file.createVariable("v", "f8", ("time", "x"), zlib=True, chunksizes=(10, 100))
+        packed[:] = VALUES
+
+    def work():
+        for _ in range(2):
+            with netcdf.Dataset(path) as file:
+                file["v"].set_var_chunk_cache(chunk)
+                for key in (0, slice(1, 3), 59, 0):
+                    file["v"][key]
+
+    watch(work)
+    once = [(1, 1), (0, 2), (1, 1), (1, 1)]
+    counters = watch.counters
+    assert [(each.nbytes // chunk, 10 * each.cpu_ns / chunk) for each in counters] == 2 * once
+    assert {(each.label, each.detail) for each in counters} == {("time", f"{path}:v")}
+
+
 def test_netcdf_variables_are_fused_where_they_are_decoded(watch, netcdf):
     import netCDF4
 

@@ -105,3 +105,15 @@ def test_every_selection_is_one(watch, zarr, path, sharded):
         plain = select(array)
         assert np.array_equal(watch(lambda select=select: select(array)), plain), name
         split(watch)
+
+
+def test_each_selection_decodes_the_chunks_that_it_needs(watch, zarr, path):
+    array = zarr.open(str(path), mode="r")
+    chunk = VALUES.itemsize * int(np.prod(array.chunks))
+    watch(lambda: (array[0], array[0], array[:]))
+    first, again, whole = watch.counters
+    n_across = -(-VALUES.shape[1] // array.chunks[1])
+    assert first.nbytes == again.nbytes == n_across * chunk
+    assert first.cpu_ns == VALUES[0].nbytes
+    assert (whole.cpu_ns, whole.label) == (VALUES.nbytes, "")
+    assert first.detail == f"{path}:"

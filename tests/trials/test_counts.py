@@ -60,6 +60,17 @@ def test_what_was_delivered_is_counted(make_run):
     assert "opens" in found.unknown
 
 
+def test_what_is_read_and_decoded_in_one_call_is_unknown_and_not_0(make_run):
+    def fused(run: SketchedRun, batch: int) -> None:
+        run.spans = [{**each, "kind": Kind.FUSED} if each["kind"] == Kind.READ else each
+                     for each in run.spans]  # fmt: skip
+        run.add(CONSUMER, Kind.READ, 1, 2, nbytes=7)  # an import
+
+    found = counts_of(Run(make_run(n_batches=10, extra=fused)))
+    assert (found.exact["reads"], found.exact["read_nbytes"]) == (None, None)
+    assert found.unknown["reads"] == "what samples are read with decodes in the same call"
+
+
 def test_calls_that_are_sums_are_counted(make_run):
     runs = (
         make_run("singly", n_batches=5, reads=4, nbytes=100),
