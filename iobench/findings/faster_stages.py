@@ -152,9 +152,11 @@ def _gain(of: Payoffs) -> str:
     alone = dict(of.gains)
     joint = alone.pop(ALL)
     if of.no_upper_bound:
+        least = joint.low_fraction or 0.0
+        more = f"{_share(least)} or more" if least > WORTH_FRACTION else "an unknown share"
         return (
             "To be tried, as steps may become shorter too on CPUs without time left: halving all "
-            f"stages would save {_share(joint.low_fraction or 0.0)} or more of the loader's time"
+            f"stages would save {more} of the loader's time"
         )
     if joint.saved_fraction < WORTH_FRACTION:
         return (

@@ -15,6 +15,7 @@ from iobench.findings.advice.advising import advice_of
 from iobench.findings.advice.loading import loading_of
 from iobench.findings.advice.next_steps import NextSteps
 from iobench.findings.advice.proposals import AdviceOutcome
+from iobench.findings.faster_stages import faster_stages, replay_section
 from iobench.recording.facts import ProcessFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.machine_head import MachineHead
@@ -177,3 +178,20 @@ def test_cpu_time_of_loading_is_of_workers_and_reader_threads(quota, ranks, busy
     assert (cost.loading_ns, cost.total_ns, cost.wall_ns) == (4 * (35 + 9), 4 * (35 + 50), 400)
     assert (cost.busy_fraction, cost.others_fraction) == pytest.approx((busy, others))
     assert cost.slows_steps
+
+
+def test_halved_stages_have_no_upper_bound_on_saturated_cpus():
+    sketch = pool([[10, 60, 10]] * 48, workers=2, step_ns=5)
+    for wait in [each for each in sketch.spans if each["kind"] == Kind.WAIT]:
+        looked(sketch, CONSUMER, wait["start_ns"], wait["end_ns"], 0, 0, nbytes=5)
+    for turn in range(24):
+        looked(sketch, WORKER, 80 * turn, 80 * turn + 80, 0, 0, nbytes=80)
+    until = max(each["end_ns"] for each in sketch.spans)
+    head = MachineHead("here", "boot", (0, 1), 10**9)
+    machine = MachineSamples(head, np.array([0, until]), np.array([[0, 0], [until, until]]), {})
+    predicted = faster_stages(Run(replace(sketch.data(), machines=(machine,))).of_rank())
+    assert predicted.no_upper_bound
+    assert predicted.gains["decode"].saved_fraction > 0.3
+    assert {each.high_fraction for each in predicted.gains.values()} == {None}
+    (sentence,) = replay_section(predicted).blocks
+    assert sentence.text.startswith("To be tried, as steps may become shorter too")
