@@ -168,7 +168,7 @@ def _hang(run: RankRun) -> Hang | None:
     return Hang(
         wait_ns=end_ns - asked_ns,
         idle=tuple(_idle_words(call, each) for call, each in known.items()),
-        none_began=bool(idle) and not n_finished,
+        none_began=[*idle] == [""] and not n_finished,
         forked=forked,
         locked=locked,
     )

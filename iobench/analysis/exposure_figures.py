@@ -340,7 +340,7 @@ class Hang(msgspec.Struct, frozen=True):
 
     wait_ns: int
     idle: tuple[str, ...]  # those in a call that is known, else all
-    none_began: bool  # whether none of its workers ever finished anything
+    none_began: bool  # whether none of its workers ever finished anything, in calls not known
     forked: bool  # whether torch forked them, as far as known
     locked: bool  # whether one waits for a lock that no thread of its process can release
 

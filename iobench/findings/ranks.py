@@ -133,7 +133,7 @@ def steps_of_rank(run: RankRun) -> RankSteps | None:
         step_wait_ns=waited[rows + 1] - waited[first],
         wait_start_ns=deliveries.requested_ns,
         wait_end_ns=deliveries.delivered_ns,
-        until_ns=int(deliveries.until_ns[-1]) if len(deliveries) else 0,
+        until_ns=int(deliveries.until_ns[~deliveries.failed].max(initial=0)),
     )
 
 

@@ -12,8 +12,6 @@ QUANTITY: Final = re.compile(
     r"|(?<=[<>]) (?=\d)"
 )
 GLUE: Final = "\x1f"
-ENDINGS: Final = ((". ", ".", 0.3), (" ", " ...", 0.5))
-"""Where text may be cut, what stands there then, and how much of the line has to be used."""
 # Controls, which may move a terminal's cursor; marks that turn the direction of text; half of a
 # pair of surrogates, as in a file name that is not UTF-8.
 UNSHOWN: Final = re.compile(
@@ -45,13 +43,9 @@ def whole_sentences(text: str, longest: int) -> str:
 
 
 def shortened(text: str, longest: int) -> str:
-    """Return at most ``longest`` characters: whole sentences, or words up to ``...``."""
+    """Return at most ``longest`` characters of a command or a title, words up to ``...``."""
     text = plain(text)
     if len(text) <= longest:
         return text
-    retained = QUANTITY.sub(GLUE, text)
-    for ending, mark, least in ENDINGS:
-        cut = retained.rfind(ending, 0, longest - len(mark) + 1)
-        if cut >= least * longest:
-            return f"{retained[:cut]}{mark}".replace(GLUE, " ")
-    return f"{text[: longest - 3]}..."
+    end = text.rfind(" ", longest // 2, longest - 3)
+    return f"{text[:end]} ..." if end > 0 else f"{text[: longest - 3]}..."

@@ -169,3 +169,20 @@ def test_nested_operations_hold_the_loop_once():
     script.compute(100)
     (rank,) = compared([script.data()]).ranks
     assert rank.comm_held_ns == 31
+
+
+@pytest.mark.parametrize("hangs_ns", [0, 1000])
+def test_a_wait_that_brought_no_batch_is_no_part_of_the_time_to_the_last_step(hangs_ns):
+    profiles = []
+    for rank in (0, 1):
+        script = Script(rank=rank, world_size=2)
+        loader = script.loader(0, 0, (5, 0, 0), start_ns=0)
+        loader.iter()
+        for _ in range(2):
+            loader.next()
+            script.compute(7)
+        if hangs_ns and rank:
+            asked, script.now = script.now, script.now + hangs_ns
+            script.wait(loader, -1, asked, "failed")
+        profiles.append(script.data())
+    assert compared(profiles).steps_wall_ns == 2 * (5 + 7)

@@ -51,7 +51,7 @@ def started(method: str, marks: dict[int, str]) -> SketchedRun:
         (12, 0, "", "", f"{BOTH} {MAYBE}"),
         (12, 0, "fork", "", f"{BOTH} {MAYBE}"),
         (12, 0, "spawn", "", BOTH),
-        (12, 0, "fork", STUCK, f"{CALLED} {MAYBE}"),
+        (12, 0, "fork", STUCK, CALLED),
         (12, 0, "fork", LOCKED, f"{CALLED} {SURELY}"),
         (12, 0, "spawn", LOCKED, f"{CALLED} {LOCK}."),
         (12, 1, "fork", "", f"{HUNG}: worker-1 (process 102) finished nothing."),
