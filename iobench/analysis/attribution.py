@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from iobench.analysis.deliveries import IN_THREADS, SERIAL
 from iobench.analysis.ledger import ChargedWork, Ledger, apportion
+from iobench.analysis.own_passes import USES
 from iobench.analysis.partition import Pieces, leaf_pieces, pieces_inside
 from iobench.analysis.paths import Path, Stretch, Turns, Walker, make_turns, releases_by_turn
 from iobench.analysis.stage_table import StageTable, find_lanes
@@ -94,6 +95,36 @@ def _charge_compute(lanes: Lanes, stage: Integers, deliveries: Deliveries, ledge
         deliveries.until_ns,
     )
     np.add.at(ledger.compute_ns, (delivery, stage[timed][piece]), length)
+    until_ns = _forward_ns(lanes, deliveries)
+    known = np.flatnonzero(until_ns >= 0)
+    delivery, _, length = pieces_inside(
+        pieces.start_ns[timed],
+        pieces.end_ns[timed],
+        deliveries.delivered_ns[known],
+        until_ns[known],
+    )
+    ledger.between_ns[known] = until_ns[known] - deliveries.delivered_ns[known]
+    np.subtract.at(ledger.between_ns, known[delivery], length)
+
+
+def _forward_ns(lanes: Lanes, deliveries: Deliveries) -> Integers:
+    """Return until when each delivery's share is before a forward pass; -1 where it is not known.
+
+    The pass may follow further deliveries, of its step, in the same round.
+    """
+    result = np.full(len(deliveries), -1, dtype=np.int64)
+    used = lanes.compute[is_one_of(lanes.compute["kind"], USES | {Kind.EVALUATE})]
+    used = used[np.argsort(used["start_ns"], kind="stable")]
+    at = np.searchsorted(used["start_ns"], deliveries.delivered_ns)
+    known = (at < len(used)) & ((deliveries.batch >= 0) | deliveries.reads)
+    known &= np.array([each is not None for each in deliveries.generator], dtype=bool)
+    rows = np.flatnonzero(known)
+    start_ns = used["start_ns"].astype(np.int64)[at[rows]]
+    place = deliveries.at(start_ns)
+    is_forward = (used["kind"][at[rows]] == Kind.FORWARD) & (place >= 0)
+    is_forward &= deliveries.round[place] == deliveries.round[rows]
+    result[rows] = np.where(is_forward, np.minimum(start_ns, deliveries.until_ns[rows]), -1)
+    return result
 
 
 def _ready(deliveries: Deliveries, pool: _Pool) -> tuple[Integers, NDArray[np.bool_]]:

@@ -15,7 +15,8 @@ from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from iobench.analysis.exposure_figures import StepFigures
-from iobench.analysis.loop import ONLY, find_rounds, outermost
+from iobench.analysis.loop import ONLY, find_rounds
+from iobench.analysis.own_passes import outermost
 from iobench.analysis.time_intervals import places_of, union
 from iobench.recording.kinds import Kind, Trait, is_one_of, kinds_that
 
@@ -67,12 +68,14 @@ class Waits(msgspec.Struct, frozen=True):
     starts: Marks  # the wait was for iter(loader) itself,
     failed: Marks  # was cut off by an exception,
     ends_round: Marks  # or there was no further batch
+    reads: Marks  # the loop read by itself meanwhile, and its batch was not whole
     round: Integers  # place of the round in time, from 0
     position: Integers  # deliveries of the round before this one
     loader: Integers  # number of the loader
     workers: Integers  # its loading processes
     numbered: Marks  # whether it is of a script, whose waits say who made their batches
     resumed: Marks  # whether its pass goes on where one of an earlier process was
+    generator: NDArray[np.object_]  # that asked; "" where none did, None where nobody noted it
     process: int  # where the training loop runs, as `thread`; -1 if it never waited
     thread: int
 
@@ -224,6 +227,7 @@ def _find_waits(
         (batch < 0) & (spans["label"] == profile.string_number(label))
         for label in ("startup", "failed")
     )
+    reads = (batch < 0) & (spans["flags"] != 0) & (spans["end_ns"] > spans["start_ns"])
     from_ns, until_ns = _shares(rounds, requested)
     numbered = rounds.numbered[of_wait]
     return Waits(
@@ -236,18 +240,22 @@ def _find_waits(
         epoch=spans["epoch"].astype(np.int64),
         nbytes=spans["nbytes"].astype(np.int64),
         maker=tuple(
-            "" if number < 0 else profile.strings[detail]
-            for number, detail in zip(batch.tolist(), spans["detail"].tolist(), strict=True)
+            "" if number < 0 else SERIAL if own else profile.strings[detail]
+            for number, detail, own in zip(
+                batch.tolist(), spans["detail"].tolist(), spans["flags"].tolist(), strict=True
+            )
         ),
         starts=starts,
         failed=failed,
-        ends_round=(batch < 0) & ~starts & ~failed,
+        ends_round=(batch < 0) & ~starts & ~failed & ~reads,
+        reads=reads,
         round=of_wait,
         position=_positions(rounds, counted=~numbered | (batch >= 0)),
         loader=np.array([each.number for each in settings], dtype=np.int64)[of_wait],
         workers=np.array([each.workers for each in settings], dtype=np.int64)[of_wait],
         numbered=numbered,
         resumed=rounds.resumed[of_wait],
+        generator=rounds.generator[of_wait],
         process=loop.process,
         thread=loop.thread,
     )
@@ -371,7 +379,7 @@ def _phases(waits: Waits, rounds: Rounds, settings: Sequence[LoaderFacts]) -> In
     phase = np.full(len(position), STEADY, dtype=np.int64)
     phase[position < filled_after] = FILL
     phase[position == 0] = STARTUP
-    phase[waits.batch < 0] = DRAIN
+    phase[(waits.batch < 0) & ~waits.reads] = DRAIN
     phase[waits.starts] = STARTUP
     return phase
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from iobench.analysis.cpu_cost import cpu_cost_of
 from iobench.analysis.deliveries import FILL, FIRST_EPOCH, PHASES, STARTUP, VALIDATION
 from iobench.analysis.exposure_figures import (
+    BEFORE_FORWARD,
     ComputeStage,
     DecodedChunkFigures,
     Exposure,
@@ -110,6 +111,8 @@ def exposure_of(run: RankRun) -> Exposure:
         ),
         has_compute=profile.run_facts.compute.step_ns != 0,
         steps=deliveries.steps,
+        n_initial=int((loop.initial["batch"] >= 0).sum()),
+        initial_ns=int((loop.initial["end_ns"] - loop.initial["start_ns"]).sum()),
         waits_ns=tuple(deliveries.wait_ns[deliveries.batch >= 0].tolist()),
         cpus=cpu_cost_of(run, loop, deliveries, judged),
     )
@@ -193,7 +196,7 @@ def _loaders(run: RankRun) -> tuple[LoaderExposure, ...]:
         rows = deliveries.loader == number
         result.append(
             LoaderExposure(
-                number=None if number == ONLY else number,
+                number=None if number < 0 else number,
                 framework=settings.framework,
                 kind=settings.kind,
                 name=settings.name,
@@ -219,7 +222,8 @@ def part_of(run: RankRun, chosen: Marks) -> PartExposure:
     wait_ns = int(deliveries.wait_ns[chosen].sum())
     # A span of the script's own around a call of next() keeps what recording took in it.
     left_ns = deliveries.wall_ns - deliveries.wait_ns - run.ledger.compute_ns[:-1].sum(axis=1)
-    own_ns = int(np.clip(deliveries.own_ns, 0, np.maximum(left_ns, 0))[chosen].sum())
+    own = np.clip(deliveries.own_ns, 0, np.maximum(left_ns, 0))
+    own_ns, between_ns = int(own[chosen].sum()), _between(run, chosen, left_ns - own)
     waits_ns = deliveries.wait_ns[with_batch]
     wait = step_statistics(waits_ns)
     known = deliveries.steps is not None and deliveries.steps.batches_per_step is not None
@@ -233,7 +237,8 @@ def part_of(run: RankRun, chosen: Marks) -> PartExposure:
         wall_ns=wall_ns,
         wait_ns=wait_ns,
         own_ns=own_ns,
-        compute_ns=wall_ns - wait_ns - own_ns,
+        between_ns=between_ns,
+        compute_ns=wall_ns - wait_ns - own_ns - sum(each or 0 for each in between_ns.values()),
         n_batches=len(waits_ns),
         n_samples=run.samples_in(with_batch),
         nbytes=int(nbytes.sum()) if (nbytes >= 0).all() else None,
@@ -250,6 +255,20 @@ def part_of(run: RankRun, chosen: Marks) -> PartExposure:
         estimated_fraction=int(counters.estimated[with_batch].sum()) / max(len(waits_ns), 1),
         step_compute_ns=_compute_of_step(run, chosen),
     )
+
+
+def _between(run: RankRun, chosen: Marks, left_ns: Integers) -> dict[str, int | None]:
+    """Return what lies between loader and model, by generator; None where that is not known."""
+    names = run.deliveries.generator
+    between_ns = np.minimum(run.ledger.between_ns, np.maximum(left_ns, 0))
+    result: dict[str, int | None] = {}
+    for name in dict.fromkeys(names[chosen & (run.deliveries.batch >= 0)].tolist()):
+        known = between_ns[chosen & (names == name) & (between_ns >= 0)]
+        if len(known):
+            result[name or BEFORE_FORWARD] = int(known.sum())
+        elif name:
+            result[name] = None
+    return result
 
 
 def _stages(run: RankRun, chosen: Marks) -> tuple[StageExposure, ...]:

@@ -20,6 +20,8 @@ PARTS: Final = (
     "imports", "initial_load", "stage_in", "train_compute", "train_wait", "validation_compute",
     "validation_wait", "checkpoint", "between", "shutdown",
 )  # fmt: skip
+BEFORE_FORWARD: Final = "loop before the forward pass"
+"""What lies between loader and model where no generator does."""
 LOADS: Final = ("initial_load", "stage_in", "train_wait", "validation_wait")
 """Parts that go into getting data."""
 NEARLY: Final = 0.95
@@ -120,7 +122,7 @@ class DecodedChunkFigures(msgspec.Struct, frozen=True):
 class PartFigures(msgspec.Struct, frozen=True):
     """What JSON has of a part of a run."""
 
-    wall_ns: int  # wait, own and compute
+    wall_ns: int  # wait, between, own and compute
     wait_ns: int
     own_ns: int
     compute_ns: int
@@ -129,12 +131,15 @@ class PartFigures(msgspec.Struct, frozen=True):
     samples_per_s: float | None
     wait_fraction: float | None
     exposed_ns: dict[str, int]  # by stage; adds up to wait_ns
+    # From deliveries to forward passes, by the generator there; None where it is not known
+    between_ns: Mapping[str, int | None]
 
 
 class PartExposure(msgspec.Struct, frozen=True):
     """Some deliveries of a run, summed: the whole run, its epochs after the first, or steady state.
 
-    ``wait_ns + own_ns + compute_ns == wall_ns``; ``exposed_ns`` of stages adds up to ``wait_ns``.
+    ``wait_ns``, ``own_ns``, ``compute_ns`` and all of ``between_ns`` add up to ``wall_ns``,
+    ``exposed_ns`` of stages to ``wait_ns``.
     """
 
     wall_ns: int  # from being asked for each delivery to the next one, or the round's end
@@ -159,6 +164,8 @@ class PartExposure(msgspec.Struct, frozen=True):
     # Computed, by stage in a whole step of the optimiser; empty where unknown
     step_compute_ns: Mapping[str, float] = {}
     own_ns: int = 0  # of recording, between waits and what is computed
+    # From deliveries to forward passes what no span of the loop names, by the generator there
+    between_ns: Mapping[str, int | None] = {}
 
     @property
     def figures(self) -> PartFigures:
@@ -166,6 +173,7 @@ class PartExposure(msgspec.Struct, frozen=True):
         return PartFigures(
             self.wall_ns, self.wait_ns, self.own_ns, self.compute_ns, self.n_batches,
             self.n_samples, self.samples_per_s, self.wait_fraction, self.exposed_ns,
+            self.between_ns,
         )  # fmt: skip
 
     @property
@@ -384,6 +392,8 @@ class Exposure(msgspec.Struct, frozen=True):
     recurring_start_ns: int = 0  # waits of these epochs outside of their steady state
     waits_ns: tuple[int, ...] = ()  # of every delivered batch, in order
     cpus: CpuCost | None = None  # what loading takes of CPUs in the part judged
+    n_initial: int = 0  # batches taken before the first step, to be kept; in no other figure
+    initial_ns: int = 0  # and what was waited for them
 
     @property
     def n_summed(self) -> int:

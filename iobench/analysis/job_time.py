@@ -73,8 +73,12 @@ def job_time_of(run: RankRun) -> JobTime | None:
     first_ns = int(deliveries.from_ns.min(initial=end_ns if closed_ns is None else closed_ns))
     first_ns = min(first_ns, int(steps["start_ns"].min(initial=first_ns)))  # training has begun
     reads = _reads_of(run, process, imports)
-    if loop.unjoined_ns is not None:
-        reads = reads[reads["batch"] < 0]  # else of loaders, and maybe hidden
+    if loop.unjoined_ns is not None:  # else of loaders or threads, and maybe hidden
+        own = (reads["process"] != process) | (reads["thread"] == loop.thread)
+        reads = reads[(reads["batch"] < 0) & (own | (reads["start_ns"] < first_ns))]
+    if not len(steps) and not len(deliveries) and closed_ns is not None and len(reads):
+        first_ns = clock.start_ns
+        unknown.append("whether data is read once or in a loop: no step and no loader was seen")
     before = reads[reads["start_ns"] < first_ns]
     later = reads[(reads["start_ns"] >= first_ns) & _is_outside(reads, deliveries, ends)]
     claims: list[tuple[str, Integers, Integers]] = [
@@ -91,6 +95,7 @@ def job_time_of(run: RankRun) -> JobTime | None:
         ("imports", imports[:, 0], imports[:, 1]),
         *(("train_compute", *_times(spans, kind)) for kind in STEP_KINDS),
         ("initial_load", before["start_ns"], np.minimum(before["end_ns"], first_ns)),
+        ("initial_load", run.loop.initial["start_ns"], run.loop.initial["end_ns"]),
         ("shutdown", np.array([closed_ns or end_ns]), np.array([end_ns])),
         (RELOAD, later["start_ns"], later["end_ns"]),
     ]

@@ -28,7 +28,7 @@ class Ledger:
     ``stages``.
     """
 
-    __slots__ = ("stages", *TABLES)
+    __slots__ = ("between_ns", "stages", *TABLES)
 
     busy_ns: Integers  # work of loading,
     exposed_ns: Integers  # and what of it was waited for
@@ -40,9 +40,13 @@ class Ledger:
     # What the training loop did itself outside of its waits, in whose share of the wall time,
     compute_ns: Integers
     n_computed: Integers  # and in how many spans, where each began
+    # By delivery alone: of that share what lies before the forward pass, in none of these spans;
+    # -1 where no forward pass follows, or nobody noted who asked
+    between_ns: Integers
 
     def __init__(self, n_deliveries: int, stages: StageTable) -> None:
         self.stages = stages
+        self.between_ns = np.full(n_deliveries, -1, dtype=np.int64)
         for name in TABLES:
             setattr(self, name, np.zeros((n_deliveries + 1, len(stages)), dtype=np.int64))
 

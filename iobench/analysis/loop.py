@@ -9,11 +9,13 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from iobench.analysis.own_passes import OWN_PASS, outermost, with_own_passes
 from iobench.analysis.time_intervals import covered, groups
 from iobench.errors import ProfileError
 from iobench.recording.delivery_log import LOADER, RESUMED
 from iobench.recording.facts import LoaderFacts
 from iobench.recording.kinds import (
+    BETWEEN,
     LOOP_KINDS,
     RECEIVED,
     STARTUP,
@@ -27,7 +29,7 @@ from iobench.recording.span_file import Flag
 from iobench.runs.received import lanes_that_train
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from iobench.runs.contents import RunData
 
@@ -47,13 +49,14 @@ class TrainingLoop(msgspec.Struct, frozen=True):
     thread: int
     mine: Marks  # by process: its own, and those that load for it
     loaders: Mapping[int, LoaderFacts]  # `ONLY` is always there, of rounds of unknown loaders
-    waits: NDArray[Any]  # its spans of waits, in order of time
+    waits: NDArray[Any]  # its spans of waits, in order of time, and what it read by itself
+    initial: NDArray[Any]  # waits for batches that it took before its first step, to keep them
     unjoined_ns: int | None  # between steps that nobody knows the waits of, in no stage
 
     @property
     def has_loaders(self) -> bool:
         """Whether its process has a loader."""
-        return any(number != ONLY for number in self.loaders)
+        return any(number not in (ONLY, OWN_PASS) for number in self.loaders)
 
     def spans_of(self, profile: RunData) -> NDArray[Any]:
         """Return the spans of its process, and of those that load for it."""
@@ -102,13 +105,20 @@ def find_loop(profile: RunData, *, rank: int) -> TrainingLoop:
     # Where others draw the batches their process has the loaders.
     described = halves(int(lanes[np.argmax(counts)]))[0] if len(lanes) else process
     described = described if described >= 0 else _first_with_loaders(profile, consumers)
+    initial, own = waits[:0], {}
+    if len(lane) and profile.is_script and profile.summed is None and len(lanes) * unjoined == 0:
+        mine = spans[(lane_keys(spans) == lane) & ((spans["flags"] & Flag.DEVICE) == 0)]
+        waits, initial = with_own_passes(profile, waits, mine)
+    if ((waits["flags"] != 0) & (waits["batch"] >= 0)).any():
+        own, unjoined = {OWN_PASS: LoaderFacts(OWN_PASS, "", "", "the loop itself")}, False
     return TrainingLoop(
         rank=rank,
         process=process,
         thread=thread,
         mine=_mine(profile, rank, process, consumers),
-        loaders=_loaders(profile, described),
+        loaders={**_loaders(profile, described), **own},
         waits=waits,
+        initial=initial,
         unjoined_ns=_between_steps(loops[lane_keys(loops) == lane]) if unjoined else None,
     )
 
@@ -186,6 +196,8 @@ class Rounds(msgspec.Struct, frozen=True):
     numbered: Marks  # whether its waits name it; others belong to it by their time
     role: NDArray[np.str_]  # as it said itself; "trains" where an optimiser took a step in it
     resumed: Marks  # whether it goes on where one of an earlier process was
+    # The generator that asked, "" where none did; None where nobody noted it
+    generator: NDArray[np.object_]
 
     @property
     def stretch(self) -> Integers:
@@ -220,7 +232,7 @@ def find_rounds(profile: RunData, loop: TrainingLoop) -> Rounds:
     order = np.argsort(start_ns, kind="stable")
     rest = {
         name: np.concatenate([getattr(part, name) for part in parts])[order]
-        for name in ("loader", "n_before", "numbered", "role", "resumed")
+        for name in ("loader", "n_before", "numbered", "role", "resumed", "generator")
     }
     return Rounds(
         of_wait=np.argsort(order, kind="stable")[of_wait],
@@ -228,16 +240,6 @@ def find_rounds(profile: RunData, loop: TrainingLoop) -> Rounds:
         end_ns=end_ns[order],
         **rest,
     )
-
-
-def outermost(spans: NDArray[Any], kinds: Iterable[Kind]) -> NDArray[Any]:
-    """Return the spans of one thread of some kinds, in order of time, but those inside others."""
-    result = spans[is_one_of(spans["kind"], kinds) & (spans["flags"] == 0)]
-    result = result[np.lexsort((-result["end_ns"].astype(np.int64), result["start_ns"]))]
-    before = np.maximum.accumulate(result["end_ns"].astype(np.int64))
-    inside = np.append(False, result["end_ns"][1:] <= before[:-1])[: len(result)]
-    outer: NDArray[Any] = result[~inside]
-    return outer
 
 
 def _with_what_followed(
@@ -299,12 +301,20 @@ def _by_number(
         until = lane["end_ns"][lane["end_ns"] <= (int(later.min()) if len(later) else LATEST)]
         last = waits[of_wait == index][-1]
         over = last["batch"] < 0 and profile.strings[last["label"]] in ("shutdown", "failed")
+        over |= bool(last["flags"])
         if not over:
             ends[index] = max(int(ends[index]), int(until.max(initial=0)))
     role = np.array([each[1] if each[1:] and each[1] != RESUMED else "" for each in words], "U16")
     # An optimiser's step says more than what was looked for as the pass began.
     steps = (lane["kind"] == Kind.OTHER) & (lane["label"] == profile.string_number(TRAINS))
     role[np.isin(numbers, lane["sample"][steps])] = TRAINS
+    own = np.isin(numbers, waits["sample"][(waits["flags"] != 0) & (waits["batch"] >= 0)])
+    role[own], loader[own] = TRAINS, OWN_PASS
+    generator = np.full(n_rounds, None, dtype=object)
+    generator[own] = ""
+    asks = lane[(lane["kind"] == Kind.OTHER) & (lane["label"] == profile.string_number(BETWEEN))]
+    for number, detail in zip(asks["sample"].tolist(), asks["detail"].tolist(), strict=True):
+        generator[numbers == number] = profile.strings[detail]
     return Rounds(
         of_wait=of_wait,
         start_ns=starts,
@@ -314,6 +324,7 @@ def _by_number(
         numbered=np.ones(n_rounds, dtype=bool),
         role=role,
         resumed=np.array([RESUMED in each[1:] for each in words], dtype=bool),
+        generator=generator,
     )
 
 
@@ -352,4 +363,5 @@ def _by_time(waits: NDArray[Any], marks: NDArray[Any], lane: NDArray[Any]) -> Ro
         numbered=np.zeros(len(keys), dtype=bool),
         role=np.full(len(keys), "", dtype="U16"),
         resumed=np.zeros(len(keys), dtype=bool),
+        generator=np.full(len(keys), None, dtype=object),
     )

@@ -71,7 +71,7 @@ def _time_lines(job: JobTime) -> Iterator[str]:
     least_ns = WORTH_SAYING * job.wall_ns
     if job.reload_ns >= least_ns:
         reload = units.duration(job.reload_ns)
-        yield f"Of the time outside of loops, {reload} is reading data after the first pass."
+        yield f"Of the time outside of loops, {reload} is reading data."
     if job.comm_ns >= least_ns:
         yield (
             f"Of the computing, {units.duration(job.comm_ns)} is spent in collective operations, "

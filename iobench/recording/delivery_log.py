@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iobench.recording.kinds import FAILED, ROUND, SHUTDOWN, STARTUP, TRAINS, WHOLE, Kind
+from iobench.recording.kinds import BETWEEN, FAILED, ROUND, SHUTDOWN, STARTUP, TRAINS, WHOLE, Kind
+from iobench.recording.pass_names import generator_above
 from iobench.recording.process_io import RunQueue
 from iobench.recording.span_file import POSITION, Flag
 
@@ -32,7 +33,7 @@ class DeliveryLog:
     """
 
     __slots__ = (
-        "__weakref__", "_asking", "_left", "_outer", "_round_ns", "_trains", "_whole",
+        "__weakref__", "_asking", "_asks", "_left", "_outer", "_round_ns", "_trains", "_whole",
         "asked_ns", "delivered", "delivered_ns", "epoch", "loader", "number", "recording",
         "resumed", "role", "yields",
     )  # fmt: skip
@@ -54,7 +55,7 @@ class DeliveryLog:
         # this and `resumed`, of a pass of an earlier process, are set before `started`.
         self.role = recording.pass_role
         self.resumed = False
-        self._trains = False
+        self._trains = self._asks = False  # whether marks of these were written
         self._round_ns = -1
         self._whole = recording.recorder.described(Kind.WAIT, WHOLE, CONSUMER)
         self.asked_ns = self.delivered_ns = -1  # of the last wait that was recorded
@@ -67,12 +68,19 @@ class DeliveryLog:
         if self._trains or self._left or self._round_ns < 0:
             return
         self._trains = True
+        self._mark(TRAINS)
+
+    def _mark(self, label: str, detail: str = "") -> None:
         recorder = self.recording.recorder
         now_ns = recorder.clock.now_ns()
         recorder.emit(
             Kind.OTHER, now_ns, now_ns, epoch=self.epoch, sample=self.number,
-            label=recorder.string(TRAINS), flags=Flag.DETAIL,
+            label=recorder.string(label), detail=recorder.string(detail), flags=Flag.DETAIL,
         )  # fmt: skip
+
+    def _say_who_asks(self) -> None:
+        self._asks = True
+        self._mark(BETWEEN, generator_above())
 
     def ask(self, batch: int = -1) -> None:
         """Note that the loop waits from now on, for this batch if it is known."""
@@ -135,6 +143,8 @@ class DeliveryLog:
         self.recording.brought(self)
         self.recording.waiting.held = self
         self._answer(batch, nbytes, detail=maker)
+        if not self._asks:
+            self._say_who_asks()
         self.recording.recorder.position(batch, self.epoch)
         self.recording.stepped()
 
@@ -185,6 +195,8 @@ class DeliveryLog:
         position, lane.position = lane.position, POSITION.pack(self.number, batch, self.epoch)
         lane.write(asked_ns, held_ns, nbytes, self._own_ns(), self._whole)
         lane.position = position
+        if not self._asks:
+            self._say_who_asks()
 
     def fail_whole(self, asked_ns: int) -> None:
         """Note that the loop made no batch since then; to be followed by `end` or `fail`."""

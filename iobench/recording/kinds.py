@@ -34,6 +34,8 @@ STUCK: Final = "stuck"
 ``LOCKED`` where it waits for a lock that no thread of its process can open."""
 LOCKED: Final = "stuck for a lock"
 TRAINS: Final = "trains"  # label of a mark of kind ``other``: an optimiser took a step in this pass
+BETWEEN: Final = "between"
+"""Label of a mark of kind ``other``: its detail is the generator that asked for a pass, if any."""
 ROUND: Final = "round"  # label of the span of kind ``other`` that a pass over a loader is
 GRAPH: Final = "dask"
 """Label of the span, of kind preprocess, around all tasks of a graph on the thread that asked."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import operator
 import re
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 DEEPEST: Final = 40  # frames above a pass that are looked at
+OUR_MODULES: Final = ("iobench", "torch")
 WORDS: Final = {
     **dict.fromkeys(("val", "valid", "validation", "dev", "eval", "evaluation"), "validation"),
     **dict.fromkeys(("test", "testing"), "test"),
@@ -30,6 +32,20 @@ def frames_above() -> list[FrameType]:
         frames.append(frame)
         frame = frame.f_back
     return frames
+
+
+def generator_above() -> str:
+    """Return the generator of a script that asks for a batch, by name; ``""`` where none does.
+
+    Of packages neither generators nor whoever calls them are looked at: a bar of progress is none.
+    """
+    for frame in frames_above():
+        module = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        code = frame.f_code
+        if module not in OUR_MODULES and "-packages" not in code.co_filename:
+            name: str = getattr(code, "co_qualname", code.co_name)
+            return name.rpartition("<locals>.")[2] if code.co_flags & inspect.CO_GENERATOR else ""
+    return ""
 
 
 def role_by_name(loader: Any, frames: Iterable[FrameType]) -> str:

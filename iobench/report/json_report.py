@@ -112,6 +112,7 @@ class RunDocument(msgspec.Struct, frozen=True):
     samples_per_s: float | None
     wait_fraction: float | None
     exposed_ns: dict[str, int] | None  # by stage; adds up to wait_ns
+    between_ns: Mapping[str, int | None] | None  # before forward passes; neither wait nor compute
     nbytes: int | None
     read_nbytes: int | None
     cold_fraction: float | None

@@ -26,6 +26,7 @@ from iobench.report.document import (
 )
 from iobench.report.sentences import (
     PARTS,
+    between_words,
     loader_words,
     long_waits_sentence,
     step_words,
@@ -150,6 +151,20 @@ def stages_section(report: RunReport) -> Section:
         shown.append(StageExposure(kind.spelled, 0, 0, 0, None, 0, None))
         titles.append(f"{stage_title(kind.spelled)} ({why})")
     busy_ns, wait_ns = sum(row.busy_ns for row in window.stages), window.wait_ns
+    between = {name: spent for name, spent in window.between_ns.items() if spent}
+    rows: list[tuple[Cell, ...]] = [
+        (between_words(name), Quantity(spent, "ns"), *5 * (NOT_APPLICABLE,))
+        for name, spent in between.items()
+    ]
+    rows += (
+        (
+            title,
+            *quantities("ns", row.busy_ns, row.hidden_ns, row.exposed_ns),
+            _share(row.exposed_ns, wait_ns),
+            *_stage_bytes(row),
+        )
+        for title, row in zip(titles, shown, strict=True)
+    )
     table = Table(
         f"Stages in the {PARTS[exposure.window]}",
         (
@@ -157,21 +172,16 @@ def stages_section(report: RunReport) -> Section:
             *columns("busy", "hidden", "exposed", unit_group="time"),
             *columns("share of wait", "output", "output rate"),
         ),
-        tuple(
-            (
-                title,
-                *quantities("ns", row.busy_ns, row.hidden_ns, row.exposed_ns),
-                _share(row.exposed_ns, wait_ns),
-                *_stage_bytes(row),
-            )
-            for title, row in zip(titles, shown, strict=True)
-        ),
+        tuple(rows),
         total=(
             "all",
-            *quantities("ns", busy_ns, busy_ns - wait_ns, wait_ns),
+            *quantities("ns", busy_ns + sum(between.values()), busy_ns - wait_ns, wait_ns),
             *(_share(wait_ns, wait_ns), "", ""),
         ),
-        bars=tuple(map(_stage_bar, shown)),
+        bars=(
+            *(Bar((BarPart("compute", spent, between_words(n)),)) for n, spent in between.items()),
+            *map(_stage_bar, shown),
+        ),
     )
     spoken = sentences((STAGES_LEAD, _computing(exposure) if exposure.is_script else ""))
     return Section("stages", "Where loading spends its time", (*spoken, table))

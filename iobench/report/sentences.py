@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.diagnosis import Verdict
+from iobench.analysis.exposure_figures import BEFORE_FORWARD
 from iobench.recording.kinds import WORKER_KINDS, Kind, stage_title
 from iobench.report import units
 
@@ -140,6 +141,11 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
     is_worth = queued_ns > EXPLAINS * exposure.judged.wait_ns and verdict is not Verdict.HIDDEN
     if cost is not None and (cost.slows_steps or is_worth):
         yield cpu_sentence(cost)
+    if exposure.n_initial:
+        yield (
+            f"{units.count(exposure.n_initial)} batches were taken before the first step, an "
+            f"initial load of {units.duration(exposure.initial_ns)}; the steps have them in memory."
+        )
     unknown = diagnosis.unknown_fraction or 0.0
     if unknown >= WORTH_SAYING and diagnosis.top_stage != "unknown":
         yield f"The cause of {units.fraction(unknown)} of the wait was not recorded."
@@ -159,6 +165,7 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"Recording stopped before the end ({exposure.stopped}): what came after is lost."
     if verdict is Verdict.NO_COMPUTE:
         return
+    yield from _of_between(exposure.judged)
     if diagnosis.again_fraction >= WORTH_SAYING:
         share = units.fraction(diagnosis.again_fraction)
         yield f"Waits at the start and end of epochs, {share} of their time, recur in every epoch."
@@ -189,6 +196,24 @@ def cpu_sentence(cost: CpuCost) -> str:
         f"Loading takes {loading} of {total} of CPU time, on CPUs that are {busy}; "
         "steps may become shorter too."
     )
+
+
+def _of_between(part: PartExposure) -> Iterator[str]:
+    """Yield what of the loop's time lies between loader and model, and what is not known of it."""
+    for name, between_ns in part.between_ns.items():
+        if between_ns is None:
+            yield (
+                f"What {name} takes between loader and loop is not known, as no forward pass was "
+                f"recorded: it is in the {units.duration(part.compute_ns)} of computing."
+            )
+        elif between_ns >= WORTH_SAYING * part.wall_ns:
+            share = units.fraction(between_ns / part.wall_ns)
+            yield f"Another {share} of the training loop's time goes into {between_words(name)}."
+
+
+def between_words(name: str) -> str:
+    """Return what lies between loader and model, by its name."""
+    return f"the {name}" if name == BEFORE_FORWARD else f"{name}, between loader and loop"
 
 
 def _of_hang(hang: Hang) -> Iterator[str]:

@@ -57,6 +57,8 @@ def _script_title(reports: Sequence[RunReport]) -> str:
 
 
 def _loader(each: LoaderExposure) -> str:
+    if not each.framework and each.name:
+        return each.name
     kind = each.kind.rpartition(".")[2] or "an unknown loader"
     of = f"{kind} over {each.name}" if each.name else kind
     workers, size = _workers(each.workers, each.threads), units.count(each.batch_size)

@@ -20,7 +20,7 @@ from iobench.recording.session import current_recording
 from iobench.torch import training_hooks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from types import FrameType
 
     from iobench.recording.session import Recording
@@ -68,9 +68,21 @@ def role_of_pass(recording: Recording, loader: Any) -> str:
             return role
     named = role_by_name(loader, frames)
     models = _models.get(recording)
+    if models is None:
+        models = _seen_in(recording, frames)
     if not torch.is_grad_enabled() or (models is not None and models.evaluates):
         return named if named not in ("", "training") else "evaluation"
     return named
+
+
+def _seen_in(recording: Recording, frames: Iterable[FrameType]) -> _Models:
+    """Time the forward passes of models that a script's names hold, where it set none to train."""
+    models = _models.setdefault(recording, _Models())
+    for names in (each for frame in frames for each in (frame.f_locals, frame.f_globals)):
+        for value in [*names.values()]:
+            if issubclass(type(value), torch.nn.Module) and any(True for _ in value.parameters()):
+                training_hooks.see_model(value)
+    return models
 
 
 def _of_framework(frame: FrameType) -> str:

@@ -79,7 +79,8 @@ def opened(path):
     whole = run.exposure.whole
     spent = {row.stage: row.busy_ns for row in whole.compute_stages}
     assert sum(spent.values()) + whole.compute_rest_ns == whole.compute_ns
-    assert whole.wait_ns + whole.own_ns + whole.compute_ns == whole.wall_ns
+    between_ns = sum(each or 0 for each in whole.between_ns.values())
+    assert whole.wait_ns + between_ns + whole.own_ns + whole.compute_ns == whole.wall_ns
     return run, spent
 
 

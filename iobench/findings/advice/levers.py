@@ -32,6 +32,7 @@ from iobench.findings.faster_stages import (
     predicted,
 )
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, WORKER_KINDS, Kind, stage_name
+from iobench.report.sentences import between_words
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -101,6 +102,7 @@ def predicted_changes(predictor: GainPredictor) -> Judged:
         _validation,
         _chunks,
         _sampler,
+        _between,
         _workers,
         _prefetch,
         *stored,
@@ -239,6 +241,21 @@ def _validation(predictor: GainPredictor) -> Judged:
         most = max(saved, run.wait_ns / whole_ns)  # none of it is left, in the best case
         gain = Gain(Evidence.REPLAYED, saved, saved - error, most, saved > error)
         yield change((Lever.KEEP_WORKERS,), {**KEPT, "passes": "validation"}, gain)
+
+
+def _between(predictor: GainPredictor) -> Judged:
+    """Yield the loop without what lies between loader and model."""
+    run, part = predictor.run, predictor.baseline.judged
+    known = {name: spent for name, spent in part.between_ns.items() if spent}
+    rest_ns = part.compute_ns + sum(known.values())
+    error = max(abs(predictor.error_fraction or 0.0), UNSEEN_ERROR)
+    before_ns = _times(run, None).sum()
+    for name, spent_ns in known.items():
+        compute_ns = np.rint(run.compute_ns * (1 - spent_ns / rest_ns)).astype(np.int64)
+        saved = 1 - float(_times(replace(run, compute_ns=compute_ns), None).sum() / before_ns)
+        low, high = saved - error, min(saved + error, 1.0)
+        gain = Gain(Evidence.REPLAYED, saved, low, high, saved > error)
+        yield change((Lever.BETWEEN,), {"between": between_words(name)}, gain)
 
 
 def _sampler(predictor: GainPredictor) -> Judged:

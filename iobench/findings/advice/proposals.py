@@ -29,10 +29,11 @@ class Lever(Enum):
     CACHE = "cache"  # files in the page cache, or copied once to storage of the node itself
     CHUNKS = "chunks"  # that hold what a sample needs and no more
     CODEC = "codec"  # fewer bytes from storage for more decoding, or the reverse
+    BETWEEN = "between"  # what the loop's thread does to a batch before the forward pass
     SAMPLER = "sampler"  # what chooses the samples of a batch, in the training loop
 
 
-CAUSES: Final = (Lever.KEEP_WORKERS, Lever.CHUNKS, Lever.SAMPLER)
+CAUSES: Final = (Lever.KEEP_WORKERS, Lever.CHUNKS, Lever.SAMPLER, Lever.BETWEEN)
 """What removes a cause of waiting stands before what loads faster around it."""
 
 
@@ -162,6 +163,7 @@ TITLES: Final = (
     (Lever.CACHE, "", "files read into the page cache beforehand"),
     (Lever.CHUNKS, "", "chunks that hold one sample each"),
     (Lever.CODEC, "", "stored as {format}"),
+    (Lever.BETWEEN, "", "nothing left of {between}"),
     (Lever.SAMPLER, "", "a sampler that takes no time"),
 )
 """What a change of a lever is called: the first row whose setting it has, or that needs none."""
