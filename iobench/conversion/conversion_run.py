@@ -12,7 +12,6 @@ from iobench.conversion.forecast import (
     conversion_plan,
     known_source,
     known_target,
-    loading_processes,
     measure_probe,
     plan,
 )
@@ -116,10 +115,9 @@ def forecast(
     prepared = prepare(request, screen)
     memory = prepared.bound(request)
     planned = conversion_plan(prepared, request, memory, screen)
-    n_processes = loading_processes(prepared, request)
-    source = known_source(prepared, planned, request, memory, n_processes)
+    source = known_source(prepared, planned, request, memory)
     target = known_target(prepared, planned, request, memory)
-    probe = measure_probe(prepared, request, memory, screen, n_processes)
+    probe = measure_probe(prepared, request, memory, screen)
     return prepared, plan(source, target, probe)
 
 

@@ -33,7 +33,7 @@ from iobench.files.atomic import is_local, storage_errors
 from iobench.files.scratch import free_files, free_nbytes, remove_leftovers, remove_tree
 from iobench.loaders.compute import parse_compute
 from iobench.loaders.gil import reader_threads
-from iobench.loaders.pipeline import dataset_pipeline
+from iobench.loaders.pipeline import Pipeline, dataset_pipeline
 from iobench.loaders.ring.options import loader
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.recording.epoch_reads import EpochReads, LoadRates
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from iobench.conversion.preparing import PreparedConversion
     from iobench.datasets.contract import Where
     from iobench.sources.request import Screen
+    from iobench.stores.contract import Store
     from iobench.stores.plan import ConversionPlan
 
 
@@ -78,8 +79,6 @@ class KnownSource:
     unknown_ranges : tuple of str
         Variables whose range for int16 is found by making all samples once before the first can
         be written.
-    epoch : EpochReads or None
-        What epochs over these samples read; None where each sample is made by itself.
     """
 
     n_samples: int
@@ -90,7 +89,6 @@ class KnownSource:
     group_nbytes: int | None = None
     spilled_nbytes: int = 0
     unknown_ranges: tuple[str, ...] = ()
-    epoch: EpochReads | None = None
 
     @property
     def n_looks(self) -> int:
@@ -152,6 +150,8 @@ class MeasuredProbe:
         Bytes read from the source for one sample by itself.
     sample_decoded_nbytes : int
         Bytes of the arrays of one sample before preprocessing.
+    epoch : EpochReads or None
+        What epochs over all samples read; None where each sample is made by itself.
     source : LoadRates
         Seconds that loading the source takes with all workers.
     store_sample_s : float
@@ -168,6 +168,7 @@ class MeasuredProbe:
     sample_decoded_nbytes: int
     source: LoadRates
     store_sample_s: float
+    epoch: EpochReads | None = None
     lossy: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -202,16 +203,13 @@ class ConversionForecast:
         Files that can be made there; None where nobody tells.
     convert_s : float
         Seconds for what is still to be done, at the probe's rate.
-    load_source_first_s, load_source_s, load_store_s : float
-        Seconds of loading in an epoch with that many workers, were there no training: in the first
-        one from the source, in later ones, which have decoded chunks in memory, and from the store.
-    chunks_nbytes, kept_nbytes : int or None
-        Bytes of the source's chunks, decoded, and what of them may stay in memory; None where no
-        samples share any.
-    first_epoch_s, epoch_s : float or None
-        Seconds of the first epoch from the source, and of later ones; None without a step time.
-    first_saved_s, saved_s : float or None
-        Seconds these get shorter, below 0 where they get longer.
+    load_source_s, load_store_s : float
+        Seconds of loading in an epoch with that many workers, were there no training; from the
+        source in epochs after the first, which have decoded chunks in memory as far as they fit.
+    first_epoch_s, epoch_s : float
+        Seconds of the first epoch from the source, and of later ones, with the step if it is known.
+    saved_s : float or None
+        Seconds later epochs get shorter, below 0 where they get longer; None without a step time.
     payback_epochs : float or None
         Epochs after which the conversion has paid for itself; None where unknown or never.
     unknown_ranges : tuple of str
@@ -238,14 +236,10 @@ class ConversionForecast:
     free_nbytes: int | None
     free_files: int | None
     convert_s: float
-    load_source_first_s: float
     load_source_s: float
     load_store_s: float
-    chunks_nbytes: int | None
-    kept_nbytes: int | None
-    first_epoch_s: float | None
-    epoch_s: float | None
-    first_saved_s: float | None
+    first_epoch_s: float
+    epoch_s: float
     saved_s: float | None
     payback_epochs: float | None
     unknown_ranges: tuple[str, ...]
@@ -307,15 +301,12 @@ def plan(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> Conv
     left = max(0.0, 1 - target.nbytes_there / out_nbytes) if out_nbytes else 1.0
     growing_s = (probe.convert_s - probe.start_s) * share
     convert_s = probe.start_s + growing_s * left * source.n_looks if left else 0.0
-    epoch = source.epoch or EpochReads(source.n_samples, 0, 0)
-    load_first_s, load_later_s = epoch.epochs_s(probe.source, 0.0)
+    epoch, step_s = probe.epoch or EpochReads(source.n_samples, 0, 0), target.step_s or 0.0
     load_store_s = source.n_samples * probe.store_sample_s
-    first_epoch_s = epoch_s = first_saved_s = saved_s = None
-    if target.step_s is not None:
-        # Loading hides behind the steps as far as they last.
-        first_epoch_s, epoch_s = epoch.epochs_s(probe.source, target.step_s)
-        with_store_s = max(load_store_s, source.n_samples * target.step_s)
-        first_saved_s, saved_s = first_epoch_s - with_store_s, epoch_s - with_store_s
+    # Loading hides behind the steps as far as they last.
+    first_epoch_s, epoch_s = epoch.epochs_s(probe.source, step_s)
+    with_store_s = max(load_store_s, source.n_samples * step_s)
+    saved_s = None if target.step_s is None else epoch_s - with_store_s
     return ConversionForecast(
         n_samples=source.n_samples,
         n_shards=-(-source.n_samples // target.shard_n_samples),
@@ -336,16 +327,12 @@ def plan(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> Conv
         free_nbytes=target.free_nbytes,
         free_files=target.free_files,
         convert_s=convert_s,
-        load_source_first_s=load_first_s,
-        load_source_s=load_later_s,
+        load_source_s=epoch.epochs_s(probe.source, 0.0)[1],
         load_store_s=load_store_s,
-        chunks_nbytes=None if source.epoch is None else source.epoch.chunks_nbytes,
-        kept_nbytes=None if source.epoch is None else source.epoch.kept_nbytes,
         first_epoch_s=first_epoch_s,
         epoch_s=epoch_s,
-        first_saved_s=first_saved_s,
         saved_s=saved_s,
-        payback_epochs=BreakEven.of(convert_s, None, saved_s, first_saved_s).epochs,
+        payback_epochs=BreakEven.of(convert_s, None, saved_s, first_epoch_s - with_store_s).epochs,
         unknown_ranges=source.unknown_ranges,
         probe_n_samples=probe.n_samples,
         lossy=probe.lossy,
@@ -406,12 +393,8 @@ def known_source(
     planned: ConversionPlan,
     request: ConvertRequest,
     memory: MemoryBound,
-    n_processes: int = 1,
 ) -> KnownSource:
-    """Return what is known of the source without reading samples.
-
-    ``n_processes`` would load it, each with decoded chunks of its own.
-    """
+    """Return what is known of the source without reading samples."""
     where = chosen(prepared.index.where, planned.samples)
     ranges = prepared.encoding.unknown_ranges(prepared.index.spec) if prepared.encoding else ()
     read = needed = group = None
@@ -442,7 +425,6 @@ def known_source(
         group_nbytes=group,
         spilled_nbytes=spilled,
         unknown_ranges=ranges,
-        epoch=expected_reads(prepared.dataset, where, n_processes),
     )
 
 
@@ -541,24 +523,16 @@ def known_target(
 
 
 def measure_probe(
-    prepared: PreparedConversion,
-    request: ConvertRequest,
-    memory: MemoryBound,
-    screen: Screen,
-    n_processes: int = 1,
+    prepared: PreparedConversion, request: ConvertRequest, memory: MemoryBound, screen: Screen
 ) -> MeasuredProbe:
     """Convert a few samples beside the target, load some from both ends, and remove it all.
-
-    ``n_processes`` would load the source.
 
     Raises
     ------
     StorageError
         If nothing can be written where the store shall be.
     """
-    source = _load_rates(
-        prepared, request, n_processes
-    )  # first: what is in no page cache stays so until then
+    epoch, source = _loaded(prepared, request)  # first: then what is in no page cache still is not
     samples, ends = _probed(prepared, memory)
     with _folder_that_goes(existing_folder(request.out)) as folder:
         watch = stopwatch()
@@ -586,7 +560,7 @@ def measure_probe(
             )
         convert_s = watch()
         where = chosen(prepared.index.where, store.manifest.samples)
-        store_s, n_loaded = _load(store, request.n_workers)
+        store_s, _ = _load_s(store, request.n_workers)
         read_nbytes, decoded_nbytes = nbytes_of_one(prepared.dataset, prepared.index, where[0])
         probe = MeasuredProbe(
             n_samples=len(store),
@@ -595,8 +569,9 @@ def measure_probe(
             store_nbytes=store.manifest.nbytes,
             sample_read_nbytes=read_nbytes,
             sample_decoded_nbytes=decoded_nbytes,
+            epoch=epoch,
             source=source,
-            store_sample_s=store_s / n_loaded,
+            store_sample_s=store_s / len(store),
             lossy=store.manifest.lossy,
         )
         store.close()
@@ -641,54 +616,43 @@ def _start_s(moments: Sequence[tuple[float, int]], ends: Sequence[int]) -> float
     return max(0.0, first[0] - each_s * ends[0]) if each_s > 0 else 0.0
 
 
-def _tried(prepared: PreparedConversion) -> list[int]:
-    """Return samples to be loaded, spread evenly: the last few are read before, the others not."""
-    return [prepared.samples[n] for n in probe_samples(len(prepared.samples), PROBE_N_SAMPLES[1])]
-
-
-def loading_processes(prepared: PreparedConversion, request: ConvertRequest) -> int:
-    """Return how many processes would load the source; 1 where threads of one do."""
-    workers, few = request.n_workers, _tried(prepared)[-READ_BEFORE:]
-    pipeline = dataset_pipeline(prepared.dataset, prepared.index, few)
-    return 1 if reader_threads(prepared.dataset, pipeline, workers)[0] else workers
-
-
-def _load_rates(
-    prepared: PreparedConversion, request: ConvertRequest, n_processes: int
-) -> LoadRates:
-    """Load a few samples of the source twice, and return what that takes with all workers."""
-    samples = _tried(prepared)
-    samples = samples[:-READ_BEFORE] or samples
-    pipeline = dataset_pipeline(prepared.dataset, prepared.index, samples)
-    source, lanes = PipelineSource(pipeline), n_processes
-    threads = request.n_workers // n_processes
-    first_s, n = _load(source, threads)
-    reads = expected_reads(prepared.dataset, pipeline.where[:n])
+def _loaded(
+    prepared: PreparedConversion, request: ConvertRequest
+) -> tuple[EpochReads | None, LoadRates]:
+    """Load a few samples twice; return what epochs read, and what all workers take for it."""
+    dataset, where, workers = prepared.dataset, prepared.index.where, request.n_workers
+    every = prepared.samples
+    few = [every[rank] for rank in probe_samples(len(every), PROBE_N_SAMPLES[1])]
+    pipeline = dataset_pipeline(dataset, prepared.index, few[-READ_BEFORE:])
+    threads = reader_threads(dataset, pipeline, workers)[0] or 1
+    lanes = workers // threads
+    epoch = expected_reads(dataset, chosen(where, every), lanes)
+    few, n, first_s, last_s = few[:-READ_BEFORE] or few, 0, 0.0, 0.0
+    # As many again each time, all to their end; the first ones may decode what is of all.
+    while n < len(few) and (n < 4 * threads or last_s < LOADED_S / 2):
+        some = few[n : max(2 * n, 2 * threads)]
+        last_s, _ = _load_s(dataset_pipeline(dataset, prepared.index, some), threads)
+        n, first_s = n + len(some), first_s + last_s
+    pipeline = dataset_pipeline(dataset, prepared.index, few[:n])
+    reads = expected_reads(dataset, pipeline.where)
     if reads is None or not reads.first_nbytes:
-        return LoadRates(0.0, 0.0, first_s / n / lanes)
-    again_s, n_again = _load(source, threads, n)
-    if reads.later_nbytes:  # nothing of it stays decoded
-        rates = (
-            each / nbytes / lanes
-            for each, nbytes in (
-                (first_s, reads.first_nbytes),
-                (again_s, reads.first_nbytes * n_again / n),
-            )
-        )
-        return LoadRates(*rates)
-    sample_s = again_s / n_again
-    rate = max(0.0, first_s - n * sample_s) / reads.first_nbytes / lanes
-    return LoadRates(rate, rate, sample_s / lanes)
+        return None, LoadRates(0.0, 0.0, first_s / n / lanes)
+    again_s, after_first_s = _load_s(pipeline, threads)
+    # Of what stays decoded, starting to load is no part: it counts once an epoch.
+    sample_s = 0.0 if reads.later_nbytes else after_first_s / max(1, n - 1)
+    nbytes = reads.first_nbytes * lanes
+    first = max(0.0, first_s - n * sample_s) / nbytes
+    again = again_s / nbytes if reads.later_nbytes else first
+    return epoch, LoadRates(first, again, sample_s / lanes)
 
 
-def _load(source: Any, threads: int, most: int | None = None) -> tuple[float, int]:
-    """Load samples one by one for a while, and return the seconds and how many these were."""
-    watch, done, begun_s = stopwatch(), 0, 0.0
-    for done, _ in enumerate(loader(source, 1, threads=threads), 1):
-        begun_s = begun_s if done > 2 else watch()  # the first may decode what is of all
-        if done == most or watch() - begun_s > LOADED_S:
-            break
-    return watch(), done
+def _load_s(source: Pipeline | Store, threads: int) -> tuple[float, float]:
+    """Load all samples one by one; return the seconds, and those after the first one."""
+    watch, until_first_s = stopwatch(), None
+    batches = PipelineSource(source) if isinstance(source, Pipeline) else source
+    for _ in loader(batches, 1, threads=threads):
+        until_first_s = until_first_s or watch()
+    return watch(), watch() - (until_first_s or 0.0)
 
 
 def _files_nbytes(files: Sequence[Path]) -> int:

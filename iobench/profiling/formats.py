@@ -484,7 +484,8 @@ def _prepare_store(
         store = find_converter()(
             replace(request, path=path), progress=advance, notice=screen.note, tally=tally
         )
-    note_conversion(path, watch(), tally)
+    if tally.n_written and not (tally.n_resumed or tally.n_elsewhere):  # one run made it all
+        note_conversion(path, watch())
     facts = {
         "path": str(path),
         "target": None,

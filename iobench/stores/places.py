@@ -34,8 +34,6 @@ from iobench.stores.manifest import checked_json
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from iobench.stores.tally import Tally
-
 ItemKind = Literal["store", "probe", "stand-in", "index", "staged"]
 MARK_NAME = ".iobench-item.json"
 STAGED_NAME = "stage.json"
@@ -384,13 +382,8 @@ def mark_of(path: Path) -> tuple[str, str]:
     return "unknown", path.name
 
 
-def note_conversion(path: Path, seconds: float, tally: Tally) -> None:
-    """Note in the mark of a probe what making it took, where one run made all of it.
-
-    Not of what ``iobench convert`` writes: the same source gives the same bytes there.
-    """
-    if not tally.n_written or tally.n_resumed or tally.n_elsewhere:
-        return
+def note_conversion(path: Path, seconds: float) -> None:
+    """Note in the mark of a probe what making it took: manifests carry no time."""
     kind, title = mark_of(path)
     document = {"kind": kind, "title": title, "convert_s": round(seconds, 6)}
     write_atomically(path / MARK_NAME, checked_json(document))

@@ -13,6 +13,10 @@ which fills all caches, with their range; and the whole time, opening (told behi
 first epoch included. An epoch that takes too long is cut short (~) and its rest taken to cost as
 much.
 
+``--said`` prints instead what the first epoch of ``loader(1, shuffle=True)`` takes and a later one,
+beside what ``profile``, ``advise`` and ``convert --dry-run`` say of them, in turns: the median of
+all rounds, and *far* where one is off by more than a fifth.
+
 A row is *slower* where ours, with one thread or as it comes, takes more than 1.05 times as long as
 the strongest plain loop, in the median or as a whole.
 """
@@ -21,10 +25,13 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import json
 import multiprocessing
 import os
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -50,6 +57,24 @@ LEVELS, LAT, LON = 5, 91, 180
 OURS = ("one thread", "as it comes", "[i]")
 JUDGED = OURS[:2]
 SLOWER = 1.05
+FAR = 0.2
+
+
+EPOCHS = """
+import json, sys, time, warnings
+warnings.simplefilter("ignore")
+import iobench
+samples, step_s = iobench.open_dataset(sys.argv[1], sample_dim="time"), float(sys.argv[2])
+batches = samples.loader(1, shuffle=True)
+taken = []
+for _ in range(2):
+    begun = time.perf_counter()
+    for _ in batches:
+        time.sleep(step_s)
+    taken.append(time.perf_counter() - begun)
+print(json.dumps(taken))
+"""
+"""A training loop over all samples, twice; it prints what each epoch takes."""
 
 
 @dataclass(frozen=True)
@@ -226,6 +251,58 @@ def ratios(spent: dict[str, Spent]) -> dict[str, float]:
     return found
 
 
+def said_of(path: Path, step: str, folder: Path) -> dict[str, tuple[float, float]]:
+    """Return seconds of the first epoch and of a later one: as taken, and as commands say."""
+    iobench_, run = [sys.executable, "-m", "iobench"], folder / "run"
+    shutil.rmtree(run, ignore_errors=True)
+    common = ["--sample-dim", "time", "--compute", step]
+
+    def answer(*words: str | Path) -> Any:
+        done = subprocess.run([*iobench_, *words], capture_output=True, check=True, timeout=600)
+        return json.loads(done.stdout)
+
+    loop = [sys.executable, "-c", EPOCHS, path, str(parse_step(step))]
+    taken = json.loads(subprocess.run(loop, capture_output=True, check=True, timeout=600).stdout)
+    profile = ["profile", path, *common, "--pipeline", "own", "--epochs", "2", "--json"]
+    profiled = answer(*profile, "--out", run)["runs"][0]["epoch"]
+    advised = answer("advise", run, "--json")["baseline"]
+    planned = answer(
+        "convert", path, folder / "out", "--to", "numpy", *common, "--dry-run", "--json"
+    )
+    return {
+        "taken": tuple(taken),
+        "profile": (profiled["first_s"], profiled["later_s"]),
+        "advise": (advised["first_epoch_s"], advised["epoch_s"]),
+        "dry run": (planned["first_epoch_s"], planned["epoch_s"]),
+    }
+
+
+def parse_step(step: str) -> float:
+    """Return the seconds of ``--compute``."""
+    return 0.0 if step == "none" else float(step.removesuffix("ms")) / 1000
+
+
+def print_said(names: Sequence[str], n_times: int, step: str, rounds: int) -> None:
+    """Print a row for each way of cutting: epochs as taken, and as commands say."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        for number, name in enumerate(names):
+            layout = layouts(n_times)[name]
+            path = folder / f"{number}.{'zarr' if layout.zarr_format else 'nc'}"
+            write(path, n_times, layout)
+            found = [said_of(path, step, folder) for _ in range(rounds)]
+            cells = {
+                key: [statistics.median(each[key][of] for each in found) for of in (0, 1)]
+                for key in found[0]
+            }
+            taken, far = cells["taken"], []
+            for key, pair in cells.items():
+                far += [key] * any(abs(a / b - 1) > FAR for a, b in zip(pair, taken, strict=True))
+            text = " | ".join(f"{key} {a:.2f}, {b:.2f} s" for key, (a, b) in cells.items())
+            print(f"| {name} | {text} | {'far: ' * bool(far)}{', '.join(far)} |", flush=True)
+            remove(path)
+
+
 def main() -> None:
     """Print a table, row by row, then which rows are slower and which were left out."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -235,8 +312,15 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=40.0, help="no row is begun after that")
     parser.add_argument("--only", default="*", help="pattern of rows' names, as in a shell")
     parser.add_argument("--list", action="store_true", help="print the rows' names and end")
+    parser.add_argument("--said", action="store_true", help="what commands say of epochs")
+    parser.add_argument("--step", default="none", help="--said: a step of training, as 10ms")
+    parser.add_argument("--rounds", type=int, default=3, help="--said")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
+    if given.said:
+        names = [name for name in layouts(given.times) if fnmatch.fnmatch(name, given.only)]
+        print_said(names, given.times, given.step, given.rounds)
+        return
     rows = [
         (f"{name}, {order}, {room}", name, order, room)
         for name in layouts(given.times)

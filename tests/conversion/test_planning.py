@@ -84,7 +84,8 @@ def test_what_holds_for_every_plan(source, target, probe) -> None:
     assert (planned.saved_s is None) == (target.step_s is None)
     epochs = planned.payback_epochs
     if epochs is not None:
-        first, later = min(epochs, 1) * planned.first_saved_s, max(0, epochs - 1) * planned.saved_s
+        first_saved_s = planned.saved_s + planned.first_epoch_s - planned.epoch_s
+        first, later = min(epochs, 1) * first_saved_s, max(0, epochs - 1) * planned.saved_s
         assert first + later == pytest.approx(planned.convert_s)
     json.dumps(planned.to_dict(), allow_nan=False)
 
