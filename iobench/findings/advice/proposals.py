@@ -63,7 +63,7 @@ class Reason(Enum):
     OWN_ORDER = "own order", "this source sets the order of its samples and runs its own workers."
     CACHED_ALREADY = "cached already", "this run already read from memory."
     TOO_LARGE = "too large", "needs {0}; {1} is available.", units.nbytes
-    CHUNKS_FIT = "chunks fit", "bytes for each byte used: {0} read, {1} decoded.", units.ratio
+    CHUNKS_FIT = "chunks fit", "{0} bytes read and {1} decoded for each byte used.", units.ratio
     GAINS_NOTHING = "gains nothing", "predicted to save {0}: too little, or within its error."
     TAKES_LONGER = "takes longer", "predicted to take {0} longer."
     NOT_WAITED_FOR = "not waited for", "the training loop hardly waits for it: {0} at most."

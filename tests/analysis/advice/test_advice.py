@@ -454,7 +454,7 @@ def loading_decoded(loading: Loading) -> tuple[int, int]:
 def test_chunks_that_fit_are_ruled_out_and_what_is_not_known_is_not_0() -> None:
     ruled_out = advised(measured(chunked_script(1), machine=MACHINE)).ruled_out
     sentence = next(each.sentence for each in ruled_out if each.levers == (Lever.CHUNKS,))
-    assert sentence == "bytes for each byte used: unknown read, 1.00 decoded."
+    assert sentence == "unknown bytes read and 1.00 decoded for each byte used."
 
 
 @pytest.mark.parametrize("shuffles", [False, True])
