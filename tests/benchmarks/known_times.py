@@ -48,21 +48,40 @@ def spend(milliseconds: float) -> None:
         pass
 
 
+def burn(milliseconds: float) -> None:
+    """Take so much CPU time, as Python code does."""
+    end = time.thread_time() + milliseconds / 1e3
+    while time.thread_time() < end:
+        pass
+
+
+Milliseconds = float | Callable[[int], float]  # of every sample, or by its number
+
+
 class Samples:
     """A dataset of torch's whose methods take known times."""
 
+    def __init__(
+        self,
+        n: Any,
+        read: Milliseconds,
+        decode: Milliseconds = 3,
+        take: Callable[[float], None] = spend,
+    ) -> None:
+        self.n, self.read_ms, self.decode_ms, self.take = n, read, decode, take
+
     def __len__(self) -> int:
-        return N_BATCHES
+        return self.n
 
     def __getitem__(self, number: int) -> int:
         return self.decode(self.read(number))
 
     def read(self, number: int) -> int:
-        spend(READ_MS)
+        spend(self.read_ms(number) if callable(self.read_ms) else self.read_ms)
         return number
 
     def decode(self, number: int) -> int:
-        spend(DECODE_MS)
+        self.take(self.decode_ms(number) if callable(self.decode_ms) else self.decode_ms)
         return number
 
 
@@ -74,9 +93,8 @@ def collate(samples: list[int]) -> list[int]:
 def train(loader_type: Any, workers: int, context: str | None) -> None:
     """Run a training loop over a loader."""
     options = {"multiprocessing_context": context} if workers else {}
-    for _ in loader_type(
-        Samples(), batch_size=1, num_workers=workers, collate_fn=collate, **options
-    ):
+    data = Samples(N_BATCHES, READ_MS, DECODE_MS)
+    for _ in loader_type(data, batch_size=1, num_workers=workers, collate_fn=collate, **options):
         spend(STEP_MS[workers])
 
 

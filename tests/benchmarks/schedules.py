@@ -34,13 +34,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from known_times import spend
-from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from known_times import Samples, burn, spend
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 WITHIN = 5.0
 SIZES = [list(range(9 * n, 9 * n + size)) for n, size in enumerate((1, 12, 3, 7, 2, 9) * 7)]
 LOCK, KNOWN = multiprocessing.Lock(), set[int]()  # of readers, and of a worker's cache
-Ms = float | Callable[[int], float]  # of every sample, or by its number
 
 
 class Clock:
@@ -74,44 +73,15 @@ class Clock:
         return [100 * waited / took, 100 * late / late_took, 100 * between / took]
 
 
-def burn(milliseconds: float) -> None:
-    """Take so much CPU time, as Python code does."""
-    end = time.thread_time() + milliseconds / 1e3
-    while time.thread_time() < end:
-        pass
-
-
-class Samples(Dataset):
-    """Samples that are read and decoded in known times, by sleeping or by what is given."""
-
-    def __init__(self, n: Any, read: Ms, decode: Ms = 3, take: Callable[[float], None] = spend):
-        self.n, self.read_ms, self.decode_ms, self.take = n, read, decode, take
-
-    def __len__(self) -> int:
-        return self.n
-
-    def read(self, number: int) -> torch.Tensor:
-        spend(self.read_ms(number) if callable(self.read_ms) else self.read_ms)
-        return torch.full((8,), float(number % 7))
-
-    def decode(self, number: int) -> None:
-        self.take(self.decode_ms(number) if callable(self.decode_ms) else self.decode_ms)
-
-    def __getitem__(self, number: int) -> torch.Tensor:
-        sample = self.read(number)
-        self.decode(number)
-        return sample
-
-
 class Together(Samples):
-    def __getitems__(self, numbers: list[int]) -> list[torch.Tensor]:
+    def __getitems__(self, numbers: list[int]) -> list[int]:
         return list(map(self.__getitem__, numbers))
 
 
 class Stream(Samples, IterableDataset):
     """A generator that calls methods: of so many samples a worker."""
 
-    def __iter__(self) -> Iterator[torch.Tensor]:
+    def __iter__(self) -> Iterator[int]:
         sizes = self.n if isinstance(self.n, tuple) else (self.n,) * 2
         for number in range(sizes[get_worker_info().id]):
             sample = self.read(number)
@@ -122,34 +92,25 @@ class Stream(Samples, IterableDataset):
         return 10**6
 
 
-class SlowSampler(torch.utils.data.SequentialSampler):
-    def __iter__(self) -> Iterator[int]:
-        return (spend(4) or number for number in range(len(self)))
+def by_thread(loader: Iterable[Any]) -> Iterator[Any]:
+    """Return the batches of a loader, which a thread walks ahead."""
+    batches = queue.Queue[Any](4)
 
+    def walk() -> None:
+        for batch in itertools.chain(loader, [None]):
+            batches.put(batch)
 
-class Background(threading.Thread):
-    """A thread that walks a loader and puts its batches into a queue."""
-
-    def __init__(self, batches: Iterable[Any]) -> None:
-        super().__init__(daemon=True)
-        self.batches, self.queue = batches, queue.Queue[Any](4)
-        self.start()
-
-    def run(self) -> None:
-        for batch in itertools.chain(self.batches, [None]):
-            self.queue.put(batch)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.queue.get, None)
+    threading.Thread(target=walk, daemon=True).start()
+    return iter(batches.get, None)
 
 
 class Model:
     def __init__(self) -> None:
-        self.model: Any = torch.nn.Linear(8, 1)
+        self.model: Any = torch.nn.Linear(1, 1)
         self.optimiser = torch.optim.SGD(self.model.parameters(), lr=1e-4)
 
-    def step(self, batch: torch.Tensor, step_ms: float) -> None:
-        self.model(batch).mean().backward()
+    def step(self, batch: Any, step_ms: float) -> None:
+        self.model(torch.as_tensor(batch).float().reshape(-1, 1)[:1]).sum().backward()
         spend(step_ms)
         self.optimiser.step()
         self.optimiser.zero_grad()
@@ -166,8 +127,7 @@ def loop(walk: Any, own: Clock, step_ms: float, *more: Extra, most: int = -1) ->
     batches = enumerate(walk() if callable(walk) else walk, 1)  # ended after the last look
     for number, batch in batches:
         own.got()
-        first = batch[0] if isinstance(batch, tuple) else batch
-        model.step(torch.as_tensor(first)[:8], step_ms)
+        model.step(batch[0] if isinstance(batch, tuple) else batch, step_ms)
         for function in more:
             function(number, model, own)
         own.turn()
@@ -189,7 +149,7 @@ def of(stages: str, data: Any, step_ms: float, *more: Extra, **options: Any) -> 
     def train(own: Clock) -> None:
         loader = load(data, **options)
         for _ in range(n_epochs):
-            walk = partial(Background, loader) if thread else loader
+            walk = partial(by_thread, loader) if thread else loader
             loop(walk, own, step_ms, *more, most=most)
             time.sleep(1.2 * ("persistent_workers" in options))
 
@@ -280,7 +240,7 @@ def validation(own: Clock) -> None:
             for batch in validating:
                 own.got()
                 with torch.no_grad():
-                    model.model(batch)
+                    model.model(batch[:1].float())
                 own.ask()
             own.got()
             model.model.train()
@@ -321,15 +281,10 @@ def tiny_samples(own: Clock) -> None:
 def tf_map(own: Clock) -> None:
     import tensorflow as tf
 
-    def read(number: Any) -> Any:
-        return spend(40) or number
+    def stage(milliseconds: float) -> Callable[[Any], Any]:
+        return lambda it: tf.numpy_function(lambda n: spend(milliseconds) or n, [it], tf.int64)
 
-    def dec(number: Any) -> Any:
-        return spend(12) or number
-
-    data = tf.data.Dataset.range(300)
-    data = data.map(lambda n: tf.numpy_function(read, [n], tf.int64), num_parallel_calls=3)
-    data = data.map(lambda n: tf.numpy_function(dec, [n], tf.int64), num_parallel_calls=3)
+    data = tf.data.Dataset.range(300).map(stage(40), 3).map(stage(12), 3)
     own.begin()
     for _ in data.batch(2).prefetch(1):
         own.got()
@@ -340,7 +295,7 @@ def tf_map(own: Clock) -> None:
 def grain_threads(own: Clock) -> None:
     import grain.python as grain
 
-    data = grain.MapDataset.range(400).map(lambda number: Samples(400, 8)[number].numpy())
+    data = grain.MapDataset.range(400).map(Samples(400, 8).__getitem__)
     options = grain.ReadOptions(num_threads=2, prefetch_buffer_size=8)
     loop(data.batch(4).to_iter_dataset(options), own, 8)
 
@@ -360,7 +315,7 @@ def torchdata_nodes(own: Clock) -> None:
 
     numbers = nodes.IterableWrapper(range(400))
     mapped = nodes.ParallelMapper(numbers, Samples(400, 8).__getitem__, num_workers=2)
-    batched = nodes.Mapper(nodes.Batcher(mapped, 4), torch.stack)
+    batched = nodes.Mapper(nodes.Batcher(mapped, 4), torch.as_tensor)
     loop(nodes.Loader(nodes.Prefetcher(batched, 2)), own, 12)
 
 
@@ -369,9 +324,13 @@ def np_load(own: Clock) -> None:
     loop(map(np.load, ["samples.npy"] * 160), own, 8)
 
 
-def slow_collate(samples: list[torch.Tensor]) -> torch.Tensor:
+def slow_number(number: int) -> int:
+    return spend(4) or number
+
+
+def slow_collate(samples: list[int]) -> torch.Tensor:
     spend(40)
-    return torch.stack(samples)
+    return torch.as_tensor(samples)
 
 
 # With the stages that make the loop wait; "-": none.
@@ -400,13 +359,13 @@ SCHEDULES: dict[str, Schedule] = {
     "pauses": of("read", Samples(100, 8), 12, n_epochs=4, persistent_workers=True),
     "validation": ("startup read", validation),
     "checkpoint": of("read", Samples(320, 8), 10, save),
-    "slow_sampler": of("sampler", Samples(400, 3, 1), 6, sampler=SlowSampler(range(400))),
+    "slow_sampler": of("sampler", Samples(400, 3, 1), 6, sampler=map(slow_number, range(400))),
     "locked_reads": of("read", Samples(320, locked, 2), 12, workers=3),
     "cache_restarts": of("read startup", Samples(80, unless_known, 2), 10, n_epochs=5),
     "preloaded": ("-", preloaded),
     "alternating": of(
         "read decode",
-        Samples(400, lambda n: 22 - 20 * (n // 4 % 2), lambda n: 2 + 20 * (n // 4 % 2)),
+        Samples(400, lambda n: 22 - n // 4 % 2 * 20, lambda n: 2 + n // 4 % 2 * 20),
         6,
     ),
     "tiny_samples": ("sampler fused collate", tiny_samples),
@@ -444,9 +403,7 @@ def rows(name: str, folder: Path) -> Iterator[tuple[str, bool]]:
         waits = [(sum((part["exposed_ns"] or {}).values()), part["wait_ns"] or 0) for part in parts]
         exact = all(total == wait for total, wait in waits)
         said = [part["wait_fraction"] for part in (run, run["diagnosis"])]
-        exposed = {stage: ns for stage, ns in (run["exposed_ns"] or {}).items() if ns}
-        top = run["diagnosis"]["top_stage"] or max(exposed, key=exposed.__getitem__, default="-")
-        stages = SCHEDULES[name][0]
+        stages, top = SCHEDULES[name][0], run["diagnosis"]["top_stage"] or "-"
         line = f"{name + f' {rank}' * (len(runs) > 1):20}"
         off = []
         for truth, share in zip(own, said, strict=True):
