@@ -71,7 +71,7 @@ def _putting(original: Callable[..., None]) -> Callable[..., None]:
     handing = _handing(original)
 
     def put(self: Any, item: Any, *args: Any, **kwargs: Any) -> None:
-        recording = _recording()
+        recording = session._current  # most threads never hold a batch
         if recording is None or getattr(recording.waiting, "held", None) is None:
             return original(self, item, *args, **kwargs)
         was_full = 0 < self.maxsize <= self._qsize()
@@ -87,9 +87,9 @@ def _putting(original: Callable[..., None]) -> Callable[..., None]:
 
 def _handing(original: Callable[..., None], *, once: bool = False) -> Callable[..., None]:
     def hand(self: Any, item: Any, *args: Any, **kwargs: Any) -> None:
-        recording = _recording()
+        recording = session._current
         held = None if recording is None else getattr(recording.waiting, "held", None)
-        if recording is None or held is None:
+        if held is None or (recording := _recording()) is None:
             return original(self, item, *args, **kwargs)
         if isinstance(held, DeliveryLog):
             batch, maker = (-1, "") if held.left else held.delivered
@@ -110,6 +110,8 @@ def _handing(original: Callable[..., None], *, once: bool = False) -> Callable[.
 def _taking(original: Callable[..., Any]) -> Callable[..., Any]:
     def take(self: Any, *args: Any, **kwargs: Any) -> Any:
         item = original(self, *args, **kwargs)
+        if not _under_way:
+            return item
         known = _under_way.get(id(self))
         handed = None if known is None else known[1].get(id(item))
         if known is not None and handed:
