@@ -560,7 +560,8 @@ def measure_probe(
             )
         convert_s = watch()
         where = chosen(prepared.index.where, store.manifest.samples)
-        store_s, _ = _load_s(store, request.n_workers)
+        _load_s(store, request.n_workers)  # imports, opens files
+        _, store_s = _load_s(store, request.n_workers)
         read_nbytes, decoded_nbytes = nbytes_of_one(prepared.dataset, prepared.index, where[0])
         probe = MeasuredProbe(
             n_samples=len(store),
@@ -571,7 +572,7 @@ def measure_probe(
             sample_decoded_nbytes=decoded_nbytes,
             epoch=epoch,
             source=source,
-            store_sample_s=store_s / len(store),
+            store_sample_s=store_s / max(1, len(store) - 1),
             lossy=store.manifest.lossy,
         )
         store.close()
