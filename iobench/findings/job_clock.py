@@ -61,10 +61,8 @@ def time_section(job: JobTime) -> Section:
 
 
 def _load_words(job: JobTime) -> str:
-    """Return for how long data was got, a range where what steps waited for is not known."""
-    most_ns = job.load_ns + (job.unjoined_ns or 0)
-    least = f"{units.duration(job.load_ns)} to " if most_ns > job.load_ns else ""
-    return least + units.duration(most_ns)
+    """Return for how long data was got, at least, where what steps waited for is not known."""
+    return "at least " * (job.unjoined_ns is not None) + units.duration(job.load_ns)
 
 
 def _time_lines(job: JobTime) -> Iterator[str]:
