@@ -59,5 +59,5 @@ def cpu_cost_of(
             all_ns = max(numbers[name] * float(shares @ np.diff(edges)), 1.0)
             others = max(0.0, 1 - total_ns * max(ranks, 1) / all_ns)
             busy = float(np.average(shares, weights=weights))
-            costs.append(CpuCost(loading_ns, total_ns, int(high_ns - low_ns), busy, others))
+            costs.append(CpuCost(loading_ns, total_ns, busy, others))
     return max(costs, key=lambda each: each.busy_fraction, default=None)

@@ -30,7 +30,7 @@ NEARLY: Final = 0.95
 SATURATED: Final = 0.85
 """CPUs busy for more than so much of the time that the loop computes have no time left;"""
 WORTH_FRACTION: Final = 0.05
-"""loading that takes more than so much of the job's CPU time then makes steps longer."""
+"""loading that takes more than so much of the time that they are busy then makes steps longer."""
 
 
 class CpuCost(msgspec.Struct, frozen=True):
@@ -42,16 +42,14 @@ class CpuCost(msgspec.Struct, frozen=True):
 
     loading_ns: int
     total_ns: int
-    wall_ns: int
     busy_fraction: float
     others_fraction: float
 
     @property
     def slows_steps(self) -> bool:
         """Whether loading takes CPU time that computing waits for."""
-        # It keeps the loop from a CPU for no longer than it is on one, whoever else is.
-        is_worth = self.loading_ns > WORTH_FRACTION * max(self.total_ns, self.wall_ns)
-        return self.busy_fraction > SATURATED and is_worth
+        share = self.loading_ns / max(self.total_ns, 1) * (1 - self.others_fraction)
+        return self.busy_fraction > SATURATED and share > WORTH_FRACTION
 
 
 class StageExposure(msgspec.Struct, frozen=True):

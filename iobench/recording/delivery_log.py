@@ -100,7 +100,7 @@ class DeliveryLog:
         if getattr(waiting, "queue", None) is None:
             io_ns = recording.facts.unit_costs.get("io_ns") or 0
             waiting.queue = RunQueue(2 * io_ns * LOOK_EVERY)
-        waiting.queue.begin(recorder.clock.now_ns())
+        waiting.queue.begin(self.delivered_ns)
         self.asked_ns = asked_ns = recorder.clock.now_ns()
         recorder.asked(asked_ns, self.number, self.epoch)
 

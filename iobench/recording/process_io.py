@@ -70,10 +70,14 @@ class ProcessIo:
             now = recorder.clock.now_ns()
             recorder.emit(Kind.READ, now, now, *delta, batch, epoch, -1, 0, 0, Flag.IO)
 
-    def __del__(self) -> None:
+    def close(self) -> None:
+        """Close the file; the next reading opens it again."""
         if self._pid == os.getpid():
             with contextlib.suppress(OSError):
                 os.close(self._descriptor)
+        self._pid = -1
+
+    __del__ = close
 
 
 class RunQueue(ProcessIo):
@@ -82,10 +86,12 @@ class RunQueue(ProcessIo):
     path = "/proc/thread-self/schedstat"
 
     def __init__(self, every_ns: int = 0) -> None:
-        self._every_ns, self._due_ns, self._since_ns = every_ns, 0, -1
+        self._every_ns, self._due_ns, self._since_ns = every_ns, -1, -1
         super().__init__()
 
     def _numbers(self, fields: list[bytes]) -> tuple[int, int]:
+        if self._every_ns:
+            self.close()  # a script's own process has no more files open than without
         _, queued_ns, _ = fields
         return time.process_time_ns(), int(queued_ns)
 
@@ -93,7 +99,7 @@ class RunQueue(ProcessIo):
         """Count waits from now on, where that is due."""
         self._since_ns = -1
         if now_ns >= self._due_ns and (now := self.read()) is not None:
-            self._since_ns, self._due_ns = now_ns, now_ns + self._every_ns
+            self._since_ns, self._due_ns = max(now_ns, 0), now_ns + self._every_ns
             self._last = (self._last or now)[0], now[1]
 
     def emit(
