@@ -259,10 +259,14 @@ def _between(predictor: GainPredictor) -> Judged:
 
 
 def _sampler(predictor: GainPredictor) -> Judged:
-    """Yield a faster sampler where the loop waits for its own one."""
-    run = predictor.run
-    if run.loop_ns[:, _of_sampler(run)].sum() > IN_LOOP_FRACTION * run.wait_ns:
+    """Yield a faster sampler where the loop waits for its own one, or as a pass begins."""
+    run, part = predictor.run, predictor.baseline.exposure.judged
+    exposed_ns = part.exposed_ns.get(Kind.SAMPLER.spelled, 0)
+    in_loop = run.loop_ns[:, _of_sampler(run)].sum() > IN_LOOP_FRACTION * run.wait_ns
+    if in_loop or exposed_ns > IN_LOOP_FRACTION * part.wait_ns:
         gain = predictor.bound(shortened(run, {Kind.SAMPLER.spelled: 0.0}))
+        share = exposed_ns / max(part.wall_ns - part.own_ns, 1)  # drawn ahead, it is in no batch
+        gain = replace(gain, high_fraction=max(gain.high_fraction or 0.0, share))
         yield change((Lever.SAMPLER,), {}, gain)
 
 

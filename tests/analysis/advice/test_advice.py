@@ -312,6 +312,21 @@ def test_a_slow_sampler_stays_when_samples_are_finished_and_is_proposed_first() 
     assert only(advice.to_measure, Lever.LOADER).high_fraction <= 0.2
 
 
+def test_a_sampler_that_draws_as_each_pass_begins_is_proposed_with_all_its_wait() -> None:
+    sketch, clock = SketchedRun({"workers": 0, "batch_size": BATCH}, kind="script"), 0
+    for epoch in range(3):  # 300 ms of choosing, 20 times 10 of making and 10 of computing
+        begun, clock = clock, clock + 300 * MS
+        sketch.add(CONSUMER, Kind.SAMPLER, begun, clock, epoch=epoch)
+        sketch.wait(-1, begun, clock, label="startup", epoch=epoch, sample=epoch)
+        for batch in range(20 * epoch, 20 * epoch + 20):
+            end = sketch.work(CONSUMER, clock, {Kind.DECODE: 10 * MS}, batch=batch, epoch=epoch)
+            sketch.wait(batch, clock, end, "consumer", epoch=epoch, sample=epoch)
+            clock = end + 10 * MS
+        sketch.round(begun, clock, epoch)
+    advice = advised(measured(sketch, **{**KNOWN, "kind": "script"}))
+    assert only(advice.to_measure, Lever.SAMPLER).high_fraction == pytest.approx(300 / 700)
+
+
 def test_no_bound_exceeds_the_wait() -> None:
     sketch = sketch_of([(20.0, 10.0, 5.0)] * 60, workers=1, step=10.0, drain_ns=5 * MS)
     slow = way([(20.0, 10.0, 5.0)] * 60, workers=1, step=25.0, **COLD)
