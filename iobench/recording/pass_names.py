@@ -21,6 +21,7 @@ WORDS: Final = {
     **dict.fromkeys(("pred", "predict", "prediction", "infer", "inference"), "prediction"),
     **dict.fromkeys(("train", "training"), "training"),
 }
+NO_SCRIPTS: Final = ("iobench.", "runpy")
 BETWEEN_WORDS: Final = re.compile(r"[^a-zA-Z]+|(?<=[a-z])(?=[A-Z])")
 
 
@@ -52,6 +53,8 @@ def role_by_name(loader: Any, frames: Iterable[FrameType]) -> str:
     """Return what a name says under which a module has the loader; ``""`` where none does."""
     of_modules = {id(frame.f_globals): frame.f_globals for frame in frames}
     for names in of_modules.values():
+        if str(names.get("__name__")).startswith(NO_SCRIPTS):
+            continue
         if not any(map(operator.is_, [*names.values()], itertools.repeat(loader))):
             continue
         for name, value in [*names.items()]:

@@ -389,7 +389,7 @@ def _stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
     recorder = activation._active
     # Within a backward pass, and in what it waits for, a reducer may hold the lock that asking it
     # for its times takes.
-    if recorder is not None and torch._C._current_graph_task_id() < 0:
+    if recorder is not None and _reducers and torch._C._current_graph_task_id() < 0:
         for watched in [*_reducers.values()]:
             if watched.thread == get_ident():
                 watched.tell(recorder)
