@@ -37,30 +37,30 @@ class ChunkCounter:
         picked = self._picked(selection)
         if picked is None or not self.nbytes:
             return
-        made = self._made([chunks for chunks, _ in picked]) * self.nbytes
+        decoded = self._count([chunks for chunks, _ in picked]) * self.nbytes
         used = prod(number for _, number in picked) * self.item_nbytes
         parts = (at for at, each in enumerate(picked) if each[1] < self.shape[at])
         along, lane = next(parts, None), span.lane
         string, now = lane.recorder.string, lane.now_ns()
         sample, batch, epoch = layout.POSITION.unpack(lane.position)
         lane.recorder.emit(
-            Kind.DECODE, now, now, made, used, batch, epoch, sample,
+            Kind.DECODE, now, now, decoded, used, batch, epoch, sample,
             0 if along is None else string(dims[along]), string(self.name),
             Flag.IO | Flag.DECODED,
         )  # fmt: skip
 
-    def _made(self, chunks: Sequence[Sequence[int]]) -> int:
+    def _count(self, chunks: Sequence[Sequence[int]]) -> int:
         needed = prod(map(len, chunks))
         if needed > self.capacity:
             self.decoded.clear()
             return needed
-        made = 0
+        n_decoded = 0
         for place in product(*chunks):
-            made += self.decoded.pop(place, place) is not None
+            n_decoded += self.decoded.pop(place, place) is not None
             self.decoded[place] = None
         while len(self.decoded) > self.capacity:
             self.decoded.popitem(last=False)
-        return made
+        return n_decoded
 
     def _picked(self, selection: Any) -> list[Picked] | None:
         """Return what a selection by orthogonal indices picks; None of one by other means."""

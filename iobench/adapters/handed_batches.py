@@ -38,7 +38,7 @@ class Handed(NamedTuple):
     origin: int  # the thread that drew it
 
 
-_under_way: Final[dict[int, tuple[ref[Any], dict[int, deque[Handed]]]]] = {}
+_in_queues: Final[dict[int, tuple[ref[Any], dict[int, deque[Handed]]]]] = {}
 """By identity of queues that batches go through: what is in them, by identity of objects."""
 
 
@@ -110,9 +110,9 @@ def _handing(original: Callable[..., None], *, once: bool = False) -> Callable[.
 def _taking(original: Callable[..., Any]) -> Callable[..., Any]:
     def take(self: Any, *args: Any, **kwargs: Any) -> Any:
         item = original(self, *args, **kwargs)
-        if not _under_way:
+        if not _in_queues:
             return item
-        known = _under_way.get(id(self))
+        known = _in_queues.get(id(self))
         handed = None if known is None else known[1].get(id(item))
         if known is not None and handed:
             held = handed.popleft()
@@ -131,17 +131,17 @@ def _blocking(original: Callable[..., Any]) -> Callable[..., Any]:
         if recording is None:
             return original(self, *args, **kwargs)
         waiting, now_ns = recording.waiting, recording.clock.now_ns
-        asked_ns = now_ns()
+        requested_ns = now_ns()
         try:
             return original(self, *args, **kwargs)
         finally:
             got_ns = now_ns()
             blocked: Any = getattr(waiting, "blocked", None)
             polls = blocked is not None and blocked[0] == id(self)
-            since_ns = blocked[1] if polls and asked_ns - blocked[2] <= POLLED_NS else asked_ns
-            waiting.blocked = id(self), since_ns, got_ns
-            if got_ns - asked_ns >= NOTED_NS and getattr(waiting, "trains", False):
-                recording.recorder.emit(Kind.BLOCKED, asked_ns, got_ns, flags=Flag.DETAIL)
+            polls = polls and requested_ns - blocked[2] <= POLLED_NS
+            waiting.blocked = id(self), blocked[1] if polls else requested_ns, got_ns
+            if got_ns - requested_ns >= NOTED_NS and getattr(waiting, "trains", False):
+                recording.recorder.emit(Kind.BLOCKED, requested_ns, got_ns, flags=Flag.DETAIL)
 
     return wait
 
@@ -149,11 +149,11 @@ def _blocking(original: Callable[..., Any]) -> Callable[..., Any]:
 def _items_of(queue: Any) -> dict[int, deque[Handed]]:
     """Return what batches are in a queue, by identity of the objects that were put there."""
     number = id(queue)
-    known = _under_way.get(number)
+    known = _in_queues.get(number)
     if known is None or known[0]() is not queue:
-        gone = ref(queue, lambda _: _under_way.pop(number, None))
-        known = _under_way.setdefault(number, (gone, {})) if known is None else (gone, {})
-        _under_way[number] = known
+        gone = ref(queue, lambda _: _in_queues.pop(number, None))
+        known = _in_queues.setdefault(number, (gone, {})) if known is None else (gone, {})
+        _in_queues[number] = known
     return known[1]
 
 

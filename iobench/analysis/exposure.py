@@ -143,8 +143,8 @@ def _hang(run: RankRun) -> Hang | None:
     # Batches that were handed on may come while the thread that asks for them waits already.
     delivered_ns = int(deliveries.delivered_ns[~deliveries.failed].max(initial=0))
     last = spans[failed][np.argmax(spans["end_ns"][failed])]
-    asked_ns, end_ns = max(int(last["start_ns"]), delivered_ns), int(last["end_ns"])
-    if end_ns - asked_ns < HANG_NS:
+    requested_ns, end_ns = max(int(last["start_ns"]), delivered_ns), int(last["end_ns"])
+    if end_ns - requested_ns < HANG_NS:
         return None
     loaders = [each for facts in run.own_facts for each in facts.loaders]
     loaders = [each for each in loaders if each.number == deliveries.loader[-1]]
@@ -157,7 +157,7 @@ def _hang(run: RankRun) -> Hang | None:
             mine = spans[spans["process"] == place]
             ends = mine["end_ns"][is_one_of(mine["kind"], WORKER_KINDS)]
             n_finished += len(ends)
-            if np.any(ends > asked_ns):
+            if np.any(ends > requested_ns):
                 continue
             calls = mine[np.isin(mine["label"], labels) & (mine["kind"] == Kind.OTHER)][-1:]
             calls = calls[calls["end_ns"] >= ends.max(initial=0)]
@@ -169,7 +169,7 @@ def _hang(run: RankRun) -> Hang | None:
     )
     known = {call: each for call, each in idle.items() if call} or idle
     return Hang(
-        wait_ns=end_ns - asked_ns,
+        wait_ns=end_ns - requested_ns,
         idle=tuple(_idle_words(call, each) for call, each in known.items()),
         none_began=[*idle] == [""] and not n_finished,
         forked=forked,

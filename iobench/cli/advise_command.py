@@ -59,22 +59,22 @@ def advise(*, words: Sequence[str], n_tried: int | None, rounds: int, json: bool
         config = _profile_for_advice(words)
         run = profile(config, screen)
         screen.note(f"kept in {run}; show this advice again with: iobench advise {run}")
-    ways = [loading_of(each, recorded_runs(each)) for one in open_runs(run) for each in one]
-    advice = advice_of(ways)
+    runs = [loading_of(each, recorded_runs(each)) for one in open_runs(run) for each in one]
+    advice = advice_of(runs)
     if advice is None:
         raise ProfileError(
             f"{run}: no loader delivered a batch; expected a run with a training loop. iobench "
             "report shows what its processes did"
         )
-    if any(each and diagnose(each.exposure).verdict is Verdict.HUNG for each in ways):
+    if any(each and diagnose(each.exposure).verdict is Verdict.HUNG for each in runs):
         raise ProfileError(f"{run}: the job hung, expected one that trains; see iobench report")
-    if command and any(each and each.facts.is_script for each in ways):
+    if command and any(each and each.facts.is_script for each in runs):
         raise OptionError(f"{shlex.join(command)}: no script is run again; leave the command out")
     advice = replace(advice, run=str(run))
     if not json:
         print_document(advice_document(advice))
     if n_tried:
-        baseline = baseline_first(ways)[0]
+        baseline = baseline_first(runs)[0]
         if config is None and not baseline.facts.is_script:
             config = _recorded_config(baseline.facts, command)
         advice = _tried(advice, baseline, config, n_tried, rounds, screen)

@@ -33,15 +33,15 @@ def print_document(document: Document, renderer: str = "", *, file: TextIO | Non
 
 def print_answer(
     title: str,
-    *told: Section | Block,
+    *parts: Section | Block,
     figures: Mapping[str, Any],
     json: bool,
 ) -> None:
     """Print what a command found: a title with blocks and sections below, or its figures."""
     from iobench.report.document import Document, Section
 
-    first = tuple(each for each in told if not isinstance(each, Section))
-    sections = (each for each in told if isinstance(each, Section))
+    first = tuple(each for each in parts if not isinstance(each, Section))
+    sections = (each for each in parts if isinstance(each, Section))
     shown = (*([Section("answer", "", first)] if first else []), *sections)
     document = Document(title, shown, figures=lambda: figures)
     print_document(document, "json" if json else "")

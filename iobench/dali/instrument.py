@@ -135,7 +135,7 @@ def _timed(original: Any) -> Any:
         if log.delivered_ns != before_ns:
             recorder = recording.recorder
             recorder.emit(
-                Kind.OPAQUE, log.asked_ns, log.delivered_ns, batch=number, epoch=log.epoch,
+                Kind.OPAQUE, log.requested_ns, log.delivered_ns, batch=number, epoch=log.epoch,
                 label=recorder.string(OPAQUE),
             )  # fmt: skip
         return found

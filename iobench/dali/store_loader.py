@@ -79,21 +79,21 @@ class DaliLoader(MeasuredLoader):
     def _take(self, planned: PlannedBatch) -> Batch:
         recorder = self._recorder
         numbers = {"batch": planned.batch, "epoch": planned.epoch}
-        asked_ns = recorder.clock.now_ns()
+        requested_ns = recorder.clock.now_ns()
         try:
             outputs = self._pipeline.run()
         except RuntimeError as error:
             raise WorkerError(f"DALI: {_reason(error)}") from error
         there_ns = recorder.clock.now_ns()
         if self._is_placed:
-            recorder.emit(Kind.OPAQUE, asked_ns, there_ns, label=self._opaque, **numbers)
+            recorder.emit(Kind.OPAQUE, requested_ns, there_ns, label=self._opaque, **numbers)
             named = zip(self._spec, outputs, strict=True)
             placed: dict[str, Any] = {
                 variable.name: _placed(output, variable) for variable, output in named
             }
             return Batch(planned, placed, IN_THREADS, on_device=True)
         arrays = [np.array(output.as_array()) for output in outputs]
-        recorder.emit(Kind.OPAQUE, asked_ns, there_ns, label=self._opaque, **numbers)
+        recorder.emit(Kind.OPAQUE, requested_ns, there_ns, label=self._opaque, **numbers)
         recorder.emit(Kind.COLLATE, there_ns, recorder.clock.now_ns(), **numbers)
         return Batch(planned, dict(zip(self._spec.names, arrays, strict=True)), IN_THREADS)
 

@@ -111,7 +111,7 @@ def observed_iter(dataset: Any, original: Callable[[Any], Any]) -> Any:
     if recording is None:
         return original(dataset)
     _depth.n = depth + 1
-    asked_ns = recording.clock.now_ns()
+    requested_ns = recording.clock.now_ns()
     try:
         iterator = original(dataset)
     finally:
@@ -119,7 +119,7 @@ def observed_iter(dataset: Any, original: Callable[[Any], Any]) -> Any:
     own: Any = type(iterator)
     try:
         iterator.__class__ = _derived(own)
-        iterator.__dict__[PASS] = GrainPass(recording, dataset, asked_ns)
+        iterator.__dict__[PASS] = GrainPass(recording, dataset, requested_ns)
     except (AttributeError, TypeError):
         recording.add_unseen(f"grain: iterators of {own.__qualname__}")
     return iterator
@@ -161,10 +161,10 @@ class GrainPass:
         Whether the script has set the state of the iterator.
     """
 
-    def __init__(self, recording: Recording, dataset: Any, asked_ns: int) -> None:
+    def __init__(self, recording: Recording, dataset: Any, requested_ns: int) -> None:
         self.resumed = False
         self._recording, self._dataset = recording, dataset
-        self._times_ns = asked_ns, recording.clock.now_ns()
+        self._times_ns = requested_ns, recording.clock.now_ns()
         self._log: DeliveryLog | None = None
         self._n_moved = device_puts.n_moved()
 
@@ -193,7 +193,7 @@ class GrainPass:
         if log.delivered_ns != before_ns:
             recorder = recording.recorder
             recorder.emit(
-                Kind.OPAQUE, log.asked_ns, log.delivered_ns, batch=number, epoch=log.epoch,
+                Kind.OPAQUE, log.requested_ns, log.delivered_ns, batch=number, epoch=log.epoch,
                 label=recorder.string(LABEL),
             )  # fmt: skip
         return data

@@ -81,13 +81,13 @@ def unseen_commands(processes: Sequence[LaunchedProcess]) -> list[str]:
     return texts if more <= 0 else [*texts[:N_LISTED], f"and {more} other commands"]
 
 
-def _is(words: Sequence[str], seen: Sequence[str]) -> bool:
+def _is(words: Sequence[str], recorded: Sequence[str]) -> bool:
     """Return whether a command that was started may be this process, or have started it."""
-    name = program(seen)
-    if name == "-c" and list(words[:1]) == list(seen[:1]):
-        return list(words) == list(seen)  # the code of both is masked
+    name = program(recorded)
+    if name == "-c" and list(words[:1]) == list(recorded[:1]):
+        return list(words) == list(recorded)  # the code of both is masked
     if name == "-c":
-        return " ".join(seen[seen.index("-c") :][:2]) in " ".join(words)
+        return " ".join(recorded[recorded.index("-c") :][:2]) in " ".join(words)
     return not name or any(name in word for word in words)
 
 

@@ -123,7 +123,7 @@ def _one_round(run: MeasuredPipeline, n_batches: int | None, progress: RunProgre
         run.process_io.delta()  # what this process read since was another run's, or set-up
     queue = RunQueue()
     queue.begin(now_ns())
-    round_ns = asked_ns = now_ns()
+    round_ns = requested_ns = now_ns()
     batches = run.loader.batches(run.plan.take(n_batches))
     release = recorder.string("release")
     epoch = delivered = 0
@@ -142,13 +142,14 @@ def _one_round(run: MeasuredPipeline, n_batches: int | None, progress: RunProgre
         number, epoch = batch.planned.batch, batch.planned.epoch
         nbytes = sum(array.nbytes for array in batch.arrays.values())
         maker = makers[batch.worker]
-        recorder.emit(Kind.WAIT, asked_ns, delivered_ns, nbytes, -1, number, epoch, -1, 0, maker)
+        wait_ns = requested_ns, delivered_ns
+        recorder.emit(Kind.WAIT, *wait_ns, nbytes, -1, number, epoch, -1, 0, maker)
         recorder.emit(Kind.HANDOVER, release_ns, released_ns, -1, -1, number, epoch, -1, release)
         if run.device is not None:
             recorder.emit(Kind.HANDOVER, moved_ns, delivered_ns, -1, -1, number, epoch, -1, release)
         if run.process_io is not None:
             run.process_io.emit(recorder, number, epoch)
-        queue.emit(recorder, number, epoch, (asked_ns, delivered_ns))
+        queue.emit(recorder, number, epoch, wait_ns)
         run.n_batches += 1
         delivered += 1
         began_ns = None if run.digests is None else _note_samples(run, run.digests, batch)
@@ -159,16 +160,17 @@ def _one_round(run: MeasuredPipeline, n_batches: int | None, progress: RunProgre
         compute.run(recorder, batch, since_ns=began_ns)
         finished_ns = now_ns()
         if delivered > fill and not run.plan.evaluates:
-            run.steady_ns += finished_ns - asked_ns
+            run.steady_ns += finished_ns - requested_ns
         if run.steady_limit_ns is not None and run.steady_ns >= run.steady_limit_ns:
             run.plan.end()
         queue.begin(now_ns())
-        asked_ns = now_ns()
+        requested_ns = now_ns()
     ended_ns = now_ns()
     if delivered <= fill and not run.plan.evaluates:
         # Never steady: counted whole, or a run limited by time alone would never end.
         run.steady_ns += ended_ns - round_ns
-    recorder.emit(Kind.WAIT, asked_ns, ended_ns, -1, -1, -1, epoch, -1, recorder.string("shutdown"))
+    label = recorder.string("shutdown")
+    recorder.emit(Kind.WAIT, requested_ns, ended_ns, -1, -1, -1, epoch, -1, label)
     recorder.emit(
         Kind.OTHER, round_ns, ended_ns, sample=run.n_rounds, label=recorder.string("round")
     )

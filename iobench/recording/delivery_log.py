@@ -34,7 +34,7 @@ class DeliveryLog:
 
     __slots__ = (
         "__weakref__", "_asking", "_asks", "_left", "_outer", "_round_ns", "_trains", "_whole",
-        "asked_ns", "delivered", "delivered_ns", "epoch", "loader", "number", "recording",
+        "delivered", "delivered_ns", "epoch", "loader", "number", "recording", "requested_ns",
         "resumed", "role", "yields",
     )  # fmt: skip
 
@@ -58,7 +58,7 @@ class DeliveryLog:
         self._trains = self._asks = False  # whether marks of these were written
         self._round_ns = -1
         self._whole = recording.recorder.described(Kind.WAIT, WHOLE, CONSUMER)
-        self.asked_ns = self.delivered_ns = -1  # of the last wait that was recorded
+        self.requested_ns = self.delivered_ns = -1  # of the last wait that was recorded
         self.delivered = (-1, "")  # number and maker of the last batch, recorded or not
         self._asking = self._outer = self._left = False
         recording.open_log(self)
@@ -78,7 +78,7 @@ class DeliveryLog:
             label=recorder.string(label), detail=recorder.string(detail), flags=Flag.DETAIL,
         )  # fmt: skip
 
-    def _say_who_asks(self) -> None:
+    def _note_asking_generator(self) -> None:
         self._asks = True
         self._mark(BETWEEN, generator_above())
 
@@ -101,8 +101,8 @@ class DeliveryLog:
             io_ns = recording.facts.unit_costs.get("io_ns") or 0
             waiting.queue = RunQueue(2 * io_ns * LOOK_EVERY)
         waiting.queue.begin(self.delivered_ns)
-        self.asked_ns = asked_ns = recorder.clock.now_ns()
-        recorder.asked(asked_ns, self.number, self.epoch)
+        self.requested_ns = requested_ns = recorder.clock.now_ns()
+        recorder.note_wait(requested_ns, self.number, self.epoch)
 
     @property
     def waits(self) -> bool:
@@ -118,7 +118,7 @@ class DeliveryLog:
         """Unask: it was no wait of this loader."""
         if self._outer:
             self.recording.waiting.log = None
-            self.recording.recorder.asked(0, -1, -1)
+            self.recording.recorder.note_wait(0, -1, -1)
         self._asking = self._outer = False
 
     def started(self, end_ns: int = -1) -> None:
@@ -128,11 +128,11 @@ class DeliveryLog:
         text = " ".join(filter(None, (text, self.role, RESUMED if self.resumed else "")))
         self._answer(label=STARTUP, detail=text, end_ns=end_ns)
 
-    def began(self, asked_ns: int, started_ns: int) -> None:
+    def began(self, requested_ns: int, started_ns: int) -> None:
         """Note that ``iter(loader)`` was asked and had returned then: in place of `started`."""
         self.ask()
         if self._asking:
-            self.asked_ns = asked_ns
+            self.requested_ns = requested_ns
         self.started(started_ns)
 
     def deliver(self, batch: int, *, nbytes: int = -1, maker: str = "") -> None:
@@ -144,15 +144,15 @@ class DeliveryLog:
         self.recording.waiting.held = self
         self._answer(batch, nbytes, detail=maker)
         if not self._asks:
-            self._say_who_asks()
+            self._note_asking_generator()
         self.recording.recorder.position(batch, self.epoch)
         self.recording.stepped()
 
     def waited(
-        self, asked_ns: int, delivered_ns: int, batch: int, *, nbytes: int = -1, maker: str = ""
+        self, requested_ns: int, delivered_ns: int, batch: int, *, nbytes: int = -1, maker: str = ""
     ) -> None:
         """Note a wait of a compiled loop that is over, in place of ``ask`` and ``deliver``."""
-        self.asked_ns, self.delivered_ns = asked_ns, delivered_ns
+        self.requested_ns, self.delivered_ns = requested_ns, delivered_ns
         self._write(batch, nbytes, SHUTDOWN if batch < 0 else "", maker)
         if batch >= 0:
             self.recording.stepped()
@@ -167,7 +167,7 @@ class DeliveryLog:
             outer.withdraw()
         waiting.log = self
         self._outer = True
-        self.recording.recorder.asked(now_ns, self.number, self.epoch)
+        self.recording.recorder.note_wait(now_ns, self.number, self.epoch)
         return True
 
     def spent(self, own_ns: int) -> None:
@@ -182,26 +182,27 @@ class DeliveryLog:
         waiting.own_ns = 0
         return own_ns
 
-    def hold(self, batch: int, asked_ns: int, held_ns: int, nbytes: int, lane: Lane) -> None:
+    def hold(self, batch: int, requested_ns: int, held_ns: int, nbytes: int, lane: Lane) -> None:
         """Note that the loop holds a batch that it made as a whole; the lane is at that batch."""
         recording = self.recording
         waiting = recording.waiting
         waiting.log, waiting.held, waiting.blocked = None, self, None
         self._outer = False
-        self.asked_ns, self.delivered_ns, self.delivered = asked_ns, held_ns, (batch, CONSUMER)
+        self.requested_ns, self.delivered_ns = requested_ns, held_ns
+        self.delivered = (batch, CONSUMER)
         if recording.latest is not self:
             recording.brought(self)
         recording.step += 1
         position, lane.position = lane.position, POSITION.pack(self.number, batch, self.epoch)
-        lane.write(asked_ns, held_ns, nbytes, self._own_ns(), self._whole)
+        lane.write(requested_ns, held_ns, nbytes, self._own_ns(), self._whole)
         lane.position = position
         if not self._asks:
-            self._say_who_asks()
+            self._note_asking_generator()
 
-    def fail_whole(self, asked_ns: int) -> None:
+    def fail_whole(self, requested_ns: int) -> None:
         """Note that the loop made no batch since then; to be followed by `end` or `fail`."""
         self._asking = True
-        self.asked_ns = asked_ns
+        self.requested_ns = requested_ns
 
     def end(self) -> None:
         """Note that there is no further batch."""
@@ -249,15 +250,15 @@ class DeliveryLog:
         self._asking = False
         self.delivered_ns = end_ns
         if (queue := getattr(self.recording.waiting, "queue", None)) is not None:
-            queue.emit(self.recording.recorder, batch, self.epoch, (self.asked_ns, end_ns))
+            queue.emit(self.recording.recorder, batch, self.epoch, (self.requested_ns, end_ns))
         self._write(batch, nbytes, label, detail)
 
     def _write(self, batch: int, nbytes: int, label: str, detail: str) -> None:
         """Write the wait."""
         if self._round_ns < 0 and not self._left:
-            self._round_ns = self.asked_ns
+            self._round_ns = self.requested_ns
         recorder = self.recording.recorder
         recorder.emit(
-            Kind.WAIT, self.asked_ns, self.delivered_ns, nbytes, self._own_ns(), batch, self.epoch,
-            self.number, recorder.string(label), recorder.string(detail),
+            Kind.WAIT, self.requested_ns, self.delivered_ns, nbytes, self._own_ns(), batch,
+            self.epoch, self.number, recorder.string(label), recorder.string(detail),
         )  # fmt: skip

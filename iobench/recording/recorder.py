@@ -340,12 +340,12 @@ class Recorder:
         except (TypeError, ValueError, struct.error) as error:
             self._refuse(lane, offset, error)
 
-    def asked(self, asked_ns: int, number: int, epoch: int) -> None:
+    def note_wait(self, requested_ns: int, number: int, epoch: int) -> None:
         """Note that a wait of this pass and epoch has begun; 0 that none has."""
         writer = self._writer
         if writer is not None:
             try:  # noqa: SIM105 - once for each batch
-                writer.write_asked(asked_ns, number, epoch)
+                writer.write_request(requested_ns, number, epoch)
             except (ValueError, struct.error):  # another thread has closed it
                 pass
 

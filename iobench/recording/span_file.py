@@ -94,8 +94,8 @@ END: Final = struct.Struct("<2qI")  # (monotonic, wall) at the end, closed
 END_OFFSET: Final = 528
 OWN: Final = struct.Struct("<2q")  # what recording took: (once, since), nanoseconds; 0 is unknown
 OWN_OFFSET: Final = 560
-ASKED: Final = struct.Struct("<3q")  # the latest wait to begin: when, of which pass, of which epoch
-ASKED_OFFSET: Final = 576
+REQUEST: Final = struct.Struct("<3q")  # the latest wait to begin: (when, pass, epoch)
+REQUEST_OFFSET: Final = 576
 
 UNUSED: Final = slice(768, 4096)
 """Of a header: sums of spans that earlier versions no longer had one by one."""

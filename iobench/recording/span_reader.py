@@ -48,7 +48,7 @@ class Head(layout.Identity, frozen=True, kw_only=True):
     end: Anchor | None  # None if the process was killed or is alive
     once_ns: int | None = None  # what recording took of its time, once,
     own_ns: int | None = None  # and since
-    asked: tuple[int, int, int] = (0, -1, -1)  # when its latest wait began, of which pass and epoch
+    request: tuple[int, int, int] = (0, -1, -1)  # its latest wait: (when, pass, epoch)
 
     @property
     def start(self) -> Anchor:
@@ -161,7 +161,7 @@ def _head(path: Path, header: bytes) -> Head:
         end=Anchor(monotonic_ns, wall_ns) if closed == 1 else None,
         once_ns=once_ns if 0 < once_ns < FURTHEST_NS else None,
         own_ns=own_ns if 0 < own_ns < FURTHEST_NS else None,
-        asked=layout.ASKED.unpack_from(header, layout.ASKED_OFFSET),
+        request=layout.REQUEST.unpack_from(header, layout.REQUEST_OFFSET),
     )
 
 

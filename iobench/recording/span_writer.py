@@ -202,9 +202,9 @@ class SpanWriter:
         """Store what recording took this process; survives SIGKILL."""
         layout.OWN.pack_into(self._header, layout.OWN_OFFSET, once_ns, own_ns)
 
-    def write_asked(self, asked_ns: int, number: int, epoch: int) -> None:
+    def write_request(self, requested_ns: int, number: int, epoch: int) -> None:
         """Store that a wait has begun; survives SIGKILL."""
-        layout.ASKED.pack_into(self._header, layout.ASKED_OFFSET, asked_ns, number, epoch)
+        layout.REQUEST.pack_into(self._header, layout.REQUEST_OFFSET, requested_ns, number, epoch)
 
     def close(self, monotonic_ns: int, wall_ns: int) -> None:
         """Unmap, cut the file to what is used, and mark it closed, or raise OSError."""

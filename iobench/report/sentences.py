@@ -177,11 +177,11 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
 def _of_chunks(reads: EpochReads | None) -> Iterator[str]:
     """Yield what of the chunks of an epoch stays decoded in memory."""
     if reads is not None and reads.kept_nbytes:
-        chunks, kept = units.nbytes(reads.chunks_nbytes), units.nbytes(reads.kept_nbytes)
+        chunks, memory = units.nbytes(reads.chunks_nbytes), units.nbytes(reads.kept_nbytes)
         text = "later epochs have them in memory"
         if not reads.are_kept:
             text = "later epochs decode again what does not fit"
-        yield f"Its chunks take {chunks} decoded, of {kept} that may stay: {text}."
+        yield f"Its chunks take {chunks} decoded, of {memory} that may stay: {text}."
 
 
 def cpu_sentence(cost: CpuCost) -> str:

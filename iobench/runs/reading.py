@@ -132,23 +132,22 @@ class RunFiles:
 
     def _with_open_wait(self, file: SpanFile, files: Sequence[SpanFile]) -> SpanFile:
         """Return a file with the long wait that went on when its process was killed, or does."""
-        asked_ns, number, epoch = file.asked
+        requested_ns, number, epoch = file.request
         waits = (file.spans["kind"] == Kind.WAIT) & (file.spans["flags"] == 0)  # for a loader
         waits = np.flatnonzero(waits)
         answered_ns = file.spans["end_ns"][waits].max(initial=0)
         # Another process of the rank that began later may have taken the place of this one.
         began = (each.start.monotonic_ns for each in files if each.role == "consumer")
-        if file.closed or file.lost or asked_ns <= max(answered_ns, *began):
+        if file.closed or file.lost or requested_ns <= max(answered_ns, *began):
             return file
         ended = (each.ended_ns for each in self._facts if each.host == file.host)
         known = [each for each in ended if each is not None]
         machine = of_process(self._machines, _process(file))
         known = known or ([] if machine is None else machine.time_ns[-1:].tolist())
-        if max(known, default=0) - asked_ns < HANG_NS:
+        if max(known, default=0) - requested_ns < HANG_NS:
             return file
-        label = next((key for key, text in file.strings.items() if text == FAILED), None)
-        label = max(file.strings) + 1 if label is None else label
-        wait = (asked_ns, max(known), -1, -1, number, -1, epoch, 0, label, Kind.WAIT, 0, 1, 0)
+        label = max(file.strings) + 1
+        wait = (requested_ns, max(known), -1, -1, number, -1, epoch, 0, label, Kind.WAIT, 0, 1, 0)
         place = int(waits[-1]) + 1 if len(waits) else len(file.spans)
         return msgspec.structs.replace(
             file,

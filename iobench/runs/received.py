@@ -54,9 +54,9 @@ def with_received(spans: NDArray[Any], strings: Sequence[str]) -> NDArray[Any]:
     if SHUTDOWN in strings:
         result["label"][taken & (spans["batch"] < 0)] = strings.index(SHUTDOWN)
     passes = spans["process"].astype(np.int64) << 32 | spans["sample"]
-    asked = waits & in_sums & np.isin(passes, passes[taken]) & ~np.isin(lanes, trains)
-    result["flags"][asked] = Flag.DETAIL
-    around = ((in_sums & is_one_of(spans["kind"], STAGES)) | taken | blocked) & ~asked
+    replaced = waits & in_sums & np.isin(passes, passes[taken]) & ~np.isin(lanes, trains)
+    result["flags"][replaced] = Flag.DETAIL
+    around = ((in_sums & is_one_of(spans["kind"], STAGES)) | taken | blocked) & ~replaced
     for lane in trains:
         rows = np.flatnonzero(around & (lanes == lane))
         ends = spans["end_ns"][rows].astype(np.int64)

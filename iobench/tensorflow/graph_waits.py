@@ -34,7 +34,7 @@ ROUNDING_NS: Final = 1_000_000
 class GraphWait(NamedTuple):
     """A wait in a compiled function: when, whether a batch came, and `iterator_key` of whom."""
 
-    asked_ns: int
+    requested_ns: int
     delivered_ns: int
     is_batch: bool
     iterator: int
@@ -105,9 +105,9 @@ class GraphWaits:
         low = self._since_ns
         found = []
         for asked_s, delivered_s, is_batch, key in rows:
-            asked_ns = min(max(self._moved(asked_s, apart_ns, until_ns), low), until_ns)
-            low = min(max(self._moved(delivered_s, apart_ns, until_ns), asked_ns), until_ns)
-            found.append(GraphWait(asked_ns, low, bool(is_batch), int(key)))
+            requested_ns = min(max(self._moved(asked_s, apart_ns, until_ns), low), until_ns)
+            low = min(max(self._moved(delivered_s, apart_ns, until_ns), requested_ns), until_ns)
+            found.append(GraphWait(requested_ns, low, bool(is_batch), int(key)))
         self._n_taken, self._since_ns, self._apart_ns = n_there, until_ns, apart_ns
         return found
 

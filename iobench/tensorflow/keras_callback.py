@@ -105,16 +105,16 @@ class KerasCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
             known = watch is not None and watch.recording is recording
             number = watch.waited(wait) if watch is not None and known else -1
             if wait.is_batch:
-                batches.append((wait.asked_ns, wait.delivered_ns))
+                batches.append((wait.requested_ns, wait.delivered_ns))
                 numbers.append(number)
                 watches.append(watch if known else None)
         asked = last_asked()
         in_python = asked is not None and asked.recording is recording and not batches
         if asked is not None and in_python and asked.log.delivered_ns >= self._begun_ns:
-            batches = [(asked.log.asked_ns, asked.log.delivered_ns)]
+            batches = [(asked.log.requested_ns, asked.log.delivered_ns)]
             numbers, watches = [asked.batch], [asked]
         recorder = recording.recorder
-        ends_ns = [asked_ns for asked_ns, _ in batches[1:]] + [ended_ns]
+        ends_ns = [requested_ns for requested_ns, _ in batches[1:]] + [ended_ns]
         starts_ns = [delivered_ns for _, delivered_ns in batches] or [self._begun_ns]
         for start_ns, end_ns, number, watch in zip(
             starts_ns, ends_ns, numbers or [-1], watches or [None], strict=True

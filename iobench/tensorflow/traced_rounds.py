@@ -62,9 +62,9 @@ class TracedRounds:
             # Writing the trace out takes a while, in which the training loop goes on.
             self._stopping = threading.Thread(target=self._tracer.stop, name="trace")
             self._stopping.start()
-        asked_ns = self._recorder.clock.now_ns()
+        requested_ns = self._recorder.clock.now_ns()
         yield
-        self._waits.append((asked_ns, self._recorder.clock.now_ns(), planned.batch))
+        self._waits.append((requested_ns, self._recorder.clock.now_ns(), planned.batch))
         self._epoch = planned.epoch
 
     def next_round(self) -> None:
@@ -89,8 +89,13 @@ class TracedRounds:
         waits, self._waits = self._waits, []
         seen = tracer.write(recorder, waits, epoch=self._epoch)
         label = recorder.string(OPAQUE)
-        for asked_ns, delivered_ns, batch in waits:
+        for requested_ns, delivered_ns, batch in waits:
             if batch not in seen:
                 recorder.emit(
-                    Kind.OPAQUE, asked_ns, delivered_ns, batch=batch, epoch=self._epoch, label=label
+                    Kind.OPAQUE,
+                    requested_ns,
+                    delivered_ns,
+                    batch=batch,
+                    epoch=self._epoch,
+                    label=label,
                 )

@@ -36,7 +36,7 @@ LONGEST_CHAIN: Final = 16
 class LoaderWait(msgspec.Struct, frozen=True):
     """A batch and when the training loop waited for it, on the clock of the trace."""
 
-    asked_ns: int
+    requested_ns: int
     delivered_ns: int
     batch: int
 
@@ -105,7 +105,7 @@ def find_work(
 
 def _mark_waited(threads: Sequence[TracedThread], waits: Sequence[LoaderWait]) -> set[int]:
     """Give the batch to what the training loop's thread did to get it; return such threads."""
-    asked = [wait.asked_ns for wait in waits]
+    asked = [wait.requested_ns for wait in waits]
     loops = set()
     for thread in threads:
         for call in thread.calls:

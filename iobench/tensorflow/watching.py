@@ -112,7 +112,7 @@ class IteratorWatch:
         self.batch = number
         if not self._n and (place := _place_of(data)):
             self._unseen(PLACED.format(place))
-        self._note(self.log.asked_ns, self.log.delivered_ns, number)
+        self._note(self.log.requested_ns, self.log.delivered_ns, number)
         self._move_window()
         own_ns = self.recording.clock.now_ns() - self.log.delivered_ns
         self.log.spent(own_ns)
@@ -124,15 +124,15 @@ class IteratorWatch:
         ``just_now`` is whether it is the loop's last one, as far as is known.
         """
         self._in_loop = False
-        asked_ns, delivered_ns, is_batch, _ = wait
+        requested_ns, delivered_ns, is_batch, _ = wait
         if not is_batch:
-            self.log.waited(asked_ns, delivered_ns, -1)
+            self.log.waited(requested_ns, delivered_ns, -1)
             return -1
         self._number_epoch()
         number = self.recording.next_batch()
-        self.log.waited(asked_ns, delivered_ns, number, maker=THREADS)
+        self.log.waited(requested_ns, delivered_ns, number, maker=THREADS)
         self.batch = number
-        self._note(asked_ns, delivered_ns, number)
+        self._note(requested_ns, delivered_ns, number)
         if just_now:
             self._move_window()
         elif self._tracer is not None and not self._tracer.started:
@@ -174,11 +174,11 @@ class IteratorWatch:
         if self.recording.epoch >= 0 and self.recording.pass_role == "training":
             self.log.epoch = self.recording.epoch
 
-    def _note(self, asked_ns: int, delivered_ns: int, number: int) -> None:
+    def _note(self, requested_ns: int, delivered_ns: int, number: int) -> None:
         if self._tracer is not None and self._tracer.running:
-            self._in_window.append((asked_ns, delivered_ns, number))
+            self._in_window.append((requested_ns, delivered_ns, number))
         else:
-            self._write_opaque(asked_ns, delivered_ns, number)
+            self._write_opaque(requested_ns, delivered_ns, number)
 
     def _move_window(self) -> None:
         """Start, or end, the window of the tracer; read the model now and then."""
@@ -223,9 +223,9 @@ class IteratorWatch:
             scopes=self._scopes,
             functions=self._passes.functions,
         )
-        for asked_ns, delivered_ns, number in self._in_window:
+        for requested_ns, delivered_ns, number in self._in_window:
             if number not in seen:
-                self._write_opaque(asked_ns, delivered_ns, number)
+                self._write_opaque(requested_ns, delivered_ns, number)
         if tracer.failure:
             self._unseen(f"tf.data's threads: {tracer.failure}")
         elif self._in_window:
@@ -242,14 +242,14 @@ class IteratorWatch:
         self._steps = []
         self._in_window = []
 
-    def _write_opaque(self, asked_ns: int, delivered_ns: int, number: int) -> None:
+    def _write_opaque(self, requested_ns: int, delivered_ns: int, number: int) -> None:
         """Say that what tf.data did while a batch was waited for was not seen.
 
         On the loop's own lane: it was there meanwhile, and nobody knows which threads were not.
         """
         recorder = self.recording.recorder
         recorder.emit(
-            Kind.OPAQUE, asked_ns, delivered_ns, batch=number, epoch=self.log.epoch,
+            Kind.OPAQUE, requested_ns, delivered_ns, batch=number, epoch=self.log.epoch,
             label=recorder.string(OPAQUE),
         )  # fmt: skip
 

@@ -165,11 +165,11 @@ def _making_whole(made: Any) -> Any:
         hushes = observation.full.hushes
         lane.loading += 1
         lane.quiet += hushes
-        asked_ns = now_ns()
+        requested_ns = now_ns()
         try:
             data = take(self)
         except BaseException as error:
-            log.fail_whole(asked_ns)
+            log.fail_whole(requested_ns)
             if isinstance(error, StopIteration):
                 log.end()
             else:
@@ -181,10 +181,10 @@ def _making_whole(made: Any) -> Any:
             lane.quiet -= hushes
         held_ns = now_ns()
         waiting = observation.recording.waiting
-        waiting.own_ns = getattr(waiting, "own_ns", 0) + asked_ns - entered_ns
-        log.hold(batch, asked_ns, held_ns, batch_nbytes(data), lane)
+        waiting.own_ns = getattr(waiting, "own_ns", 0) + requested_ns - entered_ns
+        log.hold(batch, requested_ns, held_ns, batch_nbytes(data), lane)
         waiting.own_ns = now_ns() - held_ns
-        recorder.own_ns += waiting.own_ns + asked_ns - entered_ns
+        recorder.own_ns += waiting.own_ns + requested_ns - entered_ns
         return data
 
     names = {name: getattr(own, name) for name in ("__module__", "__qualname__", "__doc__")}

@@ -149,7 +149,7 @@ class Observation:
         asking_ns = now_ns()
         log.spent(asking_ns - entered_ns)
         self.ask()
-        asked_ns = now_ns()
+        requested_ns = now_ns()
         try:
             data = take()
         except StopIteration:
@@ -165,7 +165,7 @@ class Observation:
             device_moves.deliver(data, self.log.delivered[0], self.log.epoch)
         ended_ns = now_ns()
         log.spent(ended_ns - max(log.delivered_ns, taken_ns))
-        self.recorder.own_ns += ended_ns - taken_ns + asked_ns - entered_ns
+        self.recorder.own_ns += ended_ns - taken_ns + requested_ns - entered_ns
         return data
 
     def ask(self) -> None:

@@ -103,7 +103,7 @@ def observed_iter(loader: Any, stock_iter: Callable[[Any], Iterator[Any]] | None
     log.role = role_of_pass(recording, loader)
     log.ask()
     # Facts are written, which may take long where disks are busy: that is no wait of the loop's.
-    recording.recorder.own_ns += max(0, log.asked_ns - began_ns)
+    recording.recorder.own_ns += max(0, log.requested_ns - began_ns)
     try:
         iterator = _start(loader, stock_iter, known, log)
     except BaseException:

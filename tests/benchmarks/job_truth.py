@@ -52,14 +52,14 @@ class part:
 
 def batches(name, loader):
     """Hand on what a loader brings; waiting is what it takes to bring it, the rest computing."""
-    asked_ns = now()
+    requested_ns = now()
     for batch in loader:
         got_ns = now()
-        spent[name + "_wait"] += got_ns - asked_ns
+        spent[name + "_wait"] += got_ns - requested_ns
         yield batch
-        asked_ns = now()
-        spent[name + "_compute"] += asked_ns - got_ns
-    spent[name + "_wait"] += now() - asked_ns
+        requested_ns = now()
+        spent[name + "_compute"] += requested_ns - got_ns
+    spent[name + "_wait"] += now() - requested_ns
 
 
 def own_imports():

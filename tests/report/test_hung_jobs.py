@@ -93,8 +93,8 @@ def test_a_hang_behind_a_queue_is_since_the_last_batch_that_came_out_of_it(tmp_p
     run = started("fork", {1: STUCK})
     for number in (0, 1):  # a thread asks, and puts what it gets into a queue
         run.add(("worker", number, 0), Kind.READ, MS, 2 * MS, batch=number)
-        asked_ns, taken_ns = 2 * number * MS, (10 + number * 10) * MS
-        run.wait(number, asked_ns, asked_ns + MS, f"worker-{number}", thread=1, sample=0)
+        requested_ns, taken_ns = 2 * number * MS, (10 + number * 10) * MS
+        run.wait(number, requested_ns, requested_ns + MS, f"worker-{number}", thread=1, sample=0)
         more = {"label": RECEIVED, "flags": Flag.DETAIL, "sample": 0}
         run.wait(number, taken_ns - MS, taken_ns, f"worker-{number}", **more)
         run.add(CONSUMER, Kind.STEP, taken_ns + 2 * MS, taken_ns + 3 * MS)
@@ -131,8 +131,8 @@ def test_a_killed_job_waited_until_its_launcher_saw_its_end(
     run.write(tmp_path / "run")
     (path,) = (tmp_path / "run" / "spans").glob("*-consumer.spans")
     with path.open("r+b") as file:
-        file.seek(span_file.ASKED_OFFSET)
-        file.write(span_file.ASKED.pack(asked_ms * MS, 0, 0))
+        file.seek(span_file.REQUEST_OFFSET)
+        file.write(span_file.REQUEST.pack(asked_ms * MS, 0, 0))
     exposure = Run(tmp_path / "run").of_rank().exposure
     assert (exposure.hang.wait_ns if exposure.hang else 0) == wait_ms * MS
     assert exposure.whole.wait_ns == (20 + wait_ms) * MS

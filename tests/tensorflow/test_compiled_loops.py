@@ -183,8 +183,8 @@ def test_waits_stay_where_they_were_when_the_wall_clock_is_set(set_by_ns: int) -
         bounds.append((before, clock.now_ns()))
     clock.set_by_ns = set_by_ns
     found = waits.take(clock)
-    for (asked_ns, delivered_ns, *_), (before, after) in zip(found, bounds, strict=True):
-        assert before - 10**6 <= asked_ns <= delivered_ns <= after + 10**6
+    for (requested_ns, delivered_ns, *_), (before, after) in zip(found, bounds, strict=True):
+        assert before - 10**6 <= requested_ns <= delivered_ns <= after + 10**6
 
 
 def test_waits_for_an_iterator_of_before_are_counted_as_unseen(tmp_path: Path) -> None:

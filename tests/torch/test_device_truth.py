@@ -59,7 +59,7 @@ class Loading(torch.utils.data.Dataset[torch.Tensor]):
 class Loop:
     """What the loop itself knows: when it asked, and its kernels."""
 
-    asked_ns: list[int] = field(default_factory=list)
+    requested_ns: list[int] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
 
     @property
@@ -69,28 +69,28 @@ class Loop:
         By the clock and what the device wrote down: nothing of iobench's is asked.
         """
         idle, worked_until = [], 0
-        for asked_ns, kernel in zip(self.asked_ns, self.kernels, strict=False):
-            idle.append(max(kernel.piece.start_ns - max(asked_ns, worked_until), 0))
+        for requested_ns, kernel in zip(self.requested_ns, self.kernels, strict=False):
+            idle.append(max(kernel.piece.start_ns - max(requested_ns, worked_until), 0))
             worked_until = kernel.piece.end_ns
         return idle
 
     @property
     def wall_ns(self):
-        return self.kernels[-1].piece.end_ns - self.asked_ns[0]
+        return self.kernels[-1].piece.end_ns - self.requested_ns[0]
 
 
 def train(device, loader, kernel_ns, move=None):
     timer = DeviceTimer(clock=device, regions_per_flush=8)
     batches, loop = iter(loader), Loop()
     for duration_ns in kernel_ns:
-        loop.asked_ns.append(now_ns())
+        loop.requested_ns.append(now_ns())
         batch = next(batches)
         if move is not None:
             with timer("h2d"):
                 batch = move(batch)
         with timer("forward"):
             loop.kernels.append(device.launch(duration_ns, [batch]))
-    loop.asked_ns.append(now_ns())
+    loop.requested_ns.append(now_ns())
     assert next(batches, None) is None
     device.synchronize()
     return loop
@@ -216,8 +216,10 @@ def test_copies_ahead_are_hidden_as_far_as_the_link_is_fast_enough(
 def exposed_copies_ns(loop, copies):
     """Return how much of the copies of each batch lay where the device was idle for want of it."""
     total, worked_until = 0, 0
-    for (begun, ended), asked_ns, kernel in zip(copies, loop.asked_ns, loop.kernels, strict=False):
-        idle_since = max(asked_ns, worked_until)
+    for (begun, ended), requested_ns, kernel in zip(
+        copies, loop.requested_ns, loop.kernels, strict=False
+    ):
+        idle_since = max(requested_ns, worked_until)
         total += max(min(ended, kernel.piece.start_ns) - max(begun, idle_since), 0)
         worked_until = kernel.piece.end_ns
     return total
