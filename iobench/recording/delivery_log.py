@@ -214,6 +214,11 @@ class DeliveryLog:
         self._answer(label=FAILED)
         self.leave()
 
+    def abandon(self) -> None:
+        """End the round unless a batch is being waited for: its iterator is about to go."""
+        if not self._asking:
+            self.leave()
+
     def leave(self) -> None:
         """End the round: the pass is over, or abandoned. Idempotent."""
         if self._asking and self.yields:

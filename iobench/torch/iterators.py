@@ -103,6 +103,7 @@ class _Worked:
         if observation is None or self.__dict__.get("_shutdown", True) or not observation.live:
             super()._shutdown_workers()  # type: ignore[misc]
             return
+        observation.log.abandon()
         start_ns = observation.recorder.clock.now_ns()
         super()._shutdown_workers()  # type: ignore[misc]
         observation.workers_ended(start_ns)

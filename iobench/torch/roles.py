@@ -8,6 +8,7 @@ optimiser's step in the pass says more than all of these (`iobench.recording.del
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final
@@ -76,13 +77,22 @@ def role_of_pass(recording: Recording, loader: Any) -> str:
 
 
 def _seen_in(recording: Recording, frames: Iterable[FrameType]) -> _Models:
-    """Time the forward passes of models that a script's names hold, where it set none to train."""
+    """Time forward passes of models that a script or its objects name, where none trains yet."""
     models = _models.setdefault(recording, _Models())
-    for names in (each for frame in frames for each in (frame.f_locals, frame.f_globals)):
-        for value in [*names.values()]:
+    for frame in frames:
+        local = [*frame.f_locals.values()]
+        for value in (*local, *frame.f_globals.values(), *itertools.chain(*map(_held, local))):
             if issubclass(type(value), torch.nn.Module) and any(True for _ in value.parameters()):
                 training_hooks.see_model(value)
     return models
+
+
+def _held(value: object) -> list[object]:
+    """Return an object's attributes, as a trainer's model is one."""
+    try:
+        return [*object.__getattribute__(value, "__dict__").values()]
+    except AttributeError:
+        return []
 
 
 def _of_framework(frame: FrameType) -> str:

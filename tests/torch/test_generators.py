@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import types
 
 import pytest
 
@@ -65,12 +66,12 @@ class Regridded:
 )
 def test_what_a_generator_does_is_named_after_it(tmp_path, between, name):
     loader = DataLoader(TensorDataset(torch.ones(12, 3)), batch_size=2)
-    model = torch.nn.Linear(3, 1)  # nobody sets it to train
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    trainer = types.SimpleNamespace(model=torch.nn.Linear(3, 1))  # nobody sets it to train
+    optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.1)
     with iobench.record(tmp_path / "run"):
         for _ in range(2):
             for batch in between(loader):
-                model(batch).sum().backward()
+                trainer.model(batch).sum().backward()
                 optimizer.step()
     whole = Run(tmp_path / "run").of_rank().exposure.whole
     assert [*whole.between_ns] == [name]
