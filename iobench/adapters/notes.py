@@ -62,20 +62,12 @@ def note_bytes(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options)
 
 
 def note_file(position: int, name: str) -> Note:
-    """Return a note of the file that an argument names, and of the bytes that came back."""
+    """Return a note of the file that an argument names; but of opening, of the bytes of it, too."""
 
     def note(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
         span.detail = file_name(argument(args, kwargs, position, name))
-        note_bytes(span, result, args, kwargs)
-
-    return note
-
-
-def note_name(position: int, name: str) -> Note:
-    """Return a note of the file that an argument names."""
-
-    def note(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
-        span.detail = file_name(argument(args, kwargs, position, name))
+        if span.kind != Kind.OPEN:
+            note_bytes(span, result, args, kwargs)
 
     return note
 
@@ -207,7 +199,7 @@ _netcdf_counters: Final[dict[str, dict[str, ChunkCounter]]] = {}
 
 def note_netcdf_file(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
     """Note the file that is opened, of which nothing is decoded yet."""
-    note_name(1, "filename")(span, result, args, kwargs)
+    note_file(1, "filename")(span, result, args, kwargs)
     if len(_netcdf_counters) >= FILES_LIMIT:
         _netcdf_counters.clear()
     _netcdf_counters.pop(span.detail, None)
@@ -277,22 +269,6 @@ def note_lazy_load(span: OutsideSpan, result: Any, args: Arguments, kwargs: Opti
     file = getattr(getattr(source, "datastore", None), "_filename", "")
     if isinstance(name, str) and isinstance(file, str):
         span.detail = f"{file}:{name}" if file else name
-
-
-# -- tables ------------------------------------------------------------------------------
-
-
-def note_table(name: str) -> Note:
-    """Return a note of a table's file; one that is read in parts is opened."""
-    note = note_path(0, name)
-
-    def note_either(span: OutsideSpan, result: Any, args: Arguments, kwargs: Options) -> None:
-        pandas: Any = sys.modules["pandas"]
-        if isinstance(result, pandas.io.parsers.TextFileReader):
-            span.kind, span.label = Kind.OPEN, ""
-        note(span, result, args, kwargs)
-
-    return note_either
 
 
 # -- fsspec -------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ def _fused(attribute: str, note: Note | None = None) -> TimedCall:
     return TimedCall(attribute, Kind.FUSED, note, notes.READ_AND_DECODE, with_cpu=True)
 
 
-_FILE_OF_DATASET: Final = notes.note_name(0, "filename_or_obj")
+_FILE_OF_DATASET: Final = notes.note_file(0, "filename_or_obj")
 _GRIB_READERS: Final = ("grib_new_from_file", "bufr_new_from_file", "any_new_from_file")
 _GRIB_DECODERS: Final = ("get_values", "get_array", "get_double_array", "get_float_array")
 
@@ -71,7 +71,7 @@ TABLE: Final[Mapping[str, tuple[TimedCall, ...]]] = {
     "eccodes": _messages("codes_", "codes_"),
     "fsspec": (
         TimedCall(
-            "spec.AbstractFileSystem.open", Kind.OPEN, notes.note_name(1, "path"),
+            "spec.AbstractFileSystem.open", Kind.OPEN, notes.note_file(1, "path"),
             only_if=notes.opens_to_read(2, "rb", "r", "rb", "rt"), by_threads=True,
         ),
         _brought("spec.AbstractFileSystem.cat_file", notes.note_file(1, "path")),
@@ -84,7 +84,7 @@ TABLE: Final[Mapping[str, tuple[TimedCall, ...]]] = {
     # Held by one process at a time: waiting for it is no work, and more processes share one time.
     "fcntl": tuple(TimedCall(name, Kind.LOCK, label="file") for name in ("flock", "lockf")),
     "h5py": (
-        TimedCall("File.__init__", Kind.OPEN, notes.note_name(1, "name"), only_if=notes.opens_hdf5),
+        TimedCall("File.__init__", Kind.OPEN, notes.note_file(1, "name"), only_if=notes.opens_hdf5),
         # CPU time tells a read that waited from one that computed.
         TimedCall("Dataset.__getitem__", Kind.READ, notes.note_hdf5_item, with_cpu=True),
         TimedCall("Dataset.read_direct", Kind.READ, notes.note_hdf5_direct, with_cpu=True),
@@ -106,17 +106,17 @@ TABLE: Final[Mapping[str, tuple[TimedCall, ...]]] = {
         TimedCall("load", Kind.READ, notes.note_numpy_load),
         TimedCall("fromfile", Kind.READ, notes.note_file(0, "file")),
         # The class stays what it is: arrays are asked whether they are instances of it.
-        TimedCall("memmap.__new__", Kind.OPEN, notes.note_name(1, "filename")),
+        TimedCall("memmap.__new__", Kind.OPEN, notes.note_file(1, "filename")),
         TimedCall("lib.npyio.NpzFile.__getitem__", Kind.READ, notes.note_archive_member),
         _fused("loadtxt", notes.note_bytes),
         _fused("genfromtxt", notes.note_bytes),
     ),
     "pandas": (
-        *(_fused(name, notes.note_table("filepath_or_buffer"))
+        *(_fused(name, notes.note_path(0, "filepath_or_buffer"))
           for name in ("read_csv", "read_table", "read_pickle")),
-        *(_fused(name, notes.note_table("path")) for name in ("read_parquet", "read_feather")),
-        *(_fused(name, notes.note_table("path_or_buf")) for name in ("read_hdf", "read_json")),
-        _fused("read_excel", notes.note_table("io")),
+        *(_fused(name, notes.note_path(0, "path")) for name in ("read_parquet", "read_feather")),
+        *(_fused(name, notes.note_path(0, "path_or_buf")) for name in ("read_hdf", "read_json")),
+        _fused("read_excel", notes.note_path(0, "io")),
         _fused("io.parsers.TextFileReader.read"),
     ),
     "pyarrow.parquet": (
@@ -150,7 +150,7 @@ TABLE: Final[Mapping[str, tuple[TimedCall, ...]]] = {
               encloses=True),
     ),
     "zarr": tuple(
-        TimedCall(name, Kind.OPEN, notes.note_name(0, "store"), by_threads=True)
+        TimedCall(name, Kind.OPEN, notes.note_file(0, "store"), by_threads=True)
         for name in ("open", "open_array", "open_group", "open_consolidated")
     ),
 }  # fmt: skip

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from iobench.analysis.diagnosis import Verdict, diagnose
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import open_runs
-from iobench.cli.app import WORDS
 from iobench.cli.documents import print_document
 from iobench.cli.profile_command import profile_config
 from iobench.cli.screen import TerminalScreen
@@ -45,14 +44,9 @@ def advise(*, words: Sequence[str], n_tried: int | None, rounds: int, json: bool
     """Rank what would help, and print it; run the best of it where that is said."""
     screen = TerminalScreen()
     config, run = None, Path(words[0])
-    command: list[str] = click.get_current_context().meta[WORDS]
     is_run = holds_runs(run)
-    extra = words[1:] if is_run else ()
-    if extra or (command and not (is_run and n_tried)):
-        raise OptionError(
-            f"{shlex.join([*extra, *command])}: options are for what to profile, a command is for "
-            "iobench advise RUN --try N; leave it out"
-        )
+    if is_run and words[1:]:
+        raise OptionError(f"{shlex.join(words[1:])}: expected a run directory alone; leave it out")
     if not is_run:
         from iobench.profiling.profile_run import profile
 
@@ -68,15 +62,13 @@ def advise(*, words: Sequence[str], n_tried: int | None, rounds: int, json: bool
         )
     if any(each and diagnose(each.exposure).verdict is Verdict.HUNG for each in runs):
         raise ProfileError(f"{run}: the job hung, expected one that trains; see iobench report")
-    if command and any(each and each.facts.is_script for each in runs):
-        raise OptionError(f"{shlex.join(command)}: no script is run again; leave the command out")
     advice = replace(advice, run=str(run))
     if not json:
         print_document(advice_document(advice))
     if n_tried:
         baseline = baseline_first(runs)[0]
         if config is None and not baseline.facts.is_script:
-            config = _recorded_config(baseline.facts, command)
+            config = _recorded_config(baseline.facts)
         advice = _tried(advice, baseline, config, n_tried, rounds, screen)
         if not json:
             print_document(Document("", (trial_section(advice),)))
@@ -102,19 +94,17 @@ def _profile_for_advice(words: Sequence[str]) -> RunConfig:
     return profile_config([*words, *more])
 
 
-def _recorded_config(facts: RunFacts, command: Sequence[str]) -> RunConfig | None:
+def _recorded_config(facts: RunFacts) -> RunConfig | None:
     """Return a profile, with the files, batches and workers that are recorded; None of none."""
-    given = ProfileCommand.parsed(shlex.join(command) if command else facts.command)
+    given = ProfileCommand.parsed(facts.command)
     if given is None:
         return None
-    if not command:
-        if MASK in (facts.command or ""):
-            raise TrialError(
-                f"{facts.command}: its command was not kept in full, expected words without "
-                f"{MASK}; give it again: iobench advise RUN --try N -- COMMAND"
-            )
-        given = ProfileCommand(facts.sources or given.targets, given.options)
-    config = profile_config(given.words())
+    if MASK in (facts.command or ""):
+        raise TrialError(
+            f"{facts.command}: its command was not kept in full, expected words without {MASK}; "
+            "give iobench advise what was profiled, in place of the run"
+        )
+    config = profile_config(ProfileCommand(facts.sources or given.targets, given.options).words())
     workers = facts.asked.get("workers", config.workers)
     return replace(config, batch_size=facts.batch_size or config.batch_size, workers=workers)
 

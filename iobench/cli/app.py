@@ -16,8 +16,6 @@ from iobench.cli.command import (
 
 MLLOG: Final = "mllog"
 """The first word of ``iobench suite mllog DIR``."""
-WORDS: Final = "iobench.words"
-"""Where a context keeps what follows ``--``."""
 RUN_PATH: Final = CommandArgument("run", "RUN", "A run directory.", is_path=True)
 
 Text, Argument = CommandText, CommandArgument
@@ -52,13 +50,8 @@ COMMANDS: Final = {
 
         Of a run directory it tells from what was recorded; of anything else it profiles the
         original files and one store of their samples first, in turns, unless --format says what.
-        A profile whose command was not kept in full is tried by the one that follows --.
         """,
-        (
-            Argument(
-                "words", "RUN|NAME... [-- COMMAND...]", "A run, or what iobench profile takes."
-            ),
-        ),
+        (Argument("words", "RUN|NAME...", "A run, or what iobench profile takes."),),
     ),
     "simulate": Text(
         "measure",
@@ -170,16 +163,6 @@ class SuiteCommand(click.Command):
         return command.make_context(f"{info_name} {MLLOG}", args[1:], parent, **extra)
 
 
-class AdviseCommand(click.Command):
-    """Takes what follows ``--`` for the command of the script."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse what stands before it."""
-        place = args.index("--") if "--" in args[1:] else len(args)
-        ctx.meta[WORDS] = args[place + 1 :]
-        return super().parse_args(ctx, args[:place])
-
-
 class _Commands(click.Group):
     """All commands, by groups."""
 
@@ -198,9 +181,8 @@ class _Commands(click.Group):
 
 def make_app() -> click.Group:
     """Return the command line application."""
-    classes = {"suite": SuiteCommand, "advise": AdviseCommand}
     commands = {
-        name: make_command(name, text, classes.get(name, click.Command))
+        name: make_command(name, text, SuiteCommand if name == "suite" else click.Command)
         for name, text in COMMANDS.items()
     }
     app = _Commands(

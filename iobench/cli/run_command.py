@@ -63,9 +63,6 @@ def _report(
     lines, failed = [], ""
     if ended.nothing:
         lines.append(f"nothing was recorded: {ended.nothing}")
-    if ended.not_closed:
-        ranks = ", ".join(map(str, ended.not_closed))
-        lines.append(f"rank {ranks} has not yet closed its recording")
     try:
         if report:
             print_report(ended.run, json=False, file=sys.stderr)

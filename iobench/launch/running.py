@@ -26,7 +26,7 @@ from iobench.launch.script_commit import commit_of
 from iobench.launch.waiting import run_and_wait
 from iobench.masking import as_typed
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
-from iobench.recording.facts import ProcessFacts, read_process_facts
+from iobench.recording.facts import read_process_facts
 from iobench.recording.job import RUN_TOKEN, JobRank, find_job, script_document, words_to_keep
 from iobench.recording.machine_head import ENERGY, MONITOR, is_on
 from iobench.recording.meter import start_meter
@@ -78,7 +78,6 @@ class EndedCommand(msgspec.Struct, frozen=True):
     code: int  # minus the number of the signal that ended it
     run: Path | None  # None if nothing was recorded
     rank: int  # of this launcher, where a job starts several; only the first prints
-    not_closed: tuple[int, ...] = ()  # ranks whose recording had not ended by then
     nothing: str = ""  # why no training process recorded anything; "" if one did
 
 
@@ -137,7 +136,7 @@ def run_script(
         _await_launchers(run, job.world_size, clock)
     recorded = read_process_facts(run.processes_path)
     nothing = "" if run.stopped() else nothing_recorded(recorded, facts)
-    return EndedCommand(code, run.path, job.rank, _not_closed(recorded, job), nothing)
+    return EndedCommand(code, run.path, job.rank, nothing)
 
 
 def _own_job(environment: Mapping[str, str]) -> JobRank:
@@ -214,16 +213,6 @@ def _await_launchers(run: RunDirectory, n_launchers: int, clock: Clock) -> None:
         if now_ns >= last_ns:
             return
         clock.wait_until_ns(now_ns + LOOK_NS)
-
-
-def _not_closed(recorded: Sequence[ProcessFacts], job: JobRank) -> tuple[int, ...]:
-    """Return the ranks that have not ended their recording."""
-    training = [facts for facts in recorded if facts.role == "consumer"]
-    if not training:
-        return ()
-    expected = max(job.world_size, *(facts.world_size for facts in training))
-    closed = {facts.rank for facts in training if facts.ended is not None}
-    return tuple(rank for rank in range(expected) if rank not in closed)
 
 
 def begin_tracing(

@@ -116,8 +116,7 @@ WRONG = {
     """,
     "advise": """
         RUN --tiny | --tiny
-        RUN -- python x.py | --try
-        x.nc --try 1 -- python | --try
+        RUN -- python x.py | python x.py
         no-such-data --workers -1 | --workers
         script | batch
     """,
