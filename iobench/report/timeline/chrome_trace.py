@@ -15,14 +15,13 @@ from iobench.errors import FileFormatError, ProfileError
 from iobench.files.atomic import whole_file
 from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
-from iobench.report.timeline.machine_lanes import counter_events, lanes_of_machine
 from iobench.report.timeline.model import machine_of, sub_lanes, timeline_of, wall_offsets
 from iobench.report.timeline.torch_trace import TorchTrace
 from iobench.report.timeline.trace_events import (
     EVENTS_AT_ONCE,
     Event,
     TraceWriter,
-    delivery_events,
+    arrows,
 )
 
 if TYPE_CHECKING:
@@ -89,15 +88,9 @@ def write_trace(
         with packed as file:
             writer = TraceWriter(cast("BinaryIO", file), document)
             known: list[tuple[Process, int]] = []
-            machines: set[tuple[str, tuple[str, str]]] = set()
             for part in parts:
                 run = f"{part.path.name} " if len({each.path for each in parts}) > 1 else ""
                 known += _write_rank(part, run, _moved(part, offsets) - base_ns, writer)
-                machine, lanes = lanes_of_machine(part)
-                if lanes and (run, machine) not in machines:
-                    machines.add((run, machine))
-                    pid = writer.process(-1, f"{run}machine {machine[0]}")
-                    writer.add(counter_events(lanes, pid, offsets[machine] - base_ns))
             for each_torch in torch:
                 writer.add(each_torch.merged(known, base_ns, writer))
             file.write(b"\n]}\n")
@@ -133,7 +126,7 @@ def _write_rank(
         writer.add(spans.events(slice(low, low + EVENTS_AT_ONCE)))
     # Not where waits overlap: nobody can say which work was waited for.
     if part.is_sound:
-        writer.add(delivery_events(spans))
+        writer.add(arrows(spans))
     if part.placement is not None:
         for each in part.placement.processes:
             writer.add(_call_events(spans, each))

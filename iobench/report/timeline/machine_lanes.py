@@ -8,11 +8,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.report.timeline.model import machine_of
 from iobench.runs.machine_samples import of_process
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from iobench.analysis.run import RankRun
     from iobench.runs.machine_samples import MachineSamples
@@ -37,13 +36,13 @@ class MachineLane(msgspec.Struct, frozen=True, eq=False):
     top: float  # fills the lane
 
 
-def lanes_of_machine(run: RankRun) -> tuple[tuple[str, str], list[MachineLane]]:
-    """Return the machine (see `machine_of`) a training process ran on, and what is known of it."""
+def lanes_of_machine(run: RankRun) -> list[MachineLane]:
+    """Return what is known of the machine that a training process ran on."""
     process = next((each for each in run.processes if each.rank == run.rank), None)
     samples = of_process(run.machines, process)
     if process is None or samples is None or len(samples.time_ns) < 2:
-        return ("", ""), []
-    return machine_of(process), [
+        return []
+    return [
         MachineLane(name, unit, edges, values, top or float(np.nanmax(values)) or 1.0)
         for name, unit, edges, values, top in _figures(samples)
         if values is not None and not np.isnan(values).all()
@@ -84,7 +83,7 @@ def _figures(samples: MachineSamples) -> Iterator[Figure]:
 def machine_payload(run: RankRun, start_ns: int, end_ns: int) -> list[dict[str, Any]]:
     """Return what a page draws of a run's machine: lanes that share their edges (us), in groups."""
     groups: dict[int, dict[str, Any]] = {}
-    for each in lanes_of_machine(run)[1]:
+    for each in lanes_of_machine(run):
         first, last = np.searchsorted(each.edges_ns, (start_ns, end_ns))
         part = slice(max(first - 1, 0), last + 1)
         inside = each.edges_ns[part]
@@ -110,19 +109,3 @@ def _thinned(edges: NDArray[np.int64], values: Floats) -> tuple[NDArray[np.int64
     known = np.add.reduceat(step, first)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.append(edges[first], edges[-1:]), np.where(known > 0, total / known, np.nan)
-
-
-def counter_events(
-    lanes: Sequence[MachineLane], pid: int, moved_ns: int
-) -> Iterator[dict[str, Any]]:
-    """Yield each lane as a counter of a trace: shares in per cent, others in bytes."""
-    for each in lanes:
-        values: NDArray[Any] = each.values * 100 if each.unit == SHARE else each.values
-        unit = {SHARE: "%", BYTES: "bytes", RATE: "bytes/s"}[each.unit]
-        # The last step lasts until its end; what is as before says nothing.
-        time_ns, values = each.edges_ns + moved_ns, np.round(np.append(values, values[-1:]), 1)
-        shown = ~np.isnan(values) & np.append(True, np.diff(values) != 0) & (time_ns >= 0)
-        shown[-1] = ~np.isnan(values[-1]) and time_ns[-1] >= 0
-        head = {"ph": "C", "name": f"{each.name} ({unit})", "pid": pid}
-        for when, value in zip(time_ns[shown].tolist(), values[shown].tolist(), strict=True):
-            yield {**head, "ts": when / 1000, "args": {"value": value}}

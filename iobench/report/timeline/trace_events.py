@@ -1,8 +1,7 @@
-"""Events of a trace: their writer, and those of no span: arrows, the queue, parts of a run."""
+"""Events of a trace: their writer, and arrows from work to waits."""
 
 from __future__ import annotations
 
-import itertools
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -10,14 +9,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.deliveries import PHASES
 from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from iobench.analysis.deliveries import Deliveries
     from iobench.report.timeline.chrome_trace import PlacedSpans
 
 Integers = NDArray[np.int64]
@@ -81,30 +78,12 @@ class TraceWriter:
         self.add([{"ph": "M", "name": what, "pid": pid, "tid": tid, "args": values}])
 
 
-def delivery_events(placed: PlacedSpans) -> Iterator[Event]:
-    """Yield what is known of the deliveries of a training process whose spans were placed."""
-    deliveries = placed.run.deliveries
-    if not len(deliveries):
-        return
-    pid, moved = placed.pids[deliveries.process], int(placed.moved_ns[deliveries.process])
-    yield from _arrows(placed)
-    yield from _parts(placed, deliveries, pid, moved)
-    ready = placed.run.attribution.ready_ns
-    known = ready >= 0
-    taken = np.maximum(deliveries.delivered_ns, ready)[known]
-    moments, place = np.unique(np.concatenate((ready[known], taken)), return_inverse=True)
-    steps = np.repeat([1, -1], len(taken))
-    level = np.cumsum(np.bincount(place, steps, len(moments))).astype(np.int64)
-    changes = np.diff(level, prepend=-1) != 0
-    times = (moments[changes] + moved) / 1000
-    for ts, value in zip(times.tolist(), level[changes].tolist(), strict=True):
-        yield Event("C", "queue depth", pid, 0, ts, "counter", args={"batches": value})
-
-
-def _arrows(placed: PlacedSpans) -> Iterator[Event]:
+def arrows(placed: PlacedSpans) -> Iterator[Event]:
     """Yield an arrow for each batch: from its first work by its last to the wait that got it."""
     spans, start, end = placed.timeline.spans, placed.start_ns, placed.end_ns
     deliveries = placed.run.deliveries
+    if not len(deliveries):
+        return
     in_loop = (spans["process"] == deliveries.process) & (spans["thread"] == deliveries.thread)
     waits = np.flatnonzero(in_loop & (spans["kind"] == Kind.WAIT) & (spans["flags"] == 0))
     wait_at = dict(zip(spans["start_ns"][waits].tolist(), waits.tolist(), strict=True))
@@ -134,18 +113,3 @@ def _arrows(placed: PlacedSpans) -> Iterator[Event]:
         for pid, tid, ts, arrow in zip(*(each.tolist() for each in columns), strict=True):
             bind = "e" if letter == "f" else None
             yield Event(letter, "batch", pid, tid, ts, "batch", id=arrow, bp=bind)
-
-
-def _parts(placed: PlacedSpans, deliveries: Deliveries, pid: int, moved_ns: int) -> Iterator[Event]:
-    """Yield start-up, fill, steady state and drain as spans of a thread of their own."""
-    begins = np.diff(deliveries.phase, prepend=-1) != 0
-    begins[1:] |= deliveries.from_ns[1:] != deliveries.until_ns[:-1]
-    tid = placed.writer.thread(pid, "parts of the run")
-    for low, high in itertools.pairwise([*np.flatnonzero(begins).tolist(), len(deliveries)]):
-        start, end = int(deliveries.from_ns[low]), int(deliveries.until_ns[high - 1])
-        args = {
-            "batches": int((deliveries.batch[low:high] >= 0).sum()),
-            "wait_ns": int(deliveries.wait_ns[low:high].sum()),
-        }
-        name, ts = PHASES[deliveries.phase[low]], (start + moved_ns) / 1000
-        yield Event("X", name, pid, tid, ts, "part", (end - start) / 1000, args)
