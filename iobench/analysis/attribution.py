@@ -44,7 +44,6 @@ class Attribution(msgspec.Struct, frozen=True):
 
     ledger: Ledger
     ready_ns: Integers  # when loading processes had each batch ready, -1 where that is unknown
-    worker_start: NDArray[np.bool_]  # whether the batch was the first of its process
     work: Callable[[], ChargedWork]  # which delivery counts which part of which span as busy
 
     @property
@@ -76,7 +75,6 @@ def attribute(profile: RunData, loop: TrainingLoop, deliveries: Deliveries) -> A
     return Attribution(
         ledger=ledger,
         ready_ns=ready_ns,
-        worker_start=np.isin(deliveries.batch, list(pool.first_batch.values())),
         work=lambda: ChargedWork.joined(own.work(), pool.work()),
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.cpu_cost import cpu_cost_of
-from iobench.analysis.deliveries import FILL, FIRST_EPOCH, PHASES, STARTUP, VALIDATION
+from iobench.analysis.deliveries import FIRST_EPOCH, PHASES, VALIDATION
 from iobench.analysis.exposure_figures import (
     BEFORE_FORWARD,
     ComputeStage,
@@ -31,7 +31,6 @@ from iobench.recording.kinds import FAILED, HANG_NS, LOCKED, STUCK, WORKER_KINDS
 from iobench.runs.contents import TRAINING_PROCESS
 
 if TYPE_CHECKING:
-    from iobench.analysis.attribution import Attribution
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.run import RankRun
     from iobench.runs.contents import Process, RunData
@@ -49,10 +48,6 @@ HELD_FRACTION: Final = 0.9
 """The long waits are the fewest that hold this share of the time above the median,"""
 ALIKE_FRACTION: Final = 0.5
 """and all that are at least this long beside the shortest of them."""
-EXPLAINED_FRACTION: Final = 0.2
-"""Something coincides with long waits if it marks this share of their time,"""
-LIFT: Final = 1.5
-"""and marks them this much more often than steps in general."""
 
 
 def refuse_what_has_no_sum(profile: RunData) -> None:
@@ -81,7 +76,7 @@ def exposure_of(run: RankRun) -> Exposure:
         validation=part_of(run, evaluates) if evaluates.any() and not evaluates.all() else None,
         recurring_start_ns=int(deliveries.wait_ns[repeated & ~steady].sum()),
         phases=_phases(run),
-        long_waits=find_long_waits(deliveries, run.attribution),
+        long_waits=find_long_waits(deliveries),
         n_rounds=len(np.unique(deliveries.round)),
         workers=main.workers,
         prefetch=main.prefetch,
@@ -394,7 +389,7 @@ def step_statistics(times_ns: Integers) -> StepStatistics | None:
     )
 
 
-def find_long_waits(deliveries: Deliveries, attribution: Attribution) -> LongWaits | None:
+def find_long_waits(deliveries: Deliveries) -> LongWaits | None:
     """Return the waits that hold much of the run, None unless (mean - median) x steps > 10 %."""
     steps = np.flatnonzero(deliveries.batch >= 0)
     wall_ns = int(deliveries.wall_ns.sum())
@@ -414,26 +409,4 @@ def find_long_waits(deliveries: Deliveries, attribution: Attribution) -> LongWai
         n_waits=len(long),
         wait_ns=int(waits[long].sum()),
         typical_ns=round(statistics.median(waits[long].tolist())),
-        coincides_with=_coincidence(
-            {
-                "round start": deliveries.position[steps] == 0,
-                "worker start": attribution.worker_start[steps],
-                "fill": np.isin(deliveries.phase[steps], (STARTUP, FILL)),
-                "first epoch": deliveries.phase[steps] == FIRST_EPOCH,
-            },
-            long,
-            above,
-        ),
     )
-
-
-def _coincidence(marks: dict[str, Marks], long: Integers, above: NDArray[np.float64]) -> str | None:
-    """Return what marks most time of long waits, and other steps clearly less often."""
-    result: tuple[float, int, str] | None = None
-    for name, marked in marks.items():
-        n_long, n_steps = int(marked[long].sum()), int(marked.sum())
-        share = float(above[long][marked[long]].sum() / above[long].sum())
-        lift = n_long * len(marked) / (n_steps * len(long)) if n_steps else 0.0
-        if share >= EXPLAINED_FRACTION and lift >= LIFT:
-            result = min(result or (0.0, 0, ""), (-share, n_steps, name))
-    return result and result[2]

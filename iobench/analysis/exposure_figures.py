@@ -253,7 +253,6 @@ class LongWaits(msgspec.Struct, frozen=True):
     n_waits: int  # the fewest with 90 % of the time above the median, and those half as long
     wait_ns: int
     typical_ns: int  # their median
-    coincides_with: str | None  # "round start", "worker start", "fill" or "first epoch"
 
 
 class LoaderExposure(msgspec.Struct, frozen=True):

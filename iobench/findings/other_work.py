@@ -1,20 +1,17 @@
-"""Work that no table of stages has: operations of opaque loaders, and other threads."""
+"""Work that no table of stages has: operations of opaque loaders."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import numpy as np
 
 from iobench.analysis.ledger import apportion
-from iobench.analysis.time_intervals import covered
 from iobench.findings.contract import Finding
-from iobench.recording.kinds import WORKER_KINDS, Kind, halves, is_one_of, lane_keys
-from iobench.recording.span_file import Flag
+from iobench.recording.kinds import Kind
 from iobench.report import units
-from iobench.report.document import Section, sentences
+from iobench.report.document import Section, Sentence
 
 if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
@@ -23,26 +20,19 @@ FEEDS_ITSELF: Final = ("Prefetch",)
 """Operations whose only thread runs those before them as well."""
 NEARLY: Final = 0.9
 """An operation nearly as busy as the busiest one holds the pipeline up as much."""
-MAKES_BATCHES: Final = "MainThread"
-"""The thread of a loading process that batches are made in; before the first it opens files."""
 MOST_LISTED: Final = 3
 
 
 class OtherWork(msgspec.Struct, frozen=True):
-    """Work of a training process that no wait is charged to, batch by batch.
-
-    ``operators_exposed_ns`` is an estimate: the wait for opaque loaders, by the operations that
-    they report sums of. ``background_busy_ns`` is work of other threads for no known batch.
-    """
+    """The wait for opaque loaders, estimated, by the operations that they report sums of."""
 
     operators_exposed_ns: Mapping[str, int]
-    background_busy_ns: int
 
 
 def other_work(run: RankRun) -> OtherWork | None:
     """Return such work of a training process; None where there was none."""
-    work = OtherWork(_operators(run), _background_ns(run))
-    return work if work.operators_exposed_ns or work.background_busy_ns else None
+    operators = _operators(run)
+    return OtherWork(operators) if operators else None
 
 
 def _operators(run: RankRun) -> dict[str, int]:
@@ -95,42 +85,12 @@ def _threads(operators: Sequence[Mapping[str, Any]]) -> list[int]:
     return numbers
 
 
-def _background_ns(run: RankRun) -> int:
-    """Return the work during the loop of threads that neither make batches nor train."""
-    waits = run.deliveries
-    if not len(waits):
-        return 0
-    spans = run.loop.spans_of(run)
-    spans = spans[(spans["flags"] & (Flag.DETAIL | Flag.IO)) == 0]
-    keys = lane_keys(spans)
-    during = (spans["start_ns"] >= waits.requested_ns[0]) & (spans["start_ns"] < waits.until_ns[-1])
-    works = during & is_one_of(spans["kind"], WORKER_KINDS)
-    busy_ns = 0
-    for lane in np.setdiff1d(keys[works], keys[spans["batch"] >= 0]).tolist():
-        process, thread = halves(lane)
-        name = run.processes[process].threads[thread]
-        if (process, thread) != (run.loop.process, run.loop.thread) and name != MAKES_BATCHES:
-            mine = spans[works & (keys == lane)]
-            start, end = (mine[each].astype(np.int64) for each in ("start_ns", "end_ns"))
-            busy_ns += covered(start, end)
-    return busy_ns
-
-
 def other_section(work: OtherWork) -> Section:
-    """Return one sentence for each sort of such work."""
-    return Section("other_work", "Other work", sentences(_texts(work)))
-
-
-def _texts(work: OtherWork) -> Iterator[str]:
-    if work.operators_exposed_ns:
-        longest = sorted(work.operators_exposed_ns.items(), key=lambda each: -each[1])
-        parts = [f"{name} {units.duration(ns)}" for name, ns in longest[:MOST_LISTED]]
-        yield f"Estimated: the opaque wait falls on the busiest operations: {'; '.join(parts)}."
-    if work.background_busy_ns:
-        yield (
-            f"Other threads worked for {units.duration(work.background_busy_ns)} on no known "
-            "batch; no wait is attributed to it."
-        )
+    """Return the operations that most of the wait falls on, in a sentence."""
+    longest = sorted(work.operators_exposed_ns.items(), key=lambda each: -each[1])
+    parts = [f"{name} {units.duration(ns)}" for name, ns in longest[:MOST_LISTED]]
+    text = f"Estimated: the opaque wait falls on the busiest operations: {'; '.join(parts)}."
+    return Section("other_work", "Other work", (Sentence(text),))
 
 
 FINDING: Final = Finding("other_work", 90, OtherWork, other_work, other_section)

@@ -70,12 +70,6 @@ JUDGEMENTS: Final[Mapping[Verdict, str]] = {
 HANDED: Final = (
     "No verdict: the thread that trains was handed its batches in a way that is not recorded."
 )
-COINCIDENCES: Final = {
-    "round start": "the first batch of a round",
-    "worker start": "the first batch of a worker",
-    "fill": "the pipeline filling up",
-    "first epoch": "the first epoch",
-}
 
 
 def verdict_sentence(diagnosis: Diagnosis) -> str:
@@ -298,15 +292,12 @@ def steps_sentence(steps: StepFigures | None) -> str:
 def long_waits_sentence(
     long: LongWaits | None, n_batches: int, steps: StepFigures | None = None
 ) -> str:
-    """Return how few long waits hold how much time, and what they coincide with; else nothing."""
+    """Return how few long waits hold how much time; else nothing."""
     if long is None:
         return ""
     many = "steps" if step_words(steps) == "step" else "batches"
     name = "Rare long waits" if long.n_waits <= RARE_FRACTION * n_batches else "Uneven waits"
-    text = (
+    return (
         f"{name}: {units.count(long.n_waits)} of {units.count(n_batches)} {many} wait "
         f"{units.duration(long.wait_ns)} in total (median {units.duration(long.typical_ns)})."
     )
-    if long.coincides_with is not None:
-        text += f" They coincide with {COINCIDENCES[long.coincides_with]}."
-    return text

@@ -36,18 +36,3 @@ def test_long_waits_at_every_tenth_step():
     found = serial_run(long_at(100, *range(0, 100, 10))).long_waits
     assert found.n_waits == 10
     assert (found.wait_ns, found.typical_ns) == (50_000, 5000)
-
-
-TENTH, SEVENTH = long_at(30, 0, 10, 20), long_at(70, *range(0, 70, 7))
-
-
-@pytest.mark.parametrize(
-    ("waits", "more", "coincides_with"),
-    [
-        (TENTH, {"rounds": [0, 10, 20]}, "round start"),
-        (long_at(40, 5, 15, 25, 35), {}, None),
-        (SEVENTH, {"rounds": [*range(0, 70, 2)]}, None),
-    ],
-)
-def test_what_long_waits_coincide_with(waits, more, coincides_with):
-    assert serial_run(waits, **more).long_waits.coincides_with == coincides_with

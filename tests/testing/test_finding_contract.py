@@ -30,7 +30,6 @@ MORE: dict[str, dict[str, Any]] = {
     "next_steps": {},
     "staging": {"kind": Kind.STAGE_IN},
     "device": {"kind": Kind.FORWARD, "batch": 0, "flags": Flag.DEVICE | Flag.DETAIL, "thread": 1},
-    "other_work": {"kind": Kind.READ, "thread": 1},
 }
 """What a run needs beside four batches for a finding to have something to say of it."""
 
