@@ -129,6 +129,21 @@ def test_storage_time_of_stages(name, stage, storage_ms):
         assert found.busy_ns / 1e6 == pytest.approx(9.7 + 47.2, abs=0.1)
 
 
+@pytest.mark.parametrize(
+    ("name", "n_reads"),
+    [
+        (COLD, 40),  # the 40 reads at the ends of files returned nothing
+        (NUMPY, 40),  # those of its stages
+        (NETCDF, 122),
+    ],
+)
+def test_single_reads(name, n_reads):
+    found = figures(name)
+    assert sum(found.read_sizes.values()) == n_reads
+    if name == NETCDF:
+        assert found.read_sizes["< 1 MiB"] == 40  # uncompressed steps
+
+
 def test_without_darshan_its_figures_are_unknown():
     found = figures(RAW, traced=False)
     assert counts(found.bytes[0]) == (81_925_120, None, 81_929_733, 397_312)

@@ -87,6 +87,39 @@ def test_union_is_the_time_that_is_covered(pairs):
     assert covered(start, start + length) == len(instants)
 
 
+def reading(*reads):
+    """Return the figures of a worker that made these reads: file, offset, bytes."""
+    run = TracedRun()
+    worker = run.worker()
+    for number, (file, offset, size) in enumerate(reads):
+        at = 5 * number
+        worker.span(Kind.READ, at, at + 4, batch=0, nbytes=size, detail=file)
+        worker.read(file, at + 1, at + 3, offset, size)
+    run.wait(0, 0, 5 * len(reads))
+    return run.figures()
+
+
+@pytest.mark.parametrize(
+    ("reads", "sizes"),
+    [
+        (
+            [
+                ("/d/a", 0, 100), ("/d/b", 500, 100), ("/d/a", 100, 50), ("/d/b", 700, 100),
+                ("/d/a", 0, 100), ("/d/a", 100, 100),
+            ],
+            {"< 1 KiB": 6},
+        ),
+        (
+            [(f"/d/{n}", 0, n) for n in (1, KIB - 1, KIB, 64 * KIB - 1, 64 * KIB, 64 << 20)],
+            {"< 1 KiB": 2, "< 4 KiB": 1, "< 64 KiB": 1, "< 256 KiB": 1, "from 64 MiB": 1},
+        ),
+        ([("/d/a", 0, 100), ("/d/a", 100, 0)], {"< 1 KiB": 1}),  # the end is no read
+    ],
+)  # fmt: skip
+def test_sizes_of_reads(reads, sizes):
+    assert reading(*reads).read_sizes == sizes
+
+
 def test_probes_of_pages_are_no_reads():
     run = TracedRun()
     worker = run.worker()
@@ -96,7 +129,7 @@ def test_probes_of_pages_are_no_reads():
         worker.span(Kind.READ, at + 1, at + 5, batch=number, nbytes=KIB, detail=file)
         worker.read(file, at + 2, at + 4, 0, KIB)
         run.wait(number, at, at + 5, nbytes=KIB)
-    assert "4 of 4 reads lie in stages" in run.figures().notes[0]
+    assert run.figures().read_sizes == {"< 4 KiB": 4}
 
 
 def test_sums_over_a_batch_hold_its_reads_and_are_no_single_ones():
