@@ -105,7 +105,7 @@ def _recorded_config(facts: RunFacts) -> RunConfig | None:
             "give iobench advise what was profiled, in place of the run"
         )
     config = profile_config(ProfileCommand(facts.sources or given.targets, given.options).words())
-    workers = facts.asked.get("workers", config.workers)
+    workers = facts.requested.get("workers", config.workers)
     return replace(config, batch_size=facts.batch_size or config.batch_size, workers=workers)
 
 

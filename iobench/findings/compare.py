@@ -203,7 +203,7 @@ def _configuration(run: Run, exposure: Exposure) -> dict[str, Any]:
         "batches_per_step": exposure.steps and exposure.steps.batches_per_step,
         "step_ns": facts.compute.step_ns,
         "device": facts.device and facts.device.name,
-        "cache": facts.cache.asked,
+        "cache": facts.cache.state,
         "script": run.config.get("command") if facts.is_script else None,
         "commit": facts.commit and (facts.commit.hash or "")[:12],
         "ranks": len(run.ranks),

@@ -85,7 +85,7 @@ def counts_of(run: Run) -> Counts:
 
 def _why_chance(run: Run, n_batches: int) -> str | None:
     """Return why another run like this one would have other counts; None where it would not."""
-    data, requested = run.data, run.data.run_facts.asked
+    data, requested = run.data, run.data.run_facts.requested
     limit = requested.get("batches")
     if data.summed is not None:
         return f"only sums are kept of {data.summed.n_batches} of its batches; set IOBENCH_KEEP"

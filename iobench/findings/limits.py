@@ -72,7 +72,7 @@ def _cold_by_residency(run: RankRun) -> float | None:
     if held >= COLD:
         return 0.0
     once = window.read_nbytes <= ONE_PASS * (facts.files_nbytes or 0)
-    return 1.0 if held <= WARM and (once or facts.cache.asked == "cold") else None
+    return 1.0 if held <= WARM and (once or facts.cache.state == "cold") else None
 
 
 def limit_section(use: LimitUse) -> Section:

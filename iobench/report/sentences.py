@@ -214,16 +214,11 @@ def _of_hang(hang: Hang) -> Iterator[str]:
     """Yield how long no batch came, and which workers finished nothing."""
     idle = f": {', '.join(hang.idle)} finished nothing" if hang.idle else ""
     yield f"No batch came in the last {units.duration(hang.wait_ns)}{idle}."
-    lock, remedy = "the lock that a worker waits for", 'multiprocessing_context="forkserver"'
-    if hang.locked and hang.forked:
-        yield (
-            f"No thread of the process can release {lock}, as where another thread held it while "
-            f"workers were forked: {remedy} avoids that."
-        )
-    elif hang.locked:
-        yield f"No thread of the process can release {lock}."
-    elif hang.forked and hang.none_began:
-        yield f"If another thread held a lock while workers were forked, {remedy} avoids that."
+    if hang.locked:
+        yield "No thread of the process can release the lock that a worker waits for."
+    if hang.forked and (hang.locked or hang.none_began):
+        remedy = 'multiprocessing_context="forkserver" avoids that'
+        yield f"If another thread held a lock while workers were forked, {remedy}."
 
 
 def _of_work(part: PartExposure) -> Iterator[str]:

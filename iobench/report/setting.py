@@ -200,7 +200,7 @@ def _measured(report: RunReport) -> Iterator[str]:
         return
     if not facts.is_script:
         before = units.fraction(facts.cache.resident_fraction_before)
-        yield f"Page cache {facts.cache.asked or 'as it was'}: {before} of the files were in it."
+        yield f"Page cache {facts.cache.state or 'as it was'}: {before} of the files were in it."
     if whole.cold_fraction is None:
         yield "How many of the bytes read came from the device is unknown."
     took = units.fraction(whole.overhead_fraction)

@@ -104,7 +104,7 @@ class PublishedWait(msgspec.Struct, frozen=True):
 class CacheFacts(msgspec.Struct, frozen=True):
     """The page cache before the run."""
 
-    asked: str | None = None  # as-is, warm or cold
+    state: str | None = msgspec.field(default=None, name="asked")  # as-is, warm or cold
     resident_fraction_before: float | None = None
 
 
@@ -219,7 +219,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     detail: str | None = None  # auto, sample or batch, of scripts
     digests: bool = False
     own_order: bool = False  # whether samples came in an order of the loader's own
-    asked: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    requested: Mapping[str, Any] = msgspec.field(default_factory=dict, name="asked")
     files_nbytes: Nbytes | None = None
     n_samples_all: Count | None = None  # of the whole dataset
     title: str | None = None  # what a named dataset is

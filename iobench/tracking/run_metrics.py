@@ -182,7 +182,7 @@ def _parameters(run: RankRun) -> dict[str, str]:
         "pipeline": None if facts.is_script else facts.pipeline,
         "workers": exposure.workers,
         "prefetch": exposure.prefetch,
-        "cache": facts.cache.asked,
+        "cache": facts.cache.state,
         "rank": exposure.rank,
         "commit": None if facts.commit is None else facts.commit.hash,
         **{f"version/{key}": value for key, value in facts.versions.items()},

@@ -28,8 +28,8 @@ BOTH = f"{HUNG}: worker-0, worker-1 (processes 101, 102) finished nothing."
 CALLED = BOTH.replace(")", ", in read (a.py:9))")
 REMEDY = 'multiprocessing_context="forkserver" avoids that.'
 MAYBE = f"If another thread held a lock while workers were forked, {REMEDY}"
-LOCK = "No thread of the process can release the lock that a worker waits for"
-SURELY = f"{LOCK}, as where another thread held it while workers were forked: {REMEDY}"
+STUCK_LOCK = "No thread of the process can release the lock that a worker waits for."
+SURELY = f"{STUCK_LOCK} {MAYBE}"
 
 
 def started(method: str, marks: dict[int, str]) -> SketchedRun:
@@ -53,7 +53,7 @@ def started(method: str, marks: dict[int, str]) -> SketchedRun:
         (12, 0, "spawn", "", BOTH),
         (12, 0, "fork", STUCK, CALLED),
         (12, 0, "fork", LOCKED, f"{CALLED} {SURELY}"),
-        (12, 0, "spawn", LOCKED, f"{CALLED} {LOCK}."),
+        (12, 0, "spawn", LOCKED, f"{CALLED} {STUCK_LOCK}"),
         (12, 1, "fork", "", f"{HUNG}: worker-1 (process 102) finished nothing."),
         (12, 2, "fork", "", f"{HUNG}."),
     ],

@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
-import numpy as np
 from msgspec import Meta
 
 from iobench.errors import FileFormatError, StorageError
-from iobench.report.timeline.model import sub_lanes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,42 +65,30 @@ class TorchTrace:
             for each in document.traceEvents
             if each.get("ph") == "M" and isinstance(each.get("args"), dict) and each["args"]
         }
-        start_ns = [round(each.ts * 1000) + document.baseTimeNanoseconds for each in times]
-        self._start_ns = np.array(start_ns, dtype=np.int64)
-        length_ns = [round(each.dur * 1000) for each in times]
-        self._end_ns = self._start_ns + np.array(length_ns, dtype=np.int64)
-        self.low_ns, self.high_ns = int(self._start_ns.min()), int(self._end_ns.max())
+        base_ns = document.baseTimeNanoseconds
+        self._start_ns = [round(each.ts * 1000) + base_ns for each in times]
+        self.low_ns = min(self._start_ns)
+        self.high_ns = max(round((each.ts + each.dur) * 1000) + base_ns for each in times)
 
     def merged(
         self, known: Sequence[tuple[Process, int]], base_ns: int, writer: TraceWriter
     ) -> Iterator[dict[str, Any]]:
         """Yield its events after ``base_ns``, its threads in a process that is ``known``."""
         pids: dict[str, int] = {}
-        tids: dict[tuple[str, str, int], int] = {}
+        tids: dict[tuple[str, str], int] = {}
         ids: defaultdict[tuple[Any, str], int] = defaultdict(lambda: next(writer.ids))
-        times = ((self._start_ns - base_ns) / 1000).tolist()
-        for event, ts, sub in zip(self._events, times, self._sub_lanes(), strict=True):
-            pid, tid = _lane(event)
+        for event, start_ns in zip(self._events, self._start_ns, strict=True):
+            pid, tid = lane = _lane(event)
             if pid not in pids:
                 pids[pid] = self._process(pid, known, writer)
-            if (pid, tid, sub) not in tids:
-                name = self._names.get(("thread_name", pid, tid), f"thread {tid}")
-                more = f" (overlapping, {sub})" if sub else ""
-                tids[pid, tid, sub] = writer.thread(pids[pid], f"torch: {name}{more}")
-            moved = {**event, "pid": pids[pid], "tid": tids[pid, tid, sub], "ts": ts}
+            if lane not in tids:
+                name = self._names.get(("thread_name", *lane), f"thread {tid}")
+                tids[lane] = writer.thread(pids[pid], f"torch: {name}")
+            ts = (start_ns - base_ns) / 1000
+            moved = {**event, "pid": pids[pid], "tid": tids[lane], "ts": ts}
             if "id" in event:
                 moved["id"] = ids[event.get("cat"), str(event["id"])]
             yield moved
-
-    def _sub_lanes(self) -> list[int]:
-        """Return which of several threads each event is on, where spans of one overlap."""
-        numbers: dict[tuple[str, str], int] = {}
-        lane = np.array([numbers.setdefault(_lane(each), len(numbers)) for each in self._events])
-        rows = np.flatnonzero([each["ph"] == "X" for each in self._events])
-        rows = rows[np.lexsort((-self._end_ns[rows], self._start_ns[rows], lane[rows]))]
-        sub = np.zeros(len(lane), dtype=np.int64)
-        sub[rows] = sub_lanes(lane[rows], self._start_ns[rows], self._end_ns[rows])
-        return list(sub.tolist())
 
     def _process(self, pid: str, known: Sequence[tuple[Process, int]], writer: TraceWriter) -> int:
         """Return our number of a process we know, of this rank if there are several."""
