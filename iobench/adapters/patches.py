@@ -85,10 +85,12 @@ def timed(original: Callable[..., Any], row: TimedCall) -> Callable[..., Any]:
         if span is None:
             return original(*args, **kwargs)
         with span:
-            if by_threads:
-                result = _called_for(original, args, kwargs)
-            else:
+            token = scope.ELSEWHERE.set([]) if by_threads else None
+            try:
                 result = original(*args, **kwargs)
+            finally:
+                if token is not None:
+                    scope.ELSEWHERE.reset(token)
             if note is not None:
                 span.stop()
                 try:
@@ -98,14 +100,6 @@ def timed(original: Callable[..., Any], row: TimedCall) -> Callable[..., Any]:
         return result
 
     return call
-
-
-def _called_for(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    token = scope.ELSEWHERE.set([])
-    try:
-        return original(*args, **kwargs)
-    finally:
-        scope.ELSEWHERE.reset(token)
 
 
 class Patches:

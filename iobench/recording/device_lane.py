@@ -58,10 +58,6 @@ class _Sighting(msgspec.Struct, frozen=True):
     earliest_ns: int
     latest_ns: int
 
-    @property
-    def width_ns(self) -> int:
-        return self.latest_ns - self.earliest_ns
-
 
 class DeviceLane:
     """Keeps the regions of one device until they are written as spans."""
@@ -144,7 +140,7 @@ class DeviceLane:
         end_ns = sighting.earliest_ns if looked else sighting.latest_ns
         self._emit(recorder, region, end_ns - duration_ns, end_ns)
         self._n_since += 1
-        self._widest_ns = max(self._widest_ns, sighting.width_ns)
+        self._widest_ns = max(self._widest_ns, sighting.latest_ns - sighting.earliest_ns)
         if is_first or self._n_since >= REGIONS_AN_ANCHOR:
             latest_ns = end_ns + self._widest_ns if looked else end_ns
             self._emit(recorder, _ANCHORS, latest_ns - self._widest_ns, latest_ns)

@@ -92,10 +92,12 @@ def _sources(root: Path, head: dict[str, Any]) -> Iterator[_Source]:
     yield _Source(("memory.used_nbytes", "memory.cached_nbytes"), _memory, is_slow=True)
     with contextlib.suppress(*REFUSALS):
         head["memory_nbytes"] = psutil.virtual_memory().total
-    yield _devices("disk", root / "sys/block", _disk_counters, DISK_COLUMNS)
-    yield _devices("net", root / "sys/class/net", _link_counters, LINK_COLUMNS)
-    links = _known(psutil.net_if_stats).items()
-    head["links"] = {name: each.speed * MBIT_NBYTES for name, each in links if each.speed}
+    disks = functools.partial(psutil.disk_io_counters, perdisk=True, nowrap=False)
+    links = functools.partial(psutil.net_io_counters, pernic=True, nowrap=False)
+    yield _devices("disk", root / "sys/block", disks, DISK_COLUMNS)
+    yield _devices("net", root / "sys/class/net", links, LINK_COLUMNS)
+    speeds = _known(psutil.net_if_stats).items()
+    head["links"] = {name: each.speed * MBIT_NBYTES for name, each in speeds if each.speed}
 
 
 def _quota(root: Path, head: dict[str, Any]) -> Iterator[_Source]:
@@ -114,14 +116,6 @@ def _quota(root: Path, head: dict[str, Any]) -> Iterator[_Source]:
 def _memory() -> tuple[int, int]:
     now = psutil.virtual_memory()
     return now.total - now.available, now.cached
-
-
-def _disk_counters() -> Any:
-    return psutil.disk_io_counters(perdisk=True, nowrap=False)
-
-
-def _link_counters() -> Any:
-    return psutil.net_io_counters(pernic=True, nowrap=False)
 
 
 def _devices(

@@ -115,8 +115,9 @@ class Recording:
 
     def _start(self, *, numbered: bool) -> None:
         global _current
+        script = getattr(sys.modules.get("__main__"), "__file__", None) or "run"
         run = RunDirectory.create(
-            next_run_path(_script_name()) if self._path is None else self._path,
+            next_run_path(Path(script).stem) if self._path is None else self._path,
             script_document(command_line(), self.job, detail=self.detail, digests=self.digests),
             token=self.job.token,
             numbered=numbered and self._path is not None,
@@ -451,10 +452,6 @@ def loop_recording() -> Recording | None:
     if ending is not None:
         ending.Finalize(None, fork.close, exitpriority=0)
     return fork
-
-
-def _script_name() -> str:
-    return Path(getattr(sys.modules.get("__main__"), "__file__", None) or "run").stem
 
 
 def _after_fork_in_child() -> None:

@@ -197,10 +197,6 @@ class Chunk(NamedTuple):
         spans: NDArray[Any] = records[whole]
         return spans
 
-    def begins_after(self, time_ns: int) -> bool:
-        """Return whether its first span, so all of them, ended after a time."""
-        return bool((self.spans(1)["end_ns"] > time_ns).any())
-
 
 class Sums(msgspec.Struct):
     """What a process no longer has span by span; its file lies beside the span file."""
@@ -302,7 +298,8 @@ def read_sums(span_file: Path) -> Sums | None:
 
 def _begin(chunks: Sequence[Chunk], gap: GapOfBatches) -> int | None:
     """Return the sequence after the last span of a thread that stays for good; None if unknown."""
-    after = next((n for n, each in enumerate(chunks) if each.begins_after(gap.from_ns)), None)
+    begins = (each.spans(1)["end_ns"] for each in chunks)
+    after = next((n for n, end_ns in enumerate(begins) if (end_ns > gap.from_ns).any()), None)
     if after is None:
         return None
     begin = chunks[after].sequence

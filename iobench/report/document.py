@@ -59,26 +59,19 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 class Chart(msgspec.Struct, frozen=True):
-    """Bars on one scale, for pages that draw; a table or a sentence says the same.
-
-    With a ``column_ns`` it is a map of rows by time: each piece of a bar stands for that long, and
-    its length, from 0 to 1, is its shade.
-    """
+    """Bars on one scale, for pages that draw; a table or a sentence says the same."""
 
     title: str
     bars: tuple[Bar, ...]
-    column_ns: int = 0
+    column_ns: int = 0  # of a map by time: each piece stands for that long, its length is a shade
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column of a table; the times of one ``unit_group`` are said in one unit.
-
-    It is ``unit`` where that is given, else that of the largest.
-    """
+    """A column of a table; the times of one ``unit_group`` are said in one unit."""
 
     name: str
     unit_group: str = ""
-    unit: str = ""
+    unit: str = ""  # by default that of the largest
 
 
 class Table(msgspec.Struct, frozen=True):

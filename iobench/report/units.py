@@ -84,10 +84,7 @@ def ratio(value: float | None) -> str:
 
 
 def fraction(value: float | None) -> str:
-    """Return a share of one in per cent, e.g. ``"88 %"``.
-
-    ``"0 %"`` and ``"100 %"`` are exact; what is close to them is ``"< 0.1 %"`` or ``"> 99.9 %"``.
-    """
+    """Return a share of one in per cent, e.g. ``"88 %"``; ``"0 %"`` and ``"100 %"`` are exact."""
     if value is None:
         return UNKNOWN
     if 0 < value < 0.001:

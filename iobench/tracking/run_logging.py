@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 def log_run(
     run: Path, opened: Sequence[Run], document: Document, mlflow: str | None, wandb: str | None
 ) -> tuple[str, ...]:
-    """Log a run, or one per format, to MLflow, to Weights & Biases, or both; return where it is.
-
-    ``mlflow`` is a URI or ``env``, ``wandb`` a project or ``entity/project``; ``opened`` and
-    ``document`` are the run's. Logged again it is the same run there.
-    """
+    """Log a run, or one per format, to MLflow, to Weights & Biases, or both; return where it is."""
     title = next((each.about.name for each in opened if each.about.name), run.absolute().name)
     logs: list[MlflowRuns | WandbRuns] = []
     if mlflow is not None:

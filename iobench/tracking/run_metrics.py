@@ -42,14 +42,11 @@ class EpochMetrics(msgspec.Struct, frozen=True):
 
 
 class RunContents(msgspec.Struct, frozen=True):
-    """What is logged of one training process; times are ms since 1970.
+    """What is logged of one training process; times are ms since 1970."""
 
-    ``key`` is the same whenever it is logged; ``name`` is ``""`` of the only process of ``title``.
-    """
-
-    key: str
+    key: str  # the same whenever it is logged
     title: str
-    name: str
+    name: str  # "" of the only process
     parameters: dict[str, str]
     epochs: tuple[EpochMetrics, ...]
     totals: dict[str, float]
@@ -97,10 +94,7 @@ def run_contents(run: RankRun, title: str = "", name: str = "") -> RunContents:
 
 
 def legal_name(text: str) -> str:
-    """Return a part of a name that all servers take: a stage's kind and label with a dot between.
-
-    A colon is legal on some systems only.
-    """
+    """Return a part of a name that all servers take: of a stage, kind and label with a dot."""
     return ILLEGAL.sub("_", text.replace(":", ".", 1)).strip(".")[:LONGEST_NAME] or "_"
 
 

@@ -33,12 +33,8 @@ LEAST_BATCHES: Final = 12
 
 
 def baseline_config(config: RunConfig, baseline: Loading) -> RunConfig:
-    """Return the configuration that measures one way of loading alone, briefly.
-
-    All arms load equally many batches: of those of a slower one, cut by seconds, more would have
-    been ready at its start.
-    """
-    part = baseline.judged
+    """Return the configuration that measures a baseline alone, briefly."""
+    part = baseline.judged  # all arms load equally many: of a slow one more would be ready at first
     batches = max(LEAST_BATCHES, round(TRIAL_S * 1e9 * part.n_batches / part.wall_ns))
     if baseline.named_store is not None:
         config = config.of_store(baseline.named_store)

@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 def turn_order(n_arms: int, round: int) -> tuple[int, ...]:
     """Return in which order the arms take their turns in a round.
 
-    Over ``2 * n_arms`` rounds each arm has each place twice, and comes as often before the arm
-    next to it as after it: neither the first place nor what the other arm leaves behind (caches,
-    heat, dirty pages) favours one of them.
+    Over ``2 * n_arms`` rounds each has each place twice, and is as often before its neighbour as
+    after it.
     """
     first = round // 2 % n_arms
     order = [(first + place) % n_arms for place in range(n_arms)]

@@ -288,7 +288,10 @@ def _once(loader: Any, name: str, method: Callable[[Any], Any]) -> Callable[[Any
 
     def call(argument: Any) -> Any:
         # First: a loader that is somebody's proxy would else come back here.
-        _restore(loader, name)
+        try:  # noqa: SIM105 - nothing is imported for it
+            delattr(loader, name)
+        except AttributeError:  # one of several modules, and restored already
+            pass
         began_ns = _begin()
         try:
             return method(argument)
@@ -296,14 +299,6 @@ def _once(loader: Any, name: str, method: Callable[[Any], Any]) -> Callable[[Any
             _end(began_ns)
 
     return call
-
-
-def _restore(loader: Any, name: str) -> None:
-    """Let a loader load as its class says; one of several modules may be restored already."""
-    try:  # noqa: SIM105 - nothing is imported for it
-        delattr(loader, name)
-    except AttributeError:
-        pass
 
 
 def _act(name: str) -> None:

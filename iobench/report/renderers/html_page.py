@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iobench.report.document import Bar, Block, Cell, Chart, Document, Section, Table
-    from iobench.report.timeline.page_payload import TimelinePayload
 
 WIDTH: Final = 1000
 """Of a bar, in its own units; the page stretches it."""
@@ -50,9 +49,13 @@ class HtmlRenderer:
         if document.figures is None:
             raise ProfileError("no run to report: expected at least one profile with spans")
         parts = document.parts or (document,)
-        payloads = {
-            _number(part): created for part in parts if (created := _timeline(part)) is not None
-        }
+        timelines = (
+            (_number(part), each.data())
+            for part in parts
+            for each in _drawings(part)
+            if each.name == TIMELINE
+        )
+        payloads = {number: payload for number, payload in timelines if payload is not None}
         drawn = any(_drawings(each) for each in (document, *document.parts))
         styles, scripts = shell.styles(drawn=drawn), shell.scripts(drawn=drawn)
         return self._template.render(
@@ -75,10 +78,6 @@ def _number(part: Document) -> str:
 def _drawings(part: Document) -> list[Drawing]:
     blocks = (block for section in part.sections for block in section.blocks)
     return [block for block in blocks if isinstance(block, Drawing)]
-
-
-def _timeline(part: Document) -> TimelinePayload | None:
-    return next((each.data() for each in _drawings(part) if each.name == TIMELINE), None)
 
 
 def _tone(section: Section) -> str:

@@ -111,11 +111,7 @@ def _fenced(command: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a line of Markdown that is shown as ``text``, and does nothing else.
-
-    The escapes are those of CommonMark; a bar is ``&#124;``, for tables. An empty comment stands
-    where GitHub would else find a user, an issue or an address.
-    """
+    """Return a line of Markdown that is shown as ``text``, and does nothing else."""
     return OPENINGS.sub(lambda match: f"{match[1] or ''}\\", _in_line(text))
 
 
