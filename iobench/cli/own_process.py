@@ -27,18 +27,15 @@ def interruptible() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, interrupt) for number in _signals()}
+    # Ignored by who started us (nohup, a background job of a script): so for what we start.
+    required = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    numbers = [each for each in required if signal.getsignal(each) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _signals() -> tuple[signal.Signals, ...]:
-    required = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-    # Ignored by who started us (nohup, a background job of a script): so for what we start.
-    return tuple(number for number in required if signal.getsignal(number) is not signal.SIG_IGN)
 
 
 class _MaskedStream:

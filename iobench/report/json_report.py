@@ -239,12 +239,6 @@ def reports_to_json(
     """Return what `to_json` does, for runs analysed already, with the figures of their job."""
     alone = reports[0].exposure.job if len(reports) == 1 else None
     return {
-        "runs": [_run(report) for report in reports],
+        "runs": [to_plain(run_document(each)) | to_plain(each.figures) for each in reports],
         "job": to_plain(alone) if job is None else job_to_plain(job),
     }
-
-
-def _run(report: RunReport) -> dict[str, Any]:
-    document: dict[str, Any] = to_plain(run_document(report))
-    findings: dict[str, Any] = to_plain(report.figures)
-    return document | findings

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from iobench.errors import ProfileError
-from iobench.report.comparison_section import comparison_section
 from iobench.report.document import Document, Drawing, Section
 from iobench.report.finding_sections import (
     AFTER_TIMELINE,
@@ -22,6 +21,7 @@ from iobench.report.finding_sections import (
 )
 from iobench.report.json_report import reports_to_json
 from iobench.report.loading_sections import (
+    comparison_section,
     epochs_section,
     loaders_section,
     processes_section,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,39 +17,16 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 SHARE, BYTES, RATE = "share", "bytes", "rate"
-Figure = tuple[str, str, NDArray[np.int64], Floats | None, float | None]
-"""Name, unit, edges, values if there are any, and top where it is not the largest value."""
+Figure = tuple[str, str, Floats | None, float | None]
+"""Name, unit, means between readings (NaN is unknown), and what fills the lane if not the most."""
 MOST_STEPS: Final = 2000
 """Of a lane on a page; of more, several become their mean."""
 STEPS: Final = 1000
 """A page has values in so many steps of a lane's top."""
 
 
-class MachineLane(msgspec.Struct, frozen=True, eq=False):
-    """One figure of a machine: means between two edges, NaN is unknown."""
-
-    name: str
-    unit: str  # "share" from 0 to 1, "bytes", or "rate": bytes a second
-    edges_ns: NDArray[np.int64]
-    values: Floats
-    top: float  # fills the lane
-
-
-def lanes_of_machine(run: RankRun) -> list[MachineLane]:
-    """Return what is known of the machine that a training process ran on."""
-    process = next((each for each in run.processes if each.rank == run.rank), None)
-    samples = of_process(run.machines, process)
-    if process is None or samples is None or len(samples.time_ns) < 2:
-        return []
-    return [
-        MachineLane(name, unit, edges, values, top or float(np.nanmax(values)) or 1.0)
-        for name, unit, edges, values, top in _figures(samples)
-        if values is not None and not np.isnan(values).all()
-    ]
-
-
 def _figures(samples: MachineSamples) -> Iterator[Figure]:
-    edges, head = samples.time_ns, samples.head
+    head = samples.head
 
     def rate(column: str, divisor: float = 1.0) -> Floats | None:
         values = samples.per_second(column)
@@ -58,45 +34,45 @@ def _figures(samples: MachineSamples) -> Iterator[Figure]:
 
     if head.cpus:
         limits = samples.cpu_limits()
-        yield "CPUs", SHARE, edges, limits["cpus"], 1.0
-        yield "CPUs of the quota", SHARE, edges, limits.get("quota"), 1.0
+        yield "CPUs", SHARE, limits["cpus"], 1.0
+        yield "CPUs of the quota", SHARE, limits.get("quota"), 1.0
     for what in ("memory", "io", "cpu"):
-        yield f"held up for {what}", SHARE, edges, rate(f"pressure.{what}_us", 1e6), 1.0
+        yield f"held up for {what}", SHARE, rate(f"pressure.{what}_us", 1e6), 1.0
     for name, column, top in (
         ("memory taken", "memory.used_nbytes", head.memory_nbytes),
         ("page cache", "memory.cached_nbytes", head.memory_nbytes),
     ):
         if column in samples.values:
-            yield name, BYTES, edges, samples.values[column][1:], top
+            yield name, BYTES, samples.values[column][1:], top
     for disk in samples.names("disk"):
-        yield f"{disk} busy", SHARE, edges, rate(f"disk:{disk}.busy_ms", 1e3), 1.0
+        yield f"{disk} busy", SHARE, rate(f"disk:{disk}.busy_ms", 1e3), 1.0
         for what in ("read", "written"):
-            yield f"{disk} {what}", RATE, edges, rate(f"disk:{disk}.{what}"), None
+            yield f"{disk} {what}", RATE, rate(f"disk:{disk}.{what}"), None
     for link in samples.names("net"):
         for what in ("received", "sent"):
-            yield f"{link} {what}", RATE, edges, rate(f"net:{link}.{what}"), head.links.get(link)
+            yield f"{link} {what}", RATE, rate(f"net:{link}.{what}"), head.links.get(link)
     for gpu in samples.names("gpu"):
         title = head.sources[int(gpu)].title
-        yield f"{title} busy", SHARE, edges, samples.gpu_busy(gpu), 1.0
+        yield f"{title} busy", SHARE, samples.gpu_busy(gpu), 1.0
 
 
 def machine_payload(run: RankRun, start_ns: int, end_ns: int) -> list[dict[str, Any]]:
-    """Return what a page draws of a run's machine: lanes that share their edges (us), in groups."""
-    groups: dict[int, dict[str, Any]] = {}
-    for each in lanes_of_machine(run):
-        first, last = np.searchsorted(each.edges_ns, (start_ns, end_ns))
-        part = slice(max(first - 1, 0), last + 1)
-        inside = each.edges_ns[part]
-        edges, values = _thinned(inside, each.values[part][: len(inside) - 1])
-        steps = np.clip(np.rint(values / each.top * STEPS), 0, STEPS).tolist()
-        group = groups.setdefault(
-            id(each.edges_ns), {"edges": ((edges - start_ns) // 1000).tolist(), "lanes": []}
-        )
-        shown = [None if np.isnan(step) else int(step) for step in steps]
-        group["lanes"].append(
-            {"name": each.name, "unit": each.unit, "top": each.top, "values": shown}
-        )
-    return [each for each in groups.values() if len(each["edges"]) > 1]
+    """Return what a page draws of the machine: lanes that share their edges (us), as a group."""
+    process = next((each for each in run.processes if each.rank == run.rank), None)
+    samples = of_process(run.machines, process)
+    if samples is None:
+        return []
+    first, last = np.searchsorted(samples.time_ns, (start_ns, end_ns))
+    part = slice(max(first - 1, 0), last + 1)
+    inside, lanes = samples.time_ns[part], []
+    for name, unit, values, top in _figures(samples):
+        if len(inside) > 1 and values is not None and not np.isnan(values).all():
+            full = top or float(np.nanmax(values)) or 1.0
+            edges, means = _thinned(inside, values[part][: len(inside) - 1])
+            steps = np.clip(np.rint(means / full * STEPS), 0, STEPS).tolist()
+            shown = [None if np.isnan(step) else int(step) for step in steps]
+            lanes.append({"name": name, "unit": unit, "top": full, "values": shown})
+    return [{"edges": ((edges - start_ns) // 1000).tolist(), "lanes": lanes}] if lanes else []
 
 
 def _thinned(edges: NDArray[np.int64], values: Floats) -> tuple[NDArray[np.int64], Floats]:
