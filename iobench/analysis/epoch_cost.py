@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from iobench.recording.epoch_reads import LoadRates
+from iobench.recording.epoch_reads import EpochReads, LoadRates
 from iobench.recording.kinds import WORKER_KINDS, kind_named
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.run import RankRun
-    from iobench.recording.epoch_reads import EpochReads
 
 
 class EpochCost(msgspec.Struct, frozen=True):

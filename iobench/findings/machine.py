@@ -114,7 +114,8 @@ def _mean(values: Floats | None, weights: Integers) -> float | None:
 
 def _series(samples: MachineSamples) -> Iterator[tuple[str, Floats | None, Floats | None]]:
     """Yield what there is on a machine: how busy it was, and what it moved per second."""
-    yield *max(samples.cpu_limits().items(), key=lambda each: np.nanmean(each[1])), None
+    if limits := samples.cpu_limits():
+        yield *max(limits.items(), key=lambda each: np.nanmean(each[1])), None
     if (held := samples.per_second("pressure.memory_us")) is not None:
         yield "memory", held / 1e6, None
     for name in samples.names("disk"):

@@ -115,6 +115,8 @@ class Recording:
 
     def _start(self, *, numbered: bool) -> None:
         global _current
+        if RUN_TOKEN in os.environ and os.environ.get(RUN_PATH):  # of a command that is recorded
+            self._path = Path(os.environ[RUN_PATH])
         script = getattr(sys.modules.get("__main__"), "__file__", None) or "run"
         run = RunDirectory.create(
             next_run_path(Path(script).stem) if self._path is None else self._path,
@@ -367,8 +369,8 @@ def record(
         from iobench.recording.digests import load_xxhash  # only recordings with digests need it
 
         load_xxhash()
-    if path is None or RUN_TOKEN in os.environ:  # a process of a command that is recorded
-        path = os.environ.get(RUN_PATH) or path
+    if path is None:
+        path = os.environ.get(RUN_PATH) or None
     if detail not in DETAILS:
         raise OptionError(f"detail {detail!r}: expected one of {', '.join(DETAILS)}")
     return Recording(None if path is None else Path(path), detail=detail, digests=digests)

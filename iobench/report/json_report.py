@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -24,7 +25,7 @@ from iobench.report.sentences import verdict_sentence
 from iobench.report.setting import unseen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from iobench.analysis.run import Run
     from iobench.report.run_report import RunReport

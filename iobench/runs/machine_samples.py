@@ -80,7 +80,8 @@ class MachineSamples(msgspec.Struct, frozen=True, eq=False):
 
     def cpu_limits(self) -> dict[str, Floats]:
         """Return how much of the CPUs was used, of those allowed and of the cgroup's quota."""
-        limits = {"cpus": self.busy().mean(axis=1)}
+        busy = self.busy()
+        limits = {"cpus": busy.mean(axis=1)} if busy.size else {}
         used = self.per_second("cgroup.cpu_us")
         if used is not None and self.head.quota_cpus:
             limits["quota"] = np.minimum(used / (1e6 * self.head.quota_cpus), 1.0)

@@ -8,7 +8,6 @@ optimiser's step in the pass says more than all of these (`iobench.recording.del
 from __future__ import annotations
 
 import functools
-import itertools
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +20,7 @@ from iobench.recording.session import current_recording
 from iobench.torch import training_hooks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from types import FrameType
 
     from iobench.recording.session import Recording
@@ -70,29 +69,11 @@ def role_of_pass(recording: Recording, loader: Any) -> str:
     named = role_by_name(loader, frames)
     models = _models.get(recording)
     if models is None:
-        models = _seen_in(recording, frames)
+        _models[recording] = _Models()
+        training_hooks.see_first_model()  # nobody has set one to train
     if not torch.is_grad_enabled() or (models is not None and models.evaluates):
         return named if named not in ("", "training") else "evaluation"
     return named
-
-
-def _seen_in(recording: Recording, frames: Iterable[FrameType]) -> _Models:
-    """Time forward passes of models that a script or its objects name, where none trains yet."""
-    models = _models.setdefault(recording, _Models())
-    for frame in frames:
-        local = [*frame.f_locals.values()]
-        for value in (*local, *frame.f_globals.values(), *itertools.chain(*map(_held, local))):
-            if issubclass(type(value), torch.nn.Module) and any(True for _ in value.parameters()):
-                training_hooks.see_model(value)
-    return models
-
-
-def _held(value: object) -> list[object]:
-    """Return an object's attributes, as a trainer's model is one."""
-    try:
-        return [*object.__getattribute__(value, "__dict__").values()]
-    except AttributeError:
-        return []
 
 
 def _of_framework(frame: FrameType) -> str:

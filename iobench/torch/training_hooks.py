@@ -317,6 +317,31 @@ def see_model(model: Any) -> None:
     _models[number] = weakref.ref(model, lambda _: _models.pop(number, None))
 
 
+def see_first_model() -> None:
+    """Time the forward passes of the model with parameters to train that is called first."""
+    module: Any = torch.nn.Module
+    original = module.__call__
+    is_compiling = torch.compiler.is_compiling
+
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling() or not torch.is_grad_enabled():
+            return original(self, *args, **kwargs)
+        if not any(each.requires_grad for each in self.parameters()):
+            return original(self, *args, **kwargs)
+        restore()
+        see_model(self)
+        return self(*args, **kwargs)
+
+    def restore() -> None:
+        if module.__call__ is call:
+            module.__call__ = original
+
+    if _installed_hooks and not hasattr(original, "__wrapped__"):
+        module.__call__ = call
+        _installed_hooks.append(restore)
+
+
 def _timed(kind: Any, name: str) -> Callable[..., Any]:
     """Return a class's method that times those of its objects that are being watched."""
     own = vars(kind).get(name)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
 grain = pytest.importorskip("grain", reason="waits for its pipelines are what is recorded")
 
 

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("grain", reason="waits for its pipelines are what is recorded")
 import grain
+from reference import without_cpu_waits
 
 import iobench
 from iobench.analysis.run import Run, exposure
@@ -110,7 +111,7 @@ def test_waits_are_recorded_batch_by_batch(
     with record(tmp_path / "run"):
         first, second = [*data], [*data]
     np.testing.assert_equal(first, second)
-    profile = open_profile(tmp_path / "run")
+    profile = without_cpu_waits(open_profile(tmp_path / "run"))
     waits = delivered(profile)
     n_batches = 3 if size else 12
     assert len(first) == n_batches
@@ -150,7 +151,7 @@ def test_what_adapters_see_in_the_loop_is_of_the_batch_that_was_waited_for(
                 pass
     finally:
         installed.uninstall()
-    profile = open_profile(tmp_path / "run")
+    profile = without_cpu_waits(open_profile(tmp_path / "run"))
     reads = profile.spans[profile.spans["kind"] == Kind.READ]
     numbers = delivered(profile)["batch"]
     assert sorted(reads["batch"].tolist()) == sorted([*numbers, *numbers])
@@ -182,7 +183,7 @@ def test_batches_are_those_of_a_plain_run(
         hooks.uninstall()
     np.testing.assert_equal(recorded, plain)
     assert "next" not in vars(type(iter(grain.MapDataset.range(2))))
-    profile = open_profile(tmp_path / "run")
+    profile = without_cpu_waits(open_profile(tmp_path / "run"))
     waits = waits_of(profile)
     starts = waits[waits["label"] == profile.string_number("startup")]["detail"].tolist()
     assert [profile.strings[each] for each in starts] == ["loader-0", "loader-0 resumed"]
@@ -217,7 +218,7 @@ def test_an_error_of_the_users_is_theirs(
     with record(tmp_path / "run"), pytest.raises(LookupError, match="number five"):
         for _ in data:
             pass
-    profile = open_profile(tmp_path / "run")
+    profile = without_cpu_waits(open_profile(tmp_path / "run"))
     assert len(delivered(profile)) == 2
     assert (waits_of(profile)["label"] == profile.string_number("failed")).sum() == 1
 

@@ -14,8 +14,7 @@ import pytest
 pytest.importorskip("torch")
 sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
 from known_times import Sleeping, SleepingCollate, spend
-from msgspec.structs import replace
-from reference import reference
+from reference import reference, without_cpu_waits
 
 import iobench
 from iobench.analysis.run import exposure
@@ -30,8 +29,7 @@ pytestmark = [
 
 def check(profile, n_batches):
     """Assert that the parts are those of the reference, and all invariants; return the figures."""
-    # The reference knows no waits for a CPU.
-    profile = replace(profile, spans=profile.spans[profile.spans["kind"] != Kind.CPU_WAIT])
+    profile = without_cpu_waits(profile)
     found = exposure(profile)
     whole = found.whole
     assert whole.n_batches == n_batches

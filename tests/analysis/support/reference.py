@@ -10,7 +10,9 @@ import itertools
 from collections import defaultdict
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from iobench.recording.kinds import LIFE_KINDS, LOOP_KINDS, Kind, stage_name
 from iobench.recording.span_file import Flag
@@ -64,6 +66,11 @@ class Seen:
     lossy: set[int] = field(default_factory=set)
     consumer: int = -1
     workers: int = 0
+
+
+def without_cpu_waits(profile: Any) -> Any:
+    """Return a run as before anybody looked at run queues: how long they were is up to others."""
+    return replace(profile, spans=profile.spans[profile.spans["kind"] != Kind.CPU_WAIT])
 
 
 def look_at(profile: RunData) -> Seen:

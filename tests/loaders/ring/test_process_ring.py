@@ -289,4 +289,5 @@ def test_processes_record_what_they_do(tmp_path: Path) -> None:
     profile = open_profile(directory.path)
     assert [process.role for process in profile.processes] == ["worker"]
     stages = {Kind.READ, Kind.TRANSFORM, Kind.COLLATE}
-    assert set(profile.spans["kind"].tolist()) == {Kind.STARTUP, Kind.SUBMIT_QUEUE, *stages}
+    recorded = {*profile.spans["kind"].tolist()} - {Kind.CPU_WAIT}  # looked at now and then
+    assert recorded == {Kind.STARTUP, Kind.SUBMIT_QUEUE, *stages}
