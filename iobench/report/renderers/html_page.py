@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.errors import ProfileError
-from iobench.report.document import Drawing, Quantity, Sentence
+from iobench.report.document import Drawing, Quantity
 from iobench.report.renderers.json_text import to_plain
 from iobench.report.renderers.quantities import longest, said, spelled
 from iobench.report.webpage import shell
@@ -15,7 +15,7 @@ from iobench.report.wrapping import plain
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.report.document import Bar, Block, Cell, Chart, Document, Section, Table
+    from iobench.report.document import Bar, Block, Cell, Chart, Document, Table
 
 WIDTH: Final = 1000
 """Of a bar, in its own units; the page stretches it."""
@@ -23,7 +23,6 @@ LEAST: Final = 1.0
 """What is there at all is drawn at least this wide."""
 LEVELS: Final = 8
 TIMELINE: Final = "timeline"
-TONES: Final = ("good", "fair", "bad")
 
 
 class HtmlRenderer:
@@ -40,7 +39,6 @@ class HtmlRenderer:
             "rows": _rows,
             "said": _figure,
             "spelled": spelled,
-            "tone": _tone,
         }
         self._template = environment.get_template("page.html.j2")
 
@@ -78,16 +76,6 @@ def _number(part: Document) -> str:
 def _drawings(part: Document) -> list[Drawing]:
     blocks = (block for section in part.sections for block in section.blocks)
     return [block for block in blocks if isinstance(block, Drawing)]
-
-
-def _tone(section: Section) -> str:
-    """Return the colour of a section: of its one verdict, none where it tells several."""
-    tones = [
-        block.style
-        for block in section.blocks
-        if isinstance(block, Sentence) and block.style in TONES
-    ]
-    return tones[0] if len(tones) == 1 else ""
 
 
 def _figure(cell: Cell, text: str | None = None) -> SafeText:
