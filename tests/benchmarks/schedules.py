@@ -4,7 +4,7 @@ Each schedule is a script that looks at the clock itself before and after it get
 under `iobench run`. Beside each other: the share of its loops that the script waited and that the
 report's JSON says (`!`: more than 5 points apart); the same after the start, for the headline
 (without the first epoch, else the first tenth of the steps); what a generator between loader and
-loop takes; the stage that by construction makes the loop wait and the one said; whether waits by
+loop takes, own and said; the stage that by construction makes the loop wait and the one said; whether waits by
 stage add up in nanoseconds. Exit code 1: a share of the loops is off, or a sum is not exact.
 
     --only NAME     this schedule (repeatable); --list: all, with the stages that make them wait
@@ -410,8 +410,16 @@ def rows(name: str, folder: Path) -> Iterator[tuple[str, bool]]:
             off.append(share is None or abs(100 * share - truth) > WITHIN)
             line += f"{truth:7.1f}{'-' if share is None else f'{100 * share:.1f}':>6}"
             line += "!" if off[-1] else " "
-        line += f"{between:9.1f}   {stages:16}{top:14}{' ' if top in stages.split() else '!'} "
-        yield line + ("exact" if exact else "NOT EXACT"), exact and not off[0]
+        if between or sum(filter(None, run["between_ns"].values())):
+            share = None if None in run["between_ns"].values() else sum(run["between_ns"].values())
+            share = share and share / (run["wall_ns"] - run["own_ns"])
+            off.append(share is None or abs(100 * share - between) > WITHIN)
+            line += f"{between:7.1f}{'-' if share is None else f'{100 * share:.1f}':>6}"
+            line += "!" if off[-1] else " "
+        else:
+            line += " " * 14
+        line += f"   {stages:16}{top:14}{' ' if top in stages.split() else '!'} "
+        yield line + ("exact" if exact else "NOT EXACT"), exact and not off[0] and not any(off[2:])
 
 
 def main() -> int:
@@ -431,7 +439,7 @@ def main() -> int:
         Path(f"own-{os.environ.get('RANK', 0)}.json").write_text(json.dumps(own.shares()))
         return 0
     os.environ |= {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    print(f"{'per cent':20}   wait  said   later  said   between   stage{'said':>15}")
+    print(f"{'per cent':20}   wait  said   later  said between  said   stage{'said':>15}")
     held = []
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as made:
         for name in asked.only or SCHEDULES:
