@@ -5,7 +5,7 @@ under `iobench run`. Beside each other: the share of its loops that the script w
 report's JSON says (`!`: more than 5 points apart); the same after the start, for the headline
 (without the first epoch, else the first tenth of the steps); what a generator between loader and
 loop takes, own and said; the stage that by construction makes the loop wait and the one said; whether waits by
-stage add up in nanoseconds. Exit code 1: a share of the loops is off, or a sum is not exact.
+stage add up in nanoseconds. Exit code 1: a share is off, or a sum is not exact.
 
     --only NAME     this schedule (repeatable); --list: all, with the stages that make them wait
     --keep FOLDER   keep runs and reports there
