@@ -4,8 +4,8 @@ Each schedule is a script that looks at the clock itself before and after it get
 under `iobench run`. Beside each other: the share of its loops that the script waited and that the
 report's JSON says (`!`: more than 5 points apart); the same after the start, for the headline
 (without the first epoch, else the first tenth of the steps); what a generator between loader and
-loop takes, own and said; the stage that by construction makes the loop wait and the one said; whether waits by
-stage add up in nanoseconds. Exit code 1: a share is off, or a sum is not exact.
+loop takes, own and said; the stage that by construction makes the loop wait and the one said;
+whether waits by stage add up in nanoseconds. Exit code 1: a share is off, or a sum not exact.
 
     --only NAME     this schedule (repeatable); --list: all, with the stages that make them wait
     --keep FOLDER   keep runs and reports there

@@ -51,6 +51,11 @@ class Form:
     environment: dict[str, str] = field(default_factory=dict)
     by_moment: tuple[str, ...] = ("head_of_line", "lock")
 
+    @property
+    def uncounted(self) -> tuple[str, ...]:
+        """Return `by_moment` and what is looked at only so often as time allows."""
+        return (*self.by_moment, "cpu_wait")
+
 
 IN_TENSORFLOW = ("forward", "backward", "step", "collate", "preprocess", "opaque")
 """What TensorFlow's threads did, as its profiler saw it of a part of the steps."""
@@ -132,7 +137,7 @@ def start(form: Form, place: Path, run: Path | None = None) -> Outcome:
     return Outcome(done.returncode, done.stdout, results)
 
 
-def counts_of(run: Path, by_moment: tuple[str, ...]) -> dict[str, Any]:
+def counts_of(run: Path, uncounted: tuple[str, ...]) -> dict[str, Any]:
     """Return what a run counted: of `iobench check`, and spans and bytes by role and stage.
 
     Files beside the training, that Python reads as it imports, depend on the installation.
@@ -149,14 +154,14 @@ def counts_of(run: Path, by_moment: tuple[str, ...]) -> dict[str, Any]:
     exact = {
         key: value
         for key, value in checked.get("exact", {}).items()
-        if not key.removeprefix("stages/").startswith(by_moment)
+        if not key.removeprefix("stages/").startswith(uncounted)
     }
     words = [str(run), "--parquet", str(place / "spans.parquet")]
     subprocess.run([*IOBENCH, "report", *words], capture_output=True, check=True)
     table = parquet.read_table(place / "spans.parquet").to_pylist()
     spans: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for row in table:
-        if row["kind"] in by_moment:
+        if row["kind"] in uncounted:
             continue
         file = Path(row["detail"] or "")
         if row["batch"] is None and file.is_absolute() and not file.is_relative_to(run.parent):
@@ -173,7 +178,7 @@ def recorded(form: Form, place: Path) -> tuple[Outcome, dict[str, Any]]:
     """Start a form under ``iobench run``; return what it did and what all its runs counted."""
     outcome = start(form, place / "recorded", place / "run")
     runs = [place / "run", *(place / "recorded").rglob("inner")]
-    return outcome, {run.name: counts_of(run, form.by_moment) for run in runs}
+    return outcome, {run.name: counts_of(run, form.uncounted) for run in runs}
 
 
 def same(before: Any, after: Any) -> Any:
