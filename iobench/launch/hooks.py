@@ -45,7 +45,8 @@ def begin() -> None:
         return
     _begun = True
     if _is_child():
-        _begin_child()
+        run = RunDirectory.open(Path(os.environ[RUN_PATH]))
+        activate(run.recorder(role="child", rank=find_job().rank, at_first_span=True))
     else:
         _recording = current_recording()
         if _recording is None:
@@ -82,12 +83,6 @@ def _is_child() -> bool:
     if boot.role(sys.orig_argv) == "spawned" or not boot.is_own_process():
         return True
     return RECORDED_ABOVE in os.environ and find_job().world_size == 1
-
-
-def _begin_child() -> None:
-    """Let the stages of this process be recorded, in a file that the first one opens."""
-    run = RunDirectory.open(Path(os.environ[RUN_PATH]))
-    activate(run.recorder(role="child", rank=find_job().rank, at_first_span=True))
 
 
 def after(name: str) -> None:

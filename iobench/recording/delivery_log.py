@@ -33,9 +33,9 @@ class DeliveryLog:
     """
 
     __slots__ = (
-        "__weakref__", "_asking", "_asks", "_left", "_outer", "_round_ns", "_trains", "_whole",
-        "delivered", "delivered_ns", "epoch", "loader", "number", "recording", "requested_ns",
-        "resumed", "role", "yields",
+        "__weakref__", "_asking", "_asks", "_round_ns", "_trains", "_whole", "delivered",
+        "delivered_ns", "epoch", "left", "loader", "number", "recording", "requested_ns", "resumed",
+        "role", "waits", "yields",
     )  # fmt: skip
 
     def __init__(
@@ -60,12 +60,14 @@ class DeliveryLog:
         self._whole = recording.recorder.described(Kind.WAIT, WHOLE, CONSUMER)
         self.requested_ns = self.delivered_ns = -1  # of the last wait that was recorded
         self.delivered = (-1, "")  # number and maker of the last batch, recorded or not
-        self._asking = self._outer = self._left = False
+        self.waits = False  # for what was asked for, by this loop itself
+        self.left = False  # whether the pass is over, or abandoned
+        self._asking = False
         recording.open_log(self)
 
     def trained(self) -> None:
         """Note that an optimiser took a step on what this pass brought; once is enough."""
-        if self._trains or self._left or self._round_ns < 0:
+        if self._trains or self.left or self._round_ns < 0:
             return
         self._trains = True
         self._mark(TRAINS)
@@ -90,8 +92,8 @@ class DeliveryLog:
         if outer is not None and outer.yields:
             outer.withdraw()
             outer = None
-        self._outer = outer is None
-        if not self._outer:
+        self.waits = outer is None
+        if not self.waits:
             return
         waiting.log, waiting.blocked = self, None
         self._asking = True
@@ -104,22 +106,12 @@ class DeliveryLog:
         self.requested_ns = requested_ns = recorder.clock.now_ns()
         recorder.note_wait(requested_ns, self.number, self.epoch)
 
-    @property
-    def waits(self) -> bool:
-        """Whether what was asked for is still waited for, by this loop itself."""
-        return self._outer
-
-    @property
-    def left(self) -> bool:
-        """Whether the pass is over, or abandoned."""
-        return self._left
-
     def withdraw(self) -> None:
         """Unask: it was no wait of this loader."""
-        if self._outer:
+        if self.waits:
             self.recording.waiting.log = None
             self.recording.recorder.note_wait(0, -1, -1)
-        self._asking = self._outer = False
+        self._asking = self.waits = False
 
     def started(self, end_ns: int = -1) -> None:
         """Note that ``iter(loader)`` has returned, now or then."""
@@ -138,7 +130,7 @@ class DeliveryLog:
     def deliver(self, batch: int, *, nbytes: int = -1, maker: str = "") -> None:
         """Note that the loop holds a batch, numbered by `Recording.next_batch`."""
         self.delivered = (batch, maker)
-        if not self._outer:
+        if not self.waits:
             return
         self.recording.brought(self)
         self.recording.waiting.held = self
@@ -161,12 +153,12 @@ class DeliveryLog:
         """Note that the loop makes a batch as a whole; `hold` or `fail_whole` follow."""
         waiting = self.recording.waiting
         outer: DeliveryLog | None = getattr(waiting, "log", None)
-        if self._left or (outer is not None and not outer.yields):
+        if self.left or (outer is not None and not outer.yields):
             return False
         if outer is not None:
             outer.withdraw()
         waiting.log = self
-        self._outer = True
+        self.waits = True
         self.recording.recorder.note_wait(now_ns, self.number, self.epoch)
         return True
 
@@ -187,7 +179,7 @@ class DeliveryLog:
         recording = self.recording
         waiting = recording.waiting
         waiting.log, waiting.held, waiting.blocked = None, self, None
-        self._outer = False
+        self.waits = False
         self.requested_ns, self.delivered_ns = requested_ns, held_ns
         self.delivered = (batch, CONSUMER)
         if recording.latest is not self:
@@ -234,7 +226,7 @@ class DeliveryLog:
             detail=0 if self.loader is None else recorder.string(f"{LOADER}{self.loader.number}"),
         )  # fmt: skip
         self._round_ns = -1
-        self._left = True
+        self.left = True
 
     def _answer(
         self,
@@ -244,12 +236,12 @@ class DeliveryLog:
         detail: str = "",
         end_ns: int = -1,
     ) -> None:
-        if not self._outer:
+        if not self.waits:
             return
         if end_ns < 0:
             end_ns = self.recording.clock.now_ns()
         self.recording.waiting.log = None
-        self._outer = False
+        self.waits = False
         if not self._asking:
             return
         self._asking = False
@@ -260,7 +252,7 @@ class DeliveryLog:
 
     def _write(self, batch: int, nbytes: int, label: str, detail: str) -> None:
         """Write the wait."""
-        if self._round_ns < 0 and not self._left:
+        if self._round_ns < 0 and not self.left:
             self._round_ns = self.requested_ns
         recorder = self.recording.recorder
         recorder.emit(
