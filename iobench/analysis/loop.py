@@ -69,11 +69,6 @@ def find_loop(profile: RunData, *, rank: int) -> TrainingLoop:
 
     Where none does, or several do, it is the one that waited most often. One that trains on what
     it did not wait for, as far as is recorded, has no waits, those of others are not its own.
-
-    Raises
-    ------
-    ProfileError
-        If the waits overlap, or two threads of one ``iobench profile`` run waited.
     """
     spans = profile.spans
     consumers = np.array(

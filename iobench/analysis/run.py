@@ -194,30 +194,9 @@ class RankRun(RunData, frozen=True, dict=True, eq=False, kw_only=True):
 class Run:
     """A recorded run: its training processes, each read and analysed on first use.
 
-    Of several as many stay in memory as have `ANALYSED_SPANS`; others are analysed again.
-
-    Parameters
-    ----------
-    source : Path, str or RunData
-        The run directory, also of a run that died or still goes on; or what was read of one.
-    trace : StorageTrace, optional
-        What a tracer of storage saw of it.
-    logs : sequence of Path, optional
-        Read the tracer's logs that the run has, and these; by default no log is read.
-
-    Attributes
-    ----------
-    about : RunFacts
-        What ``run.json`` says.
-    ranks : tuple of int
-        Training processes that left spans; at least one.
-
-    Raises
-    ------
-    ProfileError
-        If it is no run directory, of another version, or mixes spans of two boots of a machine.
-    StorageError, OptionError
-        If a log that was named cannot be read, or what reads it is not installed.
+    ``source`` is a run directory, also of a run that died or still goes on, or what was read of
+    one; with ``logs`` the tracer's logs that the run has are read, and these. Of several processes
+    as many stay in memory as have `ANALYSED_SPANS`; others are analysed again.
     """
 
     def __init__(
@@ -285,13 +264,7 @@ class Run:
         return rank in self.ranks if self._data is None else bool(len(self._data.spans))
 
     def of_rank(self, rank: int | None = None) -> RankRun:
-        """Return one training process; which may be left out where only one recorded.
-
-        Raises
-        ------
-        ProfileError
-            If several training processes recorded and none is named.
-        """
+        """Return one training process; which may be left out where only one recorded."""
         if rank is None:
             if len(self.ranks) > 1:
                 raise ProfileError(

@@ -77,11 +77,6 @@ def replay(
 
     The batches judged take no less than the machine's CPUs and storage need for them; without one
     each worker is as fast as it was, however many there are.
-
-    Raises
-    ------
-    ProfileError
-        If the run cannot be replayed.
     """
     run = run if change is None else changed(run, change)
     replayed = simulate_run(run)
