@@ -149,12 +149,12 @@ def _ready(deliveries: Deliveries, pool: _Pool) -> tuple[Integers, NDArray[np.bo
 
 
 def _stages_of_rest(
-    deliveries: Deliveries, made: NDArray[np.bool_], stages: StageTable, own: _Own
+    deliveries: Deliveries, created: NDArray[np.bool_], stages: StageTable, own: _Own
 ) -> Integers:
     """Return the stage of what of each wait neither loading threads nor the loop explain."""
     maker = np.array([*deliveries.maker, ""], dtype=object)[:-1]
     in_loop = (maker == SERIAL) | np.isin(deliveries.batch, [*own.batches])
-    unseen = ~made & ~in_loop
+    unseen = ~created & ~in_loop
     known = (deliveries.workers > 0) | (maker == IN_THREADS)
     rest = np.full(len(deliveries), stages[Kind.HANDOVER], dtype=np.int64)
     rest[unseen & known] = stages[Kind.UNKNOWN]

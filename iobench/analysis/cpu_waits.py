@@ -98,12 +98,12 @@ class _Slots:
         self.off_cpu_ns = np.maximum(length - np.maximum(cpu_ns, 0), 0)
         in_loop = lane_of_look[self.look] == 0
         self.is_handed = in_loop & np.append(is_one_of(spans["kind"], HANDED), False)[span]
-        # A gap begins when its batch was made, of the loop, or submitted, of others.
+        # A gap begins when its batch was finished, of the loop, or submitted, of others.
         first = np.where(np.diff(self.look, prepend=-1) != 0, low[self.look], -1)
         before = np.where(first < 0, np.roll(self.end_ns, 1), first)
-        made = lanes.pool[np.argsort(-lanes.pool["end_ns"], kind="stable")]
+        finished = lanes.pool[np.argsort(-lanes.pool["end_ns"], kind="stable")]
         submitted = lanes.submissions[np.argsort(lanes.submissions["start_ns"], kind="stable")]
-        for of, name, chosen in ((made, "end_ns", in_loop), (submitted, "start_ns", ~in_loop)):
+        for of, name, chosen in ((finished, "end_ns", in_loop), (submitted, "start_ns", ~in_loop)):
             place = np.where(chosen, places_of(batch, of["batch"].astype(np.int64)), -1)
             before = np.maximum(before, np.append(of[name], 0)[place])
         self.gap_ns = np.maximum(self.start_ns - before, 0)

@@ -360,11 +360,11 @@ def _overhead_fraction(run: RankRun, chosen: Marks, wall_ns: int) -> float | Non
     if wall_ns and loop and all(own is not None for own in loop):
         n_batches = len(run.deliveries)
         if run.summed is not None:  # they took their part of it, in every rank
-            n_ranks = len({who.rank for who in run.processes})
+            n_ranks = len({each.rank for each in run.processes})
             n_batches += run.summed.n_batches // n_ranks
         share = chosen.sum() / n_batches
         workers = {each_process.worker for each_process in processes if each_process.worker >= 0}
-        working = sum(who.own_ns or 0 for who in processes if who.worker >= 0)
+        working = sum(each.own_ns or 0 for each in processes if each.worker >= 0)
         if run.summed is not None:
             working += run.summed.workers_own_ns // n_ranks
         own_ns = max(sum(own or 0 for own in loop), working / max(len(workers), 1))

@@ -408,11 +408,6 @@ class Exposure(msgspec.Struct, frozen=True):
         return self.whole.wall_ns + (0 if self.summed is None else self.summed.wall_ns)
 
     @property
-    def all_own_ns(self) -> int:
-        """What recording took between waits, those of which there are sums only too."""
-        return self.whole.own_ns + (0 if self.summed is None else self.summed.own_ns)
-
-    @property
     def loop_fraction(self) -> float | None:
         """Share of its process's time that the training loop is; None where it is not known."""
         if self.job is None or not self.job.wall_ns:

@@ -211,10 +211,10 @@ def find_rounds(profile: RunData, loop: TrainingLoop) -> Rounds:
     named = waits["sample"] >= 0
     by_number = np.isin(marks["sample"], np.unique(waits["sample"][named]))
     # Of passes that other threads ask for: batches come from these (`iobench.runs.received`).
-    asked = spans[(spans["kind"] == Kind.WAIT) & (spans["flags"] == Flag.DETAIL)]
-    asked = asked[asked["label"] != profile.string_number(RECEIVED)]
+    requests = spans[(spans["kind"] == Kind.WAIT) & (spans["flags"] == Flag.DETAIL)]
+    requests = requests[requests["label"] != profile.string_number(RECEIVED)]
     parts = (
-        _by_number(profile, waits[named], marks[by_number], lane, asked),
+        _by_number(profile, waits[named], marks[by_number], lane, requests),
         _by_time(waits[~named], marks[~by_number & (marks["thread"] == loop.thread)], lane),
     )
     of_wait = np.empty(len(waits), dtype=np.int64)
@@ -265,22 +265,22 @@ def _by_number(
     waits: NDArray[Any],
     marks: NDArray[Any],
     lane: NDArray[Any],
-    asked: NDArray[Any],
+    requests: NDArray[Any],
 ) -> Rounds:
-    """Return the rounds of waits that name theirs; ``asked`` are waits of other threads."""
+    """Return the rounds of waits that name theirs; ``requests`` are waits of other threads."""
     numbers, of_wait = np.unique(waits["sample"], return_inverse=True)
     of_wait = of_wait.reshape(-1).astype(np.int64)
     n_rounds = len(numbers)
     starts, ends = np.full(n_rounds, LATEST), np.full(n_rounds, -LATEST)
     place = np.searchsorted(numbers, marks["sample"])
     # Threads that ask ahead begin and end their passes before the loop is there.
-    ahead = np.isin(marks["sample"], asked["sample"])
+    ahead = np.isin(marks["sample"], requests["sample"])
     for at, spans in ((of_wait, waits), (place[~ahead], marks[~ahead])):
         np.minimum.at(starts, at, spans["start_ns"])
         np.maximum.at(ends, at, spans["end_ns"])
     recorded = np.isin(np.arange(n_rounds), place[~ahead])
     # The first wait of a round says "loader-2 validation resumed", as far as it is known.
-    begins = np.concatenate((waits, asked[np.isin(asked["sample"], numbers)]))
+    begins = np.concatenate((waits, requests[np.isin(requests["sample"], numbers)]))
     begins = begins[begins["label"] == profile.string_number(STARTUP)]
     words: list[list[str]] = [[""]] * n_rounds
     for index, mark in zip(np.searchsorted(numbers, begins["sample"]), begins, strict=True):

@@ -64,8 +64,8 @@ def with_own_passes(
     reads = _reads(profile, lane)
     own = None
     if len(used):
-        is_kept = bool(initial.any())
-        own = _own_pass(lane, waits, reads, int(used["start_ns"][0]), is_kept=is_kept)
+        has_initial = bool(initial.any())
+        own = _own_pass(lane, waits, reads, int(used["start_ns"][0]), has_initial=has_initial)
     if own is not None:
         own["sample"] = number
         own["batch"][own["batch"] >= 0] += first
@@ -164,7 +164,12 @@ def _in_passes(
 
 
 def _own_pass(
-    lane: NDArray[Any], waits: NDArray[Any], reads: NDArray[Any], start_ns: int, *, is_kept: bool
+    lane: NDArray[Any],
+    waits: NDArray[Any],
+    reads: NDArray[Any],
+    start_ns: int,
+    *,
+    has_initial: bool,
 ) -> NDArray[Any] | None:
     """Return the pass of a loop that reads by itself, or has all in memory; None of any other.
 
@@ -179,7 +184,7 @@ def _own_pass(
     turn = np.searchsorted(ends, reads["start_ns"], side="right")
     brought = waits[waits["batch"] >= 0]
     served = np.unique(np.searchsorted(ends, brought["end_ns"], side="right"))
-    if 2 * len(served) > len(ends) or not (is_kept or 2 * len(np.unique(turn)) > len(ends)):
+    if 2 * len(served) > len(ends) or not (has_initial or 2 * len(np.unique(turn)) > len(ends)):
         return None
     own = _as_waits(reads, 0)
     last = np.append(turn[1:] != turn[:-1], True)[: len(turn)]

@@ -262,18 +262,20 @@ def _coverage(
 ) -> TraceCoverage:
     """Return how much of a run Darshan saw."""
     joined = {each.process: trace.processes[each.trace] for each in placed}
-    owners = {(who.host, who.pid): who for who in map(profile.processes.__getitem__, joined)}
+    owners = {(each.host, each.pid): each for each in map(profile.processes.__getitem__, joined)}
     spans = profile.spans
     reads = is_one_of(spans["kind"], MAY_READ) & (spans["end_ns"] > spans["start_ns"])
     reading = np.unique(spans["process"][reads & ~names_interpreter(profile)]).tolist()
-    expected = {(who.host, who.pid): who for who in (profile.processes[index] for index in reading)}
+    expected = {
+        (each.host, each.pid): each for each in (profile.processes[index] for index in reading)
+    }
     used = {each.trace for each in placed}
     others = [log for number, log in enumerate(trace.processes) if number not in used]
     segments = [each.segments for each in placed]
     return TraceCoverage(
         n_expected=len(expected),
         n_logs=len(expected.keys() & owners.keys()),
-        missing=tuple(_label(who) for key, who in expected.items() if key not in owners),
+        missing=tuple(_label(each) for key, each in expected.items() if key not in owners),
         n_segments=sum(map(len, segments)),
         n_placed=sum(int((each["span"] >= 0).sum()) for each in segments),
         problems=(*trace.notes, *_problems(profile, joined, others)),

@@ -56,11 +56,11 @@ def counts_of(run: Run) -> Counts:
     """Return what a run did; refuse one that has other counts each time."""
     data = run.data
     sums = dict.fromkeys(("batches", "samples", "used_nbytes", *CALLS), 0)
-    unknown, seen = dict[str, str](), set[int]()
+    unknown, kinds = dict[str, str](), set[int]()
     for rank in run if data.summed is None else ():
         spans = rank.spans[rank.loop.mine[rank.spans["process"]]]
         spans = spans[(spans["flags"] & Flag.IO) == 0]
-        seen.update(np.unique(spans["kind"]).tolist())
+        kinds.update(np.unique(spans["kind"]).tolist())
         for name, amounts, why in _amounts(rank, spans):
             sums[name] += int(amounts.sum())
             if (amounts < 0).any():
@@ -68,7 +68,7 @@ def counts_of(run: Run) -> Counts:
     if (why_chance := _why_chance(run, sums["batches"])) is not None:
         raise ProfileError(f"{data.path}: its counts are not reproducible: {why_chance}")
     for name, kind in CALLS.items():
-        if kind not in seen:  # where there are any, none for a batch is 0
+        if kind not in kinds:  # where there are any, none for a batch is 0
             unknown.setdefault(name, "no such call was seen")
     if data.lost_spans or data.missing_workers:
         lost = f"{data.lost_spans} spans lost, {len(data.missing_workers)} processes left none"

@@ -26,13 +26,13 @@ class EpochReads(msgspec.Struct, frozen=True):
     first_nbytes: int  # read in the first epoch,
     later_nbytes: int  # and in each later one: nothing of chunks that stay decoded in memory
     chunks_nbytes: int = 0  # of all chunks, decoded
-    kept_nbytes: int = 0  # what may stay of these in memory
+    cache_nbytes: int = 0  # what may stay of these in memory
     samples_per_chunk: float = 1.0
 
     @property
-    def are_kept(self) -> bool:
+    def fits_cache(self) -> bool:
         """Whether all decoded chunks stay in memory."""
-        return self.chunks_nbytes <= self.kept_nbytes
+        return self.chunks_nbytes <= self.cache_nbytes
 
     def epochs_s(self, rates: LoadRates, step_s: float) -> tuple[float, float]:
         """Return the seconds of the first epoch and of a later one, with a training step.
@@ -41,7 +41,7 @@ class EpochReads(msgspec.Struct, frozen=True):
         there and computing from there on. Chunks that stay are read where they are first needed.
         """
         place = np.linspace(0.0, 1.0, PLACES + 1)
-        read = 1 - (1 - place) ** self.samples_per_chunk if self.are_kept else place
+        read = 1 - (1 - place) ** self.samples_per_chunk if self.fits_cache else place
         rest_s = self.n_samples * (rates.sample_s * place + step_s * (1 - place))
         first_s = self.first_nbytes * rates.first_s * read + rest_s
         later_s = self.later_nbytes * rates.again_s * place + rest_s

@@ -131,7 +131,8 @@ def _exposed_shares(exposure: Exposure) -> Iterator[tuple[float | None, str]]:
     if exposure.window != "whole":
         yield exposure.judged.wait_fraction, f"of the {PARTS[exposure.window]}"
     passes = "the whole run" if job is None else "all passes over loaders"
-    loop_ns = wall_ns - exposure.all_own_ns
+    loop_ns = wall_ns - exposure.whole.own_ns
+    loop_ns -= 0 if exposure.summed is None else exposure.summed.own_ns
     share = wait_ns / loop_ns if loop_ns else None
     yield share, f"of {passes} ({units.duration(wait_ns)} of {units.duration(wall_ns)})"
 

@@ -170,10 +170,10 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
 
 def _of_chunks(reads: EpochReads | None) -> Iterator[str]:
     """Yield what of the chunks of an epoch stays decoded in memory."""
-    if reads is not None and reads.kept_nbytes:
-        chunks, memory = units.nbytes(reads.chunks_nbytes), units.nbytes(reads.kept_nbytes)
+    if reads is not None and reads.cache_nbytes:
+        chunks, memory = units.nbytes(reads.chunks_nbytes), units.nbytes(reads.cache_nbytes)
         text = "later epochs have them in memory"
-        if not reads.are_kept:
+        if not reads.fits_cache:
             text = "later epochs decode again what does not fit"
         yield f"Its chunks take {chunks} decoded, of {memory} that may stay: {text}."
 

@@ -19,11 +19,11 @@ GB = 10**9
 MS = 1_000_000
 RATES = LoadRates(first_s=10 / GB, again_s=5 / GB, sample_s=0.001)
 KEPT = EpochReads(
-    1000, first_nbytes=GB, later_nbytes=0, chunks_nbytes=2 * GB, kept_nbytes=3 * GB,
+    1000, first_nbytes=GB, later_nbytes=0, chunks_nbytes=2 * GB, cache_nbytes=3 * GB,
     samples_per_chunk=100.0,
 )  # fmt: skip
 AGAIN = EpochReads(
-    1000, first_nbytes=2 * GB, later_nbytes=2 * GB, chunks_nbytes=2 * GB, kept_nbytes=GB,
+    1000, first_nbytes=2 * GB, later_nbytes=2 * GB, chunks_nbytes=2 * GB, cache_nbytes=GB,
     samples_per_chunk=100.0,
 )  # fmt: skip
 
@@ -77,7 +77,12 @@ def sketch(reads_nbytes: list[int], per_epoch: int, reads: EpochReads, **config:
 
 
 READS = EpochReads(
-    10, first_nbytes=20, later_nbytes=0, chunks_nbytes=1000, kept_nbytes=4000, samples_per_chunk=5.0
+    10,
+    first_nbytes=20,
+    later_nbytes=0,
+    chunks_nbytes=1000,
+    cache_nbytes=4000,
+    samples_per_chunk=5.0,
 )
 
 
@@ -105,7 +110,7 @@ def test_the_verdict_begins_with_a_first_epoch_that_is_much_of_the_run() -> None
         "The first epoch waits 40.0 ms longer for data than in steady state, 22 % of the run. Its "
         "chunks take 1.00 kB decoded, of 4.00 kB that may stay: later epochs have them in memory. "
     )
-    again = diagnosis_of(sketch([10, 0, 0, 10, *[0] * 16], 10, replace(READS, kept_nbytes=500)))
+    again = diagnosis_of(sketch([10, 0, 0, 10, *[0] * 16], 10, replace(READS, cache_nbytes=500)))
     assert "later epochs decode again what does not fit" in verdict_sentence(again)
     steady = diagnosis_of(sketch([0] * 20, 10, READS))
     assert not verdict_sentence(steady).startswith("The first")

@@ -61,7 +61,7 @@ def loader_run(
     ahead, loop = 0, np.zeros((n, 0), dtype=np.int64)
     wait = batches.delivered_ns - batches.requested_ns
     if is_serial:
-        on_way, pickup = np.zeros(n, dtype=np.int64), wait - own.sum(axis=1) - gap
+        in_transit, pickup = np.zeros(n, dtype=np.int64), wait - own.sum(axis=1) - gap
         requested, delivered = batches.requested_ns, batches.delivered_ns
         loop_stages, loop = _loop_work(lanes, data.strings, requested, delivered)
     else:
@@ -74,7 +74,7 @@ def loader_run(
         ready = np.where(known, work.ready_ns, UNKNOWN)
         there = np.maximum(batches.requested_ns, ready)
         loop_stages, loop = _loop_work(lanes, data.strings, there, batches.delivered_ns)
-        on_way, pickup = _picked_up(batches, ready, there, loop.sum(axis=1))
+        in_transit, pickup = _picked_up(batches, ready, there, loop.sum(axis=1))
     worker, n_workers = _workers(batches, work)
     return LoaderRun(
         rule=rule,
@@ -95,7 +95,7 @@ def loader_run(
         read_nbytes=work.read_nbytes(),
         gap_ns=gap,
         submit_ns=submit,
-        transit_ns=np.maximum(transit, 0) + on_way,
+        transit_ns=np.maximum(transit, 0) + in_transit,
         pickup_ns=np.maximum(pickup, 0),
         compute_ns=batches.compute_ns,
         loop_stages=loop_stages,

@@ -54,11 +54,11 @@ def _with_factors(run: LoaderRun, factors: Mapping[str, float]) -> LoaderRun:
                 for array in arrays:
                     array[:, column] = _scaled(array[:, column], factor)
     # Who asks for less of a CPU waits less for one.
-    asked = [
+    needed_ns = [
         np.where(cpus >= 0, cpus, works)[:, [name != CPU_WAIT for name in run.stages]].sum(axis=1)
         for works, cpus in ((run.work_ns, run.cpu_ns), (work, cpu))
     ]
-    ratio = np.divide(asked[1], asked[0], out=np.ones(len(run)), where=asked[0] > 0)
+    ratio = np.divide(needed_ns[1], needed_ns[0], out=np.ones(len(run)), where=needed_ns[0] > 0)
     for names, array in ((run.stages, work), (run.stages, other), (run.loop_stages, loop)):
         waits = [name == CPU_WAIT for name in names]
         array[:, waits] = np.rint(array[:, waits] * ratio[:, None])
@@ -68,28 +68,9 @@ def _with_factors(run: LoaderRun, factors: Mapping[str, float]) -> LoaderRun:
 
 def _with_workers(run: LoaderRun, workers: int, prefetch: int) -> LoaderRun:
     if workers == run.workers:
-        return replace(run, prefetch=prefetch if workers else run.prefetch)
+        return replace(run, prefetch=prefetch)
     if run.rule is LoaderRule.THREADS:
-        return replace(run, workers=max(workers, 1), prefetch=max(prefetch, workers))
-    if not workers:
-        # The loop copies to a device itself; what else other threads do is left out.
-        left = np.zeros_like(run.work_ns) if run.is_linked else run.async_ns
-        nothing = np.zeros(len(run), dtype=np.int64)
-        return replace(
-            run,
-            rule=LoaderRule.SERIAL,
-            workers=0,
-            prefetch=0,
-            work_ns=run.work_ns - left,
-            async_ns=np.zeros_like(run.work_ns),
-            submit_ns=nothing,
-            transit_ns=nothing,
-            pickup_ns=nothing,
-            startup_ns=np.zeros_like(run.startup_ns),
-            number=np.arange(len(run)),
-            loop_stages=(),
-            loop_ns=np.zeros((len(run), 0), dtype=np.int64),
-        )
+        return replace(run, workers=workers, prefetch=max(prefetch, workers))
     rule = LoaderRule.POOL if run.rule is LoaderRule.SERIAL else run.rule
     submit = _submit_of(run, workers) if run.workers else run.submit_ns
     if run.restarts and run.workers:

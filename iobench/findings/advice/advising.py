@@ -50,12 +50,12 @@ SAME_BOUND: Final = 0.005
 
 def advice_of(measured: Iterable[Loading | None]) -> Advice | None:
     """Return what would help, ranked by what it gains; None of what delivered no batch."""
-    ways = baseline_first(measured)
-    if not ways or not ways[0].judged.wall_ns:
+    loadings = baseline_first(measured)
+    if not loadings or not loadings[0].judged.wall_ns:
         return None
-    baseline, predictor = ways[0], GainPredictor(ways)
+    baseline, predictor = loadings[0], GainPredictor(loadings)
     error = predictor.error_fraction
-    items = [*measured_changes(ways)]
+    items = [*measured_changes(loadings)]
     if is_trusted(error):
         items += predicted_changes(predictor)
     judged = [_judged(item, baseline) for item in items]

@@ -69,9 +69,9 @@ NOT_KNOWN: Final = Gain(Evidence.UNKNOWN, None, None, None)
 """Of what does something to stages that one run does not show."""
 
 
-def measured_changes(ways: Sequence[Loading]) -> Judged:
+def measured_changes(loadings: Sequence[Loading]) -> Judged:
     """Yield what else was run in turns with the baseline, the first."""
-    baseline, *others = ways
+    baseline, *others = loadings
     for other in others:
         settings: dict[str, str | int] = {}
         for name in ("framework", "pipeline"):
@@ -89,7 +89,7 @@ def measured_changes(ways: Sequence[Loading]) -> Judged:
             settings["format"] = other.format
         gain = measured_gain(baseline, other)
         if gain is not None and levers:
-            cost = _cost_of_store(ways, other) if Lever.FORMAT in levers else NO_COST
+            cost = _cost_of_store(loadings, other) if Lever.FORMAT in levers else NO_COST
             yield change(tuple(levers), settings, gain, cost)
 
 
@@ -98,7 +98,7 @@ def predicted_changes(predictor: GainPredictor) -> Judged:
     facts = predictor.baseline.facts
     stored = (_finished_samples, _fast_loader) if facts.is_script or not facts.own_order else ()
     levers = (
-        _kept_workers,
+        _persistent_workers,
         _validation,
         _chunks,
         _sampler,
@@ -205,7 +205,7 @@ def _memory_of(baseline: Loading, batches: int) -> Cost:
 KEPT: Final[Settings] = {"persistent_workers": "True"}
 
 
-def _kept_workers(predictor: GainPredictor) -> Judged:
+def _persistent_workers(predictor: GainPredictor) -> Judged:
     """Yield keeping the workers of one epoch for the next."""
     run = predictor.run
     if not (run.restarts and run.recurs and predictor.baseline.framework == "torch"):
@@ -272,7 +272,7 @@ def _sampler(predictor: GainPredictor) -> Judged:
 
 def _finished_samples(predictor: GainPredictor) -> Judged:
     """Yield a store where none was measured: nothing is left to make, or to start for it."""
-    if any(each.store for each in predictor.ways):
+    if any(each.store for each in predictor.loadings):
         return
     baseline = predictor.baseline
     stored = "tfrecord" if baseline.framework == "tensorflow" else "numpy"
@@ -285,7 +285,7 @@ def _fast_loader(predictor: GainPredictor) -> Judged:
     """Yield the fast loader for what is loaded now."""
     baseline = predictor.baseline
     other = baseline.pipeline in ("", "own") and baseline.framework not in ("", "native")
-    if other and not any(each.framework == "native" for each in predictor.ways):
+    if other and not any(each.framework == "native" for each in predictor.loadings):
         gain = predictor.bound(in_place(predictor.run, baseline.cpus))
         yield change((Lever.LOADER,), {"framework": "native"}, gain)
 
@@ -325,7 +325,7 @@ def _read_rate(run: LoaderRun) -> float | None:
 
 def _chunks(predictor: GainPredictor) -> Judged:
     part, levers, settings = predictor.baseline.judged, (Lever.CHUNKS,), {"format": "zarr"}
-    is_stored = any(each.store for each in predictor.ways)  # samples as they are requested
+    is_stored = any(each.store for each in predictor.loadings)  # samples as they are requested
     ratio = part.read_per_byte
     decoded = None if part.decoded is None else part.decoded.per_used
     known = [each for each in (ratio, decoded) if each is not None]
@@ -340,7 +340,7 @@ def _chunks(predictor: GainPredictor) -> Judged:
     factors |= dict.fromkeys(DECODING, 1 / max(decoding, 1.0))
     once = shortened(predictor.run, factors)
     gain = predictor.bound(once) if decoded is None else predictor.gain(once)
-    yield change(levers, settings, gain, _cost_of_store(predictor.ways, predictor.baseline))
+    yield change(levers, settings, gain, _cost_of_store(predictor.loadings, predictor.baseline))
 
 
 def _codec(predictor: GainPredictor) -> Judged:
@@ -349,30 +349,32 @@ def _codec(predictor: GainPredictor) -> Judged:
     if baseline.format.partition(":")[0] != "zarr" or baseline.facts.sources == ():
         return
     if baseline.store is not None and is_one_of(run, ["decode"]).any():
-        cost = _cost_of_store(predictor.ways, baseline)
+        cost = _cost_of_store(predictor.loadings, baseline)
         gain = predictor.bound(shortened(run, {"decode": 0.0}))
         yield change((Lever.CODEC,), {"format": "zarr:codec=none"}, gain, cost)
 
 
-def _cost_of_store(ways: Sequence[Loading], way: Loading) -> Cost:
+def _cost_of_store(loadings: Sequence[Loading], loading: Loading) -> Cost:
     """Return what the whole dataset takes in another format: from a probe, else what is known."""
-    baseline, store = ways[0], way.store
-    if way is not baseline and way.named_store is not None:
+    baseline, store = loadings[0], loading.store
+    if loading is not baseline and loading.named_store is not None:
         return NO_COST  # it is there
-    if way is baseline or store is None or not store.n_samples or not store.nbytes:
+    if loading is baseline or store is None or not store.n_samples or not store.nbytes:
         n, nbytes = baseline.n_samples_all, baseline.sample_nbytes
         return Cost(None, disk_nbytes=n * nbytes if n and nbytes else None)
     share = (store.n_samples_all or store.n_samples) / store.n_samples
-    times = [each.store.convert_s for each in ways if each.store and each.format == way.format]
+    times = [
+        each.store.convert_s for each in loadings if each.store and each.format == loading.format
+    ]
     spent_s = next((each * share for each in times if each is not None), None)
     return Cost(spent_s, disk_nbytes=round(store.nbytes * share))
 
 
 class GainPredictor:
-    """Replays of other runs, each compared with the replay of the baseline, the first way."""
+    """Replays of other runs, each compared with the replay of the baseline, the first of them."""
 
-    def __init__(self, ways: Sequence[Loading]) -> None:
-        self.ways, self.baseline = ways, ways[0]
+    def __init__(self, loadings: Sequence[Loading]) -> None:
+        self.loadings, self.baseline = loadings, loadings[0]
         loader = self.baseline.loader
         self.run = beginning_of(loader, LONGEST_RUN)
         self.error_fraction = replay_error(loader) if loader.can_replay else None
@@ -414,7 +416,7 @@ def _times(run: LoaderRun, machine: Machine | None) -> NDArray[np.float64]:
 
 
 def measured_gain(baseline: Loading, other: Loading) -> Gain | None:
-    """Return what another way gained, over the first part that both have; by turns they took."""
+    """Return what another one gained, over the first part that both have, or by turns they took."""
     part = next((each for each in PARTS if each in baseline.sums and each in other.sums), None)
     if part is None:
         return None

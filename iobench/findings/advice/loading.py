@@ -155,12 +155,12 @@ def baseline_first(measured: Iterable[Loading | None]) -> list[Loading]:
     for each in measured:
         if each is not None:
             by_path.setdefault(each.path, []).append(each)
-    ways = [max(of, key=lambda each: each.exposure.whole.wait_ns) for of in by_path.values()]
+    loadings = [max(of, key=lambda each: each.exposure.whole.wait_ns) for of in by_path.values()]
 
     def order(each: Loading) -> tuple[bool, bool, int]:
         return each.pipeline not in TODAY, each.store is not None, int(each.facts.position or 0)
 
-    return sorted(ways, key=order)
+    return sorted(loadings, key=order)
 
 
 def _shared_folder(rank: RankRun) -> str | None:

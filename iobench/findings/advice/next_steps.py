@@ -33,21 +33,21 @@ class NextStep(msgspec.Struct, frozen=True):
 
 
 class NextSteps(tuple[NextStep, ...]):
-    """What to try, surest first; ``ways`` are the training processes that it is of."""
+    """What to try, surest first; ``loadings`` are the training processes that it is of."""
 
-    ways: tuple[Loading, ...]
+    loadings: tuple[Loading, ...]
 
     @classmethod
-    def after(cls, ways: Iterable[Loading]) -> NextSteps:
+    def after(cls, loadings: Iterable[Loading]) -> NextSteps:
         """Return what to try after these."""
-        ways = tuple(ways)
-        steps = cls(_steps(ways))
-        steps.ways = ways
+        loadings = tuple(loadings)
+        steps = cls(_steps(loadings))
+        steps.loadings = loadings
         return steps
 
 
-def _steps(ways: Sequence[Loading]) -> Iterator[NextStep]:
-    best = min(ways, key=lambda each: each.wait_fraction or 0.0)
+def _steps(loadings: Sequence[Loading]) -> Iterator[NextStep]:
+    best = min(loadings, key=lambda each: each.wait_fraction or 0.0)
     exposure, verdict = best.exposure, diagnose(best.exposure).verdict
     facts, given = best.facts, ProfileCommand.parsed(best.facts.command)
     if verdict is Verdict.HUNG:
@@ -56,7 +56,7 @@ def _steps(ways: Sequence[Loading]) -> Iterator[NextStep]:
         hidden = verdict is Verdict.HIDDEN and best.is_hidden
         if best.slows_steps:
             yield NextStep("loading that needs less CPU, to be tried: steps may become shorter too")
-        yield from _advised([best] if hidden else ways, hidden=hidden)
+        yield from _advised([best] if hidden else loadings, hidden=hidden)
     elif given is not None:
         reason = "with a step time, the report shows how much loading compute can hide"
         yield NextStep(reason, given.varied({"--compute": "25ms"}))
@@ -69,11 +69,11 @@ def _steps(ways: Sequence[Loading]) -> Iterator[NextStep]:
         yield NextStep(f"the same profile on real files of {facts.dataset}, in DIR", real)
 
 
-def _advised(ways: Sequence[Loading], *, hidden: bool) -> Iterator[NextStep]:
+def _advised(loadings: Sequence[Loading], *, hidden: bool) -> Iterator[NextStep]:
     """Yield the best few changes that ``iobench advise`` proposes."""
-    advice = advice_of(ways)
+    advice = advice_of(loadings)
     changes = () if advice is None else (*advice.changes, *advice.to_measure)
-    is_script = ways[0].facts.is_script
+    is_script = loadings[0].facts.is_script
     whose = "the training loop's time" if is_script else "the time"
     for change in changes[:MOST_ADVISED]:
         # A script's dataset is an object of its own: a command would not find it by name.
@@ -82,10 +82,10 @@ def _advised(ways: Sequence[Loading], *, hidden: bool) -> Iterator[NextStep]:
         saves = saving(change, units.fraction(change.expected), whose)
         yield NextStep(f"{change.title}: saves {saves}", command)
     if changes and is_script:
-        command = shlex.join(["iobench", "advise", str(as_typed(ways[0].path))])
+        command = shlex.join(["iobench", "advise", str(as_typed(loadings[0].path))])
         yield NextStep("the lines to change, what they cost, and other changes", command)
     if hidden and not changes:
-        after = ways[0].after_first
+        after = loadings[0].after_first
         yield NextStep(f"nothing to gain from faster loading{after} at this step time")
 
 
@@ -97,18 +97,18 @@ def next_section(steps: NextSteps) -> Section | None:
 
 def next_steps(run: RankRun) -> NextSteps | None:
     """Return what to try after a training process was measured."""
-    way = loading_of(run, run.cached(reported_loaders))
-    return None if way is None or way.wait_fraction is None else NextSteps.after([way])
+    loading = loading_of(run, run.cached(reported_loaders))
+    return None if loading is None or loading.wait_fraction is None else NextSteps.after([loading])
 
 
 def of_job(ranks: Sequence[NextSteps]) -> NextSteps:
     """Return what to try with a job: with its training process that waits longest."""
-    return max(ranks, key=lambda each: each.ways[0].exposure.whole.wait_ns)
+    return max(ranks, key=lambda each: each.loadings[0].exposure.whole.wait_ns)
 
 
 def side_by_side(runs: Sequence[NextSteps]) -> NextSteps:
-    """Return what to try of several ways of loading the same samples."""
-    return NextSteps.after(way for each in runs for way in each.ways)
+    """Return what to try of several configurations that load the same samples."""
+    return NextSteps.after(loading for each in runs for loading in each.loadings)
 
 
 FINDING: Final = Finding(
