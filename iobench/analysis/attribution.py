@@ -265,7 +265,11 @@ class _Pool:
         self.started = _earliest(lanes.startups["process"], -lanes.startups["end_ns"])
         self.released = releases_by_turn(lanes.releases, self.turns)
         self.walker = Walker(self.turns, self.submitted, self.released)
-        self.first_batch = self._first_batches()
+        self.first_batch: dict[int, int] = {}  # of each process
+        for turn in np.argsort(self.turns.start_ns, kind="stable").tolist():
+            if self.turns.batch[turn] >= 0:
+                process = int(self.process[turn])
+                self.first_batch.setdefault(process, int(self.turns.batch[turn]))
         delivery_of = {
             batch: delivery
             for delivery, batch in enumerate(deliveries.batch.tolist())
@@ -282,14 +286,6 @@ class _Pool:
         place = self.turn_of_piece * len(stages) + self.stage
         np.add.at(self.work_ns.reshape(-1), place, self.pieces.duration_ns)
         np.add.at(ledger.busy_ns, self.delivery, self.work_ns)
-
-    def _first_batches(self) -> dict[int, int]:
-        """Return each process's first batch."""
-        first: dict[int, int] = {}
-        for turn in np.argsort(self.turns.start_ns, kind="stable").tolist():
-            if self.turns.batch[turn] >= 0:
-                first.setdefault(int(self.process[turn]), int(self.turns.batch[turn]))
-        return first
 
     def charge(self, delivery: int, requested_ns: int, path: Path) -> None:
         """Give the wait before a batch was ready to what lies on its path (4.2, 4.3)."""

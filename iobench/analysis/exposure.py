@@ -69,6 +69,9 @@ def exposure_of(run: RankRun) -> Exposure:
     evaluates = deliveries.evaluates
     judged = next((each for each in (repeated, steady) if each.any()), deliveries.in_part("whole"))
     main = loop.loaders.get(deliveries.main, loop.loaders[ONLY])
+    unrecorded = ""
+    if not len(profile.spans) and all(each.role == LAUNCHER for each in profile.facts):
+        unrecorded = next((each.unrecorded for each in profile.facts if each.unrecorded), "")
     return Exposure(
         whole=part_of(run, deliveries.in_part("whole")),
         steady=part_of(run, steady) if steady.any() else None,
@@ -91,7 +94,7 @@ def exposure_of(run: RankRun) -> Exposure:
         n_failed_waits=int(deliveries.failed.sum()),
         rank=loop.rank,
         stopped=_stopped(profile),
-        unrecorded=_unrecorded(profile),
+        unrecorded=unrecorded,
         hang=_hang(run),
         is_script=profile.is_script,
         job=job_time_of(run),
@@ -120,13 +123,6 @@ def _stopped(profile: RunData) -> str:
     folder = spool["path"] if isinstance(spool, Mapping) and known else str(profile.path)
     reasons = dict.fromkeys(each.reason for each in profile.stopped)
     return f"{', '.join(reasons)} in {folder}" if reasons else ""
-
-
-def _unrecorded(profile: RunData) -> str:
-    """Return why no process of a command recorded anything; ``""`` where one did."""
-    if any(each.role != LAUNCHER for each in profile.facts) or len(profile.spans):
-        return ""
-    return next((each.unrecorded for each in profile.facts if each.unrecorded), "")
 
 
 def _hang(run: RankRun) -> Hang | None:

@@ -16,7 +16,6 @@ import numpy as np
 
 from iobench.recording.kinds import (
     WORKER_KINDS,
-    Kind,
     Trait,
     decodes_too,
     is_one_of,
@@ -64,7 +63,10 @@ def find_read_spans(profile: RunData) -> ReadSpans:
     """Return the spans that read, but for counters, parts of sums and Python's own files."""
     spans = profile.spans
     stages, number = stages_of(spans, profile.strings)
-    reading = np.array([_hands_on(*stage) for stage in stages], bool)
+    reading = np.array(
+        [Trait.TELLS_READ in kind.traits and reads_storage(kind, label) for kind, label in stages],
+        bool,
+    )
     decoding = np.array([decodes_too(*stage) for stage in stages], bool)
     chosen = ((spans["flags"] & NOT_SUMMED) == 0) & ~names_interpreter(profile)
     if len(stages):
@@ -90,10 +92,6 @@ def middle_read_nbytes(profile: RunData) -> int | None:
     if not len(up_to) or not up_to[-1]:
         return None
     return int(sizes[order][np.searchsorted(2 * up_to, up_to[-1])])
-
-
-def _hands_on(kind: Kind, label: str) -> bool:
-    return Trait.TELLS_READ in kind.traits and reads_storage(kind, label)
 
 
 def names_interpreter(profile: RunData) -> NDArray[np.bool_]:

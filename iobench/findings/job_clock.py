@@ -44,6 +44,7 @@ HELP: Final = {
 
 def time_section(job: JobTime) -> Section:
     """Return the parts of a script's time, and what would make the largest of them smaller."""
+    at_least = "at least " * (job.unjoined_ns is not None)
     of_rank = f" of rank {job.rank}, which loads longest" if job.n_ranks > 1 else ""
     return Section(
         "job_time",
@@ -51,18 +52,13 @@ def time_section(job: JobTime) -> Section:
         (
             Chart(
                 f"{units.duration(job.wall_ns)} from start to end{of_rank}, "
-                f"{_load_words(job)} of it to get data",
+                f"{at_least}{units.duration(job.load_ns)} of it to get data",
                 (Bar(tuple(_piece(each) for each in job.parts if each.ns)),),
             ),
             _part_table(job),
             *sentences(_time_lines(job)),
         ),
     )
-
-
-def _load_words(job: JobTime) -> str:
-    """Return for how long data was got, at least, where what steps waited for is not known."""
-    return "at least " * (job.unjoined_ns is not None) + units.duration(job.load_ns)
 
 
 def _time_lines(job: JobTime) -> Iterator[str]:

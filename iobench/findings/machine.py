@@ -151,15 +151,12 @@ def _table(machine: MachineUse, *, alone: bool) -> Table:
             "yes" if each.saturated else "",
         )
         for each in machine.resources
-        if each.name in ("cpus", "quota") or not _is_idle(each)
+        if each.name in ("cpus", "quota")
+        or max(each.wait_fraction or 0.0, each.other_fraction or 0.0) >= IDLE
+        or (each.wait_bytes_per_s or 0.0) >= 1 << 20
     )
     # Reports are shown to others: only several machines need names.
     return Table("" if alone else f"{machine.host}, slowest rank", COLUMNS, rows, note=NOTE)
-
-
-def _is_idle(use: ResourceUse) -> bool:
-    shares = (use.wait_fraction or 0.0, use.other_fraction or 0.0)
-    return max(shares) < IDLE and (use.wait_bytes_per_s or 0.0) < 1 << 20
 
 
 def _texts(load: MachineFigures) -> Iterator[str]:

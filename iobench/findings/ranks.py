@@ -274,7 +274,11 @@ def _in_bins(rank: RankSteps, edges: Integers) -> tuple[int, ...]:
 
 def ranks_section(job: JobFigures) -> Section:
     """Return what a job waited for, rank by rank."""
-    blocks: list[Block] = [*sentences(_lines(job)), *sentences(_missing_lines(job), "caution")]
+    missing = (
+        f"{len(ranks)} of {units.count(job.world_size)} ranks ({_ranges(ranks)}): {what}."
+        for what, ranks in job.missing.items()
+    )
+    blocks: list[Block] = [*sentences(_lines(job)), *sentences(missing, "caution")]
     blocks += [*_heat_map(job), _rank_table(job)]
     return Section("job", "All training processes", tuple(blocks))
 
@@ -290,11 +294,6 @@ def _lines(job: JobFigures) -> Iterator[str]:
         )
     if job.imbalance is not None:
         yield f"The largest wait of a rank is {units.ratio(job.imbalance)} times the mean."
-
-
-def _missing_lines(job: JobFigures) -> Iterator[str]:
-    for what, ranks in job.missing.items():
-        yield f"{len(ranks)} of {units.count(job.world_size)} ranks ({_ranges(ranks)}): {what}."
 
 
 def _ranges(ranks: Sequence[int]) -> str:

@@ -377,13 +377,18 @@ def scaling_document(curve: ScalingCurve) -> Document:
         )
         for point in curve.points
     )
+    assumed = (
+        "Every rank does what was measured, never faster; a step waits for the slowest rank. "
+        "Figures are for the steady state, without communication that the run did not have; beyond "
+        f"{units.count(BOUND_FACTOR * job.ranks)} ranks samples/s are upper bounds."
+    )
     loader = f"{job.rule} loader, {job.workers} workers" if job.rule != "serial" else "no workers"
     return Document(
         title=f"{curve.run}: {_ranks(job.ranks)} measured, batches of {job.batch_size}, {loader}",
         sections=(
             Section("verdict", "", sentences((_verdict(curve.saturation),))),
             Section("ranks", "", (Table("", tuple(map(Column, names)), rows),)),
-            Section("assumed", "Assumptions", sentences((_assumptions(job.ranks),))),
+            Section("assumed", "Assumptions", sentences((assumed,))),
         ),
         figures=lambda: msgspec.to_builtins(curve),
     )
@@ -399,11 +404,3 @@ def _verdict(saturation: Saturation | None) -> str:
     if saturation.ranks is None:
         return f"Storage does not saturate, even with {_ranks(FARTHEST)}."
     return f"Storage saturates at {_ranks(saturation.ranks)}: {saturation.by}."
-
-
-def _assumptions(ranks: int) -> str:
-    return (
-        "Every rank does what was measured, never faster; a step waits for the slowest rank. "
-        "Figures are for the steady state, without communication that the run did not have; beyond "
-        f"{units.count(BOUND_FACTOR * ranks)} ranks samples/s are upper bounds."
-    )

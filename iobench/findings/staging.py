@@ -50,7 +50,10 @@ def staging_of(run: RankRun) -> Staging | None:
     else:
         return None
     after = _epochs(run, last_ns)
-    epoch_ns = round(statistics.median(after)) if after else _of_samples(run, last_ns)
+    epoch_ns = round(statistics.median(after)) if after else None
+    late = len(run.deliveries) and int(run.deliveries.requested_ns.min()) >= last_ns
+    if late and not run.is_script and (cost := epoch_cost(run)) is not None:
+        epoch_ns = round(cost.later_s * 1e9)  # of all samples of a profile
     return Staging(staged_ns, nbytes, epoch_ns, staged_ns / epoch_ns if epoch_ns else None)
 
 
@@ -71,13 +74,6 @@ def _epochs(run: RankRun, after_ns: int) -> list[int]:
         if rows.any() and int(waits.requested_ns[rows].min()) >= after_ns:
             result.append(int(waits.wall_ns[rows].sum()))
     return result
-
-
-def _of_samples(run: RankRun, after_ns: int) -> int | None:
-    """Return what all samples take of a profile whose batches came after all was staged."""
-    late = len(run.deliveries) and int(run.deliveries.requested_ns.min()) >= after_ns
-    cost = epoch_cost(run) if late and not run.is_script else None
-    return None if cost is None else round(cost.later_s * 1e9)
 
 
 def staging_section(staging: Staging) -> Section:

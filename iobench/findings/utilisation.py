@@ -60,7 +60,8 @@ def mean_utilisation(parts: Sequence[Utilisation | None]) -> Utilisation | None:
 def _blocks(run: RankRun) -> Iterator[tuple[int, int, float]]:
     """Yield epoch, number of steps and compute over time of each block."""
     deliveries, ledger = run.deliveries, run.attribution.ledger
-    saves = np.array([_saves(name) for name in ledger.stages.names], dtype=bool)
+    saves = np.array([kind is Kind.CHECKPOINT for kind in ledger.stages.kinds], dtype=bool)
+    saves &= np.array(ledger.stages.names) != NOT_SAVING
     saved = np.flatnonzero(ledger.n_computed[:-1, saves].any(axis=1))
     left_ns = deliveries.until_ns - deliveries.delivered_ns
     no_compute = [Trait.NO_COMPUTE in kind.traits for kind in ledger.stages.kinds]
@@ -90,11 +91,6 @@ def _blocks(run: RankRun) -> Iterator[tuple[int, int, float]]:
             total_ns += other_ns[rows].sum()
             fraction = computed_ns / int(total_ns) if computed_ns else 0.0
             yield int(deliveries.of_epoch[steps[0]]), len(steps), fraction
-
-
-def _saves(stage: str) -> bool:
-    """Return whether a stage is a checkpoint of the training."""
-    return stage.partition(":")[0] == Kind.CHECKPOINT.spelled and stage != NOT_SAVING
 
 
 def utilisation_section(answer: Utilisation) -> Section:
