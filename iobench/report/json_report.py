@@ -61,13 +61,6 @@ class LoaderFigures(msgspec.Struct, frozen=True):
     wait_ns: int
 
 
-class PhaseFigures(msgspec.Struct, frozen=True):
-    """One stretch of every round that trains, or all validation; they add up to the whole."""
-
-    wall_ns: int
-    wait_ns: int
-
-
 class SummedFigures(msgspec.Struct, frozen=True):
     """The batches of a long run that have no details; in nothing else."""
 
@@ -127,7 +120,6 @@ class RunDocument(msgspec.Struct, frozen=True):
     steady: PartFigures | None
     recurring: PartFigures | None
     validation: PartFigures | None
-    phases: dict[str, PhaseFigures] | None
     long_waits: LongWaits | None
     epochs: tuple[EpochTime, ...] | None  # null of one process of many
     epoch: EpochCost | None  # over all samples of a profile
@@ -206,9 +198,6 @@ def _of_waits(report: RunReport) -> dict[str, Any]:
         "overhead_fraction": whole.overhead_fraction,
         "wait_per_step": whole.wait,
         "waits_ns": waits_ns if len(waits_ns) == whole.n_batches else None,
-        "phases": {
-            each.phase: PhaseFigures(each.wall_ns, each.wait_ns) for each in report.exposure.phases
-        },
     }
 
 

@@ -34,12 +34,6 @@ if TYPE_CHECKING:
     from iobench.runs.contents import Process
 
 COMPRESSION: Final = 1
-ABOUT: Final = (
-    "Times are microseconds after base_wall_ns, exact to the nanosecond in runs of up to 50 days. "
-    "The training loop waited for exposed_ns of a span's own time, without that of spans inside "
-    "it. Spans of one thread that overlap without nesting are on threads of their own; batches in "
-    "queues are asynchronous pairs (b, e)."
-)
 
 
 class SpanArgs(msgspec.Struct, omit_defaults=True, gc=False, rename={"nbytes": "bytes"}):
@@ -78,7 +72,6 @@ def write_trace(
         "base_wall_ns": str(base_ns),
         "runs": [*dict.fromkeys(part.path.name for part in parts)],
         "torch_traces": [each.path.name for each in torch],
-        "about": ABOUT,
     }
     document = {"displayTimeUnit": "ms", "baseTimeNanoseconds": base_ns, "otherData": about}
     with whole_file(Path(path)) as plain:
