@@ -130,8 +130,12 @@ def payoffs(run: LoaderRun) -> Payoffs:
         if stage not in (*run.stages, CPU_WAIT) and ns > IN_LOOP_FRACTION * run.wait_ns
     ]
     alone = {each: saved(each) for each in stages}
+    every = saved(*stages)
+    if run.is_locked:  # what one holds for a shorter time, the others wait less for
+        alone = {name: replace(each, high_fraction=None) for name, each in alone.items()}
+        every = replace(every, high_fraction=None)
     order = sorted(alone, key=lambda stage: (-alone[stage].saved_fraction, stage))
-    return Payoffs(error, None, {**{each: alone[each] for each in order}, ALL: saved(*stages)})
+    return Payoffs(error, None, {**{each: alone[each] for each in order}, ALL: every})
 
 
 def replay_section(of: Payoffs) -> Section:
@@ -177,8 +181,10 @@ def _share(fraction: float) -> str:
 
 def _between(each: Payoff) -> str:
     """Return between what a saving lies in another run, whose batches vary as this one's do."""
-    if each.low_fraction is None or each.high_fraction is None:
+    if each.low_fraction is None:
         return " (too few batches for an interval)"
+    if each.high_fraction is None:
+        return f" ({_share(each.low_fraction)} or more in another run)"
     return f" ({_share(each.low_fraction)} to {_share(each.high_fraction)} in another run)"
 
 

@@ -33,6 +33,8 @@ STUCK: Final = "stuck"
 """Label of a mark of kind ``other``: how long a worker was in a batch, and (detail) in which call;
 ``LOCKED`` where it waits for a lock that no thread of its process can open."""
 LOCKED: Final = "stuck for a lock"
+RETAINS: Final = "retains"
+"""Label of a mark of kind ``other``: collections of the dataset grew in this worker."""
 TRAINS: Final = "trains"  # label of a mark of kind ``other``: an optimiser took a step in this pass
 BETWEEN: Final = "between"
 """Label of a mark of kind ``other``: its detail is the generator that asked for a pass, if any."""

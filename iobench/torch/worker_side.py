@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
+from collections import OrderedDict, defaultdict, deque
 from multiprocessing import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,10 +18,11 @@ from iobench.errors import IobenchError
 from iobench.loaders.stage_timer import Detail
 from iobench.recording.activation import activate, active_recorder
 from iobench.recording.clocks import now_ns
-from iobench.recording.kinds import Kind
+from iobench.recording.kinds import RETAINS, Kind
 from iobench.recording.process_io import ProcessIo
 from iobench.recording.rotation import Rotation
 from iobench.recording.run_directory import RunDirectory
+from iobench.recording.span_file import Flag
 from iobench.recording.stuck_calls import watch_calls
 from iobench.torch.batch_maker import BatchMaker, BatchTag
 
@@ -33,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 # After the queue's feeder thread has been joined (-5 in multiprocessing), since it records too.
 CLOSE_PRIORITY: Final = -100
+COLLECTIONS: Final = (dict, list, set, OrderedDict, defaultdict, deque)
+MOST_NESTED: Final = 4  # datasets of datasets, as a Subset is one
 SNAPSHOT: Final = "snapshot"
 """Label of the time a StatefulDataLoader takes to note where it is."""
 
@@ -156,6 +161,8 @@ class WorkerSide:
             worker=True,
         )
         self.maker.methods.__enter__()  # for the life of this process
+        self._dataset = None if info is None else info.dataset
+        self._n_held = _n_held_by(self._dataset)
         self._opened_ns = now_ns()
         self._waits_for_first = True
         self._snapshot = False
@@ -167,6 +174,9 @@ class WorkerSide:
 
     def _close(self) -> None:
         self.maker.count_last_reads()
+        if _n_held_by(self._dataset) > self._n_held:
+            now_ns, label = self.recorder.clock.now_ns(), self.recorder.string(RETAINS)
+            self.recorder.emit(Kind.OTHER, now_ns, now_ns, label=label, flags=Flag.DETAIL)
         self.recorder.close()
 
     def begin(self, index: Any, told: tuple[int, int, int, bool]) -> Any:
@@ -248,3 +258,16 @@ class _Sent:
 def without_own_frames(text: str) -> str:
     """Return a formatted traceback without the frames of what records."""
     return _OWN_FRAME.sub("", text)
+
+
+def _n_held_by(dataset: Any) -> int:
+    """Return how many values collections and caches of a dataset, and those inside, hold."""
+    n_held = 0
+    for _ in range(MOST_NESTED):
+        for value in (*getattr(dataset, "__dict__", {}).values(), *vars(type(dataset)).values()):
+            if type(value) in COLLECTIONS:
+                n_held += len(value)
+            elif isinstance(value, functools._lru_cache_wrapper):
+                n_held += value.cache_info().currsize
+        dataset = getattr(dataset, "__dict__", {}).get("dataset")
+    return n_held

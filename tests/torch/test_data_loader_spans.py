@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import os
@@ -15,6 +16,7 @@ import drop_in_parts as parts
 import torch
 
 import iobench
+from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
@@ -287,3 +289,35 @@ def test_a_loader_asked_without_gradients_alone_is_told_from_one_that_trains(tmp
     assert [each.gradients for each in facts.loaders] == [True, False, True]
     assert [each.role for each in iobench.exposure(profile).loaders] == ["", "evaluation", ""]
     assert iobench.exposure(profile).job.wall_ns > 0
+
+
+class Remembering(parts.Plain):
+    def __init__(self, n):
+        super().__init__(n)
+        self.known = {}
+
+    def __getitem__(self, place):
+        if place not in self.known:
+            self.known[place] = super().__getitem__(place)
+        return self.known[place]
+
+
+class Cached(parts.Plain):
+    __getitem__ = functools.lru_cache(parts.Plain.__getitem__)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "retains"),
+    [
+        (parts.Plain(8), False),
+        (Remembering(8), True),
+        (Cached(8), True),
+        (torch.utils.data.Subset(Remembering(9), range(8)), True),
+    ],
+    ids=["nothing", "dict", "lru_cache", "of a subset"],
+)
+def test_what_a_dataset_keeps_in_its_workers_is_noted(tmp_path, dataset, retains):
+    loader = DataLoader(dataset, batch_size=2, num_workers=1)
+    recorded(tmp_path / "run", lambda: [drain(loader) for _ in range(2)])
+    (run,) = recorded_runs(Run(tmp_path / "run").of_rank())
+    assert run.retains == retains

@@ -15,10 +15,6 @@ Integers = NDArray[np.int64]
 
 LOCKED_FRACTION: Final = 0.05
 """Of the work, from what time in locks on more workers do more of it at once no longer."""
-FASTER: Final = 0.8
-"""Of what batches took early in a worker's life, below what later ones show a state that pays."""
-FEWEST_OF_AN_AGE: Final = 8
-"""Lives of workers, else batches of all, below which nobody knows."""
 
 
 class LoaderRule(Enum):
@@ -49,6 +45,7 @@ class LoaderRun(msgspec.Struct, frozen=True, kw_only=True):
     batch_size: int | None = None
     restarts: bool = False  # workers are started again for each round
     iterable: bool = False  # workers share out the samples themselves
+    retains: bool = False  # collections of its dataset grew in its workers, as a cache does
     shuffles: bool = False  # the order of samples is another one in each round
     is_part: bool = False  # later batches were left out
     wall_ns: int  # as measured, of all that is replayed
@@ -87,40 +84,21 @@ class LoaderRun(msgspec.Struct, frozen=True, kw_only=True):
         return self.rule is not LoaderRule.OPAQUE
 
     @property
+    def is_locked(self) -> bool:
+        """Whether stages wait for each other's locks, so that one is faster with another."""
+        locked = [stage.partition(":")[0] == Kind.LOCK.spelled for stage in self.stages]
+        return bool(self.work_ns[:, locked].sum() >= LOCKED_FRACTION * self.work_ns.sum() > 0)
+
+    @property
     def sets_stages(self) -> bool:
         """Whether stages take what they do because of how many workers there are, and how old.
 
-        So it is where they hold locks, share out the samples themselves, or get faster in their
-        life.
+        So it is where they hold locks, share out the samples themselves, or keep what they read.
         """
-        locked = [stage.partition(":")[0] == Kind.LOCK.spelled for stage in self.stages]
-        is_locked = self.work_ns[:, locked].sum() >= LOCKED_FRACTION * self.work_ns.sum() > 0
         # One process alone never waits for a lock that it shares with others.
         shared = [stage.startswith(f"{Kind.LOCK.spelled}:") for stage in self.stages]
-        is_locked |= self.workers < 2 and self.work_ns[:, shared].any()
-        return bool(self.iterable or is_locked) or self.gets_faster
-
-    @property
-    def gets_faster(self) -> bool:
-        """Whether workers take less for a batch the longer they live, beyond their first one.
-
-        Workers that live on do if they still get faster in the last third: all warm up once.
-        """
-        low = 0 if self.restarts else 1
-        life = self.round if self.restarts else np.zeros_like(self.round)
-        order = np.lexsort((self.number, self.worker, life))
-        edges = np.diff(life[order]).astype(bool) | np.diff(self.worker[order]).astype(bool)
-        early: list[float] = []
-        late: list[float] = []
-        for work in np.split(self.work_ns.sum(axis=1)[order], np.flatnonzero(edges) + 1):
-            third = len(work) // 3
-            first, last = work[max(low * third, 1) : (low + 1) * third], work[-third:]
-            if third > 1:  # what each worker took on the whole, of some; else any batch of it
-                early += [first.mean()] if self.restarts else first.tolist()
-                late += [last.mean()] if self.restarts else last.tolist()
-        if min(len(early), len(late)) < FEWEST_OF_AN_AGE:
-            return False
-        return bool(np.median(late) < FASTER * np.median(early))
+        is_shared = bool(self.workers < 2 and self.work_ns[:, shared].any())
+        return self.iterable or self.retains or self.is_locked or is_shared
 
     @property
     def is_linked(self) -> bool:

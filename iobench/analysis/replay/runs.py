@@ -24,6 +24,7 @@ from iobench.analysis.replay.batch_times import loader_run
 from iobench.analysis.replay.loader_run import LoaderRule, LoaderRun
 from iobench.analysis.stage_table import find_lanes
 from iobench.analysis.time_intervals import places_of
+from iobench.recording.kinds import RETAINS, Kind
 
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
@@ -73,6 +74,8 @@ def recorded_runs(
     if not begun.all():
         data = replace(data, spans=data.spans[begun])
     lanes = find_lanes(data, loop)
+    marks = run.spans[run.spans["kind"] == Kind.OTHER]["label"]
+    retains = bool(np.any(marks == run.string_number(RETAINS)))
     rows, counted, _ = io_counters(loop.spans_of(data), deliveries)
     counted_nbytes = np.full(len(deliveries), -1, dtype=np.int64)
     counted_nbytes[rows] = counted
@@ -109,6 +112,7 @@ def recorded_runs(
                 read_nbytes=np.where(nbytes >= 0, nbytes, counted_nbytes[each.rows]),
                 restarts=settings.restarts,
                 iterable=settings.iterable,
+                retains=retains,
                 shuffles=settings.shuffles,
             )
         )

@@ -211,7 +211,7 @@ def _persistent_workers(predictor: GainPredictor) -> Judged:
     if not (run.restarts and run.recurs and predictor.baseline.framework == "torch"):
         return
     retained = changed(run, Change(keep_workers=True))
-    if run.gets_faster:
+    if run.retains:
         yield change((Lever.KEEP_WORKERS,), KEPT, NOT_KNOWN)
         return
     slow = replace(retained, work_ns=run.work_ns, cpu_ns=run.cpu_ns, async_ns=run.async_ns)

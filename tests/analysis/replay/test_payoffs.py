@@ -77,6 +77,19 @@ def test_two_workers_whose_batches_alternate_gain_only_by_both_stages():
     assert "No single stage will help" in str(FINDING.section(gains))
 
 
+def test_what_halving_gains_has_no_upper_bound_where_workers_wait_for_locks_of_each_other():
+    free, held = (pool([(20 * MS, 10 * MS, 0)] * 100, workers=2, step_ns=MS) for _ in range(2))
+    for span in held.spans:
+        if span["kind"] == Kind.READ:
+            half_ns = (span["end_ns"] - span["start_ns"]) // 2
+            held.spans.append({**span, "kind": Kind.LOCK, "end_ns": span["start_ns"] + half_ns})
+            span["start_ns"] += half_ns
+    for sketch, bounded in ((free, True), (held, False)):
+        gains = faster_stages(rank_of(sketch)).gains.values()
+        assert {each.high_fraction is not None for each in gains} == {bounded}
+        assert all(each.low_fraction is not None for each in gains)
+
+
 @pytest.mark.parametrize(
     ("times", "names"),
     [
