@@ -5,20 +5,11 @@ timed function records nothing until a recorder is active, and is put in place o
 library is imported.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from iobench.adapters.patches import TimedCall
+from iobench.adapters.patches import TimedCall
 
 __all__ = ["TimedCall"]
 
 ADAPTERS: Final = "IOBENCH_RUN_ADAPTERS"
 """Environment: rows of installed packages as ``MODULE=PLACE,...``, found once for a command."""
-
-
-def __getattr__(name: str) -> Any:
-    if name != "TimedCall":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from iobench.adapters.patches import TimedCall
-
-    return TimedCall
