@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.cpu_cost import cpu_cost_of
+from iobench.analysis.counters import cpu_cost_of
 from iobench.analysis.deliveries import FIRST_EPOCH, PHASES, VALIDATION
 from iobench.analysis.exposure_figures import (
     BEFORE_FORWARD,

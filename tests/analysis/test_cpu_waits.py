@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 from schedules import exposed, pool
 
-from iobench.analysis.cpu_cost import cpu_cost_of
+from iobench.analysis.counters import cpu_cost_of
 from iobench.analysis.diagnosis import diagnose
 from iobench.analysis.exposure_figures import CpuCost
 from iobench.analysis.replay.changes import Change, changed

@@ -248,13 +248,9 @@ def _between(predictor: GainPredictor) -> Judged:
     run, part = predictor.run, predictor.baseline.judged
     known = {name: spent for name, spent in part.between_ns.items() if spent}
     rest_ns = part.compute_ns + sum(known.values())
-    error = max(abs(predictor.error_fraction or 0.0), UNSEEN_ERROR)
-    before_ns = _times(run, None).sum()
     for name, spent_ns in known.items():
         compute_ns = np.rint(run.compute_ns * (1 - spent_ns / rest_ns)).astype(np.int64)
-        saved = 1 - float(_times(replace(run, compute_ns=compute_ns), None).sum() / before_ns)
-        low, high = saved - error, min(saved + error, 1.0)
-        gain = Gain(Evidence.REPLAYED, saved, low, high, saved > error)
+        gain = predictor.gain(replace(run, compute_ns=compute_ns))
         yield change((Lever.BETWEEN,), {"between": between_words(name)}, gain)
 
 
