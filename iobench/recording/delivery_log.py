@@ -18,8 +18,9 @@ LOADER: Final = "loader-"
 """Which loader a pass is over, what for, and whether it goes on with one: detail of its first wait,
 ``"loader-1 validation resumed"``; detail of the pass itself, without the rest."""
 RESUMED: Final = "resumed"
-LOOK_EVERY: Final = 100
-"""Looks at the run queue take at most one part in so many of a loop's time."""
+LOOK_EVERY: Final = 1000
+"""Looks at the run queue are this many looks at an open file apart, so that two of them, each of
+which opens it, take about one per cent of a loop's time."""
 CONSUMER: Final = "consumer"  # who made a batch: the loop itself
 THREADS: Final = "threads"  # or other threads of its process
 
@@ -101,7 +102,7 @@ class DeliveryLog:
         recorder.position(batch, self.epoch)
         if getattr(waiting, "queue", None) is None:
             io_ns = recording.facts.unit_costs.get("io_ns") or 0
-            waiting.queue = RunQueue(2 * io_ns * LOOK_EVERY)
+            waiting.queue = RunQueue(LOOK_EVERY * io_ns)
         waiting.queue.begin(self.delivered_ns)
         self.requested_ns = requested_ns = recorder.clock.now_ns()
         recorder.note_wait(requested_ns, self.number, self.epoch)
