@@ -1,4 +1,4 @@
-"""What an epoch over all samples takes: as measured, else by what it reads and measured rates."""
+"""What an epoch over all samples takes, as measured or by what it reads; when a change has paid."""
 
 from __future__ import annotations
 
@@ -73,3 +73,35 @@ def _rates(run: RankRun) -> LoadRates:
     first, again = rate(waits.of_epoch == 0), rate(waits.of_epoch > 0)
     known = first if first is not None else again or 0.0
     return LoadRates(known, known if again is None else again, sample_s)
+
+
+class BreakEven(msgspec.Struct, frozen=True):
+    """When what is spent once has been saved again, epoch by epoch."""
+
+    epochs: float | None  # until it has paid; None where it never does, or that is unknown
+    never: bool  # whether epochs get no shorter
+    staging_to_epoch: float | None
+
+    @classmethod
+    def of(
+        cls,
+        spent_s: float | None,
+        epoch_s: float | None,
+        saved_s: float | None,
+        first_saved_s: float | None = None,
+    ) -> BreakEven:
+        """Return when it has paid, where an epoch took ``epoch_s`` and now ``saved_s`` less.
+
+        The first epoch may take ``first_saved_s`` less instead.
+        """
+        first_s = saved_s if first_saved_s is None else first_saved_s
+        if spent_s is None or saved_s is None or first_s is None:
+            epochs = None
+        elif first_s > 0 and spent_s <= first_s:
+            epochs = spent_s / first_s
+        else:
+            epochs = 1 + (spent_s - first_s) / saved_s if saved_s > 0 else None
+        never = saved_s is not None and saved_s <= 0 and epochs is None
+        after_s = None if epoch_s is None or saved_s is None else epoch_s - saved_s
+        ratio = spent_s / after_s if spent_s is not None and after_s else None
+        return cls(epochs, never, ratio)

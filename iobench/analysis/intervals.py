@@ -396,13 +396,3 @@ def turns_of(a: StepSums, b: StepSums) -> tuple[StepSums, StepSums] | None:
         for each in (a, b)
     )
     return first, second
-
-
-def ratio_of_runs(a: StepSums, b: StepSums, amount: str, weight: str) -> Interval:
-    """Return the ratio of a figure of ``b`` to that of ``a``: by rounds where they took turns."""
-    turns = turns_of(a, b)
-    a, b = turns or (a, b)
-    first, second = a.quotient(amount, weight), b.quotient(amount, weight)
-    if first is None or second is None:
-        return Interval(None)
-    return block_ratio(first, second) if turns is None else paired_ratio(first, second)

@@ -11,7 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.analysis.break_even import BreakEven
+from iobench.analysis.epoch_cost import BreakEven
 from iobench.chunks.file_indexes import chosen
 from iobench.chunks.group_plan import SAMPLES_SHARE
 from iobench.conversion.memory_bound import Making, nbytes_of_one

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iobench.analysis.break_even import BreakEven
+from iobench.analysis.epoch_cost import BreakEven
 
 SECONDS = st.floats(1e-3, 1e9)
 

@@ -6,9 +6,8 @@ import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from iobench.analysis.break_even import BreakEven
 from iobench.analysis.diagnosis import diagnosis_of
-from iobench.analysis.epoch_cost import epoch_cost
+from iobench.analysis.epoch_cost import BreakEven, epoch_cost
 from iobench.recording.epoch_reads import EpochReads, LoadRates
 from iobench.recording.kinds import Kind
 from iobench.report.sentences import verdict_sentence

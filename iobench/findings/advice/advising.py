@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import asdict, replace
 
-from iobench.analysis.break_even import BreakEven
+from iobench.analysis.epoch_cost import BreakEven
 from iobench.analysis.replay.replay import is_trusted
 from iobench.findings.advice.commands import commands_of
 from iobench.findings.advice.levers import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.analysis.intervals import PARTS, ratio_of_runs
+from iobench.analysis.intervals import PARTS, block_ratio, paired_ratio, turns_of
 from iobench.analysis.replay.changes import Change, changed
 from iobench.analysis.replay.loader_run import LoaderRule, LoaderRun
 from iobench.analysis.replay.replay import is_trusted, replay, replay_error
@@ -416,7 +416,12 @@ def measured_gain(baseline: Loading, other: Loading) -> Gain | None:
     part = next((each for each in PARTS if each in baseline.sums and each in other.sums), None)
     if part is None:
         return None
-    ratio = ratio_of_runs(baseline.sums[part], other.sums[part], "wall", "samples")
+    sums = baseline.sums[part], other.sums[part]
+    turns = turns_of(*sums)
+    first, second = (each.quotient("wall", "samples") for each in turns or sums)
+    if first is None or second is None:
+        return None
+    ratio = block_ratio(first, second) if turns is None else paired_ratio(first, second)
     if ratio.value is None:
         return None
     low = None if ratio.high is None else 1 - ratio.high
