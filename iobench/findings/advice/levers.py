@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import numpy as np
 from msgspec.structs import replace
 
+from iobench.analysis.diagnosis import HIDDEN_FRACTION
 from iobench.analysis.intervals import PARTS, block_ratio, paired_ratio, turns_of
 from iobench.analysis.replay.changes import Change, changed
 from iobench.analysis.replay.loader_run import LoaderRule, LoaderRun
@@ -132,7 +133,7 @@ def _workers(predictor: GainPredictor) -> Judged:
         # What those wait for is not known: it may be CPUs, or what one has at a time.
         within = None if predictor.is_unknown else _best(predictor, busy, baseline.machine)
         proposed = [] if within is None else [within]
-        if best[1].expected >= UNSEEN_WORKERS_ERROR:
+        if best[1].expected >= HIDDEN_FRACTION:
             proposed.append((best[0], NOT_KNOWN))
     for number, gain in proposed:
         settings: Settings = {"workers": number}
@@ -141,7 +142,7 @@ def _workers(predictor: GainPredictor) -> Judged:
             levers, settings = (Lever.WORKERS, Lever.KEEP_WORKERS), {**settings, **KEPT}
         cost = _memory_of(baseline, max(0, number - run.workers) * (run.prefetch or 2))
         yield change(levers, settings, gain, cost)
-    if run.workers >= most or not proposed:
+    if run.workers >= most:
         yield ruled_out((Lever.WORKERS,), more, Reason.NO_MORE_CPUS, run.workers + 1, cpus)
 
 
