@@ -36,7 +36,7 @@ ROOMS = {
     "samples": set(),
     "coordinates": set(),
     "windows": {"samples"},
-    "recording": {"command_words", "cpus", "json_files"},
+    "recording": {"command_words", "cpus", "json_files", "sizes"},
     "adapters": {"recording", "registry"},
     "registry": set(),
     "runs": {"json_files", "recording"},
@@ -83,7 +83,7 @@ ROOMS = {
     },
     "suites": {
         "analysis", "command_options", "files", "json_files", "launch", "runs", "profiling",
-        "recording", "registry", "report", "storage", "findings", "trials",
+        "recording", "registry", "report", "sizes", "storage", "findings", "trials",
     },
     "tracking": {"analysis", "files", "json_files", "runs", "recording", "report"},
     "cli": {
@@ -306,9 +306,9 @@ def test_nothing_outside_its_folder_names_a_subject() -> None:
 
 
 def test_recording_and_analysis_need_numpy_and_msgspec_alone() -> None:
-    """But for the meter, which reads machines by psutil."""
+    """But for the meter and the list of mounts, which read machines by psutil."""
     inner = [found for found in outside() if found.room in LIGHT_ROOMS]
-    inner = [each for each in inner if each.module != "iobench.recording.meter"]
+    inner = [each for each in inner if each.module not in OF_PSUTIL]
     light = ("msgspec", "numpy")
     assert [str(found) for found in inner if found.name.split(".")[0] not in light] == []
 
@@ -351,6 +351,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_run(tmp_path_factory.mktemp("made") / "RUN")
 
 
+OF_PSUTIL = {"iobench.recording.meter", "iobench.recording.mounts"}
 NOT_OF_NUMPY = {"asyncio", "sqlite3", "unittest", "psutil"}
 FOR_OTHERS = {
     "hashlib", "iobench.recording.meter", "iobench.analysis.placement",

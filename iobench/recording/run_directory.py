@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.errors import OptionError, ProfileError, StorageError
 from iobench.json_files import read_json
 from iobench.masking import mask_line, mask_values, printable
+from iobench.recording.mounts import on_mount, read_mounts
 from iobench.recording.recorder import Recorder
 from iobench.recording.rotation import RUN_LOOP, Rotation, keep_nbytes
 from iobench.recording.span_writer import StoppedRecording, read_stopped
@@ -26,13 +27,6 @@ if TYPE_CHECKING:
 
 RUN_VERSION: Final = 1
 LONGEST_NAME: Final = 100
-# Writing small pages through a mapping to these costs round trips, or is not coherent at all.
-SHARED_TYPES: Final = frozenset(
-    {"9p", "acfs", "afs", "beegfs", "ceph", "cifs", "coda", "daos", "dvs", "gfs2", "glusterfs"}
-    | {"gpfs", "lustre", "mmfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb2"}
-    | {"smb3", "smbfs", "vboxsf", "virtiofs", "wekafs"}
-)
-MOUNT_ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 
 
 class RunDirectory:
@@ -226,37 +220,14 @@ def _cannot_write(path: Path, error: OSError) -> StorageError:
     )
 
 
-def file_system_type(path: Path, mounts: str | None = None) -> str:
-    """Return the type of the file system a path lies on, by ``/proc/self/mounts``."""
-    if mounts is None:
-        try:
-            mounts = Path("/proc/self/mounts").read_text("utf-8", "surrogateescape")
-        except OSError:
-            return "unknown"
-    parts = path.resolve().parts
-    nearest, depth = "unknown", 0
-    for line in mounts.splitlines():
-        fields = line.split()
-        if len(fields) < 3:
-            continue
-        point = Path(MOUNT_ESCAPE.sub(lambda code: chr(int(code[1], 8)), fields[1])).parts
-        # A later mount on the same point hides the earlier one.
-        if len(point) >= depth and parts[: len(point)] == point:
-            nearest, depth = fields[2], len(point)
-    return nearest
-
-
-def is_shared(file_system: str) -> bool:
-    """Return whether a type of file system is a network, parallel or user-space one."""
-    return file_system in SHARED_TYPES or file_system.startswith(("fuse.", "nfs", "lustre"))
-
-
 def choose_spool(run: Path, environment: Mapping[str, str] = os.environ) -> Path | None:
     """Make and return a directory for the span files of a run; None if the run's own will do."""
-    if not is_shared(file_system_type(run)):
+    # Writing small pages through a mapping to these costs round trips, or is not coherent at all.
+    mounts = read_mounts()
+    if not on_mount(run, mounts).is_shared:
         return None
     for candidate in (environment.get("SLURM_TMPDIR"), "/dev/shm", tempfile.gettempdir()):
-        if candidate and not is_shared(file_system_type(Path(candidate))):
+        if candidate and not on_mount(Path(candidate), mounts).is_shared:
             with contextlib.suppress(OSError):
                 return Path(tempfile.mkdtemp(prefix=_prefix(run), dir=candidate)).resolve()
     return None

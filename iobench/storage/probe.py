@@ -111,7 +111,7 @@ def probe_run(
     on = probe.file_system
     return StorageLimits(
         path=os.path.commonpath([path.resolve() for path, _ in chosen]),
-        mount="" if on.mount is None else str(on.mount),
+        mount=on.mount,
         host=host_name(),
         file_system=on.name,
         wall_ns=clock.wall_ns(),

@@ -6,46 +6,14 @@ import pickle
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from iobench.errors import ProfileError, StorageError
 from iobench.recording.kinds import Kind
-from iobench.recording.run_directory import (
-    RunDirectory,
-    choose_spool,
-    file_system_type,
-    gather,
-    is_shared,
-)
+from iobench.recording.run_directory import RunDirectory, choose_spool, gather
 from iobench.recording.span_reader import read_span_file
 from tests.support.spools import on_shared
-
-MOUNTS = """\
-/dev/sda1 / ext4 rw,relatime 0 0
-mds@tcp:/scratch /p/scratch lustre rw 0 0
-/dev/sdb1 /home/local xfs rw 0 0
-beegfs /with\\040space beegfs rw 0 0
-/dev/sdc /twice ext4 rw 0 0
-/dev/sdd /twice gpfs rw 0 0
-broken line
-"""
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("/data", "ext4"),
-        ("/p/scratch/user/run", "lustre"),
-        ("/p/scratchy", "ext4"),
-        ("/with space/run", "beegfs"),
-        ("/twice/run", "gpfs"),
-    ],
-)
-def test_the_deepest_and_last_mount_tells_the_type(path, expected):
-    assert file_system_type(Path(path), MOUNTS) == expected
-    assert is_shared(expected) == (expected in ("lustre", "beegfs", "gpfs"))
 
 
 def test_only_runs_on_shared_file_systems_are_spooled_and_not_onto_these(tmp_path, monkeypatch):
@@ -115,13 +83,7 @@ DIES = """
 import os, signal, sys
 from pathlib import Path
 from iobench.recording.kinds import Kind
-from iobench.recording.run_directory import (
-    RunDirectory,
-    choose_spool,
-    file_system_type,
-    gather,
-    is_shared,
-)
+from iobench.recording.run_directory import RunDirectory
 recorder = RunDirectory.open(Path(sys.argv[1])).recorder(role="worker", worker=1)
 recorder.emit(Kind.READ, 1, 2)
 os.kill(os.getpid(), signal.SIGKILL)

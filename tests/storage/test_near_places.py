@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from iobench.recording.mounts import FileSystem
 from iobench.storage import file_systems
-from iobench.storage.file_systems import FileSystem
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     [
         (("xfs", "local"), ("ext4", "local"), ["slurm", "temporary"]),
         (("lustre", "network"), ("ext4", "local"), ["temporary"]),
-        (("fuse.sshfs", "local"), ("tmpfs", "memory"), ["temporary"]),
+        (("fuse.sshfs", "unknown"), ("tmpfs", "memory"), ["temporary"]),
         (("xfs", ""), ("ext4", "local"), ["temporary"]),
         (None, ("ext4", "local"), ["temporary"]),
         (("xfs", "local"), None, ["slurm"]),
@@ -37,7 +37,7 @@ def test_only_folders_of_this_machine_that_can_be_written_are_places(
         if file_system is not None:  # else the environment names a folder that is not there
             (tmp_path / name).mkdir()
         name_of, reach = file_system or ("xfs", "local")
-        known[tmp_path / name] = FileSystem(name_of, mount=tmp_path / name, reach=reach)
+        known[tmp_path / name] = FileSystem(name_of, mount=str(tmp_path / name), reach=reach)
     real = file_systems.file_system_of
     monkeypatch.setattr(
         file_systems, "file_system_of", lambda path: known[path] if path in known else real(path)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.errors import StorageError
+from iobench.recording.mounts import file_system_at
 from iobench.storage import page_cache
-from iobench.storage.file_systems import Mount, file_system_on
 from iobench.storage.page_cache import evict, pages_of, residency, warm_up
 
 NBYTES = 40 * mmap.PAGESIZE - 7
@@ -55,7 +55,7 @@ def test_files_and_those_below_a_folder_are_warmed_and_evicted(file, tmp_path):
 def test_where_nothing_tells_it_is_unknown(monkeypatch, file):
     assert residency(["s3://bucket/data"]) is None
     for kind in ("zfs", "gpfs", "beegfs"):  # with a cache of their own
-        own = file_system_on(Mount(file.parent, kind))
+        own = file_system_at(str(file.parent), kind)
         monkeypatch.setattr(page_cache, "file_system_of", lambda path, own=own: own)
         assert residency([file]) is None
     monkeypatch.undo()

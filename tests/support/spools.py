@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from iobench.recording.mounts import file_system_at
+
 if TYPE_CHECKING:
     import pytest
 
@@ -12,8 +14,8 @@ if TYPE_CHECKING:
 def on_shared(monkeypatch: pytest.MonkeyPatch, shared: Path, spool: Path | None = None) -> None:
     """Let every path under ``shared`` lie on a parallel file system, and ``spool`` on the node."""
     monkeypatch.setattr(
-        "iobench.recording.run_directory.file_system_type",
-        lambda path: "lustre" if Path(path).is_relative_to(shared) else "ext4",
+        "iobench.recording.run_directory.read_mounts",
+        lambda: [file_system_at(str(shared), "lustre"), file_system_at("/", "ext4")],
     )
     if spool is not None:
         spool.mkdir(parents=True, exist_ok=True)
