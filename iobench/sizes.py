@@ -1,8 +1,9 @@
-"""Sizes as people write them: ``256MiB``, ``1GB``, ``4096``."""
+"""Sizes, times and rates as people write them: ``256MiB``, ``1GB``, ``4096``, ``10min``."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from iobench.errors import OptionError
@@ -29,8 +30,17 @@ def parse_nbytes(option: str, text: str) -> int:
     OptionError
         If it is no size of at least one byte.
     """
-    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?) ?([a-z]{0,3})", text.strip().lower())
-    size = round(float(match[1]) * UNITS.get(match[2], 0)) if match else 0
+    expected = "a size such as 256MiB or 1GB"
+    size = round(parse_quantity(option, text, UNITS, expected))
     if not 1 <= size <= MAX_NBYTES:
-        raise OptionError(f"{option} {text}: expected a size such as 256MiB or 1GB")
+        raise OptionError(f"{option} {text}: expected {expected}")
     return size
+
+
+def parse_quantity(option: str, text: str, units: Mapping[str, float], expected: str) -> float:
+    """Return what a number with one of these units spells; OptionError if it is not above 0."""
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?) ?([a-z]{0,3})", text.strip().lower())
+    value = float(match[1]) * units.get(match[2], 0) if match else 0.0
+    if not value:
+        raise OptionError(f"{option} {text}: expected {expected}")
+    return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -10,17 +9,18 @@ from typing import TYPE_CHECKING, Final
 from msgspec import to_builtins
 
 from iobench.cli.documents import print_answer
-from iobench.errors import MissingFileError, OptionError
+from iobench.errors import MissingFileError
 from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.report.document import Quantity, properties
 from iobench.report.units import UNKNOWN, moment, nbytes
+from iobench.sizes import parse_quantity
 from iobench.stores.places import list_items, list_places, remove_item
 
 if TYPE_CHECKING:
     from iobench.report.document import Cell
     from iobench.stores.places import Item
 
-HOURS: Final = {"h": 1, "d": 24, "w": 168}
+AGES_NS: Final = {"h": 3600e9, "d": 24 * 3600e9, "w": 168 * 3600e9}
 
 
 def cache(
@@ -29,7 +29,10 @@ def cache(
     """List what iobench made with its owner and last use, or remove it."""
     items = list_items(list_places(store_dir=store_dir))
     if older_than is not None:
-        before_ns = SYSTEM_CLOCK.wall_ns() - _age_ns(older_than)
+        age = "an age such as 30d, 12h or 8w"
+        before_ns = SYSTEM_CLOCK.wall_ns() - parse_quantity(
+            "--older-than", older_than, AGES_NS, age
+        )
         items = [item for item in items if (item.used_ns or item.changed_ns) < before_ns]
     going = _named(remove, items)
     for item in going:
@@ -68,10 +71,3 @@ def _rows(item: Item) -> tuple[tuple[Cell, ...], ...]:
     used = UNKNOWN if item.used_ns is None else moment(item.used_ns)
     what = f"{item.kind}, {item.title}; {owner}, last used {used}"
     return (Quantity(item.nbytes, "B"), what), ("", str(item.path))
-
-
-def _age_ns(text: str) -> int:
-    match = re.fullmatch(r"(\d{1,6})([hdw])", text.strip().lower())
-    if match is None:
-        raise OptionError(f"--older-than {text}: expected an age such as 30d, 12h or 8w")
-    return int(match[1]) * HOURS[match[2]] * 3_600_000_000_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.run import Run
 from iobench.cli.documents import print_document
@@ -16,10 +16,12 @@ from iobench.findings.scaling import (
     scaling_document,
 )
 from iobench.runs.reading import run_paths
-from iobench.sizes import parse_nbytes
+from iobench.sizes import parse_nbytes, parse_quantity
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+UNITS: Final = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
 
 
 def simulate(
@@ -56,11 +58,8 @@ def _byte_rate(text: str) -> float:
 
 def _rate(text: str) -> float:
     """Return a number per second, of ``1M``, ``500k`` or ``20000/s``."""
-    match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,9})?) ?([kmg]?)(?: ?/ ?s)?", text.strip().lower())
-    rate = float(match[1]) * 1000.0 ** " kmg".index(match[2] or " ") if match else 0.0
-    if not rate:
-        raise OptionError(f"--storage-iops {text}: expected reads per second such as 500k or 1M")
-    return rate
+    number = text.strip().removesuffix("/s")
+    return parse_quantity("--storage-iops", number, UNITS, "reads per second such as 500k or 1M")
 
 
 def _rank_counts(text: str) -> list[int]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -24,6 +23,7 @@ from iobench.recording.sums import (
     segment_paths,
     sums_path,
 )
+from iobench.sizes import parse_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -39,7 +39,6 @@ RUN_LOOP: Final = "IOBENCH_RUN_LOOP"
 """Environment: the span file of the training process that a process works for."""
 KEPT_NBYTES: Final = 64_000_000  # a report of as much takes under 10 s and 500 MB
 LEAST_NBYTES: Final = 8_000_000
-UNITS: Final = {"": 1, "MB": 10**6, "GB": 10**9}
 SEGMENTS: Final = 256  # in how many segments a rank keeps its spans, about
 FIRST_PART: Final = 1 / 4
 DROP_PART: Final = 13 / 16
@@ -55,8 +54,7 @@ def keep_nbytes(environment: Mapping[str, str] = os.environ) -> int:
     text = environment.get(KEEP, "").strip()
     if not text:
         return KEPT_NBYTES
-    match = re.fullmatch(r"(\d{1,15})(|MB|GB)", text.upper())
-    nbytes = 0 if match is None else int(match[1]) * UNITS[match[2]]
+    nbytes = parse_nbytes(KEEP, text)
     if nbytes < LEAST_NBYTES:
         raise OptionError(f"{KEEP}={text}: expected a size of 8 MB at least, such as 256MB or 2GB")
     return nbytes

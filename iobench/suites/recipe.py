@@ -47,6 +47,7 @@ from iobench.json_files import read_small_file
 from iobench.masking import mask_words, note_secrets
 from iobench.registry import unknown_name
 from iobench.report.suite_words import OWN, said_cell
+from iobench.sizes import parse_quantity
 from iobench.suites.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -63,7 +64,6 @@ OPTIONS: Final = (
 )
 RECIPES: Final = Path(__file__).parent / "recipes"
 MOST_CELLS: Final = 10_000
-LIMIT: Final = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) ?(s|min|h)")
 UNITS_S: Final = {"s": 1, "min": 60, "h": 3600}
 MAX_NBYTES: Final = 1 << 16
 
@@ -167,8 +167,7 @@ class SuiteRecipe(_Suite, frozen=True, kw_only=True):
     @property
     def limit_s(self) -> float:
         """How long one run may take."""
-        match = LIMIT.fullmatch(self.limit)
-        return float(match[1]) * UNITS_S[match[2]] if match else 0.0
+        return parse_quantity("limit", self.limit, UNITS_S, "a time such as 90s, 10min or 1h")
 
     def to_json(self) -> dict[str, Any]:
         """Return it as values of JSON, of which `from_json` makes the same, but for secrets."""
@@ -280,9 +279,8 @@ def _check(recipe: SuiteRecipe) -> None:
     datasets = (recipe.fixed.get(DATASET, ()), *vary.get(DATASET, ()))
     named = [each for several in datasets for each in several]
     unknown = [each for each in recipe.metrics if each not in METRICS and not each.startswith(OWN)]
-    if not recipe.limit_s:
-        why = f"limit {recipe.limit!r}: expected a time such as 90s, 10min or 1h"
-    elif recipe.repeats <= 2 * recipe.drop:
+    recipe.to_json()  # raises what is wrong with its limit
+    if recipe.repeats <= 2 * recipe.drop:
         why = f"repeats {recipe.repeats}: expected more than drop = {recipe.drop} leaves out twice"
     elif both := recipe.fixed.keys() & vary.keys():
         why = f"{', '.join(sorted(both))} is in [fixed] and in [vary]"

@@ -85,7 +85,7 @@ def test_changes_say_what_is_fixed_and_what_varies(tmp_path: Path) -> None:
         ("batches = 8", "batchs = 8", "did you mean batches"),
         ("[vary]", "[varies]", "varies"),
         ("repeats = 5", "repeats = 2", "repeats"),
-        ('"2min"', '"soon"', "limit 'soon'"),
+        ('"2min"', '"soon"', "limit soon"),
         ('"wait_s"', '"waits_s"', "did you mean wait_s"),
         ("tiny = true", "tiny = 3", "tiny"),
         ("batches = 8", "format = 'zarr'", "format"),
