@@ -36,9 +36,9 @@ from iobench.recording.session import RUN_DETAIL, RUN_DIGESTS, RUN_PATH, record
 from iobench.recording.this_process import host_name, name_in_files
 from iobench.registry import adapter_places
 from iobench.storage.darshan_setup import (
-    DarshanChoice,
     DarshanSetup,
     gather_logs,
+    read_choice,
     ready_runtime,
     set_up,
 )
@@ -94,7 +94,7 @@ def run_script(
     record(Path(), detail=requested.detail, digests=requested.digests)  # refuses what it cannot do
     energy, machine = is_on(ENERGY, environment), is_on(MONITOR, environment)
     keep = keep_nbytes(environment)
-    choice = DarshanChoice.parse(requested.darshan)
+    is_traced, darshan = read_choice(requested.darshan)
     job = _own_job(environment)
     words = words_to_keep(requested.command, keep_values=requested.keep_command)
     document = script_document(
@@ -105,7 +105,7 @@ def run_script(
         batches_per_step=requested.batches_per_step,
         name=checked_name(requested.name),
     )
-    document |= {"darshan": choice.document(), **near_places()}
+    document |= {"darshan": darshan, **near_places()}
     run = _join(requested, job, document, environment, say)
     if run is None:
         return EndedCommand(run_and_wait(requested.command, dict(environment)), None, job.rank)
@@ -115,7 +115,9 @@ def run_script(
             f"recording into {as_typed(run.path)}; of more than {keep / 1e6:.0f} MB a "
             f"rank ({KEEP}) the first and the latest spans stay, and sums"
         )
-    setup = begin_tracing(choice, run, job, requested.command, environment, say)
+    setup = None
+    if is_traced:
+        setup = begin_tracing(run, job, requested.command, environment, say)
     first = job.local_rank == 0  # of this machine's launchers, which reads its counters
     with contextlib.closing(
         start_meter([run.path], environment, energy=first and energy, machine=first and machine)
@@ -216,7 +218,6 @@ def _await_launchers(run: RunDirectory, n_launchers: int, clock: Clock) -> None:
 
 
 def begin_tracing(
-    choice: DarshanChoice,
     run: RunDirectory,
     job: JobRank,
     command: Sequence[str],
@@ -224,8 +225,6 @@ def begin_tracing(
     say: Callable[[str], None],
 ) -> DarshanSetup | None:
     """Return how a command's processes are to be traced; None, and said, where they cannot be."""
-    if not choice.auto:
-        return None
     setup: DarshanSetup | None = None
     try:
         python = _python_of(command, environment)

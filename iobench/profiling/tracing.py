@@ -12,9 +12,9 @@ from iobench.errors import ProfileError, StorageError
 from iobench.files.open_files import open_files
 from iobench.recording.span_reader import read_head
 from iobench.storage.darshan_setup import (
-    DarshanChoice,
     DarshanSetup,
     gather_logs,
+    read_choice,
     ready_runtime,
     restart_under,
     set_up,
@@ -46,14 +46,13 @@ class ProfileTracing:
         OptionError
             If the words cannot be used.
         """
-        choice = DarshanChoice.parse(words)
-        self._document = choice.document()
+        is_auto, self._document = read_choice(words)
         self._screen = screen
         self._stack = ExitStack()
         self._runs: tuple[RunDirectory, ...] = ()
         self._setup: DarshanSetup | None = None
         self._runtime: Path | None = None
-        if choice.auto:
+        if is_auto:
             try:
                 self._runtime = _runtime()
             except StorageError as error:

@@ -22,7 +22,7 @@ from iobench.errors import (
     MissingExtraError,
     MissingFileError,
 )
-from iobench.storage.darshan_setup import LOGS_FOLDER
+from iobench.storage.darshan_setup import LOGS_FOLDER, preloaded
 from iobench.storage.storage_trace import ProcessTrace, StorageTrace
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def read_run_traces(
     logs, or folders of them, a `MissingFileError` if they are not there.
     """
     for path in named:
-        if not _is_there(path):
+        if not os.access(path, os.F_OK):
             raise MissingFileError(
                 f"{path}: no such file or folder; name a log of Darshan, or a folder of them"
             )
@@ -52,7 +52,8 @@ def read_run_traces(
     logs = facts.get("logs")
     texts = [logs] if isinstance(logs, str) else logs if isinstance(logs, list) else []
     of_run = [run / text for text in texts if isinstance(text, str)]
-    there = [path for path in dict.fromkeys((*of_run, run / LOGS_FOLDER)) if _is_there(path)]
+    expected = dict.fromkeys((*of_run, run / LOGS_FOLDER))
+    there = [path for path in expected if os.access(path, os.F_OK)]
     gone = tuple(
         f"{path}: should hold the run's logs according to its run.json, but does not exist; name "
         "them with --darshan LOG"
@@ -63,13 +64,6 @@ def read_run_traces(
         return StorageTrace(notes=gone) if gone else None
     trace = read_traces([*named, *there])
     return replace(trace, notes=(*trace.notes, *gone))
-
-
-def _is_there(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # in a folder that may not be looked into
-        return False
 
 
 def read_traces(paths: Sequence[Path]) -> StorageTrace:
@@ -198,9 +192,8 @@ def child_environment() -> dict[str, str]:
     inside = {
         name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)
     }
-    libraries = inside.pop("LD_PRELOAD", "").replace(":", " ").split()
-    if others := [each for each in libraries if "darshan" not in each]:
-        inside["LD_PRELOAD"] = ":".join(others)
+    others = [each for each in preloaded(inside) if "darshan" not in each]
+    inside["LD_PRELOAD"] = ":".join(others)
     inside["PYTHONPATH"] = os.pathsep.join(each or str(Path.cwd()) for each in sys.path)
     inside["OPENBLAS_NUM_THREADS"] = inside["OMP_NUM_THREADS"] = "1"  # nothing to compute
     return inside

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 
@@ -40,30 +40,21 @@ READY: Final = "IOBENCH_DARSHAN_READY"
 """Environment: the runtime of a process that was started again under it."""
 
 
-class DarshanChoice(msgspec.Struct, frozen=True):
-    """Whether a run is to be traced by us, or has logs of the user's own set-up."""
+def read_choice(words: Sequence[str]) -> tuple[bool, dict[str, Any]]:
+    """Return whether ``--darshan`` has us trace a run, and what ``run.json`` says until we do.
 
-    auto: bool = False  # trace it, where there is a runtime that works
-    logs: tuple[Path, ...] = ()  # files or folders, absolute; read when a report is made
-
-    @classmethod
-    def parse(cls, words: Sequence[str]) -> Self:
-        """Return what the words of the option mean: ``auto``, ``off``, or paths of logs."""
-        if list(words) in ([], ["off"], ["auto"]):
-            return cls(auto=list(words) == ["auto"])
-        for word in words:
-            if not Path(word).exists():
-                raise OptionError(
-                    f"--darshan {word}: no such file or folder; expected auto, off, a log, or the "
-                    "folder that your Darshan writes its logs to"
-                )
-        return cls(logs=tuple(Path(word).absolute() for word in words))
-
-    def document(self) -> dict[str, Any]:
-        """Return what ``run.json`` says of a run that is not traced by us."""
-        if self.logs:
-            return {"state": "on", "logs": [str(path) for path in self.logs]}
-        return {"state": "off", "reason": "not requested; --darshan auto traces the reads of a run"}
+    Its words are ``auto``, ``off``, or logs and folders of logs of the user's own Darshan.
+    """
+    if list(words) in ([], ["off"], ["auto"]):
+        reason = "not requested; --darshan auto traces the reads of a run"
+        return list(words) == ["auto"], {"state": "off", "reason": reason}
+    for word in words:
+        if not Path(word).exists():
+            raise OptionError(
+                f"--darshan {word}: no such file or folder; expected auto, off, a log, or the "
+                "folder that your Darshan writes its logs to"
+            )
+    return False, {"state": "on", "logs": [str(Path(word).absolute()) for word in words]}
 
 
 def find_runtime(environment: Mapping[str, str]) -> Path | None:

@@ -5,15 +5,19 @@ One process measures at a time, others stand by: what runs beside a measurement 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 from datetime import UTC, datetime
 from importlib.metadata import version
 from platform import python_version
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from iobench.errors import UNAVAILABLE, IobenchError
 from iobench.files.atomic import storage_errors
@@ -23,9 +27,11 @@ from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.recording.this_process import machine
 from iobench.suites.metrics import figures_of_run
 from iobench.suites.results import FAILED, MEASURED, NOT_AVAILABLE, Result, write_result
-from iobench.trials.limited_run import run_limited
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
     from iobench.sources.request import Screen
     from iobench.suites.results import Job, Status, SuiteFolder
 
@@ -35,6 +41,52 @@ INTERRUPT_S: Final = 2.0
 ERROR: Final = "iobench: "
 """How a command's line starts that says what is wrong."""
 LONGEST_REASON: Final = 500
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """How a command ended."""
+
+    code: int | None  # or minus the signal; None where it took longer than its limit
+    lines: tuple[str, ...]  # what it wrote, without empty ones
+
+    @property
+    def how(self) -> str:
+        """The same in words, with its last line."""
+        if self.code is None:
+            return "took longer than its limit"
+        how = f"ended with {self.code}"
+        if self.code < 0:
+            how = f"killed by {signal.Signals(-self.code).name}"
+        return f"{how}: {self.lines[-1]}" if self.lines else how
+
+
+def run_limited(
+    command: Sequence[str], log: Path, limit_s: float, environment: Mapping[str, str] | None = None
+) -> Ended:
+    """Run a command to its end, or its limit; what it says goes into the log, nothing else stays.
+
+    Its limit is never none: an interrupt as the system's wait begins would not end that.
+    """
+    with log.open("w") as file:
+        # A session of its own: what it starts ends with it, and no terminal interrupts it.
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+            env=environment,
+        )
+    code = None
+    try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = process.wait(limit_s)
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    lines = (line.strip() for line in log.read_text(errors="replace").splitlines())
+    return Ended(code, tuple(line for line in lines if line))
 
 
 def run_suite(folder: SuiteFolder, screen: Screen) -> None:
@@ -71,7 +123,7 @@ def _measure(folder: SuiteFolder, job: Job, commit: str) -> Result:
     command = [sys.executable, "-P", "-m", "iobench", kind, f"--out={run}", *words]
     environment = {**os.environ, "IOBENCH_RUN_NAME": folder.recipe.name, **job.cell.environment}
     with storage_errors(log):
-        ended = run_limited(command, log, folder.recipe.limit_s, environment=environment)
+        ended = run_limited(command, log, folder.recipe.limit_s, environment)
     figures: dict[str, float] = {}
     facts, digest, why = None, None, ""
     status: Status = FAILED

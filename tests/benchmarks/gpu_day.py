@@ -33,7 +33,7 @@ from typing import Any
 
 from iobench.files.atomic import write_atomically
 from iobench.recording.clocks import now_ns
-from iobench.trials.limited_run import run_limited
+from iobench.suites.suite_run import run_limited
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(__file__).with_name("gpu_day_rows.py")

@@ -22,9 +22,9 @@ from runtimes_in_c import (
 
 from iobench.errors import OptionError, StorageError
 from iobench.storage.darshan_setup import (
-    DarshanChoice,
     config_text,
     find_runtime,
+    read_choice,
     ready_runtime,
     set_up,
 )
@@ -170,14 +170,13 @@ def test_the_environment_of_a_traced_process(tmp_path: Path) -> None:
 def test_the_words_of_the_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "logs").mkdir()
-    assert DarshanChoice.parse(["auto"]).auto
-    assert DarshanChoice.parse(["off"]) == DarshanChoice.parse([]) == DarshanChoice()
-    own = DarshanChoice.parse(["logs"])
-    assert own.document()["logs"] == [str(tmp_path / "logs")]
-    assert DarshanChoice().document()["state"] == "off"
+    assert read_choice(["auto"])[0]
+    assert read_choice(["off"]) == read_choice([])
+    assert (read_choice([])[0], read_choice([])[1]["state"]) == (False, "off")
+    assert read_choice(["logs"]) == (False, {"state": "on", "logs": [str(tmp_path / "logs")]})
     for words in (["nowhere"], ["auto", "off"], ["auto", "logs"], ["on"]):
         with pytest.raises(OptionError, match=f"--darshan {words[0]}"):
-            DarshanChoice.parse(words)
+            read_choice(words)
 
 
 STARTED_AGAIN = """
