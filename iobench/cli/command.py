@@ -85,7 +85,7 @@ def _argument(described: CommandArgument) -> click.Argument:
 def _function(name: str) -> Callable[..., Any]:
     def run(**values: Any) -> Any:
         first, _, second = name.partition(" ")
-        module = import_module(f"iobench.cli.{first}_{second or 'command'}")
+        module = import_module(f"iobench.cli.{first}_command")
         return getattr(module, "list_" if name == "list" else second or first)(**values)
 
     return run

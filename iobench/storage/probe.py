@@ -209,6 +209,7 @@ class _Reads(msgspec.Struct):
         if not n_reads:
             refused = self.refused or "no time was left for it"
             return ReadFigures(way=method, threads=threads, refused=refused)
+        points = np.quantile(self.latencies_ns, (0.5, 0.9, 0.99, 1.0), method="inverted_cdf")
         return ReadFigures(
             way=method,
             threads=threads,
@@ -217,7 +218,7 @@ class _Reads(msgspec.Struct):
             wall_ns=self.wall_ns,
             bytes_per_s=self.nbytes / self.wall_ns * 1e9 if self.wall_ns else None,
             reads_per_s=n_reads / self.wall_ns * 1e9 if self.wall_ns else None,
-            latency_ns=latency_figures(self.latencies_ns),
+            latency_ns=tuple(map(int, points)),
             served_by=served_by,
         )
 
@@ -365,11 +366,3 @@ def _held(fd: int, offset: int, nbytes: int) -> float:
     """Return which share of a range the page cache holds; NaN where nothing tells."""
     pages = pages_of(fd, offset, nbytes)
     return float("nan") if pages is None else pages[0] / max(pages[1], 1)
-
-
-def latency_figures(latencies_ns: Sequence[int]) -> tuple[int, ...]:
-    """Return median, 90th and 99th percentile and maximum, each one that was measured."""
-    if not latencies_ns:
-        return ()
-    points = np.quantile(latencies_ns, (0.5, 0.9, 0.99, 1.0), method="inverted_cdf")
-    return tuple(int(each) for each in points)
