@@ -1,4 +1,4 @@
-"""What each process did, whoever waited for it or not: all there is without a training loop."""
+"""What each process did, whoever waited for it; of the one that trains, when it waited."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from iobench.analysis.ledger import Ledger
 from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.stage_table import StageTable
+from iobench.analysis.time_intervals import length_before
 from iobench.recording.kinds import Kind, lane_keys
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
-    from iobench.runs.contents import RunData
+    from iobench.analysis.run import RankRun
+    from iobench.runs.contents import Process, RunData
+
+Integers = NDArray[np.int64]
 
 
 class StageWork(msgspec.Struct, frozen=True):
@@ -73,3 +78,31 @@ def _stages(ledger: Ledger, row: int) -> tuple[StageWork, ...]:
         for at in np.flatnonzero(ledger.n_spans[row]).tolist()
     ]
     return tuple(sorted(result, key=lambda row: (-row.busy_ns, row.stage)))
+
+
+def training_process(run: RankRun) -> Process | None:
+    """Return the process whose loop waited; else the first of its rank."""
+    processes, rank = run.processes, run.exposure.rank
+    if run.loop.process >= 0:
+        return processes[run.loop.process]
+    return next((each for each in processes if each.rank == rank), None)
+
+
+def waits_and_walls(run: RankRun) -> tuple[tuple[Integers, Integers], tuple[Integers, Integers]]:
+    """Return from when to when the loop waited, and from when to when its passes went on."""
+    deliveries = run.deliveries
+    waits = deliveries.requested_ns, deliveries.delivered_ns
+    if len(deliveries):
+        return waits, (deliveries.from_ns, deliveries.until_ns)
+    spans = run.spans[(run.spans["flags"] & Flag.IO) == 0]  # of a process without a wait
+    start_ns, end_ns = (np.sort(spans[name]).astype(np.int64) for name in ("start_ns", "end_ns"))
+    return waits, (start_ns[:1], end_ns[-1:])
+
+
+def wait_and_other_ns(run: RankRun, time_ns: Integers) -> tuple[Integers, Integers]:
+    """Return of each step from a moment to the next what of it was waits, and what other time."""
+    waits, walls = (
+        np.diff(length_before(*each, time_ns)) if len(each[0]) else np.zeros(len(time_ns) - 1, int)
+        for each in waits_and_walls(run)
+    )
+    return waits, walls - waits

@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 from iobench.analysis.run import open_runs
 from iobench.cli.documents import (
@@ -18,12 +18,17 @@ from iobench.cli.documents import (
 )
 from iobench.errors import OptionError
 from iobench.masking import as_typed
+from iobench.report.document import Command, Document, Section, properties
 from iobench.report.one_screen import one_screen
 from iobench.report.report_document import report_document
+from iobench.report.units import UNKNOWN, moment
+from iobench.report.wrapping import shortened
 from iobench.runs.reading import find_runs, holds_several
 
 if TYPE_CHECKING:
-    from iobench.report.document import Document
+    from iobench.runs.reading import FoundRun
+
+LONGEST: Final = 80
 
 
 def report(
@@ -48,8 +53,6 @@ def report(
     if holds_several(run) and not any(
         (html, darshan, trace, parquet, mlflow, wandb, markdown, renderer)
     ):
-        from iobench.report.listed_runs import listed_document
-
         print_document(listed_document(run, find_runs(run)), "json" if json else "")
         return
     runs = open_runs(run, darshan)
@@ -76,6 +79,33 @@ def report(
 
         for place in log_run(run, runs, document, mlflow, wandb):
             TerminalScreen().note(f"iobench: logged to {place}")
+
+
+def listed_document(folder: Path, runs: Sequence[FoundRun]) -> Document:
+    """Return the runs: name, when, and what was measured; then how one of them is reported."""
+    started = [moment(each.start_ns) if each.start_ns else None for each in runs]
+    names, what = [str(each.path.relative_to(folder)) for each in runs], list(map(_what, runs))
+    listed = [
+        {"path": str(folder / name), "started": start, "what": text}
+        for name, start, text in zip(names, started, what, strict=True)
+    ]
+    rows = zip(names, [each or UNKNOWN for each in started], what, strict=True)
+    command = shlex.join(["iobench", "report", str(runs[0].path)])
+    return Document(
+        f"{len(runs)} runs in {folder}, newest first",
+        (Section("runs", "", (properties(rows), Command(command, "One of them"))),),
+        figures=lambda: {"folder": str(folder), "listed": listed},
+    )
+
+
+def _what(run: FoundRun) -> str:
+    first = run.facts[0]
+    if first is None:
+        return "run.json cannot be read"
+    if first.is_script:
+        return shortened(first.called(first.command or "a script"), LONGEST)
+    labels = [(each and (each.own_label or each.format)) or UNKNOWN for each in run.facts]
+    return first.called(f"{first.dataset or UNKNOWN} as {', '.join(labels)}")
 
 
 def print_report(run: Path, *, json: bool, file: TextIO | None = None) -> None:

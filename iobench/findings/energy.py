@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.host_time import training_process, waits_and_walls
+from iobench.analysis.processes import training_process, waits_and_walls
 from iobench.findings.contract import Finding
 from iobench.recording.machine_head import UnreadableEnergy
 from iobench.report import units
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 NAMES: Final = {"gpu": "GPUs", "cpu": "CPUs", "memory": "memory", "machine": "whole machine"}
-ENERGY_KINDS: Final = (*NAMES,)
 PARTS: Final = ("gpu", "cpu", "memory")
 """What adds up; a counter of the whole machine has them all in it."""
 COVERED: Final = 0.999

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.host_time import training_process, wait_and_other_ns
+from iobench.analysis.processes import training_process, wait_and_other_ns
 from iobench.findings.contract import Finding
 from iobench.report import units
 from iobench.report.document import NOT_APPLICABLE, Column, Quantity, Section, Table, sentences

@@ -1,11 +1,13 @@
-"""Which processes of a command were there, and which commands they started that were not seen."""
+"""What a command was: its commit, its processes, and what they started that was not seen."""
 
 from __future__ import annotations
 
 import ast
 import shlex
 import signal
+import subprocess
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -14,8 +16,7 @@ from iobench.launch.boot.iobench_boot import program
 from iobench.recording.facts import facts_of_this_process
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
     from iobench.recording.facts import ProcessFacts
     from iobench.recording.job import JobRank
@@ -25,6 +26,8 @@ N_LISTED: Final = 40
 SYSTEM_QUERIES: Final = frozenset({"uname", "ldconfig"})
 """Programs that Python's ``platform`` and ``ctypes`` start: they load no data."""
 LONGEST: Final = 160
+LIMIT_S: Final = 2
+SCRIPTS: Final = (".py", ".sh", ".ipynb")
 
 
 class LaunchedProcess(msgspec.Struct):
@@ -132,3 +135,36 @@ def nothing_recorded(recorded: Sequence[ProcessFacts], launcher: ProcessFacts) -
         return launcher.unseen[0]
     rest = f"; not seen: {', '.join(launcher.children)}" if launcher.children else ""
     return f"no process that was seen took a batch from a loader that iobench knows{rest}"
+
+
+def commit_of(command: Sequence[str], environment: Mapping[str, str]) -> str | None:
+    """Return the commit of the repository that a command's script lies in; None if unknown.
+
+    ``git rev-parse`` reads references alone: nothing that a stranger's repository configures runs.
+    """
+    script = _script(command)
+    if script is None:
+        return None
+    own = {name: value for name, value in environment.items() if not name.startswith("GIT_")}
+    try:
+        result = subprocess.run(
+            ["git", "-C", str(script.parent), "rev-parse", "--verify", "HEAD"],
+            env=own, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            timeout=LIMIT_S, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return result.stdout.strip()
+
+
+def _script(command: Sequence[str]) -> Path | None:
+    """Return the file of a command's script, or of the module that it runs, where it lies here."""
+    result = [Path(word) for word in command if word.endswith(SCRIPTS)]
+    name = command[command.index("-m") + 1] if "-m" in command[1:-1] else ""
+    if name.replace(".", "").isidentifier():
+        module = Path(*name.split("."))
+        result += [module / "__main__.py", module.with_name(f"{module.name}.py")]
+    try:
+        return next((path.resolve() for path in result if path.is_file()), None)
+    except OSError:  # a name that is too long for one
+        return None

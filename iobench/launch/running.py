@@ -18,11 +18,11 @@ from iobench.adapters import ADAPTERS
 from iobench.command_words import KEEP_COMMAND
 from iobench.errors import OptionError, StorageError
 from iobench.launch.launched_processes import (
+    commit_of,
     describe_processes,
     nothing_recorded,
     read_processes,
 )
-from iobench.launch.script_commit import commit_of
 from iobench.launch.waiting import run_and_wait
 from iobench.masking import as_typed
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock

@@ -22,7 +22,7 @@ import msgspec
 from iobench.errors import UNAVAILABLE, IobenchError
 from iobench.files.atomic import storage_errors
 from iobench.files.claims import claim
-from iobench.launch.script_commit import commit_of
+from iobench.launch.launched_processes import commit_of
 from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.recording.this_process import machine
 from iobench.suites.metrics import figures_of_run
