@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from iobench.loaders.contract import Batch
     from iobench.loaders.ring.buffers import BatchMemory
     from iobench.loaders.ring.log import BatchLog
-    from iobench.recording.accelerator import Accelerator, DeviceCopy
+    from iobench.recording.device_lane import Accelerator, DeviceCopy
     from iobench.recording.recorder import Recorder
 
 

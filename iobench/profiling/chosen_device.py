@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from iobench.loaders.measured_loader import MeasuredLoader
-    from iobench.recording.accelerator import Accelerator
+    from iobench.recording.device_lane import Accelerator
 
 AUTO: Final = "auto"
 NONE: Final = "none"

@@ -1,4 +1,4 @@
-"""What a device did, as spans on a lane of its own, on the time of the host.
+"""What iobench asks of a device, and what it did: spans on a lane of its own, on the host's time.
 
 Marks around a region are looked at much later, many at a time. A mark was passed between the time
 it was put there, or that of any mark before plus the device's time since, and the time its passing
@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
+from iobench.recording.clocks import DeviceClock
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from iobench.recording.clocks import DeviceClock
     from iobench.recording.lanes import Lane
     from iobench.recording.recorder import Recorder
 
@@ -33,6 +33,35 @@ REGIONS_AN_ANCHOR: Final = 64
 
 # Lanes with regions that are not written yet, so that no timer that is dropped takes them along.
 _pending: Final[set[DeviceLane]] = set()
+
+
+class DeviceCopy(msgspec.Struct, frozen=True):
+    """Arrays on their way to a device."""
+
+    values: list[Any]  # on the device, as its framework has them
+    first: Any  # marks in the device's queue before the copies and behind them; None without
+    last: Any
+    nbytes: int
+    held: Any = None  # what is copied from; to be referenced until the last mark is passed
+
+
+class Accelerator(DeviceClock, Protocol):
+    """A device that works through queues and has a memory of its own."""
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return what a run keeps of it; what nobody tells is left out."""
+
+    def pin(self, pages: Any) -> object:
+        """Make the memory of a writable buffer one that the device reads by itself."""
+
+    def takes(self, leaf: Any) -> bool:
+        """Tell whether something of a batch is an array that can be copied."""
+
+    def copy(self, leaves: Sequence[Any], *, ahead: bool) -> DeviceCopy:
+        """Start copying; do not wait, where the memory copied from is pinned."""
+
+    def order(self, copy: DeviceCopy) -> None:
+        """Let what the calling thread gives the device to do next come after the copies."""
 
 
 class DeviceRegion(msgspec.Struct, frozen=True):

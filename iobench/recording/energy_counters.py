@@ -153,8 +153,6 @@ def chosen_gpus(visible: str | None, uuids: Sequence[str]) -> list[str]:
         return list(uuids)
     chosen: list[str] = []
     for word in (part.strip() for part in visible.split(",")):
-        if word.startswith("MIG-"):
-            continue
         if word.isdecimal():
             fitting = uuids[int(word) : int(word) + 1]
         else:

@@ -18,16 +18,14 @@ from iobench.analysis.exposure_figures import (
     StepStatistics,  # noqa: TC001
 )
 from iobench.registry import installed_findings
-from iobench.report.finding_sections import job_figures, job_to_plain
+from iobench.report.finding_sections import job_to_plain
 from iobench.report.renderers.json_text import to_plain
-from iobench.report.run_report import make_reports
 from iobench.report.sentences import verdict_sentence
 from iobench.report.setting import unseen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from iobench.analysis.run import Run
     from iobench.report.run_report import RunReport
 
 JSON_VERSION: Final = 2
@@ -202,7 +200,7 @@ def _of_waits(report: RunReport) -> dict[str, Any]:
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of what `to_json` returns, with the figures of installed findings."""
+    """Return the JSON Schema of `reports_to_json`, with the figures of installed findings."""
     findings = installed_findings()
     of_run = [(each.name, each.struct | None, None) for each in findings if not each.of_job]
     run = msgspec.defstruct("Run", of_run, bases=(RunDocument,), kw_only=True)
@@ -217,16 +215,10 @@ def json_schema() -> dict[str, Any]:
     return msgspec.json.schema(result)
 
 
-def to_json(runs: Iterable[Run]) -> dict[str, Any]:
-    """Return ``{"runs": [...], "job": ...}``, of a job a run for each rank."""
-    reports = make_reports(runs)
-    return reports_to_json(reports, job_figures(reports) if reports else None)
-
-
 def reports_to_json(
     reports: Sequence[RunReport], job: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return what `to_json` does, for runs analysed already, with the figures of their job."""
+    """Return ``{"runs": [...], "job": ...}``, of a job a run for each rank, and its figures."""
     alone = reports[0].exposure.job if len(reports) == 1 else None
     return {
         "runs": [to_plain(run_document(each)) | to_plain(each.figures) for each in reports],

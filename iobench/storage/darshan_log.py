@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-LEFT_OUT: Final = (INTERPRETER, r"^<STD(?:IN|OUT|ERR)>$")
+LEFT_OUT: Final = (INTERPRETER.pattern, r"^<STD(?:IN|OUT|ERR)>$")
 
 
-def read_log(path: Path, complaints: Callable[[], str] = lambda: "") -> ProcessTrace:
+def read_log(path: Path, complaints: Callable[[], str]) -> ProcessTrace:
     """Return what one log holds, of a job of MPI of all ranks together.
 
     ``complaints`` returns what the library printed to standard error since it was last called.

@@ -42,7 +42,6 @@ COUNTER_DTYPE: Final = np.dtype(
 )
 """Sums over one file in one process; first and last are wall-clock times."""
 NO_SEGMENTS: Final[NDArray[Any]] = np.zeros(0, SEGMENT_DTYPE)
-NO_COUNTERS: Final[NDArray[Any]] = np.zeros(0, COUNTER_DTYPE)
 
 
 class ModuleState(msgspec.Struct, frozen=True):
@@ -71,7 +70,7 @@ class ProcessTrace(msgspec.Struct, frozen=True):
     modules: tuple[ModuleState, ...] = ()
     files: tuple[str, ...] = ()  # without standard streams and Python's own code and packages
     # At most one row for each file; segments and marks by start.
-    counters: NDArray[Any] = msgspec.field(default_factory=lambda: NO_COUNTERS)
+    counters: NDArray[Any] = msgspec.field(default_factory=lambda: np.zeros(0, COUNTER_DTYPE))
     segments: NDArray[Any] = msgspec.field(default_factory=lambda: NO_SEGMENTS)
     marks: NDArray[Any] = msgspec.field(default_factory=lambda: NO_SEGMENTS)
 
@@ -93,14 +92,13 @@ class StorageTrace(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-INTERPRETER: Final = (
+INTERPRETER: Final = re.compile(
     r"(?:/lib(?:64)?/python\d[\d.]*(?:/|\.?zip$)|/(?:site|dist)-packages/|/pyvenv\.cfg$"
     r"|\.py$|\.py[co](?:\.\d+)?$|\.so(?:\.[\d.]+)?$|\.pth$)"
 )
 """Files of Python itself: code, libraries, anything in a packages folder."""
-_INTERPRETER: Final = re.compile(INTERPRETER)
 
 
 def is_of_interpreter(name: str) -> bool:
     """Return whether a file is Python's own: code, libraries, anything in a packages folder."""
-    return _INTERPRETER.search(name) is not None
+    return INTERPRETER.search(name) is not None

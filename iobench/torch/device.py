@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from iobench.errors import DeviceError, MissingDeviceError, OptionError
-from iobench.recording.accelerator import DeviceCopy
+from iobench.recording.device_lane import DeviceCopy
 from iobench.torch.tensors import as_tensor
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ PCI_DEVICES: Final = Path("/sys/bus/pci/devices")
 
 
 class TorchAccelerator:
-    """A device of torch's; an `iobench.recording.accelerator.Accelerator`.
+    """A device of torch's; an `iobench.recording.device_lane.Accelerator`.
 
     Marks are events of a pool that grows as needed, put into the current stream of the calling
     thread. Who waits for one sleeps, where the driver has such events (CUDA and HIP).

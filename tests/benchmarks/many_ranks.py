@@ -27,8 +27,8 @@ from iobench.recording.facts import LoaderFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import RECORD_NBYTES, Flag
 from iobench.recording.span_reader import Anchor
-from iobench.report.json_report import to_json
 from iobench.testing import CONSUMER, SketchedRun
+from tests.support.run_json import to_json
 
 Integers = NDArray[np.int64]
 US = 1_000

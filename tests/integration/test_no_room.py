@@ -16,9 +16,9 @@ from iobench.analysis.run import open_runs
 from iobench.cli import main
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.session import current_recording
-from iobench.report.json_report import to_json
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
+from tests.support.run_json import to_json
 from tests.support.spools import on_shared
 
 NO_ROOM = os.strerror(errno.ENOSPC)

@@ -8,7 +8,7 @@ import pytest
 
 from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
-from iobench.report.json_report import to_json
+from tests.support.run_json import to_json
 
 pytest.importorskip("torch", reason="its tensors are what is moved")
 pytestmark = pytest.mark.timeout(240)

@@ -15,7 +15,7 @@ import pytest
 
 from iobench.analysis.exposure_figures import PARTS
 from iobench.analysis.run import Run
-from iobench.report.json_report import to_json
+from tests.support.run_json import to_json
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -12,11 +12,11 @@ from iobench.analysis.run import Run
 from iobench.launch.running import ScriptRun, run_script
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
-from iobench.report.json_report import to_json
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
 from iobench.runs.reading import open_profile
 from iobench.testing import FakeClock
+from tests.support.run_json import to_json
 
 RANK = """
 import numpy

@@ -15,7 +15,7 @@ from iobench.cli import main
 from iobench.errors import OptionError
 from iobench.launch.running import ScriptRun, run_script
 from iobench.recording.run_directory import RunDirectory
-from iobench.report.json_report import to_json
+from tests.support.run_json import to_json
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="asks git")
 TRAIN = "import numpy\n"

@@ -11,7 +11,7 @@ import pytest
 
 from iobench.analysis.run import Run
 from iobench.findings.compare import compare_runs
-from iobench.report.json_report import to_json
+from tests.support.run_json import to_json
 
 pytest.importorskip("torch", reason="it is torch's loader that is asked")
 pytestmark = pytest.mark.timeout(240)

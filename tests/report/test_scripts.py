@@ -13,10 +13,10 @@ from iobench import exposure
 from iobench.analysis.run import Run, open_runs
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.report.json_report import to_json
 from iobench.report.run_report import make_reports
 from iobench.runs.reading import open_profile
 from iobench.testing import CONSUMER, SketchedRun
+from tests.support.run_json import to_json
 
 MS = 1_000_000
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
-from iobench.recording.accelerator import DeviceCopy
 from iobench.recording.clocks import now_ns, wait_until_ns
+from iobench.recording.device_lane import DeviceCopy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -59,7 +59,7 @@ def page_of(
 
 def write_timeline(path: Path, *profiles: RunData, limit: int = 500_000) -> Path:
     """Write a page of profiles; return where it is."""
-    from iobench.report.json_report import to_json
+    from tests.support.run_json import to_json
 
     payloads = [page_payload.timeline_payload(Run(each).of_rank(), limit) for each in profiles]
     path.write_text(page_of(payloads, [to_json([Run(each)])["runs"][0] for each in profiles]))

@@ -20,10 +20,10 @@ from iobench.recording.clocks import SYSTEM_CLOCK, SystemClock
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
 from iobench.recording.session import record
-from iobench.report.json_report import to_json
 from iobench.runs.reading import open_profile
 from iobench.tensorflow import compiled_loops, hooks, instrument
 from iobench.tensorflow.graph_waits import GraphWaits
+from tests.support.run_json import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

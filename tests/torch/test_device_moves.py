@@ -21,9 +21,9 @@ from iobench.recording.device_lane import DeviceLane
 from iobench.recording.kinds import Kind
 from iobench.recording.session import record
 from iobench.recording.span_file import Flag
-from iobench.report.json_report import to_json
 from iobench.runs.reading import open_profile
 from iobench.torch import DataLoader, device_moves
+from tests.support.run_json import to_json
 
 NAMES = ("to", "cuda", "xpu", "copy_", "pin_memory")
 KERNEL_NS = 50_000_000

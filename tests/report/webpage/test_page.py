@@ -11,7 +11,7 @@ import pytest
 from page_runs import PageParts, render_page, values_of, write_job, write_run, wrong_figures
 
 from iobench.analysis.run import open_runs
-from iobench.report.json_report import to_json
+from tests.support.run_json import to_json
 
 
 def parts_of(path: Path) -> PageParts:

@@ -16,8 +16,8 @@ from timeline_pages import page_of, unpacked, write_timeline
 from iobench.analysis.run import Run, exposure
 from iobench.recording.kinds import Kind
 from iobench.report import units
-from iobench.report.json_report import to_json
 from iobench.report.timeline.page_payload import timeline_payload
+from tests.support.run_json import to_json
 
 sys.path.append(str(Path(__file__).parents[2] / "analysis" / "support"))
 
