@@ -6,8 +6,7 @@ import os
 import shlex
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.cli.documents import print_answer
-from iobench.cli.fact_rows import fact_table
+from iobench.cli.documents import fact_table, print_answer
 from iobench.cli.screen import TerminalScreen
 from iobench.conversion.conversion_run import forecast, run
 from iobench.conversion.convert_request import ConvertRequest

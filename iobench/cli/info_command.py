@@ -10,8 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.cli.documents import print_answer
-from iobench.cli.fact_rows import fact_table
+from iobench.cli.documents import fact_table, print_answer
 from iobench.cli.screen import TerminalScreen
 from iobench.datasets.baseline import pipelines_of
 from iobench.datasets.contract import Synthesizer

@@ -6,8 +6,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from iobench.cli.documents import print_answer
-from iobench.cli.fact_rows import fact_table
+from iobench.cli.documents import fact_table, print_answer
 from iobench.cli.screen import TerminalScreen, say
 from iobench.errors import OptionError
 from iobench.files.urls import is_url

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from iobench.cli.documents import print_answer
-from iobench.cli.fact_rows import fact_table
+from iobench.cli.documents import fact_table, print_answer
 from iobench.cli.screen import TerminalScreen
 from iobench.conversion.checking import VerifyRequest
 from iobench.conversion.checking import verify as check

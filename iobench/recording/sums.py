@@ -75,10 +75,6 @@ class GapOfBatches(msgspec.Struct, frozen=True):
         )
         return marks
 
-    def hold(self, spans: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return a mark for each span of which there is to be a sum."""
-        return ~self.precede(spans) & ~self.follow(spans)
-
 
 class StageTotals(msgspec.Struct, array_like=True):
     """Spans of one stage; ``nbytes`` is -1 where one of them does not know its bytes."""

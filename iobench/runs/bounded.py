@@ -40,7 +40,7 @@ def without_gaps(
         gap = _gap_of(file, files)
         sums = file.sums or Sums()
         if gap is not None:
-            held = gap.hold(mine)
+            held = ~gap.precede(mine) & ~gap.follow(mine)
             if file.role == "consumer":  # what it does for later batches is time of these as well
                 held |= (mine["end_ns"] > gap.from_ns) & (mine["end_ns"] <= gap.until_ns)
             _take(sums, file, held)

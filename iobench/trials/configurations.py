@@ -12,14 +12,14 @@ from msgspec.structs import replace
 
 from iobench.analysis.intervals import round_ratio
 from iobench.analysis.run import exposure
-from iobench.errors import TrialError
+from iobench.errors import IobenchError, TrialError
 from iobench.findings.advice.commands import SETTINGS
 from iobench.findings.advice.proposals import Settings, TriedChange
 from iobench.profiling.config import RunConfig
 from iobench.profiling.profile_run import profile
 from iobench.runs.reading import open_profile
 from iobench.staging.stage import stage
-from iobench.trials.interleaving import interleave
+from iobench.trials.interleaving import turn_order
 
 if TYPE_CHECKING:
     from iobench.findings.advice.loading import Loading
@@ -127,6 +127,26 @@ def try_changes(
         )
         for change, ratio, seconds in zip(changes, ratios, staging_s, strict=True)
     ]
+
+
+def interleave(
+    arms: Sequence[Callable[[int], float]],
+    rounds: int,
+    *,
+    names: Sequence[str],
+    finished: Callable[[int], None],
+) -> list[list[float]]:
+    """Let all arms work once in each round; return what each cost in seconds, by arm and round."""
+    costs: list[list[float]] = [[] for _ in arms]
+    for round in range(rounds):
+        for index in turn_order(len(arms), round):
+            try:
+                costs[index].append(arms[index](round))
+            except (IobenchError, OSError) as error:
+                why = " ".join(str(error).split())
+                raise TrialError(f"{names[index]}, round {round + 1}: {why}") from error
+        finished(round)
+    return costs
 
 
 def _saved(quotient: float | None) -> float | None:

@@ -27,8 +27,8 @@ from iobench.recording.facts import LoaderFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import RECORD_NBYTES, Flag
 from iobench.recording.span_reader import Anchor
+from iobench.report.report_document import report_document
 from iobench.testing import CONSUMER, SketchedRun
-from tests.support.run_json import to_json
 
 Integers = NDArray[np.int64]
 US = 1_000
@@ -175,7 +175,7 @@ def main() -> None:
         nbytes = sum(file.stat().st_size for file in (folder / "run" / "spans").iterdir())
         print(f"written: {nbytes / 1e9:.2f} GB in {written - start:.0f} s")
         cpu = time.process_time()
-        document = to_json(open_runs(folder / "run"))
+        document = report_document(open_runs(folder / "run")).figures()
         text = json.dumps(document, allow_nan=False)
         spent, cpu = time.perf_counter() - written, time.process_time() - cpu
         check(document, options.ranks, n_batches)

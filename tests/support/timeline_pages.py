@@ -59,10 +59,11 @@ def page_of(
 
 def write_timeline(path: Path, *profiles: RunData, limit: int = 500_000) -> Path:
     """Write a page of profiles; return where it is."""
-    from tests.support.run_json import to_json
+    from iobench.report.report_document import report_document
 
     payloads = [page_payload.timeline_payload(Run(each).of_rank(), limit) for each in profiles]
-    path.write_text(page_of(payloads, [to_json([Run(each)])["runs"][0] for each in profiles]))
+    runs = [report_document([Run(each)]).figures()["runs"][0] for each in profiles]
+    path.write_text(page_of(payloads, runs))
     return path
 
 

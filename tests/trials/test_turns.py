@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.errors import TrialError
-from iobench.trials.interleaving import interleave, turn_order
+from iobench.trials.configurations import interleave
+from iobench.trials.interleaving import turn_order
 
 
 @given(st.integers(1, 7))
