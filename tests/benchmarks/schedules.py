@@ -410,8 +410,9 @@ def rows(name: str, folder: Path) -> Iterator[tuple[str, bool]]:
             off.append(share is None or abs(100 * share - truth) > WITHIN)
             line += f"{truth:7.1f}{'-' if share is None else f'{100 * share:.1f}':>6}"
             line += "!" if off[-1] else " "
-        if between or sum(filter(None, run["between_ns"].values())):
-            share = None if None in run["between_ns"].values() else sum(run["between_ns"].values())
+        known = run["between_ns"] or ({"": None} if between else {})
+        if known:
+            share = None if None in known.values() else sum(known.values())
             share = share and share / (run["wall_ns"] - run["own_ns"])
             off.append(share is None or abs(100 * share - between) > WITHIN)
             line += f"{between:7.1f}{'-' if share is None else f'{100 * share:.1f}':>6}"
