@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iobench.findings.contract import Finding
-from iobench.findings.energy import energy_j
 from iobench.recording.facts import EpochMetric
 from iobench.report.document import Column, Quantity, Section, Table
 
 if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
 
-ENERGY: Final = "energy_j"
 COLUMNS: Final = tuple(map(Column, ("", "first epoch", "last epoch", "epochs")))
 
 
@@ -51,22 +49,6 @@ def _joined(of: Sequence[EpochMetric]) -> EpochMetric:
     counts, known = [each.n_values for each in of], [e.mean for e in of if e.mean is not None]
     mean = fmean(known, counts) if len(known) == len(of) else None
     return EpochMetric(of[0].name, of[0].epoch, mean, sum(counts))
-
-
-def last_figures(run: Iterable[RankRun]) -> dict[str, float | None]:
-    """Return the energy of a run, and what its script's own figures were in their last epoch."""
-    ranks = [*run]
-    energy = energy_j(ranks)
-    result = metrics_of_ranks([each for rank in ranks if (each := rank.cached(script_metrics))])
-    return {
-        **({} if energy is None else {ENERGY: energy}),
-        **({} if result is None else {name: of[-1].mean for name, of in result.epochs.items()}),
-    }
-
-
-def own_title(name: str) -> str:
-    """Return what tables call a figure of `last_figures`."""
-    return "energy" if name == ENERGY else f"{name}, last epoch"
 
 
 def metrics_section(metrics: ScriptMetrics) -> Section:
