@@ -47,9 +47,10 @@ class CpuCost(msgspec.Struct, frozen=True):
 
     @property
     def slows_steps(self) -> bool:
-        """Whether loading takes CPU time that computing waits for."""
-        share = self.loading_ns / max(self.total_ns, 1) * (1 - self.others_fraction)
-        return self.busy_fraction > SATURATED and share > WORTH_FRACTION
+        """Whether loading takes CPU time that computing waits for, which takes some itself."""
+        share = self.loading_ns / max(self.total_ns, 1)
+        loading, computing = share * (1 - self.others_fraction), 1 - share
+        return self.busy_fraction > SATURATED and min(loading, computing) > WORTH_FRACTION
 
 
 class StageExposure(msgspec.Struct, frozen=True):

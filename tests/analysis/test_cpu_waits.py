@@ -127,6 +127,8 @@ def test_a_faster_stage_waits_less_for_a_cpu():
         (CpuCost(1_200_000_000, 24_000_000_000, 0.9, 0.04), False),
         # It hardly runs: others keep the CPUs busy.
         (CpuCost(35_000_000, 53_000_000, 0.9, 0.97), False),
+        # The step sleeps, as of a device's: nothing of it waits for a CPU.
+        (CpuCost(13_500_000_000, 13_700_000_000, 0.9, 0.04), False),
     ],
 )
 def test_hidden_loading_on_saturated_cpus_is_not_free(cost, slows):
