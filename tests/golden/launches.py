@@ -161,7 +161,7 @@ def counts_of(run: Path, uncounted: tuple[str, ...]) -> dict[str, Any]:
     table = parquet.read_table(place / "spans.parquet").to_pylist()
     spans: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for row in table:
-        if row["kind"] in uncounted:
+        if row["kind"] in uncounted or row["stage"] == "other:stuck":
             continue
         file = Path(row["detail"] or "")
         if row["batch"] is None and file.is_absolute() and not file.is_relative_to(run.parent):
