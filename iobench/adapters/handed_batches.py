@@ -98,11 +98,14 @@ def _handing(original: Callable[..., None], *, once: bool = False) -> Callable[.
             recording.waiting.held = None
         handed = _items_of(self).setdefault(id(item), deque())
         handed.append(held)  # before anybody can take it
+        is_there = False
         try:
-            return original(self, item, *args, **kwargs)
-        except BaseException:
-            handed.remove(held)
-            raise
+            original(self, item, *args, **kwargs)
+            is_there = True
+        finally:
+            if not is_there:
+                handed.remove(held)
+        return None
 
     return hand
 

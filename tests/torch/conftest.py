@@ -35,3 +35,15 @@ def module(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     Path(f"{name}.py").write_text(request.module.MODULE)
     importlib.invalidate_caches()
     return name
+
+
+@pytest.fixture
+def hooked(monkeypatch):
+    """See torch's loaders, models and optimizers as in a script under ``iobench run``."""
+    from iobench.torch import hooks
+
+    for name in ("IOBENCH_RUN", "IOBENCH_RUN_DETAIL", "IOBENCH_RUN_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    hooks.install()
+    yield
+    hooks.uninstall()

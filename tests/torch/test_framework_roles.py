@@ -12,21 +12,12 @@ import iobench
 from iobench.adapters.installed import install, uninstall
 from iobench.analysis.epochs import epoch_figures, epoch_times
 from iobench.analysis.run import Run
-from iobench.torch import hooks
 
 pytestmark = [
+    pytest.mark.usefixtures("hooked"),
     pytest.mark.timeout(240),
     pytest.mark.filterwarnings("ignore"),  # the frameworks' own, of every release others
 ]
-
-
-@pytest.fixture(autouse=True)
-def hooked(monkeypatch):
-    for name in ("IOBENCH_RUN", "IOBENCH_RUN_DETAIL", "IOBENCH_RUN_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    hooks.install()
-    yield
-    hooks.uninstall()
 
 
 def passes(run):

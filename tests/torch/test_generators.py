@@ -15,19 +15,9 @@ import iobench
 import iobench.torch
 from iobench.analysis.exposure_figures import BEFORE_FORWARD
 from iobench.analysis.run import Run
-from iobench.torch import hooks
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("hooked")]
 REGRID_S = 0.004
-
-
-@pytest.fixture(autouse=True)
-def hooked(monkeypatch):
-    for name in ("IOBENCH_RUN", "IOBENCH_RUN_DETAIL", "IOBENCH_RUN_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    hooks.install()
-    yield
-    hooks.uninstall()
 
 
 def regrid(batch):

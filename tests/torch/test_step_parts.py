@@ -25,20 +25,12 @@ from iobench.torch import hooks
 from iobench.torch.device_time import DeviceTimer
 
 pytestmark = [
+    pytest.mark.usefixtures("hooked"),
     pytest.mark.timeout(240),
     pytest.mark.filterwarnings("ignore"),  # the frameworks' own, of every release others
 ]
 
 FORWARD_S, BACKWARD_S, STEP_S = 0.006, 0.010, 0.004
-
-
-@pytest.fixture(autouse=True)
-def hooked(monkeypatch):
-    for name in ("IOBENCH_RUN", "IOBENCH_RUN_DETAIL", "IOBENCH_RUN_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    hooks.install()
-    yield
-    hooks.uninstall()
 
 
 class SlowBackward(torch.autograd.Function):
